@@ -1,1 +1,5 @@
-"""Theories that are linear in their fields: their form, closure, projections and propagators."""
+"""Linear theories: their linear form, closure, propagators, projections, lazy limit and Laplace transforms.
+
+The modules take a :class:`~derive.theory.Theory` of a linear network and return equations without random
+fields. Reductions, expansions, limits of infinite depth and the solvers use them.
+"""

@@ -1,10 +1,9 @@
-"""The closure of a linear theory: kernels that determine each other, with no random field left (eq. 15,
-F.3, F.4).
+"""Closure of a linear theory: equations between kernels, without random fields (linear2025 eq. 15, F.3, F.4).
 
-In the linear form the kernel that multiplies a past field is an operator entry.  Solving the operator
-equations for the sources gives the fields; their covariances and the coefficients of the sources are the
-correlation and response functions.  The ends of the network are members of the families, with the base cases
-that make them so (:mod:`derive.theory.families`).
+In the linear form, the kernel in front of a past field is the entry of an operator. The operator equations
+are solved for the fields in terms of the sources; covariances of the fields and coefficients of the sources
+are the correlation and response functions. The ends of the network are members of the families of layers,
+with their base cases (:mod:`derive.theory.families`).
 """
 
 from __future__ import annotations
@@ -32,14 +31,13 @@ NAMES = {"h": "C", "h_y": "C", "p": "C_p", "g": "D"}
 
 @dataclass(frozen=True)
 class LinearClosure:
-    """A linear theory as equations between operators: words, which :mod:`derive.expansion` multiplies.
+    """Linear theory as equations between operators, written as noncommutative words.
 
-    ``equations`` are the single-site equations, ``fields`` the same solved for the sources, ``kernels`` the
-    entries of the operators in them, ``covariances`` and ``responses`` the correlation and response
+    :meth:`covariance`, :meth:`response` and :meth:`field` return matrix expressions for ``lambdify``.
+    ``equations`` are the single-site equations, ``fields`` their solutions in terms of the sources,
+    ``kernels`` the entries of the operators, ``covariances`` and ``responses`` the correlation and response
     functions in closed form, ``base`` their values beyond the ends of the network, ``outputs`` the averages
-    that the scalars are made of. ``layers`` is the range of the layer index; None when the layers are written
-    out.  :meth:`covariance`, :meth:`response` and :meth:`field` give matrix expressions, which ``lambdify``
-    takes.
+    in the scalars. ``layers`` is the range of the layer index, None if the layers are written out.
     """
 
     theory: Theory
@@ -53,20 +51,22 @@ class LinearClosure:
     layers: IndexRange | None = None
 
     def __hash__(self) -> int:
-        """Equal closures are those of one program."""
+        """Return the hash of the program: equal closures have equal programs."""
         return hash(self.theory.program)
 
     def kernel(self, name: str) -> Kernel:
-        """The kernel whose entries are called ``name``.  Raises KeyError if there is none."""
+        """Return the kernel whose entries have this name; raise KeyError if there is none."""
         for k in self.kernels:
             if k.name == name:
                 return k
         raise KeyError(f"no kernel {name}; there are {', '.join(sorted({k.name for k in self.kernels}))}")
 
     def covariance(self, name: str) -> Expr:
-        """The closed form of a correlation function, by name.  Raises KeyError if there is none.
+        """Return the closed form of a correlation function as a matrix.
 
-        Rows and columns are (sample, time), the time last, or times alone: ``T`` of them.
+        Raise KeyError for an unknown name.
+
+        Rows and columns are pairs (sample, time) with the time last, or times alone: ``T`` of them.
 
         >>> from derive import P, gamma0, mean_field, mlp
         >>> import mpmath
@@ -82,19 +82,25 @@ class LinearClosure:
         return self.matrix(_named((*self.covariances, *self.outputs), name))
 
     def response(self, name: str) -> Expr:
-        """The closed form of a response function, by name.  Raises KeyError if there is none."""
+        """Return the closed form of a response function as a matrix; raise KeyError for an unknown name."""
         return self.matrix(_named(self.responses, name))
 
     def field(self, name: str) -> Expr:
-        """The field called ``name`` in terms of the sources.  Raises KeyError if there is none."""
+        """Return a field in terms of the sources as a matrix expression.
+
+        Raise KeyError for an unknown name.
+        """
         return self.matrix(_named(self.fields, name))
 
     def matrix(self, word: Expr) -> Expr:
-        """A word (or sum of words) in the closure's letters as a matrix expression."""
+        """Return a word (or sum of words) in the operators of the closure as a matrix expression."""
         return matrix(word, self.shape)
 
     def shape(self, letter: Expr) -> tuple[Expr, Expr]:
-        """Rows and columns of the matrix that a letter is.  Raises KeyError for one that is not here."""
+        """Return the numbers of rows and columns of an operator.
+
+        Raise KeyError if it is not in the closure.
+        """
         name = str(letter.args[0] if letter.args else letter)
         if letter == J:
             return size(()), size(())
@@ -116,7 +122,7 @@ class LinearClosure:
         raise KeyError(f"no operator {letter} here")
 
     def latex(self) -> str:
-        """All equations, one a line."""
+        """Return all equations in LaTeX, one on each line."""
         lines = [operator_latex(e) for e in (*self.equations, *self.fields)]
         lines += [latex(Eq(k.entry, k.definition, evaluate=False)) for k in self.kernels]
         lines += [operator_latex(e) for e in (*self.covariances, *self.responses, *self.base, *self.outputs)]
@@ -128,11 +134,12 @@ class LinearClosure:
 
     def __str__(self) -> str:
         entries = [Eq(k.entry, k.definition, evaluate=False) for k in self.kernels]
-        found = (*self.covariances, *self.responses, *self.base, *self.outputs)
-        return "\n".join(f"{e.lhs} = {e.rhs}" for e in (*self.equations, *self.fields, *entries, *found))
+        results = (*self.covariances, *self.responses, *self.base, *self.outputs)
+        return "\n".join(f"{e.lhs} = {e.rhs}" for e in (*self.equations, *self.fields, *entries, *results))
 
 
 def _named(equations: tuple[Eq, ...], name: str) -> Expr:
+    """Return the right-hand side of the equation of an operator by name."""
     for e in equations:
         label = e.lhs.args[0] if e.lhs.args else e.lhs
         if str(label) == name:
@@ -143,9 +150,25 @@ def _named(equations: tuple[Eq, ...], name: str) -> Expr:
 def linear_closure(theory: Theory | Program) -> LinearClosure:
     """Eliminate the random fields of a linear theory.
 
-    Works for symbolic depth, integer depth and any training rule.  Raises :class:`NotApplicable` when an
-    equation is not linear in the fields.
+    The depth may be symbolic or an integer; any training rule is allowed.
 
+    Parameters
+    ----------
+    theory : Theory or Program
+        A linear theory, or a program of a linear network.
+
+    Returns
+    -------
+    LinearClosure
+        The equations between operators.
+
+    Raises
+    ------
+    NotApplicable
+        If an equation is not linear in the fields.
+
+    Examples
+    --------
     >>> from derive import mean_field, mlp
     >>> closure = linear_closure(mean_field(mlp()))
     >>> print(closure.response("A"))
@@ -157,9 +180,10 @@ def linear_closure(theory: Theory | Program) -> LinearClosure:
 
 
 class _Closure:
-    """The layers of a theory, put together: ``H[ell]`` of the family with the ends as its base cases."""
+    """Assembly of the closure of a theory whose layers are families with base cases at their ends."""
 
     def __init__(self, theory: Theory) -> None:
+        """Read the linear form with the ends of the network joined to their families."""
         self.theory = theory
         self.scale = theory.program.scale
         self.names = {e.name for e in theory.equations}
@@ -177,28 +201,33 @@ class _Closure:
         for q in self.theory.correlations():
             for x in sorted(q.definition.atoms(AppliedUndef), key=str):
                 if str(x.func) in self.names and x.args[-1] == 0:
-                    raise NotApplicable(f"{q.symbol} = {q.definition} reads {x}: the closure is at t and s")
+                    raise NotApplicable(
+                        f"{q.symbol} = {q.definition} contains {x}: the closure is at the times t and s"
+                    )
 
     def kernels_of(self, row: Row) -> dict[str, Expr]:
-        """For each past field, the kernel in front of it, divided by the scale of the program."""
-        found: dict[str, Expr] = {}
+        """Return the kernel in front of each past field, divided by the scale of the program."""
+        kernels: dict[str, Expr] = {}
         if row.source is not None and row.given != 0:
-            raise NotApplicable(f"{row.lhs} has the term {row.given}: the closure is for linear networks")
+            raise NotApplicable(
+                f"{row.lhs} has the term {row.given}: the closure has sources and past fields only"
+            )
         for x in row.actions:
             if x.reach not in ("strict", "flow"):
                 raise NotApplicable(f"{x.expr} must be a memory of strictly earlier times")
             entry = x.times(1 / self.scale).entry
-            found[x.name] = found.get(x.name, S.Zero) + entry
-        return found
+            kernels[x.name] = kernels.get(x.name, S.Zero) + entry
+        return kernels
 
     # -- putting the layers together ------------------------------------------------
 
     def closure(self) -> LinearClosure:
+        """Return the closure, layer by layer."""
         family = [r for r in self.rows if r.layers is not None]
         layers = family[0].layers if family else None
         if family and len(family) < len(self.rows):
             left = ", ".join(str(r.lhs) for r in self.rows if r.layers is None)
-            raise NotApplicable(f"{left} does not continue its family")
+            raise NotApplicable(f"the equation of {left} is not a member of its family of layers")
         sites = sorted({_site(r) for r in self.rows}, key=lambda x: (not x.is_Integer, str(x)))
         blocks = [(site, [r for r in self.rows if _site(r) == site]) for site in sites]
         parts = [_Block(self, site, rows) for site, rows in blocks]
@@ -215,30 +244,30 @@ class _Closure:
         )
 
     def base_cases(self) -> Iterator[Eq]:
-        """What operators are beyond the ends of the network, where that has a name."""
+        """Yield the values of operators beyond the ends of the network, where these have a name."""
         for symbol, value in self.known:
             word = S.Zero if value == 0 else self.operator(value)
             if word is not None:
                 yield _eq(operator(str(symbol.func), symbol.args[0]), word)
 
     def known_kernels(self) -> list[Kernel]:
-        """Entries of the base cases and of operators that are data."""
-        found: dict[Expr, Kernel] = {}
+        """Return the entries of the base cases, and of operators that are data."""
+        kernels: dict[Expr, Kernel] = {}
         for symbol, value in self.known:
             q = self.matrices[str(symbol.func)]
             at = q.symbol.func(symbol.args[0], *q.symbol.args[1:])
             word = operator(q.name, symbol.args[0])
-            found[word] = Kernel(word, at, placed(value, symbol, at), *_spaces(q), q.causal)
-        return list(found.values())
+            kernels[word] = Kernel(word, at, placed(value, symbol, at), *_spaces(q), q.causal)
+        return list(kernels.values())
 
     # -- sources and operators ------------------------------------------------
 
     def sources_of(self, symbol: AppliedUndef) -> Iterator[Source]:
-        """Covariances of a source, moved to its layer ``ell`` if it belongs to a family."""
+        """Yield the covariances of a source, at the layer ``ell`` if it belongs to a family."""
         for u in self.sources:
-            found = match(u.symbol, symbol, u.ranges)
-            if found is not None and u.symbol.args[0].has(ell) == symbol.args[0].has(ell):
-                move = {ell: found.get(ell, ell)}
+            indices = match(u.symbol, symbol, u.ranges)
+            if indices is not None and u.symbol.args[0].has(ell) == symbol.args[0].has(ell):
+                move = {ell: indices.get(ell, ell)}
                 yield replace(
                     u,
                     symbol=symbol,
@@ -247,7 +276,10 @@ class _Closure:
                 )
 
     def operator(self, kernel: Expr) -> Expr | None:
-        """The operator with these entries (order parameter, data, the kernel 1); None if it has no name."""
+        """Return the operator with these entries (order parameter, data, kernel 1).
+
+        None if it has no name.
+        """
         if kernel == 1:
             return J
         if isinstance(kernel, AppliedUndef):
@@ -257,9 +289,10 @@ class _Closure:
 
 
 class _Block:
-    """The operator equations of one layer: solved, averaged, differentiated."""
+    """Operator equations of one layer: their solution, averages and responses."""
 
     def __init__(self, closure: _Closure, site: Expr, rows: list[Row]) -> None:
+        """Write and solve ``field = source + scale * sum of kernel * past field`` of one layer."""
         self.c, self.site, self.rows = closure, site, rows
         self.system: dict[Expr, Expr] = {}
         for r in rows:
@@ -272,21 +305,26 @@ class _Block:
 
     @staticmethod
     def label(field: str, past: str) -> str:
+        """Return the name of the kernel by which ``field`` depends on the field ``past``."""
         return NAMES.get(field, f"M_{field}{past}")
 
     def kernels(self) -> list[Kernel]:
+        """Return the kernels of the layer with their entries."""
         self.covariances()
-        found = list(self.extra.values())
+        kernels = list(self.extra.values())
         for r in self.rows:
             for x, definition in self.c.gains[id(r)].items():
-                # the indices of the past field as they stand in the equation: primed
+                # the indices of the past field are primed in the equation
                 cols = tuple(IndexRange(primed(i.index), i.lower, i.upper) for i in self.c.index[x])
                 name = self.label(r.name, x)
                 symbol = Function(name)(self.site, *[i.index for i in (*r.indices, *cols)], t, s)
-                found.append(Kernel(operator(name, self.site), symbol, definition, r.indices, cols, "strict"))
-        return found
+                kernels.append(
+                    Kernel(operator(name, self.site), symbol, definition, r.indices, cols, "strict")
+                )
+        return kernels
 
     def source_covariance(self, a: Expr, b: Expr) -> Expr:
+        """Return the operator of the covariance of two sources, zero if they are independent."""
         for x, y, turned in ((a, b, False), (b, a, True)):
             for u in self.c.sources_of(self.sources[x]):
                 if u.partner.func == self.sources[y].func:
@@ -294,22 +332,22 @@ class _Block:
         return S.Zero
 
     def covered(self, u: Source) -> Expr:
-        """The operator of a source's covariance; one that is no order parameter gets a name of its own."""
-        found, ranges = self.c.operator(u.covariance), [r for r in u.ranges if r.index != ell]
+        """Return the operator of a source's covariance, with a new name if it is not an order parameter."""
+        word, ranges = self.c.operator(u.covariance), [r for r in u.ranges if r.index != ell]
         rows = tuple(r for r in ranges if u.symbol.has(r.index))
         cols = tuple(r for r in ranges if u.partner.has(r.index) and r not in rows)
-        if found is None:
+        if word is None:
             name = f"S_{u.symbol.func}{u.partner.func}"
-            found = operator(name, self.site)
+            word = operator(name, self.site)
             symbol = Function(name)(self.site, *[r.index for r in (*rows, *cols)], t, s)
-            self.extra[found] = Kernel(found, symbol, u.covariance, rows, cols)
-        elif found.is_Symbol:
-            symbol = Function(found.name)(t, s) if found == J else u.covariance
-            self.extra[found] = Kernel(found, symbol, u.covariance, rows, cols)
-        return found
+            self.extra[word] = Kernel(word, symbol, u.covariance, rows, cols)
+        elif word.is_Symbol:
+            symbol = Function(word.name)(t, s) if word == J else u.covariance
+            self.extra[word] = Kernel(word, symbol, u.covariance, rows, cols)
+        return word
 
     def covariance(self, x: str, y: str) -> Expr:
-        """``<x y^T>`` from the solved fields, with the common factors on either side taken out."""
+        """Return ``<x y^T>`` of the solved fields; common factors stand on either side."""
         left, right = self.solution[operator(x, self.site)], self.solution[operator(y, self.site)]
         (a, inner_x), (b, inner_y) = _head(left), _head(right)
         middle = S.Zero
@@ -321,17 +359,19 @@ class _Block:
         return a * middle * transpose(b)
 
     def covariances(self) -> list[Eq]:
-        found = []
+        """Return the equations of the correlation functions of the layer."""
+        equations = []
         for q in self.c.theory.correlations():
             place = q.symbol.args[0]
             if place.has(ell) or place == self.site:
                 now, past = _pair(q, self.c.names)
                 value = self.covariance(str(now.func), str(past.func))
-                found.append(_eq(operator(q.name, self.site), value))
-        return found
+                equations.append(_eq(operator(q.name, self.site), value))
+        return equations
 
     def responses(self) -> list[Eq]:
-        found = []
+        """Return the equations of the response functions of the layer."""
+        equations = []
         for q in self.c.theory.responses():
             response = next(iter(q.definition.atoms(Response)))
             field, source = response.body, response.source
@@ -343,16 +383,20 @@ class _Block:
             pushed = coefficient(solved, operator(str(source.func), self.site))
             place = q.symbol.args[0].xreplace(at)
             if self.inside(q, place):
-                found.append(_eq(operator(q.name, place), factor * pushed))
-        return found
+                equations.append(_eq(operator(q.name, place), factor * pushed))
+        return equations
 
     def inside(self, q: OrderParameter, place: Expr) -> bool:
-        """Is there such a member?  (The last layer's own response, for one, enters no equation.)"""
+        """Return whether a member of an order parameter enters an equation.
+
+        The response of the last layer, for example, does not.
+        """
         gains = (k for r in self.rows for k in self.c.gains[id(r)].values())
         return place.has(ell) or any(k.has(q.symbol.func) for k in gains)
 
     def outputs(self) -> list[Eq]:
-        found = []
+        """Return the equations of the averages in the scalars."""
+        equations = []
         order = [r.name for r in self.rows]
         for e in self.c.theory.scalars:
             for x in sorted(e.rhs.atoms(Average), key=str):
@@ -364,27 +408,29 @@ class _Block:
                 if self.site in (ell, site):
                     value = self.covariance(str(fields[0].func), str(fields[1].func))
                     name = f"C_{fields[0].func}{fields[1].func}"
-                    found.append(_eq(operator(name, site), value.subs(ell, site)))
-        return found
+                    equations.append(_eq(operator(name, site), value.subs(ell, site)))
+        return equations
 
 
 def _eq(lhs: Expr, rhs: Expr) -> Eq:
+    """Return an unevaluated equation."""
     return Eq(lhs, rhs, evaluate=False)
 
 
 def _at_ell(e: Equation) -> Equation:
-    """A family written for the layer ``ell``: an equation of ``h(ell + 1)`` moved."""
+    """Return an equation of a family written for the layer ``ell`` instead of ``ell + 1``."""
     shift = e.symbol.args[0] - ell if e.layers else S.Zero
     ranges = (IndexRange(ell, r.lower + shift, r.upper + shift) if r.index == ell else r for r in e.ranges)
     return replace(e.subs(ell, ell - shift), ranges=tuple(ranges)) if shift != 0 else e
 
 
 def _site(row: Row) -> Expr:
+    """Return the layer of a row."""
     return row.field.args[0]
 
 
 def _head(e: Expr) -> tuple[Expr, Expr]:
-    """Split ``(1 - M)^-1 (u + ...)`` into the resolvent and what it acts on."""
+    """Split ``(1 - M)^-1 (u + ...)`` into the resolvent and the vector that it acts on."""
     args = e.args if isinstance(e, Mul) else (e,)
     if len(args) > 1 and isinstance(args[-1], Add):
         return Mul(*args[:-1]), args[-1]
@@ -392,16 +438,16 @@ def _head(e: Expr) -> tuple[Expr, Expr]:
 
 
 def _pair(q: OrderParameter, names: set[str]) -> list[AppliedUndef]:
-    """The two fields of a correlation, present first; of a response, what responds and what is pushed."""
+    """Return the two fields of a correlation, present first; of a response, the field and its source."""
     if responses := q.definition.atoms(Response):
         response = next(iter(responses))
         return [response.body, response.source]
-    found = [a for a in q.definition.atoms(AppliedUndef) if str(a.func) in names]
-    return sorted(found, key=lambda a: (a.args[-1] != t, str(a)))
+    fields = [a for a in q.definition.atoms(AppliedUndef) if str(a.func) in names]
+    return sorted(fields, key=lambda a: (a.args[-1] != t, str(a)))
 
 
 def _spaces(q: OrderParameter) -> tuple[tuple[IndexRange, ...], tuple[IndexRange, ...]]:
-    """The sample-like indices of an order parameter, first and second vector's."""
+    """Return the ranges of the indices of the first and of the second vector of an order parameter."""
     ranges = tuple(r for r in q.ranges if r.index != ell)
     atoms = _pair(q, {str(a.func) for a in q.definition.atoms(AppliedUndef)})
     if len(atoms) != 2:

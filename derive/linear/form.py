@@ -1,12 +1,12 @@
-"""The linear form of a theory: each equation as Gaussian sources and kernels applied to fields.
+"""Linear form of a theory: each single-site equation as Gaussian sources plus kernels applied to fields.
 
 In a linear network every single-site equation is
 
     field(t) = sum of factor * source(t) + sum of coefficient(t) sum_over sum_s kernel(t, s) field(s) + given
 
-with deterministic factors and kernels.  :func:`linear_form` reads this off the structured terms of a theory,
-once for all who need it: closure, propagators, reductions, expansions, limits, lowering.  ``row("h")`` has
-its ``sources``, the ``actions`` of kernels on fields (``field``, ``weight``), and what is ``given``.
+with deterministic factors and kernels. :func:`linear_form` reads it from the terms of a theory, for the
+closure, propagators, reductions, expansions, limits and the lowering to arrays. ``row("h")`` has its
+``sources``, the ``actions`` of kernels on fields, and the ``given`` (deterministic) part.
 """
 
 from __future__ import annotations
@@ -32,42 +32,42 @@ SourceCombination = dict[AppliedUndef, Any]
 
 @dataclass(frozen=True)
 class LinearTerm(Term):
-    """``coefficient(t) sum_over sum_s kernel(t, s) field(s)``: a term with one field, or source, in it.
+    """Term ``coefficient(t) sum_over sum_s kernel(t, s) field(s)`` with one field or source.
 
-    The ``field`` stands at s if there is a ``reach``, else at t (or 0).
+    The ``field`` is at the time s if the term has a ``reach`` (a sum over past times), otherwise at t (or 0).
     """
 
     @property
     def name(self) -> str:
-        """The name of its field."""
+        """The name of the field."""
         return str(self.field.func)
 
     @property
     def weight(self) -> Expr:
-        """What the field is multiplied by under the sums: coefficient times kernel."""
+        """The factor of the field under the sums: coefficient times kernel."""
         return self.coefficient * self.kernel
 
     @property
     def columns(self) -> tuple[IndexRange, ...]:
-        """The summed indices that the field carries: the column of the kernel."""
+        """The summed indices of the field: the columns of the kernel."""
         return tuple(r for r in self.over if self.field.has(r.index))
 
     @property
     def entry(self) -> Expr:
-        """The kernel's entry: :attr:`weight` summed over the indices that the field does not carry."""
+        """The entry of the kernel: :attr:`weight` summed over the indices that the field does not have."""
         inner = [r for r in self.over if not self.field.has(r.index)]
         factors = Mul.make_args(self.weight)
         fixed = [x for x in factors if not any(x.has(r.index) for r in inner)]
         return Mul(*fixed) * over(Mul(*[x for x in factors if x not in fixed]), inner)
 
     def alike(self, other: LinearTerm) -> bool:
-        """Is it applied to the same field over the same ranges and times?"""
+        """Return whether both terms act on the same field over the same ranges and times."""
         return (self.field, self.over, self.reach) == (other.field, other.over, other.reach)
 
 
 @dataclass(frozen=True)
 class Row(Equation):
-    """One equation of a linear theory: ``lhs = sum factor source + sum of actions + given``."""
+    """Equation of a linear theory: ``lhs = sum of factor * source + sum of actions + given``."""
 
     sources: tuple[LinearTerm, ...] = ()
     actions: tuple[LinearTerm, ...] = ()
@@ -75,28 +75,30 @@ class Row(Equation):
 
     @property
     def field(self) -> AppliedUndef:
-        """The field that the equation is for.  Raises NotApplicable if it is given by its rate of change."""
+        """The field on the left-hand side; raises NotApplicable for an equation of a rate of change."""
         if isinstance(self.lhs, Derivative):
-            raise NotApplicable(f"{self.lhs} is not given by its past, but by its rate of change")
+            raise NotApplicable(
+                f"{self.lhs} is a rate of change: the equation does not give the field itself"
+            )
         return self.lhs
 
     @property
     def source(self) -> AppliedUndef:
-        """The one source, with factor 1.  Raises NotApplicable if there are others."""
+        """The only source, with factor 1; raises NotApplicable if there are other sources."""
         if len(self.sources) != 1 or self.sources[0].weight != 1:
-            found = Add(*[x.expr for x in self.sources])
-            raise NotApplicable(f"{self.lhs} must have one Gaussian source with factor 1; it has {found}")
+            sources = Add(*[x.expr for x in self.sources])
+            raise NotApplicable(f"{self.lhs} must have one Gaussian source with factor 1; it has {sources}")
         return self.sources[0].field
 
     @property
     def indices(self) -> tuple[IndexRange, ...]:
-        """The sample-like indices."""
+        """The ranges of indices other than the layer."""
         return tuple(r for r in self.ranges if r.index != ell)
 
 
 @dataclass(frozen=True)
 class LinearForm:
-    """A linear theory as rows; ``fields`` and ``sources`` are the names of what is random."""
+    """Linear theory as rows; ``fields`` and ``sources`` are the names of the random quantities."""
 
     theory: Theory
     rows: tuple[Row, ...]
@@ -104,7 +106,10 @@ class LinearForm:
     sources: tuple[str, ...]
 
     def row(self, name: str, site: Any = None) -> Row:
-        """The row of the field ``name`` (of its member at ``site``).  Raises KeyError."""
+        """Return the row of the field ``name`` (of its member at layer ``site``).
+
+        Raise KeyError if there is none.
+        """
         for r in self.rows:
             if r.name == name and (site is None or r.field.args[0] == sympify(site)):
                 return r
@@ -112,11 +117,11 @@ class LinearForm:
 
     @cached_property
     def now(self) -> dict[str, set[str]]:
-        """For each field, the fields and sources that it is computed from at the same time."""
+        """For each field, the fields and sources from which it is computed at the same time."""
         return computed_now(self.rows, {*self.fields, *self.sources})
 
     def reaches(self, field: str, source: str) -> bool:
-        """Can ``field`` answer a push of ``source`` within the step?
+        """Return whether ``field`` responds to a perturbation of ``source`` within the same step.
 
         >>> from derive import mean_field, mlp
         >>> form = linear_form(mean_field(mlp()))
@@ -127,7 +132,7 @@ class LinearForm:
 
 
 def linear_form(theory: Theory, equations: Iterable[Equation] | None = None) -> LinearForm:
-    """The single-site equations (or those given) of a linear ``theory``, read term by term.
+    """Return the single-site equations (or the given ones) of a linear theory as rows.
 
     Raises :class:`NotApplicable` for a term that is not linear in one field or source.
 
@@ -145,6 +150,7 @@ def linear_form(theory: Theory, equations: Iterable[Equation] | None = None) -> 
 
 
 def _row(e: Equation, random: frozenset[str], fields: frozenset[str]) -> Row:
+    """Return an equation as a row; raise :class:`NotApplicable` if it is not linear in the fields."""
     sources: list[LinearTerm] = []
     actions: list[LinearTerm] = []
     given: Expr = S.Zero
@@ -152,26 +158,26 @@ def _row(e: Equation, random: frozenset[str], fields: frozenset[str]) -> Row:
         if _random_in(x.coefficient, random) or _random_in(x.kernel, random):
             raise NotApplicable(f"the equation of {e.lhs} is not linear in the fields: {x.expr}")
         for part in _parts(x, random):
-            met = _random_in(part.field, random)
-            if not met:
+            random_atoms = _random_in(part.field, random)
+            if not random_atoms:
                 given += part.expr
                 continue
-            a = next(iter(met))
+            a = next(iter(random_atoms))
             factor = part.field / a
-            if len(met) > 1 or _random_in(factor, random):
+            if len(random_atoms) > 1 or _random_in(factor, random):
                 raise NotApplicable(f"the equation of {e.lhs} is not linear in the fields: {part.expr}")
             before, under = (S.One, factor) if factor.has(s) else (factor, S.One)
             factors = part.coefficient * before, part.kernel * under
-            found = LinearTerm(part.kind, a, *factors, part.over, part.reach, part.matrix, part.rule)
-            (actions if found.name in fields else sources).append(found)
+            term = LinearTerm(part.kind, a, *factors, part.over, part.reach, part.matrix, part.rule)
+            (actions if term.name in fields else sources).append(term)
     return Row(e.lhs, e.terms, e.ranges, tuple(sources), tuple(actions), given)
 
 
 def _parts(x: Term, random: frozenset[str]) -> Iterable[Term]:
-    """The addends of what a term's kernel is applied to, each as a term of its own.
+    """Return the addends of the field of a term, each as a separate term.
 
-    A sum over indices in it joins the term's own.  A term that was put as a whole, with its sum over the
-    past, is opened here and nowhere else.
+    Sums over indices inside become sums of the term. A term that is stored as one expression with its sum
+    over past times is divided here only.
     """
     for part in Add.make_args(x.field if isinstance(x.field, AppliedUndef) else x.field.expand()):
         if not any(_random_in(y, random) for y in part.atoms(Sum, Integral)):
@@ -184,7 +190,9 @@ def _parts(x: Term, random: frozenset[str]) -> Iterable[Term]:
             (_, lower, upper), kind = past[0]
             known = {(Sum, t - 1): "strict", (Sum, t): "past", (Integral, t): "flow"}
             if reach or lower != 0 or len(past) > 1 or (kind, upper) not in known:
-                raise NotApplicable(f"{x.expr} is no sum over the steps 0..t-1 or 0..t, and no such integral")
+                raise NotApplicable(
+                    f"{x.expr} is not a sum over the steps 0..t-1 or 0..t, nor an integral from 0 to t"
+                )
             reach = known[kind, upper]
         ranges = (*x.over, *[IndexRange(*lim) for lim, _ in reversed(limits) if lim[0] != s])
         for y in Add.make_args(body.expand()):
@@ -192,7 +200,7 @@ def _parts(x: Term, random: frozenset[str]) -> Iterable[Term]:
 
 
 def _random_in(e: Expr, random: frozenset[str]) -> set[AppliedUndef]:
-    """Fields and sources in ``e``, outside averages and responses."""
+    """Return the fields and sources in ``e``, outside of averages and responses."""
     if getattr(e, "is_averaged", False):
         return set()
     if isinstance(e, AppliedUndef) and str(e.func) in random:

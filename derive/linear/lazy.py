@@ -1,8 +1,7 @@
-"""A linear network of any depth at ``gamma0 = 0``: the lazy limit, with responses that do not vanish.
+"""Lazy limit ``gamma0 = 0`` of a linear network of any depth, with responses that do not vanish.
 
-At gamma0 = 0 the closure says that correlation functions are those of the neighbouring layer, and that a
-response is the operator of its layer.  Put into the definitions of the operators this gives a recursion in
-the layer, which is solved.
+At gamma0 = 0 the correlation functions of neighbouring layers are equal, and a response is the operator of
+its layer. The definitions of the operators are then recursions over layers, which are solved here.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from derive.theory import Theory
 
 @dataclass(frozen=True)
 class Lazy:
-    """A linear theory at ``gamma0 = 0``.
+    """Linear theory at ``gamma0 = 0``.
 
-    ``fields`` are their Gaussian sources, ``kernels`` the operators C and D at each layer (by F.4 also the
-    responses), ``output`` the output as a memory of past errors, and ``error`` the linear equation that the
-    error obeys.
+    ``fields`` are Gaussian sources, ``kernels`` the operators C and D of each layer (by linear2025 F.4 also
+    the responses), ``output`` the output as a memory of past errors, and ``error`` the linear equation of the
+    error.
     """
 
     closure: LinearClosure
@@ -45,11 +44,25 @@ class Lazy:
 
 
 def lazy(theory: Theory | Program) -> Lazy:
-    """The limit ``gamma0 -> 0`` of a linear theory, of one layer or of a family of layers.
+    """Return the limit ``gamma0 -> 0`` of a linear theory of one layer or of a family of layers.
 
-    Raises :class:`NotApplicable` if the recursions in the layer are not first-order and uniform, and for
-    several outputs.
+    Parameters
+    ----------
+    theory : Theory or Program
+        A linear theory, or a program of a linear network.
 
+    Returns
+    -------
+    Lazy
+        Kernels, output and the equation of the error.
+
+    Raises
+    ------
+    NotApplicable
+        If the recursions over layers are not first-order and uniform, or the network has several outputs.
+
+    Examples
+    --------
     >>> from derive import mean_field, mlp
     >>> ends = lazy(mean_field(mlp(rule="flow")))
     >>> print(ends.error.rhs)
@@ -61,17 +74,23 @@ def lazy(theory: Theory | Program) -> Lazy:
 
 
 def at_resolvents(e: Expr) -> Expr:
-    """Leading order in gamma0: the resolvents, which are even in it, become the identity."""
+    """Return an expression at leading order in gamma0: its resolvents become the identity.
+
+    Resolvents are even in gamma0.
+    """
     return e.xreplace({x: Pow(x.base.subs(gamma0, 0), -1) for x in resolvents(e)})
 
 
 def at_zero(e: Expr) -> Expr:
-    """An operator expression at gamma0 = 0."""
+    """Return an operator expression at gamma0 = 0."""
     return at_resolvents(e).expand().subs(gamma0, 0)
 
 
 class _Lazy:
+    """Recursions over layers of a closure at gamma0 = 0."""
+
     def __init__(self, closure: LinearClosure) -> None:
+        """Read the correlation functions, which must be equal in all layers, and the responses."""
         self.closure, self.program = closure, closure.theory.program
         self.known = {k.operator: k for k in closure.kernels}
         ends = {e.lhs for e in closure.base}
@@ -83,12 +102,13 @@ class _Lazy:
                     k for x, k in self.known.items() if x in ends and k.name == name
                 )
             elif value not in self.known:
-                raise NotApplicable(f"{e.lhs} = {value} at gamma0 = 0 is no recursion that ends")
+                raise NotApplicable(f"{e.lhs} = {value} at gamma0 = 0 is not a recursion with an end")
             else:
                 self.correlations[name] = self.known[value]
         self.responses = {str(e.lhs.args[0]): (e.lhs, at_zero(e.rhs)) for e in closure.responses}
 
     def limit(self) -> Lazy:
+        """Return the lazy limit."""
         ends = {e.lhs for e in self.closure.base}
         kernels = {
             k.name: self.solved(k) for k in self.closure.kernels if k.causal and k.operator not in ends
@@ -103,7 +123,7 @@ class _Lazy:
         )
 
     def solved(self, k: Kernel) -> Kernel:
-        """``K(ell) = K(ell -+ 1) + increment``, solved."""
+        """Return a kernel with its recursion ``K(ell) = K(ell -+ 1) + increment`` solved."""
         increment, step = S.Zero, S.Zero
         for x in Add.make_args(k.definition):
             if x.is_Function and str(x.func) in self.responses:
@@ -114,29 +134,30 @@ class _Lazy:
             else:
                 increment += self.started(x)
         if increment.has(ell):
-            raise NotApplicable(f"{increment} differs from layer to layer")
+            raise NotApplicable(f"{increment} depends on the layer; only uniform layers are solved")
         count = factor(self.count(step)) if step != 0 else S.One
         return replace(k, definition=count * tidy_sums(increment))
 
     def started(self, e: Expr) -> Expr:
-        """Correlation functions keep their value at the end of the network, at every layer."""
+        """Return an expression with correlation functions at their values at the end of the network."""
 
         def end(x: AppliedUndef) -> Expr:
-            found = self.correlations[str(x.func)]
-            given = found.entry.args[1:] if found.name == str(x.func) else found.entry.args
-            return put(found.definition, dict(zip(given, x.args[1:], strict=False)))
+            """Return one correlation function at its end."""
+            kernel = self.correlations[str(x.func)]
+            given = kernel.entry.args[1:] if kernel.name == str(x.func) else kernel.entry.args
+            return put(kernel.definition, dict(zip(given, x.args[1:], strict=False)))
 
         return rewritten(e, self.correlations, end)
 
     def count(self, step: Expr) -> Expr:
-        """The solution of ``c(ell) = c(ell + step) + 1`` that vanishes beyond the end."""
+        """Return the solution of ``c(ell) = c(ell + step) + 1`` that vanishes beyond the network's end."""
         layers = self.closure.layers
         if step not in (1, -1) or layers is None:
-            raise NotApplicable(f"a recursion over {step} layers")
+            raise NotApplicable(f"a recursion over {step} layers; only neighbouring layers are solved")
         return ell - layers.lower + 1 if step == -1 else layers.upper - ell + 1
 
     def output(self, kernels: dict[str, Kernel]) -> Eq:
-        """The output: its average divided by gamma0, at leading order, entry by entry."""
+        """Return the equation of the output: its average divided by gamma0, at leading order."""
         scalar = next(e for e in self.closure.theory.scalars if e.rhs.has(Average))
         cross = self.closure.outputs[0]
         factor_in_front = scalar.rhs / next(iter(scalar.rhs.atoms(Average)))
@@ -152,22 +173,22 @@ class _Lazy:
 
     @staticmethod
     def past(word: Expr, table: dict[Expr, Kernel], rows: tuple[Expr, ...]) -> Expr:
-        """The integrand, over past times s, of the entry at equal times of ``K X`` or ``X K^T``, K causal."""
+        """Return the integrand over past times of the equal-time entry of ``K X`` or ``X K^T``, K causal."""
         numbers, letters = word.args_cnc()
         turned = [x.func == transpose for x in letters]
         kernels = [table[x.args[0] if flip else x] for x, flip in zip(letters, turned, strict=True)]
         if len(kernels) != 2 or turned[0] or not kernels[int(turned[1])].causal:
-            raise NotApplicable(f"{word} is no memory of past times")
+            raise NotApplicable(f"{word} is not a memory of past times")
         left, right = kernels
         if len(left.rows) != len(rows):
-            raise NotApplicable("the limit is that of one output")
+            raise NotApplicable("the lazy limit needs one output; the network has several")
         names = tuple(Symbol(f"{r.index.name}_1", **r.index.assumptions0) for r in left.cols)
         other = right.at((), names, t, s) if turned[1] else right.at(names, (), s, t)
         ranges = [(n, r.lower, r.upper) for n, r in zip(names, left.cols, strict=True)]
         return Mul(*numbers) * over(left.at(rows, names, t, s) * other, ranges)
 
     def error(self, output: Eq) -> Eq:
-        """The error's step or rate if the memory weighs all times alike, else its memory equation."""
+        """Return the step or rate of the error, or its memory equation if memory is not uniform in time."""
         delta = next(e for e in self.closure.theory.scalars if e.lhs != output.lhs)
         slope, memory = delta.rhs.diff(output.lhs), output.rhs
         if memory.function.has(t):

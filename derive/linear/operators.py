@@ -1,15 +1,15 @@
-"""Vectorised samples and times: kernels as operators, single-site equations as equations between them.
+"""Operators over samples and times: kernels as noncommutative letters, and their matrix expressions.
 
-A field is a vector over (sample, time) or over time, written ``h[ell]``; a kernel is an operator between
-such spaces, written ``C[ell]``.
+A field is a vector over (sample, time) or over time, written ``h[ell]``; a kernel is an operator between such
+spaces, written ``C[ell]``.
 
-*Words* are noncommutative products of letters (:func:`operator`), so products keep their order,
-``sympy.transpose`` reverses them, and coefficients are polynomials: what expansions multiply.  The number 1
-is the identity; the kernel that is 1 at all pairs of times is the operator ``J``, the paper's ``1 1^T``.
-A word has no shape, so SymPy's code printers would multiply it entry by entry: its letters refuse them.
+*Words* are noncommutative products of letters (:func:`operator`), so that products keep their order,
+``sympy.transpose`` reverses them, and their coefficients are polynomials for expansions. The number 1 is the
+identity; the kernel that is 1 at all pairs of times is the operator ``J``, the paper's ``1 1^T``. A word has
+no shape, and SymPy's code printers would multiply it entry by entry, so letters raise TypeError there.
 
 *Matrices* (:func:`matrix`) are the same as SymPy's matrix expressions, of :class:`Operator` symbols with
-symbolic shape: ``lambdify`` multiplies, transposes and inverts them as it should.
+symbolic shape: ``lambdify`` multiplies, transposes and inverts them correctly.
 """
 
 from __future__ import annotations
@@ -50,9 +50,13 @@ T = Symbol("T", integer=True, positive=True)
 
 
 class Refusing:
-    """A letter: it has no shape, so code for it would multiply entry by entry, and drop transposes."""
+    """Letter that raises TypeError in code printers, because it has no shape.
+
+    Code for it would multiply entry by entry and drop transposes.
+    """
 
     def _refused(self, *_: Any, **__: Any) -> str:
+        """Raise TypeError."""
         raise TypeError(
             f"{self} is a letter of an operator word, which has no shape: make the word a matrix expression "
             "first (derive.linear.operators.matrix, or .matrix of the closure or expansion that it is from)"
@@ -63,22 +67,22 @@ class Refusing:
     _javascript = _julia = _octave = _rust_code = _rcode = _mcode = _maple = _refused
 
     def _xreplace(self, rule: Mapping[Any, Any]) -> tuple[Any, bool]:
-        """Raises TypeError for a number's name in place of a letter, as ``lambdify(dummify=True)`` wants."""
+        """Raise TypeError if a commutative symbol replaces the letter, as in ``lambdify(dummify=True)``."""
         if isinstance(new := rule.get(self), Symbol) and new.is_commutative:
             self._refused()
         return super()._xreplace(rule)  # type: ignore[misc, no-any-return]
 
 
 class Letter(Refusing, Symbol):  # type: ignore[misc, unused-ignore]
-    """An operator or vector that no family of layers has."""
+    """Operator or vector without a layer."""
 
 
 class LayerLetter(Refusing, Indexed):  # type: ignore[misc, unused-ignore]
-    """The member ``C[ell]`` of a family of operators or vectors over layers."""
+    """Member ``C[ell]`` of a family of operators or vectors over layers."""
 
 
 def operator(name: str, layer: Expr | int | None = None) -> Expr:
-    """The letter for the operator (or field) called ``name``, of a family over layers if ``layer`` is given.
+    """Return the letter of the operator (or field) ``name``, with a layer if ``layer`` is given.
 
     >>> from sympy import lambdify
     >>> from derive.calculus.symbols import ell
@@ -101,10 +105,10 @@ J = operator("J")
 
 
 class Operator(MatrixSymbol):  # type: ignore[misc, unused-ignore]
-    """``Operator("C", ell, rows, columns)``: the operator C at layer ell as a matrix symbol.
+    """Matrix symbol of an operator at a layer: ``Operator("C", ell, rows, columns)``.
 
-    An operator without a layer is a plain ``MatrixSymbol``, and one that remembers a word has the word in
-    the layer's place.  Substitution acts on the layer.
+    An operator without a layer is a plain ``MatrixSymbol``; an operator that stands for a word has the word
+    in place of the layer. Substitution acts on the layer.
 
     >>> from derive import P
     >>> from derive.calculus.symbols import ell
@@ -114,6 +118,7 @@ class Operator(MatrixSymbol):  # type: ignore[misc, unused-ignore]
     """
 
     def __new__(cls, name: Any, layer: Any, rows: Any, columns: Any) -> Operator:
+        """Return the matrix symbol of a name, layer and shape."""
         return Basic.__new__(cls, Str(str(name)), *map(sympify, (layer, rows, columns)))  # type: ignore[no-any-return]
 
     @property
@@ -123,23 +128,23 @@ class Operator(MatrixSymbol):  # type: ignore[misc, unused-ignore]
 
     @property
     def shape(self) -> tuple[Expr, Expr]:
-        """Rows and columns."""
+        """The numbers of rows and columns."""
         return self.args[2], self.args[3]
 
     @property
     def name(self) -> str:
-        """What it is called, with the layer: ``C[ell]``."""
+        """The name with the layer, ``C[ell]``."""
         return f"{self.args[0].name}[{self.layer}]"
 
     def _xreplace(self, rule: Mapping[Any, Any]) -> tuple[Any, bool]:
-        """``lambdify`` calls an argument that is no identifier by a plain symbol: the matrix of that name."""
+        """Replace the matrix by that of another name; ``lambdify`` does so for names with brackets."""
         if isinstance(new := rule.get(self), Symbol):
             return MatrixSymbol(new.name, *self.shape), True
         return super()._xreplace(rule)  # type: ignore[no-any-return, unused-ignore]
 
     @property
     def free_symbols(self) -> set[Basic]:
-        """The symbol itself, and those in its layer and shape."""
+        """The symbol itself, and the symbols in its layer and shape."""
         return {self}.union(*[x.free_symbols for x in self.args[1:]])
 
     def _latex(self, printer: Any, *_: Any) -> str:
@@ -147,9 +152,10 @@ class Operator(MatrixSymbol):  # type: ignore[misc, unused-ignore]
 
 
 class SymbolicIdentity(Identity):  # type: ignore[misc, unused-ignore]
-    """The identity with a symbolic number of rows, which SymPy's own has no code for."""
+    """Identity matrix with a symbolic number of rows, for which SymPy's identity has no code."""
 
     def _code(self, printer: Any, module: str) -> str:
+        """Return the code of an identity matrix in a module."""
         return f"{printer._module_format(module + '.eye')}({printer._print(self.args[0])})"
 
     def _numpycode(self, printer: Any, *_: Any) -> str:
@@ -165,16 +171,16 @@ class SymbolicIdentity(Identity):  # type: ignore[misc, unused-ignore]
 
 
 def size(ranges: Iterable[IndexRange]) -> Expr:
-    """The number of (sample, time) over these sample indices and all times."""
+    """Return the number of pairs (sample, time) over these sample indices and all times."""
     return Mul(T, *[r.upper - r.lower + 1 for r in ranges])
 
 
 def matrix(word: Expr, shape: Callable[[Expr], tuple[Expr, Expr]]) -> Expr:
-    """A sum of words as a matrix expression; ``shape`` says rows and columns of each letter.
+    """Return a sum of words as a matrix expression; ``shape`` returns rows and columns of each letter.
 
-    Arguments of ``lambdify`` are then the :class:`Operator` symbols, with the symbols of the shape where an
-    identity stands; vectors are matrices of one column.  A word that is a number stays one.  A letter may
-    know itself as a matrix: its ``as_matrix(shape)`` is asked first.
+    Arguments for ``lambdify`` are the :class:`Operator` symbols, and the symbols of the shape if there is an
+    identity; vectors are matrices of one column. A word that is a number stays a number. A letter with a
+    method ``as_matrix(shape)`` is converted by it.
 
     >>> import mpmath
     >>> from sympy import lambdify
@@ -193,6 +199,15 @@ def matrix(word: Expr, shape: Callable[[Expr], tuple[Expr, Expr]]) -> Expr:
         return e
     if hasattr(e, "as_matrix"):
         return e.as_matrix(shape)
+    if isinstance(e, Add | Mul | Pow) or e.func == transpose:
+        return _composed_matrix(e, shape)
+    if isinstance(e, Indexed):
+        return Operator(e.args[0], e.args[1], *shape(e))
+    return MatrixSymbol(str(e), *shape(e))
+
+
+def _composed_matrix(e: Expr, shape: Callable[[Expr], tuple[Expr, Expr]]) -> Expr:
+    """Return a sum, product, integer power or transpose of words as a matrix expression."""
     if isinstance(e, Add):
         parts = [matrix(x, shape) for x in e.args]
         rows = next(x.shape[0] for x in parts if x.is_Matrix)
@@ -200,23 +215,21 @@ def matrix(word: Expr, shape: Callable[[Expr], tuple[Expr, Expr]]) -> Expr:
         return MatAdd(*total.as_ordered_terms())
     if isinstance(e, Mul):
         numbers, letters = e.args_cnc()
-        found = [matrix(x, shape) for x in letters]
-        return MatMul(*([Mul(*numbers)] if Mul(*numbers) != 1 else []), *found) if found else e
+        matrices = [matrix(x, shape) for x in letters]
+        return MatMul(*([Mul(*numbers)] if Mul(*numbers) != 1 else []), *matrices) if matrices else e
     if isinstance(e, Pow) and e.exp.is_Integer:
         base = matrix(e.base, shape)
         return Inverse(base) if e.exp == -1 else MatPow(base, e.exp)
     if e.func == transpose:
         return Transpose(matrix(e.args[0], shape)).doit()
-    if isinstance(e, Indexed):
-        return Operator(e.args[0], e.args[1], *shape(e))
     return MatrixSymbol(str(e), *shape(e))
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """An operator by its entries: ``entry(.., rows, cols, t, s) = definition``.
+    """Operator given by its entries: ``entry(.., rows, cols, t, s) = definition``.
 
-    ``rows`` and ``cols`` are the sample-like ranges on either side of it.  ``causal`` is ``"strict"`` when
+    ``rows`` and ``cols`` are the ranges of sample-like indices on either side. ``causal`` is ``"strict"`` if
     the entry is zero unless ``s < t``, ``"past"`` unless ``s <= t``, and empty for a kernel that is not
     causal.
     """
@@ -230,7 +243,7 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """The name of the function that gives the entries."""
+        """The name of the function of the entries."""
         return str(self.entry.func)
 
     @property
@@ -239,7 +252,7 @@ class Kernel:
         return tuple(self.operator.args[1:])
 
     def at(self, rows: tuple[Expr, ...], cols: tuple[Expr, ...], time: Expr, past: Expr) -> Expr:
-        """The definition at other indices and times."""
+        """Return the definition at other indices and times."""
         names = {r.index: x for r, x in zip((*self.rows, *self.cols), (*rows, *cols), strict=True)}
         return put(self.definition, names | {t: time, s: past})
 
@@ -248,26 +261,27 @@ class Kernel:
 
 
 def coefficient(e: Expr, vector: Expr) -> Expr:
-    """The operator in front of ``vector`` in an expression linear in vectors (which stand rightmost).
+    """Return the operator in front of ``vector`` in an expression that is linear in vectors.
+
+    Vectors are the rightmost letters of words.
 
     >>> u, C = operator("u"), operator("C")
     >>> coefficient(2 * C * (u + C * u), u)
     2*C + 2*C**2
     """
-    found = S.Zero
+    total = S.Zero
     for part in Add.make_args(e.expand()):
         numbers, word = part.args_cnc()
         if word and word[-1] == vector:
-            found += Mul(*numbers) * Mul(*word[:-1])
-    return found
+            total += Mul(*numbers) * Mul(*word[:-1])
+    return total
 
 
 def solve_for(equations: Mapping[Expr, Expr], target: Expr) -> Expr:
-    """Solve ``vector = right-hand side`` for ``target``, eliminating the other vectors; operators do not
-    commute.
+    """Solve a system ``vector = right-hand side`` for ``target``; operators do not commute.
 
-    A vector that depends on itself through ``M`` gives the resolvent ``(1 - M)^-1``, which exists for
-    causal M.
+    The other vectors are eliminated one after the other. A vector that depends on itself through ``M`` gives
+    the resolvent ``(1 - M)^-1``, which exists for causal M.
 
     >>> h, g, u, r, C, D = (operator(x) for x in "hgurCD")
     >>> solve_for({h: u + C * g, g: r + D * h}, h)
@@ -281,16 +295,18 @@ def solve_for(equations: Mapping[Expr, Expr], target: Expr) -> Expr:
 
 
 def _resolved(vector: Expr, e: Expr) -> Expr:
+    """Return the solution of ``vector = e``, with the resolvent of its dependence on itself."""
     loop = coefficient(e, vector)
     return e if loop == 0 else Pow(1 - loop, -1) * _without(e, vector)
 
 
 def _without(e: Expr, vector: Expr) -> Expr:
+    """Return the terms of an expression without ``vector``."""
     return Add(*[x for x in Add.make_args(e.expand()) if x.args_cnc()[1][-1:] != [vector]])
 
 
 def resolvents(e: Expr) -> set[Pow]:
-    """The inverses ``(1 - M)^-1`` that occur in ``e``."""
+    """Return the inverses ``(1 - M)^-1`` in an expression."""
     return {x for x in e.atoms(Pow) if x.exp == -1 and not x.is_commutative}
 
 
@@ -298,7 +314,7 @@ def resolvents(e: Expr) -> set[Pow]:
 
 
 class OperatorLatex(LatexPrinter):  # type: ignore[misc, unused-ignore]
-    """Bold operators with the layer as superscript, transposes as in print."""
+    """LaTeX printer of bold operators with the layer as superscript."""
 
     def _print_Indexed(self, e: Expr) -> str:
         return rf"{self._bold(e.args[0].args[0])}^{{{self._print(e.args[1])}}}"
@@ -316,5 +332,5 @@ class OperatorLatex(LatexPrinter):  # type: ignore[misc, unused-ignore]
 
 
 def operator_latex(e: Any) -> str:
-    """LaTeX of an expression (or equation) between operators."""
+    """Return the LaTeX of an expression (or equation) between operators."""
     return str(OperatorLatex({"order": "old"}).doprint(e))

@@ -1,14 +1,12 @@
-"""The outputs of a linear network read in its first layer.
+"""Outputs of a linear network evaluated in its first layer instead of its last one.
 
-An output is the overlap ``<g h>`` of the last layer's field and gradient.  How it changes from layer to layer
-follows from the theory: the field of the upper layer and the gradient of the lower one are replaced by their
-equations, Stein's lemma trades sources for responses, and both overlaps are expressions in the order
-parameters.  Terms of the upper field that the lower overlap has not are what the layer adds; the others must
-cancel.  Where one matrix leads from a layer to the next and back and nothing else enters, none is left, and
-every layer has the same overlap.
-
-What the fields of samples are above the first layer is then read by no other equation, once the theory is
-projected on the error (:mod:`derive.linear.projection`).
+An output is the overlap ``<g h>`` of a layer's field and gradient. Its change from layer to layer follows
+from the theory: the field of the upper layer and the gradient of the lower one are replaced by their
+equations, and Stein's lemma replaces sources by responses, so that both overlaps are expressions in the order
+parameters. Terms of the upper field that the lower overlap does not contain are contributions of the layer;
+all other terms must cancel. If one matrix leads from a layer to the next and back, there are no contributions
+and every layer has the same overlap. After the projection on the error (:mod:`derive.linear.projection`) the
+fields of samples above the first layer are then not needed by any other equation.
 """
 
 from __future__ import annotations
@@ -28,11 +26,11 @@ from derive.theory import Equation, Term, Theory, stein
 
 
 def read_first(theory: Theory) -> Theory:
-    """The same theory with outputs read in the first layer.
+    """Return the theory with outputs evaluated in the first layer.
 
-    What layers add is a field of its own, such as ``h_own``.  Raises :class:`NotApplicable` where outputs are
-    no overlap of two fields of the last layer, or where no terms of one of them are shown to be what a layer
-    adds (another matrix on the way back).
+    The contributions of further layers are new fields, such as ``h_own``. Raises :class:`NotApplicable` if an
+    output is not the overlap of two fields of the last layer, or if the contributions of a layer cannot be
+    separated (another matrix on the way back).
 
     >>> from derive import mean_field, mlp
     >>> print(read_first(mean_field(mlp())).equation("f").rhs)
@@ -43,63 +41,68 @@ def read_first(theory: Theory) -> Theory:
     """
     require_linear_rules(theory.program, "the march of linear networks")
     last, name = theory.program.depth, theory.program.name
-    found = [(e, a) for e in theory.scalars for a in e.rhs.atoms(Average)]
-    pairs = [Mul.make_args(a.body) for _, a in found]
+    averages = [(e, a) for e in theory.scalars for a in e.rhs.atoms(Average)]
+    pairs = [Mul.make_args(a.body) for _, a in averages]
     if len(pairs) != 1 or len(pairs[0]) != 2 or any(getattr(x, "args", ())[:1] != (last,) for x in pairs[0]):
-        raise NotApplicable(f"the output of {name} is no overlap of two fields of its last layer")
-    ((output, overlap),) = found
+        raise NotApplicable(f"the output of {name} is not an overlap of two fields of its last layer")
+    ((output, overlap),) = averages
 
     def at(layer: Expr, e: Expr) -> Any:
-        """The same of another layer."""
+        """Return an expression of the last layer at another layer."""
         of_last = [a for a in e.atoms(AppliedUndef) if a.args[0] == last]
         return e.xreplace({a: a.func(layer, *a.args[1:]) for a in of_last})
 
     def terms(layer: Expr, k: int) -> dict[Term, Expr]:
-        """What each term of the k-th field gives of the overlap."""
+        """Return the contribution of each term of the k-th field to the overlap."""
         opened = _opened(theory, [at(layer, x) for x in pairs[0]], k)
         return {x: at(layer, output.rhs / overlap) * value for x, value in opened.items()}
 
     def added(k: int) -> Equation | None:
-        """The terms of the k-th field that are what a layer adds; None where others are left."""
+        """Return the terms of the k-th field that are contributions of a layer.
+
+        None if others do not cancel.
+        """
         row, upper, lower = _row(theory, at(ell + 1, pairs[0][k])), terms(ell + 1, k), terms(ell, 1 - k)
         if row is None or not lower:
             return None
 
         def left(*without: Term) -> tuple[Expr, ...]:
+            """Return the terms that do not cancel between layers, without these terms."""
             whole = Add(*[y for x, y in upper.items() if x not in without], *[-y for y in lower.values()])
             rest = normal_form(whole)
             return () if rest == 0 else Add.make_args(rest)
 
         every = len(left())
-        own = tuple(x for x in upper if len(left(x)) < every)
-        if left(*own):
+        kept = tuple(x for x in upper if len(left(x)) < every)
+        if left(*kept):
             return None
-        return replace(row, lhs=Function(f"{row.name}_own")(*row.lhs.args), terms=own)
+        return replace(row, lhs=Function(f"{row.name}_own")(*row.lhs.args), terms=kept)
 
     ways = [e for k in (0, 1) if last != 1 and (e := added(k))]
     if last != 1 and not ways:
-        raise NotApplicable(f"what a layer of {name} adds to {output.rhs} is no sum of terms of its fields")
+        raise NotApplicable(
+            f"the contribution of a layer of {name} to {output.rhs} is not a sum of terms of its fields"
+        )
     first = tuple(x.rewrite(lambda e: at(S.One, e)) for x in output.terms)
-    own = tuple(e for e in ways[:1] if e.terms)
-    for e in own:
+    added_equations = tuple(e for e in ways[:1] if e.terms)
+    for e in added_equations:
         whole = next(at(ell + 1, x) for x in pairs[0] if e.name == f"{x.func}_own")
         more = Sum(at(ell + 1, output.rhs).xreplace({whole: e.lhs}), (ell, 1, last - 1))
         first += (Term.local(more.doit(deep=False), rule="what each layer adds"),)
     scalars = tuple(replace(e, terms=first) if e is output else e for e in theory.scalars)
     reduction = "outputs read in the first layer"
-    return replace(theory, equations=(*theory.equations, *own), scalars=scalars, reduction=reduction)
+    equations = (*theory.equations, *added_equations)
+    return replace(theory, equations=equations, scalars=scalars, reduction=reduction)
 
 
 def _row(theory: Theory, field: Expr) -> Equation | None:
-    """The equation of a field of neighbouring layers."""
+    """Return the equation of a field for neighbouring layers; None if there is none."""
     inner = [e for e in theory.equations if _between(e.layers, theory)]
     return next((e for e in inner if (match(e.lhs, field, e.ranges) or {}).get(ell) == ell), None)
 
 
 def _opened(theory: Theory, pair: list[Any], k: int) -> dict[Term, Expr]:
-    """The overlap of two fields with the equation of the k-th put in, in terms of order parameters: what each
-    term of it gives.
-    """
+    """Return the overlap of two fields with the equation of the k-th, term by term in order parameters."""
     field, other = pair[k], pair[1 - k]
     row = _row(theory, field)
     if row is None:
@@ -108,10 +111,11 @@ def _opened(theory: Theory, pair: list[Any], k: int) -> dict[Term, Expr]:
     strict = {q.symbol.func for q in theory.responses() if q.causal == "strict"}
 
     def traded(body: Expr) -> Expr:
+        """Return an average with sources replaced by responses (Stein's lemma)."""
         return stein(Average(body), theory.sources).replace(Average, lambda x: _named(theory, x))
 
     def before(body: Expr, *limits: Any) -> Expr:
-        """A sum over the past, up to where responses at the present time begin."""
+        """Return a sum over past times up to the time at which responses to the present begin."""
         late = {a.args[-1] for a in body.atoms(AppliedUndef) if a.func in strict and a.args[-2] == t}
         body = body.xreplace({Min(v, t): v for v, _, up in limits if up in (t, t - 1)})
         return Sum(body, *[(v, low, t - 1 if v in late and up == t else up) for v, low, up in limits])
@@ -122,26 +126,26 @@ def _opened(theory: Theory, pair: list[Any], k: int) -> dict[Term, Expr]:
 
 
 def _between(layers: IndexRange | None, theory: Theory) -> bool:
-    """Is it the family with a member for each pair of neighbouring layers?"""
+    """Return whether a range of layers has one member for each pair of neighbouring layers."""
     return layers is not None and layers.lower == 1 and layers.upper == theory.program.depth - 1
 
 
 def _named(theory: Theory, body: Expr) -> Expr:
-    """An average by the name of the order parameter that it is, if it is one."""
-    response, theirs = isinstance(body, Response), _leaves(body)
+    """Return an average as the order parameter that it defines, if there is one."""
+    response, other_fields = isinstance(body, Response), _leaves(body)
     for q in theory.order_parameters:
         (average,) = q.definition.atoms(Average)
-        mine = _leaves(average.body)
-        if isinstance(average.body, Response) != response or not len(mine) == len(theirs) == 2:
+        fields = _leaves(average.body)
+        if isinstance(average.body, Response) != response or not len(fields) == len(other_fields) == 2:
             continue
-        for one, two in [mine] if response else [mine, mine[::-1]]:
-            at = match(one, theirs[0], q.ranges)
-            at = None if at is None else match(two, theirs[1], q.ranges, at)
+        for one, two in [fields] if response else [fields, fields[::-1]]:
+            at = match(one, other_fields[0], q.ranges)
+            at = None if at is None else match(two, other_fields[1], q.ranges, at)
             if at is not None and at.get(t, t) == t:
                 return put(q.symbol, at) * average / q.definition
     return Average(body)
 
 
 def _leaves(body: Expr) -> list[Any]:
-    """The two fields of a correlation, or the field and the source of a response."""
+    """Return the two fields of a correlation, or the field and the source of a response."""
     return list(body.args) if isinstance(body, Response) else list(Mul.make_args(body))

@@ -1,16 +1,16 @@
-"""Propagators of a linear theory: how its fields answer a push.
+"""Propagators of a linear theory: responses of its fields to perturbations of sources or equations.
 
-*Across layers.*  On a residual stream all layers are the same units, so the single-site process joins them,
-and a theory's own responses ``<d h(ell, t) / d r(ell, s)>`` do not close.  Differentiating each single-site
-equation with respect to each Gaussian source gives recursions for all of ``d h(ell, t) / d u(k, s)``; fields
-are these responses times the sources, correlations follow from the covariances of the sources (linear2025
-(73)-(82)): :func:`cross_layer`.
+*Across layers* (:func:`cross_layer`): on a residual stream all layers belong to the same units, so that the
+single-site process couples them, and the responses ``<d h(ell, t) / d r(ell, s)>`` of a theory are not
+closed. Derivatives of each single-site equation with respect to each Gaussian source are recursions for all
+``d h(ell, t) / d u(k, s)``. Fields are these responses times the sources; correlations follow from the
+covariances of the sources (linear2025 (73)-(82)).
 
-*Within a population.*  Pushing the equation of x by one unit at time s and following the push through all
-equations of the population gives ``H_y_x(t, s)`` for each field y.  For online descent this is eq. 81 and
-111 of linear2025; the propagators R_vr and R_vu of eq. 13 are ``-H_v_v`` and ``H_v_h0``: :func:`transfer`.
+*Within a population* (:func:`transfer`): a unit perturbation of the equation of x at time s, followed through
+all equations of the population, gives ``H_y_x(t, s)`` for each field y. For online descent this is eq. 81 and
+111 of linear2025; the propagators R_vr and R_vu of eq. 13 are ``-H_v_v`` and ``H_v_h0``.
 
-Both differentiate the linear form, and nothing else.
+Both differentiate the linear form.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ from derive.theory import Equation, OrderParameter, Source, Term, Theory
 EquationLike = TypeVar("EquationLike", Eq, Equation)
 
 k = Symbol("k", integer=True)
-"""The layer of a source that is pushed."""
+"""The layer of a perturbed source."""
 
 
 @dataclass(frozen=True)
 class Push:
-    """A source that is pushed: ``symbol`` at the layer k (if it has one), primed indices and time s.
+    """Perturbed source: ``symbol`` at the layer k (if it has one), primed indices and time s.
 
-    ``layers`` is the range of k for a source with several members: those of a ``family``, and ``singles``
-    next to it; ``constant`` says that the source is one number for all times, so that a push has no time.
+    ``layers`` is the range of k of a source with several members: those of a ``family``, and ``singles``
+    beside it. ``constant`` means that the source is one number for all times, so that its perturbation has no
+    time.
     """
 
     name: str
@@ -59,12 +60,26 @@ class Push:
 
 @dataclass(frozen=True)
 class CrossLayer:
-    """The closed equations of a linear theory.
+    """Closed recursions over layers of a linear theory.
 
-    ``responses`` determine ``R_hu(ell, k, t, s) = d h(ell, t) / d u(k, s)`` (layer of the field, layer of
-    the source if each has one, other indices in the same order, times; no second time for a source that is
-    one number for all times).  ``diagonal`` says which of them the theory's own responses are, ``fields``
-    are the fields in terms of the sources, ``correlations`` and ``scalars`` the averages.
+    ``R_hu(ell, k, t, s) = d h(ell, t) / d u(k, s)`` has the layer of the field, the layer of the source if
+    each has one, other indices in the same order, and the times; there is no second time for a constant
+    source.
+
+    Parameters
+    ----------
+    theory : Theory
+        The linear theory.
+    pushes : tuple of Push
+        The perturbed sources.
+    responses : tuple of Equation
+        The equations of the responses ``R_hu``.
+    diagonal : tuple of Eq
+        The responses of the theory in terms of ``R_hu``.
+    fields : tuple of Eq
+        The fields in terms of the sources.
+    correlations, scalars : tuple of Eq
+        The averages in terms of ``R_hu`` and the covariances of the sources.
     """
 
     theory: Theory
@@ -76,22 +91,84 @@ class CrossLayer:
     scalars: tuple[Eq, ...]
 
     def response(self, name: str, site: Expr | int | None = None) -> Equation:
-        """The equation of the response ``name`` (of its member at layer ``site``).  Raises KeyError."""
-        found = [e for e in self.responses if site is None or e.lhs.args[0] == sympify(site)]
-        return find(found, name, "response")
+        """Return the equation of a response.
+
+        Parameters
+        ----------
+        name : str
+            The name, such as ``R_hu``.
+        site : Expr or int, optional
+            The layer of a single member.
+
+        Returns
+        -------
+        Equation
+            The equation.
+
+        Raises
+        ------
+        KeyError
+            If there is no such response.
+        """
+        candidates = [e for e in self.responses if site is None or e.lhs.args[0] == sympify(site)]
+        return find(candidates, name, "response")
 
     def correlation(self, name: str) -> Eq:
-        """The equation of the correlation ``name``.  Raises KeyError if there is none."""
+        """Return the equation of a correlation or scalar.
+
+        Parameters
+        ----------
+        name : str
+            The name.
+
+        Returns
+        -------
+        Eq
+            The equation.
+
+        Raises
+        ------
+        KeyError
+            If there is none of this name.
+        """
         return find((*self.correlations, *self.scalars), name, "correlation")
 
     def field(self, name: str) -> Eq:
-        """The field ``name`` in terms of the sources.  Raises KeyError if there is none."""
+        """Return a field in terms of the sources.
+
+        Parameters
+        ----------
+        name : str
+            The name of the field.
+
+        Returns
+        -------
+        Eq
+            The equation.
+
+        Raises
+        ------
+        KeyError
+            If there is no such field.
+        """
         return find(self.fields, name, "field")
 
     def map(self, fun: Callable[[Expr], Expr]) -> CrossLayer:
-        """The same with ``fun`` applied to every right-hand side."""
+        """Return the system with a function applied to every right-hand side.
+
+        Parameters
+        ----------
+        fun : callable
+            A function of an expression.
+
+        Returns
+        -------
+        CrossLayer
+            The changed system.
+        """
 
         def eqs(items: tuple[Eq, ...]) -> tuple[Eq, ...]:
+            """Return equations with changed right-hand sides."""
             return tuple(Eq(e.lhs, fun(e.rhs), evaluate=False) for e in items)
 
         return replace(
@@ -108,18 +185,37 @@ class CrossLayer:
         return aligned_latex((*responses, *self.fields, *self.correlations, *self.scalars), self.theory)
 
     def closed(self) -> CrossLayer:
-        """The same with the theory's own responses written as members of the cross-layer ones."""
+        """Return the system with the responses of the theory expressed by those across layers.
+
+        Returns
+        -------
+        CrossLayer
+            The closed system.
+        """
         return replace(self.map(self.own), diagonal=self.diagonal)
 
     def own(self, e: Expr) -> Expr:
-        """``e`` with the theory's own responses written so; those of single members before their family's."""
+        """Return an expression with the responses of the theory expressed by those across layers.
+
+        Single members are replaced before their family.
+
+        Parameters
+        ----------
+        e : Expr
+            The expression.
+
+        Returns
+        -------
+        Expr
+            The changed expression.
+        """
         for d in sorted(self.diagonal, key=lambda d: bool(d.lhs.args and d.lhs.args[0].has(ell))):
             e = e.replace(lambda x, d=d: is_at(x, d.lhs), lambda x, d=d: d.rhs.xreplace(binding(d.lhs, x)))
         return e
 
 
 def find(equations: Iterable[EquationLike], name: str, what: str = "equation") -> EquationLike:
-    """The equation of what is called ``name``, or of its derivative.  Raises KeyError if there is none."""
+    """Return the equation of a function, or of its derivative, by name; raise KeyError if there is none."""
     for e in equations:
         if str(getattr(e.lhs, "expr", e.lhs).func) == name:
             return e
@@ -127,7 +223,7 @@ def find(equations: Iterable[EquationLike], name: str, what: str = "equation") -
 
 
 def _without_trivial(found: CrossLayer) -> CrossLayer:
-    """Responses that are the same number everywhere (mostly 0: nothing answers) put into the others."""
+    """Return the system with constant responses (mostly 0, without any cause) substituted into the others."""
     while True:
         names = {str(e.lhs.func) for e in found.responses}
         values: dict[str, Expr] = {}
@@ -140,6 +236,7 @@ def _without_trivial(found: CrossLayer) -> CrossLayer:
             return found
 
         def put(e: Expr, values: dict[str, Expr] = values) -> Expr:
+            """Return an expression with the constants."""
             return without_empty(rewritten(e, values, lambda x: values[str(x.func)]))
 
         kept = tuple(e for e in found.responses if str(e.lhs.func) not in values)
@@ -157,9 +254,26 @@ t_1, s_1 = (Symbol(n, **t.assumptions0) for n in ("t_1", "s_1"))
 def cross_layer(theory: Theory) -> CrossLayer:
     """Differentiate the single-site equations of a linear theory with respect to all of its sources.
 
-    Sums over time begin where causality lets them: at the time of the push, or one step later if the field
-    cannot answer within the step.  Raises :class:`NotApplicable` if an equation is not linear in the fields.
+    Sums over time begin where causality lets them: at the time of the perturbation, or one step later if the
+    field does not respond within the step.
 
+    Parameters
+    ----------
+    theory : Theory
+        A linear theory of discrete steps.
+
+    Returns
+    -------
+    CrossLayer
+        The recursions over layers.
+
+    Raises
+    ------
+    NotApplicable
+        If an equation is not linear in the fields.
+
+    Examples
+    --------
     >>> from derive import isotropic, mean_field
     >>> found = cross_layer(mean_field(isotropic(data="population", branch=Symbol("beta"))))
     >>> for x in found.response("R_hu", ell + 1).terms: print(x.expr)
@@ -172,11 +286,14 @@ def cross_layer(theory: Theory) -> CrossLayer:
 
 
 class _CrossLayer:
+    """Derivatives of the equations of a theory with respect to its sources."""
+
     def __init__(self, theory: Theory) -> None:
+        """Read the linear form and the perturbed sources."""
         self.theory, self.form = theory, linear_form(theory)
         if made := [x for x in self.form.fields if theory.program.field_of(x) is None]:
             raise NotApplicable(
-                f"{made[0]} is no field of the program: take the theory before its {theory.reduction}"
+                f"{made[0]} is not a field of the program: use the theory before its {theory.reduction}"
             )
         self.discrete = theory.program.rule.discrete
         self.kind = Sum if self.discrete else Integral
@@ -189,11 +306,12 @@ class _CrossLayer:
         self.answers = {f"R_{f}{p}": (f, p) for f in self.form.fields for p in self.form.sources}
 
     def result(self) -> CrossLayer:
+        """Return the recursions over layers."""
         theory = self.theory
         pairs = ((r, p) for p in self.pushes.values() for r in self.form.rows)
         responses = tuple(self.respond(r, p) for r, p in pairs if self.joined(r.name, p.name))
         averages = [q for q in theory.order_parameters if q.kind == "correlation"]
-        found = CrossLayer(
+        system = CrossLayer(
             theory,
             tuple(self.pushes.values()),
             responses,
@@ -202,30 +320,33 @@ class _CrossLayer:
             tuple(Eq(q.symbol, self.average(q.definition), evaluate=False) for q in averages),
             tuple(Eq(e.lhs, self.average(e.rhs), evaluate=False) for e in theory.scalars),
         )
-        return _without_trivial(found)
+        return _without_trivial(system)
 
     # -- sources ---------------------------------------------------------------------------------------------
 
     def population(self, name: str) -> str:
+        """Return the name of the population of a field."""
         field = self.theory.program.field_of(name)
         assert field is not None
         return field.population.name
 
     def joined(self, field: str, source: str) -> bool:
-        """Do a field and a source live on the same units?"""
+        """Return whether a field and a source belong to the same units."""
         return source in self.enters and self.population(field) == self.population(self.enters[source])
 
     def layered(self, name: str) -> bool:
+        """Return whether a field has a layer index."""
         field = self.theory.program.field_of(name)
         return field is not None and field.layered
 
     def push(self, name: str) -> Push:
+        """Return the perturbation of a source, with its layers and indices."""
         members = [u for u in self.theory.sources if {str(u.symbol.func), str(u.partner.func)} == {name}]
         layered = self.layered(self.enters.get(name, ""))
         families = [u for u in members if layered and u.symbol.args[0].has(ell)]
         like = families[0] if families else members[0]
         constant = all(not sympify(u.covariance).has(t, s) for u in members)
-        own = tuple(
+        indices = tuple(
             r.renamed(primed(r.index)) for r in like.ranges if r.index != ell and like.symbol.has(r.index)
         )
         layers = family = None
@@ -236,12 +357,12 @@ class _CrossLayer:
             *place, *map(primed, like.symbol.args[layered:-1]), S.Zero if constant else s
         )
         singles = tuple(u.symbol.args[0] for u in members if u not in families) if layered else ()
-        return Push(name, symbol, layers, own, constant, layered, family, singles)
+        return Push(name, symbol, layers, indices, constant, layered, family, singles)
 
     # -- responses -------------------------------------------------------------------------------------------
 
     def named(self, field: AppliedUndef, source: AppliedUndef) -> AppliedUndef:
-        """``d field / d source`` as a function: layers, other indices, times."""
+        """Return ``d field / d source`` as a function of layers, other indices and times."""
         p = self.pushes[str(source.func)]
         f, g = int(self.layered(str(field.func))), int(p.layered)
         places = (*field.args[:f], *(source.args[:g] if p.layers is not None else ()))
@@ -250,15 +371,15 @@ class _CrossLayer:
         return Function(f"R_{field.func}{source.func}")(*places, *rest, *times)
 
     def respond(self, r: Row, p: Push) -> Equation:
-        """One equation differentiated: deltas from its sources, answers of the fields that it is made of."""
+        """Return the derivative of an equation: deltas of its sources, and responses of the fields in it."""
         if not isinstance(r.lhs, AppliedUndef):
-            raise NotApplicable(f"{r.lhs} is given by its rate of change: cross-layer responses need steps")
-        own = (
+            raise NotApplicable(f"{r.lhs} is a rate of change: cross-layer responses need discrete steps")
+        sources = (
             (x, delta(self.as_pushed(x.field), p.symbol, self.discrete))
             for x in r.sources
             if x.name == p.name
         )
-        terms = [x.put(x.weight * at) for x, at in own]
+        terms = [x.put(x.weight * at) for x, at in sources]
         for x in r.actions:
             if self.joined(x.name, p.name):
                 moved = all_apart(x.expr, p.symbol.free_symbols)
@@ -270,7 +391,7 @@ class _CrossLayer:
         return Equation(self.named(r.lhs, p.symbol), kept or (Term.local(S.Zero),), ranges)
 
     def begun(self, e: Expr) -> Expr:
-        """Sums over time begun where causality lets them: at the push, or one step later."""
+        """Return sums over time from the perturbation on, or from one step later, as causality requires."""
         if not isinstance(e, Sum | Integral):
             return e
         limits = []
@@ -283,7 +404,7 @@ class _CrossLayer:
         return e.func(self.begun(e.function), *limits)
 
     def diagonal(self, q: OrderParameter) -> Eq:
-        """The theory's own response as a member of the cross-layer ones."""
+        """Return a response of the theory in terms of those across layers."""
         e = q.definition.replace(
             lambda x: isinstance(x, Average) and isinstance(x.body, Response),
             lambda x: self.named(x.body.body, self.as_pushed(x.body.source)),
@@ -291,21 +412,22 @@ class _CrossLayer:
         return Eq(q.symbol, e, evaluate=False)
 
     def as_pushed(self, source: AppliedUndef) -> AppliedUndef:
+        """Return a source as it is perturbed: at time 0 if it is constant."""
         p = self.pushes[str(source.func)]
         return source.func(*source.args[:-1], S.Zero) if p.constant else source
 
     # -- fields and averages ---------------------------------------------------------------------------------
 
     def field_symbols(self) -> list[AppliedUndef]:
-        """Each field once, at the layer ell."""
-        found: dict[str, AppliedUndef] = {}
+        """Return each field once, at the layer ell."""
+        symbols: dict[str, AppliedUndef] = {}
         for e in self.theory.equations:
             f = int(self.layered(e.name))
-            found.setdefault(e.name, e.lhs.func(*((ell,) * f), *e.lhs.args[f:]))
-        return list(found.values())
+            symbols.setdefault(e.name, e.lhs.func(*((ell,) * f), *e.lhs.args[f:]))
+        return list(symbols.values())
 
     def decomposition(self, field: AppliedUndef) -> Eq:
-        """The field as the sum over sources of what they cause."""
+        """Return a field as the sum over sources of response times source."""
         total = S.Zero
         for p in self.pushes.values():
             if not self.joined(str(field.func), p.name):
@@ -319,7 +441,7 @@ class _CrossLayer:
         return Eq(field, total, evaluate=False)
 
     def summed(self, body: Expr, field: AppliedUndef, p: Push) -> Expr:
-        """The sum over layers, indices and past times of a source."""
+        """Return the sum over layers, indices and past times of a source."""
         layers = () if p.layers is None else (p.layers,)
         limits = [r.limits for r in (*layers, *p.ranges)]
         if not p.constant:
@@ -327,13 +449,15 @@ class _CrossLayer:
         return self.kind(body, *limits) if limits else body
 
     def gap(self, field: str, source: str) -> int:
+        """Return 0 if a field responds to a source within the step or in a flow, otherwise 1."""
         return 0 if self.form.reaches(field, source) or not self.discrete else 1
 
     def average(self, e: Expr) -> Expr:
-        """Averages of products of two fields as sums over the sources."""
+        """Return an expression with averages of products of two fields as sums over the sources."""
         return e.replace(lambda x: isinstance(x, Average), lambda x: self.pair(x))
 
     def pair(self, x: Average) -> Expr:
+        """Return the average of a product of two fields as a sum over the sources."""
         parts = factors(x.body)
         moving = [a for a in parts if isinstance(a, AppliedUndef) and str(a.func) in self.names]
         if len(moving) != 2:
@@ -347,7 +471,7 @@ class _CrossLayer:
         return Mul(*[y for y in parts if y not in moving]) * total
 
     def caused(self, a: AppliedUndef, b: AppliedUndef, u: Source) -> Expr:
-        """``<a b>`` as far as one covariance causes it."""
+        """Return the contribution of one source covariance to ``<a b>``."""
         first, second = str(u.symbol.func), str(u.partner.func)
         if not (self.joined(str(a.func), first) and self.joined(str(b.func), second)):
             return S.Zero
@@ -363,6 +487,7 @@ class _CrossLayer:
         place |= names
 
         def moved(x: AppliedUndef, w: Push, time: Symbol) -> AppliedUndef:
+            """Return a source at its perturbed layer, indices and time."""
             rest = [y.xreplace(place) for y in x.args[len(site) : -1]]
             return x.func(*site, *rest, S.Zero if w.constant else time)
 
@@ -378,14 +503,14 @@ class _CrossLayer:
 
 
 def _layers(u: Source) -> IndexRange:
-    """The layers at which a source lives: a family's, or the one of a single member."""
+    """Return the layers of a source: those of a family, or the layer of a single member."""
     r, at = next((r for r in u.ranges if r.index == ell), None), u.symbol.args[0]
     ends = (at, at) if r is None else (at.xreplace({ell: r.lower}), at.xreplace({ell: r.upper}))
     return IndexRange(k, *ends)
 
 
 def _hull(ranges: list[IndexRange]) -> IndexRange:
-    """All of the ranges, next to each other, as one."""
+    """Return the union of adjacent ranges as one range."""
     low = next(x.lower for x in ranges if all((y.lower - x.lower).is_nonnegative for y in ranges))
     high = next(x.upper for x in ranges if all((x.upper - y.upper).is_nonnegative for y in ranges))
     return IndexRange(k, low, high)
@@ -394,19 +519,19 @@ def _hull(ranges: list[IndexRange]) -> IndexRange:
 # -- within a population -------------------------------------------------------------------------------------
 
 between = Symbol("s_1", **s.assumptions0)
-"""A time between the push and the answer."""
+"""A time between the perturbation and the response."""
 START = operator("O")
-"""The operator that puts the value at time 0 at all times."""
+"""The operator that repeats the value at time 0 at all times."""
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """Answers to a unit push of the equation of ``into`` at time s.
+    """Responses to a unit perturbation of the equation of ``into`` at time s.
 
-    ``equations`` determine ``H_y_into(.., t, s)`` for every field y of the population, ``reduced`` are the
-    same with as many of them put into the others as need no further sum.  ``operators`` are the answers in
-    closed form, words in ``kernels`` whose inverses exist because memory is causal; :meth:`matrix` gives them
-    for ``lambdify``.
+    ``equations`` determine ``H_y_into(.., t, s)`` for every field y of the population; ``reduced`` are the
+    same after the elimination of as many of them as possible. ``operators`` are the responses in closed form,
+    words in ``kernels`` whose inverses exist because memory is causal; :meth:`matrix` returns them for
+    ``lambdify``.
     """
 
     theory: Theory
@@ -416,15 +541,15 @@ class Transfer:
     kernels: tuple[Kernel, ...]
 
     def answer(self, name: str) -> Expr:
-        """The function that says how the field called ``name`` answers.  Raises KeyError if there is none."""
+        """Return the response function of a field; raise KeyError for an unknown name."""
         return self.equation(name).lhs
 
     def equation(self, name: str) -> Eq:
-        """The equation of the answer of ``name``.  Raises KeyError if there is none."""
+        """Return the equation of the response of a field; raise KeyError for an unknown name."""
         return find(self.equations, f"H_{name}_{self.into}", "answer")
 
     def matrix(self, name: str) -> Expr:
-        """The answer of ``name`` in closed form, as a matrix expression; rows and columns are times.
+        """Return the response of a field in closed form, as a matrix expression over times.
 
         Raises KeyError if there is none.
 
@@ -440,7 +565,7 @@ class Transfer:
 
     @property
     def reduced(self) -> tuple[Eq, ...]:
-        """Without the answers that others need at equal time only, or that have no memory."""
+        """The equations without responses that others need at equal time only, or that have no memory."""
         todo = {e.lhs: e.rhs for e in self.equations}
         for instant in (True, False):
             for lhs in list(todo):
@@ -452,7 +577,7 @@ class Transfer:
 
     @staticmethod
     def _dispensable(lhs: AppliedUndef, todo: dict[AppliedUndef, Expr], instant: bool) -> bool:
-        """Has it no memory (``instant``), or do the others need it at equal time only?"""
+        """Return whether a response has no memory (``instant``), or is needed at equal time only."""
         rhs, others = todo[lhs], [e for x, e in todo.items() if x != lhs]
         met = [a for e in others for a in e.atoms(AppliedUndef) if a.func == lhs.func]
         simple = not rhs.has(Sum, Integral, KroneckerDelta, DiracDelta)
@@ -461,9 +586,9 @@ class Transfer:
 
 
 def transfer(theory: Theory, into: str) -> Transfer:
-    """How the fields that live with ``into`` answer a unit push of its equation at time s.
+    """Return the responses of the population of ``into`` to a unit perturbation of its equation at time s.
 
-    Raises :class:`NotApplicable` when the fields are of layers, or an equation is not linear in them.
+    Raises :class:`NotApplicable` if the fields have layers, or an equation is not linear in them.
 
     >>> from derive import isotropic, mean_field
     >>> from derive.reduce.data import instant_responses
@@ -474,24 +599,28 @@ def transfer(theory: Theory, into: str) -> Transfer:
     (1 - K_v_h0*R_Delta)**(-1)
     """
     form = linear_form(theory, population(theory, into))
-    found = tuple(Eq(_answer(theory, r, into), _pushed(theory, r, into), evaluate=False) for r in form.rows)
+    equations = tuple(
+        Eq(_answer(theory, r, into), _pushed(theory, r, into), evaluate=False) for r in form.rows
+    )
     kernels: dict[Expr, Kernel] = {}
     system = {}
-    for r in form.rows:  # the unit push is the last letter of every word
+    for r in form.rows:  # the unit perturbation is the last letter of every word
         value = PUSH if r.name == into else S.Zero
         for a, entry in _entries(r).items():
             value += _word(theory, r, a, entry, kernels) * operator(a.name)
         system[operator(r.name)] = value
     solved = {r.name: solve_for(system, operator(r.name)) for r in form.rows}
     answers = {x: _started(word.xreplace({PUSH: S.One}), kernels) for x, word in solved.items()}
-    return Transfer(theory, into, found, answers, tuple(kernels.values()))
+    return Transfer(theory, into, equations, answers, tuple(kernels.values()))
 
 
 def population(theory: Theory, name: str) -> Iterator[Equation]:
-    """The equations of the fields on the same units as ``name``."""
+    """Yield the equations of the fields on the same units as ``name``."""
     field = theory.program.field_of(name)
     if field is None or field.layered or field.ordered:
-        raise NotApplicable(f"{name} is not a field of one place: its transfer function would join layers")
+        raise NotApplicable(
+            f"{name} is a field of several layers or times of a task; transfer functions need a single one"
+        )
     for e in theory.equations:
         other = theory.program.field_of(e.name)
         if other is not None and other.population == field.population:
@@ -501,16 +630,16 @@ def population(theory: Theory, name: str) -> Iterator[Equation]:
 
 
 def pushed_indices(theory: Theory, e: Equation) -> tuple[Symbol, ...]:
-    """The indices of the push, other than the unit's own: those of the equation, primed."""
+    """Return the indices of the perturbation other than that of the unit: those of the equation, primed."""
     return tuple(primed(r.index) for r in e.ranges if r.index not in theory.program.unit_indices)
 
 
 def _pushed(theory: Theory, r: Row, into: str) -> Expr:
-    """The derivative of one equation."""
+    """Return the derivative of one equation with respect to the perturbation."""
     total = S.Zero
     if r.name == into:
-        own = [x.index for x in r.ranges if x.index not in theory.program.unit_indices]
-        total += Mul(*[KroneckerDelta(i, primed(i)) for i in own]) * _delta(theory)
+        indices = [x.index for x in r.ranges if x.index not in theory.program.unit_indices]
+        total += Mul(*[KroneckerDelta(i, primed(i)) for i in indices]) * _delta(theory)
     end = pushed_indices(theory, r)
     for x in r.actions:
         moved: dict[Expr, Expr] = {j: primed(j) for j in end if x.expr.has(j)} | {s: between}
@@ -520,19 +649,22 @@ def _pushed(theory: Theory, r: Row, into: str) -> Expr:
 
 
 def _answer(theory: Theory, r: Row, into: str) -> AppliedUndef:
+    """Return the response function of the field of a row."""
     return _answer_at(r.field, pushed_indices(theory, r), into)
 
 
 def _answer_at(a: AppliedUndef, end: tuple[Symbol, ...], into: str) -> AppliedUndef:
+    """Return the response function of a field at its indices and time."""
     return Function(f"H_{a.func}_{into}")(*a.args[:-1], *end, a.args[-1], s)
 
 
 def _delta(theory: Theory) -> Expr:
+    """Return the delta of t and s: Kronecker for steps, Dirac for a flow."""
     return KroneckerDelta(t, s) if theory.program.rule.discrete else DiracDelta(t - s)
 
 
 def _at_start(rhs: Expr, lhs: Expr, atom: Expr) -> Expr:
-    """An answer at other indices and times; memory is empty at time 0."""
+    """Return a response at other indices and times; sums over an empty past vanish."""
     return placed(rhs, lhs, atom).replace(
         lambda x: isinstance(x, Sum | Integral) and (x.limits[-1][2] - x.limits[-1][1]) in (-1, 0),
         lambda x: S.Zero if isinstance(x, Integral) or x.limits[-1][2] < x.limits[-1][1] else x,
@@ -546,21 +678,24 @@ PUSH = operator("push")
 
 
 def _entries(r: Row) -> dict[LinearTerm, Expr]:
-    """For each field and span of time in an equation, one of the actions on it, and all that it is met by."""
-    found: dict[LinearTerm, Expr] = {}
+    """Return the total weight for each field and span of time in an equation.
+
+    The key is the first term with this field and span.
+    """
+    totals: dict[LinearTerm, Expr] = {}
     for x in r.actions:
-        first = next((y for y in found if y.alike(x)), x)
-        found[first] = found.get(first, S.Zero) + x.weight
-    return found
+        first = next((y for y in totals if y.alike(x)), x)
+        totals[first] = totals.get(first, S.Zero) + x.weight
+    return totals
 
 
 def _word(theory: Theory, r: Row, a: LinearTerm, entry: Expr, kernels: dict[Expr, Kernel]) -> Expr:
-    """The operator that one kernel is: a number, START, or a letter of its own, noted among ``kernels``."""
+    """Return the operator of a kernel: a number, START, or a new letter that is added to ``kernels``."""
     time = a.field.args[-1]
     if not a.reach and not entry.has(t) and not a.over:
         return entry if time == t else entry * START
     if time == 0:
-        raise NotApplicable(f"{r.lhs} uses {a.field} with a factor that changes in time")
+        raise NotApplicable(f"{r.lhs} contains {a.field} with a time-dependent factor")
     plain = isinstance(entry, AppliedUndef) and bool(a.reach)
     name = str(entry.func) if plain else f"K_{r.name}_{a.name}"
     symbol = entry if plain else Function(name)(*r.field.args[:-1], *a.field.args[:-1], t, s)
@@ -572,10 +707,14 @@ def _word(theory: Theory, r: Row, a: LinearTerm, entry: Expr, kernels: dict[Expr
 
 
 def _started(word: Expr, kernels: dict[Expr, Kernel]) -> Expr:
-    """A kernel of strictly earlier times is empty at time 0, so that START in front of it gives 0."""
+    """Return a word in which START in front of a strictly causal kernel is 0.
+
+    The memory of such a kernel is empty at time 0.
+    """
     strict = {x for x, k in kernels.items() if k.causal == "strict"}
 
     def empty(e: Expr) -> bool:
+        """Return whether a product contains such a pair."""
         letters = e.args_cnc()[1] if e.is_Mul else []
         return any(a == START and b in strict for a, b in pairwise(letters))
 

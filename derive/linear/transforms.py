@@ -1,16 +1,14 @@
-"""Laplace transforms of linear theories whose kernels depend on differences of times alone.
+"""Laplace transforms of linear theories whose kernels depend on differences of times only.
 
-In a flow whose rates are constant and whose matrices with kernels of their own are not trained, every kernel
-of the linear form is a response, a number, or a function of ``t - s``.  So responses are functions of
-differences of times too, and with transforms at the rates z and z' of the two times of a correlation
+In a flow with constant rates, whose matrices with kernels are not trained, every kernel of the linear form is
+a response, a number, or a function of ``t - s``. Responses are then functions of time differences too. With
+the rates z and z' of the two times of a correlation,
 
-    R(z) = int_0^oo exp(-z tau) R(tau) dtau,   C(z, z') = int int exp(-z t - z' s) C(t, s) dt ds
+    R(z) = int_0^oo exp(-z tau) R(tau) dtau,   C(z, z') = int int exp(-z t - z' s) C(t, s) dt ds,
 
-the single-site equations are linear equations between numbers, which are solved here for each population:
-responses obey algebraic equations, with sums over modes in them, and correlations linear ones.
-
-From the linear form of a theory to these equations; used by the solver ``transform`` and by
-:mod:`derive.scale.random_features`.
+the single-site equations are linear equations between numbers, solved here for each population: responses
+obey algebraic equations (with sums over modes), and correlations linear ones. The solver ``transform`` and
+:mod:`derive.scale.random_features` use them.
 """
 
 from __future__ import annotations
@@ -48,17 +46,17 @@ from derive.show.latex import aligned_latex
 from derive.theory import OrderParameter, Source, Theory
 
 z, z_ = Symbol("z", positive=True), Symbol("zprime", positive=True)
-"""Rates that belong to two times."""
+"""The rates (Laplace variables) of the two times."""
 
 _age = Dummy("tau", positive=True)
 
 
 @dataclass(frozen=True)
 class PairTerm:
-    """``factor * sum over units of left(z) * right(z')``, times a correlation if there is one.
+    """Term ``factor * sum over units of left(z) * right(z')``, times a correlation if there is one.
 
     ``left`` and ``right`` are functions of z and z'; ``correlation`` is the transform that the term is
-    proportional to, 1 if none.
+    proportional to, 1 if there is none.
     """
 
     factor: Expr
@@ -69,14 +67,14 @@ class PairTerm:
 
 @dataclass(frozen=True)
 class PairEquation:
-    """``symbol = sum of terms``, each summed over ``units`` if the fields have attributes."""
+    """Equation ``symbol = sum of terms``, each summed over ``units`` if the fields have attributes."""
 
     symbol: Expr
     terms: tuple[PairTerm, ...]
     units: IndexRange | None = None
 
     def expr(self, term: PairTerm) -> Expr:
-        """The term written out."""
+        """Return a term as an expression."""
         body = term.left * term.right
         return term.factor * term.correlation * (body if self.units is None else Sum(body, self.units.limits))
 
@@ -88,7 +86,7 @@ class PairEquation:
 
 @dataclass(frozen=True)
 class Transforms:
-    """A linear theory at the rates z and z'.
+    """Laplace transforms of a linear theory at the rates z and z'.
 
     ``responses`` determine the transforms ``R(z)`` of responses, ``correlations`` the ``C(z, z')``.
     """
@@ -101,11 +99,11 @@ class Transforms:
         return aligned_latex((*self.responses, *[x.eq for x in self.correlations]), self.theory)
 
     def response(self, name: str) -> Eq:
-        """Return the equation of a response.  Raises KeyError for an unknown name."""
+        """Return the equation of a response; raise KeyError for an unknown name."""
         return {str(e.lhs.func): e for e in self.responses}[name]
 
     def correlation(self, name: str) -> PairEquation:
-        """Return the equation of a correlation.  Raises KeyError for an unknown name."""
+        """Return the equation of a correlation; raise KeyError for an unknown name."""
         return {str(e.symbol.func): e for e in self.correlations}[name]
 
 
@@ -115,16 +113,18 @@ def transforms(theory: Theory) -> Transforms:
     Parameters
     ----------
     theory : Theory
-        Of a flow with constant rates, in which no kernel is a correlation.
+        A flow with constant rates, in which no kernel is a correlation.
 
     Returns
     -------
     Transforms
+        The equations of responses and correlations.
 
     Raises
     ------
     NotApplicable
-        For steps, layers, numbers beside fields, and kernels that depend on more than differences of times.
+        For discrete steps, layers, scalars beside fields, and kernels that are not functions of time
+        differences.
 
     Examples
     --------
@@ -141,15 +141,16 @@ def transforms(theory: Theory) -> Transforms:
 
 
 class _Transforms:
-    """The equations of a theory at two rates."""
+    """Equations of a theory at two rates."""
 
     def __init__(self, theory: Theory) -> None:
+        """Read the linear form; raise NotApplicable for steps, scalars and correlated sources."""
         program = theory.program
         if program.rule.discrete:
-            raise NotApplicable("transforms are those of a flow; the rule counts steps")
+            raise NotApplicable("Laplace transforms need a flow; the rule has discrete steps")
         if theory.scalars:
             names = ", ".join(str(e.lhs) for e in theory.scalars)
-            raise NotApplicable(f"{names} beside the fields: kernels change in time with numbers")
+            raise NotApplicable(f"{names} beside the fields: kernels depend on time through scalars")
         self.theory, self.form = theory, linear_form(theory)
         self.responses = {q.name: Function(q.name)(z) for q in theory.responses()}
         self.pairs = {q.name: Function(q.name)(z, z_) for q in theory.correlations()}
@@ -171,21 +172,23 @@ class _Transforms:
 
     @cached_property
     def answers(self) -> Mapping[str, Mapping[str, Expr]]:
-        """``answers[field][source]``: the transform of a field's answer; the source ``""`` is what is given.
+        """Transforms ``answers[field][source]`` of the responses of fields.
 
-        A source without memory of its own, one number for all times, has the transform of its time course.
+        The source ``""`` is the given part.
+
+        For a constant source it is the transform of the time course that the source causes.
         """
-        found: dict[str, dict[str, Expr]] = {}
+        answers: dict[str, dict[str, Expr]] = {}
         for place in dict.fromkeys(self.place[r.name].name for r in self.rows()):
             rows = [r for r in self.rows() if self.place[r.name].name == place]
             at = {r.name: n for n, r in enumerate(rows)}
             if len(at) < len(rows):
-                raise NotApplicable(f"{rows[0].name} has several members: layers or indices")
+                raise NotApplicable(f"{rows[0].name} has several members (layers or indices)")
             left, right = eye(len(rows)), [dict[str, Expr]() for _ in rows]
             for n, r in enumerate(rows):
                 for x in r.actions:
                     if x.name not in at:
-                        raise NotApplicable(f"{r.lhs} needs {x.field}, a field of other units")
+                        raise NotApplicable(f"{r.lhs} contains {x.field}, a field of other units")
                     left[n, at[x.name]] -= self.kernel(r, x)
                 for x in r.sources:
                     name = str(x.field.func)
@@ -195,45 +198,45 @@ class _Transforms:
             inverse = left.adjugate() / left.det()
             for r in rows:
                 pushed = {name: [row.get(name, S.Zero) for row in right] for name in names}
-                own = {name: inverse.row(at[r.name]).dot(column) for name, column in pushed.items()}
-                found[r.name] = {name: factor(e) for name, e in own.items() if e != 0}
-        return found
+                solved = {name: inverse.row(at[r.name]).dot(column) for name, column in pushed.items()}
+                answers[r.name] = {name: factor(e) for name, e in solved.items() if e != 0}
+        return answers
 
     def rows(self) -> tuple[Row, ...]:
-        """Return the rows; refuse layers and indices other than that of the unit."""
+        """Return the rows; raise NotApplicable for layers and indices other than that of the unit."""
         for r in self.form.rows:
             if any(x.index not in self.units for x in r.ranges) or r.name not in self.place:
                 raise NotApplicable(f"{r.lhs} has indices or layers, over which transforms are not summed")
         return self.form.rows
 
     def kernel(self, r: Row, x: LinearTerm) -> Expr:
-        """Return the transform of the kernel by which a field acts."""
+        """Return the transform of the kernel in front of a field."""
         if x.over or (x.field.args[-1] != (s if x.reach else t)):
-            raise NotApplicable(f"{r.lhs} needs {x.expr}, which is no convolution in time")
+            raise NotApplicable(f"{r.lhs} contains {x.expr}, which is not a convolution in time")
         return self.number(r, x.weight) if not x.reach else self.convolved(r, x.weight)
 
     def convolved(self, r: Row, weight: Expr) -> Expr:
-        """Return the transform of a kernel of two times: a number times a response, or of the age."""
-        met = [a for a in weight.atoms(AppliedUndef) if str(a.func) in self.responses]
-        if not met:
+        """Return the transform of a kernel of two times: a number times a response, or of ``t - s``."""
+        responses = [a for a in weight.atoms(AppliedUndef) if str(a.func) in self.responses]
+        if not responses:
             aged = simplify(weight.xreplace({s: t - _age}))
             return _of_age(self.number(r, aged))
-        if len(met) > 1 or met[0].args[-2:] != (t, s):
-            raise NotApplicable(f"the kernel {weight} of {r.lhs} is no single response")
-        return self.number(r, weight / met[0]) * self.responses[str(met[0].func)]
+        if len(responses) > 1 or responses[0].args[-2:] != (t, s):
+            raise NotApplicable(f"the kernel {weight} of {r.lhs} is not a single response")
+        return self.number(r, weight / responses[0]) * self.responses[str(responses[0].func)]
 
     def number(self, r: Row, e: Expr) -> Expr:
-        """Return an expression that must not change in time."""
+        """Return an expression; raise NotApplicable if it changes in time."""
         order = {*self.responses, *self.pairs}
         if e.has(t, s) or any(str(a.func) in order for a in e.atoms(AppliedUndef)):
             raise NotApplicable(f"the kernel {e} of {r.lhs} depends on more than a difference of times")
         return e
 
     def entry(self, r: Row, x: LinearTerm) -> Expr:
-        """Return the transform of what a source is multiplied by."""
+        """Return the transform of the factor of a source."""
         u = self.source[str(x.field.func)]
         if x.over:
-            raise NotApplicable(f"{r.lhs} needs {x.expr}, a sum over indices of a source")
+            raise NotApplicable(f"{r.lhs} contains {x.expr}, a sum over indices of a source")
         steady = not sympify(u.covariance).has(t, s)
         if x.reach:
             return self.convolved(r, x.weight) * (1 / z if steady else 1)
@@ -242,33 +245,34 @@ class _Transforms:
     # -- order parameters --------------------------------------------------------------------------------
 
     def of_response(self, q: OrderParameter) -> Expr:
-        """Return the right-hand side of a response."""
+        """Return the right-hand side of the equation of a response."""
         if q.definition.has(Integral):
             raise NotApplicable(f"{q.name} is an integral over times")
 
         def value(x: Expr) -> Expr:
+            """Return the transform of one average of a response."""
             (node,) = x.atoms(Response)
             (field,) = (a for a in node.body.atoms(AppliedUndef) if str(a.func) in self.answers)
             source = str(node.source.func)
             if not sympify(self.source[source].covariance).has(t, s):
-                raise NotApplicable(f"{q.name} is the response to {source}, one number for all times")
+                raise NotApplicable(f"{q.name} is the response to {source}, which is constant in time")
             outside = x.body / node * node.body / field
             return outside * self.answers[str(field.func)].get(source, S.Zero)
 
-        found = q.definition.replace(lambda x: isinstance(x, Average), value)
-        return found if found.has(Sum) else factor(found)
+        value_of_average = q.definition.replace(lambda x: isinstance(x, Average), value)
+        return value_of_average if value_of_average.has(Sum) else factor(value_of_average)
 
     def of_pair(self, q: OrderParameter) -> PairEquation:
         """Return the equation of a correlation."""
         averages = list(q.definition.atoms(Average))
         sums = list(q.definition.atoms(Sum))
         if len(averages) != 1 or len(sums) > 1:
-            raise NotApplicable(f"{q.name} is no single average")
+            raise NotApplicable(f"{q.name} is not a single average")
         (average,) = averages
         outside = q.definition.xreplace({sums[0]: S.One} if sums else {average: S.One})
         fields = [a for a in average.body.atoms(AppliedUndef) if str(a.func) in self.answers]
         if len(fields) != 2 or fields[0].func != fields[1].func:
-            raise NotApplicable(f"{q.name} is no correlation of one field with itself")
+            raise NotApplicable(f"{q.name} is not a correlation of one field with itself")
         weight = average.body / Mul(*fields)
         inside, number = S.One, outside * weight
         if sums:
@@ -277,7 +281,7 @@ class _Transforms:
         return PairEquation(self.pairs[q.name], terms, IndexRange(*sums[0].limits[0]) if sums else None)
 
     def terms(self, field: str, number: Expr, weight: Expr) -> Iterator[PairTerm]:
-        """Yield what is given, and what each source contributes."""
+        """Yield the terms of the given part and of each source."""
         for source, answer in self.answers[field].items():
             factor, pair = (S.One, S.One) if not source else self.covariance(self.source[source])
             if factor != 0:
@@ -288,22 +292,26 @@ class _Transforms:
         e = sympify(u.covariance)
         if not e.has(t, s):
             return e, S.One
-        met = [a for a in e.atoms(AppliedUndef) if str(a.func) in self.pairs]
-        if len(met) != 1 or {*met[0].args[-2:]} != {t, s} or (e / met[0]).has(t, s):
-            raise NotApplicable(f"the covariance {e} of {u.symbol} is no number times a correlation")
-        return e / met[0], self.pairs[str(met[0].func)]
+        correlations = [a for a in e.atoms(AppliedUndef) if str(a.func) in self.pairs]
+        if (
+            len(correlations) != 1
+            or {*correlations[0].args[-2:]} != {t, s}
+            or (e / correlations[0]).has(t, s)
+        ):
+            raise NotApplicable(f"the covariance {e} of {u.symbol} is not a number times a correlation")
+        return e / correlations[0], self.pairs[str(correlations[0].func)]
 
 
 def _in_time(e: Expr) -> Expr:
-    """The transform of a function of the time t."""
+    """Return the transform of a function of the time t."""
     return _of_age(e.xreplace({t: _age}))
 
 
 def _of_age(e: Expr) -> Expr:
-    """The transform of a function of the age."""
+    """Return the transform of a function of the time difference."""
     if e.has(s, t):
-        raise NotApplicable(f"{e} has a time left")
-    found = integrate((e * exp(-z * _age)).expand(), (_age, 0, oo), conds="none")
-    if found.has(Integral):
-        raise NotApplicable(f"{e} has no transform")
-    return found
+        raise NotApplicable(f"{e} depends on more than the time difference")
+    transform = integrate((e * exp(-z * _age)).expand(), (_age, 0, oo), conds="none")
+    if transform.has(Integral):
+        raise NotApplicable(f"{e} has no Laplace transform in closed form")
+    return transform

@@ -33,7 +33,6 @@ CODES = {
     "YD01",  # Yields
 }
 PENDING = (
-    "derive.linear",
     "derive.program",
     "derive.reduce",
     "derive.scale",
