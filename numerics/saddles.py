@@ -1,9 +1,11 @@
-"""Symmetric saddles: theories that stay where they start, and that finite networks leave.
+"""Symmetric saddles: theories that stay on a symmetric manifold, and that finite networks leave.
 
-If the gradient vanishes because averages over units vanish, the theory stays for ever, at any accuracy.  In a
-network of N units averages differ by ``N^{-1/2}``, and what grows of it grows exponentially.  From a solution
-whose loss does not move and the theory with its averages shifted by a small number, this module finds the
-growth in a unit of time; :func:`numerics.solve` puts it into the attributes of its result.
+If the gradient vanishes because averages over units vanish, the theory stays for ever, at any accuracy.  If
+units are exchangeable, their averages are the same at all times.  In a network of N units averages differ by
+``N^{-1/2}``, and what grows of it grows exponentially.  From a solution whose loss does not move and the
+theory with its averages shifted by a small number, or from perturbations that break the symmetry of
+exchangeable values (:mod:`numerics.solver.paths.instability`), this module finds the growth in a unit of
+time; :func:`numerics.solve` puts it into the attributes of its result.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ SHIFT_OF_AVERAGES = 1e-5
 
 STILL = 1e-3
 """Share of itself by which a loss that counts as constant may change."""
+
+SIGNIFICANT = 4.0
+"""Standard errors by which a rate of growth must exceed zero."""
 
 SHORTEST = 12
 """Output times below which growth is not told from powers of the time."""
@@ -76,9 +81,16 @@ def growth(found: xr.Dataset, beside: xr.Dataset) -> float | None:
     times = found.time.values
     numbers = [x for x in names if found[x].dims[:1] == ("time",)]
     gaps = [_largest(beside[x].values - found[x].values, len(times)) for x in numbers]
-    if not gaps:
-        return None
-    gap = np.max(gaps, axis=0)
+    return growth_of(np.max(gaps, axis=0), times) if gaps else None
+
+
+def growth_of(gap: NDArray[np.float64], times: NDArray[np.float64]) -> float | None:
+    """Return the exponential growth in a unit of time of a size at these times; None if it is a power.
+
+    >>> times = np.arange(41.0)
+    >>> growth_of(1.1**times, times), growth_of(1 + times**3, times)
+    (1.1, None)
+    """
     early, half, late, end = (gap[round(share * (len(times) - 1))] for share in (0.25, 0.5, 0.75, 1.0))
     if not (early > 0 and half > 0 and end / half > 1.5 * half / early):
         return None
@@ -100,8 +112,29 @@ def saddle_notes(found: xr.Dataset, beside: xr.Dataset) -> dict[str, Any]:
     ``log N / (2 log growth)``.
     """
     factor = growth(found, beside)
-    if factor is None:
-        return {}
+    return {} if factor is None else _notes(factor)
+
+
+def _notes(factor: float) -> dict[str, Any]:
+    """Return the attributes of a solution from which perturbations grow by a factor in a unit of time."""
     delay = 1 / (2 * np.log(factor))
     told = f"after a time that grows as {delay:.3g} log N (averages grow by {factor:.3g} in a unit of time)"
     return {"saddle": f"symmetric saddle: finite networks leave it {told}", "saddle_growth": factor}
+
+
+def exchange_notes(gaps: NDArray[np.float64], times: NDArray[np.float64]) -> dict[str, Any]:
+    """Return attributes of a solution with exchangeable values, from ``gaps`` of (replicas, times).
+
+    These are sizes of perturbations that break the symmetry.  All replicas must show an exponential growth,
+    which is one by more than its standard error; ``saddle_growth_stderr`` holds that.
+    """
+    if len(times) < SHORTEST or len(gaps) < 2:
+        return {}
+    factors = [growth_of(gap, times) for gap in gaps]
+    rates = np.log([x for x in factors if x is not None])
+    if len(rates) < len(factors):
+        return {}
+    factor, error = float(np.exp(rates.mean())), float(rates.std(ddof=1) / np.sqrt(len(rates)))
+    if rates.mean() < SIGNIFICANT * error:
+        return {}
+    return _notes(factor) | {"saddle_growth_stderr": factor * error}

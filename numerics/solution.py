@@ -20,7 +20,7 @@ from numerics.experiment.problem import Problem
 from numerics.progress import Progress
 from numerics.results import Result, is_correction
 from numerics.results.prefix import DIVERGED
-from numerics.saddles import saddle_notes, shifted, stays
+from numerics.saddles import SHORTEST, exchange_notes, saddle_notes, shifted, stays
 from numerics.solver import registry
 from numerics.solver.method import KeptKernels
 
@@ -67,8 +67,9 @@ def solve(
     -------
     xarray.Dataset
         The variables of the contract.  The attribute ``method`` says how they were found, ``width_method``
-        how the corrections were, and ``saddle`` that a program stays at a symmetric saddle that finite
-        networks leave (:mod:`numerics.saddles`).
+        how the corrections were, ``exchangeable`` over which values of indices sampled averages are taken,
+        and ``saddle`` that a program stays at a symmetric saddle that finite networks leave
+        (:mod:`numerics.saddles`).
 
     Raises
     ------
@@ -95,7 +96,8 @@ def solve(
     problem = Problem.of(source, **given)
     if width is None:
         limit = registry.solve(problem, kernels=kernels, progress=progress, say=say, throw=throw)
-        return limit.assign_attrs(_saddle(source, limit, given)) if stays(limit) else limit
+        said = _saddle(source, limit, given) if stays(limit) else _broken_symmetry(problem, limit)
+        return limit.assign_attrs(said)
     from numerics.fluctuations.finite_width import require_corrections
 
     require_whole("width", width, 1, "must be positive")
@@ -123,6 +125,25 @@ def _saddle(source: Any, found: xr.Dataset, given: dict[str, Any]) -> dict[str, 
     except (NotApplicable, NumericsError, ProgramError, SpecError, Unserved):
         return {}
     return saddle_notes(found, beside)
+
+
+def _broken_symmetry(problem: Problem, found: xr.Dataset) -> dict[str, Any]:
+    """Return what is said of a solution with exchangeable values: whether finite networks stay near it.
+
+    If perturbations cannot be followed, the reason is said in place of their growth.
+    """
+    if "exchangeable" not in found.attrs or found.time.size < SHORTEST or found.attrs["status"] == DIVERGED:
+        return {}
+    from numerics.solver.paths.instability import perturbations
+
+    unknown = "exchangeable values stay alike; whether finite networks stay near is not known, because "
+    try:
+        gaps = perturbations(problem, int(found.attrs["samples"]))
+    except (NumericsError, Unserved) as reason:
+        return {"saddle": f"{unknown}{reason}"}
+    if gaps.shape[1] < SHORTEST:
+        return {"saddle": f"{unknown}perturbations leave the linear order, or responses are not resolved"}
+    return exchange_notes(gaps, found.time.values[: gaps.shape[1]])
 
 
 def solved(

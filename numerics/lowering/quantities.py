@@ -36,6 +36,7 @@ from derive.calculus.pairs import has_pairs
 from derive.calculus.symbols import IndexRange, s, t
 from derive.program.shifts import Slot
 from derive.theory import Equation, OrderParameter, Term, Theory
+from derive.theory.exchange import IndexClass, exchangeable
 from numerics.errors import Unserved
 from numerics.experiment.literals import Literals
 from numerics.lowering.averages import MeanResponse, read_average
@@ -209,6 +210,10 @@ class QuantityTables:
         Weights whose rule acts on each entry.
     scalars : dict
         Scalars, such as the error of each sample.
+    classes : tuple of IndexClass
+        Indices whose values may be exchangeable.
+    exchanged : dict
+        The number of the class of each index of an order parameter or scalar that has one.
     """
 
     sized: SizedTheory
@@ -226,6 +231,8 @@ class QuantityTables:
     entries: dict[MemberKey, PathEntry] = field(default_factory=dict)
     weights: list[EntryArray] = field(default_factory=list)
     scalars: dict[MemberKey, PathEntry] = field(default_factory=dict)
+    classes: tuple[IndexClass, ...] = ()
+    exchanged: dict[MemberKey, dict[Symbol, int]] = field(default_factory=dict)
 
     @property
     def sizes(self) -> Mapping[Symbol, int]:
@@ -330,6 +337,7 @@ class _QuantityReader:
             theory.observables,
             self.extents,
             {*sized.random, *sized.attributes},
+            classes=exchangeable(theory),
         )
 
     def read(self) -> None:
@@ -344,6 +352,7 @@ class _QuantityReader:
             self._entry(q.symbol, q.definition, q.ranges, q)
         for x in theory.scalars:
             tables.scalars[node_of(x.lhs)] = self._read(x.lhs, x.rhs, x.ranges)
+            self._exchange(x.symbol)
         for x in theory.observables:
             self.extents.add(r.limits for r in x.ranges)
         require_open_numbers(theory)
@@ -554,6 +563,17 @@ class _QuantityReader:
         if tuple(x for x in open_args(symbol) if x in TIMES) not in ((t, s), (t,)):
             raise Unserved(f"{symbol} does not end with t, s")
         self.tables.entries[node_of(symbol)] = self._read(symbol, body, ranges, item.causal)
+        self._exchange(symbol)
+
+    def _exchange(self, symbol: AppliedUndef) -> None:
+        """Find the classes of exchangeable values that the indices of an order parameter or number have."""
+        name, places = str(symbol.func), {x: k for k, x in enumerate(symbol.args)}
+        self.tables.exchanged[node_of(symbol)] = {
+            x: number
+            for number, found in enumerate(self.tables.classes)
+            for x in indices_of(symbol)
+            if name not in found.fixed and (name, places[x]) in found.places
+        }
 
     def _read(self, symbol: AppliedUndef, body: Expr, ranges: Any, causal: str = "") -> PathEntry:
         """Read an order parameter or scalar, the averages in it, and the sums over averages."""

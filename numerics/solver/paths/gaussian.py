@@ -7,7 +7,7 @@ before it, is below ``PIVOT`` of its own variance follows from them: it needs no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -206,6 +206,9 @@ class Growing:
         self.cut = np.zeros(count)
         self.pivots = np.zeros((count, 1, most), dtype=np.intp)
         self.device = latents.device
+        self.chosen: list[NDArray[np.intp]] = []
+        self.least = PIVOT
+        self.given: Iterator[NDArray[np.intp]] = iter(())
         # zeros are pages that nobody has touched: what is beyond the width takes no memory
         self.rows, self.inverse, self.damped = self.device.zeros(3, count, most, most)
         if self.ridge:
@@ -229,7 +232,8 @@ class Growing:
         variance = np.where(variance > 0, variance, 1.0)
         scale = np.sqrt(variance)[..., None]
         left = now - self.device.take(solved @ transposed(solved))
-        columns, own, chosen, cut = _pivoted(left, variance, scale)
+        columns, own, chosen, cut = _pivoted(left, variance, scale, self.least, next(self.given, None))
+        self.chosen.append(chosen)
         self.cut = np.maximum(self.cut, cut)
         here = self.rows[:, n : n + m]
         here[..., :k] = solved
@@ -332,8 +336,12 @@ class Growing:
         return found
 
 
-def _pivoted(left: Array, variance: Array, scale: Array) -> tuple[Array, Array, NDArray[np.intp], Array]:
+def _pivoted(
+    left: Array, variance: Array, scale: Array, least: float, given: NDArray[np.intp] | None = None
+) -> tuple[Array, Array, NDArray[np.intp], Array]:
     """Cholesky factors L of ``left`` of each replica, the largest pivots, relative to a variance, first.
+
+    Pivots above ``least`` are taken.  If pivots are ``given``, these are taken.
 
     The columns of L; what their normal numbers are of the entries; the pivots, -1 where a replica has fewer
     of them; and the largest negative variance, relative to its own, that was taken for zero.
@@ -346,10 +354,10 @@ def _pivoted(left: Array, variance: Array, scale: Array) -> tuple[Array, Array, 
     both.reshape(count, -1)[:, m :: 2 * m + 1] = 1.0
     replicas, rows = np.arange(count), np.empty((count, m, 2 * m))
     chosen, found = np.empty((count, m), dtype=np.intp), 0
-    while found < m and diagonal.max() > PIVOT:
-        at = diagonal.argmax(axis=1)
+    while found < m and diagonal.max() > least if given is None else found < given.shape[1]:
+        at = diagonal.argmax(axis=1) if given is None else given[:, found]
         row, top = both[replicas, at], diagonal[replicas, at]
-        new = top > PIVOT
+        new = top > least if given is None else (at >= 0) & (top > 0)
         row /= np.sqrt(np.where(new, top, np.inf))[:, None]
         both -= row[:, :m, None] * row[:, None]
         rows[:, found], chosen[:, found] = row, np.where(new, at, -1)

@@ -45,6 +45,7 @@ from numerics.solver.paths.causal_order import (
     sources_now,
 )
 from numerics.solver.paths.entries import EntryWeights
+from numerics.solver.paths.exchange import Asymmetry, orbits_of
 from numerics.solver.paths.gaussian import Growing, Latents, Room
 from numerics.solver.paths.parity import paired
 
@@ -160,6 +161,7 @@ class PathMarch:
         carriers: int = 0,
         undamped: frozenset[MemberKey] = frozenset(),
         kernels: bool = True,
+        asymmetry: Asymmetry | None = None,
     ) -> None:
         self.model, self.known, self.device = model, known, room.device
         self.tables = tables = model.tables
@@ -203,6 +205,7 @@ class PathMarch:
                 array[...] = 0.0
             known.found[n] = written(e, axes[n], array)
         self.averaged = {n: self._averaged(e, axes[n]) for n, e in entries.items()}
+        self.orbits, self.asymmetry = orbits_of(tables, entries, axes, known.arrays), asymmetry
         self.terms = {
             (n, x): [self.term(q, m, known) for m in ms]
             for n, q in tables.quantities.items()
@@ -225,11 +228,13 @@ class PathMarch:
                 usual = DAMPING * np.minimum(count * steps, paths) / paths**2 if ridge is None else ridge
                 damping = usual if i in asked else 0.0
                 self.groups[i] = Growing(latents, count, times, i == population.groups[-1], damping, room)
+        if asymmetry is not None:
+            asymmetry.share_pivots(self.groups)
         order = model.order
-        self.symmetric = {n for n, e in tables.entries.items() if _is_symmetric(e)}
+        self.mirrored_nodes = {n for n, e in tables.entries.items() if _is_symmetric(e)}
         first = {op[1]: op for op in reversed(order)}
         self.order = [op for op in order if op[1] not in later]
-        self.order = [op for op in self.order if op[1] not in self.symmetric or op == first[op[1]]]
+        self.order = [op for op in self.order if op[1] not in self.mirrored_nodes or op == first[op[1]]]
         self.afterwards = [n for n in tables.entries if n in later and kernels]
         self.seen: dict[MemberKey, list[Any]] = {}
         count = derivative_paths(model, jacobian, self.samples)
@@ -468,7 +473,7 @@ class PathMarch:
 
     def average(self, e: PathEntry, kind: str, now: int) -> None:
         """An order parameter at times (now, past), (past, now) or (now, now), or a scalar."""
-        if e.node in self.symmetric:
+        if e.node in self.mirrored_nodes:
             self.mirrored(e, now)
             return
         if kind in ("row", "column") and (now == 0 or not e.two_times):
@@ -528,15 +533,26 @@ class PathMarch:
     def mirrored(self, e: PathEntry, now: int) -> None:
         """``<X(t) X(s)>`` at this step: row, column and diagonal from one product."""
         own, late, early = self.averaged[e.node], slice(now, now + 1), slice(0, now + 1)
-        row = self.evaluated(own, late, early)
-        self.store(e, late, early, row)
+        row = self.store(e, late, early, self.evaluated(own, late, early))
         if now:
             half = row.ndim // 2
             column = row.transpose(0, *range(1 + half, row.ndim), *range(1, 1 + half))
             self.arrays[e.node][own.at(early, late)] = column
 
-    def store(self, e: PathEntry, late: slice, early: slice, full: Array) -> None:
-        """Put what was found of ``e`` at times ``late`` x ``early`` there.  Raises Diverged if not finite."""
+    def symmetric(self, e: PathEntry, late: slice, early: slice, full: Array) -> Array:
+        """Return an average over paths, also over the exchangeable values of its indices."""
+        if e.node not in self.orbits:
+            return full
+        found = self.orbits[e.node].averaged(full)
+        if self.asymmetry is None:
+            return found
+        return self.asymmetry.passed(e.node, late, early, full, found)
+
+    def store(self, e: PathEntry, late: slice, early: slice, full: Array) -> Array:
+        """Put what was found of ``e`` at times ``late`` x ``early`` there, made symmetric, and return it.
+
+        Raises Diverged if it is not finite.
+        """
         if not np.isfinite(full.sum()):
             when = 1 + self.averaged[e.node].axes.index(t)
             finite = np.isfinite(full).all(axis=tuple(k for k in range(full.ndim) if k != when))
@@ -545,7 +561,9 @@ class PathMarch:
             remedy = SMALLER if step else remedy_at_start(full)
             said = f"{e.node[0]} is not finite at step {step}{heavy or '; ' + remedy}"
             raise Diverged(said, start=step == 0, step=step)
+        full = self.symmetric(e, late, early, full)
         self.arrays[e.node][self.averaged[e.node].at(late, early)] = full
+        return full
 
     def _heavy_tails(self, e: PathEntry, step: int) -> str:
         """Return what to say where few of the paths of an average are not finite; empty if many are not."""
@@ -606,6 +624,8 @@ class PathMarch:
             part = self.averaged[e.node].at(late, early)
             again = None if e.node in self.undamped else self.again
             self.single[e.node][part] = self.responded(e, again, now, count, damped=False)
+            if e.node in self.orbits:
+                self.single[e.node][part] = self.orbits[e.node].averaged(self.single[e.node][part])
 
     def responded(
         self, e: PathEntry, carried: Tangents | None, now: int, count: int, *, damped: bool = True

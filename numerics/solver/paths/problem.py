@@ -191,6 +191,7 @@ def _solved(
         "bias": bias,
         "bias_estimate": reached.bias_bound,
         "error_power": reached.power,
+        "exchangeable": prepared.exchangeable,
     }
 
 

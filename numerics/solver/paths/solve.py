@@ -34,6 +34,7 @@ from numerics.solver.evaluated import Evaluated, averaged, stacked
 from numerics.solver.paths.accuracy import reach
 from numerics.solver.paths.causal_order import Model, derivative_paths, group_of, moves, size_of
 from numerics.solver.paths.collocation import Stepping
+from numerics.solver.paths.exchange import Asymmetry, exchangeable_values
 from numerics.solver.paths.gaussian import Room
 from numerics.solver.paths.march import PathMarch, units_of, written
 from numerics.solver.paths.signs import require_errors_of_one_sign
@@ -281,6 +282,13 @@ class Prepared:
         """The nodes of scalars, by which solutions have them."""
         return list(dict.fromkeys(self.whole.get(n, n) for n in self.tables.scalars))
 
+    @property
+    def exchangeable(self) -> str | None:
+        """The values of indices over whose permutations averages are taken, such as ``k = 1, 2``."""
+        found = exchangeable_values(self.tables, self.data, (*self.tables.entries, *self.tables.scalars))
+        said = [f"{x} = {', '.join(map(str, block))}" for x, blocks in found.items() for block in blocks]
+        return "; ".join(said) or None
+
     def _jumps(self, n: MemberKey) -> bool:
         """Does a function on the way to a response jump?"""
         averages = self.tables.entries[n].averages.values()
@@ -467,12 +475,14 @@ class Prepared:
         progress: Callable[[int], None] | None = None,
         finished: Callable[[PathMarch, int], None] | None = None,
         whole: bool = False,
+        asymmetry: Asymmetry | None = None,
     ) -> Iterator[dict[MemberKey, Array]]:
         """Solutions for these seeds, along the first axis, by names and layers; times come last.
 
         As many replicas are marched side by side as the device has memory for; which ones changes none of
         them.  The ``samples`` of each divide the most.  ``progress`` is called with the steps done so far,
         ``finished`` with each replica's march and its number in it; ``whole`` keeps all of its paths.
+        ``asymmetry`` is that of replicas which are marched side by side.
         """
         jacobian = frozenset(n for n, how in self.chosen.items() if how == "jacobian")
         carriers = self.carriers(max(samples))
@@ -495,6 +505,7 @@ class Prepared:
                 carriers=carriers,
                 undamped=self.single - self.beside if carriers else self.single,
                 kernels=self.kernels,
+                asymmetry=asymmetry,
             )
             count = march.replicas
             after: list[Callable[[int], None]] = []

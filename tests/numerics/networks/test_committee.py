@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+import numerics
 from derive.errors import ProgramError
 from derive.program.networks import committee
 from derive.theory.routes import check_routes
@@ -68,3 +70,27 @@ def test_networks_that_see_new_samples_are_told_from_those_that_do_not() -> None
 def test_refuses(options: dict[str, object], said: str) -> None:
     with pytest.raises(ProgramError, match=said):
         committee(**options)
+
+
+@pytest.mark.slow
+def test_networks_leave_the_plateau_in_log_d_steps() -> None:
+    """Steps to half of the plateau's risk grow with log D as the linearised theory says, D = 32 and 256."""
+    program, numbers = committee(ratio=1, online=True), {"eta": 0.4}
+    given: dict[str, Any] = {"numbers": numbers, "arrays": {}, "kernels": "none"}
+    found = numerics.solve(program, **given, times=range(101), solver=Solver(samples=2**10))
+    plateau, slope = float(found.risk[-1]), 1 / (2 * np.log(found.attrs["saddle_growth"]))
+    sizes, count = (32, 256), 18
+
+    def steps(size: int, seed: int) -> int:
+        risk = numerics.simulate(
+            program, **given, times=range(161), width=size, seeds=2, rng=seed
+        ).risk.values
+        below = risk < plateau / 2
+        assert below.any()
+        return int(below.argmax())
+
+    gaps = [steps(sizes[1], seed) - steps(sizes[0], seed) for seed in range(count)]
+    fits = np.array(gaps) / np.log(sizes[1] / sizes[0])
+    error = fits.std(ddof=1) / np.sqrt(count)
+    assert error < 0.3 * slope
+    assert abs(fits.mean() - slope) < 4 * error

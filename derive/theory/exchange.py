@@ -1,0 +1,247 @@
+"""Exchangeable indices: values of an index that can be permuted without changing the equations of a theory.
+
+From a theory to the classes of indices that its equations identify (``v(k, t)`` and ``C_v(k, k_, t, s)`` hold
+the same one), and to what each quantity depends on that tells values of a class apart: an expression of the
+index itself, a value at an integer, an order of the values, or a given array.  A solver that knows the arrays
+averages order parameters over the permutations that are left (:mod:`numerics.solver.paths.exchange`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from sympy import Expr, Integral, KroneckerDelta, Sum, Symbol, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import s, t
+from derive.theory.data import Equation, OrderParameter, Source, TheoryData
+
+IndexPlace = tuple[str, int]
+"""A name, and the place of an index among its arguments."""
+
+ClassMember = tuple[str | int, ...]
+"""A place of an index, or the number of an index that runs over a range in one expression."""
+
+TIMES = frozenset({t, s})
+
+
+@dataclass(frozen=True)
+class IndexClass:
+    """An index that the equations of a theory identify.
+
+    Attributes
+    ----------
+    places : frozenset of (str, int)
+        Where it stands: names of quantities and given arrays, with the place among their arguments.
+    lower, upper : Expr
+        Its range.
+    arrays : dict
+        For each name the given arrays that the quantity depends on and that carry the index.
+    fixed : frozenset of str
+        Names of quantities whose equations tell values of the index apart by themselves.
+    """
+
+    places: frozenset[IndexPlace]
+    lower: Expr
+    upper: Expr
+    arrays: Mapping[str, frozenset[str]]
+    fixed: frozenset[str]
+
+    def axes(self, name: str) -> tuple[int, ...]:
+        """Return the places of the index among the arguments of a quantity or array."""
+        return tuple(sorted(k for x, k in self.places if x == name))
+
+
+def exchangeable(theory: TheoryData) -> tuple[IndexClass, ...]:
+    """Return the indices whose values some equations of a theory do not tell apart, but for given arrays.
+
+    The equations of every name outside of ``fixed`` keep their form if the values of the index are permuted
+    in all places of the class at once, as do those of all that it depends on.  So the solution is invariant
+    under the permutations that leave the ``arrays`` of a name as they are.
+
+    >>> from derive.program.networks import committee
+    >>> from derive.theory import mean_field
+    >>> units, taught = exchangeable(mean_field(committee(student=3, teacher=2)))
+    >>> units.upper, units.axes("C_v"), units.axes("C_vv_star"), sorted(units.fixed)
+    (3, (0, 1), (0,), [])
+    >>> taught.upper, taught.axes("C_vv_star")
+    (2, (1,))
+    """
+    return tuple(_Classes(theory).classes())
+
+
+@dataclass
+class _ReadItem:
+    """An equation, a source or an order parameter: what it states, what it reads, and what it breaks."""
+
+    names: tuple[str, ...]
+    is_source: bool
+    reads: set[str] = field(default_factory=set)
+    broken: set[ClassMember] = field(default_factory=set)
+    arrays: set[tuple[str, ClassMember]] = field(default_factory=set)
+
+
+class _Classes:
+    """Classes of indices, joined while the items of a theory are read; members are places and indices."""
+
+    def __init__(self, theory: TheoryData) -> None:
+        self.parent: dict[ClassMember, ClassMember] = {}
+        self.ranges: dict[ClassMember, set[tuple[Expr, Expr]]] = {}
+        equations = (*theory.equations, *theory.scalars)
+        stated = (*equations, *theory.order_parameters, *theory.observables)
+        self.known = {x.name for x in stated} | {
+            str(x.func) for u in theory.sources for x in (u.symbol, u.partner)
+        }
+        self.items: list[_ReadItem] = []
+        for e in equations:
+            self.read((e.symbol,), (e.lhs, e.rhs), e)
+        for q in theory.order_parameters:
+            self.read((q.symbol,), (q.symbol, q.definition), q)
+        for u in theory.sources:
+            self.read((u.symbol, u.partner), (u.symbol, u.partner, sympify(u.covariance)), u)
+
+    # -- joining -----------------------------------------------------------------------------------------
+
+    def root(self, x: ClassMember) -> ClassMember:
+        """Return the representative of the class of a member."""
+        while (above := self.parent.setdefault(x, x)) != x:
+            x = above
+        return x
+
+    def join(self, x: ClassMember, y: ClassMember) -> None:
+        """Put two members into one class."""
+        self.parent[self.root(x)] = self.root(y)
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        symbols: tuple[AppliedUndef, ...],
+        expressions: Iterable[Expr],
+        stated: Equation | OrderParameter | Source,
+    ) -> None:
+        """Read an item: indices that stand free in it are the same in all of its expressions."""
+        names = tuple(dict.fromkeys(str(x.func) for x in symbols))
+        item = _ReadItem(names, isinstance(stated, Source))
+        scope = {r.index: self.bound(r.lower, r.upper, {}, item) for r in stated.ranges}
+        for e in expressions:
+            self.walk(e, scope, item)
+        self.items.append(item)
+
+    def bound(
+        self, lower: Expr, upper: Expr, scope: Mapping[Symbol, ClassMember], item: _ReadItem
+    ) -> ClassMember:
+        """Return a new member for an index that runs over a range; one that holds an index is no range."""
+        member = (len(self.parent),)
+        self.parent[member] = member
+        ends = tuple(map(sympify, (lower, upper)))
+        self.ranges[member] = {ends}
+        for end in ends:
+            if end.free_symbols & {*scope}:
+                item.broken.add(member)
+                self.walk(end, scope, item)
+        return member
+
+    def walk(self, e: Any, scope: Mapping[Symbol, ClassMember], item: _ReadItem) -> None:
+        """Read an expression in which the indices of ``scope`` stand for members of classes."""
+        if isinstance(e, Symbol):
+            if e in scope:
+                item.broken.add(scope[e])
+        elif isinstance(e, Sum | Integral):
+            inner = dict(scope)
+            for index, *ends in reversed(e.limits):
+                if index in TIMES or isinstance(e, Integral):
+                    inner.pop(index, None)
+                    for end in ends:
+                        self.walk(end, inner, item)
+                else:
+                    inner[index] = self.bound(ends[0], ends[1], inner, item)
+            self.walk(e.function, inner, item)
+        elif isinstance(e, KroneckerDelta) and all(x in scope for x in e.args):
+            self.join(*[scope[x] for x in e.args])
+        elif isinstance(e, AppliedUndef):
+            self.applied(e, scope, item)
+        else:
+            for x in e.args:
+                self.walk(x, scope, item)
+
+    def applied(self, e: AppliedUndef, scope: Mapping[Symbol, ClassMember], item: _ReadItem) -> None:
+        """Read a quantity or a given array with its indices."""
+        name = str(e.func)
+        item.reads.add(name)
+        for k, x in enumerate(e.args):
+            if x in TIMES:
+                continue
+            place = (name, k)
+            if x in scope:
+                self.join(place, scope[x])
+                if name not in self.known:
+                    item.arrays.add((name, place))
+            elif x.is_Integer:
+                item.broken.add(place)
+            else:
+                if not x.atoms(AppliedUndef):
+                    for index in x.free_symbols & {*scope}:
+                        self.join(place, scope[index])
+                    item.broken.add(place)
+                self.walk(x, scope, item)
+
+    # -- classes -----------------------------------------------------------------------------------------
+
+    def classes(self) -> Iterator[IndexClass]:
+        """Yield the classes with one range, those that the fewest names are fixed in with them."""
+        members: dict[ClassMember, list[ClassMember]] = {}
+        for x in list(self.parent):
+            members.setdefault(self.root(x), []).append(x)
+        for root, inside in members.items():
+            ranges = {r for x in inside for r in self.ranges.get(x, ())}
+            places = frozenset((str(x[0]), int(x[1])) for x in inside if len(x) == 2)
+            if len(ranges) != 1 or not places:
+                continue
+            ((lower, upper),) = ranges
+            broken, arrays = self.depends(root)
+            yield IndexClass(places, lower, upper, arrays, frozenset(broken))
+
+    def depends(self, root: ClassMember) -> tuple[Set[str], Mapping[str, frozenset[str]]]:
+        """Return which names depend on what tells values of a class apart, and each on which arrays.
+
+        Covariances of correlated sources are averaged alike or not at all, so that they stay covariances.
+        """
+        broken: set[str] = set()
+        arrays: dict[str, set[str]] = {name: set() for name in self.known}
+        together = self.covariances()
+        for item in self.items:
+            own = any(self.root(x) == root for x in item.broken)
+            given = {name for name, place in item.arrays if self.root(place) == root}
+            for name in item.names:
+                broken |= {name} if own else set()
+                arrays[name] |= given
+        while True:
+            before = (len(broken), sum(map(len, arrays.values())))
+            for item in self.items:
+                read = item.reads & self.known
+                given = set().union(*(arrays[x] for x in read))
+                for name in item.names:
+                    broken |= {name} if read & broken else set()
+                    arrays[name] |= given
+            for names in together:
+                broken |= names if names & broken else set()
+                given = set().union(*(arrays[x] for x in names))
+                for name in names:
+                    arrays[name] |= given
+            if before == (len(broken), sum(map(len, arrays.values()))):
+                return broken, {name: frozenset(x) for name, x in arrays.items() if x}
+
+    def covariances(self) -> list[set[str]]:
+        """Return correlated sources together, with the order parameters that are their covariances."""
+        found: list[set[str]] = []
+        for item in self.items:
+            if not item.is_source:
+                continue
+            own = {*item.names}
+            joined = [x for x in found if x & own]
+            found = [x for x in found if not x & own]
+            found.append(own.union(item.reads & self.known, *joined))
+        return found

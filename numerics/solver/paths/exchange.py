@@ -1,0 +1,232 @@
+"""Averages over exchangeable values: order parameters of sampled paths made symmetric, and what that removes.
+
+The theory says which indices have values that its equations do not tell apart
+(:mod:`derive.theory.exchange`), and on which given arrays this rests.  The arrays are looked at here: two
+values are exchangeable if the arrays are the same with both exchanged.  Order parameters are then averaged
+over these permutations, so that sampled solutions are invariant under them, as the exact one is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Symbol
+
+from derive.theory.exchange import IndexClass
+from numerics.lowering.quantities import PathEntry, QuantityTables
+from numerics.names import MemberKey
+from numerics.solver.paths.gaussian import Growing
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Orbits:
+    """Entries of an array that permutations carry into each other, by numbers: ``labels`` along the ``axes``.
+
+    >>> Orbits.of([np.array([0, 0])] * 2, (0, 0), (1, 2)).averaged(np.array([[[1.0, 2.0], [4.0, 3.0]]]))
+    array([[[2., 3.],
+            [3., 2.]]])
+    """
+
+    axes: tuple[int, ...]
+    labels: Labels
+    order: Labels
+    starts: Labels
+    counts: Labels
+
+    @classmethod
+    def of(cls, blocks: Sequence[Labels], classes: Sequence[Hashable], axes: Sequence[int]) -> Orbits | None:
+        """Return the orbits of indices whose values of the same block can be exchanged; None if all are
+        single entries.
+
+        Indices of the same class are permuted together: entries are in one orbit if their values are of the
+        same blocks, and equal to each other where those of the other entry are.
+        """
+        values = np.indices([len(x) for x in blocks]).reshape(len(blocks), -1)
+        keys = [block[x] for block, x in zip(blocks, values, strict=True)]
+        pairs = [(i, j) for j in range(len(blocks)) for i in range(j) if classes[i] == classes[j]]
+        keys += [(values[i] == values[j]).astype(np.intp) for i, j in pairs]
+        _, labels = np.unique(np.stack(keys), axis=1, return_inverse=True)
+        labels = labels.reshape(-1)
+        counts = np.bincount(labels)
+        if len(counts) == len(labels):
+            return None
+        starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        return cls(tuple(axes), labels, np.argsort(labels, kind="stable"), starts, counts)
+
+    def averaged(self, full: Array) -> Array:
+        """Return an array with each entry replaced by the mean over its orbit."""
+        last = tuple(range(full.ndim - len(self.axes), full.ndim))
+        moved = np.moveaxis(full, self.axes, last)
+        flat = moved.reshape(*moved.shape[: last[0]], -1)
+        means = np.add.reduceat(flat[..., self.order], self.starts, axis=-1) / self.counts
+        return np.moveaxis(means[..., self.labels].reshape(moved.shape), last, self.axes)
+
+
+def blocks_of(found: IndexClass, name: str, size: int, data: Mapping[str, Array]) -> Labels:
+    """Return for each value of an index the first one with which it can be exchanged in a quantity.
+
+    Two values can be exchanged if all given arrays that the quantity depends on stay the same.  That is an
+    equivalence relation, because exchanges of i, j and of j, k give that of i, k.
+    """
+    labels = np.arange(size)
+    arrays = [(data.get(x), found.axes(x)) for x in sorted(found.arrays.get(name, ()))]
+    given = [(x, axes) for x, axes in arrays if x is not None]
+    known = len(given) == len(arrays) and all(
+        max(axes) < x.ndim and all(x.shape[k] == size for k in axes) for x, axes in given
+    )
+    if not known:
+        return labels
+    for i in range(size):
+        for first in np.unique(labels[:i]):
+            if all(_same(x, axes, int(first), i) for x, axes in given):
+                labels[i] = first
+                break
+    return labels
+
+
+def _same(x: Array, axes: tuple[int, ...], i: int, j: int) -> bool:
+    """Return whether an array stays the same if two values of the index on these axes are exchanged."""
+    order = np.arange(x.shape[axes[0]])
+    order[[i, j]] = order[[j, i]]
+    for k in axes:
+        rows = x.take([i, j], axis=k)
+        for other in axes:
+            rows = rows if other == k else rows.take(order, axis=other)
+        if not np.array_equal(rows, x.take([j, i], axis=k)):
+            return False
+    return True
+
+
+def orbits_of(
+    tables: QuantityTables,
+    entries: Mapping[MemberKey, PathEntry],
+    axes: Mapping[MemberKey, Sequence[Symbol]],
+    data: Mapping[str, Array],
+) -> dict[MemberKey, Orbits]:
+    """Return the orbits of order parameters and numbers whose arrays have these axes after their replicas."""
+    known: dict[Hashable, Labels] = {}
+    found = {}
+    for n in entries:
+        classes = tables.exchanged.get(n, {})
+        own = [x for x in axes[n] if x in tables.sizes]
+        if not any(tables.sizes[x] > 1 for x in classes):
+            continue
+        blocks = []
+        for x in own:
+            size = tables.sizes[x]
+            if x not in classes:
+                blocks.append(np.arange(size))
+                continue
+            number = classes[x]
+            key = number, size, tables.classes[number].arrays.get(n[0])
+            if key not in known:
+                known[key] = blocks_of(tables.classes[number], n[0], size, data)
+            blocks.append(known[key])
+        if prod(len(x) for x in blocks) == prod(len(np.unique(x)) for x in blocks):
+            continue
+        kinds: list[Hashable] = [classes.get(x, x) for x in own]
+        orbits = Orbits.of(blocks, kinds, [1 + list(axes[n]).index(x) for x in own])
+        if orbits is not None:
+            found[n] = orbits
+    return found
+
+
+RESOLVED = 1e-4
+"""Relative innovation variance below which entries of perturbed sources follow from others: far above what a
+perturbation changes of it."""
+
+
+@dataclass
+class Asymmetry:
+    """Perturbation that breaks the symmetry of a march, followed from the difference of two marches.
+
+    The first march records what its averages are before and after they are made symmetric: ``kept``.  The
+    second one, of the same paths, has the symmetric averages of the first and the change of what was there
+    before,
+
+        X = X_symmetric + (X_raw' - X_raw),    and at the first step    + share (X_raw - X_symmetric),
+
+    because averages over finitely many units differ at the start.  For a small ``share`` the change is the
+    linear response of the theory to perturbations like those of finite networks.
+    """
+
+    share: float | None = None
+    kept: dict[StoredTimes, tuple[Array, Array]] = field(default_factory=dict)
+    pivots: dict[int, list[Labels]] = field(default_factory=dict)
+
+    def second(self, share: float) -> Asymmetry:
+        """Return what the second march needs of this one, the first."""
+        return Asymmetry(share, self.kept, self.pivots)
+
+    def share_pivots(self, groups: Mapping[int, Growing]) -> None:
+        """Keep the pivots of the first march, and give them to the second one.
+
+        Which entries of a step are drawn first would change by the smallest perturbation of equal variances.
+        """
+        for k, group in groups.items():
+            group.least = RESOLVED
+            if self.share is None:
+                self.pivots[k] = group.chosen
+            else:
+                group.given = iter(self.pivots[k])
+
+    def passed(self, node: MemberKey, late: slice, early: slice, raw: Array, symmetric: Array) -> Array:
+        """Return the average that a march goes on with."""
+        key = node, late.start, late.stop, early.start, early.stop
+        if self.share is None:
+            self.kept[key] = raw, symmetric
+            return symmetric
+        before, symmetric = self.kept[key]
+        found = symmetric + (raw - before)
+        return found + self.share * (before - symmetric) if max(late.stop, early.stop) == 1 else found
+
+
+StoredTimes = tuple[MemberKey, int, int, int, int]
+"""An order parameter or number, and the times of a part of it."""
+
+
+def exchangeable_values(
+    tables: QuantityTables, data: Mapping[str, Any], used: Iterable[MemberKey]
+) -> dict[str, list[list[int]]]:
+    """Return for each index the values that averages are taken over, counted from the first one.
+
+    >>> from derive.program.networks import committee
+    >>> from derive.theory import mean_field
+    >>> from numerics.lowering.quantities import read_quantities
+    >>> from numerics.lowering.sizes import SizedTheory
+    >>> tables = read_quantities(SizedTheory.of(mean_field(committee(3, 2)), {}))
+    >>> exchangeable_values(tables, {}, tables.entries)
+    {'k': [[1, 2, 3]], 'm': [[1, 2]]}
+    """
+    found: dict[str, list[list[int]]] = {}
+    seen: set[int] = set()
+    arrays = _arrays(data)
+    for n in used:
+        for x, number in tables.exchanged.get(n, {}).items():
+            if number in seen or tables.sizes[x] < 2:
+                continue
+            labels = blocks_of(tables.classes[number], n[0], tables.sizes[x], arrays)
+            blocks = [1 + np.flatnonzero(labels == k) for k in np.unique(labels)]
+            several = [[int(k) for k in block] for block in blocks if len(block) > 1]
+            if several:
+                seen.add(number)
+                found[_letter(tables, number)] = several
+    return found
+
+
+def _letter(tables: QuantityTables, number: int) -> str:
+    """Return the shortest name of an index of a class, which is not that of a partner."""
+    names = {str(x) for classes in tables.exchanged.values() for x, k in classes.items() if k == number}
+    return min(names, key=lambda x: (len(x), x.startswith("_"), x != "mu", x))
+
+
+def _arrays(data: Mapping[str, Any]) -> dict[str, Array]:
+    return {k: np.asarray(v, dtype=float) for k, v in data.items() if not callable(v)}

@@ -1,0 +1,90 @@
+"""Growth of perturbations that break the symmetry of a sampled solution, from two marches of the same paths.
+
+From a problem whose theory has exchangeable values to the size of a small perturbation at each output time.
+:func:`numerics.solve` says of a solution along which it grows exponentially that finite networks leave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from derive.calculus.symbols import t
+from numerics.experiment.problem import Problem
+from numerics.names import MemberKey
+from numerics.solver.paths.accuracy import grids
+from numerics.solver.paths.exchange import Asymmetry
+from numerics.solver.paths.problem import prepared_for
+from numerics.solver.paths.solve import Prepared
+
+Array = NDArray[np.float64]
+
+SHARE = 1e-8
+"""Share of the sampling noise at the start that is the perturbation: far above rounding, and small enough for
+growth by many orders within the linear order."""
+
+LINEAR = 0.01
+"""The largest relative change that counts as linear."""
+
+RUNS = 4
+"""Replicas, whose growth has a standard error."""
+
+VANISHING = 1e-9
+"""Share of the largest average below which an average is zero up to rounding."""
+
+PATHS = 512
+"""Paths of a replica, at most."""
+
+
+def perturbations(problem: Problem, samples: int) -> Array:
+    """Return the size of a perturbation that breaks the symmetry, ``(replicas, output times)``.
+
+    Only the times are there up to which it is in the linear order.  There are none where sources vanish at a
+    saddle, because Stein's lemma does not resolve responses to these.
+
+    It is the largest relative change of a correlation or number.  Responses are left out, because single
+    entries of them are not resolved (:class:`~numerics.solver.paths.march.PathMarch`).
+    """
+    grid = next(grids(problem.times, 2)) if problem.flow else None
+    prepared = prepared_for(problem, grid)
+    count = max(prepared.least, min(samples, PATHS))
+    runs = min(RUNS, prepared.together(count))
+    first = Asymmetry()
+    symmetric, perturbed = (
+        next(prepared.batches([count] * runs, _seeds(problem, runs), asymmetry=x))
+        for x in (first, first.second(SHARE))
+    )
+    gaps = np.max(list(_changes(prepared, first, symmetric, perturbed)), axis=0)
+    shown: Array = gaps if grid is None else np.stack([grid.once(x) for x in gaps])
+    beyond = (shown > LINEAR).any(axis=0)
+    return shown[:, : int(beyond.argmax())] if beyond.any() else shown
+
+
+def _seeds(problem: Problem, runs: int) -> list[np.random.SeedSequence]:
+    """Return seeds that have no children yet, the same at every call."""
+    return [np.random.SeedSequence(problem.solver.seed, spawn_key=(n,)) for n in range(runs)]
+
+
+def _changes(
+    prepared: Prepared,
+    first: Asymmetry,
+    symmetric: Mapping[MemberKey, Array],
+    perturbed: Mapping[MemberKey, Array],
+) -> Iterator[Array]:
+    """Yield the relative change of each correlation and number, ``(replicas, times)``.
+
+    It is relative to the largest value before averages are made symmetric, which may leave nothing.
+    """
+    entries = prepared.tables.entries | prepared.tables.scalars
+    own = {n: e for n, e in entries.items() if n in symmetric and not e.is_response}
+    sizes = {n: float(np.abs(symmetric[n]).max()) for n in own}
+    for (n, *_), (raw, _) in first.kept.items():
+        if n in own:
+            sizes[n] = max(sizes[n], float(np.abs(raw).max()))
+    for n, e in own.items():
+        one, other = (np.moveaxis(x[n], 1 + e.args.index(t), 1) for x in (symmetric, perturbed))
+        gap = np.abs(other - one).reshape(*one.shape[:2], -1).max(axis=2)
+        if sizes[n] > VANISHING * max(sizes.values()) and np.isfinite(gap).all():
+            yield gap / sizes[n]

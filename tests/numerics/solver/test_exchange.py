@@ -1,0 +1,134 @@
+"""Averages over exchangeable values: exact symmetry, the same theory, and none where data break it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sympy import S
+
+import numerics
+from derive.program import mlp
+from derive.program.networks import committee
+from derive.theory.exchange import IndexClass
+from numerics.experiment.problem import Problem
+from numerics.experiment.schema import Solver
+from numerics.solver.paths import march
+from numerics.solver.paths.exchange import Orbits, _same, blocks_of
+from numerics.solver.paths.instability import perturbations
+from numerics.solver.paths.problem import prepared_for
+from tests.chance import excess, in_errors
+
+GIVEN: dict[str, Any] = {"numbers": {"eta": 0.4}, "arrays": {}}
+
+
+def brute(full: np.ndarray, kinds: str) -> np.ndarray:
+    """The mean over all exchanges of the first two values of each index of kind "k", and of "m"."""
+    for kind in "km":
+        swapped = full
+        for axis in [k for k, x in enumerate(kinds) if x == kind]:
+            swapped = np.take(swapped, [1, 0, *range(2, full.shape[axis])], axis=axis)
+        full = (full + swapped) / 2
+    return full
+
+
+@pytest.mark.parametrize("kinds", ["kk", "km", "kmk", "akk", "kkm"])
+def test_orbits_are_means_over_permutations(kinds: str) -> None:
+    rng = np.random.default_rng(0)
+    full = rng.normal(size=(3,) * len(kinds))
+    blocks = [np.arange(3) if x == "a" else np.array([0, 0, 2]) for x in kinds]
+    orbits = Orbits.of(blocks, list(kinds), range(len(kinds)))
+    assert orbits is not None
+    np.testing.assert_allclose(orbits.averaged(full), brute(full, kinds), atol=1e-15)
+
+
+@pytest.mark.parametrize("place", [(0, 0), (0, 1), (0, 2), (2, 1), (2, 2)])
+def test_arrays_that_differ_at_one_place_are_told_apart(place: tuple[int, int]) -> None:
+    array = np.ones((3, 3))
+    assert _same(array, (0, 1), 0, 1)
+    array[place] = 2.0
+    assert _same(array, (0, 1), 0, 1) == (place == (2, 2))
+
+
+def test_values_are_exchangeable_if_all_arrays_say_so() -> None:
+    arrays = {"f": frozenset({"K", "y"}), "g": frozenset({"K"}), "h": frozenset({"K", "z"})}
+    places = frozenset({("f", 0), ("K", 0), ("K", 1), ("y", 0)})
+    found = IndexClass(places, S.One, S(3), arrays, frozenset())
+    data = {"K": np.eye(3), "y": np.array([1.0, 2.0, 1.0])}
+    labels = {name: blocks_of(found, name, 3, data).tolist() for name in "fghe"}
+    assert labels == {"f": [0, 1, 0], "g": [0, 0, 0], "h": [0, 1, 2], "e": [0, 0, 0]}
+
+
+def values_of(kernel: Any, targets: Any) -> str | None:
+    """Return the exchangeable values of a perceptron on these samples."""
+    given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "times": range(3)}
+    arrays = {"K_x": np.array(kernel), "y": np.array(targets)}
+    return prepared_for(Problem.of(mlp(1, "tanh"), arrays=arrays, **given)).exchangeable
+
+
+@pytest.mark.slow
+def test_data_decide_which_samples_are_exchangeable() -> None:
+    one, near = np.eye(3), np.eye(3) + 0.5 * (np.ones((3, 3)) - np.eye(3))
+    assert values_of(one, [1.0, 1.0, 1.0]) == "mu = 1, 2, 3"
+    assert values_of(near, [1.0, -1.0, 1.0]) == "mu = 1, 3"
+    assert values_of(near, [1.0, -1.0, 2.0]) is None
+    near[0, 1] = near[1, 0] = 0.4
+    assert values_of(near, [1.0, 1.0, 1.0]) == "mu = 1, 2"
+
+
+@pytest.mark.slow
+def test_order_parameters_are_symmetric_to_the_last_bit() -> None:
+    prepared = prepared_for(Problem.of(committee(3, 2, ratio=1), times=range(7), **GIVEN))
+    (found,) = prepared.batches([64] * 2, np.random.SeedSequence(0).spawn(2))
+    order = [2, 0, 1]
+    for name in ("C_v", "R_v_r_X", "R_g_u_X_v"):
+        array = found[name, ()]
+        assert np.array_equal(array, array[:, order][:, :, order]), name
+    overlaps = found["C_vv_star", ()]
+    assert np.ptp(overlaps, axis=(1, 2)).max() == 0
+    assert np.abs(overlaps).max() > 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("online", [False, True])
+def test_averages_over_permutations_change_no_theory(online: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = committee(2, 2, ratio=1, online=online)
+    given = GIVEN | {"times": range(9), "kernels": "full"}
+    one = numerics.solve(program, **given, solver=Solver(samples=2**11, seed=1))
+    monkeypatch.setattr(march, "orbits_of", lambda *_: {})
+    other = numerics.solve(program, **given, solver=Solver(samples=2**11, seed=2))
+    z = []
+    for name in ("mse", "risk", "C_v", "C_vv_star", "G"):
+        error = np.hypot(one[f"{name}_stderr"], other[f"{name}_stderr"])
+        bias = sum(x.get(f"{name}_systematic", 0.0) for x in (one, other))
+        gap = np.maximum(np.abs(one[name] - other[name]) - bias, 0.0)
+        z.append(np.ravel(in_errors(gap.values, error.values)))
+    assert excess(np.concatenate(z), one.attrs["replicas"] - 1) < 1
+
+
+@pytest.mark.slow
+def test_sampled_paths_stay_on_a_plateau_that_networks_leave() -> None:
+    given = GIVEN | {"times": range(101), "kernels": "none"}
+    found = numerics.solve(committee(ratio=1, online=True), **given, solver=Solver(samples=512))
+    assert found.attrs["exchangeable"] == "k = 1, 2; m = 1, 2"
+    assert "symmetric saddle: finite networks leave it" in found.attrs["saddle"]
+    late = found.risk.values[60:]
+    assert np.ptp(late) < 8 * found.risk_stderr.values[60:].max()
+    assert late[-1] > 0.9 * late[0]
+
+
+@pytest.mark.slow
+def test_samples_that_come_again_have_no_plateau_that_networks_leave() -> None:
+    given = GIVEN | {"times": range(41), "kernels": "none"}
+    found = numerics.solve(committee(ratio=1), **given, solver=Solver(samples=512))
+    assert found.attrs["exchangeable"] == "k = 1, 2; m = 1, 2"
+    assert "saddle" not in found.attrs
+
+
+@pytest.mark.slow
+def test_perturbations_are_linear_in_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem.of(committee(ratio=1, online=True), times=range(21), **GIVEN)
+    one = perturbations(problem, 128)
+    monkeypatch.setattr("numerics.solver.paths.instability.SHARE", 3e-8)
+    np.testing.assert_allclose(perturbations(problem, 128), 3 * one, rtol=0.01)
