@@ -1,4 +1,4 @@
-"""Numbers from derived theories: solve, simulate, expand, verify and sweep an experiment.
+"""Numerical results from derived theories: solve, simulate, expand, verify and sweep an experiment.
 
 >>> import numerics
 >>> e = numerics.Experiment.from_dict({"network": {"depth": 1},
@@ -6,7 +6,7 @@
 >>> numerics.solve(e).train_loss.values.round(4).tolist()
 [1.0, 0.64, 0.4059, 0.2521]
 
-Each takes an experiment or the path of its file.  Nothing is loaded before it is used.
+Each function takes an experiment or the path of its file.  Modules are imported when they are first used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What can go wrong, as types: the command line turns each into its exit status.
+"""Exceptions of this package; the command line turns each into its exit status.
 
-`SpecError` (exit 2) is bad input; `NumericsError` (exit 3) is a computation that gave no result, with
-`Diverged` for dynamics that left every bound and `NotConverged` for a solver that missed its tolerance.
-`Interrupted` is a `KeyboardInterrupt` (exit 130) that keeps what was finished.
+`SpecError` (exit 2) is bad input; `NumericsError` (exit 3) is a computation without a result, with `Diverged`
+for dynamics that exceeded every bound and `NotConverged` for a solver that missed its tolerance.
+`Interrupted` is a `KeyboardInterrupt` (exit 130) that keeps the finished part.
 """
 
 from __future__ import annotations
@@ -23,11 +23,21 @@ if TYPE_CHECKING:
 
 
 class SpecError(ValueError):
-    """An experiment that is refused before anything runs.
+    """Bad input, refused before anything runs.
 
-    Attributes: `key`, the dotted path in the experiment file or the option of the command; `value`, what
-    was given (None if nothing was); `problem`, what is wrong with it; `accepted`, what would do.
+    Attributes
+    ----------
+    key : str
+        Dotted path in the experiment file, or option of the command.
+    value : object
+        The given value; None if there is none.
+    problem : str
+        The reason.
+    accepted : str
+        A description of accepted values.
 
+    Examples
+    --------
     >>> str(SpecError("training.learning_rate", -0.1, "must be greater than 0", "a positive number"))
     'training.learning_rate = -0.1: must be greater than 0 (accepted: a positive number)'
     >>> str(SpecError("data.targets", None, "is missing", "the name of a .npy file of shape (P,)"))
@@ -47,14 +57,14 @@ class SpecError(ValueError):
 
 
 class NumericsError(ArithmeticError):
-    """A computation that ended without a result."""
+    """Computation that ended without a result."""
 
 
 class Diverged(NumericsError):
-    """The dynamics left every bound: a smaller learning rate is needed.
+    """Dynamics that exceeded every bound: a smaller learning rate is needed.
 
-    With ``start`` they did so before any step, so that no rate would do; ``step`` is the first step whose
-    numbers are out of bounds, if it is known.
+    ``start`` is true if they diverged before any step, so that no learning rate helps; ``step`` is the first
+    step whose numbers are out of bounds, if it is known.
     """
 
     def __init__(self, message: str, *, start: bool = False, step: int | None = None) -> None:
@@ -67,11 +77,11 @@ AT_START = "before any step: smaller data, or a gamma0 nearer to one, would do"
 UNDEFINED = (
     "before any step: a quotient there is 0/0, such as a mean over no positions, or numbers have overflown"
 )
-"""What would do after a divergence: at some step, and at the start."""
+"""Advice after a divergence: at a later step, at the start, and at the start for numbers that are nan."""
 
 
 def remedy_at_start(values: ArrayLike) -> str:
-    """Return what would do for values that are not finite before any step: data do not help 0/0.
+    """Return the advice for values that are not finite before any step.
 
     >>> remedy_at_start([1.0, float("nan")])
     'before any step: a quotient there is 0/0, such as a mean over no positions, or numbers have overflown'
@@ -83,21 +93,21 @@ def remedy_at_start(values: ArrayLike) -> str:
 
 
 def diverged_at(step: int, name: str, values: ArrayLike = ()) -> Diverged:
-    """What left every bound at a step; at the start, where no rate would do, with what would.
+    """Return the exception for a quantity that diverged at a step, with advice if that is the start.
 
     >>> str(diverged_at(3, "f")), diverged_at(0, "f").start
     ('f diverged at step 3', True)
     """
-    said = f"{name} diverged at step {step}" + ("" if step else f"; {remedy_at_start(values)}")
-    return Diverged(said, start=not step, step=step)
+    message = f"{name} diverged at step {step}" + ("" if step else f"; {remedy_at_start(values)}")
+    return Diverged(message, start=not step, step=step)
 
 
 class NotConverged(NumericsError):
-    """A solver did not reach the tolerance that was asked of it."""
+    """Failure of a solver to reach its tolerance."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """An interrupt that leaves something: ``result``, with the status "partial", is what was finished."""
+    """Interrupt that keeps the finished part as ``result``, with the status "partial"."""
 
     def __init__(self, result: xr.Dataset) -> None:
         self.result = result
@@ -105,31 +115,35 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Unserved(ValueError):
-    """What is asked for is outside of what a computation can take; the message says what."""
+    """Request that a computation does not support; the message gives the reason."""
 
 
 def require_finite(numbers: Mapping[str, object]) -> None:
-    """Raises :class:`Diverged`, which names it, for a number (or one of a list) that is not finite.
+    """Raise :class:`Diverged` with the name of a number, or of a list, that is not finite.
 
     >>> require_finite({"rate": None, "loss": [1.0, float("inf")]})
     Traceback (most recent call last):
     numerics.errors.Diverged: loss is not finite: numbers on the way have overflown; numbers nearer to one ...
     """
-    for name, x in numbers.items():
-        every = x if isinstance(x, list | tuple) else x.values() if isinstance(x, Mapping) else [x]
-        if not all(math.isfinite(y) for y in every if isinstance(y, float)):
+    for name, value in numbers.items():
+        if isinstance(value, Mapping):
+            entries = list(value.values())
+        else:
+            entries = list(value) if isinstance(value, list | tuple) else [value]
+        if not all(math.isfinite(entry) for entry in entries if isinstance(entry, float)):
             raise Diverged(
                 f"{name} is not finite: numbers on the way have overflown; numbers nearer to one would do"
             )
 
 
 def _short(value: object, limit: int = 80) -> str:
+    """Return the value as TOML text, cut to ``limit`` characters."""
     text = value_to_toml(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def value_to_toml(value: object) -> str:
-    """The value as TOML would spell it; anything that TOML has no word for as its `repr`.
+    """Return the value as TOML text, or its `repr` if TOML has no such type.
 
     >>> value_to_toml(True), value_to_toml(0.1), value_to_toml("x.npy"), value_to_toml([1, 2.5])
     ('true', '0.1', '"x.npy"', '[1, 2.5]')
@@ -146,25 +160,25 @@ def value_to_toml(value: object) -> str:
 
 
 CONTAINER = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Where a container says how much memory it has."""
+"""Files in which Linux states the memory limit of a container."""
 
 
 def memory_there() -> float:
-    """The bytes of memory that this process may have: of the machine, or of its container if that is less."""
-    found = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
+    """Return the bytes of memory available to this process: the least of machine, container and limit."""
+    limits = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
     for path in CONTAINER:
         with suppress(OSError, ValueError):  # no container, or "max"
-            found.append(float(Path(path).read_text(encoding="ascii")))
+            limits.append(float(Path(path).read_text(encoding="ascii")))
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return min(found if limit == resource.RLIM_INFINITY else [*found, float(limit)])
+    return min(limits if limit == resource.RLIM_INFINITY else [*limits, float(limit)])
 
 
 ALWAYS = 2.0**26
-"""Bytes that there are wherever this runs: what a container says need not be read for less."""
+"""Bytes that are always available, so that the limits are not read for smaller requests."""
 
 
 def require_memory(size: float, said: tuple[str, object], what: str, accepted: str) -> None:
-    """Raises SpecError, which names the key and the value that were ``said``, for more bytes than there are.
+    """Raise SpecError with the key and value ``said`` if ``size`` bytes exceed the available memory.
 
     >>> require_memory(1e18, ("training.steps", 9), "for kernels", "fewer steps")
     Traceback (most recent call last):
@@ -176,7 +190,7 @@ def require_memory(size: float, said: tuple[str, object], what: str, accepted: s
 
 
 def require_whole(name: str, value: object, least: int, problem: str) -> None:
-    """Raises SpecError, with the ``problem``, for what is no whole number or is less than the ``least``.
+    """Raise SpecError for a value that is not an integer, or, with the ``problem``, is less than ``least``.
 
     >>> require_whole("width", 2.5, 1, "must be positive")
     Traceback (most recent call last):
@@ -189,13 +203,13 @@ def require_whole(name: str, value: object, least: int, problem: str) -> None:
 
 
 def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
-    """Raises SpecError for a value that is none of the ``choices``."""
+    """Raise SpecError for a value that is not one of the ``choices``."""
     if value not in (known := tuple(choices)):
         raise SpecError(name, value, "no such choice", f"{', '.join(known[:-1])} or {known[-1]}")
 
 
 def require_time(seconds: float, hours: float, what: str, accepted: str) -> None:
-    """Raises SpecError for what is estimated to take more than so many hours on one core.
+    """Raise SpecError if the estimated time on one core exceeds a number of hours.
 
     >>> require_time(1e9, 24.0, "the march", "fewer steps")
     Traceback (most recent call last):

@@ -1,7 +1,7 @@
-"""Which paths of single units to keep, of a theory's sampled units and of the units of networks alike.
+"""Selection and storage of paths of single units, from a sampled theory or from networks.
 
-A path is one unit's field through the steps.  Kept ones come as a Dataset with a variable for each field and
-the dimensions ``run`` (an independent replica of the theory, or a network), ``layer`` (from 1), ``time``,
+A path is the field of one unit over the steps.  Paths are stored as a Dataset with a variable for each field
+and the dimensions ``run`` (an independent replica of the theory, or a network), ``layer`` (from 1), ``time``,
 those of the field's indices (``sample`` from 0, others from 1) and ``unit``.
 """
 
@@ -27,13 +27,13 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Paths:
-    """The fields to keep, and at which layers (from 1), times (steps) and samples (from 0); None keeps all.
+    """Selection of paths: fields, layers (from 1), times (steps) and samples (from 0); None keeps all.
 
-    ``fields``: names of the program's fields, and ``"phi(h)"`` for what a layer hands on; or expressions in
-    fields by any name, such as ``{"h^2": h(ell, mu, t)**2}``.
+    ``fields`` are names of the program's fields, and ``"phi(h)"`` for the activations of a layer; or
+    expressions in fields by any name, such as ``{"h^2": h(ell, mu, t)**2}``.
 
-    Eight bytes for each run, layer, time, sample and unit are kept: 8 replicas of 1000 paths with 10 samples,
-    100 times and 3 layers take 200 MB a field.
+    Each run, layer, time, sample and unit takes eight bytes: 8 replicas of 1000 paths with 10 samples, 100
+    times and 3 layers take 200 MB a field.
 
     >>> from derive.program import mlp
     >>> Paths(("z", "phi(h)")).expressions(mlp(2, "tanh"))
@@ -46,9 +46,9 @@ class Paths:
     samples: Sequence[int] | None = None
 
     def expressions(self, program: Program) -> dict[str, Expr]:
-        """What each name stands for, at layer ``ell`` and time ``t``.
+        """Return the expression of each field at layer ``ell`` and time ``t``.
 
-        Raises ValueError, naming what there is, for a name that is no field.
+        Raises ValueError, which lists the fields, for a name that is not a field.
         """
         if isinstance(self.fields, Mapping):
             return dict(self.fields)
@@ -59,26 +59,26 @@ class Paths:
             known["phi(h)"] = handed[0]
         for name in self.fields:
             if name not in known:
-                raise ValueError(f"paths: {name} is no field; there are: {', '.join(known)}")
+                raise ValueError(f"paths: {name} is not a field; fields are: {', '.join(known)}")
         return {name: known[name] for name in self.fields}
 
     def chosen(self, what: str, there: Sequence[int]) -> list[int]:
-        """The ``layers``, ``times`` or ``samples`` that are kept, of those ``there``."""
+        """Return the selected ``layers``, ``times`` or ``samples`` among those that exist."""
         asked: Sequence[int] | None = getattr(self, what)
         for x in asked or ():
             if x not in there:
-                raise ValueError(f"paths: {what} {x} is not there: {there[0]} to {there[-1]}")
+                raise ValueError(f"paths: {what} {x} does not exist: {there[0]} to {there[-1]}")
         return [*there] if asked is None else [*asked]
 
     def steps(self, program: Program, last: int) -> list[int]:
-        """The times kept, of those up to ``last``.  Raises ValueError for what cannot be kept."""
+        """Return the selected times up to ``last``; raise ValueError for a selection that does not exist."""
         self.expressions(program)
         return self.chosen("times", range(last + 1))
 
 
 @dataclass(frozen=True)
 class Block:
-    """One field of one run: ``values`` has the axes layer (if there are layers), time, indices, unit."""
+    """Values of one field in one run, with the axes layer (if there are layers), time, indices and unit."""
 
     values: Array
     layers: tuple[int, ...]
@@ -86,32 +86,37 @@ class Block:
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """The names of its axes."""
+        """Names of the axes."""
         return (*(("layer",) if self.layers else ()), "time", *(n for n, _ in self.indices), "unit")
 
 
 def dimension(index: Symbol | str) -> str:
-    """What the axis of an index is called."""
+    """Return the name of the axis of an index."""
     return {mu.name: "sample", ell.name: "layer"}.get(str(index), str(index))
 
 
 def gathered(runs: Sequence[Mapping[str, Block]], times: Sequence[float], **attrs: str) -> xr.Dataset:
-    """The blocks of all runs as one Dataset.  Fields of other layers or units have their own dimensions."""
-    import xarray as xr  # which takes long, and only paths that are kept need
+    """Return the blocks of all runs as one Dataset.
 
-    found = xr.Dataset(attrs=attrs)
+    Fields with other layers or units have their own dimensions.
+    """
+    import xarray as xr  # slow to import, and needed only if paths are kept
+
+    dataset = xr.Dataset(attrs=attrs)
     for name, first in runs[0].items():
         sizes = dict(zip(first.dims, first.values.shape, strict=True))
         known = {"layer": first.layers, "time": tuple(times), **dict(first.indices)}
-        renamed = {d: _own(found, d, known.get(d), n, name) for d, n in sizes.items()}
+        renamed = {d: _own(dataset, d, known.get(d), n, name) for d, n in sizes.items()}
         dims = ("run", *(renamed[d] for d in first.dims))
         coords = {renamed[d]: [*values] for d, values in known.items() if d in sizes}
-        found = found.assign({name: (dims, np.stack([r[name].values for r in runs]))}).assign_coords(coords)
-    return found
+        dataset = dataset.assign({name: (dims, np.stack([r[name].values for r in runs]))}).assign_coords(
+            coords
+        )
+    return dataset
 
 
 def _own(there: xr.Dataset, dim: str, values: Iterable[float] | None, size: int, name: str) -> str:
-    """``dim``, or if the dataset has another dimension of that name, one named after the variable too."""
+    """Return ``dim``, or a name with the variable's if the dataset has another dimension of that name."""
     if dim not in there.dims:
         return dim
     same = there.sizes[dim] == size and (values is None or [*there[dim].values] == [*values])
@@ -119,7 +124,7 @@ def _own(there: xr.Dataset, dim: str, values: Iterable[float] | None, size: int,
 
 
 def _anywhere(program: Program, lhs: AppliedUndef) -> Expr:
-    """A field at the symbols of its indices and at time ``t``, whichever member ``lhs`` is."""
+    """Return a field at the symbols of its indices and at time ``t``."""
     x = program.field_of(str(lhs.func))
     assert x is not None
     indices = [next(iter(a.free_symbols), a) for a in lhs.args[:-1]]

@@ -1,4 +1,4 @@
-"""Figures of results. Each function draws and returns what it drew; none of them shows a window.
+"""Figures of results.  Each function draws on axes and returns the artists; no function opens a window.
 
 Matplotlib is imported when the first figure is drawn.
 """
@@ -36,10 +36,10 @@ STYLE: Any = {
     "axes.spines.right": False,
     "legend.frameon": False,
 }
-"""Of every figure."""
+"""Matplotlib settings of every figure."""
 
 LOSSES = (("train_loss", "training", "black", "-"), ("test_loss", "test", "#c2571a", "--"))
-"""The losses that are drawn: name, label, colour and dashes."""
+"""Losses that are drawn: name, label, colour and dashes."""
 
 KERNELS = (
     (FEATURE_KERNEL, "-", r"tr $\Phi^{{{0}}}/P$"),
@@ -47,7 +47,7 @@ KERNELS = (
     (C_FIELD, "-", "$C_h^{{{0}}}$"),
     (C_GRADIENT, "--", "$C_g^{{{0}}}$"),
 )
-"""The kernels of a layer that are drawn, how, and what they are called."""
+"""Kernels of layers that are drawn: name, line style and label."""
 
 RESPONSES = (
     (FORWARD_RESPONSE, "-", "$A^{{{0}}}$"),
@@ -55,21 +55,21 @@ RESPONSES = (
     ("R_hr", "-", "$R_{{hr}}^{{{0}}}$"),
     ("R_gu", "--", "$R_{{gu}}^{{{0}}}$"),
 )
-"""The same of responses."""
+"""Responses that are drawn: name, line style and label."""
 
 KEEPS = "kernels='full' keeps them"
-"""How a solution holds responses."""
+"""Advice if a solution does not hold responses."""
 
 APART = 0.055
-"""Of the height of a figure: how far labels at the ends of curves are from each other."""
+"""Smallest distance between labels at the ends of curves, as a share of the height of the axes."""
 
 
 def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
-    """Training loss against time on a logarithmic scale, with a band (points: bars) of standard errors.
+    """Draw the training loss against time on a logarithmic scale, with standard errors.
 
-    The test loss beside it, dashed, if the result has one that differs.  A loss that
-    falls as a power of time, on power-law data, and times on a logarithmic grid are drawn doubly
-    logarithmically.
+    Lines have a band of errors, points have bars.  The test loss is drawn dashed, if the result has one that
+    differs.  Both axes are logarithmic for power-law data, whose loss is a power of time, and for times on a
+    logarithmic grid.
     """
     if "train_loss" not in result:
         raise ValueError("the result holds no loss: the program states none")
@@ -96,10 +96,10 @@ def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> li
 
 
 def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
-    """tr Phi^l(t,t)/P (full lines) and G^l(t,t) (dashed; of nonlinear networks its trace over P too) against
-    time, one colour a layer; of random data C_h^l and C_g^l.  Each curve has its name at its end.
+    """Draw kernels of layers at equal times against time, one colour a layer, labelled at their ends.
 
-    A kernel that the result does not hold is left out.
+    Full lines are tr Phi^l(t,t)/P (of random data C_h^l), dashed lines G^l(t,t) (of nonlinear networks tr
+    G^l/P; of random data C_g^l).  Kernels that the result does not hold are left out.
     """
     ax = _axes(ax)
     artists, ends = [], []
@@ -125,11 +125,11 @@ def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) ->
 def plot_responses(
     result: xr.Dataset, *, sample: int = 0, ax: Axes | None = None, **style: Any
 ) -> list[Artist]:
-    """What fields at the last time T still know of a push at the time s: A^l(T,s) (full lines) and B^l(T,s)
-    (dashed) of one sample, or R_hr^l and R_gu^l of random data; one colour a layer.
+    """Draw the responses at the last time T to a perturbation at time s, one colour a layer.
 
-    Of several outputs the first one's.  Raises ``ValueError`` for a result without responses (solved with
-    ``kernels="none"``) or without this sample.
+    Full lines are A^l(T,s), dashed lines B^l(T,s), of one sample and the first output; of random data R_hr^l
+    and R_gu^l.  Raises ``ValueError`` for a result without responses (solved with ``kernels="none"``) or
+    without this sample.
     """
     drawn = [row for row in RESPONSES if row[0] in result]
     if not drawn:
@@ -149,7 +149,7 @@ def plot_responses(
             row = {"color": colour, "linestyle": line, "label": label.format(layer), **style}
             artists += _curve(ax, of.sel(layer=layer), name, **row)
             ends.append((float(of[name].sel(layer=layer)[-1]), str(row["label"]), row["color"]))
-    ax.set(xlabel=f"{_time_label(result)} $s$ of the push", ylabel="responses at the end")
+    ax.set(xlabel=f"{_time_label(result)} $s$ of the perturbation", ylabel="responses at the end")
     ax.margins(x=0.02)
     name_ends(ax, ends)
     return artists
@@ -158,11 +158,11 @@ def plot_responses(
 def plot_distribution(
     density: xr.Dataset, *, gaussian: bool = False, ax: Axes | None = None, **style: Any
 ) -> list[Artist]:
-    """The density of single units, as :func:`numerics.analysis.ensembles.histogram` or ``kernel_density``
-    finds it, with a band (points: bars) of standard errors.
+    """Draw the density of single units, with a band (points: bars) of standard errors.
 
-    ``gaussian`` adds the Gaussian of the same mean and variance, dashed.  Raises ``ValueError`` for the
-    densities of several units at once: one of ``sample``, ``layer`` and ``time`` each is drawn.
+    ``density`` is the result of :func:`numerics.analysis.ensembles.histogram` or ``kernel_density``.
+    ``gaussian`` adds the Gaussian of the same mean and variance, dashed.  Raises ``ValueError`` if the
+    density has dimensions other than ``value``: select one sample, layer and time first.
     """
     if more := [str(d) for d in density.density.dims if d != "value"]:
         raise ValueError(f"densities along {', '.join(more)}: choose one of each, by isel or sel")
@@ -179,10 +179,10 @@ def plot_distribution(
 
 
 def plot_slopes(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
-    """The power of time by which the loss falls here and now, ``-d ln loss / d ln t``, against time.
+    """Draw the local power of time in the loss, ``-d ln loss / d ln t``, against time.
 
-    The test loss of a result that has one, else the training loss.  Raises ``ValueError`` for fewer than
-    three times after 0.
+    The loss is the test loss if the result has one, else the training loss.  Raises ``ValueError`` for fewer
+    than three times after 0.
     """
     name = "test_loss" if "test_loss" in result else "train_loss"
     later = result.isel(time=result.time.values > 0)
@@ -195,9 +195,10 @@ def plot_slopes(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> 
 
 
 def name_ends(ax: Axes, ends: Sequence[tuple[float, str, Any]], apart: float = APART) -> None:
-    """Names of curves, in their colours, at the right of where they end, ``apart`` by a share of the axis.
+    """Write names of curves, in their colours, to the right of their ends.
 
-    ``ends``: the last value of each curve, its name and its colour.
+    ``ends``: the last value of each curve, its name and its colour.  Names are at least the share ``apart``
+    apart.
     """
     if not ends:
         return
@@ -213,7 +214,7 @@ def name_ends(ax: Axes, ends: Sequence[tuple[float, str, Any]], apart: float = A
         for k in np.flatnonzero(gaps > 0):
             put[k] -= gaps[k] / 2
             put[k + 1] += gaps[k] / 2
-    put += max(0.0, -put[0])  # the lowest stays above the axis
+    put += max(0.0, -put[0])  # keep the lowest label above the axis
     for place, k in zip(put, order, strict=True):
         _, name, colour = ends[k]
         ax.text(1.02, place, name, transform=ax.transAxes, color=colour, va="center", fontsize="small")
@@ -221,16 +222,19 @@ def name_ends(ax: Axes, ends: Sequence[tuple[float, str, Any]], apart: float = A
 
 
 def colours(count: int) -> list[tuple[float, ...]]:
-    """One a layer, from dark to light; the lightest part of the map does not print."""
+    """Return a colour for each layer, from dark to light.
+
+    The lightest part of the map does not print well.
+    """
     from matplotlib import colormaps
 
     return [tuple(colormaps["viridis"](x)) for x in np.linspace(0.08, 0.8, count)]
 
 
 def plot_outputs(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
-    """Outputs on each sample against time, one colour a sample, with bands (points: bars) of standard errors.
+    """Draw outputs on each sample against time, one colour a sample, with standard errors.
 
-    Raises ``ValueError`` for a result that holds no single output.
+    Raises ``ValueError`` for a result that does not hold one output.
     """
     if OUTPUT not in result:
         raise ValueError("the result holds no output f: the program has several, or none")
@@ -247,7 +251,7 @@ def plot_outputs(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) ->
 
 
 def plot_result(result: xr.Dataset) -> Figure:
-    """Losses of a result over time, and beside them its kernels, or its outputs if it holds none."""
+    """Return a figure of the losses over time and of the kernels, or of outputs if there are no kernels."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -262,16 +266,13 @@ def plot_result(result: xr.Dataset) -> Figure:
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Writes the figure, in the format of the suffix; on any failure `path` is as it was before."""
+    """Write the figure in the format of the suffix; on any failure `path` is unchanged."""
     with replacing(path) as beside:
         figure.savefig(beside, dpi=150)
 
 
 def _curve(ax: Axes, result: xr.Dataset, name: str, **style: Any) -> list[Artist]:
-    """One variable over time; if `name_stderr` is there, a line has a band, points have bars.
-
-    Bars are one standard error, a band is two on either side.
-    """
+    """Draw one variable over time; lines have a band of two standard errors, points bars of one."""
     times, values = result.time.values, result[name].values
     if name + STDERR not in result:
         return list(ax.plot(times, values, **style))
@@ -287,7 +288,7 @@ def _curve(ax: Axes, result: xr.Dataset, name: str, **style: Any) -> list[Artist
 def _band_at_width(
     ax: Axes, result: xr.Dataset, name: str, curve: Artist, label: str | None = None
 ) -> list[Artist]:
-    """The mean over networks of the width of a result, dotted, with a band of one standard deviation."""
+    """Draw the mean over networks at a width, dotted, with a band of one standard deviation."""
     if name + VARIANCE not in result:
         return []
     width, colour = int(result.attrs["width"]), curve.get_color()  # type: ignore[attr-defined]
@@ -296,27 +297,27 @@ def _band_at_width(
     lines: list[Artist] = []
     if name + SHIFT in result:
         mean = mean + result[name + SHIFT].values / width
-        told = label or f"mean at N = {width}"
-        lines = list(ax.plot(times, mean, color=colour, linestyle=":", label=told))
-    told = label or f"one standard deviation at N = {width}"
+        text = label or f"mean at N = {width}"
+        lines = list(ax.plot(times, mean, color=colour, linestyle=":", label=text))
+    text = label or f"one standard deviation at N = {width}"
     low, high = mean - deviation, mean + deviation
-    return [*lines, ax.fill_between(times, low, high, color=colour, alpha=0.15, lw=0, label=told)]
+    return [*lines, ax.fill_between(times, low, high, color=colour, alpha=0.15, lw=0, label=text)]
 
 
 def _of_samples(result: xr.Dataset, name: str) -> bool:
-    """Has the kernel two samples, of which the trace is drawn?"""
+    """Return whether the kernel has two sample dimensions, so that its trace is drawn."""
     return f"{name}_trace" in result or "sample_" in result[name].dims
 
 
 def _holds(result: xr.Dataset, name: str) -> bool:
-    """Has the result this kernel of layers?"""
+    """Return whether the result holds this kernel of layers."""
     return any("layer" in result[x].dims for x in (name, f"{name}_trace") if x in result)
 
 
 def _equal_time(result: xr.Dataset, name: str) -> xr.Dataset:
-    """The kernel and its standard error at t = s, averaged over samples: (layer, time).
+    """Return a kernel and its standard error at t = s, averaged over samples, with dimensions (layer, time).
 
-    The average of the samples' standard errors bounds the standard error of the average from above.
+    The mean of the samples' standard errors is an upper bound on the standard error of the mean.
     """
     corrections = _corrections_of_mean(result, name)
     if name not in result:
@@ -335,19 +336,19 @@ def _equal_time(result: xr.Dataset, name: str) -> xr.Dataset:
 
 
 def _corrections_of_mean(result: xr.Dataset, name: str) -> dict[str, xr.DataArray]:
-    """N times variances and shifts of a kernel averaged over equal samples, which has those of its trace."""
+    """Return N times variances and shifts of a kernel averaged over samples, from those of its trace."""
     trace, count = f"{name}_trace", float(result.sizes.get("sample", 1))
     if trace + VARIANCE in result:
-        found = {VARIANCE: result[trace + VARIANCE] / count**2}
-        found |= {SHIFT: result[trace + SHIFT] / count} if trace + SHIFT in result else {}
-        return {name + end: x for end, x in found.items()}
+        corrections = {VARIANCE: result[trace + VARIANCE] / count**2}
+        corrections |= {SHIFT: result[trace + SHIFT] / count} if trace + SHIFT in result else {}
+        return {name + end: x for end, x in corrections.items()}
     ends = [x for x in (VARIANCE, SHIFT) if name + x in result]
     alone = all({"layer", "time"} >= {*result[name + x].dims} for x in ends)
     return {name + x: result[name + x] for x in ends} if alone else {}
 
 
 def _time_axis(ax: Axes, result: xr.Dataset, power: bool = False) -> None:
-    """The axis of time, logarithmic where the times are, or where a law is a ``power`` of time."""
+    """Label the time axis; make it logarithmic if the times are, or if the loss is a ``power`` of time."""
     ax.set(xlabel=_time_label(result))
     later = result.time.values[result.time.values > 0]
     if len(later) > 1 and (power or _said(result, "training").get("grid") == "log"):
@@ -355,7 +356,7 @@ def _time_axis(ax: Axes, result: xr.Dataset, power: bool = False) -> None:
 
 
 def _time_label(result: xr.Dataset) -> str:
-    """The name of the coordinate; without one, what the file says, or steps where times count from 0."""
+    """Return the long name of the time coordinate, or "time" for a flow and "step" for steps."""
     if "long_name" in result.time.attrs:
         return str(result.time.attrs["long_name"])
     times = result.time.values
@@ -365,11 +366,12 @@ def _time_label(result: xr.Dataset) -> str:
 
 
 def _said(result: xr.Dataset, section: str) -> Mapping[str, Any]:
-    """A section of the experiment that a result keeps, empty if it was no file."""
+    """Return a section of the experiment that a result keeps; empty if it has no file."""
     return dict(tomllib.loads(str(result.attrs.get("spec", ""))).get(section, {}))
 
 
 def _axes(ax: Axes | None) -> Axes:
+    """Return the axes, or new ones."""
     if ax is not None:
         return ax
     import matplotlib.pyplot as plt

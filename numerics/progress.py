@@ -1,6 +1,6 @@
-"""The type of functions that are told how far a calculation is.
+"""Type of progress functions, which solvers, expansions and checks call after each step.
 
-Solvers, expansions and checks call such a function after each step, and the commands print a line with it.
+The commands print a progress bar with such a function.
 """
 
 from __future__ import annotations
@@ -8,4 +8,4 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Progress = Callable[[int, int], None]
-"""``progress(done, all)`` is called with the number of steps or replicas that are done, and of all."""
+"""``progress(done, total)`` is called with the number of finished steps or replicas, and their total."""

@@ -1,7 +1,7 @@
-"""Solutions, with corrections of finite width beside them where a width is given.
+"""Solutions of experiments and programs, with corrections of finite width if a width is given.
 
-:func:`numerics.solve` is here: :func:`numerics.solver.solve` finds the limit of infinite width, and
-:mod:`numerics.fluctuations` what networks of width N add to it, to leading order in 1/N.
+This is :func:`numerics.solve`: :func:`numerics.solver.solve` computes the limit of infinite width, and
+:mod:`numerics.fluctuations` the corrections at width N, to leading order in 1/N.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def solve(
         (:func:`numerics.fluctuations.finite_width`).
     kernels : {"auto", "full", "trace", "none"}
         Two-time kernels of given samples that the result keeps: of all pairs of samples, their traces, none,
-        or the most that is small.
+        or ("auto") as much as a small file can hold.
     progress : callable, optional
-        A function of (step, total).
+        Called with (step, total).
     say : callable, optional
-        A function of a sentence, called before a run that takes long.
+        Called with a sentence before a run that takes long.
     throw : bool
-        Without it dynamics that diverge give the output times before the divergence, with the status
+        If false, dynamics that diverge give the output times before the divergence, with the status
         "diverged" and the reason in the attribute ``diverged``.
     **given
         ``numbers``, ``arrays``, ``times`` and ``solver`` of a program, as :meth:`.Problem.of` takes them.
@@ -66,15 +66,15 @@ def solve(
     Returns
     -------
     xarray.Dataset
-        The variables of the contract.  The attribute ``method`` says how they were found, ``width_method``
-        how the corrections were, ``exchangeable`` over which values of indices sampled averages are taken,
-        and ``saddle`` that a program stays at a symmetric saddle that finite networks leave
+        The variables of the contract.  The attribute ``method`` names the method, ``width_method`` that of
+        the corrections, ``exchangeable`` the indices over whose values sampled averages are taken, and
+        ``saddle`` is a note if a program stays at a symmetric saddle that finite networks leave
         (:mod:`numerics.saddles`).
 
     Raises
     ------
     SpecError
-        If no method fits, or corrections of the theory are not found.
+        If no method fits, or the corrections of the theory cannot be computed.
     Diverged
         If the dynamics diverge, with the step.
     NotConverged
@@ -102,21 +102,21 @@ def solve(
 
     require_whole("width", width, 1, "must be positive")
     require_corrections(problem)
-    found = registry.solve(problem, kernels=kernels, progress=progress, say=say, throw=throw)
-    if found.attrs.get("status") == DIVERGED:
-        last = float(found.time.values[-1])
+    limit = registry.solve(problem, kernels=kernels, progress=progress, say=say, throw=throw)
+    if limit.attrs.get("status") == DIVERGED:
+        last = float(limit.time.values[-1])
         held = None if problem.output_times is None else problem.output_times[problem.output_times <= last]
         problem = replace(problem, times=problem.times[problem.times <= last], output_times=held)
     beside = _corrections(problem, kernels, progress, say).dataset()
     names = [name for name in beside.data_vars if is_correction(str(name))]
-    merged = found.merge(beside[names], join="outer")
-    return merged.assign_attrs({**found.attrs, **_notes(beside.attrs, width)})
+    merged = limit.merge(beside[names], join="outer")
+    return merged.assign_attrs({**limit.attrs, **_notes(beside.attrs, width)})
 
 
-def _saddle(source: Any, found: xr.Dataset, given: dict[str, Any]) -> dict[str, Any]:
-    """Return what is said of a solution whose loss does not move, if its program is known.
+def _saddle(source: Any, limit: xr.Dataset, given: dict[str, Any]) -> dict[str, Any]:
+    """Return attributes for a solution whose loss does not move, if the program is known.
 
-    The theory with its averages shifted is solved too; where that fails, nothing is said.
+    The theory with its averages perturbed is solved too; if that fails, there are no attributes.
     """
     if not isinstance(source, Program):
         return {}
@@ -124,13 +124,13 @@ def _saddle(source: Any, found: xr.Dataset, given: dict[str, Any]) -> dict[str, 
         beside = registry.solve(Problem.of(shifted(source), **given), kernels="none")
     except (NotApplicable, NumericsError, ProgramError, SpecError, Unserved):
         return {}
-    return saddle_notes(found, beside)
+    return saddle_notes(limit, beside)
 
 
 def _broken_symmetry(problem: Problem, found: xr.Dataset) -> dict[str, Any]:
-    """Return what is said of a solution with exchangeable values: whether finite networks stay near it.
+    """Return attributes of a solution with exchangeable values: whether finite networks stay near it.
 
-    If perturbations cannot be followed, the reason is said in place of their growth.
+    If perturbations cannot be computed, the attribute holds the reason.
     """
     if "exchangeable" not in found.attrs or found.time.size < SHORTEST or found.attrs["status"] == DIVERGED:
         return {}
@@ -153,19 +153,19 @@ def solved(
     progress: Progress | None = None,
     say: Callable[[str], object] | None = None,
 ) -> Result:
-    """Return what :func:`solve` gives at a width, before xarray makes a dataset of it."""
+    """Return the result of :func:`solve` at a width as a Result, without importing xarray."""
     from numerics.fluctuations.finite_width import require_corrections
 
     problem = Problem.of(source)
     require_corrections(problem)
-    found = registry.solved(problem, kernels, progress, say)
+    limit = registry.solved(problem, kernels, progress, say)
     beside = _corrections(problem, kernels, progress, say)
     variables = {name: x for name, x in beside.data_vars.items() if is_correction(name)}
     return replace(
-        found,
-        data_vars={**found.data_vars, **variables},
-        coords={**beside.coords, **found.coords},
-        notes={**found.notes, **_notes(beside.notes, width)},
+        limit,
+        data_vars={**limit.data_vars, **variables},
+        coords={**beside.coords, **limit.coords},
+        notes={**limit.notes, **_notes(beside.notes, width)},
     )
 
 
@@ -175,15 +175,16 @@ def _corrections(
     progress: Progress | None,
     say: Callable[[str], object] | None,
 ) -> Result:
+    """Return the corrections of finite width."""
     from numerics.fluctuations.finite_width import corrected
 
     return corrected(problem, kernels, progress, say)
 
 
 def _notes(notes: Any, width: int) -> dict[str, Any]:
-    """What the corrections say of themselves, and the width."""
-    own = {key: x for key, x in notes.items() if key in CORRECTION_NOTES}
-    return {"width": width, **own}
+    """Return the attributes of the corrections, and the width."""
+    kept = {key: x for key, x in notes.items() if key in CORRECTION_NOTES}
+    return {"width": width, **kept}
 
 
 CORRECTION_NOTES = (

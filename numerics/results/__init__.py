@@ -1,9 +1,10 @@
-"""Labelled results: what every variable is called, which dimensions it has, and its way to NetCDF and JSON.
+"""Labelled results: names and dimensions of variables, and their storage as NetCDF and JSON.
 
-result = dataset({"train_loss": loss, "G": g}, times=times, spec=experiment.text, seed=0)
-save(result, "out.nc"); load("out.nc"); to_json(result)
+    result = dataset({"train_loss": loss, "G": g}, times=times, spec=experiment.text, seed=0)
+    save(result, "out.nc"); load("out.nc"); to_json(result)
 
-A :class:`Result` is the same without xarray, which takes longer to import than many a solution takes.
+Solvers, simulations and expansions make results here.  A :class:`Result` holds the same as a dataset without
+importing xarray, which takes longer than many solutions.
 """
 
 from __future__ import annotations
@@ -47,15 +48,15 @@ if TYPE_CHECKING:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Yields a name beside `path` to write to; moves it onto `path` at the end, or removes it on any failure.
+    """Yield a path beside `path` to write to; move it onto `path` at the end, or remove it on any failure.
 
-    An interrupt is a failure too, and a file that stood at `path` before stays as it was until the move,
-    which comes after everything is on the disk.  A link stays one, and what it points to is replaced.  The
-    name keeps the suffix, by which some writers choose the format.
+    An interrupt is a failure too.  A file at `path` is unchanged until the move, which comes after the new
+    file is written to the disk.  If `path` is a link, the file that it points to is replaced.  The new name
+    keeps the suffix, by which some writers choose the format.
     """
     path = Path(path).resolve()
-    if path.exists() and not path.is_file():  # a device would be gone
-        raise FileExistsError(errno.EEXIST, "is no regular file", str(path))
+    if path.exists() and not path.is_file():  # the move would remove a device
+        raise FileExistsError(errno.EEXIST, "is not a regular file", str(path))
     beside = _beside(path)
     try:
         with _naming(path, beside):
@@ -70,7 +71,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: str | Path) -> Iterator[Path]:
-    """The same for a folder, new or old: files are moved when all of them are there, or none is."""
+    """Yield a folder beside `path` to write to.
+
+    Move its files to the folder `path` when all are written, or none.
+    """
     path = Path(path).resolve()
     beside = _beside(path.with_suffix(""))
     try:
@@ -80,7 +84,7 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
             for file in beside.iterdir():
                 _sync(file)
             if not path.exists():
-                with suppress(OSError):  # another run has made it now
+                with suppress(OSError):  # another run may have made it meanwhile
                     os.rename(beside, path)
             if beside.exists():
                 for file in beside.iterdir():
@@ -91,7 +95,7 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def _naming(path: Path, beside: Path) -> Iterator[None]:
-    """Failures name ``path``, which was asked for, and not what is ``beside`` it."""
+    """Name ``path`` in the OSErrors of this block, in place of the temporary name ``beside``."""
     try:
         yield
     except OSError as error:
@@ -101,45 +105,45 @@ def _naming(path: Path, beside: Path) -> Iterator[None]:
 
 
 def _sync(path: Path) -> None:
-    """Waits until it is on the disk."""
+    """Wait until the file is written to the disk."""
     with path.open("rb") as written:
         os.fsync(written.fileno())
 
 
 def _beside(path: Path) -> Path:
+    """Return a temporary name in the same folder, with the same suffix."""
     return path.with_name(f".dmft-{os.urandom(6).hex()}.part{path.suffix}")
 
 
 STDERR, SYSTEMATIC = "_stderr", "_systematic"
-"""What beside a variable its standard error is called, and what else it may be off by: of sampled paths, with
-the noise of what shows it."""
+"""Suffixes of the standard error of a variable, and of a bound on its bias from sampled paths."""
 VARIANCE, SHIFT = "_variance", "_shift"
-"""What beside a variable N times its variance over networks of width N is called, and N times their mean
-minus the variable: both at equal times, to leading order."""
+"""Suffixes of N times the variance over networks of width N, and of N times the difference of their mean from
+the variable: both at equal times, to leading order in 1/N."""
 LARGEST = "largest_value"
-"""The attribute of a variable cut to some of its times: its largest size at all times."""
+"""Attribute of a variable cut to some of its times: its largest absolute value at all times."""
 TRACE = "_trace"
-"""What beside a kernel its sum over equal samples is called."""
+"""Suffix of the trace of a kernel: its sum over equal samples."""
 
 AUTHORED = "authored"
-"""The attribute of variables that stand under a name of the program, not of a role: that name."""
+"""Attribute of variables named by the program and not by a role: that name."""
 LOSSES = ("train_loss", "test_loss")
 BY_SAMPLE = frozenset({OUTPUT, "error", "test_f", "test_error", "tangent_kernel"})
-"""Outputs, errors and their kernel, of which results know the indices of samples and channels."""
+"""Outputs, errors and their kernel, whose indices are samples and channels."""
 RUNAWAY = 1e8
-"""By how much a loss may outgrow the larger of 1 and itself at the start: beyond it the dynamics diverged."""
+"""Factor by which a loss may exceed the larger of 1 and its start; beyond it the dynamics diverged."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """The dimensions of a result variable and its name in words and in the papers' symbols."""
+    """Dimensions of a result variable, and its name in words and in the papers' symbols."""
 
     dims: tuple[str, ...]
     long_name: str
     channels: tuple[str, ...] = ()
-    """The dimensions with several outputs, if they are others."""
+    """Dimensions with several outputs, if they differ."""
     nonlinear: tuple[tuple[str, ...], ...] = ()
-    """The dimensions of a nonlinear network with one output and with several, if they are others."""
+    """Dimensions of a nonlinear network with one output and with several, if they differ."""
 
 
 LAYERED = ("layer", "time", "time_")
@@ -224,29 +228,29 @@ BESIDE = {
     STDERR: "standard error",
     SYSTEMATIC: "systematic error, at most,",
 }
-"""What stands beside a variable, in words."""
+"""Meaning of each suffix, in words."""
 
 
 def named(name: str) -> str:
-    """The variable itself, of which this is an error, a variance or a shift.
+    """Return the name of the variable of which this is an error, a variance or a shift.
 
     >>> named("train_loss_stderr"), named("f_variance")
     ('train_loss', 'f')
     """
-    own = name.removesuffix(STDERR).removesuffix(SYSTEMATIC)
-    return own.removesuffix(VARIANCE).removesuffix(SHIFT)
+    without_errors = name.removesuffix(STDERR).removesuffix(SYSTEMATIC)
+    return without_errors.removesuffix(VARIANCE).removesuffix(SHIFT)
 
 
 def is_correction(name: str) -> bool:
-    """Return whether it is a variance or a shift, or an error of one."""
+    """Return whether the name is that of a variance or a shift, or of the error of one."""
     return name.removesuffix(STDERR).removesuffix(SYSTEMATIC).endswith((VARIANCE, SHIFT))
 
 
 def dimensions(name: str, count: int, nonlinear: bool = False, positions: bool = False) -> tuple[str, ...]:
-    """The dimensions of a variable that has so many of them; those of one output if no other number fits.
+    """Return the ``count`` dimensions of a variable; those of a network with one output if none fits.
 
-    Those of a ``nonlinear`` network may be others; where layers have ``positions``, as on a ring, each sample
-    of a variable of the layers is followed by one.  Raises KeyError for an unknown name.
+    A ``nonlinear`` network may have other dimensions.  Where layers have ``positions``, as on a ring, each
+    sample dimension of a variable of layers is followed by a position.  Raises KeyError for an unknown name.
 
     >>> dimensions("error", 2), dimensions("error_stderr", 3)
     (('time', 'sample'), ('time', 'sample', 'channel'))
@@ -256,24 +260,24 @@ def dimensions(name: str, count: int, nonlinear: bool = False, positions: bool =
     ('time', 'sample', 'sample_')
     """
     variable = VARIABLES[named(name)]
-    own = (*(variable.nonlinear if nonlinear else ()), variable.dims, variable.channels)
+    choices = (*(variable.nonlinear if nonlinear else ()), variable.dims, variable.channels)
     if is_correction(name):
-        own = tuple(tuple(x for x in dims if x != "time_") for dims in own)
+        choices = tuple(tuple(dim for dim in dims if dim != "time_") for dims in choices)
     if positions and "layer" in variable.dims and not named(name).endswith(TRACE):
-        own = tuple(_placed(dims) for dims in own)
-    return next((dims for dims in own if len(dims) == count), own[0])
+        choices = tuple(_placed(dims) for dims in choices)
+    return next((dims for dims in choices if len(dims) == count), choices[0])
 
 
 def _placed(dims: tuple[str, ...]) -> tuple[str, ...]:
-    """With a position after each sample; with two at the end where units are the same for all samples."""
-    at = {"sample": ("sample", "position"), "sample_": ("sample_", "position_")}
+    """Return dimensions with a position after each sample, or two at the end if there are no samples."""
+    with_position = {"sample": ("sample", "position"), "sample_": ("sample_", "position_")}
     if "sample" not in dims:
         return (*dims, "position", "position_")
-    return tuple(y for x in dims for y in at.get(x, (x,)))
+    return tuple(placed for dim in dims for placed in with_position.get(dim, (dim,)))
 
 
 class Labelled(NamedTuple):
-    """An array, its dimensions and what is said of it."""
+    """An array with its dimensions and attributes."""
 
     dims: tuple[str, ...]
     values: np.ndarray[Any, Any]
@@ -282,20 +286,20 @@ class Labelled(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Labelled arrays, their coordinates and attributes, by the names that xarray has for them.
+    """Labelled arrays with coordinates and attributes, under the names that xarray uses.
 
-    Whoever reads no more than ``result[name].dims`` and ``.values``, ``data_vars``, ``coords`` and ``attrs``
-    takes this or a dataset: :func:`save`, :func:`to_json` and :func:`interval` do.
+    A function that reads only ``result[name].dims`` and ``.values``, ``data_vars``, ``coords`` and ``attrs``
+    accepts a Result and a dataset alike: :func:`save`, :func:`to_json` and :func:`interval` do.
     """
 
     data_vars: Mapping[str, Labelled]
     coords: Mapping[str, Labelled]
     spec: str
     notes: Mapping[str, Any]
-    """What is told apart from ``spec`` and provenance."""
+    """Attributes other than ``spec`` and provenance."""
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 - each argument is one part of a result, all but values keyword-only
         cls,
         values: Mapping[str, ArrayLike],
         *,
@@ -313,23 +317,53 @@ class Result:
         coordinates: Mapping[str, ArrayLike] | None = None,
         **attributes: object,
     ) -> Self:
-        """A result with the contract's names, dimensions, coordinates and attributes.
+        """Return a result with the names, dimensions, coordinates and attributes of the contract.
 
-        `values` maps names of VARIABLES, or such a name with `_stderr` or `_systematic`, to arrays of the
-        dimensions given there, those of a `nonlinear` network or not, of one whose layers have `positions` or
-        not; with `orders` (powers of gamma0) every array has that leading dimension.  Layers are at 1, 2, ...
-        unless `layers_at` says where.  Further `attributes` (seed, wall_time_s, error estimates ...) are
-        stored as they are, except those that are None.
+        Parameters
+        ----------
+        values : mapping of str to array
+            Arrays by names of VARIABLES, or such a name with `_stderr`, `_systematic`, `_variance` or
+            `_shift`. Each has the dimensions of its variable.
+        times : array, shape (T,)
+            Times of the arrays.
+        spec : str
+            Text of the experiment.
+        status : str
+            "ok", or why the result is incomplete.
+        orders : array, optional
+            Powers of gamma0: every array then has a leading dimension of this length.
+        layers_at : array, optional
+            Coordinates of layers; 1, 2, ... if not given.
+        nonlinear, positions : bool
+            Whether arrays have the dimensions of a nonlinear network, and of layers with positions.
+        held : array of int, optional
+            Indices in `times` of the times that the result keeps.  Values are checked at all times and then
+            cut.
+        time_name : {"step", "time"}, optional
+            Long name of the coordinates of time.
+        loss : str, optional
+            Expression of the loss that is averaged.
+        authored : mapping, optional
+            Dimensions and long name of each variable that is not in VARIABLES.
+        coordinates : mapping, optional
+            Coordinates along the dimensions of such variables.
+        **attributes
+            Further attributes (seed, wall_time_s, error estimates, ...); those that are None are left out.
 
-        `held` are the positions in `times` of the times that the result holds, all by default: values are
-        those of every time, are checked at every time, and are cut here.  `time_name` is "step"
-        or "time", the name of the coordinates of time.  `loss` says which loss is averaged.
-        `authored` has dimensions and a long name for each variable that is not in VARIABLES, `coordinates`
-        the values along their dimensions.
+        Returns
+        -------
+        Result
+            The labelled arrays.
 
-        Raises KeyError for an unknown name, ValueError for a wrong number of dimensions, and
-        :class:`~numerics.errors.Diverged` with the time for a number that is not finite (attributes too) and
-        for a loss beyond RUNAWAY: no such number is a result.
+        Raises
+        ------
+        KeyError
+            For an unknown name.
+        ValueError
+            For a wrong number of dimensions.
+        Diverged
+            For a number that is not finite, attributes included, and for a loss beyond RUNAWAY; names the
+            time.
         """
         lead = () if orders is None else ("order",)
         arrays: dict[str, Labelled] = {}
@@ -339,24 +373,16 @@ class Result:
             if named(name) in (authored or {}):
                 dims, long_name = (authored or {})[named(name)]
                 dims = tuple(x for x in dims if x != "time_" or not is_correction(name))
+                attrs = {"long_name": _long_name(name, long_name), AUTHORED: named(name)}
             else:
-                long_name = VARIABLES[named(name)].long_name
                 dims = lead + dimensions(name, array.ndim - len(lead), nonlinear, positions)
+                attrs = _contract_attributes(name, loss)
             if array.ndim != len(dims):
                 raise ValueError(f"{name} has shape {array.shape}, but its dimensions are {dims}")
-            for end, what in BESIDE.items():
-                if end in name.removeprefix(named(name)):
-                    long_name = f"{what} of the {long_name}"
-            attrs = {"long_name": long_name}
-            if named(name) in (authored or {}):
-                attrs[AUTHORED] = named(name)
-            if named(name) in LOSSES:
-                words = "the program's loss" if loss is None else loss
-                attrs = {"long_name": long_name.format(loss=words), "loss": words}
             arrays[name] = Labelled(dims, array, attrs)
             sizes.update(zip(dims, array.shape, strict=True))
         every_time = np.asarray(times, dtype=np.float64)
-        for name in sorted(arrays, key=lambda name: name not in LOSSES):  # a loss says most
+        for name in sorted(arrays, key=lambda name: name not in LOSSES):  # check losses first
             _bounded(name, *arrays[name][:2], every_time)
         for key, note in attributes.items():
             if isinstance(note, float) and not math.isfinite(note):
@@ -377,16 +403,16 @@ class Result:
             **{x: np.arange(sizes.get(x, 0)) for x in COUNTED},
             **(coordinates or {}),
         }
-        found = {name: label for name, label in labels.items() if name in sizes or name == "time"}
+        present = {name: label for name, label in labels.items() if name in sizes or name == "time"}
         if orders is not None:
-            found["order"] = orders
+            present["order"] = orders
         named_times = {} if time_name is None else {x: {"long_name": time_name} for x in TWO_TIMES}
-        coords = {x: Labelled((x,), np.asarray(a), named_times.get(x, {})) for x, a in found.items()}
+        coords = {x: Labelled((x,), np.asarray(a), named_times.get(x, {})) for x, a in present.items()}
         return cls(arrays, coords, spec, notes)
 
     @property
     def attrs(self) -> dict[str, Any]:
-        """All attributes; to find the versions of what was used takes longer than many a solution."""
+        """All attributes; looking up the versions takes longer than many solutions."""
         return {"spec": self.spec, **provenance(), **self.notes}
 
     def __getitem__(self, name: str) -> Labelled:
@@ -396,7 +422,7 @@ class Result:
         return name in self.data_vars or name in self.coords
 
     def dataset(self) -> xr.Dataset:
-        """The same as a dataset of xarray."""
+        """Return the result as a dataset of xarray."""
         import xarray as xr
 
         at = {
@@ -408,9 +434,26 @@ class Result:
         return xr.Dataset(self.data_vars, xr.Coordinates(variables, indexes), self.attrs)
 
 
+def _long_name(name: str, long_name: str) -> str:
+    """Return the long name of an error, a variance or a shift of a variable, or of the variable itself."""
+    for suffix, meaning in BESIDE.items():
+        if suffix in name.removeprefix(named(name)):
+            long_name = f"{meaning} of the {long_name}"
+    return long_name
+
+
+def _contract_attributes(name: str, loss: str | None) -> dict[str, str]:
+    """Return the attributes of a variable of the contract; a loss names its expression."""
+    long_name = _long_name(name, VARIABLES[named(name)].long_name)
+    if named(name) not in LOSSES:
+        return {"long_name": long_name}
+    words = "the program's loss" if loss is None else loss
+    return {"long_name": long_name.format(loss=words), "loss": words}
+
+
 @lru_cache(maxsize=256)
 def _labels(dim: str, dtype: str, data: bytes, long_name: str) -> xr.Coordinates:
-    """A dimension's coordinate and index, which take longer to make than many a result, and never change."""
+    """Return the coordinate and index of a dimension, cached because xarray takes long to make them."""
     import xarray as xr
 
     attrs = {"long_name": long_name} if long_name else {}
@@ -418,7 +461,10 @@ def _labels(dim: str, dtype: str, data: bytes, long_name: str) -> xr.Coordinates
 
 
 def _at_times(x: Labelled, held: NDArray[np.intp], biased: bool) -> Labelled:
-    """The variable at some of the times; where a ``bias`` is relative to its largest value, that is kept."""
+    """Return the variable at some of the times.
+
+    ``biased`` keeps its largest value, which a bias is relative to.
+    """
     values, attrs = x.values, dict(x.attrs)
     if biased:
         attrs[LARGEST] = float(np.max(np.abs(values), initial=0.0, where=~np.isnan(values)))
@@ -429,7 +475,7 @@ def _at_times(x: Labelled, held: NDArray[np.intp], biased: bool) -> Labelled:
 
 
 def at_times(result: xr.Dataset, held: NDArray[np.intp] | None) -> xr.Dataset:
-    """Return a dataset at the positions ``held`` of both of its times; all of it for None.
+    """Return a dataset at the indices ``held`` of both of its times; None returns all of it.
 
     >>> at_times(dataset({"train_loss": [1.0, 0.5, 0.3]}, times=range(3), spec=""), np.array([0, 2])).sizes
     Frozen({'time': 2})
@@ -441,32 +487,33 @@ COUNTED = ("sample", "sample_", "test_sample", "channel", "channel_", "position"
 """Dimensions whose coordinate is 0, 1, ..."""
 
 
-def dataset(values: Mapping[str, ArrayLike], **said: Any) -> xr.Dataset:
-    """What :meth:`Result.of` makes of the same arguments, as a dataset of xarray.
+def dataset(values: Mapping[str, ArrayLike], **arguments: Any) -> xr.Dataset:
+    """Return the result that :meth:`Result.of` makes of the same arguments, as a dataset of xarray.
 
     >>> result = dataset({"train_loss": [1.0, 0.5]}, times=[0.0, 1.0], spec="", seed=0)
     >>> result.train_loss.sel(time=1.0).item(), result.attrs["seed"]
     (0.5, 0)
     """
-    return Result.of(values, **said).dataset()
+    return Result.of(values, **arguments).dataset()
 
 
 def ran_away(loss: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """At which times the size of a loss exceeds that at the start, or one, by RUNAWAY."""
+    """Return at which times a loss exceeds the larger of 1 and its start by the factor RUNAWAY, (T,)."""
     return ~np.asarray(np.abs(loss) <= RUNAWAY * max(1.0, abs(loss[0])))
 
 
 def _bounded(
     name: str, dims: tuple[str, ...], array: np.ndarray[Any, Any], times: NDArray[np.float64]
 ) -> None:
-    """Refuse what is not finite, and losses that ran away.
+    """Raise Diverged for numbers that are not finite, and for losses beyond RUNAWAY.
 
-    A of the last layer, which none reads, is NaN; so is a coefficient that is not known, at all times.
+    NaN is allowed in A of the last layer, which no equation uses, and in coefficients of a series that are
+    unknown at all times.
     """
     flat = array.ravel(order="K")
     if name not in LOSSES and np.isfinite(flat @ flat):
-        return  # the usual case, in one reading
-    wrong, found = np.isfinite(array), "is not finite"
+        return  # the usual case, in one pass over the array
+    wrong, reason = np.isfinite(array), "is not finite"
     every = bool(wrong.all())
     np.logical_not(wrong, out=wrong)
     if "order" in dims and not every:
@@ -476,7 +523,7 @@ def _bounded(
         last = np.arange(array.shape[at]) == array.shape[at] - 1
         wrong &= ~(np.isnan(array) & last.reshape([-1 if k == at else 1 for k in range(array.ndim)]))
     if not wrong.any() and name in LOSSES and dims == ("time",) and array.size:
-        wrong, found = ran_away(array), f"has grown by more than a factor of {RUNAWAY:g}"
+        wrong, reason = ran_away(array), f"has grown by more than a factor of {RUNAWAY:g}"
     if wrong.any():
         place = dict(zip(dims, np.argwhere(wrong)[0], strict=True))
         order = f" of order {place['order']}" if "order" in place else ""
@@ -484,13 +531,15 @@ def _bounded(
         steps = np.array_equal(times, np.arange(len(times)))
         when = "" if "time" not in place else f" at step {at}" if steps else f" at t = {times[at]:g}"
         start = "time" in place and at == 0
-        said = f"{name}{order} {found}{when}; {remedy_at_start(array) if start else SMALLER}"
-        raise Diverged(said, start=start, step=at if "time" in place else None)
+        message = f"{name}{order} {reason}{when}; {remedy_at_start(array) if start else SMALLER}"
+        raise Diverged(message, start=start, step=at if "time" in place else None)
 
 
 def systematic(result: xr.Dataset | Result, name: str) -> NDArray[np.float64]:
-    """What a variable is off by at most, beyond noise: its ``*_systematic``, or for what has none of its own
-    the ``bias`` of the attributes, relative to the largest value.
+    """Return a bound on the error of a variable beyond its noise, of the variable's shape.
+
+    The bound is the variable ``*_systematic`` if it exists, else the attribute ``bias`` times the largest
+    value.
 
     >>> result = dataset({"train_loss": [2.0, 1.0]}, times=[0.0, 1.0], spec="", bias=0.01)
     >>> systematic(result, "train_loss")
@@ -504,12 +553,11 @@ def systematic(result: xr.Dataset | Result, name: str) -> NDArray[np.float64]:
 
 
 def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDArray[np.float64]:
-    """Half the width of the interval about a Monte-Carlo estimate in which the true value lies with this
-    probability at least: the narrowest one for an error of Student's t times the standard error, and a bias
-    of either sign that is at most the one stated.
+    """Return half the width of a confidence interval of a Monte-Carlo estimate, of the variable's shape.
 
-    The number of replicas (of networks: ``seeds``) is that of the attributes; the bias that of
-    :func:`systematic`.
+    The interval holds the true value with probability at least ``level``: it is the narrowest one for an
+    error of Student's t times the standard error, plus a bias of either sign that is at most
+    :func:`systematic`.  The number of replicas (of networks: ``seeds``) is an attribute of the result.
 
     >>> result = dataset({"train_loss": [1.0], "train_loss_stderr": [0.1]}, times=[0.0], spec="", replicas=8)
     >>> interval(result, "train_loss").round(3)
@@ -517,7 +565,7 @@ def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDA
     >>> interval(result.assign_attrs(bias=0.02), "train_loss").round(3)
     array([0.239])
     """
-    from scipy.special import stdtrit  # slow to import, and needed for what is sampled alone
+    from scipy.special import stdtrit  # slow to import, and needed only for sampled variables
 
     degrees = int(result.attrs.get("replicas", result.attrs.get("seeds", 2))) - 1
     bias = systematic(result, name)
@@ -525,14 +573,17 @@ def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDA
     if not bias.any():
         return np.asarray(stdtrit(degrees, (1 + level) / 2) * error)
     with np.errstate(divide="ignore", invalid="ignore"):
-        wide = bias + stdtrit(degrees, level) * error  # once the other side is too far to be reached
+        wide = bias + stdtrit(degrees, level) * error  # for large biases, where only one side matters
         near = np.interp(bias / error, *_widths(degrees, level), right=np.nan) * error
     return np.asarray(np.where(np.isnan(near), wide, near))
 
 
 @cache
 def _widths(degrees: int, level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Biases b in standard errors, and w with ``P(|T + b| <= w) = level`` for Student's T, by bisection."""
+    """Return biases b and half-widths w, both in standard errors, with ``P(|T + b| <= w) = level``.
+
+    T is Student's t; w is found by bisection.
+    """
     from scipy.special import stdtr, stdtrit
 
     b = np.linspace(0.0, 5.0, 501)
@@ -546,8 +597,10 @@ def _widths(degrees: int, level: float) -> tuple[NDArray[np.float64], NDArray[np
 
 @cache
 def provenance() -> Mapping[str, str]:
-    """What computed a result, as attributes: ``version``, of a checkout with its commit (and ``.changed``
-    where its files are others), and ``libraries``, the versions of Python and of what this package needs.
+    """Return the versions that computed a result, as attributes ``version`` and ``libraries``.
+
+    ``version`` is that of this package, in a checkout with its commit, and with ``.changed`` if files differ
+    from the commit.  ``libraries`` are the versions of Python and of the dependencies.
 
     >>> sorted(provenance())
     ['libraries', 'version']
@@ -557,9 +610,9 @@ def provenance() -> Mapping[str, str]:
     if (root / ".git").exists():
         git = ["git", "--no-optional-locks", "-C", str(root), "describe"]
         words = ["--always", "--exclude=*", "--abbrev=12", "--dirty=.changed"]
-        with suppress(OSError):  # there is no git
-            found = subprocess.run([*git, *words], capture_output=True, text=True, check=False)
-            version += f"+g{found.stdout.strip()}" if found.returncode == 0 else ""
+        with suppress(OSError):  # git is not installed
+            described = subprocess.run([*git, *words], capture_output=True, text=True, check=False)
+            version += f"+g{described.stdout.strip()}" if described.returncode == 0 else ""
     needed = [re.split(r"[^\w.-]", x)[0] for x in requires(package) or () if "extra ==" not in x]
     libraries = ", ".join(f"{x} {installed(x)}" for x in sorted(needed))
     return MappingProxyType(
@@ -568,10 +621,10 @@ def provenance() -> Mapping[str, str]:
 
 
 def save(result: xr.Dataset | Result, path: str | Path) -> None:
-    """Writes NetCDF (h5netcdf), as xarray reads it, with a checksum of each variable of numbers.  On any
-    failure, an interrupt included, `path` is as it was before.
+    """Write a result as NetCDF (h5netcdf), with a checksum of each numerical variable.
 
-    The file is made in memory: the HDF5 library does not survive a disk that is full.
+    xarray reads the file.  On any failure, an interrupt included, `path` is unchanged.  The file is made in
+    memory first, because the HDF5 library cannot recover from a full disk.
     """
     import h5netcdf
     from h5py import string_dtype
@@ -580,37 +633,39 @@ def save(result: xr.Dataset | Result, path: str | Path) -> None:
     with h5netcdf.File(memory, "w") as file:
         file.attrs.update(result.attrs)
         others = [name for name, x in every.items() if name in result.coords and name not in x.dims]
-        if others:  # labels of no dimension
+        if others:  # coordinates that are not dimensions
             file.attrs["coordinates"] = " ".join(others)
         file.dimensions = {
             str(d): n for x in every.values() for d, n in zip(x.dims, x.values.shape, strict=True)
         }
         for name, x in every.items():
-            a, said, kind = x.values, dict(x.attrs), x.values.dtype.kind
-            if kind == "b":  # of which NetCDF has none
-                a, said["dtype"] = a.astype("i1"), "bool"
-            numbers = kind in "biuf"  # words have a length of their own
-            held = file.create_variable(
+            a, attrs, kind = x.values, dict(x.attrs), x.values.dtype.kind
+            if kind == "b":  # NetCDF has no booleans
+                a, attrs["dtype"] = a.astype("i1"), "bool"
+            numbers = kind in "biuf"  # strings have variable length and no checksum
+            variable = file.create_variable(
                 name,
                 x.dims,
                 a.dtype if numbers else string_dtype(),
                 a if numbers else a.astype(object),
                 fletcher32=bool(numbers and a.size and x.dims),
             )
-            held.attrs.update(said)
+            variable.attrs.update(attrs)
     with replacing(path) as beside:
         beside.write_bytes(memory.getbuffer())
 
 
 def load(path: str | Path) -> xr.Dataset:
-    """Reads a saved result into memory and closes the file."""
+    """Return a saved result, read into memory."""
     import xarray as xr
 
     return xr.load_dataset(path, engine="h5netcdf")
 
 
 def to_json(result: xr.Dataset | Result) -> dict[str, Any]:
-    """What `--json` prints: attributes, `time`, and the variables over time (and order); NaN becomes null.
+    """Return the dictionary that `--json` prints: attributes, `time` and variables over time (and order).
+
+    NaN becomes None.
 
     >>> to_json(dataset({"train_loss": [1.0, 0.5]}, times=[0.0, 1.0], spec=""))["train_loss"]
     [1.0, 0.5]
@@ -626,11 +681,13 @@ def to_json(result: xr.Dataset | Result) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """NetCDF has no booleans: they are stored as 0 and 1."""
+    """Return booleans as 0 and 1, because NetCDF has no booleans."""
     return int(value) if isinstance(value, bool | np.bool_) else value
 
 
 def _listed(array: np.ndarray[Any, Any]) -> Any:
+    """Return an array as nested lists, with None in place of numbers that are not finite."""
+
     def known(item: Any) -> Any:
         if isinstance(item, list):
             return [known(part) for part in item]

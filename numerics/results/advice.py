@@ -1,7 +1,7 @@
-"""What a user should know beside a solution: inputs that are far from order one, and why a run diverged.
+"""Advice beside a solution: a note on inputs far from order one, and the reason why a run diverged.
 
-It reads a problem and, of a run that diverged, its first step; :mod:`numerics.solver.registry` adds the
-sentences to results and messages.
+The functions read a problem and, after a divergence, its first step; :mod:`numerics.solver.registry` adds the
+sentences to results and error messages.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from numerics.experiment.problem import Problem
 Array = NDArray[np.float64]
 
 LARGE_INPUTS = 10.0
-"""Diagonal of a kernel of inputs from which a note is printed; normalised inputs have one of order one."""
+"""Diagonal of a kernel of inputs above which a note is printed; that of normalised inputs is about one."""
 
 
 def input_scale(problem: Problem) -> str:
-    """Return a sentence on inputs whose kernel is far above one, or an empty string.
+    """Return a sentence about inputs whose kernel is much larger than one, or an empty string.
 
     >>> from derive.program import mlp
     >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "times": range(3)}
@@ -49,25 +49,25 @@ def input_scale(problem: Problem) -> str:
 def explained(
     problem: Problem, error: Diverged, first_step: Callable[[Problem], Mapping[str, Array]]
 ) -> Diverged:
-    """Return the divergence with what its first step does to the errors, and how large the inputs are.
+    """Return the divergence with the growth of the error in its first step and the scale of the inputs.
 
-    ``first_step`` solves a problem of one step; what goes wrong there is left out of the message.
+    ``first_step`` solves a problem of one step; if it fails, the message leaves the growth out.
     """
     if error.start:
         return error
-    said = str(error)
+    message = str(error)
     if not problem.flow and len(problem.times) > 1:
         one = replace(problem, times=problem.times[:2], output_times=None)
         try:
-            found = first_step(one).get("error")
+            errors = first_step(one).get("error")
         except (NumericsError, SpecError, ValueError):
-            found = None
-        if found is not None and (start := float(np.abs(found[0]).max())) > 0:
-            growth = float(np.abs(found[1]).max()) / start
+            errors = None
+        if errors is not None and (start := float(np.abs(errors[0]).max())) > 0:
+            growth = float(np.abs(errors[1]).max()) / start
             if growth > 1:
-                said += f"; the first step multiplies the largest error by {growth:.3g}"
+                message += f"; the first step multiplies the largest error by {growth:.3g}"
     if scale := input_scale(problem):
-        said += f"; {scale}: normalise the inputs, or divide the learning rate by this number"
-    elif "would do" not in said and SMALLER not in said:
-        said += f"; {SMALLER}"
-    return Diverged(said, start=error.start, step=error.step)
+        message += f"; {scale}: normalise the inputs, or divide the learning rate by this number"
+    elif "would do" not in message and SMALLER not in message:
+        message += f"; {SMALLER}"
+    return Diverged(message, start=error.start, step=error.step)

@@ -1,9 +1,9 @@
-"""Variables of results under the names of the author of a program.
+"""Variables of results that have no role, under the names that the author of a program uses.
 
-Where a program has one output with one error, results call them and the kernels of layers by role
-(:mod:`numerics.experiment.naming`); every other number of the program stands here.  Where it has several
-outputs, a result holds all numbers of the program, and the correlations of its theory, under their own names.
-Solutions and finite networks take names and dimensions from here, so that they can be compared.
+If a program has one output with one error, results name these and the kernels of layers by role
+(:mod:`numerics.experiment.naming`); the other numbers of the program are variables of this module.  If it has
+several outputs, a result holds all numbers of the program, and the correlations of its theory, under their
+own names.  Solutions and finite networks take names and dimensions from here, so that they can be compared.
 """
 
 from __future__ import annotations
@@ -31,22 +31,28 @@ from numerics.results import COUNTED, SHIFT, STDERR, SYSTEMATIC, TWO_TIMES, VARI
 
 Array = NDArray[np.float64]
 AxisValues = tuple[int, ...]
-"""The values of an index, in increasing order."""
+"""Values of an index, in increasing order."""
 
 RESERVED = {"layer", "order", *COUNTED, *TWO_TIMES}
-"""Names of dimensions that mean something else in results."""
+"""Names of dimensions that results use, so that indices of programs cannot have them."""
 
 
 @dataclass(frozen=True)
 class AuthoredVariable:
     """One variable of a result: a number of the program, or a correlation of its theory.
 
-    Attributes:
-    - ``name``: its name in the problem's program, or the theory's of a correlation.
-    - ``dims``: its dimensions; times come first, after the layer.
-    - ``values``: the values of the index along each dimension but times.
-    - ``long_name``: what it is, in symbols.
-    - ``pair``: the two vectors of a correlation, the first at the time t, the second at s.
+    Attributes
+    ----------
+    name : str
+        Name in the problem's program, or of a correlation in its theory.
+    dims : tuple of str
+        Dimensions; times come first, or after the layer.
+    values : tuple of tuple of int
+        Values of the index along each dimension except times.
+    long_name : str
+        Definition in symbols.
+    pair : tuple of two Expr, optional
+        The two vectors of a correlation, the first at time t, the second at time s.
     """
 
     name: str
@@ -57,12 +63,12 @@ class AuthoredVariable:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The lengths of its axes without times."""
+        """Lengths of all axes except times."""
         return tuple(map(len, self.values))
 
     @property
     def layered(self) -> bool:
-        """Whether the first axis is that of layers."""
+        """Whether the first axis counts layers."""
         return self.dims[0] not in TWO_TIMES
 
 
@@ -70,11 +76,11 @@ class AuthoredVariable:
 def authored_variables(problem: Problem) -> dict[str, AuthoredVariable]:
     """Return the variables of a problem that have no role, by their names in results.
 
-    A number that is defined at integers, as ``m(2, t)``, is one variable with an axis for that index; if its
-    definitions do not make a whole array, each is a variable with the integers in its name, ``m_2``.
+    A number that is defined at integers, such as ``m(2, t)``, is one variable with an axis for that index.
+    If its definitions do not fill an array, each is a variable with the integers in its name, ``m_2``.
     """
     sizes: dict[str, AxisValues] = {}
-    found: dict[str, AuthoredVariable] = {}
+    variables: dict[str, AuthoredVariable] = {}
     by_role = numbers_by_role(problem)
     numbers = [
         x for name in problem.program.scalars if name not in by_role for x in _number(problem, name, sizes)
@@ -82,29 +88,29 @@ def authored_variables(problem: Problem) -> dict[str, AuthoredVariable]:
     correlations = () if problem.has_roles else _correlations(problem, sizes)
     named = [*numbers, *((x.name, x) for x in correlations)]
     roles = {*VARIABLES} if by_role else {*VARIABLES} - {OUTPUT}
-    for own, variable in named:
-        label, taken = own, RESERVED | {*sizes} | {*found}
+    for name, variable in named:
+        label, taken = name, RESERVED | {*sizes} | {*variables}
         taken |= roles if variable.pair is None else set()
         while label in taken or label.endswith((STDERR, SYSTEMATIC, VARIANCE, SHIFT)):
             label += "_own"
-        found[label] = variable
-    return found
+        variables[label] = variable
+    return variables
 
 
 def self_correlations(problem: Problem) -> list[str]:
-    """Return the names of the variables without a role that are correlations of a vector with itself."""
-    found = []
+    """Return the names of variables without a role that are correlations of a vector with itself."""
+    labels = []
     for label, variable in authored_variables(problem).items():
         if variable.pair is not None:
             late, early = variable.pair
             partners = {primed(x): x for x in late.free_symbols if isinstance(x, Symbol)}
             if early.xreplace({s: t, **partners}) == late:
-                found.append(label)
-    return found
+                labels.append(label)
+    return labels
 
 
 def require_variables(problem: Problem) -> None:
-    """Raise SpecError for a program without roles of which a result would hold nothing."""
+    """Raise SpecError for a program without roles whose result would be empty."""
     if not authored_variables(problem):
         raise SpecError(
             "program",
@@ -115,9 +121,9 @@ def require_variables(problem: Problem) -> None:
 
 
 def numbers_by_role(problem: Problem) -> frozenset[str]:
-    """Return the output and the error if results hold them by role.
+    """Return the names of the output and the error if results hold them by role, else an empty set.
 
-    They have no index but those of the sample and the channel.
+    They do if the only indices of output and error are those of samples and channels.
     """
     both = [d for d in problem.program.definitions if d.name in (OUTPUT, ERROR)]
     indices = {str(x) for d in both for x in d.lhs.args}
@@ -126,12 +132,11 @@ def numbers_by_role(problem: Problem) -> frozenset[str]:
 
 
 def names_in_words(problem: Problem) -> str | None:
-    """Return what the author calls the names of results, as text; None if results hold no other name.
-
-    An output or error that stands under the author's own name has no other one.
-    """
-    own = {OUTPUT, ERROR} - numbers_by_role(problem)
-    pairs = [f"{name}: {told}" for name, told in problem.author.items() if name not in own]
+    """Return the author's names for names of results as text; None if no name differs."""
+    unnamed = {OUTPUT, ERROR} - numbers_by_role(problem)
+    pairs = [
+        f"{name}: {name_of_author}" for name, name_of_author in problem.author.items() if name not in unnamed
+    ]
     return ", ".join(pairs) or None
 
 
@@ -140,8 +145,9 @@ def numbers_of_author(
 ) -> dict[str, Array]:
     """Return the numbers without a role, by their names in results.
 
-    Arrays in ``found`` stand by name and the integers among the indices; their axes are time and the indices,
-    with ``leading`` axes before.  A number is left out if ``found`` has it not, or not at all of its indices.
+    ``found`` maps names, with the integers among their indices, to arrays whose axes are time and the
+    indices, after ``leading`` other axes.  A number is left out if ``found`` does not hold it at all of its
+    indices.
     """
     values: dict[str, Array] = {}
     for label, variable in authored_variables(problem).items():
@@ -184,17 +190,19 @@ def sample_index(program: Program) -> Symbol | None:
 def _number(
     problem: Problem, name: str, sizes: dict[str, AxisValues]
 ) -> Iterator[tuple[str, AuthoredVariable]]:
-    """One number of a program under its name, or each of its definitions if these are no whole array."""
-    (own,) = problem.told([name])
+    """Yield one number of a program, or each of its definitions if they do not fill an array."""
+    (label,) = problem.told([name])
     lines = [d for d in problem.program.definitions if d.name == name]
-    every = [_spans(problem, [x for x in d.lhs.args if x != t], d.ranges) for d in lines]
-    values = tuple(tuple(sorted({v for span in spans for v in span})) for spans in zip(*every, strict=True))
-    if len({spot for spans in every for spot in product(*spans)}) == prod(map(len, values)):
-        yield own, _scalar(problem, lines, values, sizes)
+    spans_of_lines = [_spans(problem, [x for x in d.lhs.args if x != t], d.ranges) for d in lines]
+    values = tuple(
+        tuple(sorted({v for span in spans for v in span})) for spans in zip(*spans_of_lines, strict=True)
+    )
+    if len({spot for spans in spans_of_lines for spot in product(*spans)}) == prod(map(len, values)):
+        yield label, _scalar(problem, lines, values, sizes)
         return
-    for d, spans in zip(lines, every, strict=True):
+    for d, spans in zip(lines, spans_of_lines, strict=True):
         literals = [str(x) for x in d.lhs.args if x.is_Integer]
-        yield "_".join([own, *literals]), _scalar(problem, [d], tuple(map(tuple, spans)), sizes)
+        yield "_".join([label, *literals]), _scalar(problem, [d], tuple(map(tuple, spans)), sizes)
 
 
 def _scalar(
@@ -203,21 +211,21 @@ def _scalar(
     values: tuple[AxisValues, ...],
     sizes: dict[str, AxisValues],
 ) -> AuthoredVariable:
-    """The variable of these definitions of a number, whose indices have these values."""
+    """Return the variable of the definitions ``lines`` of a number, whose indices take ``values``."""
     name, sample = lines[0].name, sample_index(problem.program)
     dims = []
-    for k, own in enumerate(values):
+    for k, index_values in enumerate(values):
         args = [[x for x in d.lhs.args if x != t][k] for d in lines]
         symbols = {x for a in args for x in a.free_symbols & {r.index for d in lines for r in d.ranges}}
         index = next(iter(symbols)) if len(symbols) == 1 else None
         if index is None:
             index = Symbol("index" if len(values) == 1 else f"index{k + 1}")
-        dims.append(_dimension(problem, index, own, name, sample, sizes))
+        dims.append(_dimension(problem, index, index_values, name, sample, sizes))
     return AuthoredVariable(name, ("time", *dims), values, ", ".join(str(d.lhs) for d in lines))
 
 
 def _correlations(problem: Problem, sizes: dict[str, AxisValues]) -> Iterator[AuthoredVariable]:
-    """Averages of a vector at the time t times one at the time s."""
+    """Yield the averages of a vector at time t times a vector at time s."""
     sample = sample_index(problem.program)
     for q in problem.theory.order_parameters:
         number, average = sympify(q.definition).as_independent(Average, as_Add=False)
@@ -239,10 +247,10 @@ def _correlations(problem: Problem, sizes: dict[str, AxisValues]) -> Iterator[Au
 
 
 def _sides(body: Expr, indices: set[Expr]) -> tuple[Expr, Expr] | None:
-    """A product as what is taken at t times what is taken at s; None for no such product.
+    """Return the factors of a product at time t and those at time s; None if it is not such a product.
 
-    A constant belongs to the side whose fields have its indices; where neither has them, as in
-    ``c(p)*h(mu, t)`` of one vector at p, no side can be measured.
+    A constant factor belongs to the side whose fields have its indices.  If no side has them, as in
+    ``c(p)*h(mu, t)`` for one vector at p, the correlation cannot be measured.
     """
     factors = Mul.make_args(body)
     late, early = ([x for x in factors if x.has(a) and not x.has(b)] for a, b in ((t, s), (s, t)))
@@ -262,18 +270,18 @@ def _sides(body: Expr, indices: set[Expr]) -> tuple[Expr, Expr] | None:
 
 
 def _spans(problem: Problem, args: Iterable[Expr], ranges: Iterable[IndexRange]) -> tuple[AxisValues, ...]:
-    """The values of each argument, an integer or an index, which may be shifted."""
+    """Return the values of each argument, which is an integer, an index or a shifted index."""
     numbers: Mapping[Any, float] = problem.values
     ends = {r.index: [int(sympify(x).subs(numbers)) for x in (r.lower, r.upper)] for r in ranges}
-    found: list[AxisValues] = []
+    spans: list[AxisValues] = []
     for x in map(sympify, args):
         index = next((i for i in ends if x.has(i)), None)
         if index is None:
-            found.append((int(x.subs(numbers)),))
+            spans.append((int(x.subs(numbers)),))
         else:
             low, high = ends[index]
-            found.append(tuple(int(x.subs(index, k)) for k in range(low, high + 1)))
-    return tuple(found)
+            spans.append(tuple(int(x.subs(index, k)) for k in range(low, high + 1)))
+    return tuple(spans)
 
 
 def _dimension(
@@ -284,12 +292,12 @@ def _dimension(
     sample: Symbol | None,
     sizes: dict[str, AxisValues],
 ) -> str:
-    """The name of an axis: the author's for its index, with the variable's where other values have it."""
+    """Return the name of an axis: the author's name of its index, with ``name`` if values differ."""
     known = {ell: "layer"} if sample is None else {sample: "sample", primed(sample): "sample_", ell: "layer"}
     dim = str(known.get(index, problem.told([index.name])[0]))
     if dim in RESERVED and index not in known:
         dim = f"{dim}_index"
-    if index in known and values != tuple(range(1, len(values) + 1)):  # they are counted from the first
+    if index in known and values != tuple(range(1, len(values) + 1)):  # not counted from one
         dim = f"{dim}_of_{name}"
     if sizes.setdefault(dim, values) != values:
         dim = f"{dim}_of_{name}"
@@ -304,8 +312,8 @@ def described(problem: Problem) -> dict[str, tuple[tuple[str, ...], str]]:
 
 def coordinates(problem: Problem) -> dict[str, AxisValues]:
     """Return the values of indices along dimensions that the program names, by dimension."""
-    found: dict[str, AxisValues] = {}
+    axes: dict[str, AxisValues] = {}
     for x in authored_variables(problem).values():
         dims = [d for d in x.dims if d not in TWO_TIMES]
-        found |= {d: v for d, v in zip(dims, x.values, strict=True) if d not in RESERVED}
-    return found
+        axes |= {d: v for d, v in zip(dims, x.values, strict=True) if d not in RESERVED}
+    return axes

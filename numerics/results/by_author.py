@@ -1,7 +1,7 @@
-"""Label what replicas found of a program whose quantities have no roles: each stands under its author's name.
+"""Means and standard errors over replicas for programs whose quantities have no roles.
 
-From order parameters and numbers by their places in the theory to variables of a result with standard errors.
-The reference solver and sampled paths use it.
+The input is the order parameters and numbers of each replica, by their places in the theory; the output is
+variables of a result under the author's names.  The reference solver and sampled paths use it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ Array = NDArray[np.float64]
 
 
 def averaged_by_author(problem: Problem, runs: Mapping[MemberKey, Array]) -> dict[str, Array]:
-    """Return means over replicas, which the first axis counts, with standard errors.
+    """Return means over replicas, the first axis of ``runs``, with standard errors.
 
-    Numbers and correlations stand under their own names; the loss is there where numbers of the program make
-    it.
+    Numbers and correlations have their own names; the loss is added if it is an expression of such numbers.
     """
     replicas, spread = len(next(iter(runs.values()))), Spread()
     numbers = numbers_of_author(problem, runs, 1)
@@ -51,7 +50,7 @@ def averaged_by_author(problem: Problem, runs: Mapping[MemberKey, Array]) -> dic
 
 
 def _loss(problem: Problem, scalars: Mapping[str, Array], replicas: int) -> dict[str, Array]:
-    """The loss of the mean numbers, and its standard error."""
+    """Return the loss of the mean numbers with its standard error, by the jackknife over replicas."""
     ends = [0, *np.cumsum([x[0].size for x in scalars.values()])]
     spans = {name: slice(a, b) for name, (a, b) in zip(scalars, pairwise(ends), strict=True)}
 

@@ -1,8 +1,8 @@
-"""The loss that a program states, as a number at each time: what ``train_loss`` and ``test_loss`` hold.
+"""The loss that a program states, evaluated at each time: the values of ``train_loss`` and ``test_loss``.
 
-A loss is an expression of one output and of arrays, as :meth:`derive.program.Network.train` takes it.  The
-number is its mean over samples, summed over its other indices.  The square loss ``(y - f)^2/2`` is a written
-exception: results hold the mean of ``(y - f)^2``, twice as much.
+A loss is an expression of one output and of arrays, as :meth:`derive.program.Network.train` takes it.  Its
+value is the mean over samples, summed over its other indices.  The square loss ``(y - f)^2/2`` is an
+exception of the contract: results hold the mean of ``(y - f)^2``, twice the loss.
 """
 
 from __future__ import annotations
@@ -32,14 +32,19 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SampleLoss:
-    """The loss of one sample.
+    """Loss of one sample.
 
-    Attributes:
-    - ``expression``: what results hold, of the output ``f`` and of arrays, at the indices of ``output``;
-      twice the loss where that is the square one.
-    - ``output``: the output in it, such as ``f(mu, t)``, ``f(mu, c, t)``, or ``f(t)`` of a stream.
-    - ``difference``: target less output, ``y(mu) - f(mu, t)``, where errors are differences; else None.
-    - ``is_square``: whether the loss is half the square of the difference, times the weight of the sample.
+    Attributes
+    ----------
+    expression : Expr
+        The loss as results hold it, of the output ``f`` and of arrays, at the indices of ``output``; for the
+        square loss, twice the loss.
+    output : AppliedUndef
+        The output in it, such as ``f(mu, t)``, ``f(mu, c, t)``, or ``f(t)`` of a stream.
+    difference : Expr, optional
+        Target minus output, ``y(mu) - f(mu, t)``, if errors are differences.
+    is_square : bool
+        Whether the loss is half the square of the difference, times the weight of the sample.
     """
 
     expression: Expr
@@ -48,20 +53,20 @@ class SampleLoss:
     is_square: bool = False
 
     def mean(self, problem: Problem, outputs: Array, samples: slice) -> Array:
-        """Return the mean over ``samples`` at each time, of outputs (time, sample[, channel]) on them.
+        """Return the mean over ``samples`` of outputs (time, sample[, channel]) on them, shape (T,).
 
-        Samples that are not trained on count as much as those that are.
+        Samples that are not trained on have the weight one.
         """
         return _mean(self.expression, self.output, problem, outputs, samples)
 
     @property
     def of_each_sample(self) -> bool:
-        """Whether the loss of a sample reads the output at this sample, and not at a given one."""
+        """Whether the loss of a sample reads the output at this sample only."""
         outputs = [x for x in self.expression.atoms(AppliedUndef) if x.func == self.output.func]
         return all(x.args[k] == a for x in outputs for k, a in enumerate(self.output.args) if a == mu)
 
     def mean_square(self, problem: Problem, outputs: Array, samples: slice) -> Array | None:
-        """Return the mean square of the difference in the same way; None where there is no difference."""
+        """Return the mean square of the difference, as :meth:`mean` does; None if there is no difference."""
         if self.difference is None:
             return None
         return _mean(self.difference**2, self.output, problem, outputs, samples)
@@ -71,8 +76,8 @@ class SampleLoss:
 def loss_of(program: Program) -> SampleLoss | None:
     """Return the loss of one sample that a program states, as results hold it.
 
-    A program without a loss whose error is the target less the output has the square loss.  None where
-    results cannot hold the loss: it is one of several outputs or of fields, or none is known.
+    A program without a loss whose error is the target minus the output has the square loss.  None if results
+    cannot hold the loss: it depends on several outputs or on fields, or it is unknown.
 
     >>> from derive.program import mlp
     >>> print(loss_of(mlp(2)).expression, "and", loss_of(mlp(2, objective="logistic")).expression)
@@ -82,7 +87,7 @@ def loss_of(program: Program) -> SampleLoss | None:
     if output is None:
         return None
     stated = program.loss
-    if stated is None:  # an error that is a difference says as much as the loss that it is the slope of
+    if stated is None:  # the loss follows from an error that is a difference, its derivative
         error = next((d.rhs for d in program.definitions if d.name == ERROR), S.Zero)
         difference = _difference(error, output)
         if difference is None:
@@ -102,9 +107,9 @@ def loss_of(program: Program) -> SampleLoss | None:
 
 
 def loss_in_words(problem: Problem, variables: Container[str]) -> str:
-    """Return what results say that ``train_loss`` is the mean of, in the author's names.
+    """Return the text of the loss of which ``train_loss`` is the mean, in the author's names.
 
-    Where ``variables`` of a result do not hold ``train_loss``, return why.
+    If ``variables`` of a result do not hold ``train_loss``, return the reason.
 
     >>> from derive.program import mlp
     >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": {"K_x": [[1.0]], "y": [1.0]}}
@@ -120,18 +125,20 @@ def loss_in_words(problem: Problem, variables: Container[str]) -> str:
         summed = [str(_as_written(x, problem)) for x in sorted(ranges - {sample, t}, key=str)]
         words = str(_as_written(loss, problem))
         return f"{words}, summed over {', '.join(summed)}" if summed else words
-    found = loss_of(problem.program)
-    if not problem.seen or found is None:
+    sample_loss = loss_of(problem.program)
+    if not problem.seen or sample_loss is None:
         return "Delta(t)^2"
-    free = [x for x in found.output.args if x not in (mu, t) and x in found.expression.free_symbols]
+    free = [
+        x for x in sample_loss.output.args if x not in (mu, t) and x in sample_loss.expression.free_symbols
+    ]
     sizes = {x: v for x, v in problem.values.items() if isinstance(x, Symbol) and x.is_integer}
-    words = str(_as_written(found.expression.subs(sizes), problem))
+    words = str(_as_written(sample_loss.expression.subs(sizes), problem))
     over = ", ".join(str(_as_written(x, problem)) for x in free)
     return f"{words}, summed over {over}" if free else words
 
 
 def _why_not_held(problem: Problem) -> str:
-    """The reason why a result holds no ``train_loss``."""
+    """Return the reason why a result holds no ``train_loss``."""
     loss = problem.program.loss
     if loss is None:
         return "train_loss is not held, because the program states no loss"
@@ -155,7 +162,7 @@ def _as_written(e: Expr, problem: Problem) -> Expr:
 
 
 def _loss_of_numbers(program: Program) -> Expr | None:
-    """The loss of a program if it reads nothing but numbers of the program and its arrays."""
+    """Return the loss of a program if it depends only on numbers and arrays of the program, else None."""
     loss, known = program.loss, {*program.scalars, *program.constants}
     if loss is None or loss.has(Mean) or not {str(x.func) for x in loss.atoms(AppliedUndef)} <= known:
         return None
@@ -163,12 +170,11 @@ def _loss_of_numbers(program: Program) -> Expr | None:
 
 
 def loss_of_scalars(problem: Problem, scalars: Mapping[str, Array]) -> Array | None:
-    """Return the loss of a program of several outputs at each time: its mean over samples.
+    """Return the loss of a program of several outputs at each time, averaged over samples, shape (T,).
 
     ``scalars`` are numbers of the program by their names in results, with axes time and then their indices
-    (:func:`numerics.results.authored.numbers_of_author`).  Other
-    indices than that of the sample are summed over.  None for a loss that is not stated, or that reads more
-    than these numbers, arrays and indices.
+    (:func:`numerics.results.authored.numbers_of_author`).  Indices other than that of samples are summed
+    over. None if no loss is stated, or if it depends on more than these numbers, arrays and indices.
     """
     loss = _loss_of_numbers(problem.program)
     if loss is None or not scalars:
@@ -180,11 +186,11 @@ def loss_of_scalars(problem: Problem, scalars: Mapping[str, Array]) -> Array | N
     read: dict[Expr, tuple[Array, tuple[Expr, ...], list[int]]] = {}
     known = problem.arrays
     for leaf in sorted(leaves, key=lambda x: 2 if isinstance(x, Symbol) else str(x.func) in known):
-        found = _read_number(leaf, problem, scalars, sizes, spans)
-        if found is None:
+        number = _read_number(leaf, problem, scalars, sizes, spans)
+        if number is None:
             return None
-        read[leaf] = found
-        array, indices, _ = found
+        read[leaf] = number
+        array, indices, _ = number
         sizes |= {x: n for x, n in zip(indices, array.shape, strict=True) if x.is_Symbol}
     axes = (t, *[x for x in sizes if x != t])
     with np.errstate(over="ignore"):
@@ -202,7 +208,7 @@ def _read_number(
     sizes: Mapping[Expr, int],
     spans: dict[Any, Sequence[int]],
 ) -> tuple[Array, tuple[Expr, ...], list[int]] | None:
-    """The array that a number of a loss stands for, its indices, and positions of the integers among them."""
+    """Return the array of a number in a loss, its indices, and the positions of the integers among them."""
     if isinstance(leaf, Symbol):
         if leaf == t:
             return problem.times, (t,), []
@@ -230,7 +236,7 @@ def _read_number(
 
 
 def _of_each_channel(loss: Expr, program: Program) -> Expr:
-    """The loss of one channel, where it is written as a sum over all channels of the output."""
+    """Return the loss of one channel if the loss is a sum over all channels of the output; else the loss."""
     ranges = [r.limits for d in program.definitions if d.name == OUTPUT for r in d.ranges]
     factor, total = loss.as_independent(Sum, as_Add=False)
     if isinstance(total, Sum) and all(tuple(limits) in map(tuple, ranges) for limits in total.limits):
@@ -240,14 +246,14 @@ def _of_each_channel(loss: Expr, program: Program) -> Expr:
 
 @lru_cache(maxsize=256)
 def _error(loss: Expr, output: AppliedUndef) -> Expr:
-    """Minus the slope of the loss by the output."""
+    """Return minus the derivative of the loss with respect to the output."""
     x = Dummy("x", real=True)
     slope: Expr = -loss.xreplace({output: x}).diff(x).xreplace({x: output})
     return slope
 
 
 def _difference(error: Expr, output: AppliedUndef) -> Expr | None:
-    """Target less output, of an error that is affine in the output; None for another error."""
+    """Return target minus output for an error that is affine in the output; None for other errors."""
     x = Dummy("x", real=True)
     body = error.xreplace({output: x})
     slope = body.diff(x)
@@ -258,7 +264,7 @@ def _difference(error: Expr, output: AppliedUndef) -> Expr | None:
 
 
 def _readable(loss: Expr, output: AppliedUndef, program: Program) -> bool:
-    """Is the loss made of the output, of arrays and of numbers, at indices that results have?"""
+    """Return whether the loss depends only on output, arrays and numbers, at indices of results."""
     indices = {mu, t, *output.args, *(limit[0] for total in loss.atoms(Sum) for limit in total.limits)}
     for x in loss.atoms(AppliedUndef):
         known = str(x.func) in program.constants or str(x.func) == OUTPUT
@@ -270,12 +276,16 @@ def _readable(loss: Expr, output: AppliedUndef, program: Program) -> bool:
 
 
 def _is_shifted(a: Expr) -> bool:
-    """Is it an index plus or times numbers, such as ``p + 1``?"""
+    """Return whether the argument is an index plus or times numbers, such as ``p + 1``."""
     return not a.is_Symbol and len(a.free_symbols) == 1 and not a.has(t, AppliedUndef)
 
 
 def _mean(e: Expr, output: AppliedUndef, problem: Problem, outputs: Array, samples: slice) -> Array:
-    """The mean over samples of an expression, summed over its free indices but the sample."""
+    """Return the mean over samples of an expression, summed over its other indices, shape (T,).
+
+    Each leaf of the expression (output, array or index) becomes an array whose axes are time, sample and
+    channels, of length one where the leaf does not depend on the axis.
+    """
     channels = [x for x in output.args if x not in (mu, t)]
     numbers = {x: v for x, v in problem.values.items() if isinstance(x, Symbol)}
     function, leaves = _compiled(e, tuple(numbers.items()))
@@ -287,7 +297,7 @@ def _mean(e: Expr, output: AppliedUndef, problem: Problem, outputs: Array, sampl
     spans[mu] = range(first + 1, first + 1 + outputs.shape[1])
     read = []
     for leaf in leaves:
-        if isinstance(leaf, Symbol):  # an index as a number
+        if isinstance(leaf, Symbol):  # an index that stands as a number in the loss
             at = problem.times[:times] if leaf == t else np.array(spans[leaf], dtype=float)
             read.append(_placed(at, (leaf,), axes))
         elif str(leaf.func) == OUTPUT:
@@ -315,7 +325,7 @@ def _mean(e: Expr, output: AppliedUndef, problem: Problem, outputs: Array, sampl
 
 
 def _weighs(leaf: AppliedUndef, samples: slice, problem: Problem) -> bool:
-    """Is it the weight of samples that are not trained on?  Their loss is that of a sample of weight one."""
+    """Return whether the leaf is the weight of held-out samples, which is taken to be one."""
     return str(leaf.func) == SAMPLE_WEIGHT and (samples.start or 0) >= problem.seen
 
 
@@ -323,7 +333,7 @@ def _weighs(leaf: AppliedUndef, samples: slice, problem: Problem) -> bool:
 def _compiled(
     e: Expr, numbers: tuple[tuple[Symbol, float], ...]
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """The expression as a function of arrays, and what these stand for; sums are written out."""
+    """Return the expression as a function of arrays, with sums written out, and the leaves it takes."""
     whole = e.subs(dict(numbers)).doit()
     leaves = sorted({*whole.atoms(AppliedUndef), *_bare(whole)}, key=str)
     slots = tuple(Dummy(f"x{k}", real=True) for k in range(len(leaves)))
@@ -332,18 +342,18 @@ def _compiled(
 
 
 def _bare(e: Expr) -> set[Any]:
-    """The indices of an expression outside of the arguments of functions."""
+    """Return the indices of an expression outside of the arguments of functions."""
     slots = {x: Dummy() for x in e.atoms(AppliedUndef)}
     return {*e.xreplace(slots).free_symbols} - {*slots.values()}
 
 
 def _firsts(leaf: AppliedUndef, problem: Problem) -> list[int]:
-    """The index values of the first entries of an array along its axes."""
+    """Return the index values of the first entries of an array along its axes."""
     return [problem.literals.get((str(leaf.func), k), Literals()).first for k in range(len(leaf.args))]
 
 
 def _lowest_of_output(problem: Problem) -> dict[Symbol, Expr]:
-    """The first value of each index of the output."""
+    """Return the first value of each index of the output."""
     ranges = [r for d in problem.program.definitions if d.name == OUTPUT for r in d.ranges]
     return {r.index: sympify(r.lower).subs(problem.values) for r in ranges}
 
@@ -351,33 +361,33 @@ def _lowest_of_output(problem: Problem) -> dict[Symbol, Expr]:
 def _unshifted(
     array: Array, indices: tuple[Expr, ...], spans: Mapping[Any, Sequence[int]], firsts: Sequence[int]
 ) -> tuple[Array, tuple[Expr, ...]]:
-    """Return an array at the values ``spans`` of its indices, shifted or not, and the indices themselves.
+    """Return an array at the values ``spans`` of its indices, which may be shifted, and the indices.
 
-    ``firsts`` are the index values of the first entries.  Shifted indices of outputs go round a ring; arrays
-    are long enough (:func:`numerics.experiment.given.checked_arrays`).
+    ``firsts`` are the index values of the first entries.  Shifted indices of outputs are periodic; arrays are
+    long enough (:func:`numerics.experiment.given.checked_arrays`).
     """
-    found = list(indices)
+    plain = list(indices)
     for k, a in enumerate(indices):
         (x,) = a.free_symbols or (None,)
         if x not in spans or a.is_Integer:
             continue
         values = [int(a.subs(x, n)) - firsts[k] for n in spans[x]]
-        array, found[k] = np.take(array, values, axis=k, mode="wrap"), x
-    return array, tuple(found)
+        array, plain[k] = np.take(array, values, axis=k, mode="wrap"), x
+    return array, tuple(plain)
 
 
 def _placed(
     array: Array, indices: tuple[Expr, ...], axes: tuple[Expr, ...], positions: Sequence[int] = ()
 ) -> Array:
-    """The array with its axes in the order of ``axes``, of length one where it has none.
+    """Return the array with its axes in the order of ``axes``, of length one where it has none.
 
-    Where integers stand among ``indices`` it is read at these positions.
+    Integers among ``indices`` are read at ``positions``.
     """
     literal = [k for k, x in enumerate(indices) if isinstance(x, Integer)]
     for k, position in reversed(list(zip(literal, positions, strict=True))):
         array = np.take(array, position, axis=k)
-    own = [x for x in indices if not isinstance(x, Integer)]
-    array = array.transpose([own.index(x) for x in axes if x in own])
+    present = [x for x in indices if not isinstance(x, Integer)]
+    array = array.transpose([present.index(x) for x in axes if x in present])
     return array.reshape(
-        [array.shape[[y for y in axes if y in own].index(x)] if x in own else 1 for x in axes]
+        [array.shape[[y for y in axes if y in present].index(x)] if x in present else 1 for x in axes]
     )

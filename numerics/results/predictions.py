@@ -1,4 +1,7 @@
-"""Variables of training samples and of test points, from those of all of them."""
+"""Variables of training samples and of test points, from variables of all samples together.
+
+Solvers and simulations compute P + P* samples at once; :func:`split` cuts them, and evaluates losses.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,15 @@ from numerics.results.losses import SampleLoss, loss_of
 
 
 def split(problem: Problem, values: Mapping[str, Array], *, nonlinear: bool = False) -> dict[str, Array]:
-    """What a result holds, from variables over all P + P* samples of one network, replica or exact solution.
+    """Return the variables of a result, from those of all P + P* samples of one network or replica.
 
     ``values`` has the contract's names and dimensions (those of a ``nonlinear`` network or not), and the
-    outputs as ``f`` (time, sample[, channel]).  Variables of samples, ``f`` among them, are cut to the
-    training samples, which come first.  ``train_loss`` is the mean over these of the program's own loss
-    (:func:`numerics.results.losses.loss_of`), ``mean_square_error`` stands beside it where errors are
-    differences and the loss is not their square.  Of test points there are the predictions ``test_f`` and,
-    where their targets are known, ``test_loss``, the same loss, and ``test_error`` where errors are
-    differences.  Losses are not linear in outputs: split the outputs of each network or replica first, then
-    average.
+    outputs as ``f`` (time, sample[, channel]).  Variables of samples, ``f`` included, are cut to the training
+    samples, which come first.  ``train_loss`` is the mean over these of the program's own loss
+    (:func:`numerics.results.losses.loss_of`); ``mean_square_error`` is added if errors are differences and
+    the loss is not their square.  Test points have the predictions ``test_f`` and, if their targets are
+    known, ``test_loss`` (the same loss), and ``test_error`` if errors are differences.  Losses are not linear
+    in outputs: split the outputs of each network or replica first, then average.
 
     >>> from numerics.experiment import Experiment
     >>> e = Experiment.from_dict({"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 1}},
@@ -47,53 +49,56 @@ def split(problem: Problem, values: Mapping[str, Array], *, nonlinear: bool = Fa
     """
     values = {n: one_sample(x, problem.program) if n in (OUTPUT, "error") else x for n, x in values.items()}
     held, loss = problem.held_out, loss_of(problem.program)
-    found = dict(values)
+    variables = dict(values)
     if held is not None:
-        found = {n: of_training(n, array, held.training, nonlinear) for n, array in found.items()}
-    if squares_errors(problem, loss) and "error" in found:
-        found["train_loss"] = mean_square(found["error"])
+        variables = {n: of_training(n, array, held.training, nonlinear) for n, array in variables.items()}
+    if squares_errors(problem, loss) and "error" in variables:
+        variables["train_loss"] = mean_square(variables["error"])
     elif loss is not None and OUTPUT in values:
-        found |= _losses(loss, problem, values[OUTPUT][:, : problem.seen], slice(problem.seen))
+        variables |= _losses(loss, problem, values[OUTPUT][:, : problem.seen], slice(problem.seen))
     if held is None or OUTPUT not in values:
-        return found
+        return variables
     outputs, samples = values[OUTPUT][:, held.training :], slice(held.training, None)
-    found["test_f"] = outputs
+    variables["test_f"] = outputs
     if held.targets is None or loss is None or not loss.of_each_sample:
-        return found
+        return variables
     if loss.difference is not None:
-        found["test_error"] = held.targets - outputs
+        variables["test_error"] = held.targets - outputs
     if loss.is_square:
-        return found | {"test_loss": mean_square(found["test_error"])}
-    return found | {"test_loss": loss.mean(problem, outputs, samples)}
+        return variables | {"test_loss": mean_square(variables["test_error"])}
+    return variables | {"test_loss": loss.mean(problem, outputs, samples)}
 
 
 def one_sample(scalar: Array, program: Program) -> Array:
-    """Put in the axis of samples that outputs and errors of a program without samples lack."""
+    """Return an output or error with an axis of samples added, if the program has no samples."""
     channels = len(_indices_of_output(program) - {mu})
     return scalar[:, None] if scalar.ndim == 1 + channels else scalar
 
 
 def one_sample_kernel(kernel: Array, program: Program) -> Array:
-    """Put in the axes of samples that a kernel (time, time_[, channel, channel_]) of such a program lacks."""
+    """Return a kernel (time, time_[, channel, channel_]) with axes of samples added if missing."""
     if mu in _indices_of_output(program):
         return kernel
     return kernel[:, :, None, None] if kernel.ndim == 2 else kernel[:, :, None, :, None]
 
 
 def _indices_of_output(program: Program) -> set[Any]:
-    """The indices of the output but time; that of samples if there is no output."""
+    """Return the indices of the output except time; that of samples if there is no output."""
     return {*next((d.lhs.args for d in program.definitions if d.name == OUTPUT), (mu, t))} - {t}
 
 
 def _losses(loss: SampleLoss, problem: Problem, outputs: Array, samples: slice) -> dict[str, Array]:
-    """The loss of training samples, and their mean square error where errors are differences."""
-    found = {"train_loss": loss.mean(problem, outputs, samples)}
+    """Return the loss of training samples, and their mean square error if errors are differences."""
+    losses = {"train_loss": loss.mean(problem, outputs, samples)}
     square = None if loss.is_square else loss.mean_square(problem, outputs, samples)
-    return found if square is None else found | {"mean_square_error": square}
+    return losses if square is None else losses | {"mean_square_error": square}
 
 
 def squares_errors(problem: Problem, loss: SampleLoss | None) -> bool:
-    """Is the loss of training samples the square of their error?  Weights other than one are in the error."""
+    """Return whether the training loss is the square of the error.
+
+    Other weights than one are part of the error.
+    """
     if loss is None or not loss.is_square or loss.difference is None:
         return False
     weights = problem.arrays.get(SAMPLE_WEIGHT)
@@ -102,7 +107,7 @@ def squares_errors(problem: Problem, loss: SampleLoss | None) -> bool:
 
 
 def watched(problem: Problem, scalars: Mapping[str, Array]) -> Array:
-    """What the steps of a flow are judged by: errors of training samples, predictions on test points."""
+    """Return the values that the error control of a flow watches: training errors and test predictions."""
     error, held = scalars[ERROR], problem.held_out
     if held is None:
         return error
@@ -110,7 +115,7 @@ def watched(problem: Problem, scalars: Mapping[str, Array]) -> Array:
 
 
 def size_of(problem: Problem) -> Callable[[Array], float]:
-    """The size that changes of these are relative to, as without test points: the largest error.
+    """Return the function that gives the scale of relative changes: the largest training error.
 
     >>> from numerics.experiment import Experiment
     >>> tables = {"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 1}}
@@ -127,18 +132,18 @@ def size_of(problem: Problem) -> Callable[[Array], float]:
 
 
 def mean_square(error: Array) -> Array:
-    """Squares of errors (time, sample[, channel]), summed over outputs and averaged over samples.
+    """Return squares of errors (time, sample[, channel]), summed over outputs and averaged over samples.
 
     >>> mean_square(np.array([[1.0, 3.0]])), mean_square(np.array([[[1.0, 3.0]]]))
     (array([5.]), array([10.]))
     """
-    with np.errstate(over="ignore"):  # shortly before a divergence
+    with np.errstate(over="ignore"):  # squares may overflow before a divergence is detected
         loss: Array = (error**2).reshape(*error.shape[:2], -1).sum(axis=2).mean(axis=1)
     return loss
 
 
 def equal_times(a: Array) -> Array:
-    """A correlation (time, time_[, channel, channel_]) at equal times, summed over outputs."""
+    """Return a correlation (time, time_[, channel, channel_]) at equal times, summed over outputs, (T,)."""
     value: Array = np.einsum("tt->t" if a.ndim == 2 else "ttcc->t", a)
     return value
 
@@ -146,11 +151,14 @@ def equal_times(a: Array) -> Array:
 def random_losses(
     theory: Theory, values: Mapping[str, Array], numbers: Mapping[Symbol, float], outputs: int
 ) -> dict[str, Array]:
-    """Training and test loss of random data, as :meth:`derive.Theory.losses` has them in the
-    correlations ``values``: sums over outputs, to which a constant (label noise) adds once for each.
+    """Return training and test loss of random data, from the correlations ``values``.
+
+    The formulas are those of :meth:`derive.Theory.losses`.  Correlations are summed over outputs; a constant
+    (label noise) is added once for each output.
     """
 
     def value(term: Expr) -> Any:
+        """Return one term of a loss at each time."""
         kernel = next(iter(term.atoms(AppliedUndef)), S.One)
         factor = float((term / kernel).subs({x: numbers.get(x, 0.0) for x in term.free_symbols - {t}}))
         return factor * (outputs if kernel is S.One else equal_times(values[str(kernel.func)]))
@@ -159,7 +167,7 @@ def random_losses(
 
 
 def of_training(name: str, array: Array, count: int, nonlinear: bool, leading: int = 0) -> Array:
-    """A variable of the first ``count`` samples; ``leading`` dimensions come before its own."""
+    """Return a variable at the first ``count`` samples; ``leading`` dimensions come before its own."""
     dims = dimensions(name, array.ndim - leading, nonlinear)
-    own = [slice(count) if x in ("sample", "sample_") else slice(None) for x in dims]
-    return array[(slice(None),) * leading + tuple(own)]
+    index = [slice(count) if x in ("sample", "sample_") else slice(None) for x in dims]
+    return array[(slice(None),) * leading + tuple(index)]

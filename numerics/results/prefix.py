@@ -1,7 +1,7 @@
-"""The steps before a divergence, for those who ask for them by name (``throw=False``).
+"""Results up to a divergence (``throw=False`` of :func:`numerics.solve` and :func:`numerics.simulate`).
 
-A run that diverges is repeated with fewer times, until it does not: at the step that the divergence names,
-else by bisection.  Used by :func:`numerics.solve` and :func:`numerics.simulate`.
+A run that diverges is repeated with fewer times until it does not diverge: up to the step that the exception
+names, else by bisection.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from numerics.experiment.problem import Problem
 RunResult = TypeVar("RunResult")
 
 DIVERGED = "diverged"
-"""The status of a result that ends before the dynamics diverged."""
+"""Status of a result that ends before the dynamics diverged."""
 
 
 def before_divergence(problem: Problem, run: Callable[[Problem], RunResult], reason: Diverged) -> RunResult:
-    """Return the result of ``run`` for the times before ``reason``; raise it where none is left.
+    """Return the result of ``run`` for the times before the divergence; raise ``reason`` if no time is left.
 
-    ``run`` solves a problem with fewer times, and raises Diverged as for all of them.
+    ``run`` solves a problem with fewer times, and raises Diverged as for all times.
     """
-    found, works, fails = None, 0, len(problem.times)
+    result, works, fails = None, 0, len(problem.times)
     latest = reason
     while fails - works > 1:
         named = None if problem.flow else latest.step
         trial = named if named is not None and works < named < fails else (works + fails) // 2
         shorter = _first(problem, trial)
-        if shorter is None:  # too few times to be solved, or to hold any
+        if shorter is None:  # too few times, or no output time among them
             works = trial
             continue
         try:
-            found, works = run(shorter), trial
+            result, works = run(shorter), trial
         except Diverged as again:
             fails, latest = trial, again
         else:
             if named == trial:
                 break
-    if found is None:
+    if result is None:
         raise reason
-    return found
+    return result
 
 
 def _first(problem: Problem, count: int) -> Problem | None:
-    """The problem up to its first times; None where no output time is among them."""
+    """Return the problem with its first ``count`` times; None if no output time is among them."""
     times, output_times = problem.times[:count], problem.output_times
     if output_times is not None:
         output_times = output_times[output_times <= times[-1]]
