@@ -1,4 +1,4 @@
-"""Solutions of any theory: one front end, one module a method."""
+"""Solvers of mean-field theories: one front end, and one package for each method."""
 
 from numerics.solver.registry import choose, explain, solve
 

@@ -1,7 +1,7 @@
-"""Variables of results by the roles of quantities: what is kept of kernels, labels, means over replicas.
+"""Variables of a result by the roles of quantities: kernels to keep, names, means over replicas.
 
-From arrays by name and layer, as solvers find them, to the contract's variables with their standard errors.
-Sampled paths, quadrature, the lazy limit, long times and the reference solver label their results by it.
+The input are arrays by name and layer, as solvers compute them; the output are the variables of a result with
+standard errors. Sampled paths, quadrature, the lazy limit, long times and the reference solver use it.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ Array = NDArray[np.float64]
 
 
 ROOM = 2.0**31
-"""Bytes up to which ``auto`` keeps kernels of all pairs of samples, or their traces."""
+"""Largest number of bytes of the kernels, or of their traces, that ``auto`` keeps."""
 
 KERNEL_LABELS = {"K": "tangent_kernel", LINEAR_KERNEL: FEATURE_KERNEL}
-"""Names of kernels in a result that are not those of the theory."""
+"""Names in a result of kernels that have another name in the theory."""
 
 
 def kept(problem: Problem, keep: KeptKernels) -> KeptKernels:
-    """Return how much of the kernels a result keeps; without a wish as much as fits into ROOM bytes."""
+    """Return which kernels a result keeps; ``"auto"`` becomes the largest choice that fits in ROOM bytes."""
     if keep != "auto":
         return keep
     times, outputs = len(problem.times), problem.outputs
     kernels = 4 * (problem.depth or 1) + 1
-    copies = 4  # mean, spread, the replica at hand, and the result
+    copies = 4  # mean, squared deviation, the present replica, and the result
     traces = 8.0 * copies * kernels * times**2
     pairs = traces * (problem.sample_count * outputs) ** 2
     return "full" if pairs <= ROOM else "trace" if traces <= ROOM else "none"
@@ -55,18 +55,18 @@ def kept(problem: Problem, keep: KeptKernels) -> KeptKernels:
 
 @dataclass
 class Replicas:
-    """Means and spreads of order parameters over replicas; of each replica its errors and outputs."""
+    """Means and standard errors of order parameters over replicas; errors and outputs of each replica."""
 
     kernels: Spread = field(default_factory=Spread)
     numbers: Spread = field(default_factory=Spread)
     scalars: list[Array] = field(default_factory=list)
 
     def averaged(self, problem: Problem) -> dict[str, Array]:
-        """Return the variables with their standard errors; losses are those of mean errors and outputs.
+        """Return the variables with standard errors; losses are those of mean errors and outputs.
 
         The mean of the losses of r replicas, whose outputs have the standard deviation s, is too large by
-        ``l'' s^2 / 2``.  Once a loss is small this exceeds its standard error, or the loss itself.  The loss
-        of the mean outputs is too large by ``l'' s^2 / (2 r)``; the jackknife subtracts this estimate.  The
+        ``l'' s^2 / 2``. If a loss is small this exceeds its standard error, or the loss itself. The loss of
+        the mean outputs is too large by ``l'' s^2 / (2 r)``; the jackknife subtracts this estimate. The
         result is not negative, unless the loss of the mean outputs is.
         """
         spread = Spread()
@@ -81,9 +81,9 @@ class Replicas:
 
         def losses(replicas: Array) -> Array:
             first = replicas[0]
-            mean = first + (replicas - first).mean(axis=0)  # exact where all agree
-            found = scalar_variables(problem, mean)
-            return np.stack([found[name] for name in names])
+            mean = first + (replicas - first).mean(axis=0)  # exact if all replicas agree
+            variables = scalar_variables(problem, mean)
+            return np.stack([variables[name] for name in names])
 
         if not names:
             return values
@@ -96,20 +96,20 @@ class Replicas:
 
 
 def scalar_variables(problem: Problem, scalars: Array) -> dict[str, Array]:
-    """The variables that errors and outputs, the first and the second row, give."""
+    """Return the variables that follow from errors and outputs, the first two rows of ``scalars``."""
     return split(problem, {"error": scalars[0], OUTPUT: scalars[1]}, nonlinear=problem.by_sample)
 
 
 def labelled_result(
     problem: Problem, found: Mapping[MemberKey, Array], keep: KeptKernels, notes: dict[str, Any]
 ) -> MethodResult:
-    """Return what was found by name and layer by the contract's names, with notes."""
+    """Return arrays by name and layer as the variables of a result, with notes."""
     keep = kept(problem, keep)
     return MethodResult(labelled(problem, found, keep), {"kernels": keep, **notes})
 
 
 def labelled(problem: Problem, found: Mapping[MemberKey, Array], keep: str) -> dict[str, Array]:
-    """The contract's variables, from order parameters with times last and scalars with their time first."""
+    """Return the variables of a result from order parameters with times last and scalars with time first."""
     scalars = scalar_variables(problem, np.stack([found[ERROR, ()], found[OUTPUT, ()]]))
     numbers = numbers_of_author(problem, found)
     return by_variable(problem, reduced(problem, found, keep)) | scalars | numbers
@@ -124,7 +124,7 @@ def reduced(
 ) -> dict[str, Array]:
     """Return the order parameters that a result keeps, by name and layer; ``leading`` axes come first.
 
-    Traces are those over training samples (and outputs).  Along a flow the results are those at the output
+    Traces are sums over training samples (and outputs). For a flow the results are interpolated to the output
     times of its ``grid``, and there are no responses.
     """
     single = RESPONSES if keep == "full" and grid is None else ()
@@ -149,7 +149,7 @@ def reduced(
 def by_variable(problem: Problem, kernels: Mapping[str, Array]) -> dict[str, Array]:
     """Return the variables of a result from the kernels of :func:`reduced`.
 
-    At the last layer the response B is zero; the response A is nan, as no layer reads it.
+    At the last layer the response B is zero, and the response A is NaN because no layer reads it.
     """
     values: dict[str, Array] = {}
     layers = range(1, (problem.depth or 1) + 1)

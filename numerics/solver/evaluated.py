@@ -1,6 +1,6 @@
-"""Values of the quantities of a theory by name and layer, and their means and standard errors over replicas.
+"""Values of the quantities of a theory by name and layer, with means and standard errors over replicas.
 
-The reference solver, quadrature and sampled paths give their results as :class:`Evaluated`.
+The reference solver, quadrature and sampled paths return their results as :class:`Evaluated`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,21 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Order parameters, observables and scalars of a theory by name and layer, with standard errors.
+    """Order parameters, observables and scalars of a theory, with standard errors.
 
-    Axes are the indices of the symbol in order and then its times: ``Phi(ell, mu, alpha, t, s)`` has shape
-    ``(P, P, T, T)`` at each layer.  A scalar has its time first: ``Delta(mu, t)`` has shape ``(T, P)``.
-    A response is nan where its source is determined by others and a function jumps: no average tells them
-    apart, and nothing depends on it.  ``method`` says how it was computed; the errors of ``linear`` are zero.
-    ``runs`` are the solutions of which values are the mean, along the first axis, if there are several.
+    Attributes
+    ----------
+    method : str
+        Name of the computation; the errors of ``"linear"`` are zero.
+    values : dict
+        Arrays by name and layer. Axes are the indices of the symbol in order and then its times: ``Phi(ell,
+        mu, alpha, t, s)`` has shape ``(P, P, T, T)`` at each layer. A scalar has its time first: ``Delta(mu,
+        t)`` has shape ``(T, P)``. A response is NaN if its source is determined by other sources and a
+        function jumps, because its average is then undefined; no other quantity depends on it.
+    errors : dict
+        Standard errors, with the same shapes.
+    runs : dict
+        The solutions whose mean ``values`` are, along the first axis; empty for a single solution.
     """
 
     method: str
@@ -33,18 +41,54 @@ class Evaluated:
     runs: Mapping[MemberKey, Array] = field(default_factory=dict, kw_only=True)
 
     def value(self, name: str, layer: int | tuple[int, ...] | None = None) -> Array:
-        """The values of ``name`` (at ``layer``).  Raises KeyError, naming what there is."""
+        """Return the values of ``name``, at ``layer`` if there is one at each.
+
+        Parameters
+        ----------
+        name : str
+            Name of the quantity.
+        layer : int or tuple of int, optional
+            Layer, or integers among its indices.
+
+        Returns
+        -------
+        numpy.ndarray
+            Indices first and then times; a scalar has its time first.
+
+        Raises
+        ------
+        KeyError
+            If there is no such quantity; the message lists all.
+        """
         return self.values[place_of(self.values, name, layer)]
 
     def stderr(self, name: str, layer: int | tuple[int, ...] | None = None) -> Array:
-        """The standard errors of ``name`` (at ``layer``), same shape."""
+        """Return the standard errors of ``name``, at ``layer`` if there is one at each.
+
+        Parameters
+        ----------
+        name : str
+            Name of the quantity.
+        layer : int or tuple of int, optional
+            Layer, or integers among its indices.
+
+        Returns
+        -------
+        numpy.ndarray
+            Standard errors with the shape of the values.
+
+        Raises
+        ------
+        KeyError
+            If there is no such quantity; the message lists all.
+        """
         return self.errors[place_of(self.errors, name, layer)]
 
 
 def place_of(
     found: Mapping[MemberKey, object], name: str, layer: int | tuple[int, ...] | None = None
 ) -> MemberKey:
-    """The key of ``name`` (at ``layer``).  Raises KeyError, naming what there is."""
+    """Return the key of ``name`` (at ``layer``); raise KeyError with a list of all keys if it is missing."""
     place = (name, () if layer is None else layer if isinstance(layer, tuple) else (layer,))
     if place not in found:
         there = ", ".join(n + (f" at {', '.join(map(str, k))}" if k else "") for n, k in found)
@@ -53,10 +97,10 @@ def place_of(
 
 
 def averaged(runs: Mapping[MemberKey, Array]) -> tuple[dict[MemberKey, Array], dict[MemberKey, Array]]:
-    """Means over the first axis, and their standard errors, zero of a single one."""
+    """Return means over the first axis and their standard errors, which are zero for a single run."""
     means = {k: v.mean(axis=0) for k, v in runs.items()}
     errors = {}
-    for k, v in runs.items():  # one after the other: a second array as large as all of them takes longest
+    for k, v in runs.items():  # one run at a time, because an array as large as all of them is slow
         squares, change = np.zeros_like(means[k]), np.empty_like(means[k])
         for x in v:
             np.subtract(x, means[k], out=change)
@@ -66,5 +110,5 @@ def averaged(runs: Mapping[MemberKey, Array]) -> tuple[dict[MemberKey, Array], d
 
 
 def stacked(runs: Sequence[Mapping[MemberKey, Array]]) -> dict[MemberKey, Array]:
-    """All runs, along the first axis."""
+    """Return all runs stacked along the first axis."""
     return {k: np.stack([r[k] for r in runs]) for k in runs[0]}

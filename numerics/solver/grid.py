@@ -1,10 +1,9 @@
-"""Time grids for the flow, and the weights with which past updates enter: explicit Adams-Bashforth of any
-order.
+"""Time grids of a flow, and weights of past updates by explicit Adams-Bashforth integration of any order.
 
-Stepping W(t_{n+1}) = W(t_n) + int of the polynomial through the last updates gives
-W(t_n) = W(0) + sum_{m<n} w_nm U_m.
-Only past updates enter, so the discretised flow is as causal as gradient descent and one sweep solves
-it.  The first steps are tiny and double in length while the order rises from one.
+Integrating the polynomial through the last updates gives W(t_n) = W(0) + sum_{m<n} w_nm U_m. Only past
+updates enter, so that the discretised flow is as causal as gradient descent and one sweep solves it. The
+first steps are tiny and double in length while the order rises from one. All solvers of flows use these
+grids.
 """
 
 from __future__ import annotations
@@ -25,16 +24,18 @@ from numerics.experiment.memory import tables_of_program
 Array = NDArray[np.float64]
 
 ORDER = 4
+"""Order of Adams-Bashforth integration."""
 
 NODES = 6
-"""Through how many nodes the polynomial of :func:`end_weights` goes, where there are as many."""
+"""Number of nodes of the polynomial of :func:`end_weights`, if there are as many."""
 
 
 @dataclass(frozen=True)
 class Age:
-    """The clock of a flow that slows down: ``dx / dt = 1 / min(tau + t, most)``.
+    """Slowed time x of a flow, ``dx / dt = 1 / min(tau + t, most)``.
 
-    Even steps of x are ``tau dx`` long at first, grow with the age, and are ``most dx`` long in the end.
+    Equal steps of x are steps of length ``tau dx`` in t at first; they grow with ``tau + t``, and their
+    largest length is ``most dx``.
 
     >>> age = Age(1.0, 10.0)
     >>> age.of(np.array([0.0, 9.0, 19.0])).round(3), age.back(age.of(np.array([3.0, 30.0]))).round(9)
@@ -46,16 +47,16 @@ class Age:
 
     @property
     def grown(self) -> float:
-        """The time from which steps do not grow."""
+        """Time after which steps do not grow."""
         return max(self.most - self.tau, 0.0)
 
     def of(self, times: Array) -> Array:
-        """x at these times."""
+        """Return x at these times."""
         early = np.log1p(np.minimum(times, self.grown) / self.tau)
         return np.asarray(early + np.maximum(times - self.grown, 0.0) / self.most)
 
     def back(self, x: Array) -> Array:
-        """The times at x."""
+        """Return the times at x."""
         early = np.minimum(x, np.log1p(self.grown / self.tau))
         late = (x - early) * self.most if self.grown < np.inf else 0.0
         return np.asarray(self.tau * np.expm1(early) + late)
@@ -63,10 +64,23 @@ class Age:
 
 @dataclass(frozen=True)
 class TimeGrid:
-    """Nodes (T,), weights (T, T) strictly lower triangular, where the output times sit among the nodes.
+    """Time grid with its weights of integration and the output times.
 
-    With an ``age`` steps are even by its clock, weights are found while the flow is marched, and output times
-    need not be nodes: ``read`` (outputs, T) are the weights of values at nodes in those at output times.
+    Attributes
+    ----------
+    nodes : numpy.ndarray
+        Time nodes, shape ``(T,)``.
+    weights : numpy.ndarray
+        Weights of past updates, strictly lower triangular, shape ``(T, T)``.
+    outputs : numpy.ndarray
+        Positions of the output times among the nodes, shape ``(outputs,)``.
+    order : int
+        Order of the integration.
+    age : Age or None
+        Slowed time in which steps have equal length. The weights are then computed during the march, and
+        output times need not be nodes.
+    read : numpy.ndarray or None
+        Weights of values at nodes in the values at output times, shape ``(outputs, T)``; with an age.
     """
 
     nodes: Array
@@ -78,22 +92,24 @@ class TimeGrid:
 
     @property
     def step(self) -> float:
-        """The longest step, by the clock of its age if it has one."""
+        """The longest step, in slowed time if there is an age."""
         return float(np.max(np.diff(self.nodes if self.age is None else self.age.of(self.nodes))))
 
     def once(self, a: Array) -> Array:
-        """A function of the time at nodes (first axis), at the output times."""
+        """Return a function of time, given at nodes along the first axis, at the output times."""
         return a[self.outputs] if self.read is None else np.tensordot(self.read, a, 1)
 
     def twice(self, a: Array) -> Array:
-        """A function of two times at nodes (last axes), at the output times."""
+        """Return a function of two times, given at nodes along the last axes, at the output times."""
         if self.read is None:
             return a[..., self.outputs[:, None], self.outputs]
         return np.asarray(self.read @ a @ self.read.T)
 
 
 def adams_weights(nodes: ArrayLike, order: int = ORDER) -> Array:
-    """The table w[n, m] of Adams-Bashforth weights on an increasing grid; the order starts at one.
+    """Return the weights w[n, m] of Adams-Bashforth integration; the order starts at one.
+
+    ``nodes`` are increasing times.
 
     >>> adams_weights([0.0, 1.0, 2.0, 3.0], order=2)[3]
     array([0.5, 1. , 1.5, 0. ])
@@ -108,10 +124,10 @@ def adams_weights(nodes: ArrayLike, order: int = ORDER) -> Array:
 
 
 def integral_weights(nodes: Array, a: float, b: float) -> Array:
-    """Weights that integrate the polynomial through ``nodes`` from ``a`` to ``b``.
+    """Return weights that integrate the polynomial through ``nodes`` from ``a`` to ``b``.
 
-    Gauss's rule on Lagrange's products: as good as exact where the nodes crowd together, as they do at the
-    start.
+    Gauss's rule is applied to Lagrange polynomials, which keeps rounding errors small if nodes are close
+    together, as they are at the start of a flow.
 
     >>> integral_weights(np.array([0.0, 1.0, 2.0]), 0.0, 2.0).round(12).tolist()
     [0.333333333333, 1.333333333333, 0.333333333333]
@@ -123,30 +139,31 @@ def integral_weights(nodes: Array, a: float, b: float) -> Array:
 
 
 def lagrange(nodes: Array, x: Array) -> Array:
-    """The polynomials that are one at a node and zero at the others, at each ``x``: ``(x, nodes)``.
+    """Return the Lagrange polynomials of ``nodes`` at each ``x``, shape ``(x, nodes)``.
 
     >>> lagrange(np.array([0.0, 1.0]), np.array([0.25, 2.0])).tolist()
     [[0.75, 0.25], [-1.0, 2.0]]
     """
     same = np.eye(len(nodes), dtype=bool)
     factors = (x[:, None, None] - nodes) / np.where(same, 1.0, nodes[:, None] - nodes)
-    found: Array = np.prod(np.where(same, 1.0, factors), axis=2)
-    return found
+    values: Array = np.prod(np.where(same, 1.0, factors), axis=2)
+    return values
 
 
 _gauss = lru_cache(maxsize=32)(np.polynomial.legendre.leggauss)
 
 
 def aged_grid(times: Array, age: Age, *, step: float, order: int) -> TimeGrid:
-    """Nodes up to the last of ``times`` with no step above ``step`` by the clock of ``age``.
+    """Return a grid to the last of ``times`` with steps of at most ``step`` in the slowed time of ``age``.
 
-    What a cubic spline misses at other times is less than what steps of the orders two and three do.
+    Values at output times are read by a cubic spline, whose error is smaller than that of steps of order two
+    or three.
 
     >>> g = aged_grid(np.array([0.0, 30.0, 100.0]), Age(1.0), step=0.25, order=2)
     >>> len(g.nodes), g.once(np.log1p(g.nodes)).round(4)
     (24, array([0.    , 3.434 , 4.6151]))
     """
-    from scipy.interpolate import make_interp_spline  # slow to import, and seldom needed
+    from scipy.interpolate import make_interp_spline  # imported here because it is slow and seldom used
 
     at = age.of(times)
     even = flow_grid(at[[0, -1]], step=step, order=order).nodes
@@ -157,11 +174,12 @@ def aged_grid(times: Array, age: Age, *, step: float, order: int) -> TimeGrid:
 
 
 def flow_grid(times: ArrayLike, *, step: ArrayLike, order: int = ORDER) -> TimeGrid:
-    """Nodes that contain ``times`` (increasing, from 0) with no step above ``step``, and their weights.
+    """Return a grid that contains ``times`` (increasing, from 0) with steps of at most ``step``.
 
-    ``step`` is a number, or one for each interval between ``times``.  The first step is cut into doubling
-    pieces, the smallest ``step * 2**-m`` with m growing as the step shrinks, so that the first-order start
-    does not show.  Later steps at most double too: a polynomial is not extrapolated far beyond its nodes.
+    ``step`` is a number, or one for each interval between ``times``. The first step is cut into doubling
+    pieces, the smallest ``step * 2**-m`` with m growing as the step shrinks, so that the error of the
+    first-order start is negligible. Later steps at most double, because a polynomial must not be extrapolated
+    far beyond its nodes.
 
     >>> g = flow_grid([0.0, 1.0, 2.0], step=0.5)
     >>> g.nodes[g.outputs]
@@ -183,7 +201,7 @@ def flow_grid(times: ArrayLike, *, step: ArrayLike, order: int = ORDER) -> TimeG
 
 
 def _cut(a: float, b: float, step: float, last: float) -> Array:
-    """Nodes from ``a`` (left out) to ``b``: even steps, after doubling ones where ``last`` is shorter."""
+    """Return nodes from ``a`` (excluded) to ``b``: steps that double from ``last``, then equal ones."""
     if b <= a:
         return np.empty(0)
     ramp = []
@@ -193,16 +211,17 @@ def _cut(a: float, b: float, step: float, last: float) -> Array:
         ramp.append(a)
     count = _count(b - a, min(step, 2 * last))
     even = a + (b - a) * np.arange(1, count + 1) / count
-    even[-1] = b  # output times stay exact
+    even[-1] = b  # without rounding
     return np.concatenate([ramp, even])
 
 
 def _count(length: float, step: float) -> int:
+    """Return the number of steps of at most ``step`` in a length."""
     return max(1, int(np.ceil(length / step * (1 - 1e-12))))
 
 
 def trapezoid(nodes: Array) -> Array:
-    """The table w[n, m] of the trapezoidal rule from 0 to each node.
+    """Return the weights w[n, m] of the trapezoidal rule from 0 to each node.
 
     >>> trapezoid(np.array([0.0, 1.0, 3.0])).tolist()
     [[0.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.5, 1.5, 1.0]]
@@ -216,36 +235,35 @@ def trapezoid(nodes: Array) -> Array:
 
 
 def end_weights(nodes: Array, order: int) -> dict[str, Array]:
-    """Tables ``(T, T)`` of the weights of a sum over steps in place of an integral, of orders 1, 2, ... in
-    the step, by the names that theories give them.
+    """Return the weights of the difference between a sum over steps and an integral.
 
-    The term of order n is a derivative at the end minus that at the start, times a coefficient that
-    ``derive`` finds.  Derivatives are those of the polynomial through the nearest nodes that are known by
-    then.
+    The tables ``(T, T)`` are those of orders 1, 2, ... in the step, by the names that theories give them. The
+    term of order n is a derivative at the end minus that at the start, times a coefficient that ``derive``
+    computes. Derivatives are those of the polynomial through the nearest earlier nodes.
 
     >>> end_weights(np.array([0.0, 1.0, 2.0]), 1)["w__1"].round(12)[1:]
     array([[ 0.5, -0.5, -0. ],
            [ 0.5, -0. , -0.5]])
     """
-    from derive.expansion.orders import WEIGHT, boundary_coefficients, named  # slow to import, seldom needed
+    from derive.expansion.orders import WEIGHT, boundary_coefficients, named  # slow and seldom used
 
     coefficients = boundary_coefficients(order)
     return {named(WEIGHT, n): float(b) * _slopes(nodes, n - 1) for n, b in enumerate(coefficients, 1)}
 
 
 def _slopes(nodes: Array, degree: int) -> Array:
-    """The derivative at each node minus that at the first, from nodes up to it."""
-    found = np.zeros((len(nodes), len(nodes)))
+    """Return the weights of the derivative at each node minus that at the first, from nodes up to it."""
+    weights = np.zeros((len(nodes), len(nodes)))
     count = max(NODES, degree + 1)
     for i in range(1, len(nodes)):
         last, first = slice(max(0, i + 1 - count), i + 1), slice(0, min(i + 1, count))
-        found[i, last] += derivative_weights(nodes[last], nodes[i], degree)
-        found[i, first] -= derivative_weights(nodes[first], nodes[0], degree)
-    return found
+        weights[i, last] += derivative_weights(nodes[last], nodes[i], degree)
+        weights[i, first] -= derivative_weights(nodes[first], nodes[0], degree)
+    return weights
 
 
 def derivative_weights(nodes: Array, at: float, degree: int) -> Array:
-    """Weights of values at ``nodes`` in the derivative at a point; 0 where there are too few nodes.
+    """Return the weights of values at ``nodes`` in the derivative at a point; 0 if there are too few nodes.
 
     >>> derivative_weights(np.array([0.0, 1.0, 2.0]), 1.0, 2).round(12)
     array([ 1., -2.,  1.])
@@ -254,9 +272,9 @@ def derivative_weights(nodes: Array, at: float, degree: int) -> Array:
         return np.zeros(len(nodes))
     size = float(np.max(np.abs(nodes - at)))
     powers = np.vander((nodes - at) / size, increasing=True).T
-    wanted = np.zeros(len(nodes))
-    wanted[degree] = float(np.prod(np.arange(1.0, degree + 1))) / size**degree
-    return np.asarray(np.linalg.solve(powers, wanted), dtype=np.float64)
+    derivatives = np.zeros(len(nodes))  # of the powers, at the point
+    derivatives[degree] = float(np.prod(np.arange(1.0, degree + 1))) / size**degree
+    return np.asarray(np.linalg.solve(powers, derivatives), dtype=np.float64)
 
 
 def tables_of(
@@ -264,7 +282,7 @@ def tables_of(
 ) -> dict[str, Array]:
     """Return the memory of a flow at the nodes, by the names that theories give its tables.
 
-    ``weights`` (T, T) are those of the integrator, with which a flow without memory of its own would do.
+    ``weights`` (T, T) are those of the integrator, which are the memory of a flow without decay or momentum.
 
     >>> from derive.program import P, mlp
     >>> flow = mlp(1, rule="flow", weight_decay=2)
@@ -272,14 +290,14 @@ def tables_of(
     >>> tables["m"].round(3), tables["w"][1].round(3)
     (array([1.   , 0.135]), array([0.135, 0.   ]))
     """
-    found: dict[str, Array] = {}
+    memory: dict[str, Array] = {}
     for _, tables in tables_of_program(program):
-        found |= tables.values(numbers, nodes, weights)
-    return found
+        memory |= tables.values(numbers, nodes, weights)
+    return memory
 
 
 def system_of(rule: TrainingRule, numbers: Mapping[Symbol, float]) -> tuple[Array, Array]:
-    """``A`` (n, n) and ``b`` (n,) of a flow ``z' = A z + rate b U``, with the weight first.
+    """Return ``A`` (n, n) and ``b`` (n,) of a flow ``z' = A z + rate b U``, with the weight first.
 
     >>> from derive.program import GradientFlow
     >>> [x.tolist() for x in system_of(GradientFlow(decay=sympify(2)), {})]

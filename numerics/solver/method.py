@@ -1,4 +1,8 @@
-"""What a method of solution says and gives: the words between the registry and the engines."""
+"""Interface of a method of solution: estimates, refusals, results, and the constants that methods share.
+
+Each method estimates the cost of a problem or refuses it, and solves it. The registry
+(:mod:`numerics.solver.registry`) chooses among the methods by these estimates.
+"""
 
 from __future__ import annotations
 
@@ -15,36 +19,48 @@ from numerics.progress import Progress
 
 Array = NDArray[np.float64]
 KeptKernels = Literal["auto", "full", "trace", "none"]
-"""How much of two-time kernels is kept: of all pairs of samples, their traces, none, or what is small."""
+"""Two-time kernels in a result: all pairs of samples, traces over samples, none, or the largest that fits."""
 
 
 EXACT = 1e-12
-"""What steps without sampling miss: rounding."""
+"""Error of steps without sampling, which is rounding."""
 
 QUICK = 3.0
-"""Seconds that the most exact method may take where the file does not say an accuracy."""
+"""Seconds that the most exact method may take if the file does not state an accuracy."""
 
 ACCURACY = 5e-3
-"""The accuracy of losses and errors, relative to their largest value, if the file does not say."""
+"""Accuracy of losses and errors, relative to their largest value, if the file does not state one."""
 
 WATCHED = ("train_loss", "error", "test_loss", "test_f")
-"""What an accuracy is about."""
+"""Variables to which an accuracy applies."""
 
 POOR = 0.1
-"""The standard error or bias, relative to the largest value, beyond which a result is not converged."""
+"""A result with a larger standard error or bias, relative to the largest value, is not converged."""
 
 SLACK = 3.0
-"""Times the estimated time and memory that a search for an accuracy may take."""
+"""Largest ratio of the time and memory of a search for an accuracy to their estimates."""
 
 BRIEF, SMALL = 20.0, 2.0**30
-"""Seconds and bytes that it may take whatever the estimate is."""
+"""Seconds and bytes that a search for an accuracy may take for any estimate."""
 
 
 @dataclass(frozen=True)
 class Yes:
-    """A method can: ``cost`` in seconds on one core and ``memory`` in bytes, both estimated; ``error``, what
-    it expects to reach, relative to the largest loss and error.  ``asked`` is the accuracy that it aims for
-    where the file does not say ``solver.accuracy``; None where that is ``solver.rtol``.
+    """Estimate of a method that can solve a problem.
+
+    Attributes
+    ----------
+    cost : float
+        Seconds on one core.
+    memory : float
+        Bytes.
+    error : float
+        Expected error, relative to the largest loss and error.
+    note : str
+        Remark for the table of methods.
+    asked : float or None
+        Accuracy that the method aims at if the file does not state ``solver.accuracy``; None if it aims at
+        ``solver.rtol``.
     """
 
     cost: float
@@ -56,8 +72,20 @@ class Yes:
 
 @dataclass(frozen=True)
 class No:
-    """A method cannot: the key (or the program) and the value that it is about, the reason in the theory, and
-    what would do.  ``diverged``: a small run, by which the method estimates its cost, diverged.
+    """Refusal of a method.
+
+    Attributes
+    ----------
+    key : str
+        Key of the file, or ``"program"``.
+    value : object
+        Value of this key.
+    reason : str
+        Reason in the theory.
+    accepted : str
+        Values that would be accepted.
+    diverged : Diverged or None
+        Divergence of the small run by which the method estimates its cost.
     """
 
     key: str
@@ -69,44 +97,48 @@ class No:
 
 @dataclass(frozen=True)
 class MethodResult:
-    """Variables by the contract's names, and what to report beside them."""
+    """Variables of a result by name, and notes that become its attributes."""
 
     values: dict[str, Array]
     notes: dict[str, Any] = field(default_factory=dict)
 
 
 class Method(Protocol):
-    """A way to solve problems."""
+    """Interface of a method of solution."""
 
     @property
     def name(self) -> str:
-        """What ``solver.method`` calls it."""
+        """Name of the method in ``solver.method``."""
         ...
 
     @property
     def responses(self) -> bool:
-        """Does its result hold A and B?"""
+        """Whether the result contains the responses A and B."""
         ...
 
     @property
     def needs(self) -> tuple[Callable[[Problem], No | None], ...]:
-        """What a problem must have before :meth:`fits` is asked, each a function that may refuse it."""
+        """Conditions that a problem must satisfy; each is a function that returns a refusal or None."""
         ...
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
-        """Return cost and error for a problem that has what is needed, or a refusal; nothing is run."""
+        """Estimate cost, memory and error without running, or refuse the problem.
+
+        The problem satisfies ``needs``.
+        """
         ...
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        """The solution.
+        """Solve a problem.
 
-        Raises :class:`~numerics.errors.SpecError` for what no memory holds,
+        Raises :class:`~numerics.errors.SpecError` if the memory does not suffice,
         :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged`.
         """
         ...
 
 
 def answer(method: Method, problem: Problem, keep: KeptKernels) -> Yes | No:
-    """Return what a method says of a problem: the first need that the problem lacks, or whether it fits."""
-    lacks = next((no for need in method.needs if (no := need(problem)) is not None), None)
-    return method.fits(problem, keep) if lacks is None else lacks
+    """Return the estimate of a method for a problem, or its first refusal."""
+    refusals = (need(problem) for need in method.needs)
+    first = next((refusal for refusal in refusals if refusal is not None), None)
+    return method.fits(problem, keep) if first is None else first

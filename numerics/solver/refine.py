@@ -1,12 +1,13 @@
-"""Refine the time of a flow until its answer has settled.
+"""Refinement of the time grid of a flow until its solution converges.
 
-A clock is a sequence of ever finer grids.  Where errors of an integrator are powers of the step to the p (the
+A clock is a sequence of ever finer grids. If the errors of an integrator are powers of the step to the p (the
 trapezoidal rule, whose nodes may be kinks: p = 2; flows whose error jumps: p = 1), grids are extrapolated:
-with ``T_j0`` the answer on grid j, whose cells are cut in n_j,
+with ``T_j0`` the solution on grid j, whose cells are cut in n_j,
 
     T_jk = T_j,k-1 + (T_j,k-1 - T_j-1,k-1) / ((n_j / n_j-k)**p - 1)
 
-is free of the first k powers.  Else the answer is that of the last grid.
+is free of the first k powers. Otherwise the solution is that of the last grid. The march and sampled paths
+use it.
 """
 
 from __future__ import annotations
@@ -29,36 +30,39 @@ Array = NDArray[np.float64]
 GridAnswer = TypeVar("GridAnswer")
 
 PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-"""Into how many steps the longest output interval is cut, in turn."""
+"""Numbers of steps of the longest output interval, one after the other."""
 
 MAX_NODES = 2000
-"""Time nodes beyond which a flow is reported as not converged: the cost of a march grows with their cube."""
+"""Largest number of time nodes of a flow; the cost of a march grows with their cube."""
 
 
 SHRUNK = 0.9
-"""The share of its length that a step has at most on the next grid."""
+"""Largest ratio of a step to the same step on the grid before."""
 
 NEAR = 16.0
-"""Steps shorter than the longest one by this factor are not judged: their errors are of the sixth power."""
+"""Steps shorter than the longest one by this factor need not shrink: their errors are of the sixth power."""
 
 ATTEMPTS = 12
-"""How often steps are cut further before a grid is left out."""
+"""Number of times that steps are cut further before a grid is left out."""
 
 DEGREE = 7
-"""Degree of the polynomials that read functions between nodes."""
+"""Degree of the polynomials that interpolate between nodes."""
 
 UNEVEN = 8.0
-"""Steps grow where output intervals differ by more than this factor."""
+"""Ratio of output intervals above which steps grow with time."""
 
 MOST = 1600
-"""The most steps that a grid may have."""
+"""Largest number of steps of a grid."""
 
 OTHERS = (("sample", "sample_"), ("channel", "channel_"))
+"""Dimensions at the first and at the second time of a kernel."""
 
 
 class Attempt(NamedTuple, Generic[GridAnswer]):
-    """An answer on one grid: what is watched, output times first; what was found; what the equations of its
-    steps were off by.
+    """Solution on one grid.
+
+    ``watched`` are the values whose convergence is tested, output times first; ``found`` is the solution;
+    ``residual`` is the largest residual of the equations of its steps.
     """
 
     watched: Array
@@ -67,10 +71,10 @@ class Attempt(NamedTuple, Generic[GridAnswer]):
 
 
 class Clock(Protocol):
-    """Grids, ever finer, each with the number of pieces that a cell of the first one is cut in.
+    """Sequence of ever finer grids, each with the number of pieces into which a cell of the first one is cut.
 
-    ``power``: errors are powers of the step to this, and grids are extrapolated; 0: they are not.  ``rtol``:
-    what the answer settles to, ``most``: how many nodes a grid may have.
+    ``power``: errors are powers of the step to this, and grids are extrapolated; 0 if not. ``rtol`` is the
+    tolerance, ``most`` the largest number of nodes.
     """
 
     integrator: str
@@ -78,12 +82,16 @@ class Clock(Protocol):
     most: int
     rtol: float
 
-    def grids(self) -> Iterator[tuple[float, TimeGrid]]: ...
+    def grids(self) -> Iterator[tuple[float, TimeGrid]]:
+        """Yield the numbers of pieces and the grids."""
+        ...
 
 
 class AdamsBashforth:
-    """Explicit Adams-Bashforth: steps of even length that contain the output times.  Of what is widened as
-    the step is long (``jumps``) errors are powers of it, and the order is two, for its kinks.
+    """Clock of explicit Adams-Bashforth integration: equal steps that contain the output times.
+
+    With ``jumps``, an error that jumps is widened over one step. The order is then two because of its kinks,
+    and errors are powers of the step.
 
     >>> [len(g.nodes) for (_, g), _ in zip(AdamsBashforth(np.array([0.0, 1.0]), 1e-3).grids(), range(3))]
     [10, 12, 13]
@@ -96,7 +104,7 @@ class AdamsBashforth:
         self.integrator = f"Adams-Bashforth, order {self.order}{widened}"
 
     def grids(self) -> Iterator[tuple[float, TimeGrid]]:
-        """Pieces and grids, in each of which the steps of every output interval have shrunk."""
+        """Yield pieces and grids; from one grid to the next the steps of every output interval shrink."""
         pieces, before = 1.0, None
         for grid in shrinking_grids(self.times, self.order):
             pieces *= 1.0 if before is None else shrinkage(before, grid)
@@ -105,10 +113,10 @@ class AdamsBashforth:
 
 
 def shrinking_grids(times: Array, order: int) -> Iterator[TimeGrid]:
-    """Yield grids, in each of which the steps of every interval between ``times`` shrink as the longest one.
+    """Yield grids; from one to the next the steps of every interval between ``times`` shrink alike.
 
-    What an interval adds to the error is judged by what changes from one grid to the next, so an interval
-    that keeps its nodes would not be judged.  Steps much shorter than the longest one need not shrink.
+    The error of an interval is estimated by the change from one grid to the next, so that an interval that
+    keeps its nodes would have no estimate. Steps much shorter than the longest one need not shrink.
 
     >>> grids = shrinking_grids(np.array([0.0, 1.0, 2.0]), 2)
     >>> [longest_steps(next(grids)).round(2).tolist() for _ in range(2)]
@@ -124,24 +132,24 @@ def shrinking_grids(times: Array, order: int) -> Iterator[TimeGrid]:
             allowed = np.full(len(gaps), np.inf)
             if before is not None:
                 allowed = before * min(SHRUNK, steps.max() / before.max() * (1 + 1e-9))
-            late = (steps > allowed) & (steps >= steps.max() / NEAR)
-            if not late.any():
+            too_long = (steps > allowed) & (steps >= steps.max() / NEAR)
+            if not too_long.any():
                 before = steps
                 yield grid
                 break
-            most = np.where(late, np.minimum(allowed, SHRUNK * np.minimum(most, steps)), most)
+            most = np.where(too_long, np.minimum(allowed, SHRUNK * np.minimum(most, steps)), most)
 
 
 def shrinkage(coarse: TimeGrid, fine: TimeGrid) -> float:
     """Return the least factor by which steps of an output interval are shorter on the finer grid.
 
-    Steps much shorter than the longest one do not count.  Where the grids have other output times it is the
+    Steps much shorter than the longest one do not count. If the grids have other output times it is the
     factor of the longest steps.
     """
     if len(coarse.outputs) != len(fine.outputs) or not len(fine.outputs):
         return coarse.step / fine.step
-    one, two = longest_steps(coarse), longest_steps(fine)
-    return float(np.min((one / two)[two >= two.max() / NEAR]))
+    coarse_steps, fine_steps = longest_steps(coarse), longest_steps(fine)
+    return float(np.min((coarse_steps / fine_steps)[fine_steps >= fine_steps.max() / NEAR]))
 
 
 def longest_steps(grid: TimeGrid) -> Array:
@@ -150,20 +158,21 @@ def longest_steps(grid: TimeGrid) -> Array:
     >>> longest_steps(flow_grid([0.0, 1.0, 2.0], step=0.5))
     array([0.5, 0.5])
     """
-    found: Array = np.maximum.reduceat(np.diff(grid.nodes), grid.outputs[:-1])
-    return found
+    longest: Array = np.maximum.reduceat(np.diff(grid.nodes), grid.outputs[:-1])
+    return longest
 
 
 class Trapezoidal:
-    """Even steps of the trapezoidal rule, for flows that no explicit rule takes: with noise, and to times far
-    longer than the fastest rate.  It is stable at any step.
+    """Clock of the trapezoidal rule with equal steps, for stiff flows.
 
-    Steps are even in x, ``t = x`` or ``t = tau (exp(x) - 1)``.  Errors are even powers of the step in x, also
-    where two-time functions have a kink at equal times, as noise leaves them: the diagonal runs through
-    nodes.  Output times need not be nodes; two-time functions are smooth on either side of the diagonal, and
-    read by polynomials on triangles of nodes at t >= s.
+    It serves flows with noise and times much longer than the fastest rate, because it is stable at any step.
+    Steps are equal in x, with ``t = x`` or ``t = tau (exp(x) - 1)``; in the second case they grow at times
+    beyond ``tau``. Errors are even powers of the step in x, also for two-time functions with a kink at equal
+    times, which noise causes, because the diagonal runs through nodes. Output times need not be nodes;
+    two-time functions are smooth on either side of the diagonal, and are interpolated by polynomials on
+    triangles of nodes at t >= s.
 
-    Grids have ``first``, 3/2, 2, 3, 4, 6, ... times as many steps; they grow from times about ``tau`` on.
+    Grids have ``first``, 3/2, 2, 3, 4, 6, ... times as many steps.
 
     >>> clock = Trapezoidal(np.array([0.0, 0.5, 2.0]), 1e-3, first=2)
     >>> [grid.nodes.round(3).tolist() for (_, grid), _ in zip(clock.grids(), range(2))]
@@ -180,7 +189,7 @@ class Trapezoidal:
         self.at = times if tau is None else np.log1p(times / tau)
 
     def grids(self) -> Iterator[tuple[float, TimeGrid]]:
-        """Pieces and grids; no output time is meant to be a node."""
+        """Yield pieces and grids; output times are not nodes in general."""
         steps, more = self.first, self.first * 3 // 2
         while True:
             x = np.linspace(0.0, self.at[-1], steps + 1)
@@ -189,23 +198,23 @@ class Trapezoidal:
             steps, more = more, 2 * steps
 
     def once(self, a: Array) -> Array:
-        """A function of the time at nodes (first axis), read at the output times."""
-        from scipy.interpolate import make_interp_spline  # slow to import, and seldom needed
+        """Return a function of time, given at nodes along the first axis, at the output times."""
+        from scipy.interpolate import make_interp_spline  # imported here because it is slow and seldom used
 
         x = np.linspace(0.0, self.at[-1], len(a))
         degree = min(DEGREE, (len(a) - 1) // 2 * 2 - 1)
         return np.asarray(make_interp_spline(x, a, k=degree)(self.at))
 
     def log(self, a: Array) -> Array:
-        """The logarithm of a positive function; what is left of nothing is not resolved, and some number."""
+        """Return the logarithm of a positive function at the output times, with a lower bound."""
         return self.once(np.log(np.maximum(a, RESOLVED**2 * a[0])))
 
     def twice(self, a: Array) -> Array:
-        """A function of t >= s at nodes (first two axes), read at the output times; zero at s > t.
+        """Return a function of t >= s, given at nodes (first two axes), at the output times; zero at s > t.
 
-        On the lattice ``(i + n - p, j + r)``, ``p + q + r = n``, in coordinates ``l_1 = i + n - t``,
-        ``l_2 = (t - i) - (s - j)``, ``l_3 = s - j`` (in steps) Lagrange's polynomials are products of
-        binomials ``C(l_1, p) C(l_2, q) C(l_3, r)``.
+        On the lattice ``(i + n - p, j + r)``, ``p + q + r = n``, in coordinates ``l_1 = i + n - t``, ``l_2 =
+        (t - i) - (s - j)``, ``l_3 = s - j`` (in steps), Lagrange's polynomials are products of binomials
+        ``C(l_1, p) C(l_2, q) C(l_3, r)``.
         """
         last = len(a) - 1
         n = min(DEGREE, last)
@@ -221,32 +230,33 @@ class Trapezoidal:
             for r in range(n + 1 - p):
                 weight = one[p] * two[n - p - r] * three[r]
                 value += weight.reshape(-1, *tail) * a[i + n - p, j + r]
-        found = np.zeros((len(u), len(u), *a.shape[2:]))
-        found[later, earlier] = value
-        return found
+        triangle = np.zeros((len(u), len(u), *a.shape[2:]))
+        triangle[later, earlier] = value
+        return triangle
 
     def read(self, name: str, a: Array) -> Array:
-        """A variable of the contract at nodes, read at the output times."""
+        """Return a variable of the result, given at nodes, at the output times."""
         dims = dimensions(name, a.ndim)
         times = [k for k, x in enumerate(dims) if x in ("time", "time_")]
         front = np.moveaxis(a, times, range(len(times)))
         if len(times) == 1:
             return np.moveaxis(self.once(front), 0, times[0])
         value = self.twice(front)
-        if name not in RESPONSES:  # which vanish at s > t; others are symmetric
-            rest = [x for x in dims if x not in ("time", "time_")]
-            order = {one: other for pair in OTHERS for one, other in (pair, pair[::-1])}
-            swapped = [rest.index(order[x]) if order.get(x) in rest else k for k, x in enumerate(rest)]
+        if name not in RESPONSES:  # responses vanish at s > t; other variables are symmetric
+            axes = [x for x in dims if x not in ("time", "time_")]
+            partner = dict(OTHERS) | {second: first for first, second in OTHERS}
+            swapped = [axes.index(partner[x]) if partner.get(x) in axes else k for k, x in enumerate(axes)]
             mirror = value.transpose(1, 0, *(2 + k for k in swapped))
-            below = np.tri(len(value), dtype=bool).reshape(*value.shape[:2], *(1,) * len(rest))
+            below = np.tri(len(value), dtype=bool).reshape(*value.shape[:2], *(1,) * len(axes))
             value = np.where(below, value, mirror)
         return np.moveaxis(value, range(2), times)
 
 
 @dataclass(frozen=True)
 class Refined(Generic[GridAnswer]):
-    """The finest grid, what was found on it and on the coarser ones that are extrapolated with it, each with
-    its number of pieces, and what to report.
+    """Converged solution: the finest grid, the solutions used in the extrapolation, and notes.
+
+    ``answers`` are pairs of a number of pieces and the solution on that grid, the finest one last.
     """
 
     grid: TimeGrid
@@ -256,16 +266,16 @@ class Refined(Generic[GridAnswer]):
 
     @property
     def found(self) -> GridAnswer:
-        """What was found on the finest grid."""
+        """Solution on the finest grid."""
         return self.answers[-1][1]
 
     @property
     def parts(self) -> tuple[TimeGrid, GridAnswer, dict[str, Any]]:
-        """The finest grid, what was found on it, and what to report."""
+        """The finest grid, the solution on it, and notes."""
         return self.grid, self.found, self.notes
 
     def extrapolated(self, read: Callable[[GridAnswer], Mapping[str, Array]]) -> dict[str, Array]:
-        """Arrays by name, read off what was found on each grid and extrapolated."""
+        """Return arrays by name, read from the solution on each grid and extrapolated."""
         pieces = [p for p, _ in self.answers]
         columns = [dict(read(x)) for _, x in self.answers]
         for k in range(1, len(pieces)):
@@ -277,7 +287,7 @@ class Refined(Generic[GridAnswer]):
 
 
 def size_of_largest(value: Array) -> float:
-    """The size of the largest entry."""
+    """Return the absolute value of the largest entry."""
     return float(np.max(np.abs(value)))
 
 
@@ -288,14 +298,14 @@ def refine(
     size: Callable[[Array], float] = size_of_largest,
     change: Callable[[Array, Array], float] | None = None,
 ) -> Refined[GridAnswer]:
-    """``run`` on ever finer grids until what is watched changes, at the output times, by no more than the
-    share ``clock.rtol`` of its ``size`` (or as ``change(old, new)`` says).
+    """Call ``run`` on ever finer grids until the watched values change by at most ``clock.rtol``.
 
-    The change is turned into an estimate of the error as if the method were of second order only, which is on
-    the safe side.  With extrapolation the answer is that of the column which changes least from one grid to
-    the next, as the coarsest may be of no use (of the first column the change itself is the estimate); what
-    the equations of a step were off by is added.  Raises
-    :class:`~numerics.errors.NotConverged` beyond ``clock.most`` nodes.
+    The change is relative to ``size`` of the values at the output times, or computed by ``change(old, new)``.
+    It becomes an estimate of the error as if the method were of second order, which is an upper bound. With
+    extrapolation the solution is that of the column of the table which changes least from one grid to the
+    next, because the coarsest grid may be useless; in the first column the change itself is the estimate. The
+    residual of the equations of a step is added. Raises :class:`~numerics.errors.NotConverged` beyond
+    ``clock.most`` nodes.
     """
     moved = change or (lambda old, new: size_of_largest(new - old) / (size(new) or 1.0))
     table: list[tuple[float, list[Array], GridAnswer]] = []
@@ -306,12 +316,12 @@ def refine(
         try:
             new = run(grid)
         except Diverged:
-            table = []  # an explicit integrator diverges when its step is too long
+            table = []  # an explicit integrator diverges if its step is too long
             continue
         except NotConverged:
             if not clock.power:
                 raise
-            table = []  # the grid is too coarse for a step to settle
+            table = []  # the grid is too coarse for the iteration of a step to converge
             continue
         row = [new.watched]
         if clock.power:
@@ -321,8 +331,8 @@ def refine(
             last, old, _ = table[-1]
             changes = [moved(a, b) for a, b in zip(old, row, strict=False)]
             best = int(np.argmin(changes))
-            known = best > 0 or not clock.power
-            estimate = changes[best] / ((pieces / last) ** 2 - 1 if known else 1.0) + new.residual
+            has_order = best > 0 or not clock.power
+            estimate = changes[best] / ((pieces / last) ** 2 - 1 if has_order else 1.0) + new.residual
             if estimate <= clock.rtol:
                 notes = {
                     "error_estimate": estimate,
@@ -339,14 +349,14 @@ def refine(
 
 
 def _better(fine: Array, coarse: Array, ratio: float) -> Array:
-    """One power of the step less in the error, powers being in this ratio."""
+    """Return two solutions extrapolated: the leading errors have the given ratio."""
     value: Array = fine + (fine - coarse) / (ratio - 1)
     return value
 
 
 def _binomials(x: Array, n: int) -> list[Array]:
-    """``C(x, 0), ..., C(x, n)``."""
-    found = [np.ones_like(x)]
+    """Return ``C(x, 0), ..., C(x, n)``."""
+    binomials = [np.ones_like(x)]
     for k in range(n):
-        found.append(found[-1] * (x - k) / (k + 1))
-    return found
+        binomials.append(binomials[-1] * (x - k) / (k + 1))
+    return binomials

@@ -1,6 +1,7 @@
-"""Reasons that several methods share for which they do not take a problem.
+"""Conditions of methods on a problem, with the reasons of their refusals.
 
-Each is a function of a problem that returns a refusal, or None; a method lists those that it :attr:`needs`.
+Each function takes a problem and returns a refusal, or None. A method lists its conditions in its attribute
+``needs``, and the registry asks them before the method itself.
 """
 
 from __future__ import annotations
@@ -20,29 +21,29 @@ from numerics.solver.method import No
 
 
 def no_for(problem: Problem, key: str, reason: object, accepted: str) -> No:
-    """Return a refusal that names a key of the file, or the program; a SpecError says both by itself."""
+    """Return a refusal that names a key of the file, or the program; a SpecError states both itself."""
     if isinstance(reason, SpecError):
         return No(reason.key, reason.value, reason.problem, reason.accepted)
     return No(*problem.said(key), str(reason).removesuffix("."), accepted)
 
 
 def integer_depth(problem: Problem) -> No | None:
-    """Methods that go from layer to layer need a number of them."""
+    """Refuse a problem without an integer depth, which methods that step from layer to layer need."""
     if problem.depth is not None:
         return None
     return no_for(problem, "network.depth", problem.open_depth(), "")
 
 
 def symbolic_depth(problem: Problem) -> No | None:
-    """The limit of infinite depth is taken of a theory whose depth is a symbol."""
+    """Refuse a problem of integer depth for the limit of infinite depth."""
     if problem.depth is None:
         return None
     accepted = "a program of symbolic depth" if problem.experiment is None else '"L"'
-    return no_for(problem, "network.depth", "the limit is that of symbolic depth", accepted)
+    return no_for(problem, "network.depth", "the limit of infinite depth needs a symbolic depth", accepted)
 
 
 def given_samples(problem: Problem) -> No | None:
-    """Single-site processes are those of given samples, at a number of layers."""
+    """Refuse a problem without given samples and an integer depth, which single-site processes need."""
     no = integer_depth(problem)
     if no is not None or problem.seen or not problem.has_roles:
         return no
@@ -50,7 +51,7 @@ def given_samples(problem: Problem) -> No | None:
 
 
 def moving_features(problem: Problem) -> No | None:
-    """In NTK scaling features of fixed samples rest at infinite width: the limit gamma0 -> 0 is left."""
+    """Refuse NTK scaling of fixed samples, where features do not move at infinite width."""
     if not problem.features_rest:
         return None
     reason = "divides gamma0 by sqrt(N), which is zero at infinite width: features rest"
@@ -58,7 +59,7 @@ def moving_features(problem: Problem) -> No | None:
 
 
 def linear_rules(problem: Problem) -> No | None:
-    """Theories of rules that are not linear in the updates are not closed; sampled paths alone take them."""
+    """Refuse training rules that are not linear in the updates; only sampled paths close their theories."""
     trained = problem.program.trained()
     rule = next((w.rule for w in trained if isinstance(w.rule, NonlinearRule)), None)
     if rule is None:
@@ -68,13 +69,13 @@ def linear_rules(problem: Problem) -> No | None:
 
 
 def linear_updates(problem: Problem) -> No | None:
-    """Steps that are not linear in the updates do not shrink with the branch, and add up over layers."""
+    """Refuse rules that are not linear in the updates at infinite depth: their steps add up over layers."""
     no = linear_rules(problem)
     return None if no is None else replace(no, accepted='"gd" or "flow", or an integer network.depth')
 
 
 def flow_on_random_data(problem: Problem) -> No | None:
-    """Laplace transforms are those of kernels of a flow, of one output of random data."""
+    """Refuse problems that are not a flow of one output on random data, which Laplace transforms need."""
     if not problem.flow:
         return no_for(problem, "training.rule", "transforms are those of a flow", '"flow"')
     if problem.is_random_data and problem.outputs == 1:
@@ -83,7 +84,7 @@ def flow_on_random_data(problem: Problem) -> No | None:
 
 
 def no_attributes(problem: Problem) -> No | None:
-    """Sampled paths and the reference solver alone read attributes of units from arrays."""
+    """Refuse attributes of units, which only sampled paths and the reference solver read from arrays."""
     if not problem.attributes:
         return None
     reason = f"has attributes of units ({', '.join(problem.attributes)}), which this method does not take"
@@ -92,7 +93,7 @@ def no_attributes(problem: Problem) -> No | None:
 
 
 def one_output(problem: Problem) -> No | None:
-    """Results are errors and losses of one output."""
+    """Refuse a problem without one output and its error, from which results and losses are made."""
     if problem.has_roles and (not problem.seen or {OUTPUT, ERROR} <= {*problem.program.scalars}):
         return None
     names = ", ".join(problem.told(problem.program.scalars)) or "no numbers"
@@ -101,36 +102,37 @@ def one_output(problem: Problem) -> No | None:
 
 
 def samples_not_asked(problem: Problem) -> No | None:
-    """Whoever says how many paths there are wants paths."""
+    """Refuse a problem that states a number of sampled paths, which asks for sampled paths."""
     if problem.solver.samples is None or problem.solver.method != "auto" or problem.features_rest:
         return None
     return No("solver.samples", problem.solver.samples, "asks for sampled paths", "leaving it out")
 
 
 def steady_data(problem: Problem) -> No | None:
-    """Methods that read data once take no constants and inputs that change from step to step."""
+    """Refuse constants and inputs that change from step to step, because the method reads data once."""
     program = problem.program
     updates = (u for w in program.trained() for u in w.update.terms)
     return _moving(problem, [*(d.rhs for d in program.definitions), *(u.coefficient for u in updates)])
 
 
 def steady_numbers(problem: Problem) -> No | None:
-    """The march takes no constants that change from step to step in the equations of numbers."""
+    """Refuse constants that change from step to step in the equations of scalars."""
     return _moving(problem, [e.rhs for e in problem.theory.scalars])
 
 
-def _moving(problem: Problem, said: Iterable[Expr]) -> No | None:
-    """Return a refusal that names the data in these expressions which change from step to step."""
+def _moving(problem: Problem, expressions: Iterable[Expr]) -> No | None:
+    """Return a refusal that names the data in these expressions that change from step to step."""
     names = {*problem.arrays, *(x.name for x in problem.program.given)}
-    found = {str(a.func) for e in said for a in e.atoms(AppliedUndef) if a.has(t) and str(a.func) in names}
-    if not found:
+    functions = {a for e in expressions for a in e.atoms(AppliedUndef)}
+    changing = {str(a.func) for a in functions if a.has(t) and str(a.func) in names}
+    if not changing:
         return None
-    reason = f"{', '.join(problem.told(sorted(found)))} changes from step to step"
+    reason = f"{', '.join(problem.told(sorted(changing)))} changes from step to step"
     return No("program", problem.program.name, reason, "another method")
 
 
 def separate_errors(problem: Problem) -> No | None:
-    """Some methods compute an error from its own output alone."""
+    """Refuse errors that depend on several outputs; the method computes an error from its own output."""
     names = {e.name for e in problem.theory.scalars}
     totals = [total for e in problem.theory.scalars for total in e.rhs.atoms(Sum)]
     if not any(str(x.func) in names for total in totals for x in total.function.atoms(AppliedUndef)):

@@ -1,14 +1,16 @@
-"""One front end for every theory: which method fits, at what cost and how exactly; and the solution by it.
+"""Front end of all solvers: choice of a method by cost and error, and solution by it.
 
-solve("digits.toml")                     # the best method that fits
-print(explain("digits.toml"))            # what each method says; nothing is run
+    solve("digits.toml")  # the best method that fits
+    print(explain("digits.toml"))  # a table of all methods, without running them
+
+The input is an experiment or a program; the output is a dataset.
 """
 
 from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -68,36 +70,36 @@ METHODS: tuple[Method, ...] = (
     RestMethod(),
     ReferenceMethod(),
 )
-"""Every method, the most special ones first among equals."""
+"""All methods; of equally good ones the first is chosen, which is the most specialised."""
 
 LONG = 10.0
-"""Seconds from which a run says beforehand how long it takes."""
+"""Estimated seconds above which a run announces its cost."""
 
 ENOUGH = 5e-3
-"""The error of a method that is good enough where the file does not say an accuracy: that of paths."""
+"""Error that suffices if the file does not state an accuracy, that of sampled paths."""
 
 SLACK = 3.0
-"""Times the time of the cheapest method that a more exact one may take."""
+"""Largest ratio of the time of a more exact method to that of the cheapest one."""
 
 REFERENCE = "direct"
-"""The method that ``auto`` takes where no other serves a theory: right, and slow."""
+"""Method that ``auto`` takes if all others refuse; it is correct and slow."""
 
 BY_NAME = ("rest", REFERENCE)
-"""Methods that are taken only where ``solver.method`` asks for them, or where no other serves a theory.
+"""Methods that run only if ``solver.method`` names them, or if all others refuse.
 
-``rest`` is the march of ``paths`` with the ridge regression of its last kernel beside it: the theorem gives
-the outputs once that kernel is known, and only the march finds it, so there is nothing that ``auto`` would
-save by it.  ``direct`` judges the others, and serves what they refuse.
+``rest`` is the march of ``paths`` together with the ridge regression of its last kernel. The theorem gives
+the outputs once that kernel is known, and only the march computes it, so that ``auto`` would save nothing.
+``direct`` is the reference for the others, and serves theories that they refuse.
 """
 
 
 ON_DEVICES = ("paths",)
-"""Methods that run where ``solver.device`` says; the others run on the CPU."""
+"""Methods that run on ``solver.device``; the others run on the CPU."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What every method said, and which one runs (None if none does)."""
+    """Estimates and refusals of all methods, and the method that runs (None if all refuse)."""
 
     answers: tuple[tuple[Method, Yes | No], ...]
     method: Method | None
@@ -106,11 +108,11 @@ class Choice:
 
     @property
     def asked(self) -> tuple[float, str]:
-        """The accuracy that is asked of the method that runs, and the key that says it."""
+        """Accuracy required of the chosen method, and the key that states it."""
         if self.accuracy is not None:
             return self.accuracy, "solver.accuracy"
-        own = next((x.asked for m, x in self.answers if m is self.method and isinstance(x, Yes)), None)
-        return (self.rtol, "solver.rtol") if own is None else (own, "the default of solver.accuracy")
+        default = next((x.asked for m, x in self.answers if m is self.method and isinstance(x, Yes)), None)
+        return (self.rtol, "solver.rtol") if default is None else (default, "the default of solver.accuracy")
 
     def __str__(self) -> str:
         rows = []
@@ -130,52 +132,101 @@ class Choice:
 def choose(
     problem: Problem, keep: KeptKernels = "auto", *, every: bool = True, without: Collection[str] = ()
 ) -> Choice:
-    """The best method that fits.
+    """Return the best method that fits a problem.
 
-    A method whose error is at most ``solver.rtol`` comes first, the cheapest of these.  Else it is the
-    cheapest whose error meets ``solver.accuracy``.  Where the file does not say an accuracy, it is the most
-    exact of those that reach ENOUGH within QUICK seconds, or within SLACK times the time of the cheapest.  If
-    none meets the accuracy, it is the most exact of all.  ``solver.method = "name"`` asks for one by name.
-    Where no other method serves the theory, ``auto`` takes the reference solver.  A result without responses
-    is given only where none with them reaches ``solver.rtol``, and not if all kernels are asked for by
-    ``keep = "full"``.  Without ``every`` only those are asked that may run: the one that is named, else all
-    but those by name only, sampled paths where nothing is exact, and those that give no responses where the
-    others do not suffice.
-    Methods ``without`` which it must be have been tried before and failed.
+    Parameters
+    ----------
+    problem : Problem
+        Theory and numbers.
+    keep : {"auto", "full", "trace", "none"}
+        Two-time kernels that the result must contain.
+    every : bool
+        Whether to ask every method. If False, only methods that may run are asked: the one named by
+        ``solver.method``; otherwise all but those in BY_NAME, sampled paths only if no method is exact, and
+        methods without responses only if the others do not suffice.
+    without : collection of str
+        Names of methods to exclude because they failed before.
+
+    Returns
+    -------
+    Choice
+        Estimates, refusals and the chosen method.
+
+    Raises
+    ------
+    SpecError
+        For an unknown value of ``keep``, a device that is not available, or a theory with an average that
+        does not exist.
+
+    Notes
+    -----
+    A method whose error is at most ``solver.rtol`` is preferred, the cheapest one of these. Otherwise it is
+    the cheapest method whose error meets ``solver.accuracy``. If the file does not state an accuracy, it is
+    the most exact method among those that reach ENOUGH within QUICK seconds, or within SLACK times the time
+    of the cheapest one. If no method meets the accuracy, it is the most exact one. The reference solver is
+    chosen if all other methods refuse.
+
+    A method without responses is considered only if no method with responses reaches ``solver.rtol``, and not
+    if ``keep`` is ``"full"``.
     """
     require_choice("kernels", keep, get_args(KeptKernels))
     _require_averages(problem)
-    device, alone = device_named(problem.solver.device), No(DEVICE, problem.solver.device, "runs on the CPU")
-    by_name = problem.solver.method
+    by_name, rtol = problem.solver.method, problem.solver.rtol
     named = {by_name} if by_name != "auto" else {m.name for m in METHODS} - {*BY_NAME, *without}
-    accuracy, rtol = problem.solver.accuracy, problem.solver.rtol
-    found: dict[str, Yes | No] = {}
-
-    def exact(said: Yes | No) -> bool:
-        return isinstance(said, Yes) and said.error <= problem.solver.rtol
-
-    def able(responses: bool) -> list[tuple[Method, Yes]]:
-        """Asks the methods that give responses, or the others; those that fit and may run."""
-        mine = [m for m in METHODS if m.responses == responses and (every or m.name in named)]
-        for m in mine:
-            if every or not isinstance(m, PathsMethod) or not any(map(exact, found.values())):
-                found[m.name] = answer(m, problem, keep) if m.name in ON_DEVICES or device is CPU else alone
-        mine = [m for m in mine if m.name in found]
-        return [(m, x) for m in mine if m.name in named and isinstance(x := found[m.name], Yes)]
-
-    fit = able(True)
-    if not fit or (keep != "full" and min(x.error for _, x in fit) > problem.solver.rtol):
-        fit += able(False)
+    survey = _Survey(problem, keep, every, frozenset(named), device_named(problem.solver.device) is CPU)
+    fit = survey.fitting(responses=True)
+    if not fit or (keep != "full" and min(x.error for _, x in fit) > rtol):
+        fit += survey.fitting(responses=False)
     elif every:
-        able(False)
+        survey.fitting(responses=False)
     if not fit and by_name == "auto" and not without:
         reference = next(m for m in METHODS if m.name == REFERENCE)
-        if reference.name not in found:
-            found[reference.name] = answer(reference, problem, keep) if device is CPU else alone
-        fit = [(reference, x)] if isinstance(x := found[reference.name], Yes) else []
-    answers = tuple((m, found[m.name]) for m in METHODS if m.name in found)
+        estimate = survey.ask(reference)
+        fit = [(reference, estimate)] if isinstance(estimate, Yes) else []
+    answers = tuple((m, survey.answers[m.name]) for m in METHODS if m.name in survey.answers)
     fit.sort(key=lambda pair: METHODS.index(pair[0]))
-    return Choice(answers, _best(fit, accuracy, rtol), accuracy, rtol)
+    return Choice(answers, _best(fit, problem.solver.accuracy, rtol), problem.solver.accuracy, rtol)
+
+
+@dataclass
+class _Survey:
+    """Estimates and refusals of methods for one problem, each asked once.
+
+    ``named`` are the methods that may run; without ``every`` no others are asked.
+    """
+
+    problem: Problem
+    keep: KeptKernels
+    every: bool
+    named: frozenset[str]
+    on_cpu: bool
+    answers: dict[str, Yes | No] = field(default_factory=dict)
+
+    def ask(self, method: Method) -> Yes | No:
+        """Return the estimate or refusal of a method."""
+        if method.name not in self.answers:
+            if method.name in ON_DEVICES or self.on_cpu:
+                self.answers[method.name] = answer(method, self.problem, self.keep)
+            else:
+                self.answers[method.name] = No(DEVICE, self.problem.solver.device, "runs on the CPU")
+        return self.answers[method.name]
+
+    def fitting(self, *, responses: bool) -> list[tuple[Method, Yes]]:
+        """Return the methods with (or without) responses that fit and may run, with their estimates."""
+        asked = [m for m in METHODS if m.responses == responses and (self.every or m.name in self.named)]
+        estimates: list[tuple[Method, Yes]] = []
+        for method in asked:
+            if not self.every and isinstance(method, PathsMethod) and self._has_exact():
+                continue
+            said = self.ask(method)
+            if method.name in self.named and isinstance(said, Yes):
+                estimates.append((method, said))
+        return estimates
+
+    def _has_exact(self) -> bool:
+        """Return whether a method reaches ``solver.rtol``."""
+        rtol = self.problem.solver.rtol
+        return any(isinstance(x, Yes) and x.error <= rtol for x in self.answers.values())
 
 
 def _require_averages(problem: Problem) -> None:
@@ -183,22 +234,23 @@ def _require_averages(problem: Problem) -> None:
     for x in singularities(problem.theory):
         if not x.has_mean:
             reason = f"{x}, an average that does not exist: every number of paths gives another value"
-            accepted = "a function whose slope is finite, or grows more slowly than |h|^-0.5 where it is not"
+            accepted = "a function with a finite slope, or one that diverges more slowly than |h|^-0.5"
             raise SpecError(*problem.said("network.activation"), reason, accepted)
 
 
 def _best(fit: list[tuple[Method, Yes]], accuracy: float | None, rtol: float) -> Method | None:
-    """The method that :func:`choose` takes of those that fit, None if there are none."""
+    """Return the method that :func:`choose` selects among those that fit; None if none fits."""
     if not fit:
         return None
     exact = [pair for pair in fit if pair[1].error <= rtol]
     if exact:
         return min(exact, key=lambda pair: pair[1].cost)[0]
-    good = [pair for pair in fit if pair[1].error <= (accuracy or ENOUGH)]
-    if good and accuracy is not None:
-        return min(good, key=lambda pair: pair[1].cost)[0]
-    longest = max(QUICK, SLACK * min((x.cost for _, x in good), default=np.inf))
-    return min((pair for pair in good or fit if pair[1].cost <= longest), key=lambda pair: pair[1].error)[0]
+    accurate = [pair for pair in fit if pair[1].error <= (accuracy or ENOUGH)]
+    if accurate and accuracy is not None:
+        return min(accurate, key=lambda pair: pair[1].cost)[0]
+    longest = max(QUICK, SLACK * min((x.cost for _, x in accurate), default=np.inf))
+    affordable = (pair for pair in accurate or fit if pair[1].cost <= longest)
+    return min(affordable, key=lambda pair: pair[1].error)[0]
 
 
 def explain(
@@ -207,14 +259,14 @@ def explain(
     kernels: KeptKernels = "auto",
     **given: Any,
 ) -> Choice:
-    """Return the answer of every method to a problem, and which would run, without running any.
+    """Return the estimate or refusal of every method, without running any.
 
     Parameters
     ----------
     source : Problem, Experiment, Program, Theory, str or Path
-        What :func:`solve` takes.
+        The problem, as :func:`solve` takes it.
     kernels : {"auto", "full", "trace", "none"}
-        Two-time kernels that the result would hold.
+        Two-time kernels that the result would contain.
     **given
         ``numbers``, ``arrays``, ``times`` and ``solver`` of a program, as :func:`solve` takes them.
 
@@ -251,24 +303,48 @@ def solve(
     throw: bool = True,
     **given: Any,
 ) -> xr.Dataset:
-    """The nonperturbative mean-field solution of an experiment, its file, any problem, or a program (or its
-    theory) with ``numbers``, ``arrays``, ``times`` and ``solver`` as :meth:`.Problem.of` takes them.
+    """Solve the mean-field theory of an experiment or a program.
 
-    The method is the best that fits (:func:`choose`), or ``solver.method``; the attribute ``method`` says
-    which it was; one that does not converge gives way to the next that may meet ``solver.accuracy``, if the
-    file says it, and ``not_converged`` says why.  On another ``solver.device`` than the CPU only sampled
-    paths run.  Steps of linear networks are exact; a flow takes ever shorter steps until it has settled to
-    ``solver.rtol``; what is sampled has its standard error beside it (``*_stderr``) and meets
-    ``solver.accuracy``.  ``kernels``, of fixed samples:
-    ``full`` keeps Phi, G, A, B and the tangent kernel for all pairs of samples, ``trace`` the sample traces,
-    ``none`` neither; ``auto`` is the most of these that is small, and the attribute ``kernels`` says which.
-    ``say`` is told before a run that takes longer than LONG seconds how long it takes.
-    Without ``throw`` dynamics that diverge give the output times before the divergence, with the status
-    "diverged" and the reason in the attribute ``diverged``.
+    Parameters
+    ----------
+    source : Problem, Experiment, Program, Theory, str or Path
+        Experiment, path of its file, problem, or a program or its theory.
+    kernels : {"auto", "full", "trace", "none"}
+        Two-time kernels of fixed samples in the result: of all pairs of samples, their traces over samples,
+        or none; ``"auto"`` takes the first of these that is small. The attribute ``kernels`` of the result
+        states which.
+    progress : Progress, optional
+        Callback that reports progress.
+    say : callable, optional
+        Function that is called with a message before a run that is estimated to take longer than LONG
+        seconds.
+    throw : bool
+        Whether to raise Diverged. If False, a run that diverges returns the output times before the
+        divergence, with the status "diverged" and the reason in the attribute ``diverged``.
+    **given
+        ``numbers``, ``arrays``, ``times`` and ``solver`` of a program, as :meth:`.Problem.of` takes them.
 
-    Raises :class:`~numerics.errors.SpecError` where no method fits, with the reason of the most general one,
-    :class:`~numerics.errors.Diverged` with the step (without ``throw`` where no output time is left), and
-    :class:`~numerics.errors.NotConverged`.
+    Returns
+    -------
+    xarray.Dataset
+        Losses, errors, outputs and kernels, with standard errors ``*_stderr`` if they are sampled.
+
+    Raises
+    ------
+    SpecError
+        If no method fits; the message is that of the most general method.
+    Diverged
+        With the step; if ``throw`` is False only if no output time is left.
+    NotConverged
+        If no method converges.
+
+    Notes
+    -----
+    The method is ``solver.method``, or the best one that fits (:func:`choose`), and stands in the attribute
+    ``method``. If it does not converge, the next method runs that may meet ``solver.accuracy``; the attribute
+    ``not_converged`` gives the reason. Steps of linear networks are exact. A flow is refined until it
+    converges to ``solver.rtol``, and sampled quantities until their standard errors meet ``solver.accuracy``.
+    Only sampled paths run on another ``solver.device`` than the CPU.
     """
     problem = Problem.of(source, **given)
     try:
@@ -276,8 +352,8 @@ def solve(
     except Diverged as reason:
         if throw:
             raise
-        found = before_divergence(problem, lambda shorter: solved(shorter, kernels, progress, say), reason)
-        return found.dataset().assign_attrs(status=DIVERGED, diverged=str(reason))
+        shortened = before_divergence(problem, lambda short: solved(short, kernels, progress, say), reason)
+        return shortened.dataset().assign_attrs(status=DIVERGED, diverged=str(reason))
 
 
 @one_thread
@@ -287,7 +363,7 @@ def solved(
     progress: Progress | None = None,
     say: Callable[[str], object] | None = None,
 ) -> Result:
-    """What :func:`solve` gives, before xarray makes a dataset of it."""
+    """Return the result of :func:`solve` before it becomes an xarray dataset."""
     problem = Problem.of(source)
     if problem.experiment is not None:
         require_gradients(problem.experiment)
@@ -302,7 +378,7 @@ def solved(
 
 
 def _errors_of(problem: Problem) -> dict[str, Array]:
-    """Return the variables of a solution without kernels by their names."""
+    """Return the variables of a solution without kernels, by name."""
     return {name: x.values for name, x in _solved(problem, "none", None, None).data_vars.items()}
 
 
@@ -320,22 +396,23 @@ def _solved(
     while True:
         method = _announced(problem, kernels, say, failed)
         try:
-            found = method.run(problem, kernels, progress)
+            solution = method.run(problem, kernels, progress)
             break
-        except Unserved as reason:  # of an average that only a run meets
+        except Unserved as reason:  # an average that only a run evaluates
             failed[method.name] = SpecError("solver.method", method.name, str(reason), "another method")
         except NotConverged as reason:
             failed[method.name] = reason
     names = names_in_words(problem)
-    notes = {"method": method.name, "seed": problem.solver.seed, "names": names, **found.notes}
+    notes = {"method": method.name, "seed": problem.solver.seed, "names": names, **solution.notes}
     if scale := input_scale(problem):
         notes["note"] = scale
     if failed:
         notes["not_converged"] = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
-    own = authored_variables(problem)
-    unplaced = set() if numbers_by_role(problem) else BY_SAMPLE - {*own}  # they stand under their own names
+    authored = authored_variables(problem)
+    # without roles, variables of the program have the names of their author
+    unplaced = set() if numbers_by_role(problem) else BY_SAMPLE - {*authored}
     result = Result.of(
-        {name: x for name, x in found.values.items() if named(name) not in unplaced},
+        {name: x for name, x in solution.values.items() if named(name) not in unplaced},
         times=problem.times,
         spec=problem.text,
         data_sha256=problem.data_sha256,
@@ -343,14 +420,14 @@ def _solved(
         positions=problem.positions,
         held=problem.held,
         time_name=problem.time_name,
-        loss=loss_in_words(problem, found.values),
+        loss=loss_in_words(problem, solution.values),
         authored=described(problem),
         coordinates=coordinates(problem),
         wall_time_s=clock.perf_counter() - started,
         **notes,
     )
     pairs = [name for name, x in result.data_vars.items() if "time_" in x.dims or name.endswith("_trace")]
-    if notes.get("kernels") and not pairs:  # layers at positions whose averages have no role
+    if notes.get("kernels") and not pairs:  # order parameters at positions have no role, so that none is kept
         return replace(result, notes={**result.notes, "kernels": "none"})
     return result
 
@@ -361,7 +438,7 @@ def _announced(
     say: Callable[[str], object] | None,
     failed: Mapping[str, NotConverged | SpecError],
 ) -> Method:
-    """The best method but those that ``failed``; ``say`` is told what it costs, if that is much."""
+    """Return the best method except those that ``failed``, and announce the cost of a long run by ``say``."""
     tried = next(iter(failed.values()), None)
     if tried is not None and problem.solver.method != "auto":
         raise tried
@@ -383,9 +460,9 @@ def _announced(
 
 
 def _refused(problem: Problem, choice: Choice) -> SpecError | Diverged:
-    """Return the refusal of the method that was asked for, or of the method that takes most such problems.
+    """Return the refusal of the requested method, or of the method that is most general for such problems.
 
-    The reasons of the other methods are printed by :func:`explain`.
+    :func:`explain` prints the reasons of the other methods.
     """
     noes = {m.name: x for m, x in choice.answers if isinstance(x, No)}
     asked = problem.solver.method
@@ -406,15 +483,15 @@ def _refused(problem: Problem, choice: Choice) -> SpecError | Diverged:
 
 
 EXPLAINS = "`dmft solve --explain` prints the reason of every method"
-"""Where the reasons stand that a refusal does not repeat."""
+"""Hint of a refusal to the reasons of the other methods."""
 
 
 def _named(said: No) -> str:
-    """Return the key, and its value if there is one."""
+    """Return the key of a refusal, with its value if there is one."""
     return said.key if said.value is None else f"{said.key} = {value_to_toml(said.value)}"
 
 
 def _told(said: No) -> str:
-    """Return the reason of one method, on one line."""
+    """Return the reason of a refusal on one line."""
     accepted = f" (accepted: {said.accepted})" if said.accepted else ""
     return f"{_named(said)}: {said.reason}{accepted}"

@@ -1,4 +1,4 @@
-"""Any derived theory, evaluated at a few steps, samples and layers straight from its expressions."""
+"""Reference solver: any derived theory, evaluated from its expressions at few steps, samples and layers."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Random values of a theory: exactly, as affine combinations of Gaussian sources, or sampled on many paths.
+"""Random values of a theory, as affine functions of Gaussian sources or as sampled paths.
 
-A field of a linear theory is ``constant + sum_k coefficients[k] source_k``; its covariance with another is
-``c^T Sigma c'`` and its response to a source is the coefficient.
+A field of a linear theory is ``constant + sum_k coefficients[k] source_k``. Its covariance with another one
+is ``c^T Sigma c'`` and its response to a source is the coefficient; both are exact.
 
-Of any other theory, all sources of a path are drawn from one low-discrepancy point; sources that are
-correlated, one after the other, each conditionally on those before it.  A value carries its derivatives by
-the sources of its path, by the chain rule; where a function jumps, average responses come from Stein's lemma
-instead.  Order parameters are averages over the paths of one replica, so each replica solves the theory by
-itself and their spread is the error.
+For other theories all sources of a path come from one point of a low-discrepancy sequence; correlated sources
+are drawn one after the other, each conditional on those before it. A value carries its derivatives by the
+sources of its path, by the chain rule; if a function jumps, average responses come from Stein's lemma. Order
+parameters are averages over the paths of one replica, so that each replica solves the theory independently
+and the scatter of the replicas is the standard error. The reference solver uses both.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Array = NDArray[np.float64]
 
 @dataclass(eq=False)
 class Affine:
-    """``constant + sum_k coefficients[k] source_k``, and products of two such: what averages are taken of.
+    """Affine function ``constant + sum_k coefficients[k] source_k``, plus products of two such functions.
 
-    ``constant`` is a number or one for each unit ``(units,)``, ``coefficients`` are ``(sources, units)``,
-    with one column where all units have the same.
+    ``constant`` is a number or has one for each unit, shape ``(units,)``; ``coefficients`` have shape
+    ``(sources, units)``, with one column if they are equal for all units.
     """
 
     constant: Any
@@ -46,11 +46,11 @@ class Affine:
 
     @property
     def fixed(self) -> bool:
-        """Does it depend on no source?"""
+        """Whether it depends on no source."""
         return not self.products and not self.coefficients.any()
 
     def scaled(self, x: Any) -> Affine:
-        """Times a number, or one for each unit."""
+        """Return it times a number, or one number for each unit."""
         products = tuple((a.scaled(x), b) for a, b in self.products)
         return Affine(self.constant * x, self.coefficients * x, products)
 
@@ -73,7 +73,7 @@ class Affine:
 
 
 class Linear(RandomVariables):
-    """The algebra of affine combinations of at most ``capacity`` sources."""
+    """Random values as affine functions of at most ``capacity`` sources."""
 
     def __init__(self, interpreter: Interpreter, capacity: int) -> None:
         self.interpreter, self.capacity = interpreter, capacity
@@ -81,27 +81,27 @@ class Linear(RandomVariables):
         self.sigma = np.full((capacity, capacity), np.nan)
 
     def source(self, entry: EntryKey) -> Affine:
-        """A source: the unit vector of its column."""
+        """Return a source: the unit vector of its column."""
         coefficients = np.zeros((self.capacity, 1))
         coefficients[self.columns.setdefault(entry, len(self.columns))] = 1.0
         return Affine(0.0, coefficients)
 
     def fixed(self, x: Any) -> Affine:
-        """A number for each unit."""
+        """Return a number for each unit as an affine function."""
         return Affine(x, np.zeros((self.capacity, 1)))
 
     def attribute(self, name: str) -> Affine:
-        """One number for each unit."""
+        """Return an attribute, a number for each unit."""
         return self.fixed(self.interpreter.constants.attribute(name))
 
     def apply(self, f: CompiledFunction, args: list[RandomValue], tangent: bool) -> Affine:
-        """A function of attributes; of a field it would not be linear."""
+        """Return a function of attributes; raise NonlinearTheory for a function of a field."""
         if any(isinstance(x, Affine) and not x.fixed for x in args):
             raise NonlinearTheory(f"{f.expr} is not linear in the fields: use method='particles'")
         return self.fixed(f(*[x.constant if isinstance(x, Affine) else x for x in args]))
 
     def field(self, name: str, v: RandomValue) -> RandomValue:
-        """A field must be affine."""
+        """Return a field; raise NonlinearTheory if it contains a product of fields."""
         if isinstance(v, Affine) and v.products:
             raise NonlinearTheory(
                 f"the equation of {name} is not linear in the fields: use method='particles'"
@@ -109,29 +109,29 @@ class Linear(RandomVariables):
         return v
 
     def mean(self, v: RandomValue) -> float:
-        """The mean over sources and units."""
+        """Return the mean over sources and units."""
         if not isinstance(v, Affine):
             return float(v)
         return float(np.mean(v.constant) + sum(np.mean(self.overlap(*x)) for x in v.products))
 
     def overlap(self, x: Affine, y: Affine) -> Any:
-        """``<x y>`` for each unit."""
+        """Return ``<x y>`` for each unit."""
         return x.constant * y.constant + self.covariance(x.coefficients, y.coefficients)
 
     def covariance(self, a: Array, b: Array) -> Array:
-        """``a^T Sigma b`` for each unit; a covariance is computed when nonzero coefficients ask for it."""
-        entries = list(self.columns)  # what has overflown has coefficients for those to come
+        """Return ``a^T Sigma b`` for each unit; covariances are computed only for nonzero coefficients."""
+        entries = list(self.columns)  # a value that overflowed has NaN coefficients for later sources too
         rows, cols = (np.flatnonzero(x[: len(entries)].any(axis=1)) for x in (a, b))
         for i in rows:
             for j in cols:
                 if np.isnan(self.sigma[i, j]):
                     value = self.interpreter.covariance(entries[i], entries[j])
                     self.sigma[i, j] = self.sigma[j, i] = value
-        found: Array = np.sum((self.sigma[np.ix_(rows, cols)].T @ a[rows]) * b[cols], axis=0)
-        return found
+        value: Array = np.sum((self.sigma[np.ix_(rows, cols)].T @ a[rows]) * b[cols], axis=0)
+        return value
 
     def derivative(self, v: RandomValue, source: EntryKey) -> RandomValue:
-        """The coefficient of the source: a number, or one for each unit."""
+        """Return the coefficient of the source: a number, or one for each unit."""
         if source not in self.columns or not isinstance(v, Affine):
             return 0
         if v.products:
@@ -143,15 +143,16 @@ class Linear(RandomVariables):
 # -- any theory, on sampled paths ----------------------------------------------------------------------------
 
 PIVOT = 1e-10
-"""A source follows from those before it if, given them, this small a part of its variance is left."""
+"""A source counts as determined by those before it if its conditional variance has at most this share."""
 
 
 @dataclass(eq=False)
 class Path:
-    """``scale * value`` on each path, shape ``(samples,)``, and ``scale * slopes``, derivatives by sources.
+    """Value ``scale * value`` on each path, with derivatives ``scale * slopes`` by sources.
 
-    ``needs`` are the sources that it was computed from.  Where a function on the way ``jumps``, the slopes
-    lack delta functions, and responses are found otherwise.
+    Arrays have shape ``(samples,)``. ``needs`` are the sources from which the value is computed. ``jumps`` is
+    true if a function on the way jumps; the slopes then lack delta functions, and responses are computed by
+    Stein's lemma.
     """
 
     value: Array
@@ -163,7 +164,7 @@ class Path:
     __array_ufunc__ = None
 
     def scaled(self, x: float) -> Path:
-        """Times a number."""
+        """Return it times a number."""
         return Path(self.value, self.slopes, self.scale * x, self.needs, self.jumps)
 
     def __mul__(self, other: Any) -> Path:
@@ -182,12 +183,16 @@ class Path:
 
     @property
     def array(self) -> Array:
-        """The values, scale included."""
+        """Values including the scale."""
         return self.value * self.scale
 
 
 def added(values: list[RandomValue]) -> RandomValue:
-    """The sum of numbers and paths; terms of the same path are gathered first."""
+    """Return the sum of numbers and paths.
+
+    Multiples of the same path are added first. Then ``value = sum_p scale_p value_p``, and likewise the
+    derivatives by each source, those that are equal on all paths as numbers.
+    """
     constant: float = 0
     paths: dict[int, Path] = {}
     for v in values:
@@ -198,15 +203,16 @@ def added(values: list[RandomValue]) -> RandomValue:
             paths[id(v.value)] = Path(p.value, p.slopes, p.scale + v.scale, p.needs, p.jumps)
         else:
             paths[id(v.value)] = v
-    found = list(paths.values())
-    if not found:
+    distinct = list(paths.values())
+    if not distinct:
         return constant
-    if len(found) == 1 and constant == 0:
-        return found[0]
-    value, buffer = np.full(found[0].value.shape, float(constant)), np.empty(found[0].value.shape)
+    if len(distinct) == 1 and constant == 0:
+        return distinct[0]
+    shape = distinct[0].value.shape
+    value, buffer = np.full(shape, float(constant)), np.empty(shape)
     slopes: dict[EntryKey, Any] = {}
     numbers: dict[EntryKey, float] = {}
-    for p in found:
+    for p in distinct:
         value += np.multiply(p.value, p.scale, out=buffer)
         for k, j in p.slopes.items():
             if isinstance(j, float):
@@ -217,12 +223,12 @@ def added(values: list[RandomValue]) -> RandomValue:
                 slopes[k] = j * p.scale
     for k, x in numbers.items():
         slopes[k] = slopes[k] + x if k in slopes else x
-    needs = frozenset().union(*[p.needs for p in found])
-    return Path(value, slopes, 1.0, needs, any(p.jumps for p in found))
+    needs = frozenset().union(*[p.needs for p in distinct])
+    return Path(value, slopes, 1.0, needs, any(p.jumps for p in distinct))
 
 
 class Gaussian:
-    """Jointly Gaussian sources, drawn one by one: a Cholesky factor that grows, vanishing pivots left out."""
+    """Jointly Gaussian sources, drawn one by one with a growing Cholesky factor; tiny pivots are left out."""
 
     def __init__(self, samples: int) -> None:
         self.samples = samples
@@ -232,22 +238,27 @@ class Gaussian:
         self.normals: list[Array] = []
 
     def draw(self, entry: EntryKey, interpreter: Interpreter, normals: Iterator[Array]) -> Array:
-        """The next source, given those drawn before."""
+        """Draw the next source conditional on those before it.
+
+        With the row ``L_nj = (C_ni - sum_k<j L_nk L_ik) / L_ij`` of the Cholesky factor the source is ``sum_j
+        L_nj z_j``; a new normal number is used if its conditional variance ``C_nn - sum_j L_nj^2`` is not
+        rounding.
+        """
         variance = interpreter.covariance(entry, entry)
         c: list[float] = []
-        while len(c) < len(self.entries):  # a covariance may ask for an average that draws further sources
+        while len(c) < len(self.entries):  # a covariance may need an average that draws further sources
             c.append(interpreter.covariance(entry, self.entries[len(c)]))
         row = np.zeros(len(self.pivots) + 1)
         for j, i in enumerate(self.pivots):
             row[j] = (c[i] - self.rows[i][:j] @ row[:j]) / self.rows[i][j]
-        left = variance - float(row @ row)
-        if left < -1e3 * PIVOT * max(variance, 1e-300):
+        conditional = variance - float(row @ row)
+        if conditional < -1e3 * PIVOT * max(variance, 1e-300):
             raise ValueError(
                 f"the covariance of {entry[0]}{entry[1]} with the sources before it is not positive: given "
-                f"them its variance is {left:.3g}, of {variance:.3g}"
+                f"them its variance is {conditional:.3g}, of {variance:.3g}"
             )
-        if left > PIVOT * variance:
-            row[-1] = np.sqrt(left)
+        if conditional > PIVOT * variance:
+            row[-1] = np.sqrt(conditional)
             self.pivots.append(len(self.entries))
             self.normals.append(next(normals))
         else:
@@ -261,12 +272,12 @@ class Gaussian:
         return value
 
     def responses(self, v: Array, to: list[EntryKey]) -> tuple[Array, NDArray[np.bool_]]:
-        """``<d v / d source>`` for the sources ``to``, all of this group that ``v`` depends on.
+        """Return ``<d v / d source>`` for the sources ``to``, all of this group on which ``v`` depends.
 
-        Stein's lemma for the normal numbers z that the sources are made of: ``<v z_j> = sum_i L_ij <d v / d
-        source_i>``.  Sources that determine each other, ``sum_i c_i source_i = 0``, leave single
-        responses open; the second array says which.  Fields do not depend on them: a response multiplies the
-        vector whose covariance is that of its source, so ``sum_i c_i vector_i = 0`` too.
+        By Stein's lemma for the normal numbers z from which the sources are made, ``<v z_j> = sum_i L_ij <d v
+        / d source_i>``. Sources that determine each other, ``sum_i c_i source_i = 0``, leave single responses
+        undetermined; the second array states which. Fields do not depend on them: a response multiplies the
+        vector whose covariance is that of its source, so that ``sum_i c_i vector_i = 0`` too.
         """
         factor = np.zeros((len(self.pivots), len(to)))
         for column, entry in enumerate(to):
@@ -275,12 +286,12 @@ class Gaussian:
         right = np.array([np.mean(v * z) for z in self.normals])
         left, sizes, rows = np.linalg.svd(factor, full_matrices=True)
         rank = int(np.sum(sizes > 1e-9 * sizes.max(initial=0.0)))
-        found: Array = rows[:rank].T @ ((left.T @ right)[:rank] / sizes[:rank])
-        return found, np.abs(rows[rank:]).max(axis=0, initial=0.0) > 1e-6
+        means: Array = rows[:rank].T @ ((left.T @ right)[:rank] / sizes[:rank])
+        return means, np.abs(rows[rank:]).max(axis=0, initial=0.0) > 1e-6
 
 
 class Particles(RandomVariables):
-    """The algebra of sampled paths: one replica."""
+    """Random values as sampled paths of one replica."""
 
     def __init__(
         self, interpreter: Interpreter, samples: int, dimensions: int, seed: np.random.SeedSequence
@@ -296,7 +307,7 @@ class Particles(RandomVariables):
         self.groups = _groups(layout, samples)
 
     def source(self, entry: EntryKey) -> Path:
-        """A source, drawn given the sources that it is correlated with."""
+        """Draw a source conditional on the sources with which it is correlated."""
         key = (entry[0], self.interpreter.layout.sources[entry[0]].key(entry[1]))
         value = self.groups[key].draw(entry, self.interpreter, self.fresh)
         if entry[0] not in self.wanted:
@@ -304,13 +315,13 @@ class Particles(RandomVariables):
         return Path(value, {entry: 1.0}, needs=frozenset({entry}))
 
     def attribute(self, name: str) -> Path:
-        """What the unit of each path has; units are met equally often."""
+        """Return the attribute of the unit of each path; all units occur equally often."""
         numbers = self.interpreter.constants.attribute(name)
         at = self.positions[self.populations[name]]
         return Path(numbers[at * len(numbers) // len(at)], {})
 
     def apply(self, f: CompiledFunction, args: list[RandomValue], tangent: bool) -> Path:
-        """A function, and its derivatives by the chain rule."""
+        """Return a function and its derivatives by the chain rule."""
         values = [x.array if isinstance(x, Path) else x for x in args]
         slopes: dict[EntryKey, Any] = {}
         paths = {i: x for i, x in enumerate(args) if isinstance(x, Path)}
@@ -330,11 +341,11 @@ class Particles(RandomVariables):
         return Path(value, slopes, 1.0, needs, jumps)
 
     def total(self, values: list[RandomValue]) -> RandomValue:
-        """The sum."""
+        """Return the sum of values."""
         return added(values)
 
     def restricted(self, v: RandomValue, to: EntryKey | None) -> RandomValue:
-        """Leave out derivatives that nobody wants."""
+        """Return a value without the derivatives that are not required."""
         if to == ALL or not isinstance(v, Path):
             return v
         if to is None:
@@ -342,20 +353,20 @@ class Particles(RandomVariables):
         return Path(v.value, {to: v.slopes[to]} if to in v.slopes else {}, v.scale, v.needs, v.jumps)
 
     def mean(self, v: RandomValue) -> float:
-        """The mean over the paths."""
+        """Return the mean over the paths."""
         return float(v.value.mean() * v.scale) if isinstance(v, Path) else float(v)
 
     def derivative(self, v: RandomValue, source: EntryKey) -> RandomValue:
-        """The derivative by a source: on each path, or only its average where a function jumps."""
+        """Return the derivative by a source on each path, or only its average if a function jumps."""
         if not isinstance(v, Path) or source not in v.needs:
             return 0
         if v.jumps:
             key = (source[0], self.interpreter.layout.sources[source[0]].key(source[1]))
             group = self.groups[key]
-            together = [e for e in group.entries if e in v.needs]
-            found, is_open = group.responses(v.array, together)
-            self.is_open |= bool(is_open[together.index(source)])
-            return float(found[together.index(source)])
+            sources = [e for e in group.entries if e in v.needs]
+            responses, is_open = group.responses(v.array, sources)
+            self.is_open |= bool(is_open[sources.index(source)])
+            return float(responses[sources.index(source)])
         if source not in v.slopes:
             return 0
         slope = v.slopes[source]
@@ -365,9 +376,9 @@ class Particles(RandomVariables):
 
 
 def _groups(layout: Layout, samples: int) -> dict[OpenTimeKey, Gaussian]:
-    """For each member of a source, the sources that listed covariances join it to."""
+    """Return the group of correlated sources of each member of a source."""
     keys = {x for pair in layout.covariances for x in pair}
     groups: dict[OpenTimeKey, Gaussian] = {}
-    for own in together(keys, layout.covariances):
-        groups |= dict.fromkeys(own, Gaussian(samples))
+    for correlated in together(keys, layout.covariances):
+        groups |= dict.fromkeys(correlated, Gaussian(samples))
     return groups

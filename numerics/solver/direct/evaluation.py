@@ -1,6 +1,8 @@
-"""Any derived theory, evaluated at a few steps, samples and layers straight from its expressions.
+"""Direct evaluation of any derived theory at few steps, samples and layers.
 
-It is slow, one path for all theories, and shares nothing with the marches, so that it judges them.
+It is slow, uses one code path for all theories, and shares no code with the marches, so that it serves as
+their reference. The input are a theory, numbers and data; the output are order parameters and scalars at all
+times.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ EvaluationMethod = Literal["auto", "linear", "particles"]
 EntriesByIndex = dict[tuple[int, ...], Any]
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0913 - public signature
     theory: Theory,
     *,
     steps: int,
@@ -43,25 +45,50 @@ def evaluate(
     replicas: int = 8,
     seed: int = 0,
 ) -> Evaluated:
-    """The order parameters and scalars of ``theory`` at times ``0..steps-1``, straight from its expressions.
+    """Evaluate the order parameters and scalars of a theory at times ``0..steps-1``.
 
-    The theory must be in discrete time and at integer depth.  ``values`` gives symbols numbers (``{eta: 0.1,
-    P: 3}``); ``data`` gives what no equation determines: targets, kernels of the data, attributes (one number
-    for each unit), memory weights, as arrays, mappings or functions of the indices
-    (:class:`~numerics.solver.direct.layout.Constants`).
+    Parameters
+    ----------
+    theory : Theory
+        In discrete time and at integer depth.
+    steps : int
+        Number of times.
+    values : dict, optional
+        Numbers for symbols, such as ``{eta: 0.1, P: 3}``.
+    data : dict, optional
+        Functions that no equation determines (targets, kernels of the data, attributes with one number for
+        each unit, memory weights), by name, as arrays, mappings or functions of the indices
+        (:class:`~numerics.solver.direct.layout.Constants`).
+    method : {"auto", "linear", "particles"}
+        ``"linear"`` is exact, for theories whose equations are linear in the fields and whose averages are of
+        two fields. ``"particles"`` samples paths, for any theory. ``"auto"`` takes ``"linear"`` if possible.
+    samples : int
+        Number of paths of each replica.
+    replicas : int
+        Number of independent solutions, from which standard errors follow; their common bias is of order
+        1/samples.
+    seed : int
+        Seed of the paths.
 
-    ``linear`` is exact and takes theories whose equations are linear in the fields, and whose averages are of
-    two of them; ``particles`` takes any, with ``samples`` paths in each of ``replicas`` independent
-    solutions, whose spread gives the standard errors; their common bias is of order 1/samples.  ``auto`` is
-    linear where it can be.
+    Returns
+    -------
+    Evaluated
+        Values and standard errors by name and layer.
 
-    Raises :class:`~numerics.errors.Unserved` for a flow, and for an activation that is not
-    given;
-    :class:`~numerics.errors.Diverged` with the step;
-    :class:`~numerics.solver.direct.interpret.CyclicDemand` for a theory in which an entry is needed to
-    compute itself; ValueError for missing values and data, for a covariance that is not positive and for a
-    response that is not causal where the theory says that it is.
+    Raises
+    ------
+    Unserved
+        For a flow, and for an activation without an expression.
+    Diverged
+        With the step.
+    CyclicDemand
+        If an entry depends on itself.
+    ValueError
+        For missing values and data, for a covariance that is not positive, and for a response that is not
+        causal although the theory states that it is.
 
+    Examples
+    --------
     >>> from derive.theory import mean_field
     >>> from derive.program import P, eta, gamma0, mlp
     >>> solved = evaluate(mean_field(mlp(2)), steps=2, values={eta: 0.5, gamma0: 1, P: 1},
@@ -85,21 +112,22 @@ def evaluate(
                 if method == "linear":
                     raise
         units = lcm(*[len(constants.attribute(a)) for a in layout.attributes], 1)
-        rounded = -(-samples // units) * units  # every unit is met equally often
+        rounded = -(-samples // units) * units  # so that all units occur equally often
         replica = partial(Particles, samples=rounded, dimensions=capacity)
         runs = [
-            tables(entries(layout, constants, steps, partial(replica, seed=own))[0], float)
-            for own in np.random.SeedSequence(seed).spawn(replicas)
+            tables(entries(layout, constants, steps, partial(replica, seed=child))[0], float)
+            for child in np.random.SeedSequence(seed).spawn(replicas)
         ]
-    every = stacked(runs)
-    return Evaluated("particles", *averaged(every), runs=every)
+    all_runs = stacked(runs)
+    return Evaluated("particles", *averaged(all_runs), runs=all_runs)
 
 
 def entries(
     layout: Layout, constants: Constants, steps: int, algebra: Callable[[Interpreter], RandomVariables]
 ) -> tuple[dict[MemberKey, EntriesByIndex], Interpreter]:
-    """Every scalar, order parameter and observable, and the interpreter that knows the fields; time goes
-    forward, so that demands stay shallow.
+    """Return all scalars, order parameters and observables, and the interpreter with the fields.
+
+    Times are evaluated in increasing order, so that the recursion stays shallow.
     """
     try:
         require_linear_rules(layout.theory.program, "the reference solver")
@@ -110,12 +138,12 @@ def entries(
     families: list[tuple[str, str, Family]] = [
         (kind, *x) for kind in ("scalars", "order", "observables") for x in getattr(layout, kind).items()
     ]
-    found: dict[MemberKey, EntriesByIndex] = {}
+    results: dict[MemberKey, EntriesByIndex] = {}
     with _deep_recursion():
         for now, (kind, name, family) in product(range(steps), families):
             for key, member in family.members.items():
                 literal, axes = _axes(key, member)
-                own = found.setdefault((name, literal), {})
+                by_index = results.setdefault((name, literal), {})
                 for times in _times(len(family.places), now):
                     filled = list(key)
                     for place, x in zip(family.places, times, strict=True):
@@ -124,18 +152,19 @@ def entries(
                         value = interpreter.demand(kind, name, tuple(filled))  # type: ignore[arg-type]
                     except np.linalg.LinAlgError:  # responses to sources that are not finite
                         raise diverged_at(now, name) from None
-                    # a series is no number; zeros times what is not finite would ask for what is to come
+                    # only a float is tested, because a value may be a series; a product of zero and infinity
+                    # would demand entries of later times
                     if isinstance(value, float) and not np.isfinite(value):
                         raise diverged_at(now, name, value)
                     _check_causal(member.item, times, value)
                     if (name, tuple(filled)) in interpreter.open:
                         value = np.nan
-                    own[(*times, *axes) if kind == "scalars" else (*axes, *times)] = value
-    return found, interpreter
+                    by_index[(*times, *axes) if kind == "scalars" else (*axes, *times)] = value
+    return results, interpreter
 
 
 def _check_causal(item: Any, times: tuple[int, ...], value: Any) -> None:
-    """A response that the theory's sums over the past leave out must indeed be zero."""
+    """Raise ValueError if a response is nonzero at times that the theory leaves out of its sums."""
     if isinstance(item, OrderParameter) and item.kind == "response" and len(times) == 2 and value != 0:
         late = times[1] >= times[0] if item.causal == "strict" else times[1] > times[0]
         if late:
@@ -146,7 +175,7 @@ def _check_causal(item: Any, times: tuple[int, ...], value: Any) -> None:
 
 
 def _times(count: int, now: int) -> Iterator[tuple[int, ...]]:
-    """The times at which an entry is first complete at step ``now``: the later of two is ``now``."""
+    """Yield the times at which an entry is first complete at step ``now``: the later of two is ``now``."""
     if count < 2:
         yield (now,) * count
         return
@@ -157,7 +186,7 @@ def _times(count: int, now: int) -> Iterator[tuple[int, ...]]:
 
 
 def _axes(key: tuple[int | None, ...], member: Member) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The arguments that are fixed in the theory (the layer), and those that run."""
+    """Return the integers that the theory fixes in a symbol (the layer), and the values of its indices."""
     item: Any = member.item
     symbol: Any = item.lhs if isinstance(item, Equation) else item.symbol
     pairs = [(x, a) for x, a in zip(key, symbol.args, strict=True) if x is not None and a not in TIMES]
@@ -165,19 +194,19 @@ def _axes(key: tuple[int | None, ...], member: Member) -> tuple[tuple[int, ...],
 
 
 def tables(found: Mapping[MemberKey, EntriesByIndex], kind: type) -> dict[MemberKey, Any]:
-    """Entries by index as arrays, whose axes run through the integers that there are; absent ones are NaN."""
+    """Return entries by index as arrays over the integers that occur; missing entries are NaN."""
     arrays: dict[MemberKey, Any] = {}
-    for place, own in found.items():
-        axes = [sorted(set(x)) for x in zip(*own, strict=True)]
+    for place, by_index in found.items():
+        axes = [sorted(set(x)) for x in zip(*by_index, strict=True)]
         arrays[place] = np.full([len(axis) for axis in axes], np.nan, dtype=kind)
-        for index, value in own.items():
+        for index, value in by_index.items():
             arrays[place][tuple(axis.index(x) for axis, x in zip(axes, index, strict=True))] = value
     return arrays
 
 
 @contextmanager
 def _deep_recursion() -> Iterator[None]:
-    """Demands within a step go through all layers, one Python call inside another."""
+    """Raise the recursion limit of Python, because demands within a step recurse through all layers."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, 20_000))
     try:

@@ -1,8 +1,9 @@
-"""The interpreter: the value of any expression of a theory at given indices and times, on demand.
+"""Interpreter of the expressions of a theory: the value of any expression at given indices and times.
 
-An order parameter is computed when it is first read, from the fields at its two times; a field from the
-order parameters in its equation.  That a theory is causal means that this ends; if it does not, the demand
-that came back to itself is named.
+Values are computed when they are first read: an order parameter from the fields at its two times, a field
+from the order parameters in its equation. This ends because a theory is causal; if not, the error names the
+entries that depend on themselves. The reference solver uses it with numbers, affine functions of sources,
+sampled paths, or series.
 """
 
 from __future__ import annotations
@@ -38,80 +39,78 @@ Array = NDArray[np.float64]
 
 
 class NonlinearTheory(Unserved):
-    """A theory is not linear in its fields."""
+    """Raised for a theory that is not linear in its fields."""
 
 
 @lru_cache(maxsize=100_000)
 def _number(body: Expr, slots: tuple[Dummy, ...], values: tuple[float, ...]) -> float:
-    """A function of numbers, by SymPy (Min and Piecewise need no NumPy form)."""
+    """Return a function of numbers, evaluated by SymPy (Min and Piecewise need no NumPy form)."""
     value = body.subs(dict(zip(slots, values, strict=True)))
     value = value if value.is_Number else value.evalf()
-    if (
-        value.is_number and not value.is_extended_real
-    ):  # the root of a negative number, infinity less infinity
-        return float("nan")
+    if value.is_number and not value.is_extended_real:
+        return float("nan")  # the root of a negative number, or infinity minus infinity
     return float(value)
 
 
 RandomValue = Any
-"""A number, or a random value as an algebra represents it."""
+"""A number, or a random value in the representation of a subclass of RandomVariables."""
 
 At = Mapping[Symbol, RealNumber]
 Handler = Callable[[Any, At], RandomValue]
 
 
 class CyclicDemand(ValueError):
-    """An entry of the theory is needed to compute itself: the theory is not causal."""
+    """Raised if an entry of the theory depends on itself, because the theory is not causal."""
 
 
 class RandomVariables:
-    """Random values: how sources are represented, and what is done with them besides ``+`` and ``*``.
+    """Interface of random values: their representation, and operations besides ``+`` and ``*``.
 
-    ``is_open`` says whether a derivative was taken that sources which determine each other leave open.
+    ``is_open`` is set if a derivative is undefined, because several sources determine each other.
     """
 
     is_open: bool = False
 
     def source(self, entry: EntryKey) -> RandomValue:
-        """A Gaussian source."""
+        """Return a Gaussian source."""
         raise NotImplementedError
 
     def attribute(self, name: str) -> RandomValue:
-        """A number that each unit has."""
+        """Return an attribute, a number for each unit."""
         raise NotImplementedError
 
     def apply(self, f: CompiledFunction, args: list[RandomValue], tangent: bool) -> RandomValue:
-        """A function of numbers and random values; with its derivatives if ``tangent``."""
+        """Return a function of numbers and random values, with its derivatives if ``tangent``."""
         raise NotImplementedError
 
     def mean(self, v: RandomValue) -> RandomValue:
-        """The average over the single-site process."""
+        """Return the average over the single-site process."""
         raise NotImplementedError
 
     def derivative(self, v: RandomValue, source: EntryKey) -> RandomValue:
-        """The derivative of ``v`` by a source."""
+        """Return the derivative of a value by a source."""
         raise NotImplementedError
 
     def total(self, values: list[RandomValue]) -> RandomValue:
-        """The sum."""
+        """Return the sum of values."""
         return sum(values)
 
     def number(self, e: Expr) -> RandomValue:
-        """A number of the theory that is no integer."""
+        """Return a number of the theory that is not an integer."""
         return float(e)
 
     def field(self, name: str, v: RandomValue) -> RandomValue:
-        """The value of a field, to be kept."""
+        """Return the value of a field in the form in which it is stored."""
         return v
 
     def entry(self, name: str, v: RandomValue) -> RandomValue:
-        """The value of an order parameter or a scalar, to be kept."""
+        """Return the value of an order parameter or a scalar in the form in which it is stored."""
         if not isinstance(v, int | float):
-            raise Unserved(f"{name} should be a number; its definition is random")
+            raise Unserved(f"{name} must be a number, but its definition is random: average it")
         return float(v)
 
     def restricted(self, v: RandomValue, to: EntryKey | None) -> RandomValue:
-        """``v`` as it must be known: with its derivative by one source only, or by none."""
+        """Return a value with only the required derivatives: by one source, or none."""
         return v
 
 
@@ -120,7 +119,7 @@ ALL = ("", ())
 
 
 class Interpreter:
-    """Values of one theory in one algebra, each computed once."""
+    """Interpreter of one theory with one representation of random values; each value is computed once."""
 
     def __init__(self, layout: Layout, constants: Constants) -> None:
         self.layout, self.constants = layout, constants
@@ -136,7 +135,7 @@ class Interpreter:
     # -- entries ---------------------------------------------------------------------------------------
 
     def demand(self, kind: str, name: str, args: tuple[int, ...]) -> RandomValue:
-        """The entry ``name(args)`` of a field, scalar, order parameter or observable."""
+        """Return the entry ``name(args)`` of a field, source, scalar, order parameter or observable."""
         entry = (name, args)
         if entry in self.memo:
             return self.memo[entry]
@@ -154,6 +153,7 @@ class Interpreter:
         return self.memo[entry]
 
     def compute(self, kind: str, name: str, args: tuple[int, ...]) -> RandomValue:
+        """Compute an entry from its equation or definition."""
         if kind == "sources":
             return self.algebra.source((name, args))
         family: Family = getattr(self.layout, kind)[name]
@@ -168,7 +168,7 @@ class Interpreter:
         return self.algebra.field(name, value) if kind == "fields" else self.algebra.entry(name, value)
 
     def covariance(self, a: EntryKey, b: EntryKey) -> RandomValue:
-        """``<a b>`` of two sources, as the theory lists it; zero if it does not."""
+        """Return ``<a b>`` of two sources; zero if the theory has no covariance for them."""
         families = self.layout.sources
         for x, y in ((a, b), (b, a)):
             keys = (x[0], families[x[0]].key(x[1])), (y[0], families[y[0]].key(y[1]))
@@ -181,7 +181,7 @@ class Interpreter:
 
     @contextmanager
     def wanting(self, tangent: EntryKey | None) -> Iterator[None]:
-        """Within this context: derivatives by all sources, by one, or by none."""
+        """Compute derivatives within this context by all sources, by one, or by none."""
         before, self.tangent = self.tangent, tangent
         try:
             yield
@@ -191,33 +191,37 @@ class Interpreter:
     # -- expressions -----------------------------------------------------------------------------------
 
     def value(self, e: Expr, at: At) -> RandomValue:
-        """The value of ``e`` where indices and times are ``at``."""
+        """Return the value of an expression with indices and times ``at``."""
         handler = self._handlers.get(e)
         if handler is None:
             handler = self._handlers[e] = self.handler(e)
         return handler(e, at)
 
     def handler(self, e: Expr) -> Handler:
-        """How an expression of this form is evaluated."""
+        """Return the function that evaluates expressions of this form."""
         if e.is_Integer:
             return lambda e, at: int(e)
-        if isinstance(e, Symbol):
-            return self.symbol
-        if isinstance(e, AppliedUndef):
-            return self.applied
-        if isinstance(e, Average):
-            return self.average
-        if isinstance(e, Response):
-            return self.response
-        if isinstance(e, Sum):
-            return lambda e, at: self.algebra.total(list(self.summands(e, at)))
         if isinstance(e, Integral):
-            raise Unserved(f"{e} integrates over time; time counts steps here")
+            raise Unserved(f"{e} integrates over time; the reference solver takes a rule in steps")
+        handlers: list[tuple[type, Handler]] = [
+            (Symbol, self.symbol),
+            (AppliedUndef, self.applied),
+            (Average, self.average),
+            (Response, self.response),
+            (Sum, self.summed),
+        ]
+        for kind, handler in handlers:
+            if isinstance(e, kind):
+                return handler
         if e.is_number and not e.has(AppliedUndef, Sum, Average):
             number = self.algebra.number(e)
             return lambda e, at: number
+        return self._arithmetic(e)
+
+    def _arithmetic(self, e: Expr) -> Handler:
+        """Return the function that evaluates a sum of terms, a product, a power, or another function."""
         if isinstance(e, Add):
-            return lambda e, at: self.algebra.total([self.value(x, at) for x in e.args])
+            return self.added
         if isinstance(e, Mul):
             return self.multiplied
         if isinstance(e, Pow) and not self.is_random(e):
@@ -226,12 +230,21 @@ class Interpreter:
             return self.repeated
         return self.function
 
+    def summed(self, e: Sum, at: At) -> RandomValue:
+        """Return a sum over indices."""
+        return self.algebra.total(list(self.summands(e, at)))
+
+    def added(self, e: Add, at: At) -> RandomValue:
+        """Return a sum of terms."""
+        return self.algebra.total([self.value(x, at) for x in e.args])
+
     def average(self, e: Average, at: At) -> RandomValue:
+        """Return an average; its body needs no derivatives."""
         with self.wanting(None):
             return self.algebra.mean(self.value(e.body, at))
 
     def power(self, e: Pow, at: At) -> RealNumber:
-        """A power of numbers; what overflows is infinite, and a root of a negative number is no number."""
+        """Return a power of numbers: infinity on overflow, NaN for a root of a negative number."""
         base, exponent = self.value(e.base, at), self.value(e.exp, at)
         if isinstance(base, int | float) and (isinstance(base, float) or exponent < 0):
             return float(np.float_power(base, exponent))
@@ -239,9 +252,11 @@ class Interpreter:
         return number
 
     def repeated(self, e: Pow, at: At) -> RandomValue:
+        """Return a positive integer power of a random value as a product."""
         return reduce(mul, [self.value(e.base, at)] * int(e.exp))
 
     def function(self, e: Expr, at: At) -> RandomValue:
+        """Return a function of values."""
         f = function(e)
         values = [self.value(x, at) for x in f.leaves]
         if all(isinstance(x, int | float) for x in values):
@@ -249,6 +264,7 @@ class Interpreter:
         return self.algebra.apply(f, values, self.tangent is not None)
 
     def symbol(self, e: Symbol, at: At) -> RealNumber:
+        """Return the value of an index or of a symbol of the theory."""
         if e in at:
             return at[e]
         if e.name in self.layout.values:
@@ -256,7 +272,7 @@ class Interpreter:
         raise ValueError(f"values has no number for {e}")
 
     def multiplied(self, e: Mul, at: At) -> RandomValue:
-        """A product; what multiplies an exact zero is not asked for."""
+        """Return a product; factors after an exact zero are not evaluated."""
         if e not in self._factors:
             self._factors[e] = tuple(sorted(e.args, key=self.cost))
         value: RandomValue = 1
@@ -267,11 +283,11 @@ class Interpreter:
         return value
 
     def cost(self, e: Expr) -> int:
-        """Numbers first, then order parameters, then random values."""
+        """Return the rank of a factor in a product: numbers, then order parameters, then random values."""
         return 2 if self.is_random(e) else 1 if e.atoms(AppliedUndef) else 0
 
     def is_random(self, e: Any) -> bool:
-        """Does ``e`` depend on fields, sources or attributes outside averages?"""
+        """Return whether an expression depends on fields, sources or attributes outside averages."""
         if isinstance(e, Average) or not isinstance(e, Expr):
             return False
         if e not in self._random:
@@ -282,7 +298,7 @@ class Interpreter:
         return self._random[e]
 
     def summands(self, e: Sum, at: At) -> Iterator[RandomValue]:
-        """The terms of a sum; bounds may hold indices of the outer limits, which come last."""
+        """Yield the terms of a sum; bounds may contain indices of the outer limits, which come last."""
 
         def run(limits: tuple[Any, ...], at: At) -> Iterator[RandomValue]:
             if not limits:
@@ -295,12 +311,14 @@ class Interpreter:
         return run(tuple(e.limits), at)
 
     def integer(self, e: Any, at: At) -> int:
+        """Return the integer value of an expression; raise ValueError for another number."""
         x = self.value(sympify(e), at)
         if x != int(x):
             raise ValueError(f"{e} = {x} must be an integer")
         return int(x)
 
     def response(self, e: Response, at: At) -> RandomValue:
+        """Return the derivative of the body of a response by its source."""
         r = e.source
         source = self.entry("sources", r, tuple(self.integer(x, at) for x in r.args))
         with self.wanting(source):
@@ -308,6 +326,7 @@ class Interpreter:
         return self.algebra.derivative(body, source)
 
     def applied(self, e: AppliedUndef, at: At) -> RandomValue:
+        """Return the value of a function of indices: an attribute, data, or an entry of the theory."""
         name = str(e.func)
         if name in self.layout.attributes:
             return self.algebra.attribute(name)
@@ -321,7 +340,7 @@ class Interpreter:
         return self.algebra.restricted(value, self.tangent) if kind in ("fields", "sources") else value
 
     def entry(self, kind: str, e: AppliedUndef, args: tuple[int, ...]) -> EntryKey:
-        """The entry that ``e`` names; an index such as ``a + k`` beyond its range is taken periodically."""
+        """Return the key of the entry that a symbol names; a shifted index beyond its range is periodic."""
         name = str(e.func)
         family: Family = getattr(self.layout, kind)[name]
         if any(x < 0 for x in family.times(args)):
@@ -349,4 +368,5 @@ KINDS = ("fields", "sources", "scalars", "order", "observables")
 
 
 def _kind(layout: Layout, name: str) -> str | None:
+    """Return the table of the layout that contains a name, or None."""
     return next((k for k in KINDS if name in getattr(layout, k)), None)

@@ -1,7 +1,8 @@
-"""A Theory with every index written out: which equation, covariance or average stands behind each entry.
+"""Theory with every index written out: the equation, covariance or average of each entry.
 
-An entry is a name and integer arguments, times among them: ``h(2, 1, t=3)`` is ``("h", (2, 1, 3))``.  Ranges
-are run through with the given values; only the times stay open, so a table holds one member for all times.
+An entry is a name and integer arguments, times included: ``h(2, 1, t=3)`` is ``("h", (2, 1, 3))``. Ranges are
+enumerated with the given values; only times stay open, so that a table has one member for all times. The
+reference solver reads theories in this form.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ EntryKey = tuple[str, tuple[int, ...]]
 OpenTimeKey = tuple[str, tuple[int | None, ...]]
 
 ROUNDING = 1e3 * float(np.finfo(float).eps)
-"""Of the entries of kernels that others have computed."""
+"""Rounding error of the entries of kernels from other programs."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """One member of a family: its expression and what its indices are.
+    """One member of a family: its expression and the values of its indices.
 
-    ``times`` are the time symbols in the order of the open (None) places of its key; ``item`` is what it was
-    unrolled from.
+    ``times`` are the time symbols in the order of the open (None) positions of its key; ``item`` is the part
+    of the theory from which it was unrolled.
     """
 
     expr: Expr
@@ -58,39 +59,40 @@ class Member:
     item: Any
 
     def at(self, *times: int) -> dict[Symbol, RealNumber]:
-        """The values of its indices and times."""
+        """Return the values of its indices and times."""
         return {**self.indices, **dict(zip(self.times, times, strict=True))}
 
 
 @dataclass
 class Family:
-    """All members that share a name: where their times stand and how far each index runs."""
+    """All members with one name, and the positions of their times."""
 
     places: tuple[int, ...]
     members: dict[tuple[int | None, ...], Member] = field(default_factory=dict)
 
     def key(self, args: tuple[int, ...]) -> tuple[int | None, ...]:
-        """``args`` with the times left open."""
+        """Return ``args`` with None for times."""
         return tuple(None if i in self.places else x for i, x in enumerate(args))
 
     def times(self, args: tuple[int, ...]) -> tuple[int, ...]:
-        """The times among ``args``."""
+        """Return the times among ``args``."""
         return tuple(args[i] for i in self.places)
 
     def get(self, args: tuple[int, ...]) -> Member | None:
-        """The member for ``args``, if there is one."""
+        """Return the member for ``args``, or None."""
         return self.members.get(self.key(args))
 
     def extent(self, place: int) -> tuple[int, int]:
-        """The first and the last value of the index at ``place``."""
-        found = [x for k in self.members if (x := k[place]) is not None]
-        return min(found), max(found)
+        """Return the first and the last value of the index at ``place``."""
+        values = [k[place] for k in self.members]
+        integers = [x for x in values if x is not None]
+        return min(integers), max(integers)
 
 
 class Layout:
-    """The tables of a theory at integer depth, for the numbers ``values`` (by the names of symbols).
+    """Tables of a theory at integer depth, for the numbers ``values`` (by the names of symbols).
 
-    Members are written out where somebody asks for them: of pairs of samples they are many.
+    Members are written out on demand, because pairs of samples have many.
     """
 
     def __init__(self, theory: Theory, values: Mapping[str, RealNumber]) -> None:
@@ -109,20 +111,19 @@ class Layout:
     # -- unrolling -------------------------------------------------------------------------------------
 
     def integer(self, e: Any, at: Mapping[Symbol, int] | None = None) -> int:
-        """The integer that ``e`` is once symbols have their values."""
+        """Return the integer value of an expression."""
         return integer_of(e, self.values, at)
 
     def over(self, ranges: Iterable[IndexRange]) -> Iterator[dict[Symbol, int]]:
-        """Every assignment of integers to the indices of ``ranges``."""
+        """Yield every assignment of integers to the indices of ``ranges``."""
         unique = {r.index: r for r in ranges}
-        spans = [
-            range(self.integer(r.lower), self.integer(r.upper) + 1) for r in unique.values()
-        ]  # bounds hold no index
+        # bounds contain no index
+        spans = [range(self.integer(r.lower), self.integer(r.upper) + 1) for r in unique.values()]
         for xs in product(*spans):
             yield dict(zip(unique, xs, strict=True))
 
     def reader(self, symbol: AppliedUndef) -> Callable[[Mapping[Symbol, int]], tuple[int | None, ...]]:
-        """The arguments of ``symbol`` as integers, its times left open, from the values of its indices."""
+        """Return a function from values of indices to the integer arguments of ``symbol``, None for times."""
         plain = [int(x) if x.is_Integer else x for x in symbol.args]
 
         def key(at: Mapping[Symbol, int]) -> tuple[int | None, ...]:
@@ -135,53 +136,54 @@ class Layout:
 
     @cached_property
     def fields(self) -> dict[str, Family]:
-        """By name, as the others."""
+        """Fields by name."""
         return self.families(self.theory.equations)
 
     @cached_property
     def scalars(self) -> dict[str, Family]:
-        """Outputs and what follows from them."""
+        """Scalars by name: outputs, errors and functions of them."""
         return self.families(self.theory.scalars)
 
     @cached_property
     def order(self) -> dict[str, Family]:
-        """Order parameters."""
+        """Order parameters by name."""
         return self.families(self.theory.order_parameters)
 
     @cached_property
     def observables(self) -> dict[str, Family]:
-        """What nothing depends on."""
+        """Observables by name: quantities that no other equation uses, such as the tangent kernel."""
         return self.families(self.theory.observables)
 
     @cached_property
     def literals(self) -> dict[Slot, Literals]:
-        """The axes of data that are read at integers."""
+        """Axes of data that are read at integers."""
         return literals_in(self.theory, self.integer)
 
     @property
     def sources(self) -> dict[str, Family]:
-        """Gaussian sources."""
+        """Gaussian sources by name."""
         return self.drawn[0]
 
     @property
     def covariances(self) -> dict[tuple[OpenTimeKey, OpenTimeKey], Member]:
-        """Of pairs of sources."""
+        """Covariances of pairs of sources."""
         return self.drawn[1]
 
     def families(self, items: Iterable[Equation | OrderParameter]) -> dict[str, Family]:
-        found: dict[str, Family] = {}
+        """Return the families of items by name."""
+        by_name: dict[str, Family] = {}
         for item in items:
             symbol = item.lhs if isinstance(item, Equation) else item.symbol
             body = item.rhs if isinstance(item, Equation) else item.definition
-            put = self.family(found, symbol, body, item)
+            put = self.family(by_name, symbol, body, item)
             for at in self.over(item.ranges):
                 put(at)
-        return found
+        return by_name
 
     def family(
         self, found: dict[str, Family], symbol: AppliedUndef, body: Expr, item: Any
     ) -> Callable[[dict[Symbol, int]], tuple[int | None, ...]]:
-        """What places the members of ``symbol`` in its family, and says their keys."""
+        """Return a function that adds the member of ``symbol`` at given indices and returns its key."""
         places = tuple(i for i, x in enumerate(symbol.args) if x in TIMES)
         name, key = str(symbol.func), self.reader(symbol)
         members = found.setdefault(name, Family(places)).members
@@ -190,10 +192,10 @@ class Layout:
         times = tuple(symbol.args[i] for i in places)
 
         def put(at: dict[Symbol, int]) -> tuple[int | None, ...]:
-            own = key(at)
-            if own not in members:
-                members[own] = Member(body, at, times, item)
-            return own
+            member_key = key(at)
+            if member_key not in members:
+                members[member_key] = Member(body, at, times, item)
+            return member_key
 
         return put
 
@@ -215,11 +217,11 @@ class Layout:
     # -- what an argument means ------------------------------------------------------------------------
 
     def is_ordered(self, e: Expr) -> bool:
-        """Is it an index run through in order (never periodic)?"""
+        """Return whether an expression has an index that is run through in order (never periodic)."""
         return any(str(x) in self.ordered for x in e.free_symbols)
 
     def wanted_sources(self) -> set[str]:
-        """The names of the sources that some response asks about."""
+        """Return the names of sources to which the theory has a response."""
         return {str(x.source.func) for e in expressions_of(self.theory) for x in e.atoms(Response)}
 
 
@@ -231,9 +233,9 @@ class Constants:
     """Values of the functions that no equation of the theory determines.
 
     In an array, entry 0 along an axis is the first value of the index that the theory has there (1 for
-    samples ``1..P``, 0 for times); a mapping or a function takes the indices as they are.  An index such as
-    ``a + k`` beyond the end of a kernel is taken periodically.  Arguments that are no indices (a loss's
-    prediction) need a function.  ``kind`` is float, or object for numbers that stay as they are.
+    samples ``1..P``, 0 for times); a mapping or a function takes the indices themselves. An index such as ``a
+    + k`` beyond the end of an array is periodic. Arguments that are not indices (the prediction in a loss)
+    need a function. ``kind`` is float, or object for numbers that stay as they are.
     """
 
     def __init__(self, layout: Layout, data: Mapping[str, Datum], kind: type = float) -> None:
@@ -251,7 +253,7 @@ class Constants:
             self._require_entries()
 
     def _require_entries(self) -> None:
-        """Raise ``ValueError`` for an array without an entry for each value of a shifted index."""
+        """Raise ValueError for an array without an entry for each value of a shifted index."""
         reads = shifted_reads(self.layout.theory.program, self.layout.values)
         if reads:
             lowest = {index: self.layout.integer(low) for index, low in self.layout.lowest.items()}
@@ -259,13 +261,13 @@ class Constants:
             require_entries(reads, literals, {name: x.shape for name, x in self.arrays.items()}, "data")
 
     def attribute(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """The values of an attribute, one for each unit."""
+        """Return the values of an attribute, shape ``(units,)``."""
         if name not in self.arrays or self.arrays[name].ndim != 1:
             raise ValueError(f"data must hold {name}, one number for each unit")
         return self.arrays[name]
 
     def __call__(self, name: str, args: tuple[RealNumber, ...], given: Sequence[Expr]) -> Any:
-        """``name(args)``; ``given`` are the arguments as the theory writes them."""
+        """Return ``name(args)``; ``given`` are the arguments as the theory writes them."""
         if name not in self.data:
             raise ValueError(
                 f"{name}({', '.join(map(str, given))}) is no field, order parameter or scalar of the theory, "
@@ -284,9 +286,9 @@ class Constants:
         return array[at] if self.kind is object else float(array[at])
 
     def place(self, axis: Slot, x: RealNumber, e: Expr, size: int) -> int:
-        """The position along an axis of the index ``x``, written ``e``."""
+        """Return the position along an axis of the index ``x``, which the theory writes as ``e``."""
         e, (name, _) = sympify(e), axis
-        lowest = self.layout.lowest  # of ``p + k``, the index p of a field comes before the k of a sum
+        lowest = self.layout.lowest  # in ``p + k`` the index p of a field precedes the index k of a sum
         index = index_of_axis(e, lowest)
         literals = self.layout.literals.get(axis, Literals())
         first = literals.first if index is None else self.layout.integer(lowest[index])

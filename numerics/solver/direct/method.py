@@ -1,4 +1,4 @@
-"""The reference solver as a method: what it takes, at what cost, and how exactly."""
+"""Reference solver as a method: conditions, cost and error."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ Array = NDArray[np.float64]
 
 
 class ReferenceMethod:
-    """The reference solver: every expression of the theory as it stands, for a few steps."""
+    """Method ``direct``, the reference solver: evaluates every expression of the theory, for a few steps."""
 
     name = "direct"
     responses = True
     needs = (moving_features, linear_rules, integer_depth)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+        """Estimate cost and error, or refuse a flow and random data."""
         if problem.flow or not (problem.seen or not problem.has_roles):
             return no_for(
                 problem,
@@ -32,13 +33,14 @@ class ReferenceMethod:
         from numerics.solver.direct.replicas import estimate
 
         try:
-            found = estimate(problem)
+            cost = estimate(problem)
         except (Unserved, ValueError) as reason:
             return no_for(problem, "network.activation", reason, "another network or rule")
-        asked = None if found.samples == 1 else ACCURACY
-        return Yes(found.seconds, found.bytes, found.error, "every expression as it stands", asked)
+        asked = None if cost.samples == 1 else ACCURACY
+        return Yes(cost.seconds, cost.bytes, cost.error, "every expression as it stands", asked)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
+        """Solve by direct evaluation."""
         from numerics.solver.direct.replicas import solve_reference
 
         return MethodResult(*solve_reference(problem, keep))

@@ -1,7 +1,7 @@
-"""The reference solver as a method: what it costs, how many paths it takes, and the variables of a result.
+"""Cost, number of paths, and variables of a result of the reference solver.
 
-:func:`numerics.solver.direct.evaluate` reads every expression of a theory as it stands.  It serves theories
-that no other method takes, at a cost that grows steeply with steps and samples.
+:func:`numerics.solver.direct.evaluate` evaluates every expression of a theory. It serves theories that all
+other methods refuse, at a cost that grows steeply with steps and samples.
 """
 
 from __future__ import annotations
@@ -32,35 +32,39 @@ from numerics.solver.method import ACCURACY, BRIEF, POOR, SLACK, WATCHED, KeptKe
 Array = NDArray[np.float64]
 
 REPLICAS = 8
-"""Independent solutions, whose spread gives the standard errors."""
+"""Number of independent solutions, from whose scatter standard errors follow."""
 
 FIRST, USUAL, MOST = 2**10, 2**14, 2**17
-"""Paths of a replica to begin with, and the most that are tried without and with a ``solver.accuracy``."""
+"""First number of paths of a replica, and the largest ones without and with a ``solver.accuracy``."""
 
 BIAS = 4.0
-"""The bias, relative to the largest value, times the paths of a replica, as for sampled paths, measured."""
+"""Bias relative to the largest value, times the number of paths of a replica, measured for sampled paths."""
 
 LINEAR = 2.5e-4, 1.2e-5
-"""Seconds of an entry of a linear theory, and of each term of its sums over the past, measured."""
+"""Measured seconds of an entry of a linear theory, and of each term of its sums over the past."""
 
 ENTRY, TERM, NUMBER = 1.5e-4, 5e-5, 5e-9
-"""Seconds of an entry of a replica, of each term of its sums over the past, and of each number of an array,
-measured."""
+"""Measured seconds of an entry of a replica, of each term of a sum over the past, and of an array element."""
 
 
 START = 0.5
-"""Seconds until the expressions are compiled, measured."""
+"""Measured seconds to compile the expressions."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How many numbers of each kind a theory has at the steps of a problem.
+    """Number of values of each kind at the steps of a problem.
 
-    Attributes:
-    - ``entries``: numbers, order parameters and observables at all times.
-    - ``fields``: fields at all times.
-    - ``terms``: terms of the equations of all fields, with their sums over the past.
-    - ``sources``: Gaussian sources at all times.
+    Attributes
+    ----------
+    entries : float
+        Scalars, order parameters and observables at all times.
+    fields : float
+        Fields at all times.
+    terms : float
+        Terms of the equations of all fields, with those of their sums over the past.
+    sources : float
+        Gaussian sources at all times.
     """
 
     entries: float
@@ -70,28 +74,28 @@ class Size:
 
 
 def size_of(problem: Problem) -> Size:
-    """Return the numbers of entries, fields, terms and sources, from the ranges of indices alone.
+    """Return the numbers of entries, fields, terms and sources, from the ranges of indices.
 
-    Raises :class:`~numerics.errors.Unserved` for a theory that the reference solver does not take.
+    Raises :class:`~numerics.errors.Unserved` for a theory that the reference solver refuses.
     """
     theory = Layout(problem.discrete, {str(k): v for k, v in problem.values.items()}).theory
     steps = len(problem.times)
 
     def count(symbol: AppliedUndef, ranges: Iterable[IndexRange]) -> float:
         times = sum(x in TIMES for x in symbol.args)
-        own = {r.index: r for r in ranges if r.index in symbol.free_symbols}
-        return float(steps**times) * float(np.prod([length(r.lower, r.upper) for r in own.values()]))
+        by_index = {r.index: r for r in ranges if r.index in symbol.free_symbols}
+        return float(steps**times) * float(np.prod([length(r.lower, r.upper) for r in by_index.values()]))
 
     def length(lower: Any, upper: Any) -> float:
         whole = (sympify(upper) - sympify(lower)).subs(problem.values)
         return max(float(whole) + 1.0, 1.0) if whole.is_number else float(steps) / 2
 
     def terms(e: Any) -> float:
-        found = 0.0
+        number = 0.0
         for x in Add.make_args(sympify(e)):
             sums = [limit for total in x.atoms(Sum) for limit in total.limits]
-            found += float(np.prod([length(*limit[1:]) for limit in sums], initial=1.0))
-        return found
+            number += float(np.prod([length(*limit[1:]) for limit in sums], initial=1.0))
+        return number
 
     numbers = (*theory.scalars, *theory.observables)
     fields = [(count(e.lhs, e.ranges), terms(e.rhs)) for e in theory.equations]
@@ -107,7 +111,7 @@ def size_of(problem: Problem) -> Size:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds, bytes and error, and the paths of a replica that they are for; one path of a linear theory."""
+    """Estimated seconds, bytes and error, and the number of paths of a replica; 1 for a linear theory."""
 
     seconds: float
     bytes: float
@@ -116,7 +120,7 @@ class Estimate:
 
 
 def estimate(problem: Problem) -> Estimate:
-    """Return the estimate for the accuracy that is asked for, or for the paths that the file says."""
+    """Return the estimate for the required accuracy, or for the number of paths in the file."""
     size = size_of(problem)
     if not isinstance(problem.linear, NotApplicable):
         work = (size.entries + size.fields) * LINEAR[0] + size.terms * size.sources * LINEAR[1]
@@ -130,21 +134,22 @@ def estimate(problem: Problem) -> Estimate:
 
 
 def _most(problem: Problem) -> int:
-    """The most paths of a replica that are tried."""
+    """Return the largest number of paths of a replica."""
     return USUAL if problem.solver.accuracy is None else MOST
 
 
 def _error(samples: int) -> float:
-    """The relative standard error of quasi-random paths, measured, or their bias if that is larger."""
+    """Return the relative standard error of quasi-random paths, or their bias if that is larger."""
     return float(max(0.25 * (samples * REPLICAS) ** -0.5, BIAS / samples))
 
 
 def _doubled(first: int, last: int) -> list[int]:
+    """Return the numbers of paths that are tried, each twice the one before."""
     return [first * 2**k for k in range(max(0, int(np.log2(last / first))) + 1)]
 
 
 def _seconds(size: Size, samples: int) -> float:
-    """Every term of a field is an array, and so are its slopes by the sources of all times before."""
+    """Return the estimated time; a term of a field is an array with derivatives by earlier sources."""
     slopes = 1 + size.sources / 4
     each = (size.entries + size.fields) * (ENTRY + samples * NUMBER * 4) + size.terms * (
         TERM + samples * NUMBER * slopes
@@ -153,7 +158,7 @@ def _seconds(size: Size, samples: int) -> float:
 
 
 def _bytes(size: Size, samples: int) -> float:
-    """Fields, their slopes, and the sources of one replica; entries of all replicas."""
+    """Return the memory of the fields, derivatives and sources of a replica, and of all entries."""
     return (
         8.0 * samples * (2 * size.sources + size.fields * (1 + size.sources / 2))
         + 64.0 * REPLICAS * size.entries
@@ -161,10 +166,10 @@ def _bytes(size: Size, samples: int) -> float:
 
 
 def solve_reference(problem: Problem, keep: KeptKernels) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Return variables with standard errors, and what to report beside them.
+    """Return variables with standard errors, and notes.
 
-    Paths are doubled until the largest standard error of losses, errors and numbers of the program meets
-    ``solver.accuracy``, within a few times the estimated cost; ``solver.samples`` are taken as they are.
+    The number of paths doubles until the largest standard error of losses, errors and scalars of the program
+    meets ``solver.accuracy``, within a few times the estimated cost. ``solver.samples`` fixes it.
     """
     keep, expected = kept(problem, keep), estimate(problem)
     require_memory(
@@ -176,7 +181,7 @@ def solve_reference(problem: Problem, keep: KeptKernels) -> tuple[dict[str, Arra
     asked, given = problem.solver.accuracy or ACCURACY, problem.solver.samples
     size, spent, samples = size_of(problem), 0.0, given or FIRST
     while True:
-        found = evaluate(
+        solution = evaluate(
             problem.discrete,
             steps=len(problem.times),
             values=problem.values,
@@ -185,18 +190,14 @@ def solve_reference(problem: Problem, keep: KeptKernels) -> tuple[dict[str, Arra
             replicas=REPLICAS,
             seed=problem.solver.seed,
         )
-        values, reached = _variables(problem, found, keep)
-        if not found.runs:
+        values, reached = _variables(problem, solution, keep)
+        if not solution.runs:
             return values, {"kernels": keep}
         reached = max(reached, BIAS / samples)
         spent += _seconds(size, samples)
-        more = spent + _seconds(size, 2 * samples)
-        if (
-            reached <= asked
-            or given
-            or 2 * samples > _most(problem)
-            or more > max(SLACK * expected.seconds, BRIEF)
-        ):
+        time_with_more = spent + _seconds(size, 2 * samples)
+        is_last = 2 * samples > _most(problem) or time_with_more > max(SLACK * expected.seconds, BRIEF)
+        if reached <= asked or given or is_last:
             break
         samples *= 2
     bound = asked if problem.solver.accuracy is not None else POOR
@@ -211,7 +212,7 @@ def solve_reference(problem: Problem, keep: KeptKernels) -> tuple[dict[str, Arra
 
 
 def _variables(problem: Problem, found: Evaluated, keep: KeptKernels) -> tuple[dict[str, Array], float]:
-    """Means over replicas with standard errors, and the largest error of what an accuracy is about."""
+    """Return means over replicas with standard errors, and the largest error of watched variables."""
     runs = found.runs or {place: x[None] for place, x in found.values.items()}
     values = _by_role(problem, runs, keep) if problem.has_roles else averaged_by_author(problem, runs)
     if not found.runs:
@@ -223,7 +224,7 @@ def _variables(problem: Problem, found: Evaluated, keep: KeptKernels) -> tuple[d
 
 
 def _by_role(problem: Problem, runs: Mapping[MemberKey, Array], keep: KeptKernels) -> dict[str, Array]:
-    """The contract's variables; losses are those of the mean errors and outputs."""
+    """Return the variables of a result; losses are those of the mean errors and outputs."""
     replicas = Replicas()
     for k in range(len(next(iter(runs.values())))):
         one = {place: x[k] for place, x in runs.items()}
@@ -231,16 +232,16 @@ def _by_role(problem: Problem, runs: Mapping[MemberKey, Array], keep: KeptKernel
         replicas.numbers.add(numbers_of_author(problem, one))
         replicas.scalars.append(np.stack([one[ERROR, ()], one[OUTPUT, ()]]))
     values, nonlinear, places = replicas.averaged(problem), problem.by_sample, problem.positions
-    own = authored_variables(problem)
-    unclear = [x for x in RESPONSES if x in values and np.isnan(_of_layers(values[x], problem)).any()]
-    values = {name: x for name, x in values.items() if named(name) not in unclear}
+    authored = authored_variables(problem)
+    undefined = [x for x in RESPONSES if x in values and np.isnan(_of_layers(values[x], problem)).any()]
+    values = {name: x for name, x in values.items() if named(name) not in undefined}
     return {
         k: x
         for k, x in values.items()
-        if named(k) in own or len(dimensions(k, x.ndim, nonlinear, places)) == x.ndim
+        if named(k) in authored or len(dimensions(k, x.ndim, nonlinear, places)) == x.ndim
     }
 
 
 def _of_layers(response: Array, problem: Problem) -> Array:
-    """A response at the layers that the theory has it at."""
+    """Return a response at the layers at which the theory defines it."""
     return response[: max((problem.depth or 1) - 1, 1)]

@@ -1,9 +1,10 @@
-"""The limit of small gamma0 as a method: what it takes, at what cost, and how exactly."""
+"""The limit of small gamma0 (lazy limit) as a method: conditions, cost and error."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,21 +31,24 @@ from numerics.solver.refusals import (
     steady_data,
 )
 
+if TYPE_CHECKING:
+    from derive.reduce.stationary import Static
+
 Array = NDArray[np.float64]
 
 FAR = 0.1
-"""How far fields may move, over their size, for the limit in which they do not."""
+"""Largest relative change of fields for which the limit without change is used."""
 
 AVERAGED = 1e-10
-"""Error of the Gaussian averages of kernels, which is all that is missed where gamma0 is zero."""
+"""Error of the Gaussian averages of kernels, which is the total error if gamma0 is zero."""
 
 
 def known_start(problem: Problem) -> No | None:
-    """In NTK scaling outputs at the start are random at any width, and results are not means over them."""
-    own = problem.experiment
-    if own is None or not problem.features_rest or own.spec.centered:
+    """Refuse NTK scaling with random initial outputs, because results would be averages over them."""
+    experiment = problem.experiment
+    if experiment is None or not problem.features_rest or experiment.spec.centered:
         return None
-    variance = own.network.init_variance
+    variance = experiment.network.init_variance
     if isinstance(variance, list) and not variance[-1]:
         return None
     random = "outputs at the start stay random at infinite width in NTK scaling, a Gaussian process over data"
@@ -52,7 +56,7 @@ def known_start(problem: Problem) -> No | None:
 
 
 class LazyMethod:
-    """Theories at gamma0 = 0: Gaussian fields that do not move."""
+    """Method ``lazy`` for theories at gamma0 = 0: Gaussian fields that do not move."""
 
     name = "lazy"
     responses = False
@@ -67,8 +71,8 @@ class LazyMethod:
     )
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+        """Estimate cost and the error of the limit, or refuse theories that move at gamma0 = 0."""
         from derive.reduce.stationary import static
-        from numerics.solver.lazy.solve import coupling_of
 
         if problem.program.has_nonlinear_rules:
             return _operator_fits(problem, keep)
@@ -76,24 +80,9 @@ class LazyMethod:
             end = static(problem.theory)
         except NotApplicable as reason:
             return no_for(problem, _kept_moving(problem), reason, "0.0, or a theory that rests at gamma0 = 0")
-        if end.output is None:
-            lacking = "the theory has no tangent kernel, by which outputs move at gamma0 = 0"
-            return no_for(problem, "network.gamma0", lacking, "another method")
-        if problem.memory:
-            moving = "the memory of its training rule is a table over times, and fields must not move"
-            return no_for(problem, _moving_key(problem), moving, "a constant, or no momentum")
-        if any(_names_time(e.rhs) for e in problem.theory.observables):
-            changing = "its tangent kernel has a rate that changes in time, and the limit has one kernel"
-            return no_for(problem, _moving_key(problem), changing, "a constant, or no momentum")
-        if len(problem.theory.scalars) > 2:
-            more = "the theory has other numbers than outputs and errors"
-            return no_for(problem, "network.gamma0", more, "another method")
-        if problem.flow and not _affine(problem):
-            linear = "the flow at gamma0 = 0 is solved where the error is linear in the output"
-            return no_for(problem, "training.objective", linear, '"square"')
-        if problem.flow and coupling_of(end)[0].has(t, s):
-            changing = "the flow at gamma0 = 0 is solved for a constant rate without momentum"
-            return no_for(problem, _moving_key(problem), changing, "a constant, or no momentum")
+        refusal = next(_refusals(problem, end), None)
+        if refusal is not None:
+            return refusal
         samples = problem.sample_count
         cost = 2e-3 * (problem.depth or 1) * samples**2 + 1e-5 * len(problem.times) * samples**2
         memory = 8.0 * samples**2 * len(problem.times) ** 2
@@ -106,29 +95,29 @@ class LazyMethod:
         return Yes(cost, memory, moved**power, f"its error is of order gamma0^{power}; no responses")
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
+        """Solve at gamma0 = 0."""
         from numerics.solver.by_role import kept, labelled_result
         from numerics.solver.lazy.solve import solve_lazy
         from numerics.solver.paths.problem import solve_paths
 
         if problem.program.has_nonlinear_rules:
             keep, moved = kept(problem, keep), 0.0 if problem.features_rest else _steps_taken(problem)
-            variables, told = solve_paths(_operator(problem), keep, progress)
-            own = {"method": self.name, "kernels": keep, "error_estimate": moved ** _power(problem)}
-            return MethodResult(variables, {**told, **own})
-        clock: dict[str, Any] = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
-        found = solve_lazy(problem.theory, values=problem.values, data=problem.arrays, **clock)
+            variables, notes = solve_paths(_operator(problem), keep, progress)
+            notes |= {"method": self.name, "kernels": keep, "error_estimate": moved ** _power(problem)}
+            return MethodResult(variables, notes)
+        at: dict[str, Any] = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
+        solution = solve_lazy(problem.theory, values=problem.values, data=problem.arrays, **at)
         count = len(problem.times)
-        values: dict[MemberKey, Array] = {(name, ()): x for name, x in found.scalars.items()}
-        values |= {
-            n: np.broadcast_to(x[..., None, None], (*x.shape, count, count)) for n, x in found.kernels.items()
-        }
+        values: dict[MemberKey, Array] = {(name, ()): x for name, x in solution.scalars.items()}
+        for node, kernel in solution.kernels.items():  # constant in time
+            values[node] = np.broadcast_to(kernel[..., None, None], (*kernel.shape, count, count))
         if problem.features_rest:
-            notes = {"status": "ok", "error_estimate": found.error}
+            notes = {"status": "ok", "error_estimate": solution.error}
             return labelled_result(problem, values, keep, notes)
         moved = _moved(problem)
-        if ERROR in found.scalars:
-            moved = max(moved, _moved_by(problem, found.scalars[ERROR], found.kernel("K")))
-        moved *= found.tails**0.5
+        if ERROR in solution.scalars:
+            moved = max(moved, _moved_by(problem, solution.scalars[ERROR], solution.kernel("K")))
+        moved *= solution.tails**0.5
         notes = {
             "status": "ok" if moved <= FAR else "not converged",
             "error_estimate": moved ** _power(problem),
@@ -136,8 +125,32 @@ class LazyMethod:
         return labelled_result(problem, values, keep, notes)
 
 
+def _refusals(problem: Problem, end: Static) -> Iterator[No]:
+    """Yield the reasons for which a theory that is static at gamma0 = 0 is refused."""
+    from numerics.solver.lazy.solve import coupling_of
+
+    if end.output is None:
+        reason = "the theory has no tangent kernel, by which outputs move at gamma0 = 0"
+        yield no_for(problem, "network.gamma0", reason, "another method")
+    if problem.memory:
+        reason = "the memory of its training rule is a table over times, and fields must not move"
+        yield no_for(problem, _moving_key(problem), reason, "a constant, or no momentum")
+    if any(_names_time(e.rhs) for e in problem.theory.observables):
+        reason = "its tangent kernel has a rate that changes in time, and the limit has one kernel"
+        yield no_for(problem, _moving_key(problem), reason, "a constant, or no momentum")
+    if len(problem.theory.scalars) > 2:
+        reason = "the theory has other numbers than outputs and errors"
+        yield no_for(problem, "network.gamma0", reason, "another method")
+    if problem.flow and not _affine(problem):
+        reason = "the flow at gamma0 = 0 is solved where the error is linear in the output"
+        yield no_for(problem, "training.objective", reason, '"square"')
+    if problem.flow and coupling_of(end)[0].has(t, s):
+        reason = "the flow at gamma0 = 0 is solved for a constant rate without momentum"
+        yield no_for(problem, _moving_key(problem), reason, "a constant, or no momentum")
+
+
 def _kept_moving(problem: Problem) -> str:
-    """The key of a file by which fields move at gamma0 = 0."""
+    """Return the key of the file by which fields move at gamma0 = 0."""
     training = None if problem.experiment is None else problem.experiment.training
     for key in ("weight_decay", "temperature"):
         if training is not None and getattr(training, key):
@@ -146,18 +159,18 @@ def _kept_moving(problem: Problem) -> str:
 
 
 def _moving_key(problem: Problem) -> str:
-    """The key of a file by which a training rule has a memory, or a rate that depends on the time."""
+    """Return the key of the file by which a rule has a memory, or a rate that depends on time."""
     momentum = problem.experiment is not None and problem.experiment.training.momentum
     return "training.momentum" if momentum else "training.learning_rate"
 
 
 def _operator(problem: Problem) -> Problem:
-    """The problem with features that do not move; its rules are not linear in the updates."""
+    """Return the problem with frozen features; its rules are not linear in the updates."""
     return replace(problem, reductions=(*problem.reductions, frozen_features))
 
 
 def _operator_fits(problem: Problem, keep: KeptKernels) -> Yes | No:
-    """Whether outputs of a network with nonlinear rules move by an operator, at what cost."""
+    """Estimate the cost for a nonlinear training rule with frozen features, or refuse it."""
     from numerics.solver.by_role import kept
     from numerics.solver.paths.problem import forecast
 
@@ -176,7 +189,7 @@ def _operator_fits(problem: Problem, keep: KeptKernels) -> Yes | No:
 
 
 def _steps_taken(problem: Problem) -> float:
-    """How far fields move by steps of order one, over their size: ``gamma0 sum_t rate(t)``."""
+    """Return the relative change of fields for steps of order one, ``gamma0 sum_t rate(t)``."""
     return float(problem.numbers.get(gamma0, 1.0) * np.abs(first_shares(problem)).sum())
 
 
@@ -186,7 +199,7 @@ def _names_time(e: Expr) -> bool:
 
 
 def _affine(problem: Problem) -> bool:
-    """Is the error affine in the output?"""
+    """Return whether the error is affine in the output."""
     for e in problem.theory.scalars:
         for x in e.rhs.atoms(AppliedUndef):
             if str(x.func) == OUTPUT:
@@ -197,17 +210,18 @@ def _affine(problem: Problem) -> bool:
 
 
 def _power(problem: Problem) -> int:
-    """With which power of what fields move the limit is off: kernels are even in gamma0, with a kink in its
-    absolute value.
+    """Return the order in gamma0 of the error of the lazy limit: 2, or 1 if the activation has a kink.
+
+    Kernels are even in gamma0; a kink adds a term in its absolute value.
     """
     return 1 if slope_jumps(problem.program) else 2
 
 
 def _moved_by(problem: Problem, error: Array, tangent: Array) -> float:
-    """How far errors move fields, over their size: ``gamma0 rate sum_t,mu |Delta_mu(t)| max K^(1/2)``.
+    """Return the relative change of fields, ``gamma0 rate sum_t,mu |Delta_mu(t)| max K^(1/2)``.
 
-    An update moves h^l by ``gamma0 rate Delta Phi^(l-1) g^l``, whose variance over that of h^l is
-    ``Phi^(l-1) G^l``, a part of the tangent kernel.
+    An update moves h^l by ``gamma0 rate Delta Phi^(l-1) g^l``, whose variance over that of h^l is ``Phi^(l-1)
+    G^l``, a part of the tangent kernel.
     """
     rates = first_shares(problem)
     sizes = np.abs(error[:, : problem.seen]).reshape(len(error), -1).sum(axis=1)
@@ -217,7 +231,10 @@ def _moved_by(problem: Problem, error: Array, tangent: Array) -> float:
 
 
 def _moved(problem: Problem) -> float:
-    """The same beforehand: updates of all times at the size of the first, kernels that of the data."""
+    """Return an estimate of the relative change of fields before the solution is known.
+
+    It takes all updates as large as the first one, and kernels as large as that of the data.
+    """
     strength = problem.numbers.get(gamma0, 1.0)
     rates = first_shares(problem)
     span = float(np.abs(rates) @ np.diff(problem.times)) * problem.seen

@@ -1,4 +1,8 @@
-"""Solve a theory at ``gamma0 = 0``: kernels layer by layer from Gaussian averages, and the lazy dynamics."""
+"""Solution at ``gamma0 = 0``: kernels layer by layer from Gaussian averages, and lazy dynamics.
+
+The input are a theory, numbers and data; the output are kernels by layer and outputs at all times. The method
+``lazy`` uses it, and expansions in gamma0 use its kernels.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +33,27 @@ from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
 Groups = list[tuple[MemberKey, ...]]
-"""Sources in sets that are independent of each other."""
+"""Sources in groups that are mutually independent."""
 
 
 @dataclass(frozen=True)
 class LazySolved:
-    """What :func:`solve_lazy` found.
+    """Solution of :func:`solve_lazy`.
 
-    ``kernels`` by name and layer, with the axes of their indices (``Phi(ell, mu, alpha)``: shape ``(P, P)``
-    at each layer), the tangent kernel among them; ``scalars`` at ``times``, shape ``(times, *indices)``, none
-    where there is no tangent kernel.  ``error`` is the largest error estimate of an average, relative to its
-    value, or to one where that is smaller.  ``tails`` is the product over layers of how much larger fourth
-    moments of what is averaged are, over squared second ones, than those of Gaussian numbers: by about so
-    much more do kernels move in second order of what fields do.
+    Attributes
+    ----------
+    kernels : dict
+        Kernels by name and layer, the tangent kernel included, with the axes of their indices (``Phi(ell, mu,
+        alpha)`` has shape ``(P, P)`` at each layer).
+    scalars : dict
+        Errors and outputs, shape ``(times, *indices)``; empty without a tangent kernel.
+    times : numpy.ndarray
+        Output times, shape ``(times,)``.
+    error : float
+        Largest error of an average, relative to its value, or to one if that is larger.
+    tails : float
+        Product over layers of the ratio of fourth moments to squared second moments, relative to Gaussian
+        variables. The second order of kernels in the change of fields is larger by about this factor.
     """
 
     kernels: Mapping[MemberKey, Array]
@@ -51,7 +63,7 @@ class LazySolved:
     tails: float
 
     def kernel(self, name: str, layer: int | None = None) -> Array:
-        """A kernel by name, at a layer if there is one at each.  Raises KeyError naming what there is."""
+        """Return a kernel by name, at a layer if there is one at each; raise KeyError with a list of all."""
         return self.kernels[place_of(self.kernels, name, layer)]
 
 
@@ -65,17 +77,17 @@ def solve_lazy(
     data: Mapping[str, Any] | None = None,
     accuracy: float = 1e-10,
 ) -> LazySolved:
-    """Kernels and outputs of ``theory`` at ``gamma0 = 0``, for any activation.
+    """Return kernels and outputs of a theory at ``gamma0 = 0``, for any activation.
 
-    The recursion is the theory's own (:func:`derive.reduce.stationary.static`): each kernel is an
-    average over Gaussian fields whose covariances are the kernels of the neighbouring layer; averages over
-    one or two variables are integrals, found to ``accuracy`` (of the average of the absolute value).  The
-    kernels are also those of time 0 for any gamma0.  Errors and outputs are given at ``0..steps-1``, or of
-    a flow at ``times``.
+    The recursion is derived (:func:`derive.reduce.stationary.static`): each kernel is an average over
+    Gaussian fields whose covariances are the kernels of the neighbouring layer. Averages over one or two
+    variables are integrals, computed to ``accuracy`` (relative to the average of the absolute value). The
+    kernels are also those of time 0 for any gamma0. Errors and outputs are given at ``0..steps-1``, or at
+    ``times`` of a flow.
 
-    Raises :class:`~derive.errors.NotApplicable` where fields move at gamma0 = 0,
-    :class:`~numerics.errors.Unserved` for averages over more than two variables and for flows
-    with momentum, :class:`~numerics.errors.NotConverged`, and ValueError for missing values and data.
+    Raises :class:`~derive.errors.NotApplicable` if fields move at gamma0 = 0,
+    :class:`~numerics.errors.Unserved` for averages over more than two variables and for flows with momentum,
+    :class:`~numerics.errors.NotConverged`, and ValueError for missing values and data.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import P, eta, mlp
@@ -97,7 +109,7 @@ def solve_lazy(
 
 
 def coupling_of(reduced: Static) -> tuple[Expr, tuple[Symbol, ...]]:
-    """Return what multiplies an earlier error in the output, and the indices of that error but its time."""
+    """Return the factor of an earlier error in the equation of the output, and the indices of that error."""
     output, theory = reduced.output, reduced.theory
     assert output is not None
     error = next(e for e in theory.scalars if e.lhs != output.lhs)
@@ -122,30 +134,31 @@ class _LazySolver(Present):
         self.tails: dict[MemberKey, float] = {}
 
     def array(self, node: MemberKey, x: Expr) -> Array:
+        """Return the array of a kernel, a field, a scalar or data."""
         if node in self.kernels and node not in self.found:
             self.found[node] = self.computed(self.kernels[node])
         return super().array(node, x)
 
     def all_kernels(self) -> dict[MemberKey, Array]:
-        """Every kernel, and the tangent kernel."""
-        found = {n: self.array(n, q.symbol)[..., 0] for n, q in self.kernels.items()}
+        """Return every kernel, and the tangent kernel."""
+        kernels = {n: self.array(n, q.symbol)[..., 0] for n, q in self.kernels.items()}
         tangent = self.static.tangent
         if tangent is not None:
             axes = axes_of(tangent.lhs)
             value = self.value(layers_written_out(tangent.rhs), axes)
             value = np.broadcast_to(value, (*self.system.shape(axes), 1))
             self.found[node_of(tangent.lhs)] = value
-            found[node_of(tangent.lhs)] = value[..., 0]
-        return found
+            kernels[node_of(tangent.lhs)] = value[..., 0]
+        return kernels
 
     # -- averages --------------------------------------------------------------------------------------
 
     def computed(self, q: OrderParameter) -> Array:
-        """An order parameter from its definition."""
+        """Return an order parameter as a sum of products of averages of independent factors."""
         axes = axes_of(q.symbol)
         number, average = q.definition.as_independent(Average)
         if not isinstance(average, Average):
-            raise Unserved(f"{q.definition} is no average")
+            raise Unserved(f"{q.definition} is not an average times a number")
         body = self.unfolded(average.body)
         total = np.zeros((*self.system.shape(axes), 1))
         for term in self.products(body, self.groups(body)):
@@ -158,13 +171,13 @@ class _LazySolver(Present):
         return total
 
     def mean(self, e: Expr, axes: tuple[Symbol, ...]) -> Any:
-        """The average of one factor at all values of the indices."""
+        """Return the average of one factor at all values of the indices."""
         atoms = self.atoms(e)
         if not atoms:
             return self.value(e, axes)
         e = self.numbered(e, axes)
         if len(atoms) > 2:
-            raise Unserved(f"<{e}> is an average over {len(atoms)} variables")
+            raise Unserved(f"<{e}> is an average over {len(atoms)} variables; at most two are possible")
         if e not in self.moments:
             self.moments[e] = Moment(e, tuple(atoms))
         x, y = atoms[0], atoms[-1]
@@ -173,17 +186,15 @@ class _LazySolver(Present):
             np.broadcast_to(self.value(self.covariance(*pair), axes), shape).ravel()
             for pair in ((x, x), (y, y), (x, y))
         ]
-        found = [self.moment(e, *map(float, numbers)) for numbers in zip(*flat, strict=True)]
+        means = [self.moment(e, *map(float, numbers)) for numbers in zip(*flat, strict=True)]
         if node_of(x) == node_of(y):
             self.tails[node_of(x)] = max(
                 self.tails.get(node_of(x), 1.0), self.tail(e, x, y, float(flat[0].max()))
             )
-        return np.reshape(found, shape)
+        return np.reshape(means, shape)
 
     def tail(self, e: Expr, x: AppliedUndef, y: AppliedUndef, variance: float) -> float:
-        """The fourth moment of a function in the product ``e`` of two, over three times the square of its
-        second, where ``x`` is ``y``.
-        """
+        """Return ``<f^4> / (3 <f^2>^2)`` of a function f, where ``e`` is the product f(x) f(y)."""
         both = e.xreplace({y: x})
         second, fourth = (
             Moment(part, (x,))(variance, variance, variance, self.accuracy)[0] for part in (both, both**2)
@@ -191,12 +202,13 @@ class _LazySolver(Present):
         return fourth / (3 * second**2) if second else 1.0
 
     def numbered(self, e: Expr, axes: tuple[Symbol, ...]) -> Expr:
-        """``e`` with its numbers put in, so that a function of Gaussian variables is left."""
+        """Return an expression with values for its numbers, as a function of Gaussian variables."""
         free = {x for x in e.atoms(Symbol) if x not in axes}
         calls = {x for x in e.atoms(AppliedUndef) if not self.system.is_random(x)}
         return e.xreplace({x: Float(np.asarray(self.value(x, ())).item()) for x in free | calls})
 
     def moment(self, e: Expr, first: float, second: float, cross: float) -> float:
+        """Return the average of an expression for two variances and a covariance."""
         key = e, *np.round([first, second, cross], 14)
         if key not in self.known:
             self.known[key], error = self.moments[e](first, second, cross, self.accuracy)
@@ -206,18 +218,19 @@ class _LazySolver(Present):
     # -- Gaussian fields -------------------------------------------------------------------------------
 
     def is_source(self, x: AppliedUndef) -> bool:
+        """Return whether a symbol is a Gaussian source."""
         return node_of(x) in self.system.start
 
     def equation(self, x: AppliedUndef) -> Expr:
-        """What the field ``x`` is, at its indices."""
+        """Return the right-hand side of the equation of a field, at its indices."""
         e = self.system.fields[node_of(x)]
         return e.rhs.xreplace(dict(zip(e.lhs.args, x.args, strict=True)))
 
     def combination(self, x: AppliedUndef) -> dict[AppliedUndef, Expr] | None:
-        """A field as a linear combination of sources; None if it is none."""
+        """Return a field as a linear combination of sources, or None."""
         if self.is_source(x):
             return {x: S.One}
-        found: dict[AppliedUndef, Expr] = {}
+        coefficients: dict[AppliedUndef, Expr] = {}
         for term in Add.make_args(self.equation(x).expand()):
             factors = [y for y in Mul.make_args(term) if self.system.is_random(y)]
             if len(factors) != 1 or not isinstance(factors[0], AppliedUndef):
@@ -226,29 +239,29 @@ class _LazySolver(Present):
             if inner is None:
                 return None
             for u, c in inner.items():
-                found[u] = found.get(u, S.Zero) + c * term / factors[0]
-        return found
+                coefficients[u] = coefficients.get(u, S.Zero) + c * term / factors[0]
+        return coefficients
 
     def unfolded(self, e: Expr) -> Expr:
-        """``e`` with all fields put in that are no linear combinations of sources."""
+        """Replace all fields that are not linear combinations of sources by their equations."""
         for x in sorted(e.atoms(AppliedUndef), key=str):
             if self.system.is_random(x) and self.combination(x) is None:
                 e = e.xreplace({x: self.unfolded(self.equation(x))})
         return e
 
     def atoms(self, e: Expr) -> list[AppliedUndef]:
-        """The Gaussian variables in ``e``."""
+        """Return the Gaussian variables in an expression."""
         return sorted((x for x in e.atoms(AppliedUndef) if self.system.is_random(x)), key=str)
 
     def covariance(self, x: AppliedUndef, y: AppliedUndef) -> Expr:
-        """``<x y>``, from the covariances of the sources."""
+        """Return ``<x y>`` from the covariances of the sources."""
         first, second = self.combination(x), self.combination(y)
         assert first is not None
         assert second is not None
         return Add(*[a * b * self.between(u, v) for u, a in first.items() for v, b in second.items()])
 
     def between(self, u: AppliedUndef, v: AppliedUndef) -> Expr:
-        """The covariance of two sources."""
+        """Return the covariance of two sources."""
         for source in self.static.sources:
             pair = node_of(source.symbol), node_of(source.partner)
             for x, y in ((u, v), (v, u)):
@@ -262,45 +275,49 @@ class _LazySolver(Present):
     # -- independent factors ---------------------------------------------------------------------------
 
     def groups(self, e: Expr) -> Groups:
-        """The sources in ``e``, in sets that are independent of each other."""
+        """Return the sources in an expression, in mutually independent groups."""
         links: Groups = [(node_of(u.symbol), node_of(u.partner)) for u in self.static.sources]
         links += [tuple(map(node_of, self.combination(x) or ())) for x in self.atoms(e)]
         return together((n for link in links for n in link), filter(None, links))
 
     def of(self, e: Expr, groups: Groups) -> set[int]:
-        """Which sets the variables in ``e`` belong to."""
+        """Return the numbers of the groups to which the variables in an expression belong."""
         nodes = {node_of(u) for x in self.atoms(e) for u in self.combination(x) or {}}
         return {i for i, g in enumerate(groups) if nodes & {*g}}
 
     def products(self, e: Expr, groups: Groups) -> list[tuple[Expr, ...]]:
-        """``e`` as a sum of products of factors that are independent of each other."""
+        """Return an expression as a sum of products of independent factors."""
         if len(self.of(e, groups)) < 2:
             return [(e,)]
-        own: dict[frozenset[int], Expr] = {}
+        separate: dict[frozenset[int], Expr] = {}
         mixed: Expr = S.One
         for x in Mul.make_args(factor_terms(e) if isinstance(e, Add) else e):
             key = frozenset(self.of(x, groups))
             if len(key) < 2:
-                own[key] = own.get(key, S.One) * x
+                separate[key] = separate.get(key, S.One) * x
             else:
                 mixed *= x
         terms = Add.make_args(mixed.expand())
         if mixed == 1:
-            return [tuple(own.values())]
+            return [tuple(separate.values())]
         if len(terms) == 1:
-            raise Unserved(f"<{e}>: a function of independent variables together")
-        return [p for x in terms for p in self.products(Mul(x, *own.values()), groups)]
+            raise Unserved(f"<{e}> contains a function of several independent variables, not a product")
+        return [p for x in terms for p in self.products(Mul(x, *separate.values()), groups)]
 
     # -- outputs ---------------------------------------------------------------------------------------
 
     def outputs(self, times: Array) -> dict[str, Array]:
-        """The scalars at these times."""
+        """Return errors and outputs at these times.
+
+        ``f(t) = sum_s K(t, s) Delta(s)`` in steps, and ``f' = K Delta`` for a flow, with an error ``Delta``
+        affine in f.
+        """
         output, theory = self.static.output, self.static.theory
         assert output is not None
         discrete = theory.program.rule.discrete
         error = next(e for e in theory.scalars if e.lhs != output.lhs)
-        own = axes_of(output.lhs)
-        size = int(np.prod(self.system.shape(own)))
+        axes = axes_of(output.lhs)
+        size = int(np.prod(self.system.shape(axes)))
         coupling, others = coupling_of(self.static)
         schedules = (
             a for a in coupling.atoms(AppliedUndef) if a.args == (s,) and str(a.func) in self.system.data
@@ -311,36 +328,36 @@ class _LazySolver(Present):
             e = coupling.xreplace({t: Symbol("_now"), s: Symbol("_then"), **tables})
             read = {str(x): self.system.data[str(a.func)][int(then)] for a, x in tables.items()}
             self.values = {**self.values, "_now": now, "_then": then, **read}
-            value = np.broadcast_to(self.value(e, (*own, *others)), (*self.system.shape((*own, *others)), 1))
+            pairs = (*axes, *others)
+            value = np.broadcast_to(self.value(e, pairs), (*self.system.shape(pairs), 1))
             return value.reshape(size, size)
 
         def errors(f: Array) -> Array:
-            self.found[node_of(output.lhs)] = f.reshape(*self.system.shape(own), 1)
+            self.found[node_of(output.lhs)] = f.reshape(*self.system.shape(axes), 1)
             value = np.asarray(self.value(error.rhs, axes_of(error.lhs)))
-            return np.broadcast_to(value, (*self.system.shape(own), 1)).ravel()
+            return np.broadcast_to(value, (*self.system.shape(axes), 1)).ravel()
 
         start = errors(np.zeros(size))
         if discrete:
-            found, totals = [start], [np.zeros(size)]
+            past, totals = [start], [np.zeros(size)]
             for now in range(1, len(times)):
                 if coupling.has(t, s):
-                    total = sum((matrix(now, k) @ found[k] for k in range(now)), np.zeros(size))
+                    total = sum((matrix(now, k) @ past[k] for k in range(now)), np.zeros(size))
                 else:
-                    total = totals[-1] + matrix(0.0, 0.0) @ found[-1]
+                    total = totals[-1] + matrix(0.0, 0.0) @ past[-1]
                 totals.append(total)
-                found.append(errors(total))
+                past.append(errors(total))
         else:
-            from scipy.linalg import expm  # slow to import, and seldom needed
+            from scipy.linalg import expm  # imported here because it is slow and seldom used
 
             if coupling.has(t, s):
-                raise Unserved("a flow with momentum at gamma0 = 0")
+                raise Unserved("a flow with momentum at gamma0 = 0 is not served: use a rule in steps")
             slopes = np.stack([errors(x) - start for x in np.eye(size)], axis=1)
-            rate = np.zeros((size + 1, size + 1))  # of the output and of a constant one
+            rate = np.zeros((size + 1, size + 1))  # for the output and a constant 1
             rate[:size, :size], rate[:size, size] = matrix(0.0, 0.0) @ slopes, matrix(0.0, 0.0) @ start
             totals = [expm(rate * now)[:size, size] for now in times]
-        shape = (len(times), *self.system.shape(own))
-        found = [errors(f) for f in totals]
+        shape = (len(times), *self.system.shape(axes))
         return {
-            error.name: np.stack(found).reshape(shape),
+            error.name: np.stack([errors(f) for f in totals]).reshape(shape),
             str(output.lhs.func): np.stack(totals).reshape(shape),
         }

@@ -1,4 +1,4 @@
-"""Quadrature as a method: what it takes, at what cost, and how exactly."""
+"""Quadrature as a method: conditions, cost and error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 
 class QuadratureMethod:
-    """Theories without memory: the nodes of a quadrature move by the derived equations."""
+    """Method ``nodes`` for theories without memory: nodes of a quadrature move by the derived equations."""
 
     name = "nodes"
     responses = False
@@ -47,6 +47,7 @@ class QuadratureMethod:
     )
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+        """Estimate cost and error from runs with few nodes, or refuse theories with memory."""
         from numerics.solver.by_role import kept
         from numerics.solver.nodes.solve import QUADRATURE, forecast, moving
 
@@ -60,15 +61,16 @@ class QuadratureMethod:
         accuracy = problem.solver.accuracy or QUADRATURE
         try:
             patience = QUICK if problem.solver.method == "auto" else np.inf
-            found = forecast(problem, accuracy, kernels=kept(problem, keep) != "none", patience=patience)
+            cost = forecast(problem, accuracy, kernels=kept(problem, keep) != "none", patience=patience)
         except (Unserved, NotConverged, Diverged) as reason:
-            said = no_for(problem, "network.activation", reason, "another activation or time")
-            return replace(said, diverged=reason) if isinstance(reason, Diverged) else said
-        known = "measured with few" if found.tried else "at least, nothing was tried"
-        note = f"{found.nodes} nodes, {found.rule}; {known}; no responses"
-        return Yes(found.cost, found.memory, found.error, note, accuracy)
+            refusal = no_for(problem, "network.activation", reason, "another activation or time")
+            return replace(refusal, diverged=reason) if isinstance(reason, Diverged) else refusal
+        origin = "measured with few" if cost.tried else "at least, nothing was tried"
+        note = f"{cost.nodes} nodes, {cost.rule}; {origin}; no responses"
+        return Yes(cost.cost, cost.memory, cost.error, note, accuracy)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
+        """Solve by quadrature."""
         from numerics.solver.by_role import kept, labelled_result
         from numerics.solver.nodes.solve import QUADRATURE, solve_nodes
 
@@ -92,11 +94,11 @@ class QuadratureMethod:
 
 
 def _most_nodes(problem: Problem) -> int:
-    """In up to three dimensions nodes are cheap, and more of them reach the accuracy for kernels too."""
+    """Return the largest number of nodes; it is larger in up to three dimensions, where nodes are cheap."""
     return 2**20 if _rank(problem) + problem.outputs <= 3 else 2**18
 
 
 def _rank(problem: Problem) -> int:
-    """How many directions the data have: the rank of K_x(mu, a, .., alpha, b, ..) between its halves."""
+    """Return the number of directions of the data, the rank of K_x(mu, a, .., alpha, b, ..) as a matrix."""
     kernel = problem.arrays.get(INPUT_KERNEL, np.ones((1, 1)))
     return int(np.linalg.matrix_rank(kernel.reshape(prod(kernel.shape[: kernel.ndim // 2]), -1)))

@@ -1,9 +1,10 @@
-"""Solve a theory without memory: nodes of a quadrature move by the derived equations, and grow in number.
+"""Theories without memory by quadrature: nodes move by the derived equations, and increase in number.
 
-Nodes are points and weights for averages over a few independent standard normal numbers.  For analytic
+Nodes are points and weights for averages over a few independent standard normal numbers. For analytic
 functions the trapezoidal rule, cut off where the Gaussian is below rounding, converges exponentially in the
-number of points, Gauss-Hermite only in its square root; polynomials are exact by Gauss-Hermite.  Neither
-helps across a kink or in many dimensions: there scrambled Sobol points do.
+number of points, Gauss-Hermite only in its square root; Gauss-Hermite is exact for polynomials. Scrambled
+Sobol points serve functions with kinks and many dimensions. The method ``nodes`` solves networks with one
+hidden layer by it.
 """
 
 from __future__ import annotations
@@ -39,37 +40,58 @@ from numerics.threads import one_thread
 Array = NDArray[np.float64]
 
 FACTOR = 1.5
-"""From one number of points along a dimension to the next."""
+"""Ratio of one number of points along a dimension to the one before."""
 KINKED = (Abs, Max, Min, Heaviside, Piecewise, sign)
+"""Functions with kinks or jumps."""
 RATES = 20_000
-"""Evaluations of the equations of motion after which a flow is given up."""
+"""Largest number of evaluations of the equations of motion of a flow."""
 ENOUGH = 30
-"""Points along a dimension from which the trapezoidal rule is more precise than Gauss-Hermite."""
+"""Number of points along a dimension from which the trapezoidal rule is more precise than Gauss-Hermite."""
 QUADRATURE = 1e-6
-"""The accuracy that is asked for where the file does not say one."""
+"""Accuracy if the file does not state one."""
 SCATTERED = 0.3
-"""The relative error of scattered points times the root of their number, measured."""
+"""Measured relative error of scattered points times the root of their number."""
 REPLICAS, TRIALS = 8, 2
-"""Sets of scattered points whose spread is the error, and numbers of points that are tried."""
+"""Number of sets of scattered points, and of numbers of points in a forecast."""
 FEWEST = 256
-"""Scattered points of the first trial."""
+"""Number of scattered points of the first run of a forecast."""
 TRIED = 0.3
-"""Seconds that trials with scattered points may take where another method may be chosen."""
+"""Seconds that a forecast with scattered points may take if another method may be chosen."""
 EACH = 2.5e-8
-"""Seconds that a number on a node takes at each time at least, measured with many nodes."""
+"""Least seconds of a value on a node at each time, measured with many nodes."""
 LARGEST = 2**26
-"""Numbers held at once, of fields at all times on all nodes."""
+"""Largest number of values of fields at all times on all nodes."""
 
 
 @dataclass(frozen=True)
 class TwoLayerSolved(Evaluated):
-    """What :func:`solve_two_layer` found.
+    """Solution of :func:`solve_two_layer`.
 
     ``errors`` are differences between the two finest sets of nodes, or standard errors over ``replicas`` of
-    scattered points.  ``paths`` holds sources, states and fields by name and layer, shape ``(times, *indices,
-    nodes)``, and ``weights`` what each node counts: ``weights @ phi(paths["h", (1,)][-1, 0])`` is an average.
-    ``reached`` is the largest error of a value, relative to the largest value of its name; ``scalar_error``
-    and ``kernel_error`` are the same of numbers, and of order parameters and observables, if any.
+    scattered points.
+
+    Attributes
+    ----------
+    rule : str
+        Rule of quadrature.
+    dimensions : int
+        Number of independent normal numbers.
+    nodes : int
+        Number of nodes.
+    times : numpy.ndarray
+        Output times, shape ``(times,)``.
+    reached : float
+        Largest error of a value, relative to the largest value of its name.
+    scalar_error : float
+        The same for scalars.
+    kernel_error : float or None
+        The same for order parameters and observables.
+    converged : bool
+        Whether the required accuracy is met.
+    weights : numpy.ndarray
+        Weight of each node: ``weights @ phi(paths["h", (1,)][-1, 0])`` is an average. Shape ``(nodes,)``.
+    paths : dict
+        Sources, states and fields by name and layer, shape ``(times, *indices, nodes)``.
     """
 
     rule: str
@@ -85,7 +107,7 @@ class TwoLayerSolved(Evaluated):
 
 
 @one_thread
-def solve_two_layer(
+def solve_two_layer(  # noqa: PLR0913 - public signature
     theory: Theory,
     *,
     steps: int | None = None,
@@ -100,28 +122,64 @@ def solve_two_layer(
     kernels: bool = True,
     start: int | None = None,
 ) -> TwoLayerSolved:
-    """Scalars and order parameters of a theory without memory: one hidden layer, any activation.
+    """Solve a theory without memory by quadrature: one hidden layer with any activation.
 
-    In discrete time at ``0..steps-1``, exactly; of a flow at ``times``, integrated to a tenth of
-    ``accuracy``.  The Gaussian variables at the start are independent normal numbers times a root of their
-    covariance, as many as its numerical rank: P + 1 for P independent samples.  Averages over them are sums
-    over nodes that move by the derived equations (:func:`derive.reduce.memoryless.markov`).
+    In discrete time the solution is exact at ``0..steps-1``; a flow is integrated at ``times`` to an error
+    far below ``accuracy``. The initial Gaussian variables are independent normal numbers times a root of
+    their covariance, as many as its numerical rank: P + 1 for P independent samples. Averages over them are
+    sums over nodes that move by the derived equations (:func:`derive.reduce.memoryless.markov`).
 
-    ``rule``: ``hermite`` and ``trapezoid`` are tensor products of one-dimensional rules, whose number of
-    points rises by half until two results agree to ``accuracy`` (relative to the largest value of each name),
-    or ``most`` nodes would be exceeded; ``sobol`` takes ``replicas`` independent sets of scattered points,
-    whose number doubles.  ``auto``: Gauss-Hermite for polynomials in up to six dimensions; the
-    trapezoidal rule for other smooth functions, or Gauss-Hermite where ``most`` allows fewer than 30 points
-    along each of up to four dimensions; scattered points otherwise, and across kinks.  The error
-    reached is reported with every value; ``converged`` says whether ``accuracy`` was met.  ``kernels=False``
-    leaves out what has two times, and with it most of the memory.  ``start`` is the first number of points;
-    the error of a single set of nodes is not known, and infinite.
+    Parameters
+    ----------
+    theory : Theory
+        Theory without memory.
+    steps : int, optional
+        Number of times of a theory in discrete time.
+    times : array_like, optional
+        Output times of a flow, shape ``(times,)``.
+    values : dict, optional
+        Numbers for symbols.
+    data : dict, optional
+        Arrays of data by name.
+    accuracy : float
+        Tolerance, relative to the largest value of each name.
+    rule : {"auto", "hermite", "trapezoid", "sobol"}
+        ``"hermite"`` and ``"trapezoid"`` are tensor products of one-dimensional rules, whose number of points
+        rises by half until two results agree to ``accuracy``. ``"sobol"`` takes ``replicas`` independent sets
+        of scattered points, whose number doubles. ``"auto"`` takes Gauss-Hermite for polynomials in up to six
+        dimensions; for other smooth functions in up to four dimensions the trapezoidal rule, or Gauss-Hermite
+        if ``most`` allows fewer than 30 points along each; and scattered points otherwise.
+    most : int
+        Largest number of nodes.
+    replicas : int
+        Number of sets of scattered points.
+    seed : int
+        Seed of the scattered points.
+    kernels : bool
+        Whether to compute two-time quantities, which need most of the memory.
+    start : int, optional
+        First number of points. The error of a single set of nodes is unknown, and stated as infinite.
 
-    Raises :class:`~derive.errors.NotApplicable` for a theory with memory,
-    :class:`~numerics.errors.Unserved` for what has no rule here, ValueError for missing values
-    and data, :class:`~numerics.errors.Diverged` when a value is not finite and
-    :class:`~numerics.errors.NotConverged` for a flow that cannot be integrated to its end.
+    Returns
+    -------
+    TwoLayerSolved
+        Values, errors, nodes and paths.
 
+    Raises
+    ------
+    NotApplicable
+        For a theory with memory.
+    Unserved
+        For averages that no rule covers.
+    ValueError
+        For missing values and data.
+    Diverged
+        If a value is not finite.
+    NotConverged
+        For a flow that cannot be integrated to its end.
+
+    Examples
+    --------
     >>> from derive.theory import mean_field
     >>> from derive.program import P, eta, gamma0, mlp
     >>> given = {"values": {eta: 0.5, gamma0: 1, P: 1}, "data": {"K_x": [[1.0]], "y": [1.0]}}
@@ -154,9 +212,9 @@ def solve_two_layer(
 
 @dataclass(frozen=True)
 class Forecast:
-    """The estimated cost of moving nodes in seconds and bytes, and their estimated relative error.
+    """Estimated seconds, bytes and relative error of moving nodes.
 
-    It is measured with few nodes, but where these were not ``tried``.
+    They are measured with few nodes if ``tried``; otherwise the cost is a lower bound.
     """
 
     cost: float
@@ -176,13 +234,13 @@ def forecast(
     most: int = 2**18,
     patience: float = np.inf,
 ) -> Forecast:
-    """How long :func:`solve_nodes` takes for an accuracy, and which it reaches, from trials with few nodes.
+    """Estimate the cost of :func:`solve_nodes` and its error, from runs with few nodes.
 
-    The error of a quadrature falls at least as fast as from one trial to the next, exponentially in the
-    points along a dimension; that of scattered points like the root of their number.  Nothing is tried where
-    scattered points, which reach QUADRATURE at their largest number if at all, take longer than ``patience``
-    seconds, or the trials longer than TRIED; the cost is then the least that it can be.  Raises as
-    :func:`solve_two_layer` does.
+    The error of a quadrature falls at least as fast as from one run to the next, exponentially in the points
+    along a dimension; that of scattered points as the inverse root of their number. Nothing is run if
+    scattered points, which reach QUADRATURE only with their largest number, take longer than ``patience``
+    seconds, or if the runs would take longer than TRIED; the cost is then a lower bound. Raises the errors of
+    :func:`solve_two_layer`.
     """
     given = _given(problem) | {"most": most}
     plain = _NodeSolver(problem.theory, kernels=kernels, accuracy=accuracy, **given)
@@ -199,11 +257,11 @@ def forecast(
     if sobol and patience < np.inf:
         points = normal_points(FEWEST, d, np.random.SeedSequence(problem.solver.seed))
         trial.run(Nodes(points, np.full(FEWEST, 1 / FEWEST)))
-        alone = clock.process_time() - began  # what a replica takes whatever the number of its nodes
-        if TRIALS * REPLICAS * alone > TRIED:
+        overhead = clock.process_time() - began  # seconds of a replica for any number of nodes
+        if TRIALS * REPLICAS * overhead > TRIED:
             enough = int(min(plain.most, max(1.0, (SCATTERED / accuracy) ** 2 / REPLICAS)))
             numbers = plain.entries * len(plain.times) * enough
-            cost = (TRIALS + 1) * REPLICAS * alone + 2 * EACH * REPLICAS * numbers
+            cost = (TRIALS + 1) * REPLICAS * overhead + 2 * EACH * REPLICAS * numbers
             error = max(accuracy, SCATTERED * (REPLICAS * enough) ** -0.5)
             return Forecast(cost, 16.0 * numbers, error, plain.rule, enough, tried=False)
         began = clock.process_time()
@@ -222,28 +280,28 @@ def forecast(
         count = min(most, last * max(1.0, (error / accuracy) ** 2))
         error = error * (last / count) ** 0.5
     else:
-        # a difference of two sets is about the error of the coarser one, on which the finest is not judged
-        known = [e for e in errors if np.isfinite(e)]
-        fall = np.log(known[-2] / known[-1]) / (counts[-2] - counts[-3]) if len(known) > 1 else 0.0
+        # the difference of two sets of nodes estimates the error of the coarser one; the finer is better
+        finite = [e for e in errors if np.isfinite(e)]
+        fall = np.log(finite[-2] / finite[-1]) / (counts[-2] - counts[-3]) if len(finite) > 1 else 0.0
         needed = counts[-2] + np.log(max(error / accuracy, 1.0)) / fall if fall > 0 else np.inf
-        tried = list(_counts(plain.rule, d, plain.most, None))
-        count = max(last, next((x for x in tried if x >= FACTOR * needed), tried[-1]))
+        possible = list(_counts(plain.rule, d, plain.most, None))
+        count = max(last, next((x for x in possible if x >= FACTOR * needed), possible[-1]))
         if error > accuracy:
             error *= float(np.exp(-max(fall, 0.0) * max(count / FACTOR - counts[-2], 0.0)))
     nodes = max(int(sizes[-1] * (count / last) ** size), sizes[-1])
     each = EACH * plain.entries * len(plain.times) * (REPLICAS if sobol else 1)
     if len(sizes) > 1:
         each = max(each, (spent[-1] - spent[-2]) / (sizes[-1] - sizes[-2]))
-    sets = 1 / (1 - (0.5 if sobol else FACTOR**-size))  # all that come before
+    sets = 1 / (1 - (0.5 if sobol else FACTOR**-size))  # factor for all smaller sets
     cost = sets * (spent[-1] + each * (nodes - sizes[-1])) * (2.0 if kernels else 1.0) + sum(spent)
     return Forecast(cost, 16.0 * plain.entries * len(plain.times) * nodes, error, plain.rule, nodes)
 
 
 def solve_nodes(source: Problem | Experiment, **options: Any) -> TwoLayerSolved:
-    """:func:`solve_two_layer` of a problem or an experiment on given samples, at its output times.
+    """Solve a problem or an experiment on given samples by :func:`solve_two_layer`, at its output times.
 
-    ``options`` are those of :func:`solve_two_layer`.  Raises as it does, and
-    :class:`~derive.errors.NotApplicable` at any other depth than one.
+    ``options`` are those of :func:`solve_two_layer`. Raises its errors, and
+    :class:`~derive.errors.NotApplicable` at any depth other than one.
 
     >>> training = {"rule": "flow", "time": 1.0, "points": 3}
     >>> spec = {"network": {"depth": 1, "activation": "tanh"}, "training": training}
@@ -256,16 +314,17 @@ def solve_nodes(source: Problem | Experiment, **options: Any) -> TwoLayerSolved:
 
 
 def _given(problem: Problem) -> dict[str, Any]:
+    """Return numbers, data and times of a problem as arguments of :func:`solve_two_layer`."""
     at = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
     return {"values": problem.values, "data": problem.arrays, **at}
 
 
 moving = lru_cache(maxsize=32)(markov)
-"""The equations of motion, of which trials and every set of nodes need the same."""
+"""The equations of motion of a theory, derived once."""
 
 
 def _chosen(system: System, dimensions: int, most: int) -> Rule:
-    """The rule for the functions of this theory."""
+    """Return the rule of quadrature for the functions of this theory."""
     polynomial = True
     for e in system.fields.values():
         f = function(e.rhs)
@@ -279,9 +338,9 @@ def _chosen(system: System, dimensions: int, most: int) -> Rule:
 
 
 def _counts(rule: Rule, dimensions: int, most: int, start: int | None) -> Iterator[int]:
-    """Numbers of points, rising: along each dimension, or in all."""
+    """Yield increasing numbers of points: along each dimension, or in total for scattered points."""
     count = start or {"sobol": 1024, "hermite": 4, "trapezoid": 12}[rule]
-    if start is None and rule != "sobol":  # few enough that another set follows, to tell the error
+    if start is None and rule != "sobol":  # small enough that a second set is possible, to estimate the error
         count = max(2, min(count, int(most ** (1 / max(dimensions, 1)) / FACTOR)))
     yield count
     while True:
@@ -293,29 +352,29 @@ def _counts(rule: Rule, dimensions: int, most: int, start: int | None) -> Iterat
 
 @dataclass(frozen=True)
 class _Answer:
-    """The values found with a number of points, and their errors."""
+    """Values computed with a number of points, and their errors."""
 
     count: int
     found: dict[MemberKey, Array]
     errors: dict[MemberKey, Array]
     steps: float
-    """The error of the time steps, which is added to that of the points."""
+    """Error of the time steps, which is added to that of the points."""
 
     def largest(self, places: Iterable[MemberKey]) -> float:
-        """The largest error of some values, relative to the largest value of their name."""
+        """Return the largest error of some values, relative to the largest value of their name."""
         sizes = {k: max(float(np.abs(self.found[k]).max()), 1e-300) for k in places}
         return max((float(self.errors[k].max()) / x for k, x in sizes.items()), default=0.0) + self.steps
 
     @property
     def reached(self) -> float:
-        """The largest relative error of all values."""
+        """Largest relative error of all values."""
         return self.largest(self.errors)
 
 
 class _NodeSolver:
-    """One solution for each set of nodes; the options are those of :func:`solve_two_layer`."""
+    """Solver that computes one solution for each set of nodes; options as of :func:`solve_two_layer`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options of solve_two_layer
         self,
         theory: Theory,
         *,
@@ -346,7 +405,7 @@ class _NodeSolver:
         self.rule = _chosen(system, self.dimensions, self.most) if rule == "auto" else rule
 
     def answers(self, start: int | None, replicas: int, seed: int) -> Iterator[_Answer]:
-        """Of ever more points, up to the most."""
+        """Yield solutions with increasing numbers of points, up to the largest number."""
         last: dict[MemberKey, Array] | None = None
         for count in _counts(self.rule, self.dimensions, self.most, start):
             if self.rule == "sobol":
@@ -364,30 +423,31 @@ class _NodeSolver:
 
     @property
     def steps(self) -> float:
-        """The allowed error of time steps: zero for steps, far below that of the points for a flow."""
+        """Tolerance of time steps: zero in discrete time, far below the error of the points for a flow."""
         return 0.0 if self.system.markov.discrete else max(self.accuracy / 1000, 1e-12)
 
     @property
     def entries(self) -> int:
-        """Numbers kept at each time and node."""
+        """Number of values kept at each time and node."""
         kept = sum(int(np.prod(self.system.shape(a))) for a in self.pieces.values())
         return max(kept + self.system.size, 1)
 
     def split(self, e: Expr) -> tuple[Expr, Expr, Expr]:
-        """``<a(t) b(s)>`` times a number: a, b (read at t) and the number."""
+        """Split ``number <a(t) b(s)>`` into a, b (read at t) and the number."""
         number, average = e.as_independent(Average)
         if not isinstance(average, Average) or number.has(t, s):
-            raise Unserved(f"{e} is no average")
+            raise Unserved(f"{e} is not an average times a number")
         body = read_average(average.body)
         if isinstance(body, MeanResponse):
-            raise Unserved(f"{e} is a response")
-        found, sizes = (body.late, body.early.xreplace({s: t}), number), self.system.extents.sizes
-        for x in found[:2]:
-            self.pieces[x] = tuple(y for y in sorted(x.free_symbols, key=str) if y in sizes)
-        return found
+            raise Unserved(f"{e} is a response, which a theory without memory does not have")
+        late, early = body.late, body.early.xreplace({s: t})
+        sizes = self.system.extents.sizes
+        for piece in (late, early):
+            self.pieces[piece] = tuple(y for y in sorted(piece.free_symbols, key=str) if y in sizes)
+        return late, early, number
 
     def run(self, nodes: Nodes) -> dict[MemberKey, Array]:
-        """The whole solution on these nodes."""
+        """Return the whole solution on these nodes."""
         self.weights = nodes.weights
         self.start = {n: x @ nodes.points for n, x in self.system.root.items()}
         with np.errstate(over="ignore", invalid="ignore"):
@@ -395,22 +455,22 @@ class _NodeSolver:
             return self.results()
 
     def present(self, states: Array, time: float) -> Present:
-        """Everything at one time."""
+        """Return all quantities at one time."""
         return Present(self.system, self.start, self.weights, states, time)
 
     def march(self) -> list[Array]:
-        """States at all steps."""
-        found = [np.zeros((self.system.size, len(self.weights)))]
+        """Return the states at all steps, each of shape ``(states, nodes)``."""
+        states = [np.zeros((self.system.size, len(self.weights)))]
         for now in self.times[:-1]:
-            found.append(self.present(found[-1], now).motion())
-            if not np.isfinite(found[-1]).all():
+            states.append(self.present(states[-1], now).motion())
+            if not np.isfinite(states[-1]).all():
                 raise Diverged(
                     f"states are not finite at step {int(now) + 1}: a smaller learning rate is needed"
                 )
-        return found
+        return states
 
     def flow(self) -> list[Array]:
-        """States at all times."""
+        """Return the states of a flow at all output times, each of shape ``(states, nodes)``."""
         shape = (self.system.size, len(self.weights))
 
         count = 0
@@ -423,17 +483,17 @@ class _NodeSolver:
                     f"the flow is at t = {time:g} after {RATES} evaluations: some nodes move much faster "
                     "than others; a shorter time or a lower accuracy would do"
                 )
-            found = self.present(y.reshape(shape), time).motion().ravel()
-            if not np.isfinite(found).all():
-                raise Diverged(f"the flow ends at t = {time:g}: what moves is not finite")
-            return found
+            motion = self.present(y.reshape(shape), time).motion().ravel()
+            if not np.isfinite(motion).all():
+                raise Diverged(f"the flow ends at t = {time:g}: a rate of change is not finite")
+            return motion
 
-        from scipy.integrate import solve_ivp  # slow to import, and seldom needed
+        from scipy.integrate import solve_ivp  # imported here because it is slow and seldom used
 
         first = np.zeros(shape)
         if self.times[-1] == 0:
             return [first]
-        found = solve_ivp(
+        solution = solve_ivp(
             rate,
             (0.0, float(self.times[-1])),
             first.ravel(),
@@ -442,12 +502,13 @@ class _NodeSolver:
             rtol=self.steps,
             atol=self.steps,
         )
-        if not found.success or not np.isfinite(found.y).all():
-            raise Diverged(f"the flow ends at t = {found.t[-1] if len(found.t) else 0:g}: {found.message}")
-        return [y.reshape(shape) for y in found.y.T]
+        if not solution.success or not np.isfinite(solution.y).all():
+            last = solution.t[-1] if len(solution.t) else 0
+            raise Diverged(f"the flow ends at t = {last:g}: {solution.message}")
+        return [y.reshape(shape) for y in solution.y.T]
 
     def results(self) -> dict[MemberKey, Array]:
-        """Scalars, order parameters and observables."""
+        """Return scalars, order parameters and observables by name and layer."""
         system = self.system
         found: dict[MemberKey, Array] = {}
         rows: dict[MemberKey, list[Array]] = {n: [] for n in system.scalars}
@@ -477,7 +538,7 @@ class _NodeSolver:
         return found
 
     def correlate(self, pieces: Mapping[Expr, Array], late: Expr, early: Expr, own: IndexSymbols) -> Array:
-        """``<late(t) early(s)>`` with axes (own, t, s)."""
+        """Return ``<late(t) early(s)>`` with axes ``(*own, t, s)``, a sum over nodes with their weights."""
         x, y = pieces[late], pieces[early]
         first, second = self.pieces[late], self.pieces[early]
         n = len(self.weights)
@@ -487,7 +548,7 @@ class _NodeSolver:
         return np.broadcast_to(found, (*self.system.shape(own), len(x), len(y)))
 
     def paths(self) -> dict[MemberKey, Array]:
-        """Fields and states at all times on the last nodes."""
+        """Return fields at all times on the last set of nodes."""
         found: dict[MemberKey, list[Array]] = {}
         for states, now in zip(self.moved, self.times, strict=True):
             present = self.present(states, now)
@@ -501,21 +562,21 @@ class _NodeSolver:
 Rule = Literal["trapezoid", "hermite", "sobol"]
 
 REACH = 8.3
-"""Where the trapezoidal rule ends: the Gaussian is 1e-15 of its height there."""
+"""Range of the trapezoidal rule in standard deviations; the Gaussian is 1e-15 of its maximum there."""
 NEGLIGIBLE = 1e-16
-"""Nodes whose share of the largest weight is smaller are left out."""
+"""Nodes with less than this share of the largest weight are left out."""
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """``points`` of shape ``(dimensions, count)`` and their ``weights``, which add up to one."""
+    """Nodes of a quadrature: ``points``, shape ``(dimensions, count)``, and ``weights`` with sum one."""
 
     points: Array
     weights: Array
 
 
 def tensor(rule: Rule, count: int, dimensions: int) -> Nodes:
-    """The product of ``dimensions`` one-dimensional rules of ``count`` points each.
+    """Return the product of ``dimensions`` one-dimensional rules of ``count`` points each.
 
     >>> nodes = tensor("trapezoid", 24, 2)
     >>> print(f"{nodes.weights @ (nodes.points[0]**2 * nodes.points[1]**4):.10f}")

@@ -1,1 +1,1 @@
-"""Long times under weight decay: outputs, and the ridge regression that they come to rest at."""
+"""Long times under weight decay: outputs, and the ridge regression to which they converge."""

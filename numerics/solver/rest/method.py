@@ -1,4 +1,4 @@
-"""Outputs at rest as a method: what it takes, at what cost, and how exactly."""
+"""Long times under weight decay as a method: conditions, cost and error."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ Array = NDArray[np.float64]
 
 
 class RestMethod:
-    """Weight decay at long times: the outputs beside the ridge regression that they come to rest at."""
+    """Method ``rest``: sampled paths, and the ridge regression to which their outputs converge."""
 
     name = "rest"
     responses = True
     needs = (moving_features, linear_rules, no_attributes)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+        """Estimate the cost of sampled paths, or refuse networks without rest points."""
         if problem.flow or not problem.seen:
             steps = "the rest points are those of steps on given samples"
             return no_for(problem, "training.rule", steps, 'a rule in steps, such as "gd"')
@@ -40,6 +41,7 @@ class RestMethod:
         return said if isinstance(said, No) else Yes(said.cost, said.memory, said.error, "ridge at the end")
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
+        """Solve by sampled paths and compare the outputs with ridge regression."""
         from numerics.solver.by_role import labelled_result
         from numerics.solver.rest.solve import at_rest
 

@@ -1,12 +1,12 @@
-"""Long times: where outputs rest under weight decay, and the kernels of Langevin dynamics.
+"""Long times: rest points of outputs under weight decay, and kernels of Langevin dynamics.
 
-A network that is homogeneous in its weights rests where its outputs are kernel ridge regression with its own
-final tangent kernel (:func:`derive.reduce.ridge.representer`).  Here both come from one
-solution: each replica's outputs are compared with the regression that its own kernel gives, so that what
-the replicas share drops out of the difference.
+A network that is homogeneous in its weights comes to rest if its outputs are kernel ridge regression with its
+own final tangent kernel (:func:`derive.reduce.ridge.representer`). Both come from one solution by sampled
+paths: each replica's outputs are compared with the regression of its own kernel, so that common sampling
+errors cancel.
 
-At weak feature learning Langevin's kernels come to rest too, at those of a derived recursion
-(:func:`derive.reduce.stationary`), which averages over pairs of Gaussian numbers close.
+At weak feature learning the kernels of Langevin dynamics become stationary too. They obey a derived recursion
+(:func:`derive.reduce.stationary`), which is closed in averages over pairs of Gaussian variables.
 """
 
 from __future__ import annotations
@@ -38,29 +38,45 @@ from numerics.solver.paths.solve import Solved, solve_particles
 Array = NDArray[np.float64]
 
 SHARE = 4
-"""The last 1/SHARE of the steps tells how fast the outputs come to rest."""
+"""The rate of convergence is measured in the last 1/SHARE of the steps."""
 
 FEWEST = 2 * SHARE
-"""The fewest steps from which a rate can be told."""
+"""Smallest number of steps from which a rate can be measured."""
 
 SMALLER = 0.75
-"""By less than this factor, from one half of those steps to the other, moves do not count as shrinking."""
+"""Moves count as shrinking if they fall by this factor from one half of those steps to the other."""
 
 
 @dataclass(frozen=True)
 class AtRest:
-    """The outputs after the last step, and ridge regression with the tangent kernel of that moment.
+    """Outputs after the last step, and ridge regression with the tangent kernel of that step.
 
-    Arrays have an entry for each sample (and channel), test points among them.  ``difference`` is output
-    minus regression, its standard error that of the mean over replicas of this difference.  ``distance`` is
-    its largest entry after each step, ``moves`` the largest change of an output in each step.  Both shrink by
-    ``rate`` a step in the end; ``remaining`` is how far the outputs still have to go at this rate, and
-    ``limit`` the difference where they arrive.  ``converged``: ``remaining`` is below the tolerance.
+    Arrays have an entry for each sample (and channel), test points included.
 
-    Units of a rectifier may be held on their kinks: then steps jump across, weights rest only on average, and
-    what the theorem is about are gradients averaged in time.  ``averaged`` is the difference of the mean
-    outputs of the last quarter of the steps and the regression with the kernel of the mean gradients, which
-    is the mean of the kernel over all pairs of these steps.
+    Attributes
+    ----------
+    kappa, ridge : float
+        Degree of homogeneity and ridge of the theorem.
+    outputs, predicted, difference : numpy.ndarray
+        Outputs, regression, and outputs minus regression, shape ``(P,)`` or ``(P, C)``; ``*_stderr`` are
+        standard errors over replicas.
+    limit : numpy.ndarray
+        The difference extrapolated to the rest point, same shape.
+    averaged : numpy.ndarray
+        Difference of the mean outputs of the last quarter of the steps and the regression with the mean
+        kernel of all pairs of these steps, same shape. Units of a rectifier may be held on their kinks: steps
+        then jump across, weights rest only on average, and the theorem holds for gradients averaged in time.
+    distance, moves : numpy.ndarray
+        Largest entry of the difference after each step, shape ``(steps,)``; largest change of an output in
+        each step.
+    rate : float
+        Factor by which moves shrink in a step at the end.
+    remaining : float
+        Estimated distance of the outputs from rest.
+    converged : bool
+        Whether ``remaining`` is below the tolerance.
+    solved : Solved
+        The solution by sampled paths.
     """
 
     kappa: float
@@ -84,15 +100,15 @@ class AtRest:
 
     @property
     def status(self) -> str:
-        """One line: at rest or not.
+        """One line that states whether the outputs are at rest.
 
         >>> from derive.program import P, eta, gamma0, mlp
         >>> given = {"values": {eta: 0.2, gamma0: 1.5, P: 1}, "data": {"K_x": [[1.0]], "y": [1.0]}}
         >>> print(at_rest(mlp(1, weight_decay=1), steps=30, samples=64, replicas=2, **given).status)
         at rest: the outputs have 0.0002 to go; they differ from ridge regression by 6e-05
         """
-        off = float(np.abs(self.difference).max())
-        end = f"they differ from ridge regression by {off:.1g}"
+        largest = float(np.abs(self.difference).max())
+        end = f"they differ from ridge regression by {largest:.1g}"
         if self.converged:
             return f"at rest: the outputs have {self.remaining:.1g} to go; {end}"
         if not np.isfinite(self.remaining):
@@ -109,16 +125,16 @@ def at_rest(
     tolerance: float = 1e-3,
     **options: Any,
 ) -> AtRest:
-    """Train for ``steps`` steps of descent with weight decay and compare outputs with ridge regression.
+    """Train with weight decay for ``steps`` steps and compare outputs with ridge regression.
 
-    ``program`` is a network on fixed samples with a rule that counts steps (with ``values`` and ``data`` as
-    for :func:`.solve_particles`, which the other ``options`` go to), or an experiment, which brings its own.
-    The regression is over the samples; with sample weights those of weight zero are test points.
-    ``tolerance`` is in units of the largest target.  Rest points of a flow are those of steps.
+    ``program`` is a network on fixed samples with a rule in steps (with ``values`` and ``data`` as for
+    :func:`.solve_particles`, which takes the other ``options``), or an experiment, which contains them. The
+    regression is over the training samples; with sample weights, samples of weight zero are test points.
+    ``tolerance`` is in units of the largest target. A flow has the same rest points as steps.
 
-    Raises :class:`~derive.reduce.homogeneous.NotHomogeneous` for networks of which the theorem
-    says nothing, :class:`~derive.errors.NotApplicable` for rules without rest,
-    :class:`~numerics.errors.SpecError` for an experiment that is no descent on fixed data.
+    Raises :class:`~derive.reduce.homogeneous.NotHomogeneous` for networks to which the theorem does not
+    apply, :class:`~derive.errors.NotApplicable` for rules without rest points,
+    :class:`~numerics.errors.SpecError` for an experiment that is not descent on fixed data.
     """
     if isinstance(program, Experiment):
         _require_descent(program)
@@ -131,20 +147,21 @@ def at_rest(
         raise SpecError("steps", steps, "too few to tell whether outputs rest", f"at least {FEWEST}")
     numbers = {str(k): v for k, v in values.items()}
     theory = mean_field(program)
-    found = representer(theory)
+    theorem = representer(theory)
     kappa, ridge = (
-        float(e.subs({x: numbers[x.name] for x in e.free_symbols})) for e in (found.kappa, found.ridge)
+        float(e.subs({x: numbers[x.name] for x in e.free_symbols})) for e in (theorem.kappa, theorem.ridge)
     )
     solved = solve_particles(theory, steps=steps, values=values, data=data, **options)
-    return compare(
-        solved, kappa, ridge, np.asarray(data[TARGETS], dtype=float), _weights(program, data), tolerance
-    )
+    targets = np.asarray(data[TARGETS], dtype=float)
+    return compare(solved, kappa, ridge, targets, _weights(program, data), tolerance)
 
 
 def compare(
     solved: Solved, kappa: float, ridge: float, targets: Array, weights: Array, tolerance: float = 1e-3
 ) -> AtRest:
-    """Outputs of a solution beside ridge regression, step by step, for ``targets`` of shape (P,) or (P, C).
+    """Compare the outputs of a solution with ridge regression at each step.
+
+    ``targets`` have shape (P,) or (P, C).
 
     >>> from derive.program import P, eta, gamma0, mlp
     >>> values, data = {eta: 0.2, gamma0: 1.5, P: 1}, {"K_x": [[1.0]], "y": [1.0]}
@@ -180,7 +197,7 @@ def compare(
     limits = gap[:, -1] + (gap[:, -1] - gap[:, -2]) * (to_go if np.isfinite(to_go) else np.nan)
 
     def with_error(x: Array) -> tuple[Array, Array]:
-        """The mean over replicas, and its standard error."""
+        """Return the mean over replicas and its standard error."""
         error = x.std(axis=0, ddof=1) / np.sqrt(replicas)
         return x.mean(axis=0).reshape(targets.shape), np.asarray(error).reshape(targets.shape)
 
@@ -202,9 +219,9 @@ def compare(
 
 
 def regression(kernel: Array, targets: Array, weights: Array, ridge: float) -> Array:
-    """``k(x)^T [K + ridge]^{-1} y`` at all points, K and y being those of points with weight.
+    """Return ``k(x)^T [K + ridge]^{-1} y`` at all points; K and y are those of points with weight.
 
-    With weights ``rho`` that are not 0 or 1 it is the regression whose loss counts by them.
+    Weights ``rho`` other than 0 or 1 multiply the terms of the loss of the regression.
 
     >>> regression(np.array([[1.0, 0.5], [0.5, 1.0]]), np.array([1.0, 9.0]), np.array([1.0, 0.0]), 1.0)
     array([0.5 , 0.25])
@@ -214,13 +231,13 @@ def regression(kernel: Array, targets: Array, weights: Array, ridge: float) -> A
 
 
 def _kernel(solved: Solved, replica: int, window: NDArray[np.int_], targets: Array) -> Array:
-    """Inner products of gradients averaged over the steps of ``window``, samples and channels stacked."""
+    """Return the mean tangent kernel of the steps of ``window``, samples and channels stacked."""
     pairs = solved.runs["K", ()][replica][..., window[:, None], window]
     return np.asarray(pairs.mean(axis=(-1, -2)).reshape(targets.size, targets.size))
 
 
 def _shrinking(moves: Array) -> float:
-    """By how much moves shrink in a step, from the last steps; 1 if they hardly do."""
+    """Return the factor by which moves shrink in a step, from the last steps; 1 if they hardly shrink."""
     last = moves[-max(2, len(moves) // SHARE) :]
     if last[-1] <= 1e-14 * moves.max():  # rounding
         return 0.0
@@ -230,6 +247,7 @@ def _shrinking(moves: Array) -> float:
 
 
 def _weights(program: Program, data: Mapping[str, Any]) -> Array:
+    """Return the weight of each sample in the loss."""
     samples = len(np.asarray(data[TARGETS]))
     if not has_sample_weights(program):
         return np.ones(samples)
@@ -237,6 +255,7 @@ def _weights(program: Program, data: Mapping[str, Any]) -> Array:
 
 
 def _require_descent(experiment: Experiment) -> None:
+    """Raise SpecError for an experiment that is not gradient descent on fixed samples."""
     spec = experiment.spec
     if spec.kind != "fixed":
         raise SpecError("data.kind", spec.kind, "the theorem is about given samples", "fixed")
@@ -252,7 +271,7 @@ def _require_descent(experiment: Experiment) -> None:
 # -- Langevin's kernels --------------------------------------------------------------------------------------
 
 ACCURACY = 1e-11
-"""Of Gaussian averages, relative to the average of the absolute value."""
+"""Accuracy of Gaussian averages, relative to the average of the absolute value."""
 
 
 def stationary_kernels(
@@ -262,20 +281,19 @@ def stationary_kernels(
     data: Mapping[str, Any],
     lags: Sequence[float] = (0.0,),
 ) -> dict[tuple[str, int], Array]:
-    """Every kernel of the recursion by name and layer, at the ``lags`` between the two times.
+    """Return every kernel of the stationary recursion by name and layer, at ``lags`` between two times.
 
-    ``theory`` is at integer depth; a lag counts steps where the rule does.  Arrays have an axis for each
-    index of the kernel and the lags last: ``("Phi", 1)`` has shape (P, P, lags).  H and Z are covariances of
-    fields.  ``values`` and ``data`` as for :func:`.solve_particles`.
-
-    Raises what :func:`derive.reduce.stationary` raises.
+    ``theory`` is at integer depth; lags of a rule in steps count steps. Arrays have an axis for each index of
+    the kernel and the lags last: ``("Phi", 1)`` has shape (P, P, lags). H and Z are covariances of fields.
+    ``values`` and ``data`` are as for :func:`.solve_particles`. Raises the errors of
+    :func:`derive.reduce.stationary`.
 
     >>> from derive.program import eta, mlp
     >>> decay, heat = Symbol("decay", positive=True), Symbol("heat", positive=True)
     >>> noisy = mean_field(mlp(1, "relu", weight_decay=decay, temperature=heat))
     >>> values = {decay: 1.0, heat: 0.5, eta: 0.2}
-    >>> found = stationary_kernels(noisy, values=values, data={"K_x": [[1.0]]}, lags=(0, 1))
-    >>> found["Phi", 1].round(4).tolist(), found["G", 1].round(4).tolist()
+    >>> kernels = stationary_kernels(noisy, values=values, data={"K_x": [[1.0]]}, lags=(0, 1))
+    >>> kernels["Phi", 1].round(4).tolist(), kernels["G", 1].round(4).tolist()
     ([[[0.2778, 0.2298]]], [[[0.2778, 0.1767]]])
     """
     numbers = {str(k): sympify(v) for k, v in values.items()}
@@ -283,34 +301,35 @@ def stationary_kernels(
         stationary(theory), numbers, {k: np.asarray(v, dtype=float) for k, v in data.items()}
     )
     depth = int(theory.program.depth)
-    found: dict[tuple[str, int], Array] = {}
+    kernels: dict[tuple[str, int], Array] = {}
     samples = len(solver.data[INPUT_KERNEL])
     for row in solver.rows:
         name = str(row.lhs.func)
         site, *indices, _ = row.lhs.args
         shape = [samples] * len(indices)
         for layer in range(1, depth + 1):
-            if (name, layer) in found or not _covers(site, layer, depth):
+            if (name, layer) in kernels or not _covers(site, layer, depth):
                 continue
             entries = [
                 [float(solver.value(Function(name)(layer, *at, _number(lag)))) for lag in lags]
                 for at in product(range(1, samples + 1), repeat=len(indices))
             ]
-            found[name, layer] = np.array(entries).reshape(*shape, len(lags))
-    return found
+            kernels[name, layer] = np.array(entries).reshape(*shape, len(lags))
+    return kernels
 
 
 def _covers(site: Expr, layer: int, depth: int) -> bool:
-    """Is this layer one that a row for ``site`` gives?"""
+    """Return whether a row for ``site`` gives the kernel of this layer."""
     return bool(site == layer) if site.is_Integer else 1 <= layer <= depth
 
 
 def _number(lag: float) -> Expr:
+    """Return a lag as an integer if it is one, and as a decimal number otherwise."""
     return Integer(int(lag)) if float(lag).is_integer() else Float(lag)
 
 
 class _StationaryRecursion:
-    """The rows of the recursion, evaluated on demand."""
+    """Rows of the stationary recursion, evaluated on demand."""
 
     def __init__(self, rest: Stationary, numbers: Mapping[str, Expr], data: Mapping[str, Array]) -> None:
         self.rows: tuple[Eq, ...] = (*rest.fields, *rest.kernels)
@@ -318,7 +337,7 @@ class _StationaryRecursion:
         self.known: dict[Expr, Expr] = {}
 
     def value(self, x: AppliedUndef) -> Expr:
-        """A kernel with integers for its indices."""
+        """Return a kernel with integers for its indices."""
         name = str(x.func)
         if name in self.data:
             return Float(self.data[name][tuple(int(a) - 1 for a in x.args)])
@@ -328,20 +347,20 @@ class _StationaryRecursion:
         return self.known[x]
 
     def number(self, e: Expr, at: Mapping[Expr, Expr]) -> Expr:
-        """A right-hand side with its indices put in."""
+        """Return a right-hand side with numbers for its indices."""
         averages = {a: Float(self.average(a, at)) for a in e.atoms(GaussianAverage)}
         plain = e.xreplace(averages).subs(dict(at))
         plain = plain.subs({x: self.numbers[x.name] for x in plain.free_symbols})
         return plain.replace(lambda a: isinstance(a, AppliedUndef), self.value)
 
     def average(self, a: GaussianAverage, at: Mapping[Expr, Expr]) -> float:
-        """A Gaussian average with its covariances put in."""
+        """Return a Gaussian average with numbers for its covariances."""
         c = [[float(self.number(x, at)) for x in a.matrix.row(i)] for i in range(len(a.variables))]
         return Moment(a.body, a.variables)(c[0][0], c[-1][-1], c[0][-1], ACCURACY)[0]
 
 
 def _matched(row: Eq, x: AppliedUndef) -> tuple[Expr, dict[Expr, Expr]] | None:
-    """The right-hand side that gives ``x``, and its indices; ends of the chain come first in a theory."""
+    """Return the right-hand side for ``x`` and its indices; rows of single layers precede in a theory."""
     lhs = row.lhs
     if lhs.func != x.func or (lhs.args[0].is_Integer and lhs.args[0] != x.args[0]):
         return None

@@ -2,9 +2,9 @@
 
     f(t) = 1/(2 pi i) int exp(z t) F(z) dz = 2 Re sum_k weight_k(t) F(z_k) + O(exp(-B n))
 
-on a hyperbola ``z = mu (1 + sin(i u - alpha))`` around the negative axis, by the trapezoidal rule.  One
-hyperbola serves all times of an interval ``(t_1/RATIO, t_1)``; of those, ``alpha`` and ``mu`` are the ones of
-fastest convergence (Weideman and Trefethen, Math. Comp. 76, 1341, 2007).  Time 0 is the limit of large z.
+on a hyperbola ``z = mu (1 + sin(i u - alpha))`` around the negative axis, by the trapezoidal rule. One
+hyperbola serves all times of an interval ``(t_1/RATIO, t_1)``, with the ``alpha`` and ``mu`` of fastest
+convergence (Weideman and Trefethen, Math. Comp. 76, 1341, 2007). The value at time 0 is a limit of large z.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ Array = NDArray[np.float64]
 ComplexArray = NDArray[np.complex128]
 
 RATIO = 8.0
-"""Ratio of the last to the first time that a hyperbola serves."""
+"""Largest ratio of the last to the first time of a hyperbola."""
 
 START = 1e4, 4
-"""At time 0: the least rate over the largest one of the theory, and how many rates, each twice the last."""
+"""At time 0: ratio of the least rate to the largest one of the theory, and number of rates (doubling)."""
 
 
 @dataclass(frozen=True)
 class Inversion:
-    """``f(times) = 2 Re(weights @ F(rates))``: rates (n,) above the real axis, weights (times, n).
+    """Inversion ``f(times) = 2 Re(weights @ F(rates))`` of a Laplace transform.
 
-    ``anchors`` are the positions of the rates nearest to the positive axis, one for each hyperbola; rates at
-    time 0 are positive and come first, in falling order.
+    ``rates`` (n,) lie above the real axis; ``weights`` have shape (times, n). ``anchors`` are the positions
+    of the rates nearest to the positive axis, one for each hyperbola. Rates for time 0 are positive and come
+    first, in decreasing order.
     """
 
     rates: ComplexArray
@@ -50,10 +51,10 @@ class Inversion:
 def inversion(times: Array, fastest: float, count: int) -> Inversion:
     """Return the inversion at increasing times, with ``count`` rates on each half of every hyperbola.
 
-    ``fastest`` is the largest rate at which the theory moves.
+    ``fastest`` is the largest rate of the theory.
 
-    >>> found = inversion(np.array([0.0, 0.5, 3.0, 100.0]), 1.0, 24)
-    >>> values = found.once(1 / (found.rates + 1))
+    >>> contour = inversion(np.array([0.0, 0.5, 3.0, 100.0]), 1.0, 24)
+    >>> values = contour.once(1 / (contour.rates + 1))
     >>> float(np.abs(values - np.exp([0.0, -0.5, -3.0, -100.0])).max()) < 1e-9
     True
     """
@@ -62,34 +63,34 @@ def inversion(times: Array, fastest: float, count: int) -> Inversion:
     anchors: list[int] = []
     for group in groups(times):
         if times[group[0]] == 0:
-            own, weights = _start(fastest)
+            group_rates, weights = _start(fastest)
         else:
-            own, weights = _hyperbola(times[group], count)
+            group_rates, weights = _hyperbola(times[group], count)
             anchors.append(sum(map(len, rates)))
-        rates.append(own)
+        rates.append(group_rates)
         blocks.append((group, weights))
-    every = np.concatenate(rates)
-    whole, at = np.zeros((len(times), len(every)), dtype=complex), 0
+    all_rates = np.concatenate(rates)
+    all_weights, at = np.zeros((len(times), len(all_rates)), dtype=complex), 0
     for group, weights in blocks:
-        whole[group, at : at + weights.shape[1]] = weights
+        all_weights[group, at : at + weights.shape[1]] = weights
         at += weights.shape[1]
-    return Inversion(every, whole, tuple(anchors))
+    return Inversion(all_rates, all_weights, tuple(anchors))
 
 
 def groups(times: Array) -> list[NDArray[np.intp]]:
-    """Positions of times that are served together; time 0 is alone, and times increase."""
-    found: list[list[int]] = []
+    """Return the positions of times that share a hyperbola; time 0 is alone, and times increase."""
+    positions: list[list[int]] = []
     for i, time in enumerate(times):
-        first = times[found[-1][0]] if found else 0.0
+        first = times[positions[-1][0]] if positions else 0.0
         if first > 0 and time <= RATIO * first:
-            found[-1].append(i)
+            positions[-1].append(i)
         else:
-            found.append([i])
-    return [np.array(x) for x in found]
+            positions.append([i])
+    return [np.array(x) for x in positions]
 
 
 def _start(fastest: float) -> tuple[ComplexArray, ComplexArray]:
-    """``f(0)``, the limit of z F(z), extrapolated in powers of 1/z."""
+    """Return rates and weights for ``f(0)``, the limit of z F(z), extrapolated in powers of 1/z."""
     least, count = START
     z = fastest * least * 2.0 ** np.arange(count)[::-1]
     powers = np.vander(z[-1] / z, increasing=True)
@@ -97,7 +98,7 @@ def _start(fastest: float) -> tuple[ComplexArray, ComplexArray]:
 
 
 def _hyperbola(times: Array, count: int) -> tuple[ComplexArray, ComplexArray]:
-    """The rates of the upper half of a hyperbola, outwards, and the weights."""
+    """Return the rates of the upper half of a hyperbola, outwards, and the weights."""
     alpha, width = _shape()
     step = width / count
     size = (4 * np.pi * alpha - np.pi**2) / width * count / times[-1]
@@ -109,7 +110,7 @@ def _hyperbola(times: Array, count: int) -> tuple[ComplexArray, ComplexArray]:
 
 @lru_cache(maxsize=1)
 def _shape() -> tuple[float, float]:
-    """The angle alpha of fastest convergence, and the length of u times the number of rates."""
+    """Return the angle alpha of fastest convergence, and the length of u times the number of rates."""
     alpha = np.linspace(np.pi / 4, np.pi / 2, 2001)[1:-1]
     width = np.arccosh(
         ((np.pi - 2 * alpha) * RATIO + 4 * alpha - np.pi) / ((4 * alpha - np.pi) * np.sin(alpha))

@@ -1,4 +1,4 @@
-"""Laplace transforms as a method: which theories it takes, at what cost, and how exactly."""
+"""Laplace transforms as a method: conditions, cost and error."""
 
 from __future__ import annotations
 
@@ -10,51 +10,53 @@ from numerics.solver.method import KeptKernels, MethodResult, No, Yes
 from numerics.solver.refusals import flow_on_random_data, linear_rules, no_for, one_output, steady_numbers
 
 SECONDS = 0.5
-"""Seconds to solve the equations of a population by symbols."""
+"""Seconds to solve the equations of a population symbolically."""
 
 OF_MODES = 1e-6, 1.5e-9
 """Seconds for each mode and rate, and for each mode and pair of rates."""
 
 RATES = 20
-"""Rates on a hyperbola, which serves nearly a decade of time."""
+"""Number of rates on a hyperbola, which serves nearly a decade of time."""
 
 
 class TransformMethod:
-    """Linear flows on random data whose kernels depend on differences of times alone."""
+    """Method ``transform`` for linear flows on random data with kernels of differences of times."""
 
     name = "transform"
     responses = True
     needs = (linear_rules, one_output, flow_on_random_data, steady_numbers)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+        """Estimate the cost, or refuse theories whose kernels depend on both times."""
         from numerics.solver.transform.contour import groups
         from numerics.solver.transform.solve import transformed
 
         try:
-            found = transformed(problem.theory)
-            found.correlation(C_LEARNT)
-        except (NotApplicable, KeyError) as reason:
-            told = str(reason.args[0] if reason.args else reason)
-            return no_for(problem, "network.gamma0", told, "another method")
+            equations = transformed(problem.theory)
+            equations.correlation(C_LEARNT)
+        except (NotApplicable, KeyError) as error:
+            reason = str(error.args[0] if error.args else error)
+            return no_for(problem, "network.gamma0", reason, "another method")
         rates = RATES * len(groups(problem.times))
         modes = 1 if problem.spectrum is None else len(problem.spectrum.counts)
         cost = SECONDS + 3 * (OF_MODES[0] * rates * (modes + 1000) + OF_MODES[1] * modes * 2 * rates**2)
-        pairs = 2 * rates**2 * len(found.correlations) ** 2
+        pairs = 2 * rates**2 * len(equations.correlations) ** 2
         return Yes(cost, 16.0 * (2 * rates * modes + pairs), problem.solver.rtol)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
+        """Solve by Laplace transforms."""
         from numerics.results.predictions import random_losses
         from numerics.solver.linear.variables import RANDOM
         from numerics.solver.transform.solve import solve_transforms
 
-        found = solve_transforms(
+        solution = solve_transforms(
             problem.theory,
             problem.times,
             numbers=problem.numbers,
             units=problem.spectrum,
             rtol=problem.solver.rtol,
         )
-        values = {name: found.correlations[name] for name in RANDOM if name in found.correlations}
+        values = {name: solution.correlations[name] for name in RANDOM if name in solution.correlations}
         losses = random_losses(problem.theory, values, problem.numbers, problem.outputs)
-        notes = {"method": "Laplace transforms", "error_estimate": found.error, "rates": found.rates}
+        notes = {"method": "Laplace transforms", "error_estimate": solution.error, "rates": solution.rates}
         return MethodResult(losses | values, notes)

@@ -1,9 +1,9 @@
-"""Solve the equations of Laplace transforms at the rates of a contour, and invert them at given times.
+"""Solution of the equations of Laplace transforms on a contour, and their inversion at given times.
 
-At every rate z the responses are roots of algebraic equations with sums over modes in them.  They are
-analytic off the negative axis and known for large z, so that Newton's method follows them from there along
-the contour.  Correlations at two rates are then a linear system, ``C = constant + matrix C``, whose entries
-are sums over modes of a function of z times one of z', products of matrices.
+At every rate z the responses are roots of algebraic equations with sums over modes. They are analytic off the
+negative axis and known at large z, so that Newton's method follows them from there along the contour.
+Correlations at two rates are a linear system, ``C = constant + matrix C``, whose entries are sums over modes
+of a function of z times one of z', which are matrix products. The method ``transform`` uses it.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from numerics.solver.transform.contour import ComplexArray, Inversion, inversion
 Array = NDArray[np.float64]
 
 COUNTS = (12, 16, 20, 24, 28, 32)
-"""Rates on each half of a hyperbola, in turn, until correlations have settled."""
+"""Numbers of rates on each half of a hyperbola, one after the other until correlations converge."""
 
 STEPS = 60
-"""Newton steps at one rate before the way to it is cut in two."""
+"""Largest number of Newton steps at one rate."""
 
 CUTS = 12
-"""How often the way to a rate is cut in two."""
+"""Largest number of times that the way to a rate is halved."""
 
 ROUNDING = 1e-13
 """Relative change of responses at which Newton's method has converged."""
 
 FURTHEST, CLOSE = 0.7, 0.7
-"""The furthest that a rate may be from the last one, as a logarithm, and the largest relative change."""
+"""Largest logarithm of the ratio of successive rates, and largest relative change of responses."""
 
 TINY = 1e-300
-"""Responses below this are zero."""
+"""Responses below this size count as zero."""
 
 FAR = 1e6
-"""The rate, over the largest eigenvalue, from which responses are followed."""
+"""Ratio of the rate at which Newton's method starts to the largest eigenvalue."""
 
 
 @dataclass(frozen=True)
 class TransformSolved:
-    """Correlations at two times by name, ``(times, times)``; the relative error, and the number of rates."""
+    """Correlations at two times by name, shape ``(times, times)``; relative error; number of rates."""
 
     correlations: Mapping[str, Array]
     error: float
@@ -69,11 +69,11 @@ def solve_transforms(
 ) -> TransformSolved:
     """Return the correlations of a linear theory of a flow at all pairs of times.
 
-    Rates are added until equal-time correlations change, relative to themselves at each time, by no more than
-    ``rtol``.  ``units`` are the attributes of the modes.
+    Rates are added until equal-time correlations change, relative to themselves at each time, by at most
+    ``rtol``. ``units`` are the attributes of the modes.
 
-    Raises :class:`~derive.errors.NotApplicable` for a theory whose kernels depend on more than differences of
-    times, and :class:`~numerics.errors.NotConverged`.
+    Raises :class:`~derive.errors.NotApplicable` for a theory whose kernels depend on both times, and
+    :class:`~numerics.errors.NotConverged`.
     """
     system = _System(transformed(theory), numbers, units)
     before: Mapping[str, Array] | None = None
@@ -92,7 +92,7 @@ def solve_transforms(
 
 
 def _change(old: Array, new: Array) -> float:
-    """The largest change of a correlation at equal times, relative to itself."""
+    """Return the largest change of a correlation at equal times, relative to itself."""
     a, b = np.diagonal(old), np.diagonal(new)
     size = np.abs(b) + RESOLVED * np.abs(b).max(initial=0.0)
     return float(np.max(np.abs(a - b) / np.where(size > 0, size, 1.0)))
@@ -100,11 +100,12 @@ def _change(old: Array, new: Array) -> float:
 
 @lru_cache(maxsize=64)
 def transformed(theory: Theory) -> Transforms:
+    """Return the Laplace transforms of a theory, computed once."""
     return transforms(theory)
 
 
 class _System:
-    """The equations with numbers put in."""
+    """Equations of Laplace transforms with numbers, compiled as functions of arrays."""
 
     def __init__(self, found: Transforms, numbers: Mapping[Symbol, float], units: Spectrum | None) -> None:
         self.found, self.units = found, units
@@ -131,10 +132,11 @@ class _System:
     # -- functions of arrays -----------------------------------------------------------------------------
 
     def _named(self, total: Sum) -> Dummy:
+        """Return a symbol for a sum over modes."""
         return self.sums.setdefault(total, Dummy(f"sum_{len(self.sums)}"))
 
     def _lettered(self, e: Expr) -> Expr:
-        """Responses and the rate as letters, at either rate."""
+        """Replace the responses and the rate, at either rate, by symbols."""
         e = sympify(e)
         at = {
             x.xreplace({z: y}): letter
@@ -144,7 +146,7 @@ class _System:
         return e.xreplace(at).xreplace({z: self.rate, z_: self.rate})
 
     def _function(self, es: list[Expr], more: list[Dummy] | None = None) -> Callable[..., list[Any]]:
-        """A function of the rate, the responses and the sums; attributes and numbers are put in."""
+        """Compile expressions as functions of the rate, the responses and the sums over modes."""
         es = [self._lettered(e) for e in es]
         atoms = sorted({a for e in es for a in e.atoms(AppliedUndef)}, key=str)
         place = {a: Dummy(str(a.func)) for a in atoms}
@@ -162,7 +164,7 @@ class _System:
     # -- responses ---------------------------------------------------------------------------------------
 
     def responses(self, contour: Inversion) -> ComplexArray:
-        """The responses at the rates of a contour, ``(rates, responses)``."""
+        """Return the responses at the rates of a contour, shape ``(rates, responses)``."""
         found = np.empty((len(contour.rates), len(self.names)), dtype=complex)
         place = complex(FAR * max(self.fastest, float(np.abs(contour.rates).max())))
         here = self.far(place)
@@ -176,29 +178,29 @@ class _System:
         return found
 
     def far(self, rate: complex) -> ComplexArray:
-        """The responses at a large rate, where memory is a small correction."""
+        """Return the responses at a large rate, where memory is a small correction."""
         here = np.zeros(len(self.names), dtype=complex)
         for _ in range(STEPS):
             new = here - self.residual(rate, here)
             if np.abs(new - here).max(initial=0.0) <= ROUNDING * np.abs(new).max(initial=0.0):
                 return new
             here = new
-        raise NotConverged(f"responses at the rate {rate} have no expansion in memory")
+        raise NotConverged(f"the iteration for responses at the large rate {rate} does not converge")
 
     def followed(self, place: complex, here: ComplexArray, rate: complex, cuts: int = CUTS) -> ComplexArray:
-        """The responses at a rate, from those at a place nearby: half way first where that is too far."""
+        """Return the responses at a rate, from those at a near rate; the way is halved if it is too long."""
         if abs(np.log(rate / place)) <= FURTHEST:
             new = self.newton(rate, here)
             if new is not None and np.abs(new - here).max() <= CLOSE * np.abs(here).max():
                 return new
         if not cuts:
-            raise NotConverged(f"responses at the rate {rate} are not those of a nearby rate, continued")
+            raise NotConverged(f"responses cannot be continued to the rate {rate} from nearby rates")
         middle = complex(np.exp((np.log(place) + np.log(rate)) / 2))
         half = self.followed(place, here, middle, cuts - 1)
         return self.followed(middle, half, rate, cuts - 1)
 
     def newton(self, rate: complex, here: ComplexArray) -> ComplexArray | None:
-        """Newton's method from here; None where it does not converge."""
+        """Return the root of Newton's method from ``here``, or None if it does not converge."""
         last = np.inf
         for _ in range(STEPS):
             gap, slope = self.residual(rate, here), self.slope(rate, here)
@@ -216,15 +218,15 @@ class _System:
         return None
 
     def totals(self, rate: complex, here: ComplexArray) -> list[complex]:
-        """The sums over modes."""
+        """Return the sums over modes."""
         return [complex(np.sum(self.counts * x)) for x in self.summands(rate, *here)]
 
     def residual(self, rate: complex, here: ComplexArray) -> ComplexArray:
-        """Responses less what their equations say."""
+        """Return the responses minus the right-hand sides of their equations."""
         return np.asarray(here - np.array(self.value(rate, *here, *self.totals(rate, here)), dtype=complex))
 
     def slope(self, rate: complex, here: ComplexArray) -> ComplexArray:
-        """The derivative of the residual."""
+        """Return the derivative of the residual, shape ``(responses, responses)``."""
         n, count = len(self.names), len(self.sums)
         totals = self.totals(rate, here)
         direct = np.array(self.direct(rate, *here, *totals), dtype=complex).reshape(n, n)
@@ -235,7 +237,11 @@ class _System:
     # -- correlations ------------------------------------------------------------------------------------
 
     def correlations(self, contour: Inversion) -> dict[str, Array]:
-        """Every correlation at all pairs of times."""
+        """Return every correlation at all pairs of times.
+
+        At each pair of rates it solves ``C_i = constant_i + sum_j matrix_ij C_j``, where the entries are sums
+        over modes.
+        """
         half = self.responses(contour)
         rates = np.concatenate([contour.rates, contour.rates.conj()])
         here = np.concatenate([half, half.conj()])
@@ -259,10 +265,10 @@ class _System:
         return {str(e.symbol.func): contour.twice(found[..., i]) for i, e in enumerate(equations)}
 
     def at_rates(self, e: Expr, rates: ComplexArray, here: ComplexArray, modes: int) -> ComplexArray:
-        """A function of the rate and the modes at all rates, ``(rates, modes)``."""
+        """Return a function of the rate and the modes at all rates, shape ``(rates, modes)``."""
         (value,) = self._function([e])(rates[:, None], *here.T[:, :, None])
         return np.broadcast_to(np.asarray(value, dtype=complex), (len(rates), modes))
 
     def function_of_numbers(self, e: Expr) -> Expr:
-        """A number."""
+        """Return an expression with values for its symbols."""
         return sympify(e).xreplace({x: sympify(self.numbers[str(x)]) for x in e.free_symbols})
