@@ -1,4 +1,4 @@
-"""Residual networks of infinite depth, in layer time: limit, first correction, diversity; sampled paths."""
+"""Residual networks of infinite depth in layer time: limit, first correction, diversity, sampled paths."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The linear residual network of depth2023 (Program 1): frozen ends, one sample a step, branches times
-``L^-alpha``, learning rate ``L^-gamma``.
+"""Linear residual network of depth2023 (Program 1): frozen ends, one sample a step.
 
-The network of L layers is solved from its derived theory by the march; infinite depth from the derived
-equations of Gamma and C in layer time, where they exist, and to first order from those of all fields.
-``inputs[t]`` is the number xi that the network sees at step t, and ``slope(t, f)`` the derivative there of
-the loss with respect to its output.
+Branches are scaled by ``L^-alpha``, the learning rate by ``L^-gamma``. The network of L layers is solved from
+its derived theory by the march; infinite depth from the derived equations of Gamma and C in layer time, if
+they exist, and to first order from those of all fields. ``inputs[t]`` is the number xi that the network reads
+at step t, and ``slope(t, f)`` the derivative of the loss by its output. The ledger compares them with the
+figures of the paper.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Array = NDArray[np.float64]
 Slope = Callable[[int, float], float]
 
 STREAM = ("C_x", "C_dx")
-"""The correlations, with an axis of layers, the first one."""
+"""Correlations; their first axis is that of layers."""
 
 
 def solve_frozen_ends(
@@ -46,14 +46,14 @@ def solve_frozen_ends(
     alpha: float = 0.5,
     gamma: float = 0.5,
 ) -> dict[str, Array]:
-    """The infinitely wide network of ``depth`` layers at the steps of ``inputs``.
+    """Solve the infinitely wide network of ``depth`` layers at the steps of ``inputs``.
 
-    ``f`` and ``chi``, shape (T,), are its output and the slope of the loss; ``C_x`` and ``C_dx``, shape
-    (L + 1, T, T), the correlations of the stream and of its gradient after each layer, the input before.
+    ``f`` and ``chi``, shape (T,), are its output and the slope of the loss; ``C_x`` and ``C_dx``, shape (L +
+    1, T, T), are the correlations of the stream and of its gradient after each layer, with the input first.
     Raises :class:`~numerics.errors.Diverged` with the step.
 
-    >>> found = solve_frozen_ends([1.0, 1.0], lambda step, f: f - 1.0, depth=2)
-    >>> found["C_x"][:, 0, 0]  # before training the stream grows by 1 + 1/L a layer
+    >>> solution = solve_frozen_ends([1.0, 1.0], lambda step, f: f - 1.0, depth=2)
+    >>> solution["C_x"][:, 0, 0]  # before training the stream grows by 1 + 1/L a layer
     array([1.  , 1.5 , 2.25])
     """
     xi = as_inputs(inputs)
@@ -74,14 +74,13 @@ def solve_frozen_ends(
 def solve_frozen_ends_limit(
     inputs: ArrayLike, slope: Slope, *, layers: int = LAYERS, alpha: float = 0.5, gamma: float = 0.5
 ) -> DepthLimit:
-    """The same in the limit of infinite depth, with the names of :func:`solve_frozen_ends`: the layers of
-    ``C_x`` and ``C_dx`` are nodes of layer time.
+    """Solve the limit of infinite depth, with the names of :func:`solve_frozen_ends`.
 
-    ``layers`` cells are the finest of three grids, extrapolated.  Raises
-    :class:`~derive.errors.NotApplicable` for powers without a limit.
+    The layers of ``C_x`` and ``C_dx`` are nodes of layer time. ``layers`` cells are the finest of three
+    grids, extrapolated. Raises :class:`~derive.errors.NotApplicable` for powers without a limit.
 
-    >>> found = solve_frozen_ends_limit([1.0], lambda step, f: f - 1.0, layers=8)
-    >>> bool(abs(found["C_x"][-1, 0, 0] - np.e) < 1e-5)
+    >>> limit = solve_frozen_ends_limit([1.0], lambda step, f: f - 1.0, layers=8)
+    >>> bool(abs(limit["C_x"][-1, 0, 0] - np.e) < 1e-5)
     True
     """
     names = {OUTPUT: OUTPUT, "chi": "chi", "C_x": "C_0", "C_dx": "C_1"}
@@ -98,14 +97,13 @@ def solve_frozen_ends_correction(
     alpha: float = 0.5,
     gamma: float = 0.5,
 ) -> DepthCorrection:
-    """The same to first order in one over the depth; ``curvature(t, f)`` is the second derivative of the
-    loss.
+    """Solve the network to first order in 1/depth; ``curvature(t, f)`` is the second derivative of the loss.
 
-    ``order`` is ``1 - 2 alpha`` for alpha between 1/2 and 1, where what the noise of the layers still does is
-    more than layers being steps; -1 at both ends.
+    ``order`` is ``1 - 2 alpha`` for alpha between 1/2 and 1, where the noise of the layers contributes more
+    than their discreteness; -1 at both ends.
 
-    >>> found = solve_frozen_ends_correction([1.0], lambda t, f: f, lambda t, f: 1.0, layers=8)
-    >>> found.order, bool(abs(found.first["C_x"][-1, 0, 0] + np.e / 2) < 1e-3)  # (1 + 1/L)**L
+    >>> solution = solve_frozen_ends_correction([1.0], lambda t, f: f, lambda t, f: 1.0, layers=8)
+    >>> solution.order, bool(abs(solution.first["C_x"][-1, 0, 0] + np.e / 2) < 1e-3)  # (1 + 1/L)**L
     (-1.0, True)
     """
     powers = exact_power(alpha), exact_power(gamma)
@@ -117,7 +115,7 @@ def solve_frozen_ends_correction(
 def _in_layer_time(
     table: LayerTable, inputs: ArrayLike, layers: int, names: Sequence[Mapping[str, str]], **loss: Slope
 ) -> list[DepthLimit]:
-    """Each table of names for tensors, extrapolated."""
+    """Return extrapolated solutions, one for each mapping of names to tensors."""
     xi = as_inputs(inputs)
     runs = on_grids(table, layers, len(xi), known={"xi": lambda step: xi[step], **loss})
     return [
@@ -128,30 +126,33 @@ def _in_layer_time(
 
 @lru_cache(maxsize=32)
 def _table(depth: int, alpha: Expr, gamma: Expr) -> Table:
+    """Derive and lower the theory of a finite depth, once."""
     theory = mean_field(depth_program(depth, alpha, gamma)).at_depth(depth)
     return lower(given_in_sources(theory, "xi"))
 
 
 @lru_cache(maxsize=8)
 def frozen_ends_correction(alpha: Expr, gamma: Expr) -> InfiniteDepth:
-    """The equations of depth2023's Program 1 for other powers, to first order."""
+    """Derive the equations of depth2023's Program 1 for other powers, to first order."""
     theory = mean_field(depth_program(L, alpha, gamma))
     return infinite_depth(rescale(cross_layer(theory), L**-alpha))
 
 
 @lru_cache(maxsize=8)
 def _corrected_table(alpha: Expr, gamma: Expr) -> LayerTable:
+    """Lower the equations to first order, once."""
     return lower_layer_time(frozen_ends_correction(alpha, gamma).system)
 
 
 @lru_cache(maxsize=8)
 def _limit_table(alpha: Expr, gamma: Expr) -> LayerTable:
+    """Lower the equations of the limit, once."""
     theory = mean_field(depth_program(L, alpha, gamma))
     return lower_layer_time(layer_time(gamma_c_recursion(theory)))
 
 
 def given_in_sources(theory: Theory, name: str) -> Theory:
-    """A source that is multiplied by a given function of its time, as a source that contains it.
+    """Return the theory with each source times a given function of time as one source.
 
     >>> theory = given_in_sources(mean_field(depth_program(1)), "xi")
     >>> theory.equation("x", 0).rhs, theory.sources[0].covariance
@@ -161,33 +162,33 @@ def given_in_sources(theory: Theory, name: str) -> Theory:
     def is_given(x: Expr) -> bool:
         return isinstance(x, AppliedUndef) and str(x.func) == name
 
-    found = {}
+    factors = {}  # of each source
     for e in theory.equations:
         for x in e.terms:
             given = next((y for y in x.expr.atoms(AppliedUndef) if is_given(y)), None)
             if given is not None:
-                found[x.expr / given] = given
+                factors[x.expr / given] = given
 
     def term(x: Term) -> Term:
-        return x.put(next((bare for bare, g in found.items() if bare * g == x.expr), x.expr))
+        return x.put(next((bare for bare, g in factors.items() if bare * g == x.expr), x.expr))
 
     def source(u: Source) -> Source:
-        factor = found.get(u.symbol)
+        factor = factors.get(u.symbol)
         if factor is None:
             return u
-        return replace(u, covariance=u.covariance * factor * found[u.symbol].subs(t, s))
+        return replace(u, covariance=u.covariance * factor * factors[u.symbol].subs(t, s))
 
     equations = tuple(replace(e, terms=tuple(map(term, e.terms))) for e in theory.equations)
     return replace(theory, equations=equations, sources=tuple(map(source, theory.sources)))
 
 
 def exact_power(power: float) -> Expr:
-    """A power as a fraction."""
+    """Return a power as a fraction."""
     return nsimplify(power, rational=True)
 
 
 def as_inputs(inputs: ArrayLike) -> Array:
-    """One finite number a step, or a refusal."""
+    """Return one finite number for each step, shape (T,); raise SpecError for other input."""
     xi = np.asarray(inputs, dtype=float)
     if xi.ndim != 1 or not len(xi) or not np.all(np.isfinite(xi)):
         raise SpecError("inputs", xi.tolist(), "one finite number a step is needed", "an array of shape (T,)")

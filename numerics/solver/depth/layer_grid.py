@@ -1,9 +1,10 @@
-"""Equations in layer time solved on a grid of layers: one sweep forward in time.
+"""Equations in layer time on a grid of layers, solved in one sweep forward in time.
 
-At each step the rows R(., ., t, s <= t) and C(., t, s <= t) follow from earlier ones and from each other.
-What a step needs of itself is a Volterra equation in layer time, settled by repetition.  Integrals over layer
-time are trapezoidal sums over cells.  Answers that jump at tau = tau_ have two values there, and each cell
-takes that of its own side, so that the error is a series in the squared spacing.
+At each step the rows R(., ., t, s <= t) and C(., t, s <= t) follow from earlier ones and from each other. The
+part of a step that depends on itself is a Volterra equation in layer time, solved by iteration. Integrals
+over layer time are trapezoidal sums over cells. Responses that jump at tau = tau_ have two values there, and
+each cell takes that of its own side, so that the error is a series in the squared spacing.
+:mod:`numerics.solver.depth.solve` extrapolates it.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ from numerics.progress import Progress
 
 Array = NDArray[np.float64]
 TensorOrLookup = Array | Callable[[], Array]
-"""A tensor, or what looks it up."""
+"""A tensor, or a callable that returns it."""
 
 FEW_TERMS = 20_000
-"""Products of fewer terms take less time than NumPy needs to choose how to multiply matrices."""
+"""Products of fewer terms are faster without NumPy's choice of matrix products."""
 
 
 @dataclass(frozen=True)
 class Contraction:
-    """An einsum in an order that was found once; ``out`` names the axes of the result.
+    """Einsum in a fixed order of products; ``out`` names the axes of the result.
 
     >>> import sympy
     >>> i, j, k = sympy.symbols("i j k")
@@ -59,7 +60,7 @@ class Contraction:
     target: list[int]
     path: list[Any]
     products: tuple[tuple[tuple[int, ...], tuple[list[int], ...], list[int]], ...] = ()
-    """The path as single products: places of operands from the last to the first, their axes, those left."""
+    """The path as single products: places of operands in reverse order, their axes, the remaining axes."""
     largest: float = 0.0
     """Number of terms of the largest of these products."""
 
@@ -67,7 +68,7 @@ class Contraction:
     def of(
         cls, operands: Sequence[Sequence[Expr]], out: Sequence[Expr], sizes: Mapping[Expr, int]
     ) -> Contraction:
-        """The cheapest order found for operands with these axes, of these sizes."""
+        """Return the cheapest order found for operands with these axes, of these sizes."""
         labels: dict[Expr, int] = {}
         axes = tuple([labels.setdefault(x, len(labels)) for x in o] for o in operands)
         target, given = [labels[x] for x in out], list[Any]()
@@ -88,7 +89,7 @@ class Contraction:
         return cls(tuple(out), axes, target, path, tuple(products), largest)
 
     def __call__(self, operands: Sequence[TensorOrLookup]) -> Array:
-        """The product of these tensors, one for each given when the order was found."""
+        """Return the contraction of tensors with the axes for which the order was found."""
         tensors = [a() if callable(a) else a for a in operands]
         if not tensors:
             return np.ones(())
@@ -104,16 +105,18 @@ class Contraction:
 Known = Mapping[str, "Callable[..., Any] | Array"]
 
 SETTLED = 1e-12
-"""A step is settled when its rows change by no more than this share."""
+"""Relative change of rows at which the iteration of a step has converged."""
 SWEEPS = 200
+"""Largest number of sweeps of a step."""
 RUNAWAY = 1e12
+"""Size of a row beyond which it counts as diverged."""
 
 
 @dataclass
 class LayerGrid:
-    """The solution on ``layers`` cells: tensors with axes layers (nodes), indices, times t, s.
+    """Solution on ``layers`` cells: tensors with axes layers (nodes), indices, times t, s.
 
-    Of an answer that jumps at tau = tau_ the diagonal holds the value at tau > tau_, and ``under`` the one at
+    For a response that jumps at tau = tau_ the diagonal has the value at tau > tau_, and ``under`` the one at
     tau < tau_.
     """
 
@@ -143,26 +146,28 @@ def solve_layer_grid(
 ) -> LayerGrid:
     """Solve the rows of ``table`` on ``layers`` cells of layer time, for times 0..steps-1.
 
-    ``constants`` gives every symbol a number, ``extents`` every data index (by the name before an
-    underscore) how far it runs; ``known`` are arrays by data indices and times, and functions of the time, or
-    of the time and a scalar.  Raises :class:`~numerics.errors.Diverged` with the step,
-    :class:`~numerics.errors.NotConverged` if a step does not settle.
+    ``constants`` gives every symbol a number, ``extents`` every data index (by the name before an underscore)
+    its number of values; ``known`` are arrays by data indices and times, and functions of time, or of time
+    and a scalar. Raises :class:`~numerics.errors.Diverged` with the step,
+    :class:`~numerics.errors.NotConverged` if the iteration of a step does not converge.
     """
     return _Grid(table, layers, steps, constants, extents or {}, known or {}).run(progress)
 
 
 def needed_bytes(table: LayerTable, layers: int, steps: int, extents: Mapping[str, int]) -> int:
-    """What the tensors of a solution take in memory."""
+    """Return the memory of the tensors of a solution in bytes."""
     grid = _Sizes(layers, steps, extents)
     return sum(8 * prod(grid.extent(x) for x in row.axes) for group in table.groups for row in group)
 
 
 class _Sizes:
+    """Number of layers, times and values of data indices."""
+
     def __init__(self, layers: int, steps: int, extents: Mapping[str, int]) -> None:
         self.n, self.T, self.extents = layers, steps, extents
 
     def extent(self, x: Expr) -> int:
-        """How many values an axis has in all."""
+        """Return the number of values of an axis."""
         if x in LAYER_TIMES:
             return self.n + 1
         if x in (t, s):
@@ -171,6 +176,8 @@ class _Sizes:
 
 
 class _Grid(_Sizes):
+    """Solver of the rows on one grid."""
+
     def __init__(
         self,
         table: LayerTable,
@@ -196,6 +203,7 @@ class _Grid(_Sizes):
         self.contractions: dict[tuple[LayerProduct, bool], Contraction] = {}
 
     def run(self, progress: Progress | None) -> LayerGrid:
+        """Return the solution at all times."""
         with np.errstate(all="ignore"):
             for now in range(self.T):
                 for group in self.table.groups:
@@ -206,7 +214,7 @@ class _Grid(_Sizes):
         return LayerGrid(self.n, self.T, self.values, self.under)
 
     def settle(self, group: tuple[LayerRow, ...], now: int) -> None:
-        """All rows of a group again and again until nothing changes."""
+        """Iterate all rows of a group at one time until they converge."""
         names = {row.name for row in group}
         rows = [_Assign(self, row, names, now) for row in group]
         for _ in range(SWEEPS):
@@ -226,13 +234,15 @@ class _Grid(_Sizes):
     def contraction(
         self, p: LayerProduct, axes: list[Expr], now: int, x: Symbol | None, b: Symbol | None, jump: bool
     ) -> tuple[Contraction, list[TensorOrLookup]]:
-        """How to multiply out a product at this step, with its axes: x and b (if there are such), then those
-        of ``axes``.  ``jump``: at tau = tau_, that is b = x, with the values under the diagonal there.
+        """Return the contraction of a product at this step, and its operands.
+
+        The axes of the result are x and b (if given), then those of ``axes``. With ``jump`` the product is
+        taken at tau = tau_, that is b = x, with the values under the diagonal there.
         """
         at_jump = b if jump else None
         pairs = list(self.factors(p, now, at_jump))
         lead = [y for y in (x, None if jump else b) if y is not None]
-        for y in lead:  # an integrand that does not depend on the layer
+        for y in lead:  # the integrand may not depend on the layer
             if not any(y in names for _, names in pairs):
                 pairs.append((np.ones(self.n + 1), [y]))
         if (p, jump) not in self.contractions:
@@ -250,8 +260,8 @@ class _Grid(_Sizes):
     def factors(
         self, p: LayerProduct, now: int, at_jump: Symbol | None
     ) -> Iterator[tuple[TensorOrLookup, list[Expr]]]:
-        """The tensors of a product with the names of their axes; what must be looked up again is a call."""
-        ends = {s: now + 1} | {x.index: self.reach(x, now) for x in p.spans}  # s may be an index of a sum
+        """Yield the tensors of a product with the names of their axes; tensors that change are callables."""
+        ends = {s: now + 1} | {x.index: self.reach(x, now) for x in p.spans}  # spans may replace s
         onto = p.layer or LAYER_TIMES[0]
         for r in p.reads:
             yield self.read(r, now, ends, at_jump, onto)
@@ -269,7 +279,10 @@ class _Grid(_Sizes):
     def read(
         self, r: Read, now: int, ends: Mapping[Symbol, int], at_jump: Symbol | None, onto: Symbol
     ) -> tuple[TensorOrLookup, list[Expr]]:
-        """A tensor with the names of its axes; with ``at_jump`` set to ``onto``, and from below there."""
+        """Return a tensor with the names of its axes.
+
+        ``at_jump`` becomes ``onto``, with values from below.
+        """
         if r.name not in self.values:
             return self.given(r, now, ends)
         names = [onto if x == at_jump else x for x in r.args if isinstance(x, Symbol) and x != t]
@@ -287,7 +300,7 @@ class _Grid(_Sizes):
             under, (a, b) = self.under[r.name], r.args[:2]
             if at_jump is not None and at_jump in (a, b):
                 return under[(slice(None), *times)], [onto, *names[2:]]
-            if a == 0 or b == 1:  # reached from tau < tau_
+            if a == 0 or b == 1:  # approached from tau < tau_
                 end = 0 if a == 0 else self.n
                 side = (whole[0] if a == 0 else whole[:, -1])[(slice(None), *times)]
                 return (lambda: _with_end(side, under[(slice(None), *times)], end)), names
@@ -295,7 +308,7 @@ class _Grid(_Sizes):
         return whole[(*layers, *times)], names
 
     def given(self, r: Read, now: int, ends: Mapping[Symbol, int]) -> tuple[TensorOrLookup, list[Expr]]:
-        """Constant arrays by data indices and by times up to now, and functions of the time."""
+        """Return a constant array by data indices and times up to now, or a function of time."""
         value = self.known[r.name]
         if not callable(value):
             cut = tuple(now if x == t else slice(ends.get(x)) for x in r.args)
@@ -304,17 +317,20 @@ class _Grid(_Sizes):
             return np.asarray(value(now), dtype=float), []
         if r.args == (s,):
             return np.asarray(value(np.arange(now + 1)), dtype=float), [s]
-        raise NotLowered(f"{r.name}{r.args} is no function of the time")
+        raise NotLowered(f"{r.name}{r.args} is not a function of the time")
 
     def called(self, c: AppliedUndef, now: int) -> Any:
-        """A given function of the time and of scalars."""
+        """Return a given function of time and of scalars."""
         args = [now if x == t else self.values[str(x.func)][now] for x in c.args]
         function = self.known[str(c.func)]
         assert callable(function)
         return function(*args)
 
     def broken(self, p: LayerProduct) -> tuple[Symbol, bool] | None:
-        """The layer time at which the integrand jumps; is the integration variable the first layer?"""
+        """Return the layer time at which an integrand jumps; None if it does not.
+
+        The second value states whether the integration variable is the first layer of the tensor.
+        """
         found = set()
         for r in p.reads:
             a = r.args[: r.layers]
@@ -329,18 +345,22 @@ class _Grid(_Sizes):
     # -- sizes and numbers -----------------------------------------------------------------------------------
 
     def reach(self, x: Span, now: int) -> int:
-        """How many values an index of a sum has at this step."""
+        """Return the number of values of an index of a sum at this step."""
         return now + int(x.present) if x.upper.has(t, s) else self.extent(x.index)
 
     def number(self, p: LayerProduct) -> float:
+        """Return the number of a product; raise ValueError if a symbol has no value."""
         value = p.number.subs(self.constants)
         if not value.is_number:
-            left = ", ".join(sorted(str(x) for x in value.free_symbols))
-            raise ValueError(f"{left}: no number is given, in {p.number}")
+            missing = ", ".join(sorted(str(x) for x in value.free_symbols))
+            raise ValueError(f"{missing}: no number is given, in {p.number}")
         return float(value)
 
     def check_late(self) -> None:
-        """Sums that begin after the time of a push rely on answers that vanish at that time."""
+        """Raise ArithmeticError if a response does not vanish at equal time where a sum relies on it.
+
+        Sums that begin after the time of a perturbation rely on such responses.
+        """
         for p in (p for g in self.table.groups for row in g for p in row.products):
             for x in (x for x in p.spans if x.late):
                 for r in p.reads:
@@ -354,7 +374,7 @@ class _Grid(_Sizes):
 
 
 class _Assign:
-    """A row at one step: what puts it into its tensor, as often as needed."""
+    """Assignment of a row at one step, repeated during the iteration."""
 
     def __init__(self, grid: _Grid, row: LayerRow, group: set[str], now: int) -> None:
         self.grid, self.row, self.now = grid, row, now
@@ -375,7 +395,7 @@ class _Assign:
                 term(*self.still)
 
     def __call__(self) -> float:
-        """How much the row changed, relative to its size."""
+        """Compute the row, and return its change relative to its size."""
         above, below = (None if a is None else a.copy() for a in self.still)
         assert above is not None
         for term in self.moving:
@@ -391,7 +411,7 @@ class _Assign:
         return change / size if size < RUNAWAY else np.inf
 
     def exchanged(self, value: Array) -> Array:
-        """A row of a correlation with its two sides exchanged."""
+        """Return a row of a correlation with its two sides exchanged."""
         first, count = self.row.layers, len(self.row.axes) - self.row.layers - 2
         half = count // 2
         order = [*range(first), *range(first + half, first + count), *range(first, first + half)]
@@ -399,18 +419,22 @@ class _Assign:
 
 
 def _with_end(side: Array, under: Array, end: int) -> Array:
-    """The values along an edge of the square, at its corner those under the diagonal."""
+    """Return values along an edge of the square of layer times.
+
+    The value at its corner is replaced by that under the diagonal.
+    """
     side = side.copy()
     side[end] = under[end]
     return side
 
 
 def _array(a: TensorOrLookup) -> Array:
+    """Return a tensor, or the result of its callable."""
     return a() if callable(a) else a
 
 
 class StepTerm:
-    """A product at one step, added to a row when it is called."""
+    """Product at one step, which is added to a row when it is called."""
 
     def __init__(self, grid: _Grid, p: LayerProduct, axes: list[Expr], now: int) -> None:
         self.p, self.n = p, grid.n
@@ -455,7 +479,7 @@ class StepTerm:
         above[self.at] += value
 
     def from_below(self) -> Array:
-        """The product along tau = tau_, with the values of tau < tau_."""
+        """Return the product along tau = tau_, with the values of tau < tau_."""
         assert self.across is not None
         contraction, operands = self.across
         names, axes = list(contraction.out), [x for x in self.present if x != LAYER_TIMES[1]]
@@ -463,7 +487,7 @@ class StepTerm:
         return self.number * value[tuple(None if x not in names else slice(None) for x in axes)]
 
     def integral(self) -> Array:
-        """The integral over cells, each with the values of its own side of a jump."""
+        """Return the integral over cells, each with the values of its own side of a jump."""
         value = self.plain[0](self.plain[1])
         cells = 0.5 * (value[:-1] + value[1:])
         if self.jump is not None and self.broken is not None:

@@ -1,4 +1,4 @@
-"""Infinite depth as a method: what it takes, at what cost, and how exactly."""
+"""Infinite depth as a method: conditions, cost and error."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ def is_nonlinear(problem: Problem) -> bool:
 
 
 class InfiniteDepthMethod:
-    """The limit of infinite depth, in layer time."""
+    """Method ``layers``: the limit of infinite depth, in layer time."""
 
     name = "layers"
     responses = True
     needs = (moving_features, linear_updates, no_attributes, symbolic_depth)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+        """Estimate cost and error, or refuse problems without a limit of infinite depth."""
         from numerics.solver.depth.solve import LAYERS, require_branch, require_limit
 
         try:
@@ -45,6 +46,7 @@ class InfiniteDepthMethod:
         )
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
+        """Solve on grids of layer time."""
         from numerics.solver.depth.solve import LAYERS, solve_depth_limit
 
         if is_nonlinear(problem):
@@ -60,7 +62,7 @@ class InfiniteDepthMethod:
 
 
 def _sampled(problem: Problem, keep: KeptKernels) -> Yes | No:
-    """Cost and error of sampled paths on grids of layer time; raises SpecError where there is no limit."""
+    """Estimate sampled paths on grids of layer time; raise SpecError if there is no limit."""
     from numerics.solver.by_role import kept
     from numerics.solver.depth.sampled import ACCURACY, CELLS, forecast_depth, process_of
 
@@ -77,7 +79,7 @@ def _sampled(problem: Problem, keep: KeptKernels) -> Yes | No:
 
 
 def _sample(problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-    """The limit of a nonlinear network by sampled paths."""
+    """Solve the limit of a nonlinear network by sampled paths."""
     from numerics.solver.by_role import kept
     from numerics.solver.depth.sampled import solve_cells
 

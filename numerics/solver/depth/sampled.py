@@ -1,9 +1,9 @@
 """Nonlinear residual networks of infinite depth: sampled paths on cells of layer time, extrapolated.
 
-The derived process in layer time (:func:`derive.depth.process.layer_process`) has as its Euler scheme of n
-cells the theory of n layers with the branch ``beta0/sqrt(n)``, which sampled paths solve.  Averages are
-``X + X_1/n + X_2/n^2 + ...``; four grids give the limit X and the coefficient ``X_1``, which is that of one
-over the depth of networks.
+The Euler scheme with n cells of the derived process in layer time
+(:func:`derive.depth.process.layer_process`) is the theory of n layers with the branch ``beta0/sqrt(n)``,
+which sampled paths solve. Averages are ``X + X_1/n + X_2/n^2 + ...``; four grids give the limit X and the
+coefficient ``X_1``, which is that of 1/depth for networks.
 """
 
 from __future__ import annotations
@@ -29,35 +29,39 @@ from numerics.solver.depth.solve import SCALING, DepthCorrection, DepthLimit, li
 Array = NDArray[np.float64]
 
 CELLS = (2, 4, 8, 16)
-"""Cells of the grids of layer time.  Doubled, they enlarge standard errors least (by 4.1 in the limit).  What
-they miss of the loss of linear networks, which is known, is 2e-3 (beta0 = 1, five steps)."""
+"""Numbers of cells of the grids of layer time.
+
+Doubling enlarges standard errors least (by 4.1 in the limit). The grid error of the loss of linear networks,
+whose exact value is known, is 2e-3 (beta0 = 1, five steps).
+"""
 
 ACCURACY = 2e-2
-"""The accuracy that is aimed for where the file does not say one: with CELLS, each
-grid is then solved about as exactly as a network is by default."""
+"""Accuracy if the file does not state one; each grid is then about as accurate as networks by default."""
 
 SHARE = 0.8
-"""The part of an accuracy that standard errors may take; the rest is for the grid."""
+"""Share of the accuracy for standard errors; the remainder is for the grid."""
 
 LAYERS_FIRST = (FEATURE_KERNEL, GRADIENT_KERNEL, FEATURE_KERNEL + TRACE, GRADIENT_KERNEL + TRACE)
 """Variables whose first axis is that of the layers."""
 
 
 def process_of(problem: Problem) -> LayerProcess:
-    """Return the derived process in layer time of a problem; raises SpecError where there is no limit."""
+    """Return the derived process in layer time of a problem; raise SpecError if there is no limit."""
     return _process(*limit_of(problem))
 
 
 @lru_cache(maxsize=8)
 def _process(program: Program, reductions: tuple[Reduction, ...]) -> LayerProcess:
+    """Derive the process in layer time of a program, once."""
     return refused(lambda: layer_process(derived(program, reductions), SCALING))
 
 
 def at_cells(problem: Problem, cells: int) -> Problem:
-    """Return the Euler scheme with so many cells: the problem of so many layers, the branch over their root.
+    """Return the Euler scheme with ``cells`` cells: the problem with as many layers.
 
-    Grids have seeds of their own, so that their errors are independent.  Responses are found by Stein's
-    lemma, because derivatives along paths go through all layers of a stream (of 16: 20 times the time).
+    The branch is divided by the root of the number of cells. Grids have different seeds, so that their errors
+    are independent. Responses come from Stein's lemma, because derivatives along paths run through all layers
+    (with 16 layers 20 times slower).
     """
     seed = int(np.random.SeedSequence([problem.solver.seed, cells]).generate_state(1, np.uint64)[0])
     accuracy = problem.solver.accuracy
@@ -67,8 +71,8 @@ def at_cells(problem: Problem, cells: int) -> Problem:
     how: dict[str, Any] = {"solver": solver, "response_method": "stein"}
     branch = problem.numbers[beta] / cells**0.5
     if problem.experiment is not None:
-        found = problem.experiment.replace({"network.depth": cells, "network.branch": branch})
-        return replace(Problem.of(found), **how)
+        experiment = problem.experiment.replace({"network.depth": cells, "network.branch": branch})
+        return replace(Problem.of(experiment), **how)
     numbers = {**problem.numbers, beta: branch}
     return replace(problem, program=problem.program.at_depth(cells), numbers=numbers, family=None, **how)
 
@@ -85,7 +89,7 @@ def weights(cells: tuple[int, ...]) -> Array:
 
 
 def forecast_depth(problem: Problem, keep: str) -> tuple[float, float, float]:
-    """Return seconds, bytes and the relative error of paths on all grids."""
+    """Return the estimated seconds, bytes and relative error of sampled paths on all grids."""
     from numerics.solver.paths.problem import forecast
 
     seconds, size, error = forecast(at_cells(problem, max(CELLS)), keep)
@@ -94,7 +98,17 @@ def forecast_depth(problem: Problem, keep: str) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class SampledDepth:
-    """Solutions on grids by name, and what each run reported."""
+    """Solutions by sampled paths on several grids of layer time.
+
+    Attributes
+    ----------
+    cells : tuple of int
+        Number of cells of each grid.
+    runs : tuple of dict
+        Variables of each solution, with standard errors.
+    notes : tuple of dict
+        Notes of each solution.
+    """
 
     cells: tuple[int, ...]
     runs: tuple[dict[str, Array], ...]
@@ -103,18 +117,53 @@ class SampledDepth:
     @property
     def nodes(self) -> Array:
         """Layer times that all grids have."""
-        return np.arange(1, (common := gcd(*self.cells)) + 1) / common
+        common = gcd(*self.cells)
+        return np.arange(1, common + 1) / common
 
     def order(self, n: int) -> dict[str, Array]:
-        """Return the coefficients of ``1/depth^n`` with standard errors, and what the grids miss."""
+        """Return the coefficients of ``1/depth^n``, with standard errors and grid errors.
+
+        Parameters
+        ----------
+        n : int
+            Order: 0 is the limit.
+
+        Returns
+        -------
+        dict
+            Variables, standard errors ``*_stderr`` and grid errors ``*_systematic``.
+        """
         return self.combined(np.eye(len(self.cells))[n])
 
     def at_depth(self, depth: float) -> dict[str, Array]:
-        """Return the variables of networks of a depth, by the polynomial in ``1/depth`` through all grids."""
+        """Return the variables at a depth, from the polynomial in ``1/depth`` through all grids.
+
+        Parameters
+        ----------
+        depth : float
+            Number of layers.
+
+        Returns
+        -------
+        dict
+            Variables, standard errors ``*_stderr`` and grid errors ``*_systematic``.
+        """
         return self.combined(np.array([float(depth) ** -n for n in range(len(self.cells))]))
 
     def combined(self, powers: Array) -> dict[str, Array]:
-        """Return sums of coefficients, so many times each, with standard errors and what the grids miss."""
+        """Return a linear combination of coefficients, with standard errors and grid errors.
+
+        Parameters
+        ----------
+        powers : numpy.ndarray
+            Factor of each coefficient, shape ``(grids,)``.
+
+        Returns
+        -------
+        dict
+            Variables, standard errors ``*_stderr`` and grid errors ``*_systematic``, the change by the
+            coarsest grid beyond its noise.
+        """
         fine, middle = (self.row(powers, left) for left in (0, 1))
         found: dict[str, Array] = {}
         for name in self.runs[0]:
@@ -125,19 +174,47 @@ class SampledDepth:
             )
             found[name] = np.tensordot(fine, values, 1)
             found[name + STDERR] = np.sqrt(np.tensordot(fine**2, errors**2, 1))
-            moved = np.abs(np.tensordot(fine - middle, values, 1))  # what the last grid adds
+            change = np.abs(np.tensordot(fine - middle, values, 1))  # by the coarsest grid
             noise = np.sqrt(np.tensordot((fine - middle) ** 2, errors**2, 1))
-            missed = np.maximum(moved - 2 * noise, 0.0).max(initial=0.0)
-            found[name + SYSTEMATIC] = np.full(moved.shape, missed)
+            grid_error = np.maximum(change - 2 * noise, 0.0).max(initial=0.0)
+            found[name + SYSTEMATIC] = np.full(change.shape, grid_error)
         return found
 
     def row(self, powers: Array, left: int) -> Array:
-        """The weights of the grids without the ``left`` coarsest ones."""
+        """Return the weights of the grids in a combination without the coarsest ones.
+
+        Parameters
+        ----------
+        powers : numpy.ndarray
+            Factor of each coefficient, shape ``(grids,)``.
+        left : int
+            Number of coarsest grids to leave out.
+
+        Returns
+        -------
+        numpy.ndarray
+            Weights, shape ``(grids,)``.
+        """
         count = len(self.cells) - left
         return np.concatenate([np.zeros(left), powers[:count] @ weights(self.cells[left:])])
 
     def common(self, run: Mapping[str, Array], name: str, end: str) -> Array:
-        """A variable, or its standard error, at the layer times that all grids have."""
+        """Return a variable, or its standard error, at the layer times that all grids have.
+
+        Parameters
+        ----------
+        run : dict
+            Variables of one solution.
+        name : str
+            Variable.
+        end : str
+            Suffix of the standard error, or empty.
+
+        Returns
+        -------
+        numpy.ndarray
+            Values with layers first, shape ``(layers, ...)``; zeros if there is no standard error.
+        """
         value = run.get(name + end)
         if value is None:
             return np.zeros_like(self.common(run, name, ""))
@@ -153,10 +230,32 @@ def solve_cells(
     progress: Progress | None = None,
     cells: tuple[int, ...] = CELLS,
 ) -> SampledDepth:
-    """Solve a problem of symbolic depth by sampled paths on all grids.
+    """Solve a problem of symbolic depth by sampled paths on several grids of layer time.
 
-    Raises :class:`~numerics.errors.SpecError` for what has no limit,
-    :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged`.
+    Parameters
+    ----------
+    problem : Problem
+        Problem whose depth is a symbol.
+    keep : str
+        Two-time kernels to keep.
+    progress : Progress, optional
+        Callback that reports progress.
+    cells : tuple of int
+        Number of cells of each grid.
+
+    Returns
+    -------
+    SampledDepth
+        The solutions, from which orders in 1/depth follow.
+
+    Raises
+    ------
+    SpecError
+        If there is no limit of infinite depth.
+    Diverged
+        With the step.
+    NotConverged
+        If a grid does not converge.
     """
     from numerics.solver.paths.problem import solve_paths
 
@@ -168,22 +267,37 @@ def solve_cells(
             assert progress is not None
             progress(done * total + k, len(cells) * total)
 
-        values, said = solve_paths(at_cells(problem, n), keep, None if progress is None else counted)
+        values, run_notes = solve_paths(at_cells(problem, n), keep, None if progress is None else counted)
         runs.append(values)
-        notes.append(said)
+        notes.append(run_notes)
     return SampledDepth(cells, tuple(runs), tuple(notes))
 
 
 def solve_sampled_correction(
     problem: Problem, keep: str = "none", progress: Progress | None = None
 ) -> DepthCorrection:
-    """Return the limit and the coefficient of one over the depth, each with standard errors beside it."""
+    """Return the limit of infinite depth and the coefficient of 1/depth by sampled paths.
+
+    Parameters
+    ----------
+    problem : Problem
+        Problem whose depth is a symbol.
+    keep : str
+        Two-time kernels to keep.
+    progress : Progress, optional
+        Callback that reports progress.
+
+    Returns
+    -------
+    DepthCorrection
+        Both orders, with standard errors ``*_stderr`` among their values.
+    """
     found = solve_cells(problem, keep, progress)
     return DepthCorrection(-1.0, *(_limit(found, n) for n in (0, 1)))
 
 
 def _limit(found: SampledDepth, n: int) -> DepthLimit:
-    """One order; ``errors`` are the largest standard error of a variable, and what the grid misses."""
+    """Return one order; ``errors`` are sums of the largest standard error and the grid error."""
     values = found.order(n)
     names = [x for x in values if not x.endswith((STDERR, SYSTEMATIC))]
     errors = {x: float(values[x + STDERR].max() + values[x + SYSTEMATIC].max()) for x in names}

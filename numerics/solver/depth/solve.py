@@ -1,9 +1,9 @@
-"""Residual linear networks of infinite depth, in layer time: the limit, its first correction, its diversity.
+"""Linear residual networks of infinite depth in layer time: limit, first correction, diversity of layers.
 
 In an experiment of symbolic depth, ``depth = "L"``, and in a program whose depth is a symbol, the branch is
 ``branch/sqrt(L)`` and L goes to infinity: ``network.branch``, or the number for ``beta``, is beta0 of
-linear2025 (eq. 85).  Every answer is read from solutions on three grids of layer time (:data:`GRIDS`) and
-extrapolated.
+linear2025 (eq. 85). Every result is extrapolated from solutions on three grids of layer time (:data:`GRIDS`).
+The method ``layers`` uses it.
 """
 
 from __future__ import annotations
@@ -48,35 +48,43 @@ Array = NDArray[np.float64]
 DerivedLimit = TypeVar("DerivedLimit")
 
 beta0 = Symbol("beta0", positive=True)
-"""``beta sqrt(L)``, which stays as the network gets deeper."""
+"""``beta sqrt(L)``, which is constant as the depth grows."""
 
 SCALING = Scaling({beta: beta0 / sqrt(L)})
+"""Scaling of the branch with depth."""
 
 LAYERS = 16
-"""Cells of layer time that a command takes."""
+"""Number of cells of layer time of the commands."""
 
 LAYERED = (FEATURE_KERNEL, GRADIENT_KERNEL, C_FIELD, C_GRADIENT)
-"""Variables with an axis of layers, the first one."""
+"""Variables whose first axis is that of layers."""
 
 GRIDS = (Fraction(1, 2), Fraction(3, 4), Fraction(1))
-"""Cells of the grids that are extrapolated, as shares of those that were asked for."""
+"""Cells of the grids that are extrapolated, as shares of those of the finest one."""
 
 NOT_CLOSED = "has no closed equations at infinite depth, where the method layers samples paths"
-"""Why limits in closed equations refuse an activation."""
+"""Reason for which limits in closed equations refuse an activation."""
 
 FIRST = coefficient_name("", 1)
-"""How the tensors of the first correction are called."""
+"""Prefix of the names of the tensors of the first correction."""
 
 # -- solutions on grids, extrapolated ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class DepthLimit:
-    """The limit of infinite depth.
+    """Limit of infinite depth.
 
-    ``values`` are the contract's variables, with an axis of ``nodes`` (layer times from 0 to 1) where finite
-    networks have layers; ``errors`` says of each by how much the last extrapolation in the layer grid moved
-    it, an estimate of its error.
+    Attributes
+    ----------
+    layers : int
+        Number of cells of the finest grid.
+    nodes : numpy.ndarray
+        Layer times from 0 to 1, shape ``(nodes,)``.
+    values : dict
+        Variables of a result, with an axis of nodes in place of layers.
+    errors : dict
+        Change of each variable by the last extrapolation in the grid, an estimate of its error.
     """
 
     layers: int
@@ -85,15 +93,24 @@ class DepthLimit:
     errors: dict[str, float]
 
     def __getitem__(self, name: str) -> Array:
-        """The values of a variable.  Raises KeyError if there is none."""
+        """Return the values of a variable; raise KeyError if there is none of this name."""
         return self.values[name]
 
 
 @dataclass(frozen=True)
 class DepthCorrection:
-    """A network of L layers is ``limit + L**order * first``, up to higher powers.
+    """First correction to infinite depth: a network of L layers is ``limit + L**order * first``.
 
-    ``first`` has the variables of ``limit``, and errors of its own.  Layers are at ``tau = ell/L``.
+    Layers are at ``tau = ell/L``.
+
+    Attributes
+    ----------
+    order : float
+        Power of L of the correction.
+    limit : DepthLimit
+        Limit of infinite depth.
+    first : DepthLimit
+        Coefficient of the correction, with the variables of ``limit`` and its own errors.
     """
 
     order: float
@@ -101,7 +118,20 @@ class DepthCorrection:
     first: DepthLimit
 
     def at_depth(self, depth: int, name: str) -> Array:
-        """The variable at a finite depth, to first order."""
+        """Return a variable at a finite depth, to first order.
+
+        Parameters
+        ----------
+        depth : int
+            Number of layers.
+        name : str
+            Variable.
+
+        Returns
+        -------
+        numpy.ndarray
+            Values, with the shape of the limit.
+        """
         value: Array = self.limit[name] + depth**self.order * self.first[name]
         return value
 
@@ -116,10 +146,10 @@ def on_grids(
     known: Known | None = None,
     progress: Progress | None = None,
 ) -> list[LayerGrid]:
-    """Solutions on :data:`GRIDS`, with the numbers that :func:`.solve_layer_grid` takes.
+    """Return solutions on :data:`GRIDS`, with the numbers that :func:`.solve_layer_grid` takes.
 
-    Raises :class:`~numerics.errors.SpecError` for ``layers`` that are no multiple of 4, and for more memory
-    than there is.
+    Raises :class:`~numerics.errors.SpecError` if ``layers`` is not a multiple of 4, and if memory does not
+    suffice.
     """
     if layers < 4 or layers % 4:
         raise SpecError("layers", layers, "is the finest of three grids", "a multiple of 4")
@@ -143,8 +173,9 @@ def on_grids(
 
 
 def extrapolated(layers: int, runs: list[dict[str, Array]], layered: Collection[str]) -> DepthLimit:
-    """Richardson's extrapolation of errors in the second and fourth power of the spacing, from solutions on
-    :data:`GRIDS`; the first axis of names in ``layered`` is that of the nodes, kept where all grids have one.
+    """Extrapolate solutions on :data:`GRIDS` in the second and fourth power of the spacing (Richardson).
+
+    The first axis of names in ``layered`` is that of the nodes; nodes that all grids have are kept.
     """
     squares = [float((layers * part) ** 2) for part in GRIDS]
     common = gcd(*(int(layers * part) for part in GRIDS))
@@ -160,7 +191,7 @@ def extrapolated(layers: int, runs: list[dict[str, Array]], layered: Collection[
 
 
 def _removed(rows: list[Array], squares: list[float], apart: int = 1) -> list[Array]:
-    """The next power taken out: polynomials in the squared spacing, by Neville's scheme."""
+    """Return solutions without the next power of the squared spacing, by Neville's scheme."""
     pairs = zip(rows, rows[1:], squares, squares[apart:], strict=False)
     return [(n * fine - m * wide) / (n - m) for wide, fine, m, n in pairs]
 
@@ -171,19 +202,42 @@ def _removed(rows: list[Array], squares: list[float], apart: int = 1) -> list[Ar
 def solve_depth_limit(
     source: Problem | Experiment, *, layers: int = LAYERS, progress: Progress | None = None
 ) -> DepthLimit:
-    """Solve an experiment or a problem, whose depth must be a symbol, in the limit of infinite depth.
+    """Solve a problem of symbolic depth in the limit of infinite depth.
 
-    Solves the equations in layer time that are derived for its theory on ``layers``, three quarters and half
-    as many cells, and extrapolates: the error of a grid is a series in the squared spacing.  Raises
-    :class:`~numerics.errors.SpecError` for what has no such limit (no branch, a flow, biases) and for
-    ``layers`` that are no multiple of 4, :class:`~numerics.errors.Diverged` with the step.
+    Parameters
+    ----------
+    source : Problem or Experiment
+        Problem whose depth is a symbol.
+    layers : int
+        Number of cells of the finest grid, a multiple of 4; three quarters and half as many are solved too.
+    progress : Progress, optional
+        Callback that reports progress.
 
+    Returns
+    -------
+    DepthLimit
+        Variables with estimated errors.
+
+    Raises
+    ------
+    SpecError
+        If there is no limit of infinite depth (no branch, a flow, biases), and for other ``layers``.
+    Diverged
+        With the step.
+
+    Notes
+    -----
+    The derived equations in layer time are solved on three grids and extrapolated, because the error of a
+    grid is a series in the squared spacing.
+
+    Examples
+    --------
     >>> e = Experiment.from_dict({
     ...     "network": {"depth": "L", "branch": 1.0, "width_ratio": 2.0}, "data": {"kind": "isotropic"},
     ...     "training": {"learning_rate": 0.1, "steps": 1}})
-    >>> found = solve_depth_limit(e, layers=8)
-    >>> exact = 1 + np.exp(1.0) / 2.0  # of the loss at the start
-    >>> bool(abs(found["test_loss"][0] - exact) < found.errors["test_loss"] < 1e-3)
+    >>> limit = solve_depth_limit(e, layers=8)
+    >>> exact = 1 + np.exp(1.0) / 2.0  # the initial loss
+    >>> bool(abs(limit["test_loss"][0] - exact) < limit.errors["test_loss"] < 1e-3)
     True
     """
     problem = Problem.of(source)
@@ -196,16 +250,37 @@ def solve_depth_limit(
 def solve_depth_correction(
     source: Problem | Experiment, *, layers: int = LAYERS, progress: Progress | None = None
 ) -> DepthCorrection:
-    """Solve an experiment or a problem, whose depth must be a symbol, at infinite depth and to order 1/L.
+    """Solve a problem of symbolic depth at infinite depth and to order 1/L.
 
-    The same networks and refusals as :func:`solve_depth_limit`.
+    Parameters
+    ----------
+    source : Problem or Experiment
+        Problem whose depth is a symbol.
+    layers : int
+        Number of cells of the finest grid, a multiple of 4.
+    progress : Progress, optional
+        Callback that reports progress.
 
+    Returns
+    -------
+    DepthCorrection
+        Limit and coefficient of the first correction.
+
+    Raises
+    ------
+    SpecError
+        If there is no limit of infinite depth, as for :func:`solve_depth_limit`.
+    Diverged
+        With the step.
+
+    Examples
+    --------
     >>> e = Experiment.from_dict({
     ...     "network": {"depth": "L", "branch": 1.0, "width_ratio": 2.0}, "data": {"kind": "isotropic"},
     ...     "training": {"learning_rate": 0.1, "steps": 1}})
-    >>> found = solve_depth_correction(e, layers=8)
-    >>> exact = [(1 + 1 / n) ** (n - 1) / 2 + 1 for n in (50, 100)]  # the loss at the start
-    >>> [bool(abs(found.at_depth(n, "test_loss")[0] - x) < 4 / n**2) for n, x in zip((50, 100), exact)]
+    >>> solution = solve_depth_correction(e, layers=8)
+    >>> exact = [(1 + 1 / n) ** (n - 1) / 2 + 1 for n in (50, 100)]  # the initial loss
+    >>> [bool(abs(solution.at_depth(n, "test_loss")[0] - x) < 4 / n**2) for n, x in zip((50, 100), exact)]
     [True, True]
     """
     problem = Problem.of(source)
@@ -220,7 +295,7 @@ def solve_depth_correction(
         return values_of(problem, replace(run, values=moved), table)
 
     def first(run: LayerGrid) -> dict[str, Array]:
-        """What results are of the fields is quadratic at most, so this difference is their derivative."""
+        # results are at most quadratic in the fields, so that this difference is their exact derivative
         up, down = values(run, 1.0), values(run, -1.0)
         return {n: 0.5 * (up[n] - down[n]) for n in up}
 
@@ -232,7 +307,7 @@ def solve_depth_correction(
 
 
 def _solved(problem: Problem, table: LayerTable, layers: int, progress: Progress | None) -> list[LayerGrid]:
-    """Solutions of equations that know the numbers of ``problem``."""
+    """Return solutions of equations on all grids, with the numbers of ``problem``."""
     extents = {"c": problem.outputs}
     if problem.seen:
         extents |= {"mu": problem.sample_count, "alpha": problem.sample_count}
@@ -248,9 +323,9 @@ def _solved(problem: Problem, table: LayerTable, layers: int, progress: Progress
 
 
 def require_limit(problem: Problem) -> None:
-    """Raises SpecError for what has no limit of infinite depth, or none that is known in closed equations.
+    """Raise SpecError if there is no limit of infinite depth, or none in closed equations.
 
-    The keys of a file are named; of a program the derivation of the limit says what is in the way.
+    Messages name the keys of a file; for a program the derivation of the limit gives the reason.
     """
     require_branch(problem)
     if problem.experiment is not None:
@@ -265,7 +340,8 @@ def require_branch(problem: Problem) -> None:
     """Raise SpecError for a problem whose depth is a number, or whose layers have no branch."""
     if problem.depth is not None:
         accepted = "a program whose depth is a symbol" if problem.experiment is None else '"L"'
-        raise SpecError(*problem.said("network.depth"), "the limit is that of symbolic depth", accepted)
+        reason = "the limit of infinite depth needs a symbolic depth"
+        raise SpecError(*problem.said("network.depth"), reason, accepted)
     if beta not in problem.numbers:
         accepted = "beta0, the branch times the square root of the depth"
         raise SpecError(*problem.said("network.branch"), f"has no branch {beta}", accepted)
@@ -274,8 +350,8 @@ def require_branch(problem: Problem) -> None:
 def require_file(experiment: Experiment) -> None:
     """Raise SpecError if keys of a file have values without a limit of infinite depth that is served.
 
-    The message gives the reason for the first of these keys, and tells what to set all of them to.  The depth
-    of the file may be a number.
+    The message gives the reason for the first of these keys, and accepted values for all. The depth of the
+    file may be a number.
     """
     network, training = experiment.network, experiment.training
     unfit: list[tuple[str, object, str, str]] = []
@@ -295,19 +371,17 @@ def require_file(experiment: Experiment) -> None:
         unfit.append(("training.objective", training.objective, reason, '"square"'))
     if unfit:
         (key, value, reason, accepted), *others = unfit
-        also = [f"{other} = {good}" for other, _, _, good in others]
-        raise SpecError(
-            key, value, reason, "; also set ".join([accepted, *([", ".join(also)] if also else [])])
-        )
+        also = ", ".join(f"{other} = {good}" for other, _, _, good in others)
+        raise SpecError(key, value, reason, f"{accepted}; also set {also}" if also else accepted)
 
 
 def limit_of(problem: Problem) -> tuple[Program, tuple[Reduction, ...]]:
-    """The program of a problem, and what is done to its theory: the limit of wide layers."""
+    """Return the program of a problem, and its reductions: the limit of wide layers."""
     return integrated(problem.program), tuple(x for x in problem.reductions if x is wide_layers)
 
 
 def refused(derive: Callable[[], DerivedLimit]) -> DerivedLimit:
-    """What is derived, or a refusal that names the depth."""
+    """Return the result of a derivation; raise SpecError for the depth if it is not applicable."""
     try:
         return derive()
     except NotApplicable as reason:
@@ -318,28 +392,30 @@ def refused(derive: Callable[[], DerivedLimit]) -> DerivedLimit:
 
 @lru_cache(maxsize=32)
 def closed_equations(program: Program, reductions: tuple[Reduction, ...]) -> CrossLayer:
-    """The equations across layers of a program, its branch ``beta``."""
+    """Derive the equations across layers of a program, with branch ``beta``."""
     return refused(lambda: rescale(cross_layer(derived(program, reductions)), beta))
 
 
 @lru_cache(maxsize=8)
 def correction_of(program: Program, reductions: tuple[Reduction, ...]) -> InfiniteDepth:
-    """The equations of a program (see :func:`limit_of`), to first order."""
+    """Derive the equations of a program (see :func:`limit_of`), to first order."""
     return refused(lambda: infinite_depth(closed_equations(program, reductions), SCALING))
 
 
 @lru_cache(maxsize=32)
 def _limit_table(program: Program, reductions: tuple[Reduction, ...]) -> LayerTable:
+    """Lower the equations of the limit, once."""
     return lower_layer_time(refused(lambda: layer_time(closed_equations(program, reductions), SCALING)))
 
 
 @lru_cache(maxsize=8)
 def _corrected_table(program: Program, reductions: tuple[Reduction, ...]) -> LayerTable:
+    """Lower the equations to first order, once."""
     return lower_layer_time(correction_of(program, reductions).system)
 
 
 def values_of(problem: Problem, run: LayerGrid, table: LayerTable) -> dict[str, Array]:
-    """The contract's variables; times before indices, as they have it."""
+    """Return the variables of a result, with times before indices."""
     if problem.seen:
         found = {
             name: np.moveaxis(run[theirs], -1, 0) for name, theirs in (("error", ERROR), (OUTPUT, OUTPUT))
@@ -359,8 +435,18 @@ def values_of(problem: Problem, run: LayerGrid, table: LayerTable) -> dict[str, 
 
 @dataclass(frozen=True)
 class LayerDistances:
-    """``squares[t, i, j]`` is ``<(x(tau_i) - x(tau_j))**2>`` at time t, between ``nodes``; ``error``
-    estimates how wrong the layer grid makes them.
+    """Squared distances between layers.
+
+    Attributes
+    ----------
+    nodes : numpy.ndarray
+        Layer times, shape ``(nodes,)``.
+    squares : numpy.ndarray
+        ``<(x(tau_i) - x(tau_j))**2>`` at each time, shape ``(steps, nodes, nodes)``.
+    error : float
+        Estimated error of the grid.
+    derived : Diversity
+        Derived expression of the distances.
     """
 
     nodes: Array
@@ -369,15 +455,26 @@ class LayerDistances:
     derived: Diversity
 
     def slopes(self, node: int) -> tuple[Array, Array]:
-        """Distances ahead of a node, and for each doubling of the distance by which power its root grows.
+        """Return distances ahead of a node, and the power with which the root of ``squares`` grows.
 
-        The feature-diversity exponent kappa is one minus that, as the distance goes to zero; shape (steps,
-        doublings), nan where layers do not differ at all.
+        The feature-diversity exponent kappa is one minus that power, in the limit of zero distance.
+
+        Parameters
+        ----------
+        node : int
+            Node from which distances count.
+
+        Returns
+        -------
+        distances : numpy.ndarray
+            Distances in layer time, each twice the last, shape ``(doublings + 1,)``.
+        powers : numpy.ndarray
+            Power for each doubling, shape ``(steps, doublings)``; NaN if layers do not differ.
         """
         steps = [2**k for k in range(int(np.log2(len(self.nodes) - 1 - node)) + 1)]
-        found = np.stack([self.squares[:, node, node + k] for k in steps], axis=1)
+        squares = np.stack([self.squares[:, node, node + k] for k in steps], axis=1)
         with np.errstate(all="ignore"):
-            slopes = 0.5 * np.log2(found[:, 1:] / found[:, :-1])
+            slopes = 0.5 * np.log2(squares[:, 1:] / squares[:, :-1])
         return np.array(steps) / (len(self.nodes) - 1), slopes
 
 
@@ -391,18 +488,46 @@ def layer_distances(
     known: Known | None = None,
     extents: dict[str, int] | None = None,
 ) -> LayerDistances:
-    """Distances between layers of the field whose correlation is ``name``; data indices are at the first.
+    """Return the distances between layers of a field; data indices are at their first value.
 
     The squared distance between the stream at two layer times is derived (:func:`derive.depth.infinite`); its
-    integrals over sources are done here, on the cells of solutions of the ``limit``.  Raises what
-    :func:`on_grids` does.
+    integrals over sources are computed on the cells of solutions of the ``limit``.
 
+    Parameters
+    ----------
+    limit : LayerTime
+        Derived equations in layer time.
+    name : str
+        Correlation of the field.
+    layers : int
+        Number of cells of the finest grid, a multiple of 4.
+    steps : int
+        Number of times.
+    constants : dict
+        Numbers for symbols.
+    known : dict, optional
+        Given arrays and functions, as :func:`.solve_layer_grid` takes them.
+    extents : dict, optional
+        Number of values of each data index.
+
+    Returns
+    -------
+    LayerDistances
+        Distances on a quarter of the cells, with an estimated error.
+
+    Raises
+    ------
+    SpecError
+        For other ``layers``, and if memory does not suffice.
+
+    Examples
+    --------
     >>> from derive.program.networks.residual import depth_program
     >>> from derive.theory import mean_field
     >>> from derive.depth import gamma_c_recursion, layer_time
-    >>> found = layer_distances(layer_time(gamma_c_recursion(mean_field(depth_program()))), "C_0",
+    >>> d = layer_distances(layer_time(gamma_c_recursion(mean_field(depth_program()))), "C_0",
     ...     layers=16, steps=1, constants={}, known={"xi": lambda t: 1.0, "dloss": lambda t, f: f})
-    >>> bool(abs(found.squares[0, 0, -1] - (np.e - 1)) < 1e-6)  # a Brownian motion of rate C(tau) = exp(tau)
+    >>> bool(abs(d.squares[0, 0, -1] - (np.e - 1)) < 1e-6)  # a Brownian motion of rate C(tau) = exp(tau)
     True
     """
     derived = diversity(limit, name)
@@ -410,9 +535,9 @@ def layer_distances(
     runs = []
     for run in on_grids(table, layers, steps, constants=constants, extents=extents, known=known):
         two = _TwoPoint(run, derived, table, constants).matrix()
-        node = np.arange(0, run.layers + 1, 4 * run.layers // layers)  # those that all grids have
-        own = two[:, node, node]
-        squares = own[:, :, None] + own[:, None, :] - 2 * two[:, node[:, None], node]
+        node = np.arange(0, run.layers + 1, 4 * run.layers // layers)  # nodes that all grids have
+        variances = two[:, node, node]
+        squares = variances[:, :, None] + variances[:, None, :] - 2 * two[:, node[:, None], node]
         runs.append({"squares": squares})
     found = extrapolated(layers, runs, ())
     return LayerDistances(
@@ -424,7 +549,7 @@ def layer_distances(
 
 
 class _TwoPoint:
-    """``<x(tau, t) x(tau_2, t)>`` on the nodes of a solution."""
+    """Two-point function ``<x(tau, t) x(tau_2, t)>`` on the nodes of a solution."""
 
     def __init__(
         self, run: LayerGrid, derived: Diversity, table: LayerTable, constants: dict[Symbol, float]
@@ -437,7 +562,7 @@ class _TwoPoint:
         self.products = list(products_of(derived.two_point.rhs.xreplace(same), names))
 
     def matrix(self) -> Array:
-        """Axes: time, layer, second layer."""
+        """Return the two-point function, shape ``(steps, nodes, nodes)``."""
         n = self.run.layers + 1
         found = np.zeros((self.run.steps, n, n))
         for now in range(self.run.steps):
@@ -447,8 +572,9 @@ class _TwoPoint:
         return found
 
     def product(self, p: LayerProduct, now: int) -> Array:
+        """Return one product at one time, integrated over the layer of the source."""
         if p.calls or p.equal or p.step or p.present:
-            raise NotLowered(f"{p} is no product of answers and correlations")
+            raise NotLowered(f"{p} is not a product of responses and correlations")
         ends = {x.index: now + int(x.present) if x.upper.has(t, s) else None for x in p.spans}
         labels: dict[Expr, int] = {tau: 0, tau_2: 1}
         if p.layer is None:
@@ -461,8 +587,9 @@ class _TwoPoint:
     def summed(
         self, p: LayerProduct, now: int, ends: dict[Symbol, int | None], labels: dict[Expr, int], side: int
     ) -> Array:
-        """Summed over times and data; the layer of the source is the last axis.  ``side`` is 1 for the values
-        just after a node of it, -1 for those just before.
+        """Return a product summed over times and data; the layer of the source is the last axis.
+
+        ``side`` is 1 for the values just after a node of that layer, -1 for those just before.
         """
         given: list[Any] = []
         for r in p.reads:
@@ -477,6 +604,7 @@ class _TwoPoint:
     def tensor(
         self, r: Read, now: int, ends: dict[Symbol, int | None], side: int
     ) -> tuple[Array, list[Expr]]:
+        """Return a tensor at one time with the names of its axes."""
         whole = self.run[r.name]
         if r.name in self.run.under and side == 1 and tau_ in r.args:
             whole = whole.copy()

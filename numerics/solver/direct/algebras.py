@@ -127,8 +127,8 @@ class Linear(RandomVariables):
                 if np.isnan(self.sigma[i, j]):
                     value = self.interpreter.covariance(entries[i], entries[j])
                     self.sigma[i, j] = self.sigma[j, i] = value
-        value: Array = np.sum((self.sigma[np.ix_(rows, cols)].T @ a[rows]) * b[cols], axis=0)
-        return value
+        product: Array = np.sum((self.sigma[np.ix_(rows, cols)].T @ a[rows]) * b[cols], axis=0)
+        return product
 
     def derivative(self, v: RandomValue, source: EntryKey) -> RandomValue:
         """Return the coefficient of the source: a number, or one for each unit."""

@@ -1,26 +1,23 @@
-"""Correlations that the dynamics did not need, at the output times only, once the march is done.
+"""Correlations and response densities computed after a march, at output times.
 
-The same rows as in the march, read for all times at once:
+Correlations that the dynamics did not need follow from the rows of the march, read for all times at once:
 
     C_ij = K_il C_lj + <u_i u_k> R_jk^T .
 
-Nothing here has to be causal any more, so each is a few large matrix products, and two-time kernels of all
-samples are held at output times alone.  A field that stands in another's equation at the same time is put in
-first, so that only fields of few members are read at all times: :func:`needed` says which.
+Causality is not needed any more, so that each is a few large matrix products, and two-time kernels of all
+samples are stored at output times only. A field in the equation of another at the same time is substituted
+first, so that only fields of few members are read at all times; :func:`needed` lists them.
 
-Responses of a flow as functions of two times.
+Responses of a flow are densities in s. The march stores the response to a source at one node. It is the
+density times the weight of that node only for equal steps, because an explicit multistep rule read backwards
+is not consistent at its start or where the step changes. Sums over nodes are not affected; single entries
+are. The densities are therefore computed after the march, from the same rows with weights one and integrals
+in place of sums:
 
-What the march of a flow holds is the response to a source at one node: the density times that node's weight
-only where the steps are even, since an explicit multistep rule read backwards is no consistent rule at its
-start or where the step changes.  Sums over nodes do not feel this; single entries do.  So the densities are
-solved for once the march is done, from the same rows with weights one and integrals in place of sums:
+    rho_ik(t, s) = sum_l [l driven by k] g_l K_il(t, s) + sum_l int_s^t K_il(t, t') rho_lk(t', s) dt' .
 
-    rho_ik(t, s) = sum_l [l driven by k] g_l K_il(t, s) + sum_l int_s^t K_il(t, t') rho_lk(t', s) dt' ,
-
-fields that stand in another's equation at the same time put in, with what drives them.
-
-The integral runs over the polynomials through four nodes each, all of them between s and t; its error falls
-as the fourth power of the step.
+The integral is that of polynomials through four nodes, all between s and t; its error falls as the fourth
+power of the step.
 """
 
 from __future__ import annotations
@@ -43,14 +40,14 @@ from numerics.solver.linear.march import March
 
 Array = NDArray[np.float64]
 Opened = tuple[dict[FieldAtLayer, float], list[tuple[float, Coupling]]]
-"""A field's sources and couplings, each with a number."""
+"""Sources and couplings of a field, each with a number."""
 
 BLOCKS = 8
-"""In how many blocks of times the correlation of a field with itself is found."""
+"""Number of blocks of times in which the correlation of a field with itself is computed."""
 
 
 def opened(table: Table, i: FieldAtLayer, number: Callable[[Expr], float]) -> Opened:
-    """The equation of ``i`` with the fields put in that stand in it at the same time, times a number."""
+    """Return the equation of ``i``, with fields in it at the same time substituted."""
     row = table.row(i)
     drives = {u: number(g) for u, g in row.drives}
     couplings: list[tuple[float, Coupling]] = []
@@ -67,14 +64,14 @@ def opened(table: Table, i: FieldAtLayer, number: Callable[[Expr], float]) -> Op
 
 
 def _is_number(c: Coupling) -> bool:
-    """Is the kernel a number, the same for each member, at the present time?"""
+    """Return whether a kernel is a number, equal for each member, at the present time."""
     return c.kernel.reach == "now" and all(
         not m.coefficient.has(t, s) and all(f.tensor == DELTA for f in m.factors) for m in c.kernel.monomials
     )
 
 
 def needed(table: Table, fields: Iterable[FieldAtLayer]) -> Iterator[Request]:
-    """What a march must keep so that the correlations of ``fields`` can be found afterwards."""
+    """Yield what a march must compute so that the correlations of ``fields`` can be computed afterwards."""
     for i in fields:
         drives, couplings = opened(table, i, lambda e: 1.0)
         read = [c.field for _, c in couplings]
@@ -85,10 +82,10 @@ def needed(table: Table, fields: Iterable[FieldAtLayer]) -> Iterator[Request]:
 
 
 class Afterwards:
-    """Reads a finished march at the nodes ``at``.
+    """Reader of a finished march at the nodes ``at``.
 
-    Blocks have their rows at output times and their columns at all nodes: shape (len(at) n_i, T n_j),
-    time-major.  Traces run over the first ``count`` samples, or over all of them.
+    Blocks have rows at output times and columns at all nodes: shape (len(at) n_i, T n_j), time-major. Traces
+    are sums over the first ``count`` samples, or over all of them.
     """
 
     def __init__(
@@ -100,7 +97,7 @@ class Afterwards:
         self.result, self.data, self.at, self.count = result, result.data, at, count
         self.plan, self.T = result.plan, result.steps
         everywhere = len(at) == self.T
-        self.pick = slice(None) if everywhere else at  # a slice copies nothing
+        self.pick = slice(None) if everywhere else at  # a slice makes no copy
         self.blocks: dict[tuple[FieldAtLayer, FieldAtLayer], Array] = {}
         self.finished: dict[tuple[FieldAtLayer, FieldAtLayer], Array] = {}
         self.traces: dict[FieldAtLayer, Array] = {}
@@ -109,11 +106,15 @@ class Afterwards:
         self.rows: dict[FieldAtLayer, Opened] = {}
 
     def outputs(self, i: FieldAtLayer, j: FieldAtLayer, into: Array | None = None) -> Array:
-        """``<x_i(t) x_j(s)>`` at output times t, s: shape (out, n_i, out, n_j), written ``into`` an array."""
-        if (i, j) not in self.finished:  # each layer is the start of the next
+        """Return ``<x_i(t) x_j(s)>`` at output times, shape (out, n_i, out, n_j), written ``into`` an array.
+
+        ``C_ij = <own sources> + sum of products of two blocks``; the correlation of a field with itself is
+        computed at s <= t in blocks of times, because it is symmetric.
+        """
+        if (i, j) not in self.finished:  # kept because each layer contributes to the next
             n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)
             value = self.start(i, j, into)
-            # of one field at s <= t alone, in blocks of times: it is symmetric, and later times add nothing
+            # the correlation of a field with itself is symmetric: only s <= t, in blocks of times
             blocks = list(pairwise(np.linspace(0, out, BLOCKS + 1 if i == j else 2).astype(int).tolist()))
             for left, right in self.parts(i, j):
                 known = (self.at + 1) * (left.shape[1] // self.T)
@@ -126,7 +127,7 @@ class Afterwards:
         return self.finished[i, j]
 
     def trace(self, i: FieldAtLayer) -> Array:
-        """``sum_mu <x_i,mu(t) x_i,mu(s)>`` at output times: shape (out, out)."""
+        """Return ``sum_mu <x_i,mu(t) x_i,mu(s)>`` at output times, shape (out, out)."""
         if i not in self.traces:
             value = self.start_trace(i)
             for left, right in self.parts(i, i):
@@ -135,20 +136,20 @@ class Afterwards:
         return self.traces[i]
 
     def traced(self, block: Array, i: FieldAtLayer) -> Array:
-        """The rows of a block whose samples are in the trace, one for each time."""
+        """Return the rows of a block of the samples in the trace, one row for each time."""
         out = len(self.at)
         return block.reshape(out, self.result.sizes[i], -1)[:, : self.count].reshape(out, -1)
 
     # -- rows at output times --------------------------------------------------------------------------
 
     def row(self, i: FieldAtLayer) -> Opened:
-        """The equation of a field, opened once."""
+        """Return the equation of a field with substitutions, computed once."""
         if i not in self.rows:
             self.rows[i] = opened(self.plan.table, i, self.result.number)
         return self.rows[i]
 
     def parts(self, i: FieldAtLayer, j: FieldAtLayer) -> Iterator[tuple[Array, Array]]:
-        """Pairs of blocks whose products make up ``C_ij`` beyond the overlap of the sources themselves."""
+        """Yield pairs of blocks whose products add up to ``C_ij`` minus the covariance of the sources."""
         drives, couplings = self.row(i)
         for factor, c in couplings:
             yield factor * self.kernel(i, c), self.correlation(j, c.field)
@@ -158,17 +159,20 @@ class Afterwards:
                     yield gain * self.covariance(own, k), right
 
     def start_trace(self, i: FieldAtLayer) -> Array:
-        """The trace of ``start(i, i)``, without pairs of samples where the covariance is a known kernel."""
+        """Return the trace of ``start(i, i)``.
+
+        A covariance that is a known kernel needs no pairs of samples.
+        """
         total = np.zeros((len(self.at), len(self.at)))
         for a, b, gain in self.overlaps(i, i):
             kernel = self.plan.table.covariances[a, b]
             indices = {*kernel.rows, *kernel.cols}
             for m in kernel.monomials:
-                own = [f for f in m.factors if indices & set(f.indices)]
-                q = self.plan.table.tensors.get(own[0].tensor) if len(own) == 1 else None
+                indexed = [f for f in m.factors if indices & set(f.indices)]
+                q = self.plan.table.tensors.get(indexed[0].tensor) if len(indexed) == 1 else None
                 if q is not None and q.kind == "correlation" and q.first == q.second:
-                    rest = replace(m, factors=tuple(f for f in m.factors if f not in own))
-                    bare = KernelRow((), (), (rest,), kernel.reach)
+                    others = replace(m, factors=tuple(f for f in m.factors if f not in indexed))
+                    bare = KernelRow((), (), (others,), kernel.reach)
                     number = self.evaluate(bare, columns=self.at)[:, 0, :, 0]
                     total += gain * self.result.number(q.factor) * number * self.trace(q.first)
                 else:
@@ -180,16 +184,14 @@ class Afterwards:
     def overlaps(
         self, i: FieldAtLayer, j: FieldAtLayer
     ) -> Iterator[tuple[FieldAtLayer, FieldAtLayer, float]]:
-        """Pairs of correlated sources that stand in the two fields' equations, and the product of their
-        gains.
-        """
-        for a, one in self.row(i)[0].items():
-            for b, two in self.row(j)[0].items():
+        """Yield pairs of correlated sources in the equations of two fields, with products of gains."""
+        for a, first_gain in self.row(i)[0].items():
+            for b, second_gain in self.row(j)[0].items():
                 if (a, b) in self.plan.table.covariances:
-                    yield a, b, one * two
+                    yield a, b, first_gain * second_gain
 
     def start(self, i: FieldAtLayer, j: FieldAtLayer, into: Array | None = None) -> Array:
-        """The overlap of the two fields' own sources at output times: (out n_i, out n_j)."""
+        """Return the covariance of the two fields' own sources at output times, shape (out n_i, out n_j)."""
         n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)
         total = np.empty((out, n, out, m)) if into is None else into
         overlaps = list(self.overlaps(i, j))
@@ -200,12 +202,12 @@ class Afterwards:
             value = value if gain == 1.0 else gain * value
             if k:
                 total += value
-            else:  # memory that is written for the first time is slow: once, and not after zeros
+            else:  # no zeros are written before, because the first write to memory is slow
                 total[...] = value
         return total.reshape(out * n, out * m)
 
     def correlation(self, i: FieldAtLayer, j: FieldAtLayer) -> Array:
-        """``<x_i(t) x_j(s)>``: t an output time, s any node."""
+        """Return ``<x_i(t) x_j(s)>`` at output times t and all nodes s."""
         rows = self.plan.rows
         if ((i, j) in rows or i == j) and (j, i) in rows:
             full = self.result.correlation(i, j)
@@ -215,7 +217,10 @@ class Afterwards:
         return self.blocks[i, j]
 
     def assembled(self, i: FieldAtLayer, j: FieldAtLayer) -> Array:
-        """``C_ij`` from the equation of ``i`` and the complete correlations and responses of ``j``."""
+        """Return ``C_ij`` from the equation of ``i`` and the complete correlations and responses of ``j``.
+
+        ``C_ij = sum_l K_il C_lj + sum_k g <u_i u_k> (R_jk + g')^T``.
+        """
         value = np.zeros((len(self.at) * self.result.sizes[i], self.T * self.result.sizes[j]))
         drives, couplings = self.row(i)
         for factor, c in couplings:
@@ -232,9 +237,9 @@ class Afterwards:
         return value
 
     def response(self, i: FieldAtLayer, k: FieldAtLayer) -> Array | None:
-        """``<d x_i(t)/d u_k(s)>``: t an output time, s any node; None where fields that are read answer not.
+        """Return ``<d x_i(t)/d u_k(s)>`` at output times t and all nodes s; None if it is zero.
 
-        What the source does at once, in the equation of ``i`` as it is opened, is left out.
+        The direct part by which the source drives the field is not included.
         """
         if (i, k) in self.result.responses and not any(_is_number(c) for c in self.plan.rows_of[i].couplings):
             full = self.result.response(i, k)
@@ -251,13 +256,16 @@ class Afterwards:
         return value
 
     def answer(self, q: Request) -> Array:
-        """A response with its direct part, which the march need not have found: shape (out, n_i, T, n_k)."""
+        """Return a response with its direct part, shape (out, n_i, T, n_k).
+
+        The march need not have computed it.
+        """
         if (q.first, q.second) in self.result.responses:
             return self.result.tensor(q)[self.at]
         if q not in self.answers:
             shape = (len(self.at), self.result.sizes[q.first], self.T, self.result.widths[q.second])
-            found = self.response(q.first, q.second)
-            value = np.zeros(shape) if found is None else found.reshape(shape).copy()
+            indirect = self.response(q.first, q.second)
+            value = np.zeros(shape) if indirect is None else indirect.reshape(shape).copy()
             direct = self.row(q.first)[0].get(q.second, 0.0) * np.eye(shape[1], shape[3])
             value[np.arange(len(self.at)), :, self.at] += direct
             self.answers[q] = self.result.number(q.factor) * value
@@ -266,13 +274,13 @@ class Afterwards:
     # -- kernels and covariances as blocks -------------------------------------------------------------
 
     def kernel(self, i: FieldAtLayer, c: Coupling) -> Array:
-        """The kernel of a coupling for all times s, zero where it does not reach; the last one is kept."""
+        """Return the kernel of a coupling for all times s, zero outside of its reach; cache the last."""
         if self.last is None or self.last[0] is not c:
             self.last = (c, self.found(i, c))
         return self.last[1]
 
     def found(self, i: FieldAtLayer, c: Coupling) -> Array:
-        """A kernel, worked out."""
+        """Compute the kernel of a coupling for all times s."""
         nodes = np.arange(self.T)[None, :]
         reached = {
             "past": nodes < self.at[:, None],
@@ -285,20 +293,20 @@ class Afterwards:
         return value.reshape(len(self.at) * self.result.sizes[i], -1)
 
     def covariance(self, a: FieldAtLayer, b: FieldAtLayer) -> Array:
-        """``<u_a(t) u_b(s)>`` for all s."""
+        """Return ``<u_a(t) u_b(s)>`` for all s."""
         kernel = self.plan.table.covariances[a, b]
         value = self.full(self.evaluate(kernel), kernel)
         return value.reshape(value.shape[0] * value.shape[1], -1)
 
     def full(self, value: Array, kernel: KernelRow, times: int | None = None) -> Array:
-        """A kernel on all of its axes (t, rows, s, cols)."""
+        """Return a kernel broadcast to all of its axes (t, rows, s, cols)."""
         rows, cols = (prod(self.result.extents[x] for x in side) for side in (kernel.rows, kernel.cols))
         return np.broadcast_to(value, (len(self.at), rows, self.T if times is None else times, cols))
 
     def evaluate(self, kernel: KernelRow, columns: NDArray[np.intp] | None = None) -> Array:
-        """The kernel with axes (t, rows, s, cols); axes on which it does not depend have length one.
+        """Return the kernel with axes (t, rows, s, cols); axes on which it does not depend have length one.
 
-        ``columns`` picks the times s.
+        ``columns`` selects the times s.
         """
         axes = [t, *kernel.rows, s, *kernel.cols]
         total: Array | None = None
@@ -319,7 +327,10 @@ class Afterwards:
         return np.zeros((1, 1, 1, 1)) if total is None else total
 
     def folded(self, value: Array, used: list[Symbol], axes: list[Symbol], kernel: KernelRow) -> Array:
-        """Axes (t, rows, s, cols) with the indices of a side as one; a side that is used is used in full."""
+        """Return axes (t, rows, s, cols), with the indices of a side joined.
+
+        A side that depends on one of its indices is broadcast to all.
+        """
         have = dict(zip(used, value.shape, strict=True))
         sides = [side for side in (kernel.rows, kernel.cols) if have.keys() & set(side)]
         whole = have | {x: self.result.extents[x] for side in sides for x in side}
@@ -330,11 +341,11 @@ class Afterwards:
     def coefficient(
         self, m: Monomial, columns: NDArray[np.intp] | None
     ) -> Iterator[tuple[Array, list[Symbol]]]:
-        """What depends on the times themselves, as a table over them."""
+        """Yield the factors of a monomial that depend on the times themselves, as tables over times."""
         times = np.arange(self.T) if columns is None else columns
         if m.coefficient.has(t, s):
             function = lambdify((t, s), m.coefficient.subs(dict(self.result.constants)), np)
-            with np.errstate(all="ignore"):  # powers beyond s = t, which no kernel reads
+            with np.errstate(all="ignore"):  # powers at s > t, which no kernel reads
                 grid = function(self.at[:, None].astype(float), times[None, :].astype(float))
             yield np.broadcast_to(np.asarray(grid, dtype=float), (len(self.at), len(times))), [t, s]
         if m.strict:
@@ -343,33 +354,33 @@ class Afterwards:
             yield (self.at[:, None] == times[None, :]).astype(float), [t, s]
 
     def read(self, f: Factor, columns: NDArray[np.intp] | None) -> tuple[Array, list[Symbol]]:
-        """A factor with the names of its axes; times t at outputs, s at all nodes or at ``columns``."""
+        """Return a factor and the names of its axes; t at output times, s at all nodes or at ``columns``."""
         pick = slice(None) if columns is None else columns
         name = f.tensor[0]
-        rest = [x for x in f.indices if x not in (t, s)]
+        indices = [x for x in f.indices if x not in (t, s)]
         if f.tensor in self.result.hoisted:
-            return self.result.hoisted[f.tensor][pick], [s, *rest]
+            return self.result.hoisted[f.tensor][pick], [s, *indices]
         if name in self.result.scalars:
             present = t in f.indices
-            return self.result.scalars[name][self.at if present else pick], [t if present else s, *rest]
+            return self.result.scalars[name][self.at if present else pick], [t if present else s, *indices]
         if f.tensor in self.plan.table.tensors:
             q = self.plan.table.tensors[f.tensor]
             if f.indices[-2:] == (t, t):
                 raise NotImplementedError(f"{f} at one time is not read after a march")
             count = len(self.plan.rows_of[q.first].indices)
-            shape = [self.result.extents[x] for x in rest]
+            shape = [self.result.extents[x] for x in indices]
             array = self.tensor(f.tensor, columns)
             full = array.reshape(array.shape[0], *shape[:count], array.shape[2], *shape[count:])
-            return full, [t, *rest[:count], s, *rest[count:]]
+            return full, [t, *indices[:count], s, *indices[count:]]
         if f.tensor == DELTA:
             return np.eye(self.result.extents[f.indices[0]]), list(f.indices)
         if f.indices in ((t, s), (t,), (s,)):
             array = self.data[name][self.at] if t in f.indices else self.data[name]
             return (array[..., pick] if s in f.indices else array), list(f.indices)
-        return self.data[name], rest
+        return self.data[name], indices
 
     def tensor(self, n: FieldAtLayer, columns: NDArray[np.intp] | None) -> Array:
-        """An order parameter, (out, n_i, nodes or columns, n_j)."""
+        """Return an order parameter, shape (out, n_i, nodes or columns, n_j)."""
         q = self.plan.table.tensors[n]
         if q.kind == "response":
             value = self.answer(q)
@@ -384,93 +395,121 @@ class Afterwards:
 
 
 SETTLED = 1e-13
+"""Relative change at which the iteration of a row of densities has converged."""
 MAX_SWEEPS = 100
+"""Largest number of sweeps of a row of densities."""
 
 
 def densities(
     result: March, nodes: Array, data: Mapping[str, Array]
 ) -> dict[tuple[FieldAtLayer, FieldAtLayer], Array]:
-    """For every response (i, k) of the march the density ``rho_ik``, shape (T, n_i, T, n_k), zero for s > t.
+    """Return the density ``rho_ik`` of every response (i, k) of the march, shape (T, n_i, T, n_k).
 
-    Its diagonal is the limit s -> t.  ``nodes`` are the times of the march, ``data`` what it was given, with
-    ones in place of the integrator's weights: of ``w`` the flow's own memory is left.  On settled grids the
-    densities, at s = 0 and s = t too, are about as accurate as the correlations that the march found: within
-    a factor of three of their error, uniform or log output times (tests/numerics/solver/test_flow.py).
-    Raises :class:`~numerics.errors.NotConverged` on a grid so coarse that a row does not settle.
+    It is zero for s > t, and its diagonal is the limit s -> t. ``nodes`` are the times of the march, ``data``
+    its arrays with ones for the weights of the integrator, so that ``w`` holds only the memory of the flow.
+    On converged grids the densities, also at s = 0 and s = t, are about as accurate as the correlations of
+    the march: within a factor of three of their error, for uniform or log output times
+    (tests/numerics/solver/test_flow.py). Raises :class:`~numerics.errors.NotConverged` if the iteration of a
+    row does not converge because the grid is too coarse.
     """
-    plan, T = result.plan, len(nodes)
-    table = plan.table
-    found: dict[tuple[FieldAtLayer, FieldAtLayer], Array] = {}
-    rows = replace(result, data=data, responses=found)
-    for i, k in plan.responses:
-        found[i, k] = np.zeros((T * result.sizes[i], T * rows.widths[k]))
-    order = [x for x in plan.order if isinstance(x, CouplingRow | ResponseArray)]
-    compiled = {
-        id(c): rows.compile(c.kernel, "through" if c.kernel.reach == "past" else None)
-        for i in plan.fields
-        for c in table.row(i).couplings
-    }
-    equations = {r.field: opened(table, r.field, result.number) for r in table.fields}
-    K: dict[int, Array] = {}
-
-    def now(i: FieldAtLayer, step: int) -> slice:
-        return slice(step * result.sizes[i], (step + 1) * result.sizes[i])
-
+    solver = _DensitySolver(result, data)
     for step, weights in enumerate(interval_weights(nodes)):
-        upto = step + 1
-        weighted: dict[tuple[FieldAtLayer, FieldAtLayer], Array] = {}
-        for (i, k), a in found.items():
-            n, m = result.sizes[i], rows.widths[k]
-            if step:  # the row before is the first guess
-                a[now(i, step), : step * m] = a[now(i, step - 1), : step * m]
-            block = a[: upto * n, : upto * m].reshape(upto, n, upto, m)
-            weighted[i, k] = (block * weights.T[:, None, :, None]).reshape(upto * n, upto * m)
-        for _ in range(MAX_SWEEPS):  # rows at the same time enter through the end of the integral
-            change = 0.0
-            for quantity in order:
-                if isinstance(quantity, CouplingRow):
-                    c = plan.couplings[quantity]
-                    K[id(c)] = compiled[id(c)](step)
-                    continue
-                i, j = quantity.first, quantity.second
-                n, m = result.sizes[i], rows.widths[j]
-                value = np.zeros((n, upto * m))
-                for factor, c in equations[i][1]:
-                    if (c.field, j) in found:
-                        value += factor * K[id(c)] @ weighted[c.field, j]
-                    if (gain := equations[c.field][0].get(j)) is not None:
-                        value += factor * gain * K[id(c)]
-                row = found[i, j][now(i, step), : upto * m]
-                moved = np.max(np.abs(value - row)) / max(1.0, np.max(np.abs(value)))
-                change = float(np.maximum(change, moved))  # nan if it is
-                row[:] = value
-                last = row.reshape(n, upto, m) * weights[:, step][:, None]
-                weighted[i, j][step * n :] = last.reshape(n, upto * m)
-            if change <= SETTLED:
-                break
-        else:
+        if not solver.row(step, weights):
             raise NotConverged(
                 f"the responses at t = {nodes[step]:.3g} did not settle: the time step is too long"
             )
-    return {(i, k): a.reshape(T, result.sizes[i], T, -1) for (i, k), a in found.items()}
+    T, sizes = len(nodes), result.sizes
+    return {(i, k): a.reshape(T, sizes[i], T, -1) for (i, k), a in solver.densities.items()}
+
+
+class _DensitySolver:
+    """Solver of the integral equations of response densities, row by row in time.
+
+    ``densities`` are the arrays ``(T n_i, T n_k)``; ``weighted`` the same times the weights of the integral.
+    """
+
+    def __init__(self, result: March, data: Mapping[str, Array]) -> None:
+        self.result, self.plan = result, result.plan
+        self.densities: dict[tuple[FieldAtLayer, FieldAtLayer], Array] = {}
+        rows = replace(result, data=data, responses=self.densities)
+        for i, k in self.plan.responses:
+            size = result.steps * result.sizes[i], result.steps * rows.widths[k]
+            self.densities[i, k] = np.zeros(size)
+        table = self.plan.table
+        self.order = [x for x in self.plan.order if isinstance(x, CouplingRow | ResponseArray)]
+        couplings = [c for i in self.plan.fields for c in table.row(i).couplings]
+        self.compiled = {
+            id(c): rows.compile(c.kernel, "through" if c.kernel.reach == "past" else None) for c in couplings
+        }
+        self.equations = {r.field: opened(table, r.field, result.number) for r in table.fields}
+        self.kernels: dict[int, Array] = {}
+        self.weighted: dict[tuple[FieldAtLayer, FieldAtLayer], Array] = {}
+
+    def row(self, step: int, weights: Array) -> bool:
+        """Compute the row of one time, and return whether its iteration converged.
+
+        ``weights`` (step + 1, step + 1) are those of :func:`interval_weights`. Rows at the same time enter
+        through the end of the integral.
+        """
+        self._begin(step, weights)
+        return any(self._sweep(step, weights) <= SETTLED for _ in range(MAX_SWEEPS))
+
+    def _now(self, i: FieldAtLayer, step: int) -> slice:
+        """Return the rows of a field at one time."""
+        return slice(step * self.result.sizes[i], (step + 1) * self.result.sizes[i])
+
+    def _begin(self, step: int, weights: Array) -> None:
+        """Take the row before as the first guess, and multiply all rows by the weights."""
+        count = step + 1
+        for (i, k), a in self.densities.items():
+            n, m = self.result.sizes[i], self.result.widths[k]
+            if step:
+                a[self._now(i, step), : step * m] = a[self._now(i, step - 1), : step * m]
+            block = a[: count * n, : count * m].reshape(count, n, count, m)
+            self.weighted[i, k] = (block * weights.T[:, None, :, None]).reshape(count * n, count * m)
+
+    def _sweep(self, step: int, weights: Array) -> float:
+        """Compute the row of each density once, and return the largest relative change."""
+        change, count = 0.0, step + 1
+        for quantity in self.order:
+            if isinstance(quantity, CouplingRow):
+                c = self.plan.couplings[quantity]
+                self.kernels[id(c)] = self.compiled[id(c)](step)
+                continue
+            i, j = quantity.first, quantity.second
+            n, m = self.result.sizes[i], self.result.widths[j]
+            value = np.zeros((n, count * m))
+            for factor, c in self.equations[i][1]:
+                if (c.field, j) in self.densities:
+                    value += factor * self.kernels[id(c)] @ self.weighted[c.field, j]
+                if (gain := self.equations[c.field][0].get(j)) is not None:
+                    value += factor * gain * self.kernels[id(c)]
+            row = self.densities[i, j][self._now(i, step), : count * m]
+            moved = np.max(np.abs(value - row)) / max(1.0, np.max(np.abs(value)))
+            change = float(np.maximum(change, moved))  # NaN if moved is NaN
+            row[:] = value
+            last = row.reshape(n, count, m) * weights[:, step][:, None]
+            self.weighted[i, j][step * n :] = last.reshape(n, count * m)
+        return change
 
 
 def interval_weights(nodes: Array) -> Iterator[Array]:
-    """For n = 0, 1, ...: the weights (n + 1, n + 1) of nodes 0..n in the integrals from node m to node n.
+    """Yield the weights of nodes 0..n in the integrals from node m to node n, for n = 0, 1, ...
 
-    Row m uses only nodes m..n, and integrates polynomials of third degree exactly if there are four of them.
+    The arrays have shape (n + 1, n + 1). Row m uses only nodes m..n, and integrates polynomials of third
+    degree exactly if there are four of them.
 
     >>> [w.tolist() for w in interval_weights(np.array([0.0, 1.0, 2.0]))][1]
     [[0.5, 0.5], [0.0, 0.0]]
     """
-    settled = np.zeros((len(nodes), len(nodes)))  # over the cells whose four nodes are all known
+    final = np.zeros((len(nodes), len(nodes)))  # integrals over the cells whose four nodes are all known
     for n in range(len(nodes)):
         if n >= 3:
             four = np.arange(n - 3, n + 1)
             if n >= 4:
-                settled[: n - 3, four] += integral_weights(nodes[four], nodes[n - 2], nodes[n - 1])
-            settled[n - 3, four] = integral_weights(nodes[four], nodes[n - 3], nodes[n - 1])
-        total = settled[: n + 1, : n + 1].copy()
+                final[: n - 3, four] += integral_weights(nodes[four], nodes[n - 2], nodes[n - 1])
+            final[n - 3, four] = integral_weights(nodes[four], nodes[n - 3], nodes[n - 1])
+        total = final[: n + 1, : n + 1].copy()
         if n >= 3:
             total[: n - 2, four] += integral_weights(nodes[four], nodes[n - 1], nodes[n])
         for m in range(max(0, n - 2), n):

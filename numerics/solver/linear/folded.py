@@ -1,21 +1,22 @@
-"""A linear march that folds the distant past into few coordinates.
+"""Linear march with low-rank compression of the distant past (folding).
 
 Row t of an array is a combination of earlier rows, with kernels that are such rows themselves:
 
     x(t, .) = sum_s k(t, s) m(s, .)
 
-Over the times before ``first``, the rows of a block of later steps span few dimensions where they are smooth
-in t.  With an orthonormal basis Q of these, ``x = c Q`` and ``k = d Q`` there, and c = d (Q m Q^T): the block
-needs nothing of those times but Q m Q^T.  So arrays are folded, ``[Q, 1] m [Q, 1]^T``, the block is marched
-as a short past would be, and its rows are unfolded.
+Over the times before ``first``, the rows of a block of later steps span few dimensions if they are smooth in
+t. With an orthonormal basis Q of these, ``x = c Q`` and ``k = d Q`` there, and c = d (Q m Q^T): the block
+needs only Q m Q^T of those times. So arrays are folded, ``[Q, 1] m [Q, 1]^T``, the block is marched with a
+short past, and its rows are unfolded.
 
-That is right if ``Q m`` lies in the span of Q wherever k has a coordinate.  What does not is ``k Q^T (Q m)
-(1 - Q^T Q)``, and ``Q m``, the image of the basis, is kept.  The basis begins with what the last rows span,
-and takes in what images of kernels as large as the last ones add to that.  After the block, with the kernels
-that were found, what was neglected is measured: a block in which it was too much is marched again with it.
-Nothing is assumed of the rows; where they need a larger basis than there is room for, the march is told so.
+This is exact if ``Q m`` lies in the span of Q for all coordinates of k. The neglected part is ``k Q^T (Q m)
+(1 - Q^T Q)``; the image ``Q m`` of the basis is stored to compute it. The basis begins with the span of the
+last rows, and is extended by images of random kernels as large as the last ones. After the block, the
+neglected part is measured with the kernels that were computed; if it is too large, the block is marched again
+with an extended basis. No property of the rows is assumed; if they need a larger basis than there is room
+for, the march continues without folding.
 
-All rows are of single fields.  Fields with many members are read at the present time alone.
+All rows are of single fields. Fields with many members are read only at the present time.
 """
 
 from __future__ import annotations
@@ -49,38 +50,38 @@ from numerics.solver.linear.steps import StepArrays
 Array = NDArray[np.float64]
 LeftRow = CouplingRow | CovarianceRow
 OrientedArray = tuple[TwoTimeArray, bool]
-"""An array as it is held, and whether its transpose is meant."""
+"""Stored array, and whether its transpose is meant."""
 WorkItem = TypeVar("WorkItem")
 WorkResult = TypeVar("WorkResult")
 
 ROOM = 160
-"""Positions: dimensions of the basis, times that are not folded, and steps of the block."""
+"""Number of positions: dimensions of the basis, times that are not folded, and steps of the block."""
 NEAR, SHORTEST = 16, 32
-"""Times before a block that are not folded, and the least steps of a block."""
+"""Number of times before a block that are not folded, and smallest number of steps of a block."""
 FIRST, BLOCK = 112, 1.5
-"""Steps of the first block, and those of later ones relative to the positions before them."""
+"""Number of steps of the first block; ratio of the steps of later blocks to the positions before them."""
 ROUNDING = 6e-14
-"""Singular values of the last rows, relative to the size of arrays, up to which they are rounding errors."""
+"""Singular values of the last rows below this share of the size of arrays count as rounding errors."""
 NEGLECT = 2e-13
-"""The most that may be neglected of a row, relative to the size of its array; half of it is rounding."""
+"""Largest neglected part of a row, relative to the size of its array; half of it is rounding."""
 GUESSED = 1e-12
-"""The same of random sums of all products, before the block."""
+"""The same for random sums of all products, before the block."""
 GROWTH = 4.0
-"""How much larger a coordinate of a kernel may be in the next block than it was in the last rows."""
+"""Assumed growth of the coordinates of kernels from the last rows to the next block."""
 SKETCH, REST = 80, 24
-"""Random combinations of rows, and of what is left of them, in which directions are looked for."""
+"""Numbers of random combinations of rows, and of their parts outside of the basis, that are searched."""
 SAMPLES, REPEATS = 4, 3
-"""Rows of each kernel that are looked at in a block, and how often its basis is enlarged."""
+"""Number of rows of each kernel that are tested in a block, and largest number of extensions of its basis."""
 
 
 def _outside(basis: Array, rows: Array) -> Array:
-    """What a basis does not hold of some rows."""
+    """Return the part of rows orthogonal to a basis."""
     out: Array = rows - (rows @ basis.T) @ basis
     return out
 
 
 def _directions(sketch: Array, rounding: float) -> Array:
-    """Orthonormal rows that span those of a sketch, up to some size."""
+    """Return orthonormal rows that span those of a sketch up to a rounding error."""
     Q, R = np.linalg.qr(sketch.T)
     _, size, V = np.linalg.svd(R.T)
     out: Array = V[: np.count_nonzero(size > rounding * np.sqrt(len(sketch)))] @ Q.T
@@ -88,25 +89,26 @@ def _directions(sketch: Array, rounding: float) -> Array:
 
 
 def _joined(basis: Array, more: Array) -> Array:
-    """A basis with more directions, which are nearly orthogonal to it."""
+    """Return a basis extended by directions that are nearly orthogonal to it."""
     return np.concatenate([basis, np.linalg.qr(_outside(basis, more).T)[0].T])
 
 
 @cache
 def _blas() -> ThreadpoolController:
+    """Return the controller of BLAS threads."""
     return ThreadpoolController().select(user_api="blas")
 
 
 def _kernels_of(plan: Plan) -> Iterator[KernelRow]:
-    """All covariances, and the kernels that are read."""
+    """Yield all covariances, and the kernels that are read."""
     yield from (c.kernel for i in plan.fields for c in plan.rows_of[i].couplings)
     yield from plan.table.covariances.values()
 
 
 def foldable(plan: Plan, rows: Rows) -> bool:
-    """Are kernels linear in what has a time s, and are all rows those of single fields?
+    """Return whether kernels are linear in factors at time s, and all rows are of single fields.
 
-    What they are functions of besides is there at the present time.
+    Other factors must be at the present time.
     """
     table, clocks = plan.table, {t, s}
     if plan.sums or any(r.unit for r in table.fields) or any(x.expression.has(t) for x in table.scalars):
@@ -125,7 +127,7 @@ def foldable(plan: Plan, rows: Rows) -> bool:
 
 
 class Folded:
-    """Fills all arrays of ``rows``, those of two times ``(T n, T)``, by the operations of a step."""
+    """Folded march: fills all arrays of ``rows``, two-time ones ``(T n, T)``, by the operations of a step."""
 
     def __init__(
         self, march_step: MarchStep, rows: Rows, functions: Mapping[str, Callable[..., Any]] | None = None
@@ -148,7 +150,7 @@ class Folded:
         self.operands = sorted({self._operand(x) for x in self.stack.products}, key=str)
         self.size = dict.fromkeys(self.solution, 0.0)
         self.samples: dict[LeftRow, list[Array]] = {x.left: [] for x in self.stack.products}
-        self.kept = int(self.stack.first)  # time 0 remains a time
+        self.kept = int(self.stack.first)  # time 0 keeps its own position if it is read
         self.basis: Array = np.empty((0, 0))
         self.images: dict[OrientedArray, Array] = {}
         self.first = self.start = self.told = 0
@@ -160,7 +162,7 @@ class Folded:
         self.pool: ThreadPoolExecutor | None = None
 
     def run(self, after: Callable[[int], None]) -> int:
-        """March; ``after`` is called with each step, when its values at equal times are known.
+        """March, and call ``after`` with each step when its values at equal times are known.
 
         Returns the number of steps marched: all, or those before one that would need too large a basis.
         """
@@ -174,7 +176,7 @@ class Folded:
         return self.start
 
     def _march(self, after: Callable[[int], None]) -> bool:
-        """The steps of a block.  Is there room for them?"""
+        """March the steps of a block, and return whether the basis had room."""
         for again in range(REPEATS + 1):
             before = self._position(self.start)
             steps = max(SHORTEST, int(BLOCK * before)) if before else FIRST
@@ -209,19 +211,22 @@ class Folded:
         return True
 
     def _position(self, step: int) -> int:
+        """Return the position of a step in the folded arrays."""
         return len(self.basis) + step - self.first
 
     def _held(self, key: TwoTimeArray) -> TwoTimeArray:
+        """Return an array in the order in which it is stored."""
         if key in self.solution or isinstance(key, ResponseArray):
             return key
         return key.exchanged
 
     def _operand(self, x: MultiplyRow) -> OrientedArray:
+        """Return the right factor of a product as a stored array, and whether it is transposed."""
         key = self._held(x.right)
         return key, key.first != key.second and x.transposed != (key != x.right)
 
     def _each(self, what: Callable[[WorkItem], WorkResult], of: Iterable[WorkItem]) -> list[WorkResult]:
-        """All results, of as many parts at a time as there are threads."""
+        """Return the results of a function for all items, computed in parallel threads."""
         every = list(of)
         if self.pool is None:
             return [what(x) for x in every]
@@ -237,6 +242,7 @@ class Folded:
     # -- from the stack to the solution ----------------------------------------------------------------
 
     def _unfold(self, key: TwoTimeArray, stop: int) -> None:
+        """Write the rows of a block from the folded arrays to the solution."""
         first, start, r, Q = self.first, self.start, len(self.basis), self.basis
         low, end = self._position(start), self._position(stop)
         X, a = self.solution[key], self.stack.arrays[key]
@@ -250,7 +256,7 @@ class Folded:
         self.size[key] = max(self.size[key], float(seen.max(initial=0.0)), -float(seen.min(initial=0.0)))
 
     def _rest(self) -> Array:
-        """What products of the sampled kernels had outside the span, relative to the size of the result."""
+        """Return the part of sampled products outside of the span, relative to the size of the result."""
         r = len(self.basis)
         if not r:
             return np.empty((0, 0))
@@ -263,9 +269,9 @@ class Folded:
     # -- from the solution to the stack ----------------------------------------------------------------
 
     def _fold(self, stop: int) -> bool:
-        """Fold the times before ``stop - NEAR``.  Is there room for the basis?"""
+        """Fold the times before ``stop - NEAR``, and return whether the basis has room."""
         old, first = len(self.basis), stop - NEAR
-        D = self._position(first)  # dimensions of these times: coordinates, and those that are not folded yet
+        D = self._position(first)  # positions of these times: old coordinates, and times not folded yet
         kernels = {x: np.concatenate([a[:, :D] for a in rows]) for x, rows in self.samples.items()}
         U = self._span(kernels, first, stop)
         if len(U) > self.stack.size - NEAR - SHORTEST:
@@ -289,7 +295,10 @@ class Folded:
         return True
 
     def _span(self, kernels: Mapping[LeftRow, Array], first: int, stop: int) -> Array:
-        """What the last rows span, and images of kernels as large as the last ones."""
+        """Return a basis of the last rows and of images of random kernels as large as the last ones.
+
+        It is computed in the folded coordinates of the times before ``first``, shape ``(dimensions, D)``.
+        """
         D, end = self._position(first), self._position(stop)
         count = min(SKETCH, len(self.basis) + REST) if len(self.basis) else SKETCH
         drawn, sketch = 1, self._random(count, 1) * (self.stack.unit[:D] / np.sqrt(first))
@@ -297,25 +306,26 @@ class Folded:
             sketch += (self._random(count, len(rows)) / (size * np.sqrt(first))) @ rows
             drawn += len(rows)
         if not np.isfinite(sketch).all():
-            return np.eye(ROOM)  # there is no room: runaway dynamics are marched plainly
+            return np.eye(ROOM)  # larger than the room: diverged dynamics are marched without folding
         U = np.zeros((self.kept, D))
         np.fill_diagonal(U, 1.0)
         U = _joined(U, _directions(_outside(U, sketch), ROUNDING))
-        left = np.sqrt((_outside(U, sketch) ** 2).sum(axis=1) / drawn)  # of the last rows, on average
-        self.neglected = max(self.neglected, float(left.max()))
+        outside = np.sqrt((_outside(U, sketch) ** 2).sum(axis=1) / drawn)  # mean of the last rows
+        self.neglected = max(self.neglected, float(outside.max()))
         for _ in range(REPEATS):
             rest = np.zeros((REST, D))
             for x, scale in self._scaled(first):
                 a = self.stack.arrays[x.right][:D, :D]
                 rest += self._like(kernels[x.left] @ U.T, scale) @ U @ (a.T if x.transposed else a)
-            more = _directions(_outside(U, rest), GUESSED / 2)  # later each would cost a product of all times
+            # directions found later would each cost a product over all times
+            more = _directions(_outside(U, rest), GUESSED / 2)
             if not len(more):
                 break
             U = _joined(U, more)
         return U
 
     def _last(self, D: int, end: int) -> Iterator[tuple[Array, float]]:
-        """Rows before position D with their size: the last ones, and what kernels read that has one time."""
+        """Yield rows before position D with their size: the last ones, and functions of one time."""
         for key, a in self.stack.arrays.items():
             if size := self.size[self._held(key)]:
                 yield a[D:end, :D], size
@@ -325,24 +335,24 @@ class Folded:
                 yield a[:D].reshape(D, -1).T, size
 
     def _random(self, rows: int, columns: int) -> Array:
-        """Some of the random numbers, others each time."""
+        """Return random numbers of a given shape, different ones in each call."""
         self.drawn = (self.drawn + 1009) % (len(self.random) - rows * columns)
         out: Array = self.random[self.drawn : self.drawn + rows * columns].reshape(rows, columns)
         return out
 
     def _like(self, kernel: Array, scale: float) -> Array:
-        """Random rows, of as large coordinates as some rows of a kernel have, and rather larger."""
+        """Return random rows with coordinates at least as large as those of a kernel."""
         size: Array = np.abs(kernel).max(axis=0) * (GROWTH / scale)
         return self._random(REST, kernel.shape[1]) * size
 
     def _scaled(self, first: int) -> Iterator[tuple[MultiplyRow, float]]:
-        """Products with the size of a row of the result, over the times before ``first``."""
+        """Yield products with the norm of a row of the result over the times before ``first``."""
         for x in self.stack.products:
             if size := self.size[self._held(x.target)]:
                 yield x, size * float(np.sqrt(first))
 
     def _moved(self, x: OrientedArray, U: Array, first: int) -> Array:
-        """The image of the new basis: of coordinates in the old one, and of times since then."""
+        """Return the image of the new basis, from that of the old one and the times since then."""
         key, transposed = x
         old, before = len(self.basis), self.first
         X, a = self.solution[key], self.stack.arrays[key]
@@ -357,7 +367,7 @@ class Folded:
         return out
 
     def _extend(self, more: Array) -> None:
-        """More dimensions of the basis, and their images."""
+        """Extend the basis by directions, and compute their images."""
         old, self.basis = len(self.basis), _joined(self.basis, more)
         more = self.basis[old:]
         for x, a in self._each(lambda x: (x, self._image(more, x)), self.operands):
@@ -365,14 +375,14 @@ class Folded:
         self.added += len(more)
 
     def _image(self, rows: Array, x: OrientedArray) -> Array:
-        """Some rows times an array, over the times before ``first``."""
+        """Return rows times an array over the times before ``first``, without blocks of zeros."""
         key, transposed = x
         n = self.first
         X, out = self.solution[key][:n, :n], np.empty((len(rows), n))
         if isinstance(key, CorrelationArray):
             np.matmul(rows, X.T if transposed else X, out=out)
             return out
-        for low, high in pairwise((0, n // 4, n // 2, 3 * n // 4, n)):  # zero before the source
+        for low, high in pairwise((0, n // 4, n // 2, 3 * n // 4, n)):  # responses are zero before the source
             if transposed:
                 np.matmul(rows[:, :high], X[low:high, :high].T, out=out[:, low:high])
             else:
@@ -380,7 +390,7 @@ class Folded:
         return out
 
     def _load(self) -> None:
-        """Fold all arrays."""
+        """Fold all arrays of the solution."""
         r = len(self.basis)
         self.stack.unit[:r] = self.basis.sum(axis=1)
         self.stack.unit[r:] = 1.0
@@ -390,6 +400,7 @@ class Folded:
         self._each(self._load_one, self.solution)
 
     def _load_one(self, key: TwoTimeArray) -> None:
+        """Fold one two-time array, ``[Q, 1] m [Q, 1]^T``."""
         Q, r, first, stop = self.basis, len(self.basis), self.first, self.start
         near = slice(r, r + stop - first)
         X, a = self.solution[key], self.stack.arrays[key]
@@ -398,7 +409,7 @@ class Folded:
             a[:r, :r] = self.images[key, False] @ Q.T
         elif (key, True) in self.images:
             a[:r, :r] = Q @ self.images[key, True].T
-        else:  # only the rows of the present and of the start are read
+        else:  # only its rows at the present and at the start are read
             a[: self.kept, :r] = X[: self.kept, :first] @ Q.T
             a[:r, : self.kept] = Q @ X[:first, : self.kept]
         a[near, :r] = X[first:stop, :first] @ Q.T

@@ -1,7 +1,8 @@
-"""The test loss of random data by what causes it: bias, limited width, limited data, label noise (eq. 13).
+"""Parts of the test loss of random data: bias, limited width, limited data, label noise (eq. 13).
 
-Reads the derived decomposition of ``C_v``: each part is a quadratic form ``H M H^T`` of transfer functions,
-and these are inverses of causal operators, so all of it is a few matrix products once the march is done.
+The derived decomposition of ``C_v`` is a sum of quadratic forms ``H M H^T`` of transfer functions, which are
+inverses of causal operators, so that all parts are a few matrix products after the march. The input are the
+arrays of a march, the output one array of times for each cause; results on isotropic data contain them.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ NAMES = {BIAS: "test_loss_bias", WIDTH: "test_loss_width", DATA: "test_loss_data
 
 @dataclass(eq=False)
 class LossParts:
-    """The forms that make up ``C_v(t, t)`` of ``n`` outputs, with what a march found and the tables of the
-    integrator.
+    """Quadratic forms of ``C_v(t, t)`` of ``n`` outputs, with the arrays of a march.
+
+    ``data`` are the arrays of the problem, with the tables of the integrator of a flow.
     """
 
     split: LossDecomposition
@@ -44,31 +46,32 @@ class LossParts:
 
     @property
     def T(self) -> int:
+        """Number of times."""
         return self.result.steps
 
     # -- quadratic forms ---------------------------------------------------------------------------------
 
     def diagonal(self, form: Expr) -> Array:
-        """``sum H(t, s_1) M(s_1, s_2) H(t, s_2)``, summed over outputs."""
+        """Return ``sum H(t, s_1) M(s_1, s_2) H(t, s_2)``, summed over outputs, shape ``(T,)``."""
         left, middle, right = self.split_up(form)
         value: Array = np.einsum("ij,ij->i", left @ middle, right).reshape(self.T, self.n).sum(1)
         return value
 
     def split_up(self, form: Expr) -> tuple[Array, Array, Array]:
-        """Both transfer functions, and what stands between them."""
+        """Return both transfer functions and the matrix between them, each of shape ``(T n, T n)``."""
         assert isinstance(form, Sum)
         inner = [lim[0] for lim in form.limits]
         times, outputs = inner[-2:], inner[:-2]
-        answers, rest = {}, []
+        transfers, others = {}, []
         for x in Mul.make_args(form.function):
             if isinstance(x, AppliedUndef) and str(x.func).startswith("H_"):
-                answers[times.index(x.args[-1])] = self.answer(str(x.func))
+                transfers[times.index(x.args[-1])] = self.answer(str(x.func))
             else:
-                rest.append(x)
-        return answers[0], self.matrix(Mul(*rest), times, outputs), answers[1]
+                others.append(x)
+        return transfers[0], self.matrix(Mul(*others), times, outputs), transfers[1]
 
     def matrix(self, e: Expr, times: list[Expr], outputs: list[Expr]) -> Array:
-        """A function of two times (and two outputs), entry by entry: shape (T n, T n)."""
+        """Return a function of two times (and two outputs) as a matrix, shape ``(T n, T n)``."""
         known = KnownArrays(
             {str(k): v for k, v in self.constants.items()}, self.data, first=dict.fromkeys(times, 0)
         )
@@ -80,19 +83,19 @@ class LossParts:
                 known.found[node] = (a if outputs else a[0, 0])[..., None]
         shape = (self.T, self.n, self.T, self.n)
         axes = {times[0]: 0, times[1]: 2} | dict(zip(outputs, (1, 3), strict=False))
-        with np.errstate(divide="ignore", invalid="ignore"):  # before a cause, where `kernel` has zeros
+        with np.errstate(divide="ignore", invalid="ignore"):  # at acausal times, which `kernel` sets to zero
             value = known(e, {x: Axis(0, shape[k], k, 4) for x, k in axes.items()}, given)
         return np.broadcast_to(value, (*shape, 1)).reshape(self.T * self.n, -1)
 
     def inner(self, form: Expr) -> Array:
-        """A quadratic form within another: axes (T, n, T, n)."""
+        """Return a quadratic form inside of another one, shape ``(T, n, T, n)``."""
         left, middle, right = self.split_up(form)
         return (left @ middle @ right.T).reshape(self.T, self.n, self.T, self.n)
 
     # -- transfer functions ------------------------------------------------------------------------------
 
     def answer(self, name: str) -> Array:
-        """``H_y_x`` as a matrix, from its word in kernels."""
+        """Return the transfer function ``H_y_x`` as a matrix, from its expression in kernels."""
         if name not in self.answers:
             x = next(x for x in self.split.transfers if name.endswith(f"_{x.into}"))
             field = name.removeprefix("H_").removesuffix(f"_{x.into}")
@@ -101,7 +104,7 @@ class LossParts:
         return self.answers[name]
 
     def kernel(self, k: Kernel) -> Array:
-        """The entries of an operator, causal."""
+        """Return the causal matrix of an operator."""
         *indices, now, past = k.entry.args
         full = self.matrix(k.definition, [now, past], [x for x in indices if isinstance(x, Symbol)])
         steps = np.repeat(np.arange(self.T), self.n)
@@ -110,12 +113,13 @@ class LossParts:
         return value
 
     def word(self, e: Expr) -> Array:
-        """A noncommutative expression with matrices put in; each inverse is taken once."""
+        """Return a noncommutative expression with matrices for its symbols; each inverse is computed once."""
         if e not in self.words:
             self.words[e] = self.worked_out(e)
         return self.words[e]
 
     def worked_out(self, e: Expr) -> Array:
+        """Compute a noncommutative expression with matrices for its symbols, shape ``(T n, T n)``."""
         size = self.T * self.n
         if e in self.letters:
             return self.letters[e]

@@ -1,24 +1,24 @@
-"""The linear causal march: one sweep forward in time solves a linear theory to rounding error.
+"""Linear causal march: one sweep forward in time solves a linear theory to rounding error.
 
-Runs the operations of a :class:`~numerics.lowering.operations.MarchStep` at each step, as
-:class:`~numerics.solver.linear.steps.StepArrays` has bound them to arrays.  Where kernels are linear in what
-has the time s and multiply single fields, :mod:`~numerics.solver.linear.folded` takes the same steps much
-faster.
+It runs the operations of a :class:`~numerics.lowering.operations.MarchStep` at each step, as bound to arrays
+by :class:`~numerics.solver.linear.steps.StepArrays`. If kernels are linear in the factors at time s and
+multiply single fields, :mod:`~numerics.solver.linear.folded` takes the same steps much faster.
 
-Fields on units that are told apart by attributes (modes with their eigenvalues): kernels are the same for all
-units up to functions of the attributes, so that at every unit a field is
+Units with attributes are modes with their eigenvalues. Kernels are equal for all units up to functions of the
+attributes, so that the field at every unit is
 
     x(t) = b(t) + sum_u sum_s a_u(t, s) u(s),
 
-b what it has without sources, a_u its response to the source u.  These are marched for all units at once,
-``(T, T, n)`` for a source and ``(T, n)`` without; correlations are kept only as sums over units.
+with b its part without sources and a_u its response to the source u. These are marched for all units
+together, as arrays ``(T, T, n)`` for a source and ``(T, n)`` for b; correlations are stored only as sums over
+units.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -52,11 +52,11 @@ from numerics.solver.linear.steps import StepArrays, StepValues
 Array = NDArray[np.float64]
 
 FOLDED = 240
-"""Steps from which on the past is folded; for fewer a fold takes more than it saves."""
+"""Smallest number of steps with folding; for fewer steps folding takes more time than it saves."""
 
 
 class Units:
-    """The fields on units of ``march_step``, up to the step that has been marched.
+    """Fields on units with attributes, up to the current step of the march.
 
     ``values`` are the kernel rows of this step.
     """
@@ -97,27 +97,31 @@ class Units:
         self.known = dict.fromkeys(self.sources, 0)
 
     def length(self, i: FieldAtLayer, steps: int) -> int:
-        """Times that are kept of a field: all, or only the start and the present."""
+        """Return the number of times stored for a field: all, or only the start and the present."""
         return steps if i in self.long else min(2, steps)
 
     def place(self, i: FieldAtLayer, step: int) -> int:
-        """Where a field's values at ``step`` are kept."""
+        """Return the position at which the values of a field at ``step`` are stored."""
         return step if i in self.long else min(step, 1)
 
     def value(self, e: Expr) -> Array:
-        """A function of attributes at all units."""
+        """Return a function of attributes at all units, shape ``(n,)``."""
         e = e.subs(dict(self.rows.constants))
         atoms = sorted(e.atoms(AppliedUndef), key=str)
-        left = e.xreplace(dict.fromkeys(atoms, S.One)).free_symbols
-        if left:
-            raise ValueError(f"{e} needs a number for {sorted(map(str, left))}")
-        found = lambdify(atoms, e, np)(*[self.spectrum.attributes[str(x.func)] for x in atoms])
-        return np.broadcast_to(np.asarray(found, dtype=float), (self.n,))
+        missing = e.xreplace(dict.fromkeys(atoms, S.One)).free_symbols
+        if missing:
+            raise ValueError(f"{e} needs a number for {sorted(map(str, missing))}")
+        values = lambdify(atoms, e, np)(*[self.spectrum.attributes[str(x.func)] for x in atoms])
+        return np.broadcast_to(np.asarray(values, dtype=float), (self.n,))
 
     # -- a step ----------------------------------------------------------------------------------------
 
     def step(self, step: int, operation: StepUnits) -> None:
-        """Fields at one time: what comes from the past and from others, and a small system at each unit."""
+        """Compute fields at one time by a small linear system at each unit.
+
+        ``(1 - M) x = (contributions of the past and of other fields) + gains``, with M the couplings at equal
+        time, for the part without sources and the response to each source.
+        """
         equations = operation.equations
         fields = [x.field for x in equations]
         left = self.present(step, equations)
@@ -127,21 +131,23 @@ class Units:
         for i, x in zip(fields, _solved(left, fixed[:, None]), strict=True):
             self.b[i][self.place(i, step)] = x[0]
         for u in self.sources:
-            answers = np.zeros((len(fields), step + 1, self.n))
+            right = np.zeros((len(fields), step + 1, self.n))
             for k, (i, equation) in enumerate(zip(fields, equations, strict=True)):
                 if (i, u) in self.a:
-                    answers[k] = self.contributed(step, equation, u, fields)
+                    right[k] = self.contributed(step, equation, u, fields)
                 if (i, u) in self.gain:
-                    answers[k, step] += self.gain[i, u]
-            for i, x in zip(fields, _solved(left, answers), strict=True):
+                    right[k, step] += self.gain[i, u]
+            for i, x in zip(fields, _solved(left, right), strict=True):
                 if (i, u) in self.a:
                     self.a[i, u][self.place(i, step), : step + 1] = x
 
     def contributed(
         self, step: int, equation: UnitEquation, u: FieldAtLayer | None, fields: Collection[FieldAtLayer]
     ) -> Array:
-        """What earlier times, and at this time other fields than ``fields``, contribute to the answer of
-        a field to ``u`` (None: to its part without sources), ``(times, n)``.
+        """Return the contributions of earlier times, and of other fields at this time, to a field.
+
+        They contribute to the response to ``u``, or to the part without sources if ``u`` is None, shape
+        ``(times, n)``. Fields in ``fields`` are excluded at this time.
         """
         total = np.zeros((1 if u is None else step + 1, self.n))
         for x in equation.terms:
@@ -166,11 +172,11 @@ class Units:
         return total
 
     def is_present(self, x: UnitTerm, step: int) -> bool:
-        """Does a term read its field at the time of the step?"""
+        """Return whether a term reads its field at the time of the step."""
         return x.times == "now" or (x.times == "start" and step == 0)
 
     def present(self, step: int, equations: tuple[UnitEquation, ...]) -> Array:
-        """``1 - M``, M the couplings at equal time between the fields, ``(fields, fields, n)``."""
+        """Return ``1 - M``, shape ``(fields, fields, n)``, with M the couplings at equal time."""
         at = {x.field: k for k, x in enumerate(equations)}
         left = np.repeat(np.eye(len(equations))[:, :, None], self.n, axis=2)
         for equation in equations:
@@ -183,7 +189,10 @@ class Units:
     # -- sums over units -------------------------------------------------------------------------------
 
     def total(self, step: int, operation: SumUnits) -> Array:
-        """A tensor that sums over units, at ``t = step`` and s = 0..step."""
+        """Return an order parameter that sums over units, at ``t = step`` and s = 0..step.
+
+        A correlation is ``sum_n w_n (b_i(t) b_j(s) + sum_u a_iu(t, :) C_u a_ju(s, :)^T)``.
+        """
         weight, i, j = self.weights[operation.target], operation.array.first, operation.array.second
         at, end = self.place(i, step), step + 1
         if isinstance(operation.array, ResponseArray):
@@ -195,33 +204,33 @@ class Units:
             if last == 0:
                 continue
             self.evaluate_covariance(u, last)
-            own = self.a[i, u][at, :last] * weight
+            response = self.a[i, u][at, :last] * weight
             C = self.C[u][:last, :last]
-            seen = np.diagonal(C)[:, None] * own if x.covariance.local else C @ own
-            total += self.a[j, u].reshape(len(self.a[j, u]), -1)[:end, : last * self.n] @ seen.ravel()
+            product = np.diagonal(C)[:, None] * response if x.covariance.local else C @ response
+            total += self.a[j, u].reshape(len(self.a[j, u]), -1)[:end, : last * self.n] @ product.ravel()
         return total
 
     def evaluate_covariance(self, u: FieldAtLayer, last: int) -> None:
-        """Fill in the covariance of a source before the time ``last``."""
+        """Fill the covariance of a source at times before ``last``."""
         for k in range(self.known[u], last):
             row = self.covariance[u](k)[0]
             self.C[u][k, k + 1 - len(row) : k + 1] = self.C[u][k + 1 - len(row) : k + 1, k] = row
-        self.known[u] = max(self.known[u], last - 1)  # the last row may be that of a step under way
+        self.known[u] = max(self.known[u], last - 1)  # the last row may belong to an unfinished step
 
 
 def _solved(left: Array, right: Array) -> Array:
-    """The solution of ``left @ x = right`` at each unit; ``right`` is (fields, times, n)."""
+    """Return the solution of ``left @ x = right`` at each unit; ``right`` is (fields, times, n)."""
     x = np.linalg.solve(np.moveaxis(left, -1, 0), np.moveaxis(right, -1, 0))
     return np.ascontiguousarray(np.moveaxis(x, 0, -1))
 
 
 @dataclass(frozen=True, kw_only=True)
 class March(Rows):
-    """The solution: full two-time arrays of what was needed or asked for.
+    """Solution: two-time arrays of all quantities that were computed.
 
     ``correlation(i, j)`` and ``response(i, k)`` have shape ``(T, n_i, T, n_j)``; scalars ``(T, n)``.
-    ``gains`` are the numbers with which sources drive fields.  ``residual`` is the largest relative change
-    that the last sweep of an implicit step made.
+    ``gains`` are the coefficients of sources in the equations of fields. ``residual`` is the largest relative
+    change in the last sweep of an implicit step.
     """
 
     plan: Plan
@@ -229,7 +238,7 @@ class March(Rows):
     residual: float = 0.0
 
     def correlation(self, i: FieldAtLayer, j: FieldAtLayer) -> Array:
-        """``<x_i(t) x_j(s)>``; symmetric completion where only one triangle was marched."""
+        """Return ``<x_i(t) x_j(s)>``, from the stored order of the pair."""
         if (i, j) in self.correlations:
             a = self.correlations[i, j]
             return a.reshape(self.steps, self.sizes[i], self.steps, self.sizes[j])
@@ -237,14 +246,12 @@ class March(Rows):
         return a.reshape(self.steps, self.sizes[j], self.steps, self.sizes[i]).transpose(2, 3, 0, 1)
 
     def response(self, i: FieldAtLayer, k: FieldAtLayer) -> Array:
-        """``<d x_i(t) / d u_k(s)>``, without the part by which a source drives its own field."""
+        """Return ``<d x_i(t) / d u_k(s)>``, without the direct part of a source in its own field."""
         a = self.responses[i, k]
         return a.reshape(self.steps, self.sizes[i], self.steps, -1)
 
     def tensor(self, n: FieldAtLayer | Request) -> Array:
-        """An order parameter by its name and layer, or what was asked for; a response with its direct part,
-        if it has one.
-        """
+        """Return an order parameter by name and layer, or a request; responses include their direct part."""
         if not isinstance(n, Request) and n in self.sums:
             return self.sums[n][:, None, :, None]
         q = n if isinstance(n, Request) else self.plan.table.tensors[n]
@@ -252,15 +259,16 @@ class March(Rows):
         if q.kind == "correlation":
             return factor * self.correlation(q.first, q.second)
         a, m = self.sizes[q.first], self.widths[q.second]
-        found = np.zeros((self.steps, a, self.steps, m))
+        response = np.zeros((self.steps, a, self.steps, m))
         if (q.first, q.second) in self.responses:
-            found += self.response(q.first, q.second)
+            response += self.response(q.first, q.second)
         gain = self.gains[q.first].get(q.second, 0.0)
-        np.einsum("taub->tuab", found)[np.arange(self.steps), np.arange(self.steps)] += gain * np.eye(a, m)
-        return factor * found
+        times = np.arange(self.steps)
+        np.einsum("taub->tuab", response)[times, times] += gain * np.eye(a, m)
+        return factor * response
 
 
-def march(
+def march(  # noqa: PLR0913 - independent options, most of them of special theories
     table: Table,
     *,
     steps: int,
@@ -275,16 +283,15 @@ def march(
 ) -> March:
     """Solve the theory in ``table`` for times 0..steps-1.
 
-    ``constants`` gives every symbol a number, the extents of indices (P, C) among them; ``data`` every
+    ``constants`` gives every symbol a number, including the sizes of indices (P, C); ``data`` gives every
     constant tensor an array with an axis for each index: kernels ``(P, P)``, targets ``(P,)`` or ``(P, C)``,
-    memory weights ``w`` as a ``(steps, steps)`` strictly lower triangular table.  ``wanted`` are order
-    parameters to keep besides those that the dynamics needs, by name or as what they are.  ``units`` gives
-    the attributes of fields that live on units, ``functions`` what scalars contain of given functions of the
-    time and of scalars; one of the time alone is an array in ``data``.  With ``implicit`` sums over the past
-    hold the present too, and a step is repeated until it changes by no more than this share (or
-    :class:`~numerics.errors.NotConverged`).
-    Raises :class:`~numerics.errors.Diverged` with the step when a scalar, or a correlation in ``watched`` at
-    equal times, runs away, and ValueError for a symbol without a number.
+    memory weights ``w`` as a ``(steps, steps)`` strictly lower triangular table. ``wanted`` are order
+    parameters to compute besides those that the dynamics needs. ``units`` gives the attributes of units,
+    ``functions`` the given functions of time and scalars; a function of time only is an array in ``data``.
+    With ``implicit`` sums over the past include the present, and a step is repeated until it changes by at
+    most this share (or :class:`~numerics.errors.NotConverged`). Raises :class:`~numerics.errors.Diverged`
+    with the step if a scalar, or a correlation in ``watched`` at equal times, diverges, and ValueError for a
+    symbol without a number.
     """
     plan = planned(table, (*wanted, *watched))
     if implicit is not None:
@@ -295,27 +302,27 @@ def march(
         {r.field: {k: rows.number(g) for k, g in r.drives} for r in plan.table.fields if not r.unit}
     )
     operations = written(plan)
-    taken = StepArrays(operations, rows, steps, functions)
-    check, settled = _check(taken, watched), Settling(implicit or 0.0)
-    with np.errstate(all="ignore"):  # runaway dynamics are reported below, with the step
+    runner = StepArrays(operations, rows, steps, functions)
+    check, iteration = _check(runner, watched), Settling(implicit or 0.0)
+    with np.errstate(all="ignore"):  # check reports diverged dynamics with the step
         first = 0 if implicit is not None else _folded(rows, operations, watched, functions, progress)
         if first < steps:
-            taken.make(Units(operations, rows, taken.values, units) if units else None)
+            runner.make(Units(operations, rows, runner.values, units) if units else None)
         for step in range(first, steps):
             if implicit is None:
-                taken.step(step)
+                runner.step(step)
             else:
                 _predict(step, rows)
-                settled.step(found_at(step, rows), lambda: taken.step(step))  # noqa: B023
+                iteration.step(found_at(step, rows), partial(runner.step, step))
             check(step)
             if progress is not None:
                 progress(step + 1, steps)
-    return replace(rows, residual=settled.residual)
+    return replace(rows, residual=iteration.residual)
 
 
 @lru_cache(maxsize=64)
 def planned(table: Table, wanted: tuple[FieldAtLayer | Request, ...]) -> Plan:
-    """The plan of a table, made once."""
+    """Return the plan of a table, made once."""
     return Plan(table, wanted)
 
 
@@ -326,7 +333,7 @@ def _folded(
     functions: Mapping[str, Callable[..., Any]] | None,
     progress: Progress | None,
 ) -> int:
-    """Take the steps that a folded march can take, and return how many."""
+    """Take the steps that a folded march can take, and return their number."""
     if rows.steps < FOLDED or not foldable(rows.plan, rows):
         return 0
     folded = Folded(operations, rows, functions)
@@ -341,7 +348,7 @@ def _folded(
 
 
 def _predict(step: int, rows: Rows) -> None:
-    """A first guess of a step: what the last ones found, continued."""
+    """Extrapolate the last steps as the initial guess of a step."""
     count = min(step, LAST if step >= SMOOTH else 1)
     earlier = [found_at(step - k, rows) for k in range(1, count + 1)]
     for now, *before in zip(found_at(step, rows), *earlier, strict=True):
@@ -350,25 +357,26 @@ def _predict(step: int, rows: Rows) -> None:
 
 
 def _bound(rows: Rows) -> float:
+    """Return the size beyond which a correlation counts as diverged."""
     sizes = [float(np.abs(v).max()) for k, v in rows.data.items() if k != "w"]
     return RUNAWAY * max([1.0, *sizes])
 
 
-def _check(taken: StepArrays, watched: tuple[FieldAtLayer, ...]) -> Callable[[int], None]:
-    """What raises :class:`~numerics.errors.Diverged` after a step in which something ran away."""
-    rows, bound = taken.rows, _bound(taken.rows)
+def _check(runner: StepArrays, watched: tuple[FieldAtLayer, ...]) -> Callable[[int], None]:
+    """Return a function that raises :class:`~numerics.errors.Diverged` after a step that diverged."""
+    rows, bound = runner.rows, _bound(runner.rows)
     y = rows.data.get(TARGETS, np.zeros(1))
     channels = y.shape[1] if y.ndim == 2 else 1
     largest = np.sqrt(RUNAWAY * max(1.0, channels * float(np.mean(y**2))) / channels)
     pairs = {x: rows.table.tensors[x] for x in watched if x not in rows.sums}
-    equal = {x: taken.equal(q.first, q.second) for x, q in pairs.items()}
+    equal = {x: runner.equal(q.first, q.second) for x, q in pairs.items()}
 
     def check(step: int) -> None:
         for name, a in rows.scalars.items():
-            if _beyond(a[taken.at], largest):  # no loss is beyond the bound of results before
+            if _beyond(a[runner.at], largest):  # the bound of results on losses, as a bound on scalars
                 raise diverged_at(step, name)
         for x in watched:
-            value = rows.sums[x][taken.at, taken.at] if x in rows.sums else equal[x](taken.at)
+            value = rows.sums[x][runner.at, runner.at] if x in rows.sums else equal[x](runner.at)
             if _beyond(value, bound):
                 raise diverged_at(step, x[0])
 
@@ -376,8 +384,8 @@ def _check(taken: StepArrays, watched: tuple[FieldAtLayer, ...]) -> Callable[[in
 
 
 def _beyond(values: Array, bound: float) -> bool:
-    """Is any of some numbers not below a bound?"""
+    """Return whether a number is larger than a bound, or not finite."""
     flat = values.ravel()
-    if flat.dot(flat) < bound**2:  # mostly, and fast
+    if flat.dot(flat) < bound**2:  # a fast test that suffices for most steps
         return False
     return not np.abs(flat).max() < bound

@@ -1,4 +1,4 @@
-"""The march of linear theories as a method: what it takes, at what cost, and how exactly."""
+"""The march of linear theories as a method: conditions, cost and error."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Array = NDArray[np.float64]
 
 
 STABLE = 0.3
-"""The longest stable step of the explicit integrator times the largest eigenvalue."""
+"""Longest stable step of the explicit integrator times the largest eigenvalue."""
 
 
 def explicit_steps(problem: Problem) -> int:
-    """About how many steps an explicit integrator needs for the fastest mode; 0 for the trapezoidal rule."""
+    """Estimate the number of steps of an explicit integrator for modes; 0 for the trapezoidal rule."""
     from numerics.solver.linear.solve import implicit_in_modes
 
     if problem.spectrum is None or implicit_in_modes(problem):
@@ -39,13 +39,14 @@ def explicit_steps(problem: Problem) -> int:
 
 
 class MarchMethod:
-    """Linear theories, step by step and exactly; flows as an integrator sees them."""
+    """Method ``march`` for linear theories: exact in steps, by an integrator for a flow."""
 
     name = "march"
     responses = True
     needs = (moving_features, linear_rules, integer_depth, no_attributes, one_output, steady_numbers)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+        """Estimate the cost, or refuse theories that are not linear."""
         from numerics.lowering import NotLinear
         from numerics.solver.linear.reduction import REDUCTIONS, reduced, unlabelled
         from numerics.solver.linear.solve import ROUGH, fitting, numbers_held, responses_of_modes
@@ -54,8 +55,9 @@ class MarchMethod:
             lowered = reduced(problem, REDUCTIONS)
         except NotLinear as reason:
             return no_for(problem, "network.activation", reason, "a linear network")
-        if (lacking := unlabelled(problem, lowered)) is not None:
-            return no_for(problem, "network.depth", lacking, "a program with these names, or another method")
+        missing = unlabelled(problem, lowered)
+        if missing is not None:
+            return no_for(problem, "network.depth", missing, "a program with these names, or another method")
         if problem.positions:
             return No("program", problem.program.name, "its output is a sum over positions", "another method")
         steps, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
@@ -72,6 +74,7 @@ class MarchMethod:
         return Yes(cost, 8.0 * (held * nodes**2 + 2 * pairs * steps**2), error)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
+        """Solve by the linear march."""
         from numerics.solver.linear import solve as linear
 
         return MethodResult(*linear.solved(problem, keep, progress))

@@ -1,4 +1,4 @@
-"""The operations of a step, written from a plan.
+"""Operations of a step of the march, written from a plan.
 
 With x_i(t) = sum_k g_k u_k(t) + sum_l sum_s K_il(t, s) x_l(s), rows follow from earlier rows:
 
@@ -6,8 +6,9 @@ With x_i(t) = sum_k g_k u_k(t) + sum_l sum_s K_il(t, s) x_l(s), rows follow from
     correlation  C_ij(t, s) = sum_k g_k <u_k(t) u_m(.)> (R_jm(s, .) + [j driven by m] g_m delta(s, .))^T
                               + sum_l K_il(t, .) C_lj(., s)
 
-the first term of the second line being Stein's lemma.  Each term is one operation of
-:mod:`numerics.lowering.operations`, at s < t and, where kernels reach the present, at s = t.
+where the first term of the second line is Stein's lemma. Each term is one operation of
+:mod:`numerics.lowering.operations`, at s < t and, if a kernel includes the present, at s = t. The march runs
+the list.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def step_of(table: Table, wanted: tuple[FieldAtLayer | Request, ...] = ()) -> Ma
     table : Table
         A linear theory, lowered.
     wanted : tuple of (str, int or None) or Request, optional
-        Order parameters to find besides those that the dynamics needs.
+        Order parameters to compute besides those that the dynamics needs.
 
     Returns
     -------
@@ -69,7 +70,7 @@ def step_of(table: Table, wanted: tuple[FieldAtLayer | Request, ...] = ()) -> Ma
     Raises
     ------
     NotCausal
-        If quantities of a step need each other.
+        If a quantity of the step depends on itself.
 
     Examples
     --------
@@ -87,12 +88,12 @@ def step_of(table: Table, wanted: tuple[FieldAtLayer | Request, ...] = ()) -> Ma
 
 
 def written(plan: Plan) -> MarchStep:
-    """The operations of a step, in the order of a plan."""
+    """Return the operations of a step in the order of a plan."""
     return _Writer(plan).step()
 
 
 class _Writer:
-    """Writes the operations of the quantities of a plan, one after another.
+    """Writer of the operations of the quantities of a plan, one after another.
 
     The row of a covariance is evaluated before the first operation that reads it.
     """
@@ -109,11 +110,13 @@ class _Writer:
         self.evaluated: set[tuple[CovarianceRow, Reach]] = set()
 
     def step(self) -> MarchStep:
+        """Return the operations of a step."""
         for batch in self.plan.batches:
             self.operations += self._found(batch)
         return MarchStep(self.arrays, tuple(self.operations))
 
     def _found(self, batch: list[StepQuantity]) -> Iterator[Operation]:
+        """Yield the operations of a batch of quantities that are computed together."""
         match first := batch[0]:
             case CouplingRow():
                 yield from self._coupling(first)
@@ -134,36 +137,36 @@ class _Writer:
                 rows = [x for x in batch if isinstance(x, ResponseArray | CorrelationPart)]
                 yield from self._rows([x.array if isinstance(x, CorrelationPart) else x for x in rows])
 
-    # -- what stands left ------------------------------------------------------------------------------
+    # -- rows of kernels and covariances ---------------------------------------------------------------
 
     def _coupling(self, target: CouplingRow) -> Iterator[Operation]:
-        """The row of a kernel, before the present and at it."""
+        """Yield the evaluation of the row of a kernel, before the present and at it."""
         kernel = self.plan.couplings[target].kernel
         for times in _times(kernel.reach):
             yield EvaluateRow(target, kernel, times, self._readings(kernel))
 
     def _covariance(self, target: CovarianceRow, times: Reach) -> Iterator[Operation]:
-        """The row of a covariance, unless an operation has evaluated it before."""
+        """Yield the evaluation of the row of a covariance, unless it is evaluated already."""
         if (target, times) not in self.evaluated:
             self.evaluated.add((target, times))
             kernel = self.table.covariances[target.first, target.second]
             yield EvaluateRow(target, kernel, times, self._readings(kernel))
 
     def _readings(self, kernel: KernelRow) -> tuple[OrderParameterReading, ...]:
-        """The order parameters that a kernel reads."""
+        """Return the order parameters that a kernel reads."""
         names = dict.fromkeys(f.tensor for m in kernel.monomials for f in m.factors)
         return tuple(self._reading(n) for n in names if n in self.table.tensors)
 
     def _reading(self, tensor: FieldAtLayer) -> OrderParameterReading:
-        """An order parameter, without its array if that is a response that is zero."""
-        found = order_parameter(self.table, tensor)
-        is_zero = isinstance(found.array, ResponseArray) and found.array not in self.kept
-        return replace(found, array=None) if is_zero else found
+        """Return an order parameter; without an array if it is a response that is zero."""
+        reading = order_parameter(self.table, tensor)
+        is_zero = isinstance(reading.array, ResponseArray) and reading.array not in self.kept
+        return replace(reading, array=None) if is_zero else reading
 
     # -- rows ------------------------------------------------------------------------------------------
 
     def _rows(self, targets: list[TwoTimeArray]) -> Iterator[Operation]:
-        """Rows of arrays of one field: responses at s <= t, correlations at s < t."""
+        """Yield the rows of arrays of one field: responses at s <= t, correlations at s < t."""
         couplings = list(coupling_rows(self.plan.rows_of[targets[0].first]))
         products = _begun(x for key, c in couplings for x in self._past_products(key, c, targets))
         begun = {x.target for x in products}
@@ -185,14 +188,14 @@ class _Writer:
     def _past_products(
         self, key: CouplingRow, c: Coupling, targets: list[TwoTimeArray]
     ) -> Iterator[MultiplyRow]:
-        """``K_il(t, :t) @ X_lk(:t, :t)``."""
+        """Yield the products ``K_il(t, :t) @ X_lk(:t, :t)``."""
         if c.kernel.reach in ("past", "through"):
             for x in targets:
                 if (right := type(x)(c.field, x.second)) in self.kept:
                     yield MultiplyRow(x, "past", key, "past", right)
 
     def _direct(self, key: CouplingRow, c: Coupling, targets: list[TwoTimeArray]) -> Iterator[Operation]:
-        """``K_il(t, s) g``, the response by way of a field that the source drives itself."""
+        """Yield the terms ``K_il(t, s) g``, responses through a field that the source drives directly."""
         for x in targets:
             gain = self.gains[c.field].get(x.second)
             if isinstance(x, ResponseArray) and gain is not None:
@@ -202,7 +205,10 @@ class _Writer:
     def _present_products(
         self, key: CouplingRow, c: Coupling, targets: list[TwoTimeArray]
     ) -> Iterator[Operation]:
-        """``K_il(t, t) X_lk(t, s)``, or those at time 0: there a response is to a source at time 0 alone."""
+        """Yield the products ``K_il(t, t) X_lk(t, s)``, or those at time 0.
+
+        A response at time 0 is to a source at time 0 only.
+        """
         over = _times(c.kernel.reach)[-1]
         if over == "past":
             return
@@ -213,16 +219,16 @@ class _Writer:
                 yield MultiplyRow(x, times, key, over, right)
 
     def _sources(self, array: CorrelationArray) -> Iterator[tuple[CovarianceRow, ResponseArray, Expr]]:
-        """The covariances of sources of the first field with others that the second one responds to.
+        """Yield covariances of sources of the first field with sources to which the second one responds.
 
-        Each with that response and the gain of the source in the first field's equation.
+        Each comes with that response and the gain of the source in the equation of the first field.
         """
         i, j = array.first, array.second
         for own, k in self.plan.terms(i, j):
             yield CovarianceRow(own, k), ResponseArray(j, k), self.gains[i][own]
 
     def _source_terms(self, array: CorrelationArray) -> Iterator[Operation]:
-        """``g <u_k u_m>(t, :t) (R_jm(:t, :t) + g')^T``; local covariances have none between two times."""
+        """Yield ``g <u_k u_m>(t, :t) (R_jm(:t, :t) + g')^T``; local covariances vanish between two times."""
         for row, response, gain in self._sources(array):
             if self.table.covariances[row.first, row.second].local:
                 continue
@@ -233,14 +239,14 @@ class _Writer:
                 yield AddRow(array, "past", row, gain * direct)
 
     def _mirrored(self, array: CorrelationArray, times: Reach) -> Iterator[Operation]:
-        """The column of a correlation that is read both ways round."""
+        """Yield the copy of a row into the column of a correlation of which both orders are read."""
         if array.exchanged in self.rows and (times == "past" or array.first != array.second):
             yield MirrorRow(array, times)
 
     # -- equal time ------------------------------------------------------------------------------------
 
     def _equal_time(self, array: CorrelationArray) -> Iterator[Operation]:
-        """``C_ij(t, t)``: the rows of kernels and covariances times rows of correlations and responses."""
+        """Yield ``C_ij(t, t)``: rows of kernels and covariances times rows of correlations and responses."""
         terms = _begun([*self._equal_products(array), *self._equal_source_terms(array)])
         for x in terms:
             if isinstance(x.left, CovarianceRow):
@@ -252,7 +258,7 @@ class _Writer:
         yield from self._mirrored(array, "now")
 
     def _equal_products(self, array: CorrelationArray) -> Iterator[MultiplyRow]:
-        """``K_il(t, :t) @ C_jl(t, :t)^T``, and what kernels read at the present or at the start."""
+        """Yield ``K_il(t, :t) @ C_jl(t, :t)^T``, and the products at the present or at the start."""
         i, j = array.first, array.second
         for key, c in coupling_rows(self.plan.rows_of[i]):
             for over in _times(c.kernel.reach):
@@ -262,9 +268,9 @@ class _Writer:
                     yield MultiplyRow(array, "now", key, over, right, transposed=True)
 
     def _equal_source_terms(self, array: CorrelationArray) -> Iterator[MultiplyRow | AddRow]:
-        """``g <u_k u_m>(t, s) (R_jm(t, s) + g')^T`` at s <= t.
+        """Yield ``g <u_k u_m>(t, s) (R_jm(t, s) + g')^T`` at s <= t.
 
-        The response at equal time is zero unless a kernel of the field reaches the present.
+        The response at equal time is zero unless a kernel of the field includes the present.
         """
         j = array.second
         answers_now = any(c.kernel.reach != "past" for c in self.plan.rows_of[j].couplings)
@@ -281,6 +287,7 @@ class _Writer:
     # -- units -----------------------------------------------------------------------------------------
 
     def _unit_equation(self, i: FieldAtLayer) -> UnitEquation:
+        """Return the equation of a field on units with attributes."""
         row = self.plan.rows_of[i]
         terms = [
             UnitTerm(c.unit, key, times) for key, c in coupling_rows(row) for times in _times(c.kernel.reach)
@@ -289,6 +296,7 @@ class _Writer:
         return UnitEquation(i, row.constant, row.drives, tuple(terms), responds)
 
     def _unit_sum(self, target: UnitSum) -> SumUnits:
+        """Return an order parameter that sums over units with attributes."""
         q = self.table.tensors[target.tensor]
         array = (CorrelationArray if q.kind == "correlation" else ResponseArray)(q.first, q.second)
         weight = q.factor * (S.One if q.unit is None else q.unit)
@@ -302,15 +310,15 @@ class _Writer:
 
 
 def _begun(terms: Iterable[RowTerm]) -> list[RowTerm]:
-    """Terms of which the first one for each target begins its row."""
+    """Return terms, of which the first one of each target begins its row instead of adding to it."""
     begun: set[TwoTimeArray] = set()
-    found = []
+    marked = []
     for x in terms:
-        found.append(x if x.target in begun else replace(x, begins=True))
+        marked.append(x if x.target in begun else replace(x, begins=True))
         begun.add(x.target)
-    return found
+    return marked
 
 
 def _times(reach: Reach) -> tuple[Reach, ...]:
-    """The times of a reach, the past apart from the present."""
+    """Return the times of a reach, with the past and the present separate."""
     return ("past", "now") if reach == "through" else (reach,)

@@ -1,8 +1,9 @@
-"""What one step of the march must compute, and in what order.
+"""Plan of one step of the march: the quantities that it computes, and their order.
 
-Which correlations and responses are needed follows from the table: those that kernels, covariances and
-scalars read, those that were asked for, and what these need in turn.  The order within a step is a
-topological sort; a cycle means that the theory is not causal and is refused.
+The table determines the correlations and responses that are needed: those that kernels, covariances, scalars
+and requests read, and those that these need in turn. The order within a step is a topological sort; a cycle
+means that the theory is not causal and is refused. :mod:`numerics.solver.linear.operations` writes the
+operations of a plan.
 """
 
 from __future__ import annotations
@@ -53,21 +54,22 @@ class CorrelationPart:
 StepQuantity = (
     CouplingRow | ResponseArray | CorrelationPart | ScalarArray | FactorArray | UnitFields | UnitSum
 )
-"""A quantity that a step finds; fields on units that need each other are one."""
+"""Quantity that a step computes; fields on units that depend on each other are one quantity."""
 
 SortedOperation = TypeVar("SortedOperation", bound=Hashable)
 
 
 class NotCausal(ValueError):
-    """A quantity of a step needs itself."""
+    """Raised if a quantity of a step depends on itself."""
 
 
 @dataclass
 class Plan:
-    """The quantities of a step in the order in which they are found.
+    """Quantities of a step in the order in which they are computed.
 
-    ``sums`` are the tensors that sum over units; ``batches`` the same order, with rows of a field that are
-    found at once together; ``on_units`` the groups of fields on units that are found at once.
+    ``sums`` are order parameters that sum over units; ``batches`` is the same order, with rows of one field
+    that are computed together in one batch; ``on_units`` are groups of fields on units that are computed
+    together.
     """
 
     table: Table
@@ -107,9 +109,9 @@ class Plan:
             self._sort()
 
     def through(self) -> Plan:
-        """The same quantities in the same order, with the present in all sums over the past.
+        """Return the same plan with the present included in all sums over the past.
 
-        What needs itself then has to be settled by repetition.
+        An implicit rule needs it; quantities that then depend on themselves are computed by iteration.
         """
 
         def inclusive(c: Coupling) -> Coupling:
@@ -128,7 +130,7 @@ class Plan:
     # -- structure -------------------------------------------------------------------------------------
 
     def _before(self, start: FieldAtLayer) -> set[FieldAtLayer]:
-        """Fields on which a field depends."""
+        """Return the fields on which a field depends."""
         seen: set[FieldAtLayer] = set()
         todo = [c.field for c in self.rows_of[start].couplings]
         while todo:
@@ -139,11 +141,11 @@ class Plan:
         return seen
 
     def depends(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
-        """Does field ``i`` respond to ``source`` beyond being driven by it directly?"""
+        """Return whether field ``i`` responds to ``source`` through other fields."""
         return source in self.reach[i]
 
     def at_once(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
-        """Does field ``i`` of units feel ``source`` at the same time?"""
+        """Return whether field ``i`` of units depends on ``source`` at the same time."""
         todo, seen = [i], set()
         while todo:
             n = todo.pop()
@@ -154,27 +156,28 @@ class Plan:
         return any(self.driven(n, source) for n in seen)
 
     def driven(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
-        """Does ``source`` stand in the equation of field ``i``?"""
+        """Return whether ``source`` stands in the equation of field ``i``."""
         return any(source == k for k, _ in self.rows_of[i].drives)
 
     def feels(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
-        """Does field ``i`` depend on ``source`` in any way?"""
+        """Return whether field ``i`` depends on ``source`` directly or through other fields."""
         return self.depends(i, source) or self.driven(i, source)
 
     def partners(self, source: FieldAtLayer) -> list[FieldAtLayer]:
-        """Sources with which ``source`` is correlated."""
+        """Return the sources with which ``source`` is correlated."""
         return self.correlated.get(source, [])
 
     def terms(self, i: FieldAtLayer, j: FieldAtLayer) -> list[tuple[FieldAtLayer, FieldAtLayer]]:
-        """The sources of ``i`` with those that they are correlated with and that ``j`` feels."""
+        """Return pairs of a source of ``i`` and a source correlated with it on which ``j`` depends."""
         drives = self.rows_of[i].drives
         return [(own, k) for own, _ in drives for k in self.partners(own) if self.feels(j, k)]
 
-    # -- what is needed --------------------------------------------------------------------------------
+    # -- needed quantities -----------------------------------------------------------------------------
 
     def _need_everything(self) -> None:
-        """What scalars and units need, and then what was asked for: the dynamics is planned alike in any
-        case.
+        """Collect the quantities of scalars and units, and then those of requests.
+
+        The dynamics is thus planned in the same way for all requests.
         """
         for row in self.table.fields:
             if row.unit:
@@ -188,24 +191,27 @@ class Plan:
             self._need_more()
 
     def _need_more(self) -> None:
-        while self.todo:  # a list of what is left, since deep networks nest deeply
+        """Collect the remaining quantities; a list replaces recursion, which deep networks would exhaust."""
+        while self.todo:
             need, i, j = self.todo.pop()
             need(i, j)
 
     def _need_field(self, i: FieldAtLayer) -> None:
-        """The kernels of a field of which something is found."""
+        """Collect the kernels of a field."""
         if i not in self.fields:
             self.fields[i] = None
             for c in self.rows_of[i].couplings:
                 self._need_kernel(c.kernel)
 
     def _need_kernel(self, kernel: KernelRow) -> None:
+        """Collect the order parameters in a kernel."""
         for m in kernel.monomials:
             for f in m.factors:
                 if f.tensor in self.table.tensors:
                     self._need_tensor(f.tensor)
 
     def _need_tensor(self, n: FieldAtLayer | Request) -> None:
+        """Collect an order parameter."""
         q = n if isinstance(n, Request) else self.table.tensors[n]
         if q.unit is not None and not isinstance(n, Request):
             if n not in self.sums:
@@ -217,13 +223,14 @@ class Plan:
             self.todo.append((need, q.first, q.second))
 
     def source_pairs(self, q: Request) -> Iterator[tuple[FieldAtLayer, FieldAtLayer]]:
-        """The correlated sources that a sum over units of a correlation holds."""
+        """Yield the pairs of correlated sources in a sum over units of a correlation."""
         if q.kind == "correlation":
             for a, b in self.table.covariances:
                 if self.feels(q.first, a) and self.feels(q.second, b):
                     yield a, b
 
     def _need_response(self, i: FieldAtLayer, source: FieldAtLayer) -> None:
+        """Collect a response, and the responses of the fields in its equation."""
         if (i, source) in self.responses or not self.depends(i, source):
             return
         self.responses[i, source] = None
@@ -231,6 +238,7 @@ class Plan:
         self.todo += [(self._need_response, c.field, source) for c in self.rows_of[i].couplings]
 
     def _need_source_terms(self, i: FieldAtLayer, j: FieldAtLayer) -> None:
+        """Collect the covariances and responses of Stein's lemma for a correlation."""
         for own, _ in self.rows_of[i].drives:
             for k in self.found_with[own]:
                 if not self.feels(j, k):
@@ -241,21 +249,23 @@ class Plan:
                 self.todo.append((self._need_response, j, k))
 
     def _need_row(self, i: FieldAtLayer, j: FieldAtLayer) -> None:
+        """Collect the row of a correlation at s < t."""
         if (i, j) in self.rows:
             return
         self.rows[i, j] = None
         self._need_field(i)
         for c in self.rows_of[i].couplings:
             self.todo.append((self._need_row, c.field, j))
-            if c.kernel.reach != "now":  # sums over s' read C(s', s) on both sides of s' = s
+            if c.kernel.reach != "now":  # sums over s' read C(s', s) at s' < s and at s' > s
                 self.todo.append((self._need_row, j, c.field))
         self.todo += [(self._need_source_terms, i, j), (self._need_diagonal, i, j)]
 
     def _apart(self, i: FieldAtLayer) -> tuple[bool, int]:
-        """What makes rows of a field the worse: it does not feed back, or has many members."""
+        """Return a rank of a field: rows are costly for fields without feedback and with many members."""
         return i not in self.fed_back, len(self.rows_of[i].indices)
 
     def _need_diagonal(self, i: FieldAtLayer, j: FieldAtLayer) -> None:
+        """Collect a correlation at equal time, from the equation of the field with the lower rank."""
         if self._apart(j) > self._apart(i):
             i, j = j, i
         if (i, j) in self.diagonals or (j, i) in self.diagonals:
@@ -272,16 +282,17 @@ class Plan:
     # -- order within a step ---------------------------------------------------------------------------
 
     def _groups_on_units(self) -> list[tuple[FieldAtLayer, ...]]:
-        """Fields on units that need each other within a step, each group after those that it needs."""
+        """Return groups of fields on units that depend on each other within a step, in causal order."""
         rows = {r.field: r for r in self.table.fields if r.unit}
         edges = [(i, c.field) for i, r in rows.items() for c in r.couplings if c.kernel.reach != "past"]
         return [tuple(group) for group in strongly_connected_components(([*rows], edges))]
 
     def units_of(self, i: FieldAtLayer) -> UnitFields:
-        """The group of a field on units."""
+        """Return the group of a field on units."""
         return UnitFields(next(group for group in self.on_units if i in group))
 
     def _quantities(self) -> Iterator[StepQuantity]:
+        """Yield all quantities of a step."""
         for r in self.table.fields:
             if r.field in self.fields:
                 yield from (key for key, _ in coupling_rows(r))
@@ -294,7 +305,7 @@ class Plan:
         yield from map(UnitSum, self.sums)
 
     def needs(self, quantity: StepQuantity) -> Iterator[StepQuantity]:
-        """The quantities of the same step that must be found before one."""
+        """Yield the quantities of the same step that must be computed before a quantity."""
         match quantity:
             case CouplingRow():
                 yield from self._reads(self.couplings[quantity].kernel)
@@ -306,21 +317,30 @@ class Plan:
             case FactorArray():
                 yield from self._scalars(self.hoisted(quantity).factors)
             case UnitFields():
-                for key, c in (x for i in quantity.fields for x in coupling_rows(self.rows_of[i])):
-                    yield key
-                    if c.kernel.reach != "past" and c.field not in quantity.fields:
-                        yield self.units_of(c.field)
+                yield from self._unit_needs(quantity)
             case UnitSum():
                 yield from self._sum_needs(self.table.tensors[quantity.tensor])
             case ResponseArray():
-                for key, c in coupling_rows(self.rows_of[quantity.first]):
-                    yield key
-                    if c.kernel.reach != "past" and (c.field, quantity.second) in self.responses:
-                        yield ResponseArray(c.field, quantity.second)
+                yield from self._response_needs(quantity)
             case CorrelationPart():
                 yield from self._correlation_needs(quantity)
 
+    def _unit_needs(self, group: UnitFields) -> Iterator[StepQuantity]:
+        """Yield the kernels of fields on units, and other such fields at the same time."""
+        for key, c in (x for i in group.fields for x in coupling_rows(self.rows_of[i])):
+            yield key
+            if c.kernel.reach != "past" and c.field not in group.fields:
+                yield self.units_of(c.field)
+
+    def _response_needs(self, response: ResponseArray) -> Iterator[StepQuantity]:
+        """Yield the kernels of the field of a response, and responses at the same time."""
+        for key, c in coupling_rows(self.rows_of[response.first]):
+            yield key
+            if c.kernel.reach != "past" and (c.field, response.second) in self.responses:
+                yield ResponseArray(c.field, response.second)
+
     def _sum_needs(self, q: Request) -> Iterator[StepQuantity]:
+        """Yield the quantities that a sum over units reads."""
         yield self.units_of(q.first)
         if q.kind == "correlation":
             yield self.units_of(q.second)
@@ -330,6 +350,7 @@ class Plan:
                 yield from self._reads(self.table.covariances[own, other], present=present)
 
     def _correlation_needs(self, part: CorrelationPart) -> Iterator[StepQuantity]:
+        """Yield the quantities that a part of a correlation reads."""
         i, j, now = part.array.first, part.array.second, part.times == "now"
         for key, c in coupling_rows(self.rows_of[i]):
             yield key
@@ -343,16 +364,17 @@ class Plan:
                 yield ResponseArray(j, k)
 
     def _scalars(self, factors: Iterable[Factor]) -> Iterator[StepQuantity]:
+        """Yield the scalars among some factors."""
         for f in factors:
             if f.tensor[0] in self.scalar_names:
                 yield ScalarArray(f.tensor[0])
 
     def hoisted(self, array: FactorArray) -> Hoisted:
-        """The product that an array holds."""
+        """Return the product that an array holds."""
         return next(h for h in self.table.hoisted if h.tensor == array.tensor)
 
     def _reads(self, kernel: KernelRow, present: bool | None = None) -> Iterator[StepQuantity]:
-        """What the row of a kernel reads; if it reaches the present, also values at equal time."""
+        """Yield the quantities that the row of a kernel reads; with the present, also those at equal time."""
         reaches = kernel.reach != "past" if present is None else present
         for m in kernel.monomials:
             present = reaches and not m.strict
@@ -377,37 +399,39 @@ class Plan:
                     yield FactorArray(f.tensor)
 
     def _past(self, i: FieldAtLayer, j: FieldAtLayer) -> CorrelationPart:
+        """Return a correlation at s < t."""
         return CorrelationPart(CorrelationArray(i, j), "past")
 
     def _diagonal(self, i: FieldAtLayer, j: FieldAtLayer) -> CorrelationPart:
+        """Return a correlation at equal time, in the order in which it is computed."""
         array = CorrelationArray(i, j)
         return CorrelationPart(array if (i, j) in self.diagonals else array.exchanged, "now")
 
     def _sort(self) -> None:
-        """Put quantities in order, the rows of one field next to each other as far as that is possible."""
-        found = in_order(self._quantities(), self.needs, str)
-        graph = TopologicalSorter({x: list(self.needs(x)) for x in found})
+        """Sort quantities topologically, with the rows of one field next to each other if possible."""
+        quantities = in_order(self._quantities(), self.needs, str)
+        graph = TopologicalSorter({x: list(self.needs(x)) for x in quantities})
         graph.prepare()
-        left = Counter(_field_of_row(x) for x in found)
+        remaining = Counter(_field_of_row(x) for x in quantities)
         ready: list[StepQuantity] = []
         while graph.is_active():
             ready += graph.get_ready()
-            together = [x for x in ready if _field_of_row(x) is None]
-            if together:
-                self.batches += [[x] for x in together]
-            else:
+            batch = [x for x in ready if _field_of_row(x) is None]
+            if batch:
+                self.batches += [[x] for x in batch]
+            else:  # the field with the largest share of its remaining rows ready
                 waiting = Counter(map(_field_of_row, ready))
-                most = max(waiting, key=lambda i: waiting[i] / left[i])
-                together = [x for x in ready if _field_of_row(x) == most]
-                left[most] -= len(together)
-                self.batches.append(together)
-            ready = [x for x in ready if x not in together]
-            graph.done(*together)
+                chosen = max(waiting, key=lambda i: waiting[i] / remaining[i])
+                batch = [x for x in ready if _field_of_row(x) == chosen]
+                remaining[chosen] -= len(batch)
+                self.batches.append(batch)
+            ready = [x for x in ready if x not in batch]
+            graph.done(*batch)
         self.order += [x for batch in self.batches for x in batch]
 
 
 def coupling_rows(row: FieldRow) -> Iterator[tuple[CouplingRow, Coupling]]:
-    """The kernel rows of a field's couplings, each with its coupling."""
+    """Yield the kernel rows of the couplings of a field, each with its coupling."""
     before: Counter[FieldAtLayer] = Counter()
     for c in row.couplings:
         yield CouplingRow(row.field, c.field, before[c.field]), c
@@ -415,7 +439,7 @@ def coupling_rows(row: FieldRow) -> Iterator[tuple[CouplingRow, Coupling]]:
 
 
 def _field_of_row(quantity: StepQuantity) -> FieldAtLayer | None:
-    """The field of which a quantity fills in a row over s, and None for other quantities."""
+    """Return the field of which a quantity fills a row over s, or None."""
     if isinstance(quantity, ResponseArray):
         return quantity.first
     if isinstance(quantity, CorrelationPart) and quantity.times == "past":
@@ -428,9 +452,9 @@ def in_order(
     needs: Callable[[SortedOperation], Iterator[SortedOperation]],
     name: Callable[[SortedOperation], str],
 ) -> list[SortedOperation]:
-    """``operations`` and all that they need, each after what it needs.
+    """Return ``operations`` and their dependencies, each after its dependencies.
 
-    Raises :class:`NotCausal` with the names of a circle of operations that need each other.
+    Raises :class:`NotCausal` with the names of a cycle.
 
     >>> needs = {"loss": "error", "error": "output", "output": ""}
     >>> in_order(needs, lambda x: iter([needs[x]] if needs[x] else []), str)

@@ -1,4 +1,8 @@
-"""A linear theory as rows of kernels: reduced where it has the form for it, and with the arrays of a grid."""
+"""Linear theories as rows of kernels: reductions that save time, lowering, and arrays on a time grid.
+
+The input is a problem; the output is a table (:mod:`numerics.lowering.table`) with the reduced theory. The
+march of linear theories uses it.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +38,9 @@ NamedArrays = dict[str, Array]
 
 
 def simplest(theory: Theory) -> Theory:
-    """The theory with outputs read in the first layer and projected on the error, as far as it has the form.
+    """Return the theory with outputs read in the first layer and projected on the error, if possible.
 
-    Both change nothing but the time that a solution takes.
+    Both reductions change only the time of a solution.
     """
     for reduction in (read_first, partial(error_projected, field=FIELD, error=ERROR)):
         with suppress(NotApplicable):
@@ -45,40 +49,41 @@ def simplest(theory: Theory) -> Theory:
 
 
 REDUCTIONS: tuple[Reduction, ...] = (simplest,)
-"""Made of every theory before it is marched, unless a test leaves them out."""
+"""Reductions of every theory before it is marched, unless a test leaves them out."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """The theory of a structure, reduced, and its rows."""
+    """Reduced theory and its rows."""
 
     theory: Theory
     table: Table
 
     @cached_property
     def decomposition(self) -> LossDecomposition:
-        """The test loss of random data by its causes."""
+        """Decomposition of the test loss of random data by causes."""
         return loss_decomposition(self.theory)
 
 
 def reduced(problem: Problem, reductions: tuple[Reduction, ...]) -> Lowered:
-    """The theory of a problem after ``reductions``, in steps, and its rows."""
+    """Return the theory of a problem after ``reductions``, in steps, with its rows."""
     return _lowered(problem.stepped(*reductions))
 
 
 @lru_cache(maxsize=64)
 def _lowered(theory: Theory) -> Lowered:
+    """Return a theory with its rows, computed once."""
     return Lowered(theory, lower(theory))
 
 
 def unlabelled(problem: Problem, lowered: Lowered) -> str | None:
-    """Return which fields, numbers and layers that results need a theory lacks; None if it has all."""
+    """Return which fields, scalars and layers a result needs and the theory lacks; None if it has all."""
     theory = lowered.theory
-    there = {e.name for e in (*theory.equations, *theory.scalars)}
-    there |= {x.name for x in theory.order_parameters}
-    lacking = ({FIELD, GRADIENT, OUTPUT, ERROR} if problem.seen else {C_LEARNT}) - there
-    if lacking:
-        return f"the theory has no {', '.join(sorted(lacking))}"
+    names = {e.name for e in (*theory.equations, *theory.scalars)}
+    names |= {x.name for x in theory.order_parameters}
+    missing = ({FIELD, GRADIENT, OUTPUT, ERROR} if problem.seen else {C_LEARNT}) - names
+    if missing:
+        return f"the theory has no {', '.join(sorted(missing))}"
     fields = {r.field for r in lowered.table.fields}
     layers = range(1, (problem.depth or 0) + 1) if problem.seen else ()
     unlayered = [x for x in (FIELD, GRADIENT) if any((x, k) not in fields for k in layers)]
@@ -86,7 +91,7 @@ def unlabelled(problem: Problem, lowered: Lowered) -> str | None:
 
 
 def arrays_on(problem: Problem, grid: TimeGrid | None, weights: Array | None = None) -> NamedArrays:
-    """The arrays of the problem, and of a flow the tables of its memory, with other ``weights``."""
+    """Return the arrays of the problem, and of a flow the tables of its memory, with other ``weights``."""
     if grid is None:
         return dict(problem.data)
     given = grid.weights if weights is None else weights

@@ -1,12 +1,11 @@
-"""Kernel rows at one time, read off the arrays that a sweep is filling.
+"""Kernel rows at one time, read from the arrays that a march fills, and iteration of implicit steps.
 
-Compiles the products of a :class:`~numerics.lowering.table.KernelRow` once into views and what multiplies
-them; calling the result only multiplies.
+:class:`Rows` compiles the products of a :class:`~numerics.lowering.table.KernelRow` once into views and
+factors; calling the result only multiplies.
 
-A step whose quantities need each other: repeated sweeps, accelerated by Anderson's method.
-
-What is learnt fast stays learnt whatever the rest of the step is, so that plain repetition need not converge,
-however short the step.  Few directions do not, and mixing the last sweeps removes them.
+:func:`settle_step` iterates a step whose quantities depend on each other, accelerated by Anderson's method:
+modes that are learnt fast make plain iteration diverge for any step, but they are few directions, and mixing
+the last sweeps removes them. The linear march uses both.
 """
 
 from __future__ import annotations
@@ -32,9 +31,7 @@ RowAtStep = Callable[[int], Array]
 
 
 class _Read(NamedTuple):
-    """How a factor is read, up to a number, its axes, and how it is read as a matrix, ``(rows, times *
-    cols)``.
-    """
+    """View of a factor up to a number, its axes, and its view as a matrix ``(rows, times * cols)``."""
 
     view: KernelView
     labels: list[Symbol]
@@ -44,12 +41,11 @@ class _Read(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """Where the values of a table's tensors are: every array has its time first, and is filled as time goes
-    on.
+    """Arrays of the tensors of a table; each has its time first and is filled as time proceeds.
 
     ``correlations`` and ``responses`` are ``(T n_i, T n_j)`` by pairs, ``scalars`` and ``hoisted`` ``(T,
-    ...)`` with an axis for each index, ``sums`` over units ``(T, T)``.  ``extents`` is how far each index
-    runs; ``tables`` are functions of both times, ``(T, T)``.
+    ...)`` with an axis for each index, ``sums`` over units ``(T, T)``. ``extents`` is the number of values of
+    each index; ``tables`` are functions of both times, ``(T, T)``.
     """
 
     table: Table
@@ -66,26 +62,26 @@ class Rows:
 
     @cached_property
     def extents(self) -> dict[Symbol, int]:
-        """How far each index runs.  Raises ValueError where that has no number."""
+        """Number of values of each index; raises ValueError if a size has no number."""
         return {x: whole(x, top, self.constants) for x, top in self.table.extents.items()}
 
     @cached_property
     def unit(self) -> Array:
-        """What is there at all times s alike."""
+        """Factor of kernels that do not depend on s, shape ``(T,)``."""
         return np.ones(self.steps)
 
     @cached_property
     def sizes(self) -> dict[FieldAtLayer, int]:
-        """How many members each field has: the product of the extents of its indices."""
+        """Number of members of each field, the product of the sizes of its indices."""
         return {r.field: prod(self.shape(r.indices)) for r in self.table.fields}
 
     @cached_property
     def widths(self) -> dict[FieldAtLayer, int]:
-        """How many members each source has."""
+        """Number of members of each source."""
         return {u: prod(self.shape(indices)) for u, indices in self.table.source_indices.items()}
 
     def number(self, e: Expr) -> float:
-        """A coefficient as a number.  Raises ValueError when a symbol in it has no value."""
+        """Return a coefficient as a number; raise ValueError if a symbol in it has no value."""
         if e not in self.numbers:
             value = with_numbers(e, self.constants)
             if not value.is_number:
@@ -94,16 +90,17 @@ class Rows:
         return self.numbers[e]
 
     def shape(self, indices: tuple[Symbol, ...]) -> tuple[int, ...]:
-        """How far each of some indices runs."""
+        """Return the number of values of each of these indices."""
         return tuple(self.extents[x] for x in indices)
 
     def pair(self, i: FieldAtLayer, j: FieldAtLayer) -> Array:
-        """``(T n_i, T n_j)``, whichever way round the correlation is held."""
+        """Return the correlation of two fields, ``(T n_i, T n_j)``, from the order in which it is stored."""
         return self.correlations[i, j] if (i, j) in self.correlations else self.correlations[j, i].T
 
     def compile(self, kernel: KernelRow, reach: Reach | None = None) -> RowAtStep:
-        """A function ``step -> (rows, times * cols)``: the kernel at time ``step`` at the times s of its
-        ``reach``, or of another one.  What it returns may be a view of what is held.
+        """Compile a kernel as a function ``step -> (rows, times * cols)`` at the times s of its reach.
+
+        ``reach`` replaces its own reach. The result may be a view of stored arrays.
         """
         reach = kernel.reach if reach is None else reach
         past = self._total(kernel, kernel.at("past"))
@@ -117,8 +114,9 @@ class Rows:
         return lambda step: np.concatenate([past(step, 0, step), now(step, step, step + 1)], axis=1)
 
     def _total(self, kernel: KernelRow, monomials: Iterable[Monomial], present: bool = False) -> KernelView:
-        """The sum of some monomials at a range of times s, which may hold the present: ``(rows, times *
-        cols)``.
+        """Compile the sum of monomials at a range of times s, which may include the present.
+
+        Its values have shape ``(rows, times * cols)``.
         """
         n, p = prod(self.shape(kernel.rows)), prod(self.shape(kernel.cols))
         terms = [x for m in monomials if (x := self._term(kernel, m, present))]
@@ -135,7 +133,7 @@ class Rows:
         return total if more else first
 
     def _term(self, kernel: KernelRow, m: Monomial, present: bool) -> KernelView | None:
-        """One monomial, None where it is zero."""
+        """Compile one monomial; return None if it is zero."""
         reads = [self._read(f, present) for f in m.factors]
         factors = [x for x in reads if x is not None]
         if len(factors) < len(reads):
@@ -156,13 +154,13 @@ class Rows:
         return weighted
 
     def _times(self, m: Monomial) -> Array:
-        """A coefficient that is a function of both times."""
+        """Return a coefficient that is a function of both times as a table, shape ``(T, T)``."""
         expr = with_numbers(m.coefficient, self.constants)
         if expr.free_symbols - {t, s}:
-            self.number(expr.subs({t: 1, s: 0}))  # names what has no number
+            self.number(expr.subs({t: 1, s: 0}))  # raises with the symbol that has no number
         if expr not in self.tables:
             times = np.arange(self.steps, dtype=float)
-            with np.errstate(all="ignore"):  # powers beyond s = t, which no row reads
+            with np.errstate(all="ignore"):  # powers at s > t, which no row reads
                 values = lambdify((t, s), expr, np)(times[:, None], times)
             self.tables[expr] = np.array(
                 np.broadcast_to(np.asarray(values, dtype=float), (self.steps, self.steps))
@@ -170,7 +168,7 @@ class Rows:
         return self.tables[expr]
 
     def _product(self, factors: list[_Read], kernel: KernelRow) -> KernelView:
-        """The product of factors, summed over the indices that the kernel has not, on all of its axes."""
+        """Compile the product of factors, summed over the indices that the kernel does not have."""
         axes, n = [*kernel.rows, s, *kernel.cols], prod(self.shape(kernel.rows))
         first, *others = sorted(factors, key=lambda x: len(x.labels))
         number, flat = first.view, others[0].flat if len(others) == 1 else None
@@ -193,7 +191,7 @@ class Rows:
         return value
 
     def _read(self, f: Factor, present: bool) -> _Read | None:
-        """How to read a factor at ``(step, low, high)``, and its axes; None if it is zero."""
+        """Return the view of a factor at ``(step, low, high)`` with its axes; None if it is zero."""
         name, _ = f.tensor
         samples = [x for x in f.indices if x not in (t, s)]
         if f.tensor in self.hoisted:
@@ -209,7 +207,11 @@ class Rows:
         if f.tensor == DELTA:
             identity = np.eye(self.extents[f.indices[0]])
             return _Read(lambda step, low, high: identity, samples)
-        constant = self.data[name]
+        return self._constant(f, samples)
+
+    def _constant(self, f: Factor, samples: list[Symbol]) -> _Read:
+        """Return the view of a constant tensor, or of a table over times."""
+        constant = self.data[f.tensor[0]]
         if f.indices == (t, s):
             return _Read(lambda step, low, high: constant[step, low:high], [s])
         if f.indices == (t,):
@@ -219,7 +221,7 @@ class Rows:
         return _Read(lambda step, low, high: constant, samples)
 
     def _tensor(self, f: Factor, samples: list[Symbol], present: bool) -> _Read | None:
-        """Row ``step`` of an order parameter, axes (indices of the first, s, indices of the second)."""
+        """Return the view of row ``step`` of an order parameter, with axes (first's indices, s, second's)."""
         q, now = order_parameter(self.table, f.tensor), f.indices[-2:] == (t, t)
         if q.array is None or isinstance(q.array, UnitSum):
             total = self.sums[f.tensor]
@@ -231,18 +233,18 @@ class Rows:
         shapes = self.shape(tuple(samples[:count])), self.shape(tuple(samples[count:]))
         n, m = self.sizes[i], (self.widths if response else self.sizes)[j]
         array = self.responses.get((i, j)) if response else self.pair(i, j)
-        own = (self.number(q.direct) if now or present else 0.0) * np.eye(n, m)
-        direct = own.any()
+        gain = (self.number(q.direct) if now or present else 0.0) * np.eye(n, m)
+        direct = gain.any()
         if array is None and not direct:
-            return None  # no path leads from the source to the field
+            return None  # the field does not depend on the source
 
-        held, alone = (own, True) if array is None else (array, False)
+        held, alone = (gain, True) if array is None else (array, False)
 
         def flat(step: int, low: int, high: int) -> Array:
             return held[step * n : (step + 1) * n, low * m : high * m]
 
         def instant(step: int, low: int, high: int) -> Array:
-            return own if alone else own + flat(step, step, step + 1)
+            return gain if alone else gain + flat(step, step, step + 1)
 
         read = instant if now or direct else flat
 
@@ -254,12 +256,12 @@ class Rows:
 
 
 def with_numbers(e: Expr, constants: Mapping[Symbol, float]) -> Expr:
-    """An expression with the numbers that its symbols have."""
+    """Return an expression with values for its symbols."""
     return e.xreplace({x: sympify(constants[x]) for x in e.free_symbols if x in constants})
 
 
 def multiplied(labels: list[list[Symbol]], kept: list[Symbol]) -> Callable[..., Array]:
-    """The product of arrays with named axes, summed over all that are not kept.
+    """Return a function that multiplies arrays with named axes and sums over all that are not kept.
 
     >>> from sympy.abc import a, b
     >>> multiplied([[b], [a, b]], [a])(np.array([1.0, 2.0]), np.eye(2)).tolist()
@@ -283,7 +285,7 @@ def multiplied(labels: list[list[Symbol]], kept: list[Symbol]) -> Callable[..., 
 
 
 def whole(index: Symbol, top: Expr, constants: Mapping[Symbol, float]) -> int:
-    """How far an index runs."""
+    """Return the number of values of an index; raise ValueError if its upper end has no number."""
     value = with_numbers(top, constants)
     if not value.is_number:
         raise ValueError(f"{index} runs to {top}, which needs a number")
@@ -291,24 +293,26 @@ def whole(index: Symbol, top: Expr, constants: Mapping[Symbol, float]) -> int:
 
 
 SWEEPS, KEPT = 120, 10
-"""The most sweeps of a step, and how many of the last ones are mixed."""
+"""Largest number of sweeps of a step, and number of the last ones that are mixed."""
 
 FAST = 0.1
 """Sweeps that shrink changes by this factor are not mixed."""
 
 LAST, SMOOTH = 5, 12
-"""How many of the last steps are continued, from which step on."""
+"""Number of last steps from which the next is extrapolated, and first step at which this is done."""
 
 STALLED, ROUNDING = 12, 1e-7
-"""After how many sweeps without progress a change below ROUNDING is put down to rounding."""
+"""Changes below ROUNDING count as rounding errors after STALLED sweeps without progress."""
 
 RESOLVED = 1e-12
 """Correlations at equal times that are below this share of the largest one so far count as zero."""
 
 
 class Settling:
-    """Steps settled one after another: how large each block has been, and by how much sweeps still changed
-    one when they were stopped.
+    """Iteration of successive implicit steps to a tolerance.
+
+    ``peaks`` are the largest sizes of each block so far, ``residual`` is the largest relative change of the
+    last sweeps.
     """
 
     def __init__(self, tolerance: float) -> None:
@@ -316,7 +320,7 @@ class Settling:
         self.peaks: list[float] = []
 
     def step(self, blocks: list[Array], sweep: Callable[[], None]) -> None:
-        """One more step, whose ``blocks`` are those of :func:`found_at`."""
+        """Iterate one step, whose ``blocks`` are those of :func:`found_at`."""
         self.peaks = self.peaks or [0.0] * len(blocks)
         floors = [p * RESOLVED ** (0.5 if x.ndim else 1.0) for p, x in zip(self.peaks, blocks, strict=True)]
         self.residual = max(self.residual, settle_step(blocks, sweep, self.tolerance, floors))
@@ -324,28 +328,28 @@ class Settling:
 
 
 def found_at(step: int, rows: Rows) -> list[Array]:
-    """Views of all that a step finds out and a later operation of it, or of the next, may read.
+    """Return views of the values that a step computes and later operations of it, or of the next, may read.
 
-    Sums at equal times, which may be much smaller than the rest of their row, are there once more, without
-    axes.
+    Sums at equal times, which may be much smaller than their row, are also separate blocks without axes.
     """
-    found: list[Array] = []
+    views: list[Array] = []
     n, m = rows.sizes, rows.widths
     for (i, j), a in rows.correlations.items():
-        found.append(a[step * n[i] : (step + 1) * n[i], : (step + 1) * n[j]])
+        views.append(a[step * n[i] : (step + 1) * n[i], : (step + 1) * n[j]])
         if i != j:
-            found.append(a[: (step + 1) * n[i], step * n[j] : (step + 1) * n[j]].T)
+            views.append(a[: (step + 1) * n[i], step * n[j] : (step + 1) * n[j]].T)
     for (i, k), a in rows.responses.items():
-        found.append(a[step * n[i] : (step + 1) * n[i], : (step + 1) * m[k]])
+        views.append(a[step * n[i] : (step + 1) * n[i], : (step + 1) * m[k]])
     for a in rows.sums.values():
-        found += [a[step, : step + 1], a[step, step : step + 1].reshape(())]
-    return found + [a[step : step + 1] for a in (*rows.scalars.values(), *rows.hoisted.values())]
+        views += [a[step, : step + 1], a[step, step : step + 1].reshape(())]
+    return views + [a[step : step + 1] for a in (*rows.scalars.values(), *rows.hoisted.values())]
 
 
 def continued(now: Array, before: list[Array]) -> None:
-    """Guess a block from those of the last steps (the latest first), by the polynomial through them.
+    """Extrapolate a block from those of the last steps (the latest first), by the polynomial through them.
 
-    ``x(t, s)`` is smooth along ``t - s``, whatever it does at s = t; at the first times along t.
+    ``x(t, s)`` is smooth along ``t - s``, also if it has a kink at s = t; at the first times it is continued
+    along t.
 
     >>> rows = [np.arange(0.0, t + 1) + t * t for t in range(8)]
     >>> guess = np.empty(8)
@@ -355,10 +359,10 @@ def continued(now: Array, before: list[Array]) -> None:
     """
     size = now.shape[-1] - before[0].shape[-1]
     parts = [-((-1.0) ** k) * comb(len(before), k) for k in range(1, len(before) + 1)]
-    if not size:  # it has no time but the present
+    if not size:  # the block has only the present time
         now[...] = sum(c * x for c, x in zip(parts, before, strict=True))
         return
-    first = min((len(parts) + 1) * size, before[-1].shape[-1])  # weights of time 0 are others
+    first = min((len(parts) + 1) * size, before[-1].shape[-1])  # time 0 has other weights of integration
     now[..., :first] = sum(c * x[..., :first] for c, x in zip(parts, before, strict=True))
     now[..., first:] = sum(
         c * x[..., first - k * size :] for k, (c, x) in enumerate(zip(parts, before, strict=True), 1)
@@ -368,14 +372,16 @@ def continued(now: Array, before: list[Array]) -> None:
 def settle_step(
     blocks: list[Array], sweep: Callable[[], None], tolerance: float, floors: list[float] | None = None
 ) -> float:
-    """Repeat ``sweep``, which rewrites ``blocks`` (views), until the next one would change no block by more
-    than the share ``tolerance`` of its size, or until changes are rounding errors; returns that change.
+    """Repeat ``sweep``, which rewrites ``blocks`` (views), until convergence; return the last change.
 
-    Sweeps without mixing between that shrink changes by FAST and more go on doing so: after changes of size
-    ``c_1`` and ``c_2`` the next one is ``c_2**2 / c_1``.
+    The change is relative. The iteration ends if the next sweep would change no block by more than the share
+    ``tolerance`` of its size, or if changes are rounding errors. Sweeps without mixing that reduce changes by
+    FAST or more continue to do so: after changes ``c_1`` and ``c_2`` the next one is ``c_2**2 / c_1``. Other
+    sweeps are mixed (Anderson): of the last points ``x_k`` with changes ``r_k`` the next point is ``x - dX
+    p``, where p minimises ``|r - dR p|``.
 
-    The size of a block is its largest entry, or its number in ``floors`` where that is larger: what is below
-    counts as zero.  Raises :class:`~numerics.errors.NotConverged` after SWEEPS sweeps.
+    The size of a block is its largest entry, or its number in ``floors`` if that is larger; smaller values
+    count as zero. Raises :class:`~numerics.errors.NotConverged` after SWEEPS sweeps.
 
     >>> x = np.array([0.0])
     >>> def sweep() -> None:
@@ -397,12 +403,12 @@ def settle_step(
         now = [max(_size(x), y) or 1.0 for x, y in zip(blocks, floors, strict=True)]
         change = float(np.max([_size(x) / y for x, y in zip(gaps, now, strict=True)]))
         if not np.isfinite(change):
-            return change  # runaway dynamics, which the march reports
+            return change  # diverged dynamics, which the march reports
         best, since = (change, 0) if change < best / 2 else (best, since + 1)
         if change <= tolerance or (best < ROUNDING and since > STALLED):
             return change
         sizes = sizes or now
-        if change < FAST * last:  # sweeps alone do it
+        if change < FAST * last:  # sweeps without mixing converge fast
             if not mixing and change**2 <= tolerance * last:
                 return change**2 / last
             points, changes, last, mixing = [], [], change, False
@@ -416,7 +422,7 @@ def settle_step(
             try:
                 parts = np.linalg.lstsq(steps, changes[-1], rcond=1e-14)[0]
             except np.linalg.LinAlgError:
-                break  # sweeps that overflow
+                break  # overflow
             mixed = mixed - np.diff(np.stack(points), axis=0).T @ parts
         at = 0
         for x, size in zip(blocks, sizes, strict=True):
@@ -426,9 +432,10 @@ def settle_step(
 
 
 def _size(x: Array) -> float:
+    """Return the absolute value of the largest entry."""
     return float(np.abs(x).max(initial=0.0))
 
 
 def _joined(blocks: list[Array], sizes: list[float]) -> Array:
-    """All blocks in one, each in units of its size."""
+    """Return all blocks as one vector, each divided by its size."""
     return np.concatenate([(x / size).ravel() for x, size in zip(blocks, sizes, strict=True)])

@@ -1,12 +1,11 @@
-"""Solve a problem whose theory is linear: reduce the theory, march it, label what was found.
+"""Solution of problems with a linear theory: reduction, march, and variables of the result.
 
-The order parameters of a theory decide which variables a result has: errors and kernels of fixed samples,
-correlations and responses of random data.  A flow is marched as an integrator sees it, on ever finer grids:
-an explicit one
-(:class:`~numerics.solver.refine.AdamsBashforth`), or the trapezoidal rule
-(:class:`~numerics.solver.refine.Trapezoidal`) on fixed samples with noise and on modes.  Where the error
-jumps in the output (hinge) a ramp stands for the jump, and grids are extrapolated to none.  On isotropic
-data, where fields answer within a step, the trapezoidal rule is of first order only, and not taken.
+A flow is marched on ever finer grids, by an explicit integrator
+(:class:`~numerics.solver.refine.AdamsBashforth`), or by the trapezoidal rule
+(:class:`~numerics.solver.refine.Trapezoidal`) on fixed samples with noise and on modes. If the error jumps in
+the output (hinge) a ramp replaces the jump, and grids are extrapolated to zero width. On isotropic data
+fields respond within a step, so that the trapezoidal rule would be of first order, and the explicit one is
+used.
 """
 
 from __future__ import annotations
@@ -51,24 +50,27 @@ from numerics.solver.refine import AdamsBashforth, Attempt, Trapezoidal, refine,
 Array = NDArray[np.float64]
 
 KERNELS = 1e-5
-"""Smallest relative change at which kernels count as settled; vanished errors no longer test them."""
+"""Smallest tolerance of kernels, which errors that have vanished no longer test."""
 
 ROUGH, WIDER, PASSING = 1e-3, 4.0, 0.03
-"""Smallest relative change at which a flow with jumps counts as settled; the width of a jump over what
-outputs move in a step, and at most, over the outputs, where one is on its way through it.
+"""Smallest tolerance of a flow with jumps; ratio of the width of a jump to the change of outputs in a step;
+largest width, relative to the outputs, while an output passes through it.
 """
 
 EDGE = 1e-9
-"""The share of a jump that is rounding."""
+"""Share of a jump that counts as rounding."""
 
 COARSEST, COARSEST_GRADED = 16, 48
-"""Steps of the coarsest grid of the trapezoidal rule: even ones, and such that grow with the time."""
+"""Numbers of steps of the coarsest grid of the trapezoidal rule: equal ones, and ones that grow with time."""
 
 ROOM = 2.0**31
-"""Bytes up to which ``auto`` keeps two-time kernels of all pairs of samples."""
+"""Largest number of bytes of kernels of all pairs of samples that ``auto`` keeps."""
 
 ROOM_TRACE = 2.0**29
-"""Bytes of one response of all layers up to which ``auto`` keeps traces; making them takes ten times that."""
+"""Largest number of bytes of one response of all layers for which ``auto`` keeps traces.
+
+Traces need ten times as much.
+"""
 
 
 def solved(
@@ -78,19 +80,19 @@ def solved(
     *,
     reductions: tuple[Reduction, ...] | None = None,
 ) -> tuple[NamedArrays, dict[str, Any]]:
-    """The contract's variables of a linear theory at integer depth, and what to report.
+    """Return the variables of a linear theory at integer depth, and notes.
 
-    Steps are solved exactly.  A flow takes ever shorter steps until Delta and G (of random data the test
-    loss; where the error jumps f and G, to ROUGH at best) have settled to ``solver.rtol`` at every output
-    time, relative to the largest; G to KERNELS at best, as ``kernel_error`` says.  ``kernels``, of fixed
-    samples: ``full`` keeps Phi, A, B and the tangent kernel for all pairs of samples, ``trace`` the sample
-    traces of Phi and the tangent kernel, ``none`` neither; ``auto`` is the most of these that is small (ROOM,
-    ROOM_TRACE).  On isotropic data every correlation and response of the theory is kept, and, unless
-    ``kernels`` is ``none``, the parts of the test loss.
+    Steps are solved exactly. A flow is refined until Delta and G converge to ``solver.rtol`` at every output
+    time, relative to the largest values (of random data the test loss; if the error jumps f and G, to ROUGH
+    at best; G to KERNELS at best, as ``kernel_error`` states). ``kernels`` of fixed samples: ``full`` keeps
+    Phi, A, B and the tangent kernel for all pairs of samples, ``trace`` the traces of Phi and the tangent
+    kernel over samples, ``none`` neither; ``auto`` is the largest choice that fits (ROOM, ROOM_TRACE). On
+    isotropic data every correlation and response of the theory is kept, and, unless ``kernels`` is ``none``,
+    the parts of the test loss.
 
-    ``reductions`` (REDUCTIONS by default) are applied as far as the theory has the form for them; they change
-    nothing but the time it takes.  Raises :class:`~numerics.errors.SpecError` when ``full`` fits in no
-    memory, and what marches raise.
+    ``reductions`` (REDUCTIONS by default) are applied as far as possible; they change only the time of a
+    solution. Raises :class:`~numerics.errors.SpecError` if ``full`` needs too much memory, and the errors of
+    the march.
     """
     if not problem.seen:
         kernels = "none" if kernels == "none" else "full"
@@ -106,7 +108,7 @@ def solved(
 
 
 def fitting(problem: Problem) -> KeptKernels:
-    """Return the default of ``kernels``: the most two-time kernels that are small enough to keep."""
+    """Return the default of ``kernels``: the largest choice that fits in memory."""
     times, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
     if 8.0 * (depth + 1) * (samples * times) ** 2 <= ROOM:
         return "full"
@@ -114,19 +116,21 @@ def fitting(problem: Problem) -> KeptKernels:
 
 
 def numbers_held(problem: Problem, lowered: Lowered, kernels: KeptKernels) -> int:
-    """How many numbers a solution on fixed samples holds for each pair of times, but kernels of all pairs of
-    samples: two-time functions of the march, and those of samples that are found afterwards.
+    """Return how many numbers a solution on fixed samples stores for each pair of times.
+
+    These are two-time functions of the march, and those of samples that are computed afterwards; kernels of
+    all pairs of samples are not included.
     """
     plan = planned(lowered.table, tuple(dict.fromkeys(Variables(problem, lowered, kernels).wanted())))
     rows = Rows(plan.table, 1, problem.numbers, {})
-    pairs = {tuple(sorted(x, key=str)) for x in plan.rows}  # each is held one way round
+    pairs = {tuple(sorted(x, key=str)) for x in plan.rows}  # each pair is stored once
     march_itself = sum(rows.sizes[i] * rows.widths[k] for i, k in plan.responses)
     march_itself += sum(rows.sizes[i] * rows.sizes[j] for i, j in pairs)
     return march_itself + (kernels != "none") * 2 * (problem.depth or 1) * problem.sample_count
 
 
 def _refuse_too_large(problem: Problem, lowered: Lowered, kernels: KeptKernels) -> None:
-    """Raise SpecError for two-time arrays that are larger than the memory, before anything runs."""
+    """Raise SpecError before a run if its two-time arrays are larger than the memory."""
     times, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
     size = 8 * numbers_held(problem, lowered, kernels) * times**2
     said = problem.said("training.points" if problem.flow else "training.steps")
@@ -140,15 +144,15 @@ def _refuse_too_large(problem: Problem, lowered: Lowered, kernels: KeptKernels) 
 
 
 def responses_of_modes(problem: Problem, lowered: Lowered) -> int:
-    """How many numbers the responses of modes hold for each pair of times, which finite sizes need."""
+    """Return how many numbers the responses of modes store for each pair of times; finite sizes need them."""
     if problem.spectrum is None or not problem.discrete.responses():
         return 0
     sources = len({n for n in lowered.table.source_indices if n[1] is None})
-    return 2 * sources * len(problem.spectrum.counts)  # of v and h0 to each source
+    return 2 * sources * len(problem.spectrum.counts)  # the responses of v and h0 to each source
 
 
 def _refuse_too_many_modes(problem: Problem) -> None:
-    """Raise SpecError for responses of modes that are larger than the memory."""
+    """Raise SpecError if the responses of modes are larger than the memory."""
     if problem.spectrum is None or problem.flow:
         return
     size = 8 * responses_of_modes(problem, reduced(problem, REDUCTIONS)) * len(problem.times) ** 2
@@ -157,12 +161,12 @@ def _refuse_too_many_modes(problem: Problem) -> None:
 
 
 def implicit_in_modes(problem: Problem) -> bool:
-    """Whether a flow of modes is marched by the trapezoidal rule: none of its matrices is of data."""
+    """Return whether a flow of modes is marched by the trapezoidal rule: no matrix is one of data."""
     return all(isinstance(m, TrainedMatrix) for m in problem.program.matrices)
 
 
 class _Run:
-    """Marches of one problem on as many grids as its times need."""
+    """Marches of one problem on all grids that it needs."""
 
     def __init__(
         self, problem: Problem, lowered: Lowered, kernels: KeptKernels, progress: Progress | None
@@ -174,17 +178,17 @@ class _Run:
         self.constants: dict[Symbol, float] = dict(problem.numbers)
 
     def steps(self) -> NamedArrays:
-        """Exact steps."""
+        """Return the variables of exact steps."""
         count = len(self.problem.times)
         return self.variables.values(self.march(count, arrays_on(self.problem, None)), np.arange(count), None)
 
     def flow(self) -> tuple[NamedArrays, dict[str, Any]]:
-        """A flow, with what to report of its accuracy."""
+        """Return the variables of a flow, with notes on its accuracy."""
         times, rtol = self.problem.times, self.problem.solver.rtol
         if self.jumps:
             return self.widened(AdamsBashforth(times, max(rtol, ROUGH), jumps=True))
         implicit = self.fixed and is_noisy(self.problem.program.rule)
-        if self.spectrum is not None:  # fields of fixed samples answer within a step
+        if self.spectrum is not None:  # fields of fixed samples respond within a step
             implicit = implicit_in_modes(self.problem)
         if not implicit:
             last = refine(AdamsBashforth(times, rtol), self.marched, change=self.moved)
@@ -192,26 +196,27 @@ class _Run:
             return values, last.notes | self.kernel_error()
         tau = None
         if self.spectrum is not None:
-            # some early time, on which no result depends; features move by gamma0 a time
+            # an early time, on which no result depends; features change at a rate of order gamma0
             fastest = max(float(np.abs(a).max()) for a in self.spectrum.attributes.values())
             tau = 1 / ((self.variables.depth + 1) * fastest * max(1.0, self.constants.get(gamma0, 1.0)))
         even = Trapezoidal(times, rtol, first=COARSEST if tau is None else COARSEST_GRADED, tau=tau)
         change = _relative if self.spectrum is not None else self.moved
-        found = refine(even, partial(self.implicit, even), change=change)
-        return self.assembled(found.extrapolated(partial(self.read, even))), found.notes | self.kernel_error()
+        converged = refine(even, partial(self.implicit, even), change=change)
+        values = self.assembled(converged.extrapolated(partial(self.read, even)))
+        return values, converged.notes | self.kernel_error()
 
     def kernel_error(self) -> dict[str, Any]:
-        """What kernels of fixed samples have settled to."""
+        """Return the note on the convergence of kernels of fixed samples."""
         return {"kernel_error": max(self.problem.solver.rtol, KERNELS)} if self.fixed else {}
 
     def widened(self, clock: AdamsBashforth) -> tuple[NamedArrays, dict[str, Any]]:
-        """A flow whose error jumps in the output: samples come to rest at a jump, where the error is what
-        keeps them there, between its values on both sides.
+        """Return the variables of a flow whose error jumps in the output, with the jump widened to a ramp.
 
-        A jump as wide as WIDER times what outputs move in the longest step has such errors, and is stable;
-        what it misses falls as the step, and grids are extrapolated.  An output on its way through a jump
-        extrapolates smoothly too, as if it had always been there: at such times outputs are those of the last
-        grid, whose jumps are no wider than PASSING, and ``*_systematic`` is that width.
+        Samples come to rest at a jump, with an error between its values on both sides. A ramp of width WIDER
+        times the largest change of an output in a step has such errors and is stable. Its error falls as the
+        step, and grids are extrapolated. An output that passes through a jump would be extrapolated as if it
+        had always been there; at such times outputs are those of the last grid, whose ramps are at most
+        PASSING wide, and ``*_systematic`` is that width.
         """
         self.constants[RISE] = 1.0
         for _, grid in clock.grids():
@@ -220,20 +225,21 @@ class _Run:
                 break
         speed = float(np.max(np.abs(np.diff(f, axis=0)) / np.diff(grid.nodes)[:, None]))
 
-        every: list[NDArray[np.bool_]] = []
+        passing_on_grids: list[NDArray[np.bool_]] = []
 
         def run(grid: TimeGrid) -> Attempt[tuple[March, TimeGrid, NDArray[np.bool_]]]:
             self.constants[RISE] = width = WIDER * grid.step * speed
-            found = self.on(grid)
-            passing, size = self.passing(found, grid, width), size_of_largest(found.scalars[OUTPUT])
-            every.append(passing)
-            left = width / size if np.any(every[-2:]) and width > PASSING * size else 0.0
-            return Attempt(self.watched(found)[grid.outputs], (found, grid, passing), left)
+            result = self.on(grid)
+            passing, size = self.passing(result, grid, width), size_of_largest(result.scalars[OUTPUT])
+            passing_on_grids.append(passing)
+            is_too_wide = np.any(passing_on_grids[-2:]) and width > PASSING * size
+            residual = width / size if is_too_wide else 0.0
+            return Attempt(self.watched(result)[grid.outputs], (result, grid, passing), residual)
 
-        found = refine(clock, run, change=self.moved)
-        values = found.extrapolated(lambda x: self.variables.of_samples(x[0], x[1].outputs, x[1]))
-        last, grid, _ = found.found
-        passing = np.any([x[2] for _, x in found.answers], axis=0)
+        converged = refine(clock, run, change=self.moved)
+        values = converged.extrapolated(lambda x: self.variables.of_samples(x[0], x[1].outputs, x[1]))
+        last, grid, _ = converged.found
+        passing = np.any([x[2] for _, x in converged.answers], axis=0)
         at = passing.reshape(len(passing), -1).any(axis=1)
         for name, scalar in ((OUTPUT, OUTPUT), ("error", ERROR)):
             values[name][at] = last.scalars[scalar][grid.outputs[at]]
@@ -241,48 +247,50 @@ class _Run:
         if at.any():
             width, jump = at * self.constants[RISE], np.abs(last.scalars[ERROR]).max()
             error = of_training("error", passing * jump, self.problem.seen, False)
-            missed = {"error": error, **{x: width * self.problem.outputs for x in LOSSES}}
+            bias = {"error": error, **{x: width * self.problem.outputs for x in LOSSES}}
             for x in (name for name in (OUTPUT, "test_f") if name in values):
-                missed[x] = width[(..., *[None] * (values[x].ndim - 1))] + 0 * values[x]
-            values |= {name + SYSTEMATIC: x for name, x in missed.items() if name in values}
-        return values, found.notes
+                bias[x] = width[(..., *[None] * (values[x].ndim - 1))] + 0 * values[x]
+            values |= {name + SYSTEMATIC: x for name, x in bias.items() if name in values}
+        return values, converged.notes
 
     def passing(self, found: March, grid: TimeGrid, width: float) -> NDArray[np.bool_]:
-        """Which outputs are on their way through a jump at output times, ``(times, samples[, outputs])``.
+        """Return which outputs pass through a jump at output times, shape ``(times, samples[, outputs])``.
 
-        They are those that have come to it within the last step, or move as fast as their error Delta bids
-        them, ``width |dDelta/dt| > speed |Delta|/3`` where Delta is relative to the jump, and have more than
-        ROUGH left to go.  What rests there moves by less than the width while others move by one.
+        These are outputs that have reached it within the last step, or that move as fast as their error Delta
+        requires, ``width |dDelta/dt| > speed |Delta|/3`` with Delta relative to the jump, and that are
+        further than ROUGH from their rest point. Outputs at rest there move by less than the width while
+        others move by one.
         """
         f, error = (found.scalars[x].reshape(len(grid.nodes), -1) for x in (OUTPUT, ERROR))
         steps = np.diff(grid.nodes)[:, None]
         speed = (np.abs(np.diff(f, axis=0)) / steps).max(axis=0)
         share = np.abs(error) / np.where(error.any(axis=0), np.abs(error).max(axis=0), 1.0)
-        before, left = share[:-1], share[1:]
+        before, after = share[:-1], share[1:]
         rate = np.abs(np.diff(share, axis=0))
-        beside = (np.minimum(before, 1 - before) < EDGE) & (np.minimum(left, 1 - left) > EDGE)
-        fast = 3 * width * rate > speed * steps * left
-        moving = (beside | fast) & (width * left > ROUGH * size_of_largest(f))
-        every = np.concatenate([np.zeros_like(moving[:1]), moving])
+        has_arrived = (np.minimum(before, 1 - before) < EDGE) & (np.minimum(after, 1 - after) > EDGE)
+        is_fast = 3 * width * rate > speed * steps * after
+        is_moving = (has_arrived | is_fast) & (width * after > ROUGH * size_of_largest(f))
+        at_nodes = np.concatenate([np.zeros_like(is_moving[:1]), is_moving])
         shape = found.scalars[ERROR].shape[1:]
-        return np.asarray(every[grid.outputs].reshape(-1, *shape))
+        return np.asarray(at_nodes[grid.outputs].reshape(-1, *shape))
 
     def marched(self, grid: TimeGrid) -> Attempt[March]:
-        """What a grid gives."""
+        """Return the solution on a grid with its watched values."""
         result = self.on(grid)
         return Attempt(self.watched(result)[grid.outputs], result)
 
     def implicit(self, even: Trapezoidal, grid: TimeGrid) -> Attempt[tuple[March, TimeGrid]]:
-        """What a grid of the trapezoidal rule gives; of modes the logarithm of the loss is watched."""
+        """Return the solution on a grid of the trapezoidal rule.
+
+        For modes the logarithm of the loss is watched.
+        """
         result = self.on(grid, self.problem.solver.rtol)
         seen = self.watched(result)
         watched = even.once(seen) if self.spectrum is None else even.log(seen)
         return Attempt(watched, (result, grid), result.residual)
 
     def read(self, even: Trapezoidal, found: tuple[March, TimeGrid]) -> NamedArrays:
-        """The contract's variables at the output times; of equal-time correlations of random data the
-        logarithms too.
-        """
+        """Return the variables at the output times; for random data also logarithms at equal times."""
         result, grid = found
         nodes = np.arange(len(grid.nodes))
         if self.fixed:
@@ -293,12 +301,12 @@ class _Run:
         values = self.variables.values(result, nodes, grid)
         read = {name: even.read(name, a) for name, a in values.items()}
         for name, a in values.items():
-            if name.startswith("C_") and a.ndim < 4:  # of one output
+            if name.startswith("C_") and a.ndim < 4:  # one output
                 read[f"{name} now"] = even.log(np.einsum("...tt->t...", a))
         return read
 
     def assembled(self, found: NamedArrays) -> NamedArrays:
-        """What is found by the contract's names: equal times put in, and losses."""
+        """Return the variables of the result from extrapolated ones, with equal times put in, and losses."""
         if self.fixed:
             return split(self.problem, found)
         values = {name: a for name, a in found.items() if not name.endswith(" now")}
@@ -308,12 +316,12 @@ class _Run:
         return values | self.variables.losses(values)
 
     def on(self, grid: TimeGrid, rtol: float | None = None) -> March:
-        """A march on a grid; with ``rtol`` of an implicit rule."""
+        """Return a march on a grid; ``rtol`` is the tolerance of an implicit rule."""
         implicit = None if rtol is None else max(1e-3 * rtol, 1e-11)
         return self.march(len(grid.nodes), arrays_on(self.problem, grid), implicit)
 
     def march(self, steps: int, data: dict[str, Array], implicit: float | None = None) -> March:
-        """Solve the theory with some steps."""
+        """Return the march with a number of steps."""
         return march(
             self.table,
             steps=steps,
@@ -327,8 +335,10 @@ class _Run:
         )
 
     def watched(self, result: March) -> Array:
-        """What a flow is judged by, at all nodes: of fixed samples errors (outputs where these jump), and G
-        at equal times, which remembers what was learnt after errors are gone.
+        """Return the values by which the convergence of a flow is tested, at all nodes.
+
+        Of fixed samples they are errors (outputs if these jump), and G at equal times, which still changes
+        with features after errors have vanished; of random data the test loss.
         """
         if not self.fixed:
             return equal_times(two_times(result, LOSS))
@@ -338,8 +348,10 @@ class _Run:
         return np.concatenate([x.reshape(len(at), -1) for x in (seen, *kernels)], axis=1)
 
     def moved(self, old: Array, new: Array) -> float:
-        """The largest change of what is watched, of errors and of G relative to its own size; that of G
-        counts less where more than KERNELS is asked for.
+        """Return the largest relative change of watched values.
+
+        Errors and G are relative to their own size. The change of G is weighted less if ``solver.rtol`` is
+        below KERNELS.
         """
         if not self.fixed:
             return size_of_largest(new - old) / (size_of_largest(new) or 1.0)
@@ -352,6 +364,9 @@ class _Run:
 
 
 def _relative(old: Array, new: Array) -> float:
-    """The largest relative change of a logarithm's argument, as long as it is above RESOLVED of the first."""
+    """Return the largest relative change of values from their logarithms.
+
+    Values below RESOLVED of the first value count less.
+    """
     before, after = np.exp(old), np.exp(new)
     return float(np.max(np.abs(after - before) / (before + RESOLVED * before[0])))

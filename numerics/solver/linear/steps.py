@@ -1,18 +1,18 @@
-"""The runner of a march in NumPy: every operation of a step bound to its arrays before the first one.
+"""Runner of a march in NumPy: every operation of a step is bound to its arrays before the first step.
 
-:mod:`numerics.lowering.operations` defines the operations; this module runs them with NumPy.  Arrays are
-time-major, ``(T n, T m)`` for fields with n and m members, so that everything known before t is a leading
-block.  Those with the same first field and as many columns stand stacked: products that follow each other
-and have the same row on the left become one, and so do the terms of one correlation at equal time.
+:mod:`numerics.lowering.operations` defines the operations. Arrays are time-major, ``(T n, T m)`` for fields
+with n and m members, so that all values before t are a leading block. Arrays with the same first field and
+the same number of columns are stacked: successive products with the same row on the left become one product,
+and so do the terms of one correlation at equal time.
 
-Times are positions.  A position need not be a time: :mod:`~numerics.solver.linear.folded` lets some stand for
-coordinates of all that is long past, ``unit`` being those of a row of ones.  Position 0 is time 0 where that
-is read (``first``).
+Times are positions. A position need not be a time: in :mod:`~numerics.solver.linear.folded` some positions
+are coordinates of the distant past, and ``unit`` are the coordinates of a row of ones. Position 0 is time 0
+if that is read (``first``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import groupby, pairwise
@@ -49,13 +49,13 @@ RowOperation = ClearRow | MultiplyRow | AddRow
 Step = Callable[[int], None]
 
 LONG = 256
-"""Rows from which on products leave out the blocks of responses that are zero."""
+"""Smallest number of rows for which products skip the blocks of responses that are zero."""
 
 
 class StepValues:
-    """A row of this step: ``(n, t m)`` before the present and ``(n, m)`` at it, or at time 0 if that is read.
+    """Row of this step: ``past`` of shape ``(n, t m)`` and ``present`` of shape ``(n, m)``.
 
-    ``present`` is None where it is zero.
+    ``present`` is the value at t, or at time 0 if that is read; it is None if it is zero.
     """
 
     __slots__ = ("past", "present")
@@ -66,10 +66,10 @@ class StepValues:
 
 
 class _AdjacentProducts(NamedTuple):
-    """Arrays of a field that stand next to each other, and what is filled in with their products.
+    """Adjacent arrays of a field, and the adjacent arrays that are filled with their products.
 
-    ``rights`` are ``(number of them, T p, T m)``, ``targets`` ``(number of them, T n, T m)``; the products
-    begin rows or are added to them.  ``triangular``: all are responses.
+    ``rights`` are ``(count, T p, T m)``, ``targets`` ``(count, T n, T m)``; the products begin rows or are
+    added to them. ``triangular`` is true if all are responses.
     """
 
     rights: Array
@@ -83,10 +83,10 @@ class _AdjacentProducts(NamedTuple):
 
 @dataclass
 class _EqualTimeTerms:
-    """The terms of a correlation at equal time, each a row with a number and what the row multiplies.
+    """Terms of a correlation at equal time, each a row with a number and the array that the row multiplies.
 
     ``past`` and ``present`` multiply rows of arrays, the latter with the columns of the start or of now;
-    ``equal`` multiplies correlations at equal time; ``alone`` are rows by themselves.
+    ``equal`` multiplies correlations at equal time; ``alone`` are rows without a factor.
     """
 
     past: list[tuple[StepValues, float, Array, int]] = field(default_factory=list)
@@ -97,27 +97,27 @@ class _EqualTimeTerms:
 
 
 def _blocks(at: int) -> Iterator[tuple[int, int]]:
-    """Times in blocks; responses are zero before the first time of a block."""
+    """Yield times in blocks; responses are zero before the first time of a block."""
     return pairwise((0, at // 4, at // 2, 3 * at // 4, at))
 
 
 class OnUnits(Protocol):
-    """Fields that live on units, as :class:`~numerics.solver.linear.march.Units` steps them."""
+    """Interface of fields on units, as :class:`~numerics.solver.linear.march.Units` implements it."""
 
     def step(self, step: int, operation: StepUnits) -> None:
-        """Some of them, which need each other, at one time."""
+        """Compute a group of coupled fields at one time."""
 
     def total(self, step: int, operation: SumUnits) -> Array:
-        """A sum over units at this time and s = 0..step."""
+        """Return a sum over units at this time and s = 0..step."""
 
 
 class StepArrays:
-    """All quantities at ``size`` positions, filled in by the operations of ``march_step``.
+    """Arrays of all quantities at ``size`` positions, filled by the operations of ``march_step``.
 
-    Fills the arrays of ``rows``, which it makes; operations are bound by :meth:`make`.  ``values`` are the
-    rows of kernels and covariances of the present step.  ``functions`` gives what scalars contain of given
-    functions; ``times``: all positions are times.  Where they are not, there are few, and correlations are
-    held both ways round.
+    It allocates and fills the arrays of ``rows``; :meth:`make` binds the operations. ``values`` are the rows
+    of kernels and covariances of the present step. ``functions`` are the given functions in scalars.
+    ``times`` states that all positions are times; if not, there are few, and correlations are stored in both
+    orders.
     """
 
     def __init__(
@@ -148,20 +148,20 @@ class StepArrays:
         self.steps: list[Step] = []
 
     def make(self, units: OnUnits | None = None) -> StepArrays:
-        """Bind all operations, those on ``units`` too; returns itself."""
+        """Bind all operations, including those on ``units``, and return itself."""
         self.units = units
         for _, group in groupby(self.operations, _together):
             self.steps += self._bound(list(group))
         return self
 
     def step(self, at: int) -> None:
-        """All quantities at position ``at``, from those before."""
+        """Compute all quantities at position ``at`` from earlier ones."""
         self.at = at
         for one in self.steps:
             one(at)
 
     def _bound(self, group: list[Operation]) -> Iterator[Step]:
-        """Yield functions that run a group of operations: products or terms at once, or one operation."""
+        """Yield functions that run a group of operations: products or terms together, or one operation."""
         first = group[0]
         if isinstance(first, RowOperation) and _is_at_equal_time(first):
             yield self._equal_time([x for x in group if isinstance(x, RowOperation)])
@@ -171,7 +171,7 @@ class StepArrays:
         elif not isinstance(first, MirrorRow) or self._is_copied(first.source):
             yield self._one(first)
 
-    def _one(self, operation: Operation) -> Step:
+    def _one(self, operation: Operation) -> Step:  # noqa: PLR0911 - one return for each kind of operation
         """Return the function that runs one operation."""
         match operation:
             case EvaluateRow():
@@ -196,27 +196,19 @@ class StepArrays:
     # -- arrays ----------------------------------------------------------------------------------------
 
     def _allocate(self) -> None:
-        """Arrays of a field stand next to each other, those of the same second field at the same place."""
-        rows, size, operations = self.rows, self.size, self.operations
-        held: dict[TwoTimeArray, None] = {}
+        """Allocate all arrays: two-time arrays, and those of scalars, products and sums over units."""
+        rows, size = self.rows, self.size
+        stored: dict[TwoTimeArray, None] = {}
         for x in self.march_step.arrays:
-            if self.twice or isinstance(x, ResponseArray) or x.exchanged not in held:
-                held[x] = None
-        groups: dict[tuple[object, FieldAtLayer, int], list[TwoTimeArray]] = {}
-        for key in sorted(held, key=lambda x: (isinstance(x, ResponseArray), str(x.second))):
-            kind = type(key) if size * self._width(key) > self.long else None  # few rows: one product
-            groups.setdefault((kind, key.first, self._width(key)), []).append(key)
-        for (_, i, width), keys in groups.items():
-            stack = np.zeros((len(keys), size * self.n[i], size * width))
-            for place, key in enumerate(keys):
-                self.arrays[key], self.place[key] = stack[place], (len(self.stacks), place)
-            self.stacks.append(stack)
-        for x in held:
+            if self.twice or isinstance(x, ResponseArray) or x.exchanged not in stored:
+                stored[x] = None
+        self._stack(stored)
+        for x in stored:
             pairs = rows.responses if isinstance(x, ResponseArray) else rows.correlations
             pairs[x.first, x.second] = self.arrays[x]
             if isinstance(x, CorrelationArray) and x.exchanged not in self.arrays:
                 self.arrays[x.exchanged] = self.arrays[x].T
-        for y in operations:
+        for y in self.operations:
             match y:
                 case EvaluateScalar(row):
                     rows.scalars[row.name] = np.zeros((size, *rows.shape(row.indices)))
@@ -224,16 +216,29 @@ class StepArrays:
                     rows.hoisted[product.tensor] = np.zeros((size, *rows.shape(product.rows)))
                 case SumUnits(target):
                     rows.sums[target.tensor] = np.zeros((size, size))
-        for at_once in {x.target for x in operations if isinstance(x, RowOperation)}:
-            if isinstance(at_once, CorrelationArray) and at_once not in self.arrays:
-                self.now[at_once] = StepValues()
+        for written in {x.target for x in self.operations if isinstance(x, RowOperation)}:
+            if isinstance(written, CorrelationArray) and written not in self.arrays:
+                self.now[written] = StepValues()
+
+    def _stack(self, keys: Iterable[TwoTimeArray]) -> None:
+        """Allocate arrays of one field next to each other, ordered by the second field."""
+        groups: dict[tuple[object, FieldAtLayer, int], list[TwoTimeArray]] = {}
+        for key in sorted(keys, key=lambda x: (isinstance(x, ResponseArray), str(x.second))):
+            is_long = self.size * self._width(key) > self.long  # else all arrays share one product
+            kind = type(key) if is_long else None
+            groups.setdefault((kind, key.first, self._width(key)), []).append(key)
+        for (_, i, width), group in groups.items():
+            stack = np.zeros((len(group), self.size * self.n[i], self.size * width))
+            for place, key in enumerate(group):
+                self.arrays[key], self.place[key] = stack[place], (len(self.stacks), place)
+            self.stacks.append(stack)
 
     def _width(self, x: TwoTimeArray) -> int:
-        """How many columns an array has for each time."""
+        """Return the number of columns of an array for each time."""
         return (self.m if isinstance(x, ResponseArray) else self.n)[x.second]
 
     def equal(self, a: FieldAtLayer, b: FieldAtLayer) -> Callable[[int], Array]:
-        """``C_ab(t, t)`` as a function of the position, once it is known there."""
+        """Return ``C_ab(t, t)`` as a function of the position, valid after it is computed there."""
         key, n, m = CorrelationArray(a, b), self.n[a], self.n[b]
         if (array := self.arrays.get(key)) is not None:
             return lambda at: array[at * n : (at + 1) * n, at * m : (at + 1) * m]
@@ -245,7 +250,7 @@ class StepArrays:
     # -- rows of kernels and covariances ---------------------------------------------------------------
 
     def _evaluate(self, operation: EvaluateRow) -> Step:
-        """Evaluate a row; at the present it is left out where it is zero, as most responses are there."""
+        """Return the evaluation of a row; a present value of zero, as of most responses, is left out."""
         row, evaluate = self.values[operation.target], self.rows.compile(operation.kernel, operation.times)
 
         def before(at: int) -> None:
@@ -260,18 +265,19 @@ class StepArrays:
     # -- rows of arrays --------------------------------------------------------------------------------
 
     def _runs(self, products: list[MultiplyRow], apart: bool) -> list[_AdjacentProducts]:
-        """Products with one row on the left, those of adjacent arrays as one.
+        """Return products with one row on the left, those of adjacent arrays joined into one.
 
-        ``apart``: products with responses and with correlations are not one.
+        If ``apart``, products with responses and with correlations are not joined.
         """
         groups: list[tuple[list[MultiplyRow], tuple[object, ...]]] = []
-        for x in sorted(products, key=lambda x: self.place.get(x.target, (0, 0))):
-            one, other = self.place.get(x.right), self.place.get(x.target)
+        for x in sorted(products, key=lambda product: self.place.get(product.target, (0, 0))):
+            right, target = self.place.get(x.right), self.place.get(x.target)
             mark: tuple[object, ...] = ()
-            if one is not None and other is not None:
-                mark = (one[0], other[0], other[1] - one[1], x.begins, x.times, apart and type(x.target))
+            if right is not None and target is not None:
+                distance = target[1] - right[1]
+                mark = (right[0], target[0], distance, x.begins, x.times, apart and type(x.target))
                 last = groups[-1][0][-1] if groups and groups[-1][1] == mark else None
-                if last is not None and self.place[last.right][1] == one[1] - 1:
+                if last is not None and self.place[last.right][1] == right[1] - 1:
                     groups[-1][0].append(x)
                     continue
             groups.append(([x], mark))
@@ -287,11 +293,12 @@ class StepArrays:
         return runs
 
     def _adjacent(self, first: TwoTimeArray, count: int) -> Array:
+        """Return ``count`` adjacent arrays from ``first`` on as one array."""
         stack, place = self.place[first]
         return self.stacks[stack][place : place + count]
 
     def _past_products(self, products: list[MultiplyRow]) -> Step:
-        """``X(t, :t) += left(t, :t) @ right(:t, :t)``."""
+        """Return the step ``X(t, :t) += left(t, :t) @ right(:t, :t)``."""
         first, long = products[0], self.long
         row, n, p = self.values[first.left], self.n[first.target.first], self.n[first.right.first]
         runs = self._runs(products, self.size * p > long)
@@ -310,7 +317,7 @@ class StepArrays:
         return step
 
     def _present_products(self, products: list[MultiplyRow]) -> Step:
-        """``X(t, s) += left(t, t) @ right(t, s)`` at the times of the operations, or those at time 0."""
+        """Return the step ``X(t, s) += left(t, t) @ right(t, s)``, or with the right factor at time 0."""
         first = products[0]
         row, n, start = self.values[first.left], self.n[first.target.first], first.over == "start"
         times = np.multiply if n == self.n[first.right.first] == 1 else np.matmul
@@ -327,7 +334,7 @@ class StepArrays:
         return step
 
     def _transposed_product(self, operation: MultiplyRow) -> Step:
-        """``C(t, :t) += gain * left(t, :t) @ R(:t, :t)^T``."""
+        """Return the step ``C(t, :t) += gain * left(t, :t) @ R(:t, :t)^T``."""
         target, response = self.arrays[operation.target], self.arrays[operation.right]
         row, gain, long = self.values[operation.left], self.rows.number(operation.gain), self.long
         n, m, q = self.n[operation.target.first], self._width(operation.target), self._width(operation.right)
@@ -337,7 +344,7 @@ class StepArrays:
             into = target[at * n : (at + 1) * n, :end]
             u = row.past if gain == 1.0 else gain * row.past
             if end < long:
-                into += u @ response[:end, : at * q].T  # `dot` would copy
+                into += u @ response[:end, : at * q].T  # numpy.dot would copy the transpose
                 return
             for low, high in _blocks(at):
                 into[:, low * m :] += u[:, low * q : high * q] @ response[low * m : end, low * q : high * q].T
@@ -345,7 +352,7 @@ class StepArrays:
         return step
 
     def _add(self, operation: AddRow) -> Step:
-        """``X(t, s) += gain * left(t, s)`` at the times of the operation."""
+        """Return the step ``X(t, s) += gain * left(t, s)`` at the times of the operation."""
         target, row = self.arrays[operation.target], self.values[operation.left]
         n, m = self.n[operation.target.first], self._width(operation.target)
         gain, start = self.rows.number(operation.gain), operation.times == "start"
@@ -362,7 +369,7 @@ class StepArrays:
         return before if operation.times == "past" else present
 
     def _clear(self, operation: ClearRow) -> Step:
-        """``X(t, s) = 0`` at the times of the operation."""
+        """Return the step ``X(t, s) = 0`` at the times of the operation."""
         n, m = self.n[operation.target.first], self._width(operation.target)
         target, past = self.arrays[operation.target], operation.times == "past"
 
@@ -373,11 +380,11 @@ class StepArrays:
         return step
 
     def _is_copied(self, x: CorrelationArray) -> bool:
-        """Is the column of a correlation held apart from its row, and not as a view of it?"""
+        """Return whether the column of a correlation is stored separately, and not as a view of its row."""
         return x == x.exchanged or (x in self.place and x.exchanged in self.place)
 
     def _mirror(self, operation: MirrorRow) -> Step:
-        """``C_ji(s, t) = C_ij(t, s)`` at the times of the operation."""
+        """Return the step ``C_ji(s, t) = C_ij(t, s)`` at the times of the operation."""
         source, target = self.arrays[operation.source], self.arrays[operation.source.exchanged]
         n, m = self.n[operation.source.first], self.n[operation.source.second]
         past = operation.times == "past"
@@ -391,7 +398,7 @@ class StepArrays:
     # -- correlations at equal time --------------------------------------------------------------------
 
     def _terms(self, operations: list[RowOperation]) -> _EqualTimeTerms:
-        """The terms of a correlation at equal time, bound to their arrays."""
+        """Return the terms of a correlation at equal time, bound to their arrays."""
         terms = _EqualTimeTerms()
         for x in operations:
             if isinstance(x, ClearRow):
@@ -411,7 +418,7 @@ class StepArrays:
         return terms
 
     def _equal_time(self, operations: list[RowOperation]) -> Step:
-        """``C_ij(t, t)``, the sum of terms ``gain * left(t, s) @ right(t, s)^T``, shape (n, m)."""
+        """Return the step ``C_ij(t, t) = sum gain * left(t, s) @ right(t, s)^T``, shape (n, m)."""
         target = operations[0].target
         assert isinstance(target, CorrelationArray)
         terms, n, m = self._terms(operations), self.n[target.first], self._width(target)
@@ -442,41 +449,42 @@ class StepArrays:
 
         return step
 
-    # -- scalars, products that are there once a step, and sums over units -------------------------------
+    # -- scalars, products that are computed once a step, and sums over units ----------------------------
 
     def _function(self, x: ScalarRow) -> Callable[..., Any]:
-        """A scalar as a function of the time and of its arguments, compiled once for all constants."""
+        """Return a scalar as a function of time and its arguments, compiled once for all constants."""
         given = {t, *x.arguments}
         free = tuple(sorted(x.expression.free_symbols - given, key=str))
         function = _compiled((*free, t, *x.arguments), x.expression, self.given)
         return partial(function, *(self._counted(y, x.indices) for y in free))
 
     def _counted(self, x: Symbol, indices: tuple[Symbol, ...]) -> Any:
-        """A number, or 1, 2, ... along its own axis for one of the ``indices`` themselves."""
+        """Return the number of a symbol, or 1, 2, ... along its own axis for one of the ``indices``."""
         if x not in indices:
             return self.rows.number(x)
         shape = [-1 if y == x else 1 for y in indices]
         return np.arange(1.0, self.rows.extents[x] + 1).reshape(shape)
 
     def _scalar(self, row: ScalarRow) -> Step:
+        """Return the evaluation of a scalar."""
         function, values = self._function(row), self.rows.scalars[row.name]
         averages = [self._average(a, b, row.indices) for _, a, b in row.averages]
         inputs = [(self._present(f), _arrangement(f.indices, row.indices)) for _, f in row.inputs]
 
         def step(at: int) -> None:
-            found = [average(at) for average in averages]
-            values[at] = function(at, *found, *(arrange(value(at)) for value, arrange in inputs))
+            means = [average(at) for average in averages]
+            values[at] = function(at, *means, *(arrange(value(at)) for value, arrange in inputs))
 
         return step
 
     def _average(self, a: Factor, b: Factor, indices: tuple[Symbol, ...]) -> Callable[[int], Array]:
-        """``<x_a x_b>`` at equal times, with an axis for each of ``indices``."""
+        """Return ``<x_a x_b>`` at equal times, a function of the position, with axes ``indices``."""
         shape = (*self.rows.shape(a.indices), *self.rows.shape(b.indices))
         equal, arrange = self.equal(a.tensor, b.tensor), _arrangement((*a.indices, *b.indices), indices)
         return lambda at: arrange(equal(at).reshape(shape))
 
     def _present(self, f: Factor) -> Callable[[int], Array]:
-        """A tensor at the present time, or a constant one."""
+        """Return a tensor at the present time, or a constant one, as a function of the position."""
         name = f.tensor[0]
         if name in self.rows.scalars:
             values = self.rows.scalars[name]
@@ -485,6 +493,7 @@ class StepArrays:
         return lambda at: constant
 
     def _factors(self, h: Hoisted) -> Step:
+        """Return the evaluation of a product that is computed once a step."""
         values, present = self.rows.hoisted[h.tensor], [self._present(f) for f in h.factors]
         product = multiplied([[x for x in f.indices if x != s] for f in h.factors], list(h.rows))
 
@@ -494,11 +503,13 @@ class StepArrays:
         return step
 
     def _on_units(self, operation: StepUnits) -> Step:
+        """Return the step of coupled fields on units."""
         units = self.units
         assert units is not None
         return lambda at: units.step(at, operation)
 
     def _sum(self, operation: SumUnits) -> Step:
+        """Return the evaluation of a sum over units, with its column."""
         units, total = self.units, self.rows.sums[operation.target.tensor]
         assert units is not None
         correlation = isinstance(operation.array, CorrelationArray)
@@ -512,12 +523,12 @@ class StepArrays:
 
 
 def _is_at_equal_time(x: RowOperation) -> bool:
-    """Does an operation write a correlation at equal time?"""
+    """Return whether an operation writes a correlation at equal time."""
     return x.times == "now" and isinstance(x.target, CorrelationArray)
 
 
 def _together(x: Operation) -> object:
-    """The same for operations that may be run as one if they follow each other."""
+    """Return a key that is equal for successive operations that may run as one."""
     if isinstance(x, RowOperation) and _is_at_equal_time(x):
         return x.target
     if isinstance(x, MultiplyRow) and not x.transposed:
@@ -526,28 +537,28 @@ def _together(x: Operation) -> object:
 
 
 def _known(values: StepValues, at: int) -> Array:
-    """What was found at the present time, which is ``at``."""
+    """Return the value computed at the present time, which is ``at``."""
     assert values.present is not None
     return values.present
 
 
 def _single_equal_time(terms: _EqualTimeTerms, n: int, pair: Array | None, known: StepValues | None) -> Step:
-    """``C_ij(t, t)`` where all fields and sources on the right are single, shape (n, 1)."""
-    every = 0 if n == 1 else slice(None)
+    """Return the step of ``C_ij(t, t)`` if all fields and sources on the right are single, shape (n, 1)."""
+    members = 0 if n == 1 else slice(None)
 
     def step(at: int) -> None:
         total: Any = 0.0 if n == 1 else np.zeros(n)
         for row, number, array, _ in terms.past:
-            total += number * row.past[every].dot(array[at, :at])
+            total += number * row.past[members].dot(array[at, :at])
         for row, number, equal in terms.equal:
             if row.present is not None:
-                total += number * row.present[every, 0] * equal(at).item()
+                total += number * row.present[members, 0] * equal(at).item()
         for row, number, array, _, start in terms.present:
             if row.present is not None:
-                total += number * row.present[every, 0] * array.item(at, 0 if start else at)
+                total += number * row.present[members, 0] * array.item(at, 0 if start else at)
         for row, number in terms.alone:
             if row.present is not None:
-                total += number * row.present[every, 0]
+                total += number * row.present[members, 0]
         if pair is None:
             assert known is not None
             known.present = np.reshape(total, (n, 1))
@@ -560,7 +571,7 @@ def _single_equal_time(terms: _EqualTimeTerms, n: int, pair: Array | None, known
 
 
 def _arrangement(labels: tuple[Symbol, ...], indices: tuple[Symbol, ...]) -> Callable[[Array], Array]:
-    """:func:`~numerics.lowering.expressions.arranged`, which does nothing to what is arranged already."""
+    """Return :func:`~numerics.lowering.expressions.arranged` for these axes, or the identity."""
     return (lambda a: a) if labels == indices else lambda a: arranged(a, labels, indices)
 
 
@@ -568,7 +579,7 @@ def _arrangement(labels: tuple[Symbol, ...], indices: tuple[Symbol, ...]) -> Cal
 def _compiled(
     arguments: tuple[Symbol, ...], expression: Expr, known: tuple[tuple[str, Callable[..., Any]], ...]
 ) -> Callable[..., Any]:
-    """An expression as a function of its arguments; ``known`` are functions that it contains, by name."""
-    # the module itself: by its name SymPy would import all of NumPy's
+    """Compile an expression as a function of its arguments; ``known`` are its given functions by name."""
+    # the module and not its name, because SymPy would import all names of NumPy for the latter
     function: Callable[..., Any] = lambdify(arguments, expression, [dict(known), np])
     return function

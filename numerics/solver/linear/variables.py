@@ -1,4 +1,8 @@
-"""Variables of results on fixed samples and on random data, from a march of the linear theory."""
+"""Variables of results on fixed samples and on random data, from a march of the linear theory.
+
+The order parameters of the theory determine the variables: errors and kernels of fixed samples, correlations
+and responses of random data. :class:`Variables` lists what the march must compute and converts its arrays.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +52,13 @@ from numerics.solver.method import KeptKernels
 Array = NDArray[np.float64]
 
 RANDOM = (C_LEARNT, "C_Delta", "C_h0", C_FIELD, C_GRADIENT, "R_hr", "R_gu", "R_Delta", "R_vu", "R_h0r0")
-"""What a result on random data holds of the theory's order parameters, those that the theory has."""
+"""Order parameters in a result on random data, if the theory has them."""
 
 LOSS: FieldAtLayer = (C_LEARNT, None)
 
 
 class Variables:
-    """The variables of a result: which numbers a march must keep for them, and how they are made of these."""
+    """Variables of a result: the order parameters that a march must compute, and their conversion."""
 
     def __init__(self, problem: Problem, lowered: Lowered, kernels: KeptKernels) -> None:
         self.problem, self.theory, self.table = problem, lowered.theory, lowered.table
@@ -65,7 +69,7 @@ class Variables:
         self.constants: Mapping[Symbol, float] = problem.numbers
 
     def wanted(self) -> Iterable[FieldAtLayer | Request]:
-        """What the march must keep."""
+        """Yield the order parameters that the march must compute."""
         if not self.fixed:
             flow, last = self.problem.flow, self.last_response()
             yield from (n for n, q in self.table.tensors.items() if not flow or q.kind == "correlation")
@@ -76,29 +80,30 @@ class Variables:
         if self.kernels != "none":
             yield from needed(self.table, [(FIELD, k) for k in self.layers])
         if self.kernels == "full" and self.answers:
-            if self.problem.flow:  # of steps they are found afterwards
+            if self.problem.flow:  # in steps they are computed after the march
                 yield from (self.response_A(k) for k in self.layers)
             yield from (self.response_B(k) for k in self.layers[:-1])
 
     @staticmethod
     def gradient(k: int) -> Request:
+        """Return the request for the gradient kernel of a layer."""
         return Request("correlation", (GRADIENT, k), (GRADIENT, k), S.One)
 
     def response_A(self, k: int) -> Request:
-        """A^k, that of the last layer too, which no layer above reads."""
+        """Return the request for A^k, also of the last layer, which no layer above reads."""
         return Request("response", (FIELD, k), self.source(GRADIENT, k), 1 / gamma0)
 
     def source(self, name: str, k: int) -> FieldAtLayer:
-        """The Gaussian source that drives a field of a layer."""
+        """Return the Gaussian source that drives a field of a layer."""
         return next(row.drives[0][0] for row in self.table.fields if row.field == (name, k))
 
     def response_B(self, k: int) -> Request:
-        """B^k; of a theory projected on the error it is ``sum_c b_c Delta_{alpha c}``."""
+        """Return the request for B^k; of a theory projected on the error ``sum_c b_c Delta_{alpha c}``."""
         source = self.source("p" if self.projected else FIELD, k + 1)
         return Request("response", (GRADIENT, k + 1), source, 1 / gamma0)
 
     def last_response(self) -> Request | None:
-        """The response of the last layer of random data, which no layer above reads."""
+        """Return the request for the response of the last layer of random data; no layer above reads it."""
         known = next((q for (name, _), q in self.table.tensors.items() if name == "R_hr"), None)
         return known and Request(
             "response", (FIELD, self.depth), self.source(GRADIENT, self.depth), known.factor
@@ -106,16 +111,19 @@ class Variables:
 
     @cached_property
     def answers(self) -> bool:
-        """Do responses enter the theory?  Those of one layer alone are there to be read."""
+        """Whether responses can be computed: the theory has some, or it has one layer.
+
+        No equation reads the response of a single layer.
+        """
         return self.depth == 1 or bool(self.theory.responses())
 
     @cached_property
     def projected(self) -> bool:
-        """Was the theory projected on the error?"""
+        """Whether the theory is projected on the error."""
         return ("p", 1) in {r.field for r in self.table.fields}
 
     def values(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
-        """The contract's variables at the nodes ``at``."""
+        """Return the variables of the result at the nodes ``at``."""
         if self.fixed:
             return split(self.problem, self.of_samples(result, at, grid))
         values = self.of_random_data(result, at, grid)
@@ -126,7 +134,7 @@ class Variables:
     # -- fixed samples ---------------------------------------------------------------------------------
 
     def of_samples(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
-        """Of training samples and test points; traces are those over training samples."""
+        """Return the variables of training samples and test points; traces are sums over training samples."""
         values = {OUTPUT: result.scalars[OUTPUT][at], "error": result.scalars[ERROR][at]}
         G = {k: _picked(result.tensor(self.gradient(k)), at) for k in self.layers}
         values[GRADIENT_KERNEL] = np.stack([of_outputs(a) for a in G.values()])
@@ -148,7 +156,7 @@ class Variables:
             }
             single = {INPUT_KERNEL: np.trace(data[INPUT_KERNEL][:seen, :seen]).reshape(1, 1)}
             for e in self.theory.observables:
-                # what has no sample counts once for each
+                # a term without a sample index contributes once for each sample to the trace
                 terms = Add.make_args(layers_written_out(e.rhs).expand())
                 terms = [x if x.has(mu, alpha) else seen * x for x in terms]
                 whole = replace(e, terms=(Term.local(Add(*terms), "definition"),))
@@ -158,9 +166,12 @@ class Variables:
                 )
             return values
         samples = result.sizes[FIELD, 1]
-        every = np.empty((self.depth, len(at), samples, len(at), samples))
-        full = {k: after.outputs((FIELD, k), (FIELD, k), x) for k, x in zip(self.layers, every, strict=True)}
-        values[FEATURE_KERNEL] = every.transpose(0, 1, 3, 2, 4)
+        kernels = np.empty((self.depth, len(at), samples, len(at), samples))
+        full = {
+            k: after.outputs((FIELD, k), (FIELD, k), into)
+            for k, into in zip(self.layers, kernels, strict=True)
+        }
+        values[FEATURE_KERNEL] = kernels.transpose(0, 1, 3, 2, 4)
         tensors |= {(LINEAR_KERNEL, (k,)): a.transpose(1, 3, 0, 2)[..., None] for k, a in full.items()}
         for e in self.theory.observables:
             values["tangent_kernel"] = observable(e, tensors, numbers, data, self.axes(e))[..., 0]
@@ -168,11 +179,11 @@ class Variables:
 
     @staticmethod
     def axes(e: Equation) -> tuple[Symbol, ...]:
-        """Times before indices, as results have them."""
+        """Return the axes of an observable in a result, times before indices."""
         return t, s, *axes_of(e.lhs)
 
     def responses(self, after: Afterwards, grid: TimeGrid | None) -> NamedArrays:
-        """A^l and B^l; for the flow as densities in s."""
+        """Return A^l and B^l; for a flow as densities in s."""
         result, at, smooth = after.result, after.at, None
         error = result.scalars[ERROR][at]
         if grid is not None:
@@ -199,7 +210,7 @@ class Variables:
     # -- random data -----------------------------------------------------------------------------------
 
     def of_random_data(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
-        """Every correlation and, in steps, every response."""
+        """Return every correlation and, in steps, every response."""
         values: NamedArrays = {}
         for name in RANDOM:
             nodes: dict[FieldAtLayer, FieldAtLayer | Request] = {
@@ -210,45 +221,49 @@ class Variables:
             if name == "R_hr" and (last := self.last_response()) is not None:
                 nodes[name, self.depth] = last
             if nodes:
-                found = {k: two_times(result, q, at) for (_, k), q in nodes.items()}
-                values[name] = by_layer(found, self.layers)
+                arrays = {k: two_times(result, q, at) for (_, k), q in nodes.items()}
+                values[name] = by_layer(arrays, self.layers)
         return self.losses(values) | values
 
     def losses(self, values: NamedArrays) -> NamedArrays:
-        """Test and training loss."""
+        """Return the test loss and the training loss."""
         return random_losses(self.problem.theory, values, self.constants, self.problem.outputs)
 
     def parts(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
-        """The test loss by what causes it; label noise counts with its own square, which nothing can fit."""
+        """Return the test loss by causes; label noise includes its own variance, which no network can fit."""
         outputs, noise = self.problem.outputs, self.constants.get(sigma, 0.0)
         forms = LossParts(
             self.lowered.decomposition, result, arrays_on(self.problem, grid), self.constants, outputs
         )
-        found: NamedArrays = {}
+        losses: NamedArrays = {}
         for part in forms.split.parts:
-            found[part.label] = found.get(part.label, 0.0) + forms.diagonal(part.expr)
+            losses[part.label] = losses.get(part.label, 0.0) + forms.diagonal(part.expr)
         if noise:
-            found[NOISE] = found.get(NOISE, np.zeros(result.steps)) + outputs * noise**2
-        return {NAMES[k]: x[at] for k, x in found.items()}
+            losses[NOISE] = losses.get(NOISE, np.zeros(result.steps)) + outputs * noise**2
+        return {NAMES[k]: x[at] for k, x in losses.items()}
 
 
 def two_times(result: March, n: FieldAtLayer | Request, at: NDArray[np.intp] | None = None) -> Array:
-    """An order parameter with axes t, s (at some nodes) and, with several outputs, those of the outputs."""
+    """Return an order parameter with axes t, s (at some nodes) and, with several outputs, outputs."""
     return of_outputs(result.tensor(n) if at is None else _picked(result.tensor(n), at))
 
 
 def of_outputs(a: Array) -> Array:
-    """Times first, after what stands before them; outputs, if there are several, last."""
+    """Return an array with times before outputs; the axes of a single output are removed."""
     return a[..., 0, :, 0] if a.shape[-3] == a.shape[-1] == 1 else a.swapaxes(-3, -2)
 
 
 def by_layer(found: Mapping[int | None, Array], layers: Iterable[int], axis: int = 0) -> Array:
-    """What there is at each layer along one axis, zero where there is none; as it is without layers."""
+    """Return arrays of layers stacked along one axis, with zeros for missing layers.
+
+    An array without layers is returned as it is.
+    """
     if list(found) == [None]:
         return found[None]
-    nothing = np.zeros_like(next(iter(found.values())))
-    return np.stack([found.get(k, nothing) for k in layers], axis=axis)
+    zeros = np.zeros_like(next(iter(found.values())))
+    return np.stack([found.get(k, zeros) for k in layers], axis=axis)
 
 
 def _picked(a: Array, at: NDArray[np.intp]) -> Array:
+    """Return a two-time array at some nodes."""
     return a if len(at) == len(a) else a[at][:, :, at]
