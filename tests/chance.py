@@ -1,4 +1,4 @@
-"""How far numbers that chance made may be from what is expected: one rule for all tests."""
+"""Comparison of sampled numbers with expected ones: one rule for all tests."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ LEVEL = 1e-3
 
 
 def excess(z: Any, dof: Any = np.inf) -> float:
-    """The largest ``|z|`` over what the largest of so many exceeds with chance `LEVEL` (Sidak): not above 1.
+    """Return the largest ``|z|`` over a bound that the largest of so many exceeds with chance `LEVEL`.
 
-    ``z``: distances in standard errors, of any shape; one that is nan makes the answer nan, which passes no
-    comparison, and of none the answer is 0.  ``dof``: the degrees of freedom of the standard errors, which
-    are one less than the runs that they come from (the fewer of two groups), one number or one for each.
+    The bound is Sidak's. A result above 1 means a difference. ``z`` holds distances in standard errors, of
+    any shape; if one is nan the result is nan, which passes no comparison, and for an empty array it is 0.
+    ``dof`` holds the degrees of freedom of the standard errors, one number or one for each: one less than
+    the number of runs (of the smaller of two groups).
     """
     distances = np.abs(np.ravel(np.asarray(z)))
     return float((distances / bound(distances.size, LEVEL, dof)).max(initial=0.0))
 
 
 def in_errors(gap: Any, error: Any) -> np.ndarray:
-    """Distances in standard errors where there are any; what has none has to be equal, to 1e-9."""
+    """Return distances in units of standard errors; where the error is zero, values must be equal to 1e-9."""
     gap, error = np.broadcast_arrays(np.abs(np.asarray(gap)), np.asarray(error))
     exact = error < 1e-12
     assert gap[exact].max(initial=0.0) < 1e-9

@@ -1,13 +1,12 @@
-"""What all tests share: no deadline in Hypothesis, one BLAS thread, a limit on the cost of unmarked tests.
+"""Settings of all tests: no deadline in Hypothesis, one BLAS thread, a limit on the cost of unmarked tests.
 
-An unmarked test may take `LIMIT` seconds of processor time, its child processes included, each fixture of its
-own as much again, and a fixture that a module shares `SHARED`; all on a machine that does `computation` in
-`REFERENCE` seconds, and longer on one that is slower here and now.  Tests that run side by side (with
-`--numprocesses`) share caches and memory: on some machines one call then takes `BESIDE` times what it takes
-alone, which a short computation does not show, and they may.  A test that took longer is called again,
-up to twice, and the last call counts: what it derives and shares with others (`tests/derive/once.py`,
-theories that a process keeps) is known then, and may have taken `SHARED` seconds the first time.  The same
-call takes a tenth more or less from one time to the next, which must not decide.
+An unmarked test may take `LIMIT` seconds of processor time with its child processes, each fixture of
+its own as much again, and a fixture that a module shares `SHARED`. The limits hold on a machine that
+does `computation` in `REFERENCE` seconds and are longer on a slower one. Tests that run side by side
+(``--numprocesses``) share caches and memory, so that a call may take `BESIDE` times as long as alone. A
+test that took longer is called again up to twice, and the last call counts, because theories that it
+shares with others (`tests/derive/once.py`) are derived then; the first call may have taken `SHARED`
+seconds. Repeated calls differ by a tenth, which must not decide.
 """
 
 from __future__ import annotations
@@ -40,13 +39,14 @@ threadpool_limits(limits=1, user_api="blas")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option ``--seconds``."""
     words = "skip what has not begun N seconds after the start"
     parser.addoption("--seconds", type=float, metavar="N", help=words)
     parser.addoption("--untimed", action="store_true", help="tests may take as long as they need")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Evidence runs when it is asked for: by ``-m evidence``, by ``-k``, or by the id of a test."""
+    """Leave evidence out unless it is requested by ``-m evidence``, by ``-k`` or by the id of a test."""
     if config.option.keyword or "evidence" in config.option.markexpr or any("::" in x for x in config.args):
         return
     left_out = [item for item in items if item.get_closest_marker("evidence")]
@@ -56,32 +56,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays, and expressions are many: the garbage collector need not look so often."""
+    """Exclude imported objects from garbage collection, and collect less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(500_000)
 
 
 def pytest_sessionfinish() -> None:
-    """What is left is not searched for circles, which takes seconds: the process ends."""
+    """Skip the last garbage collection, which takes seconds."""
     gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests that would begin after the time of ``--seconds``."""
     if too_late(item):
         pytest.skip(f"not begun within {item.config.getoption('--seconds'):g} s")
 
 
 def too_late(item: pytest.Item) -> bool:
-    """Have the seconds passed within which tests may begin?"""
+    """Return whether the seconds within which tests may begin have passed."""
     most = item.config.getoption("--seconds")
     return most is not None and time.monotonic() - START > most
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Slow tests leave gigabytes of arrays in circles: too few objects for the collector to look.
+    """Collect garbage after slow tests, which leave gigabytes of arrays in few objects.
 
-    Not after each of a thousand that were skipped: it takes a tenth of a second.
+    Tests that were skipped are left out: a collection takes a tenth of a second.
     """
     if any(item.get_closest_marker(mark) for mark in FREE) and not too_late(item):
         gc.collect()
@@ -91,19 +92,19 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 
 def spent() -> float:
-    """Processor time of this process and of its children that have ended, in seconds."""
+    """Return the processor time in seconds of this process and of its children that have ended."""
     t = os.times()
     return t.user + t.system + t.children_user + t.children_system
 
 
 def computation() -> int:
-    """Numbers in tuples, sorted and summed: as much memory as arithmetic, like the tests themselves."""
+    """Sort and sum numbers in tuples: a computation that uses memory and arithmetic as the tests do."""
     table = {(k % 97, k): str(k * k) for k in range(20_000)}
     return sum(len(table[key]) * key[0] for key in sorted(table))
 
 
 def slowness() -> float:
-    """How many times longer than `REFERENCE` the computation takes now, the mean of three; at least 1."""
+    """Return how many times longer than `REFERENCE` the computation takes now: mean of three, at least 1."""
     before = time.process_time()
     for _ in range(3):
         computation()
@@ -113,7 +114,7 @@ def slowness() -> float:
 def judge(
     item: pytest.Item, seconds: float, most: float, what: str, again: Callable[[], object] | None = None
 ) -> None:
-    """Fails where ``what`` took longer than it may, and ``again`` twice."""
+    """Fail if ``what`` took longer than ``most`` seconds, and took longer again in up to two more calls."""
     free = any(item.get_closest_marker(mark) for mark in FREE) or item.config.getoption("--untimed")
     free = free or sys.gettrace() is not None or getattr(item.config.option, "benchmark_enable", False)
     beside = BESIDE if "PYTEST_XDIST_WORKER" in os.environ else 1.0
@@ -135,6 +136,7 @@ def judge(
 
 @pytest.hookimpl(wrapper=True, trylast=True)  # within what captures the output, which a second call needs
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Measure the processor time of a test, and fail if it is above the limit."""
     before = spent()
     result = yield
     judge(item, spent() - before, LIMIT, "the test", item.runtest)
@@ -143,6 +145,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: Any, request: pytest.FixtureRequest) -> Generator[None, Any, Any]:
+    """Measure the processor time of a fixture, and fail if it is above the limit."""
     before = spent()
     result = yield
     most = LIMIT if fixturedef.scope == "function" else SHARED

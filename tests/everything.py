@@ -1,9 +1,9 @@
-"""Runs all tests, or a part of them, and writes how the last run of each part ended into `docs/last_run.md`.
+"""Run all tests, or parts of them, and write how the last run of each part ended into `docs/last_run.md`.
 
     python -m tests.everything [PART ..] [--jobs N]
 
-The parts are those of `PARTS`; without a name all run, which takes an hour or two. A part that fails is
-recorded as such, and the exit status is 1.
+The parts are those of `PARTS`; without a name all run, which takes an hour or two. The exit status is 1
+if a part fails.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ ROW = re.compile(r"^\| ([^|]*?) \| (.*) \|$", re.MULTILINE)
 
 
 def main(words: Sequence[str]) -> int:
+    """Run the parts named by the words of the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.everything")
     parser.add_argument("part", nargs="*", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--jobs", default="logical", help="processes of pytest; 0 for none of its own")
@@ -56,13 +57,13 @@ def main(words: Sequence[str]) -> int:
 
 
 def _spent() -> float:
-    """Processor time of the processes that have ended, in seconds."""
+    """Return the processor time in seconds of processes that have ended."""
     t = os.times()
     return t.children_user + t.children_system
 
 
 def _run(command: Sequence[str]) -> tuple[int, str]:
-    """The exit status and the last line of a command, whose lines are passed on as they come."""
+    """Run a command, print its lines as they come, and return its exit status and last line."""
     last = ""
     with subprocess.Popen(
         command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -75,7 +76,7 @@ def _run(command: Sequence[str]) -> tuple[int, str]:
 
 
 def _write(part: str, row: str) -> None:
-    """One row for each part, in their order; rows of other parts stay."""
+    """Write the row of one part; rows of other parts stay."""
     text = PAGE.read_text(encoding="utf-8")
     rows = {name: rest for name, rest in ROW.findall(text) if name in PARTS} | {part: row}
     head = text[: text.index("| part |")]

@@ -1,19 +1,20 @@
-"""Errors of the kind a theorist fears, planted one at a time: does the default suite see them?
+"""Planted errors: wrong signs and factors put into the code one at a time, to see which tests fail.
 
-``python tests/planted.py`` copies the checkout to a temporary folder.  For each error of ``planted.toml`` it
-puts the new text where the old one stands, runs the unmarked tests up to the first failure, and says which
-of them saw it after how many seconds of processor time, or that none did.  First comes the test that saw the
-error last time (``seen``), then those that import or are named like the file, its room's and all others::
+``python tests/planted.py`` copies the checkout to a temporary folder. For each error of
+``planted.toml`` it replaces the old text by the new one, runs the unmarked tests up to the first
+failure, and prints which test saw the error after how many seconds of processor time, or that no test
+did. The test that saw the error last time (``seen``) runs first, then tests that import the file or are
+named like it, then those of its package, then all others::
 
-    python tests/planted.py                              # all of them, some ten minutes on one core
-    python tests/planted.py --room derive/theory         # those planted in one room
-    python tests/planted.py --only "transposed kernel"   # those whose name contains this
-    python tests/planted.py --own                        # without the tests of other rooms
-    python tests/planted.py --record                     # and write into the list which test saw each
-    python tests/planted.py --unseen                     # those of which the list does not say that yet
+    python tests/planted.py                              # all errors, some ten minutes on one core
+    python tests/planted.py --room derive/theory         # errors in one package
+    python tests/planted.py --only "transposed kernel"   # errors whose name contains this
+    python tests/planted.py --own                        # without the tests of other packages
+    python tests/planted.py --record                     # write into the list which test saw each error
+    python tests/planted.py --unseen                     # errors for which the list names no test
 
-Each run of tests is a fork of this process, which has imported the libraries and nothing of the project.
-What a test costs is not judged.
+Each run of tests is a fork of this process, which has imported the libraries and nothing of the
+project. The cost of tests is not limited here.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ MOMENT = count(1)
 
 @dataclass(frozen=True)
 class Planted:
-    """In ``file`` the text ``old``, which stands there once, becomes ``new``; what that ``breaks``.
+    """One planted error: in ``file`` the text ``old``, which occurs once, becomes ``new``.
 
-    ``seen`` is the test that saw it in the last run.
+    ``breaks`` says what is wrong then; ``seen`` is the test that saw the error in the last run.
     """
 
     name: str
@@ -72,12 +73,12 @@ class Planted:
 
     @property
     def room(self) -> str:
-        """The package that the file is in, such as ``derive/theory``; the top package for its own files."""
+        """Package of the file, such as ``derive/theory``; the top package for files of its own."""
         parts = Path(self.file).parts
         return "/".join(parts[: min(2, len(parts) - 1)])
 
     def put(self, root: Path) -> str:
-        """The file's text with the error in it; ValueError if the old text is not there exactly once."""
+        """Return the text of the file with the error; raise ValueError unless the old text occurs once."""
         text = (root / self.file).read_text(encoding="utf-8")
         if (count := text.count(self.old)) != 1:
             raise ValueError(f"{self.name}: its old text stands {count} times in {self.file}, not once")
@@ -86,12 +87,12 @@ class Planted:
 
 @cache
 def planted() -> tuple[Planted, ...]:
-    """The list of errors in ``planted.toml``."""
+    """Return the errors of ``planted.toml``."""
     return tuple(Planted(**x) for x in tomllib.loads(LIST.read_text(encoding="utf-8"))["error"])
 
 
 def copied(folder: Path) -> None:
-    """A copy of the checkout, without what git ignores."""
+    """Copy the checkout to a folder, without files that git ignores."""
     said = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -106,10 +107,10 @@ def copied(folder: Path) -> None:
 
 
 def stages(error: Planted) -> list[list[str]]:
-    """The tests in the order in which they are tried, by runs.
+    """Return the tests of each run, in the order in which they are tried.
 
-    The one that saw the error last time; files that import its module or are named like it; its room's; all
-    others, of which those of the same package come first.
+    The test that saw the error last time; test files that import its module or are named like it; those of
+    its package; all others, first those of the same top package.
     """
     every = sorted(str(x.relative_to(ROOT)) for x in (ROOT / "tests").rglob("test_*.py"))
     every = [x for x in every if not x.startswith("tests/benchmarks/")]
@@ -132,16 +133,17 @@ def stages(error: Planted) -> list[list[str]]:
 
 
 def module_of(file: str) -> str:
-    """The name by which a file is imported."""
+    """Return the name under which a file is imported."""
     return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 class FirstFailure:
-    """A plugin of pytest that keeps the name of the first test, fixture or module that fails."""
+    """Plugin of pytest that keeps the name of the first test, fixture or module that fails."""
 
     name: str | None = None
 
     def pytest_runtest_logreport(self, report: Any) -> None:
+        """Record the first failure of a test or fixture."""
         if report.failed and self.name is None:
             self.name = report.nodeid
 
@@ -149,7 +151,7 @@ class FirstFailure:
 
 
 def run(tests: list[str], seconds: float) -> tuple[str | None, float]:
-    """Runs ``tests`` in a fork up to the first failure: its name or None, and the processor time."""
+    """Run ``tests`` in a fork up to the first failure; return its name or None, and the processor time."""
     end, start = os.pipe()
     if (process := os.fork()) == 0:
         os.close(end)
@@ -171,14 +173,14 @@ def run(tests: list[str], seconds: float) -> tuple[str | None, float]:
 
 
 def written(where: Path, text: str) -> None:
-    """Writes a module so that no compiled one of another text is taken for it."""
+    """Write a module so that no compiled file of another text is used for it."""
     where.write_text(text, encoding="utf-8")
     moment = next(MOMENT)
     os.utime(where, (moment, moment))
 
 
 def judged(error: Planted, own: bool, seconds: float) -> tuple[str | None, float]:
-    """The test that sees ``error`` in the working folder, or None, and the processor time."""
+    """Return the test that sees ``error`` in the working folder, or None, and the processor time."""
     where = Path(error.file)
     honest = where.read_text(encoding="utf-8")
     written(where, error.put(Path()))
@@ -195,7 +197,7 @@ def judged(error: Planted, own: bool, seconds: float) -> tuple[str | None, float
 
 
 def recorded(error: Planted, seen: str) -> None:
-    """Writes into the list that ``seen`` saw the error."""
+    """Write into the list that ``seen`` saw the error."""
     first, *entries = LIST.read_text(encoding="utf-8").split("[[error]]\n")
     for k, entry in enumerate(entries):
         if entry.startswith(f"name = {json.dumps(error.name)}\n"):
@@ -206,14 +208,14 @@ def recorded(error: Planted, seen: str) -> None:
 
 
 def table(found: list[tuple[Planted, bool]]) -> Iterator[str]:
-    """How many errors were planted and seen, by room."""
+    """Yield the rows of a table: number of errors planted and seen, by package."""
     planted, seen = Counter(x.room for x, _ in found), Counter(x.room for x, y in found if y)
     yield from (f"{room:28}{seen[room]:4} of {planted[room]}" for room in sorted(planted))
     yield f"{'in all':28}{seen.total():4} of {planted.total()}"
 
 
 def main() -> int:
-    """Plants the errors that are asked for; the exit code is 1 if one of them is not seen."""
+    """Plant the requested errors; return exit status 1 if one of them is not seen."""
     options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     options.add_argument("--only", default="", metavar="TEXT", help="errors whose name contains this")
     options.add_argument(

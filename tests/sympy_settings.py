@@ -1,4 +1,4 @@
-"""Settings with which SymPy takes a fifth less time in tests, doctests and random programs: the same results.
+"""Settings of SymPy for tests, doctests and random programs: the same results in four fifths of the time.
 
 Import this module before SymPy; pytest does so for doctests with ``-p tests.sympy_settings``.
 """
@@ -15,9 +15,9 @@ os.environ.setdefault("SYMPY_CACHE_SIZE", "30000")  # of a thousand results most
 
 
 def keep_keys_of_functions() -> None:
-    """Compute once how SymPy sorts and hashes a function such as ``f``, which it does at each comparison.
+    """Compute sorting key and hash of a function such as ``f`` once, and not at each comparison.
 
-    This takes a tenth of the time of a derivation.  A call ``f(t)``, which hashes ``f``, takes a third less.
+    This takes a tenth off the time of a derivation, and a third off a call ``f(t)``, which hashes ``f``.
     """
     from sympy.core.function import Function, UndefinedFunction
 
