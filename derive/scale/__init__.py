@@ -1,4 +1,8 @@
-"""Limits of derived theories: early time, power laws, largest rates, parametrisations."""
+"""Limits of derived theories: early times, power laws, largest learning rates, and parametrizations.
+
+Functions take a theory or a program and return a result in closed form with the conditions under which it
+holds. `numerics.analysis` evaluates them, and `dmft limits` prints them.
+"""
 
 from derive.scale.early import MemoryFree, memory_free
 from derive.scale.first_steps import FewSteps, FirstStep, few_steps, first_step, smallest_rate

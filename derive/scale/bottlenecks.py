@@ -1,14 +1,14 @@
-"""Finite width, batches and steps in the rich regime: what each does to the power law, and from when on.
+"""Finite width, batches and steps in the rich regime: effect of each on the power law, and its onset.
 
 From the structured theories of finite width, of fresh batches and of steps, and from their reduction to rank
-one (:mod:`derive.scale.rich`), to the share of the loss that a size adds, the time at which it is as large as
-the loss, and the law after that.  Used by :func:`derive.scale.power_laws.rich_law`.
+one (:mod:`derive.scale.rich`), the module derives the fraction of the loss that a finite size adds, the time
+at which it equals the loss, and the law after that. :func:`derive.scale.power_laws.rich_law` uses it.
 
-Noise of ``phi``, what a mode has learnt, is put in at the start (random first weights) or at each step (fresh
-batches).  A mode forgets it at the rate at which it is learnt.  The singular values grow with what is put in
-and kept by the gradient alone, so that forgotten noise is taken from them: ``sigma^2 = front sum <phi^2> -
-put in``.  So ``sigma^2`` loses a *sink* ``S = front (put in - left)``, and since ``dS/dX = front sum 2 rate
-<noise^2>``, the loss gains ``C_g/(2 front) dS/dX``, at any noise.
+Noise of ``phi``, the learnt part of a mode, enters at the start (random initial weights) or at each step
+(fresh batches). A mode forgets it at the rate at which it is learnt. The singular values grow with the noise
+that enters and is kept by the gradient alone, so that forgotten noise is subtracted from them: ``sigma^2 =
+front sum <phi^2> - put in``. So ``sigma^2`` loses a *sink* ``S = front (put in - left)``, and since ``dS/dX =
+front sum 2 rate <noise^2>``, the loss gains ``C_g/(2 front) dS/dX``, for any noise.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ WIDTH, BATCH, LABELS, STEPS = "width", "batch", "labels", "steps"
 
 @dataclass(frozen=True)
 class Resources:
-    """Finite width, fresh batches and steps in the reduced theory ``reduced``.
+    """Noise of finite width, fresh batches and steps in the reduced theory ``reduced``.
 
-    ``forgotten`` is the share of the variance of phi, put in at the clock 0, that a mode has lost at the
-    clock X.  ``start`` is the variance of phi at the start, of every mode.  ``pushes`` is the variance that a
-    mode gets for each unit of the clock and of the squared error on a batch, ``label`` that error of the
-    labels' noise.  ``weight`` is the loss of a mode over its rate, noise^2 and C_g.  The first mode is stable
-    if its kernel, one step long, is below ``edge``.
+    X is the integral of the kernel. ``forgotten`` is the fraction of the variance of phi, entered at X = 0,
+    that a mode has lost at X. ``start`` is the initial variance of phi, for every mode. ``pushes`` is the
+    variance that a mode receives per unit of X and of the squared error on a batch, and ``label`` is that
+    error from label noise. ``weight`` is the loss of a mode over its rate, noise^2 and C_g. The first mode is
+    stable if its kernel, one step long, is below ``edge``.
     """
 
     reduced: RankOne
@@ -88,8 +88,8 @@ class Bottleneck(ConditionalResult):
     """Effect of one finite size on the power law of the rich regime.
 
     ``share`` is the part of the loss that it adds, to first order, relative to the law: a power of time; None
-    if nothing is added before the crossover.  ``crossover`` is the time at which this is one, None if the
-    share does not grow.  ``after`` is the loss after it, a power of time, None if it is not derived; its
+    if nothing is added before the crossover. ``crossover`` is the time at which this is one; None if the
+    share does not grow. ``after`` is the loss after it, a power of time; None if it is not derived. Its
     kernel ``C_g(1,t,t)`` is ``kernel``.
     """
 
@@ -102,7 +102,7 @@ class Bottleneck(ConditionalResult):
     basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return when the share and the law after the crossover hold, and what is assumed."""
+        """Return the range of the share and of the law after the crossover, and the assumptions."""
         return self.basis
 
     def exponent(self, size: Symbol) -> Expr:
@@ -119,22 +119,23 @@ class Bottleneck(ConditionalResult):
 
 
 def resources(reduced: RankOne, theory: Theory, online: Theory, steps: Theory) -> Resources:
-    """Read off what finite width, batches and steps do to modes whose kernels are of rank one.
+    """Return the noise of finite width, batches and steps in the rich regime.
 
     Parameters
     ----------
     reduced : RankOne
-        The reduction of flow on the population's loss, infinitely wide.
+        Reduction of flow on the population loss, infinitely wide.
     theory : Theory
         The same flow at finite width.
     online : Theory
         Descent on fresh batches of structured data, with label noise.
     steps : Theory
-        Descent in steps on the population's loss.
+        Descent in steps on the population loss.
 
     Returns
     -------
     Resources
+        The noise of each size.
 
     Raises
     ------
@@ -174,7 +175,7 @@ def resources(reduced: RankOne, theory: Theory, online: Theory, steps: Theory) -
 
 
 def _rate(reduced: RankOne) -> Expr:
-    """The rate at which a mode forgets, by the clock."""
+    """Return the rate at which a mode forgets, per X."""
     past = reduced.memory
     rate = -simplify(past.function.diff(X) / past.function)
     if rate.has(X, *past.variables):
@@ -183,7 +184,7 @@ def _rate(reduced: RankOne) -> Expr:
 
 
 def _start(form: LinearForm, theory: Theory, reduced: RankOne) -> Expr:
-    """The variance of phi at the start, which is the source r0 of finite width in units of ``c_g(1, t)``.
+    """Return the initial variance of phi: the source r0 of finite width in units of ``c_g(1, t)``.
 
     The response of the inputs' field to r0 must add this noise to ``c_h(1) = gamma0 sum h0 phi``, by Stein's
     lemma ``<h0 noise> = sum of R_h0r0 <r0 noise>``.
@@ -202,7 +203,7 @@ def _start(form: LinearForm, theory: Theory, reduced: RankOne) -> Expr:
 
 
 def _pushes(form: LinearForm, theory: Theory) -> tuple[Expr, Expr]:
-    """The variance that a mode gets for each unit of the clock and squared error, and that of labels."""
+    """Return the variance that a mode receives per unit of X and squared error, and that of labels."""
     enters, source = factor_of(form.row("h0"), "u0"), source_of(theory, "u0").covariance
     fresh = source / KroneckerDelta(s, t)
     error = Function("C_Delta")(t, s)
@@ -221,7 +222,7 @@ def _pushes(form: LinearForm, theory: Theory) -> tuple[Expr, Expr]:
 
 
 def _edge(steps: Theory) -> Expr:
-    """The kernel, one step long, at which the first mode does not get smaller."""
+    """Return the kernel, one step long, above which the first mode does not decay."""
     summand = lazy_modes(steps).with_K
     left = (summand.subs(t, 1) / summand.subs(t, 0)).subs(lamda(k), 1)
     found = [x for x in solve(simplify(left) - 1, K) if x != 0]
@@ -240,7 +241,7 @@ SHORT = "eta*C_g << {}: steps are short beside the rates of all modes"
 
 @dataclass(frozen=True)
 class _Sink:
-    """``coefficient X^power`` that the squared singular value loses: the name, and the size it falls with."""
+    """Sink ``coefficient X^power`` of the squared singular value, which falls with a size."""
 
     name: str
     size: Symbol
@@ -252,19 +253,19 @@ _Balanced = tuple[Power, Power, Mapping[Symbol, Expr]]
 
 
 def bottlenecks(found: Resources, law: RichScaling) -> tuple[Bottleneck, ...]:
-    """Return what finite width, batches, label noise and steps do to the rich power law.
+    """Return the effects of finite sizes on the rich power law.
 
     Parameters
     ----------
     found : Resources
-        What they put into the reduced theory.
+        Noise of the sizes in the reduced theory.
     law : RichScaling
-        The law; the capacity must be above 1.
+        Law; the capacity must be above 1.
 
     Returns
     -------
-    tuple of Bottleneck
-        Of the width N, the batch B, label noise on batches, and steps.
+    tuple[Bottleneck, ...]
+        Effects of the width N, the batch B, label noise on batches, and steps.
 
     Raises
     ------
@@ -297,7 +298,7 @@ def bottleneck(found: Resources, law: RichScaling, name: str) -> Bottleneck:
 
 
 class _Bottlenecks:
-    """The balances of one law.  Moments of profiles stay names until the end: SymPy is slow with them."""
+    """Balances of one law. Moments of profiles stay symbols until the end because SymPy is slow with them."""
 
     def __init__(self, found: Resources, law: RichScaling) -> None:
         self.found, self.law, self.balance = found, law, law.balance
@@ -312,7 +313,7 @@ class _Bottlenecks:
     # -- the noise -----------------------------------------------------------------------------------------
 
     def width(self) -> Bottleneck:
-        """The random first weights."""
+        """Return the effect of the random initial weights."""
         y = Dummy("y", positive=True)
         forgotten = self.found.forgotten.subs(lamda(k), y / X)
         top = mode_sum(forgotten, y, S.Zero, self.law.capacity, X, terms=1).terms[0]
@@ -328,12 +329,12 @@ class _Bottlenecks:
         return self.noise(sink, said)
 
     def summed_pushes(self) -> Expr:
-        """The pushes of all modes, for each unit of the clock and squared error."""
+        """Return the variance that all modes receive, per unit of X and squared error."""
         part = Power.of(on_eigenvalues(self.found.pushes).subs(capacity_, self.law.capacity), k)
         return part.coefficient * zeta(-part.power)
 
     def batch(self) -> Bottleneck:
-        """Fresh batches, whose squared error is the loss itself."""
+        """Return the effect of fresh batches, whose squared error is the loss itself."""
         said = [
             "derived: a batch pushes phi by the loss, and modes forget what it pushed",
             SHORT.format(self.found.edge),
@@ -358,7 +359,7 @@ class _Bottlenecks:
         return self.noise(first, said, (after, kernel, values))
 
     def labels(self) -> Bottleneck:
-        """The noise of the labels of fresh batches."""
+        """Return the effect of the label noise of fresh batches."""
         said = [
             "derived: the noise of labels pushes phi, and modes forget what it pushed",
             f"{self.found.label} in the share and in the law after the crossover is the labels' variance",
@@ -367,18 +368,18 @@ class _Bottlenecks:
         return self.noise(self.integral(LABELS, Power(self.found.label * self.summed_pushes(), S.Zero)), said)
 
     def integral(self, name: str, driven: Power) -> _Sink:
-        """The sink of pushes ``driven`` by the clock, of which nearly all is forgotten."""
+        """Return the sink of noise ``driven`` in X, of which nearly all is forgotten."""
         rise = driven.power + 1
         return _Sink(name, B, Power(self.front * driven.coefficient / rise, rise))
 
     def seen(self, sink: Power, kernel: Power) -> Power:
-        """The part of the loss that comes from the noise of a sink: ``weight C_g/(2 front) dS/dX``."""
+        """Return the part of the loss from the noise of a sink: ``weight C_g/(2 front) dS/dX``."""
         rates = self.found.weight / 2  # noise^2 is forgotten at twice the rate
         front = rates * kernel.coefficient * sink.coefficient * sink.power / self.front
         return Power(front, simplify(kernel.power + sink.power - 1))
 
     def noise(self, sink: _Sink, said: list[str], after: _Balanced | None = None) -> Bottleneck:
-        """The share of a sink, its crossover, and the balance after it."""
+        """Return the share of a sink, its crossover, and the balance after it."""
         said, share = [self.said, *said], self.share(sink)
         if not self.hard:
             said.append("the sink is neglected beside the noise, which grows faster")
@@ -402,7 +403,7 @@ class _Bottlenecks:
         return Bottleneck(sink.name, sink.size, share, root(share), final, kept, tuple(said))
 
     def share(self, sink: _Sink) -> Power:
-        """The relative change of the loss by a sink, to first order: its noise, and a smaller sigma^2."""
+        """Return the relative change of the loss by a sink, to first order."""
         law, q = self.law, self.law.slowness
         kernel = Power(tidied(law.named_kernel / law.named_clock ** (2 * q)), 2 * q)
         noise = self.seen(sink.part, kernel)
@@ -423,7 +424,7 @@ class _Bottlenecks:
     # -- after the crossover -------------------------------------------------------------------------------
 
     def balanced(self, sink: _Sink) -> _Balanced:
-        """Loss and kernel in the clock where what is learnt and the sink are both far above sigma^2."""
+        """Return loss and kernel in X if the learnt part and the sink are both far above sigma^2."""
         q = simplify((self.top.power - sink.part.power) / 2)
         kernel = Power(self.front * self.top.coefficient / sink.part.coefficient, 2 * q)
         noise = self.seen(sink.part, kernel)
@@ -433,18 +434,18 @@ class _Bottlenecks:
         return loss, kernel, self.balance.moments(q)
 
     def alone(self, sink: _Sink) -> tuple[Power, Power, Power, Mapping[Symbol, Expr]]:
-        """Easy tasks: the noise above the loss, while the kernel is what it is without noise."""
+        """Return noise above the loss for easy tasks, with the kernel without noise."""
         kernel = Power(self.law.named_kernel, S.Zero)
         return self.seen(sink.part, kernel), kernel, self.clock, self.law.values
 
     def in_time(self, kernel: Power) -> Power:
-        """The clock as a power of time, ``t = int dX/C_g``."""
+        """Return X as a power of time, from ``t = int dX/C_g``."""
         p = Dummy("p", positive=True)
         (clock,) = solve(integrate(X ** (p - 1), (X, 0, X)) - kernel.coefficient * late, X)
         return Power.of(tidied(clock.subs(p, simplify(1 - kernel.power))), late)
 
     def window(self, sink: _Sink, kernel: Power, time: Power) -> list[str]:
-        """The condition that ends the balance, by powers of the clock."""
+        """Return the conditions at which the balance ends, by powers of X."""
         if not self.hard:
             below = self.squared(Power(self.law.named_kernel, S.Zero)).coefficient / sink.part.coefficient
             until = ended(below ** (1 / sink.part.power), self.clock, sink.size)
@@ -469,7 +470,7 @@ class _Bottlenecks:
         return said
 
     def squared(self, kernel: Power) -> Power:
-        """The squared singular value by the kernel."""
+        """Return the squared singular value as a function of the kernel."""
         c = Dummy("c", positive=True)
         power = power_in(self.law.reduced.singular(c).subs(L, self.law.depth), c)
         return Power(kernel.coefficient**power, simplify(kernel.power * power))
@@ -477,7 +478,7 @@ class _Bottlenecks:
     # -- steps ---------------------------------------------------------------------------------------------
 
     def steps(self) -> Bottleneck:
-        """The edge of stability of the first mode."""
+        """Return the edge of stability of the first mode."""
         law, edge = self.law, self.found.edge
         said = [self.said, f"derived: the first mode is stable while eta*C_g(1, t, t) < {edge}"]
         if not self.hard:
@@ -498,26 +499,26 @@ class _Bottlenecks:
 
 
 def valued(e: Expr, values: Mapping[Symbol, Expr]) -> Expr:
-    """A product with the moments of a profile put in, and its constants simplified where they are short."""
+    """Return a product with the moments of a profile substituted, and short constants simplified."""
     constant, sizes = e.as_independent(*SIZES, as_Add=False)
     constant = constant.xreplace(dict(values))
     return (constant if constant.has(hyper) else simplify(constant)) * sizes
 
 
 def root(share: Power) -> Expr:
-    """The time at which a share is one."""
+    """Return the time at which a share is one."""
     constant, sizes = share.coefficient.as_independent(*SIZES, as_Add=False)
     return constant ** (-1 / share.power) * tidied(sizes ** (-1 / share.power))
 
 
 def timed(of: Power, clock: Power) -> Power:
-    """A power of the clock as one of time."""
+    """Return a power of X as a power of time."""
     return Power(
         tidied(of.coefficient * clock.coefficient**of.power), factor(simplify(of.power * clock.power))
     )
 
 
 def ended(where: Expr, time: Power, size: Symbol) -> str:
-    """A place of the clock as a power of a size in time."""
+    """Return a condition on X as a power of a size in time."""
     when = tidied((where / time.coefficient) ** (1 / time.power))
     return f"{size}**({factor(power_in(when, size))})"

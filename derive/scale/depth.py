@@ -1,18 +1,18 @@
-"""Depth parametrisations: what residual networks do with branches times ``L^-alpha`` and updates of size
-``L^-gamma`` (depth2023 section 7), for exact numbers or symbols, and the learning rates that go with them.
+"""Depth parametrizations of residual networks: branches times ``L^-alpha``, updates of size ``L^-gamma``.
 
-Powers of L are linear forms in alpha and gamma, or maxima of such, counted in the derived theories: that of
-linear layers, and that of layers ``MS(phi(W x))`` averaged over their own source.  Every flag is the sign of
-one.  The first step of linear layers is solved beside them, for every depth: its rows are first-order
-recursions in the layer.  Answers to a source are steps in the layer, correlations at the start grow by a
-factor q a layer, and everything else is driven by these, so it is a polynomial in the layer times
-``q^layer``.  Closed forms depend on the depth through ``z = L (q - 1)``: at fixed z they have a limit as L
-grows, and z is 1 at alpha = 1/2 and tends to 0 above it.
+Follows depth2023 section 7, for exact numbers or symbols, and includes the learning rates. Powers of L are
+linear forms in alpha and gamma, or maxima of such, counted in the derived theories: that of linear layers,
+and that of layers ``MS(phi(W x))`` averaged over their own source. Every property of a parametrization is the
+sign of such a form. The first step of linear layers is also solved for every depth: its equations are
+first-order recursions in the layer. Responses to a source are step functions of the layer, correlations at
+the start grow by a factor q per layer, and all other functions are driven by these, so that they are
+polynomials in the layer times ``q^layer``. Closed forms depend on the depth through ``z = L (q - 1)``: at
+fixed z they have a limit as L grows; z is 1 at alpha = 1/2 and tends to 0 above it.
 
-Conventions.  Width to infinity, then L, at a fixed number of steps; frozen input and output vectors; smooth
-phi.  gamma is that of the *effective* rate (depth2023 Def. 6.1): updates enter a layer's h with ``L^-gamma``.
-The rate ``eta L^-c`` that a rule needs for it follows from the power of L with which its updates enter the
-derived equation of a layer.  In a network of width one all of an update's effect has a closed form.
+Conventions: width to infinity, then L, at a fixed number of steps; frozen input and output vectors; smooth
+phi. gamma is that of the *effective* rate (depth2023 Def. 6.1): updates enter h of a layer with ``L^-gamma``.
+The rate ``eta L^-c`` that a rule needs follows from the power of L with which its updates enter the derived
+equation of a layer. In a network of width one the whole effect of an update has a closed form.
 """
 
 from __future__ import annotations
@@ -111,12 +111,12 @@ z = Symbol("z", positive=True)
 
 @dataclass(frozen=True)
 class DepthFirstStep(Shown, ConditionalResult):
-    """Functions of the layer ``ell``, of ``alpha``, ``gamma``, L, and of ``xi``, ``chi_0``.
+    """First step of a linear residual network, as functions of the layer and the exponents.
 
-    ``gain`` is q - 1.  ``start`` is ``<x_0 x_0>``, ``gradient`` ``<dx_0 dx_0>``; ``learnt`` is what
-    multiplies the gradient dx_0 in the second forward pass, ``h_1 = u_1 + learnt dx_0``; ``moved`` is ``<x_1
-    V>``, the part of the change of the stream that all layers agree on, and ``output`` that behind the last
-    one, ``f_1 - f_0``.
+    ``gain`` is q - 1. ``start`` is ``<x_0 x_0>`` and ``gradient`` is ``<dx_0 dx_0>``. ``learnt`` is the
+    factor of the gradient dx_0 in the second forward pass, ``h_1 = u_1 + learnt dx_0``. ``moved`` is ``<x_1
+    V>``, the part of the change of the stream that all layers share, and ``output`` is its value after the
+    last layer, ``f_1 - f_0``.
     """
 
     gain: Expr
@@ -127,14 +127,14 @@ class DepthFirstStep(Shown, ConditionalResult):
     output: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the closed form rests on."""
+        """Return the assumptions of the closed form."""
         return (
             WIDTH_FIRST,
             f"derived: the first step of linear layers for every depth; correlations grow by {self.gain}",
         )
 
     def large(self, value: Expr) -> Expr:
-        """A value at the layer ``tau L`` for large L, at fixed z.
+        """Return a value at the layer ``tau L`` for large L, at fixed z.
 
         Raises :class:`NotApplicable` for an expression without one leading power.
         """
@@ -151,9 +151,9 @@ class DepthFirstStep(Shown, ConditionalResult):
 
 
 def depth_first_step(theory: Theory) -> DepthFirstStep:
-    """Solve the derived rows of the first step of linear residual layers.
+    """Return the solution of the equations of the first step of linear residual layers.
 
-    Raises :class:`NotApplicable` for a theory whose rows are no such recursions.
+    Raises :class:`NotApplicable` if the equations are not such recursions.
 
     >>> from derive.program import depth_program
     >>> from derive.theory import mean_field
@@ -165,7 +165,7 @@ def depth_first_step(theory: Theory) -> DepthFirstStep:
 
 
 class _First:
-    """Rows of the first step, solved one after the other as functions of the layer."""
+    """Equations of the first step, solved one after the other as functions of the layer."""
 
     def __init__(self, theory: Theory) -> None:
         self.net = ladder(theory)
@@ -175,6 +175,7 @@ class _First:
         self.gain: Expr | None = None
 
     def result(self) -> DepthFirstStep:
+        """Return the first step."""
         net, up = self.net, self.net.up.name
         forth, back = f"R_{up}{net.source}", f"R_{net.down.name}{net.back}"
         self.jump(f"{forth}_0_0")
@@ -196,7 +197,7 @@ class _First:
         )
 
     def put(self, e: Expr) -> Expr:
-        """Functions that are known put in, at their layers."""
+        """Return an expression with known functions substituted at their layers."""
 
         def value(x: AppliedUndef) -> Expr:
             if str(x.func) == chi_0.name:
@@ -206,7 +207,7 @@ class _First:
         return rewritten(e, {*self.known, chi_0.name}, value)
 
     def constants(self) -> None:
-        """Functions that nothing drives: what they are at their end."""
+        """Solve the functions without drive: they are constant in the layer."""
         before = -1
         while before != len(self.known):
             before = len(self.known)
@@ -217,14 +218,14 @@ class _First:
                     self.known[r.name] = self.put(end.rhs)
 
     def jump(self, name: str) -> None:
-        """An answer that jumps at the layer of its source: a step."""
+        """Solve a response that jumps at the layer of its source, a step function."""
         (term,) = self.row(name).terms
         (delta,) = term.atoms(KroneckerDelta)
         up = self.row(name).symbol.args[0] == ell
         self.known[name] = term / delta * Heaviside(ell - k if up else k - ell, 1)
 
     def grown(self, name: str) -> Expr:
-        """A correlation ``C(ell) = c + sum over k on one side of g C(k -+ 1)``: ``c (1 + g)^ell``."""
+        """Solve a correlation ``C(ell) = c + sum over k on one side of g C(k -+ 1)``: ``c (1 + g)^ell``."""
         terms = [self.put(x) for x in self.row(name).terms]
         sums = Add(*[x / over_layers for x in terms if x.has(over_layers)])
         constant = Add(*[x for x in terms if not x.has(over_layers)])
@@ -240,10 +241,11 @@ class _First:
         return value
 
     def bracket(self, name: str) -> Expr:
-        """What is in front of dx in a layer: ``S(ell)`` and the update, S answering the layer's own r.
+        """Return the factor of dx in a layer: ``S(ell)``, the response to the layer's own r, and the update.
 
-        ``name(ell, k)`` grows by the same for all k above ell, so that S obeys a recursion in ell alone:
-        ``S(ell + 1) = (1 + f) S(ell) + g(ell)``, ``S(1) = 0``.  What the layer adds is ``f S + g``.
+        ``name(ell, k)`` grows by the same factor for all k above ell, so that S obeys a recursion in ell
+        alone: ``S(ell + 1) = (1 + f) S(ell) + g(ell)``, ``S(1) = 0``. The contribution of the layer is ``f S
+        + g``.
         """
         own, m = Dummy("S"), Dummy("m", integer=True, positive=True)
         added = Add(*[self.put(x) for x in self.row(name).terms]).replace(Heaviside, lambda *_: S.One)
@@ -257,7 +259,7 @@ class _First:
         return simplify(value + rest / share)
 
     def summed(self, name: str, driver: str, bracket: Expr) -> Expr:
-        """An answer that is driven by the bracket and by what is known."""
+        """Return a response that is driven by the bracket and by known functions."""
         terms = [self.put(x) for x in self.row(name).terms]
         (share,) = [x.coeff(a) for x in terms for a in x.atoms(AppliedUndef) if str(a.func) == driver]
         m = Dummy("m", integer=True)
@@ -269,11 +271,11 @@ class _First:
 
 @dataclass(frozen=True)
 class Statement(Shown):
-    """A quantity (in LaTeX), the power of L of its root mean square, and how that is known.
+    """Quantity (in LaTeX), the power of L of its root mean square, and the justification.
 
     ``exact`` is its value, or a part of it that no other part can cancel, in the first step of a linear
-    network of any depth; ``leading`` the same for large L and ``alpha >= 1/2``, with ``z = L^(1 - 2 alpha)``
-    kept.  Both are None where nothing is known but the power.
+    network of any depth. ``leading`` is the same for large L and ``alpha >= 1/2``, with ``z = L^(1 - 2
+    alpha)`` kept. Both are None if only the power is known.
     """
 
     name: str
@@ -285,7 +287,7 @@ class Statement(Shown):
 
 
 def order_in(e: Expr, small: Symbol) -> int:
-    """The first power of a small symbol in an expression.
+    """Return the lowest power of a small symbol in an expression.
 
     >>> order_in(exp(epsilon) - 1 - epsilon, epsilon)
     2
@@ -294,7 +296,7 @@ def order_in(e: Expr, small: Symbol) -> int:
 
 
 def statements(p: DepthExponents, first: DepthFirstStep) -> tuple[Statement, ...]:
-    """What the exponents say, one statement a quantity, with the first step exactly."""
+    """Return one statement for each quantity, with its value in the first step."""
     ahead = {ell: (tau + epsilon) * L}, {ell: tau * L}
     window, drift = (e.subs(ahead[0]) - e.subs(ahead[1]) for e in (first.start, first.moved))
     near = [epsilon ** order_in(first.large(x), epsilon) for x in (window, drift)]
@@ -364,14 +366,14 @@ def statements(p: DepthExponents, first: DepthFirstStep) -> tuple[Statement, ...
 
 @dataclass(frozen=True)
 class DepthClass(Shown, ConditionalResult):
-    """The classification of one (alpha, gamma); names as in depth2023, Def. 7.2-7.7.
+    """Classification of one (alpha, gamma); names as in depth2023, Def. 7.2-7.7.
 
-    ``stable_in_training``: changes of the stream and the output stay bounded (Claim 7.2); Def. 7.2 asks for
-    those of h too, which is ``faithful_in_training``: h is then of order one.  ``diversity`` is kappa: layers
-    that are a share epsilon of the depth apart differ by ``epsilon^(1 - kappa)`` after a step of training, or
-    None, if the difference vanishes or grows with L.  ``exponents`` are powers of L of root mean squares;
-    infinite where they grow faster.  The learning rate of ``rule`` is ``eta L^-rate``.  ``basis`` are the
-    conditions of the powers and of the first step.
+    ``stable_in_training``: changes of the stream and the output stay bounded (Claim 7.2). Def. 7.2 also
+    requires this for h, which is ``faithful_in_training``: h is then of order one. ``diversity`` is kappa:
+    layers at a relative distance epsilon differ by ``epsilon^(1 - kappa)`` after a step of training; None if
+    the difference vanishes or grows with L. ``exponents`` are powers of L of root mean squares, infinite if
+    they grow faster. The learning rate of ``rule`` is ``eta L^-rate``. ``basis`` are the conditions of the
+    powers and of the first step.
     """
 
     alpha: Expr
@@ -392,16 +394,16 @@ class DepthClass(Shown, ConditionalResult):
     basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the classification rests on."""
+        """Return the assumptions of the classification."""
         return self.basis
 
     @property
     def redundant(self) -> bool:
-        """Do close layers have the same features (kappa = 0)?"""
+        """Whether close layers have the same features (kappa = 0)."""
         return self.diversity == 0
 
     def as_json(self) -> dict[str, object]:
-        """Strings, booleans and lists of these; expressions as SymPy prints them."""
+        """Return strings, booleans and lists of these; expressions as SymPy prints them."""
         flags = {n: v for n, v in vars(self).items() if isinstance(v, bool)}
         return {
             "alpha": str(self.alpha),
@@ -421,10 +423,10 @@ class DepthClass(Shown, ConditionalResult):
 
 
 class DepthParametrization:
-    """What the theory of a residual network says of branches times ``L^-alpha`` and updates ``L^-gamma``.
+    """Powers of L of a residual network with branches times ``L^-alpha``, updates ``L^-gamma``.
 
     ``theory`` is that of linear layers, with the symbols alpha and gamma of :mod:`derive.depth.balance`.
-    Exponents and the first step are derived when they are asked for.
+    Exponents and the first step are derived when needed.
 
     >>> from derive.program import depth_program
     >>> found = DepthParametrization(mean_field(depth_program(alpha=alpha, gamma=gamma)))
@@ -437,30 +439,30 @@ class DepthParametrization:
         self.theory = theory
 
     def update_power(self, rule: str | Entrywise = "sgd") -> Expr:
-        """The gamma of a rule with learning rate ``eta L^-c``, see :func:`update_power`."""
+        """Return the gamma of a rule with learning rate ``eta L^-c``, see :func:`update_power`."""
         return update_power(self.theory.program, rule)
 
     @cached_property
     def exponents(self) -> DepthExponents:
-        """The powers of L, with alpha and gamma symbols."""
+        """Powers of L, with alpha and gamma as symbols."""
         return depth_exponents(self.theory)
 
     @cached_property
     def first_step(self) -> DepthFirstStep:
-        """The first step in closed form, for every depth."""
+        """First step in closed form, for every depth."""
         return depth_first_step(self.theory)
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
-        """One statement a quantity, with alpha and gamma symbols."""
+        """Statements about each quantity, with alpha and gamma as symbols."""
         return statements(self.exponents, self.first_step)
 
     def classify(self, alpha: GivenNumber, gamma: GivenNumber, rule: str = "sgd") -> DepthClass:
-        """Classify branches times ``L^-alpha`` and updates of size ``L^-gamma``.
+        """Return the class of branches times ``L^-alpha`` and updates of size ``L^-gamma``.
 
         Numbers are taken exactly (``"1/3"``, ``0.1`` is one tenth); symbols need assumptions that decide
-        every sign, like ``1/2 + Symbol("e", positive=True)``.  Raises :class:`NotApplicable`, naming the
-        value and what would do, for anything else.
+        every sign, like ``1/2 + Symbol("e", positive=True)``. Raises :class:`NotApplicable`, with the value
+        and a possible replacement, for anything else.
         """
         _check(rule)
         p, point = self.exponents, _Point(_number("alpha", alpha), _number("gamma", gamma))
@@ -479,13 +481,14 @@ class DepthParametrization:
             region = "unstable in training" if size["output"] > 0 else "trivial"
 
         def leading(e: Expr) -> Expr:
-            """``z = L (q - 1)`` replaced by its limit: 1, or the first term that does not vanish with it."""
+            """Return a value with ``z = L (q - 1)`` replaced by its limit or leading term."""
             found = e.subs(z, 1 if gain == 0 else 0)
             if gain == 0 or found != 0:
                 return found
             return (e.diff(z).subs(z, 0) * L * self.first_step.gain).expand()
 
         def stated(x: Statement) -> Statement:
+            """Return a statement at these exponents."""
             value = None if x.exact is None else point.at(x.exact)
             if gain > 0:
                 return replace(x, exponent=S.Infinity, exact=value, leading=None)
@@ -513,18 +516,18 @@ class DepthParametrization:
         )
 
     def rate(self, rule: str | Entrywise = "sgd") -> Expr:
-        """The c of a learning rate ``eta L^-c`` with which updates enter h with ``L^-gamma``."""
+        """Return the c of a learning rate ``eta L^-c`` with which updates enter h with ``L^-gamma``."""
         (found,) = solve(self.update_power(rule) - gamma, c)
         return found
 
     def largest_rate(self, rule: str | Entrywise = "sgd") -> Expr:
-        """The c of the largest rate ``eta L^-c`` at which the output stays of order one, for alpha >= 1/2."""
+        """Return the c of the largest rate ``eta L^-c`` with outputs of order one, alpha >= 1/2."""
         (found,) = solve(self.exponents.output.subs(gamma, self.update_power(rule)), c)
         return found
 
     @cached_property
     def kappas(self) -> tuple[Expr, Expr]:
-        """One minus the power of epsilon in the root of what layers add each, and in what they share."""
+        """Return one minus the power of epsilon in the root of the independent and of the shared change."""
         near = [x.leading for x in self.statements if x.leading is not None and x.leading.has(epsilon)]
         noise, drift = (order_in(x, epsilon) for x in near)
         return 1 - Rational(noise, 2), 1 - Rational(drift)
@@ -532,16 +535,17 @@ class DepthParametrization:
 
 @dataclass(frozen=True)
 class _Point:
-    """One (alpha, gamma)."""
+    """Values of alpha and gamma."""
 
     alpha: Expr
     gamma: Expr
 
     def at(self, e: Expr) -> Expr:
+        """Return an expression at these values."""
         return e.xreplace({alpha: self.alpha, gamma: self.gamma})
 
     def sign(self, e: Expr) -> int:
-        """-1, 0 or 1; of a maximum the largest."""
+        """Return the sign -1, 0 or 1 of a form; for a maximum that of the largest."""
         e = self.at(e).expand()
         if isinstance(e, Max):
             return max(self.sign(x) for x in e.args)
@@ -555,7 +559,7 @@ class _Point:
 
 
 def _number(name: str, value: GivenNumber) -> Expr:
-    """An exponent: a rational number, or a real expression without L."""
+    """Return an exponent: a rational number, or a real expression without L."""
     try:
         text = str(value)
         plain = len(text) <= DIGITS and set(text) <= set("0123456789+-./ ")
@@ -575,12 +579,12 @@ def _number(name: str, value: GivenNumber) -> Expr:
 
 @lru_cache(maxsize=64)
 def update_power(program: Program, rule: str | Entrywise = "sgd") -> Expr:
-    """The gamma of a rule with learning rate ``eta L^-c``: updates enter a layer's h with ``L^-gamma``.
+    """Return the gamma of a rule with rate ``eta L^-c``: updates enter h of a layer with ``L^-gamma``.
 
-    Read off the theory of ``program``, with linear residual layers and rate ``L^-gamma``, trained by the rule
-    itself: the gradient of a weight has the factor of its branch, which gradient descent keeps and signs do
-    not.  An entrywise rule raises the factor to its degree.  Raises :class:`NotApplicable` for another rule
-    or program.
+    It follows from the theory of ``program``, with linear residual layers and rate ``L^-gamma``, trained by
+    the rule itself: the gradient of a weight has the factor of its branch, which gradient descent keeps and
+    signs do not. An entrywise rule raises the factor to its degree. Raises :class:`NotApplicable` for another
+    rule or program.
 
     >>> from derive.program import depth_program
     >>> program = depth_program(alpha=alpha, gamma=gamma)
@@ -597,10 +601,10 @@ def update_power(program: Program, rule: str | Entrywise = "sgd") -> Expr:
 
 
 def trained_by(program: Program, rule: str | Entrywise) -> Program:
-    """A linear residual network trained by a rule as it stands, with learning rate ``L^-c`` for ``L^-gamma``.
+    """Return a linear residual network trained by a rule with learning rate ``L^-c``.
 
-    Of an entrywise rule it has the powers of L alone: an update of the rank of the gradient stands for a step
-    whose entries are as large and have the signs of the gradient.
+    For an entrywise rule it has the powers of L alone: an update of the rank of the gradient represents a
+    step whose entries have the size of the rule and the signs of the gradient.
 
     >>> from derive.program import depth_program
     >>> (W,) = trained_by(depth_program(alpha=alpha, gamma=gamma), "sign").matrices
@@ -635,7 +639,7 @@ def branch_factor(program: Program) -> Expr:
 
 
 def _residual(program: Program) -> tuple[str, Expr]:
-    """The stream of a residual network, and what multiplies a layer's product with its matrix."""
+    """Return the stream of a residual network, and the factor of a layer's product with its matrix."""
     for d in program.definitions:
         for x in Add.make_args(d.rhs):
             products = [y for y in Mul.make_args(x) if isinstance(y, Product)]
@@ -645,16 +649,17 @@ def _residual(program: Program) -> tuple[str, Expr]:
 
 
 def _check(rule: str | Entrywise) -> None:
+    """Raise NotApplicable for an unknown rule."""
     if not isinstance(rule, Entrywise) and rule not in RULES:
         raise NotApplicable(f"rule = {rule!r} is not known; {' and '.join(map(repr, RULES))} are")
 
 
 @dataclass(frozen=True)
 class FirstUpdate(Shown, ConditionalResult):
-    """Width one, one step at rate eta: ``x_1^L = x_0^L - eta L^-alpha A_L + O(eta^2)``.
+    """First step at width one and rate eta: ``x_1^L = x_0^L - eta L^-alpha A_L + O(eta^2)``.
 
-    ``square`` is ``E A_L^2`` for every L; ``leading`` what it is for large L and alpha > 1/2, to be
-    multiplied by ``at_half`` at alpha = 1/2; ``rate`` is the c at which ``eta L^(-alpha - c) A_L`` is of
+    ``square`` is ``E A_L^2`` for every L. ``leading`` is its value for large L and alpha > 1/2, to be
+    multiplied by ``at_half`` at alpha = 1/2. ``rate`` is the c at which ``eta L^(-alpha - c) A_L`` is of
     order one.
     """
 
@@ -665,7 +670,7 @@ class FirstUpdate(Shown, ConditionalResult):
     rate: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the first update rests on."""
+        """Return the assumptions of the first update."""
         return (
             f"assumed: width one, one step of the rule {self.rule}, to first order in the learning rate",
             "assumed: the slope chi of the loss is fixed",
@@ -675,14 +680,14 @@ class FirstUpdate(Shown, ConditionalResult):
 
 
 def first_update(program: Program, rule: str = "sgd") -> FirstUpdate:
-    """``E A_L^2`` at fixed slope chi of the loss, from the product of independent layers at width one.
+    """Return ``E A_L^2`` at fixed slope chi of the loss, from the product of independent layers at width one.
 
     At width one the definitions and the update of ``program`` are equations between numbers: ``x(ell) = y
-    x(ell - 1)`` and ``dx(ell - 1) = y dx(ell)`` with a random factor y.  A layer on top multiplies the change
-    that the layers below make by ``y rule(y) = |y|^p``, p being one more than the degree of the rule.  It
-    adds the change that its own update makes, a multiple of ``P = x rule(x)``.  So ``(P, A)`` goes from layer
-    to layer by a random triangular matrix, and ``(E P^2, E P A, E A^2)`` by the matrix of its second moments.
-    Raises :class:`NotApplicable` for another rule or program.
+    x(ell - 1)`` and ``dx(ell - 1) = y dx(ell)`` with a random factor y. A further layer multiplies the change
+    by the layers below by ``y rule(y) = |y|^p``, where p is one more than the degree of the rule. It adds the
+    change by its own update, a multiple of ``P = x rule(x)``. So ``(P, A)`` is multiplied in each layer by a
+    random triangular matrix, and ``(E P^2, E P A, E A^2)`` by the matrix of its second moments. Raises
+    :class:`NotApplicable` for another rule or program.
 
     >>> from derive.program import depth_program
     >>> program = depth_program(alpha=alpha, gamma=gamma)
@@ -718,9 +723,9 @@ own, added = Dummy("own", positive=True), Dummy("added", real=True)
 
 
 def _width_one(program: Program, rule: str) -> tuple[Expr, Expr]:
-    """A layer at width one: its factor y, and the change of x(ell) by its own update for every ``x rule(x)``.
+    """Return the factor y of a layer at width one, and the change of x(ell) per ``x rule(x)``.
 
-    The slope of the loss at x(ell) is chi.  The rule must be odd and homogeneous, so that ``y rule(y)`` is a
+    The slope of the loss at x(ell) is chi. The rule must be odd and homogeneous, so that ``y rule(y)`` is a
     power of ``|y|``.
     """
     made, (W,) = RULES[rule], trained_by(program, rule).matrices
@@ -740,9 +745,9 @@ def _width_one(program: Program, rule: str) -> tuple[Expr, Expr]:
 
 
 def _second_moments(step: Matrix) -> tuple[Matrix, dict[int, Dummy]]:
-    """The matrix that multiplies ``(E P^2, E P A, E A^2)`` if ``step`` multiplies ``(P, A)`` in a layer.
+    """Return the matrix that multiplies ``(E P^2, E P A, E A^2)`` in a layer.
 
-    Second come names ``m_n`` for the averages of ``own^n``.
+    ``step`` multiplies ``(P, A)``. The second result are names ``m_n`` for the averages of ``own^n``.
     """
     names = symbols("P A", cls=Dummy)
     pairs = list(combinations_with_replacement(range(2), 2))
@@ -750,6 +755,7 @@ def _second_moments(step: Matrix) -> tuple[Matrix, dict[int, Dummy]]:
     moments = {n: Dummy(f"m_{n}", positive=True) for n in (1, 2)}
 
     def averaged(e: Expr) -> Expr:
+        """Return an expression with powers of the factor replaced by their averages."""
         return Add(*[k * moments.get(n, S.One) for (n,), k in Poly(e, own).terms()])
 
     grown = [Poly(after[i] * after[j], *names) for i, j in pairs]
@@ -758,7 +764,7 @@ def _second_moments(step: Matrix) -> tuple[Matrix, dict[int, Dummy]]:
 
 
 def _repeated(step: Matrix, count: Expr) -> Matrix:
-    """``step**count`` of a triangular matrix with one number on its diagonal: a binomial sum."""
+    """Return ``step**count`` of a triangular matrix with one number on its diagonal: a binomial sum."""
     size, number = step.shape[0], step[0, 0]
     rest = step - number * eye(size)
     if rest**size != zeros(size, size):
@@ -768,7 +774,7 @@ def _repeated(step: Matrix, count: Expr) -> Matrix:
 
 
 def _moment(p: int, y: Expr) -> Expr:
-    """``E |y|^p`` of the factor of a layer, over its normal weight."""
+    """Return ``E |y|^p`` of the factor of a layer, over its normal weight."""
     a, share = Dummy("a", positive=True), y.coeff(weight, 1)
     value = Abs(y.coeff(weight, 0) + a * weight) ** p
     return GaussianAverage(value, {(weight, weight): S.One}).doit().subs(a, share)

@@ -1,13 +1,13 @@
-"""The closed equations of a residual network at its first steps, and the powers of L in them.
+"""Closed equations of a residual network at its first steps, and the powers of L in them.
 
 There is one function of the layers for each pair of times: ``R_xu(ell, k, t, s)`` is ``R_xu_1_0(ell, k)`` at
-(1, 0).  Sums over times are written out; a sum over the layers k of a source becomes the factor
-``over_layers``, whose body keeps its k.  What then stands on the right is a polynomial, which
-:mod:`derive.depth.balance` reads for powers of L (:func:`sizes`) and a solver for numbers.
+(1, 0). Sums over times are written out; a sum over the layers k of a source becomes the factor
+``over_layers``, whose body keeps its k. The right-hand side is then a polynomial, from which
+:mod:`derive.depth.balance` takes powers of L (:func:`sizes`) and a solver takes numbers.
 
-With ``x_t = x_0 + dx_t`` for the field upwards, its correlations are ``C(t, s) = C(0, 0) + E(t) + E(s) + D(t,
-s)``, where ``E(t) = <(x_t - x_0) x_0>`` and ``D(t, s) = <(x_t - x_0)(x_s - x_0)>``.  Put into the equations
-(:func:`changes`), what a network has at the start cancels exactly, and what is left can be counted.
+With ``x_t = x_0 + dx_t`` for the forward field, its correlations are ``C(t, s) = C(0, 0) + E(t) + E(s) + D(t,
+s)``, where ``E(t) = <(x_t - x_0) x_0>`` and ``D(t, s) = <(x_t - x_0)(x_s - x_0)>``. Substituted in the
+equations (:func:`changes`), the initial values cancel exactly, and the remaining terms can be counted.
 """
 
 from __future__ import annotations
@@ -49,34 +49,34 @@ from derive.theory.theory import Theory
 
 @dataclass(frozen=True)
 class StepRow:
-    """``symbol = rhs``, a recursion in the layer or one equation."""
+    """Equation ``symbol = rhs``, a recursion in the layer or a single equation."""
 
     symbol: AppliedUndef
     rhs: Expr
 
     @property
     def name(self) -> str:
-        """The function's name, which has its times."""
+        """Name of the function, including its times."""
         return str(self.symbol.func)
 
     @cached_property
     def neighbour(self) -> Expr:
-        """The function at the next layer if it is among the terms, otherwise 0."""
+        """Function at the next layer if it is among the terms, otherwise 0."""
         own = self.symbol.func, self.symbol.args[1:]
         return next((x for x in Add.make_args(self.rhs) if (x.func, x.args[1:]) == own), S.Zero)
 
     @cached_property
     def terms(self) -> tuple[Expr, ...]:
-        """What the row adds to its neighbour."""
+        """Terms except the neighbour."""
         found = (self.rhs - self.neighbour).expand()
         return tuple(sorted(Add.make_args(found), key=str)) if found != 0 else ()
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The rows of all functions at the times ``0 .. last``, in the order of the equations and of time.
+    """Equations of all functions at the times ``0 .. last``, in the order of the equations and of time.
 
-    ``times`` has each function's name without its times, and these.
+    ``times`` are the name without times and the times of each function.
     """
 
     theory: Theory
@@ -85,28 +85,28 @@ class Steps:
     times: Mapping[str, tuple[str, tuple[int, ...]]]
 
     def kind(self, name: str) -> str:
-        """What a function is without its times; at equal times it is another kind."""
+        """Return the name of a function without its times; functions at equal times have a separate kind."""
         head, times = self.times.get(name, (name, ()))
         return f"{head}(t, t)" if len(times) == 2 and times[0] == times[1] else head
 
     def row(self, name: str) -> StepRow:
-        """The recursion of a function, or its one equation.  Raises KeyError, naming what there is."""
+        """Return the recursion of a function, or its only equation; raise KeyError with the known names."""
         found = sorted(self.named(name), key=lambda r: r.neighbour == 0)
         if not found:
             raise KeyError(f"no row of {name}; there are {', '.join(sorted({r.name for r in self.rows}))}")
         return found[0]
 
     def named(self, name: str) -> list[StepRow]:
-        """All rows of a function: its recursion and its ends."""
+        """Return all equations of a function: its recursion and its ends."""
         return [r for r in self.rows if r.name == name]
 
 
 def at_steps(cross: CrossLayer, steps: int, same: Iterable[str] = ("xi",)) -> Steps:
-    """Write the closed equations out at the times ``0 .. steps``.
+    """Return the closed equations written out at the times ``0 .. steps``.
 
-    Functions named in ``same`` (the input) are one number at all times, so that what changes has been learnt.
-    Gaussian averages of an activation that is not given keep their names and have no rows.  Raises
-    :class:`NotApplicable` for equations in continuous time.
+    Functions named in ``same`` (the input) are one number at all times, so that all changes come from
+    training. Gaussian averages of an activation that is not given keep their names and have no equations.
+    Raises :class:`NotApplicable` for equations in continuous time.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import depth_program
@@ -130,6 +130,8 @@ def at_steps(cross: CrossLayer, steps: int, same: Iterable[str] = ("xi",)) -> St
 
 
 class _StepWriter:
+    """Writer of equations at integer times."""
+
     def __init__(self, cross: CrossLayer, same: frozenset[str]) -> None:
         self.layers = layers_of(cross)
         self.same = same
@@ -140,12 +142,13 @@ class _StepWriter:
         self.times: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def row(self, lhs: AppliedUndef, rhs: Expr, now: int, past: int | None) -> StepRow:
+        """Return an equation at given times."""
         times: dict[Expr, Expr] = {t: S(now)} | ({} if past is None else {s: S(past)})
         value = self.unrolled(rhs, times).replace(lambda x: isinstance(x, AppliedUndef), self.named)
         return StepRow(self.named(lhs.xreplace(times)), value.expand())
 
     def unrolled(self, e: Expr, times: dict[Expr, Expr]) -> Expr:
-        """Sums over times written out: none if the upper end is below the lower one."""
+        """Return an expression with sums over times written out."""
         if isinstance(e, Sum):
             *inner, (index, lower, upper) = e.limits  # the last limit is the outermost sum
             body = Sum(e.function, *inner) if inner else e.function
@@ -158,7 +161,7 @@ class _StepWriter:
         return e.func(*[self.unrolled(x, times) for x in e.args])
 
     def named(self, x: AppliedUndef) -> Expr:
-        """A function with its times in the name: correlations later time first, responses zero before."""
+        """Return a function with its times in the name, the later time first."""
         name, n = str(x.func), self.layers.get(str(x.func), 0)
         places, times = x.args[:n], x.args[n:]
         if name in self.same:
@@ -184,11 +187,12 @@ def sizes(
     like: Mapping[str, tuple[str, ...]] | None = None,
     named: Callable[[str], str] = str,
 ) -> Sizes:
-    """The power of L of every function of ``steps``; if ``of`` has names, of these and what they rest on.
+    """Return the power of L of every function of ``steps``, or of those in ``of`` and their inputs.
 
-    Names without a row (the slope of the loss, averages of an activation) are of order one, those in ``like``
-    as large as the largest of the functions given for them.  Functions that ``named`` calls alike count as
-    one.  Raises :class:`NotApplicable` if a function drives itself in ``domain`` with a positive power of L.
+    Names without an equation (the slope of the loss, averages of an activation) are of order one; those in
+    ``like`` are as large as the largest of the functions given for them. Functions with the same value of
+    ``named`` count as one. Raises :class:`NotApplicable` if a function drives itself in ``domain`` with a
+    positive power of L.
 
     >>> from derive.depth.balance import alpha, as_expression, gamma
     >>> from derive.theory import mean_field
@@ -208,11 +212,11 @@ def sizes(
 
 
 def at_all_steps(steps: Steps, domain: Domain) -> Sizes:
-    """Exponents that hold at all times: functions that differ in their times only count as one, those at
-    equal times (``R_xu(t, t)``, which jumps) apart.
+    """Return exponents that hold at all times.
 
-    ``steps`` must have the times 0, 1, 2, where every order of the three times that a term can have occurs.
-    Raises :class:`NotApplicable` for fewer, and as :func:`sizes`.
+    Functions that differ only in their times count as one, except those at equal times (``R_xu(t, t)``, which
+    jumps). ``steps`` must have the times 0, 1, 2, where every order of the three times in a term occurs.
+    Raises :class:`NotApplicable` for fewer, and as :func:`sizes` does.
     """
     if steps.last < 2:
         raise NotApplicable(f"times 0 .. {steps.last} do not show every order of three times; 0 .. 2 do")
@@ -224,10 +228,10 @@ def at_all_steps(steps: Steps, domain: Domain) -> Sizes:
 
 @dataclass(frozen=True)
 class Ladder:
-    """What the equations of a residual network are for: the stream and its gradient, and their sources.
+    """Stream and gradient of a residual network, and their sources.
 
     ``correlation`` and ``overlap`` are the names of the correlations of both; ``readout`` is the frozen
-    source that the network's output is read with.
+    source of the output.
     """
 
     up: Equation
@@ -241,7 +245,7 @@ class Ladder:
 
 
 def ladder(theory: Theory) -> Ladder:
-    """Read these off a theory.  Raises :class:`NotApplicable` if it has not one stream up and one down."""
+    """Return stream, gradient and sources; raise :class:`NotApplicable` unless a theory has one of each."""
     families = [e for e in theory.equations if e.layers]
     found = {e.lhs.args[0] - near.args[0]: e for e in families if (near := neighbour(e)) is not None}
     if set(found) != {1, -1}:
@@ -263,12 +267,12 @@ def ladder(theory: Theory) -> Ladder:
 
 
 def changes(steps: Steps, field: str | None = None) -> Steps:
-    """The rows of the stream's changes put in place of those of its correlations.
+    """Return the equations of the changes of the stream in place of those of its correlations.
 
     ``D_x_t_s(ell)`` and ``E_x_t(ell)`` are as above, ``d_R_xU_t(ell)`` is the change of a response to a
-    frozen source; responses that are the same function at (t, t) and (0, 0) have one name.  Nonlinear layers
-    have the covariance ``K`` of their branch's output in the place of C: its parts are ``K_0_0``, ``KE_t``,
-    ``KD_t_s``.  Raises :class:`NotApplicable` if the field has no correlations.
+    frozen source; responses that are the same function at (t, t) and (0, 0) have one name. Nonlinear layers
+    have the covariance ``K`` of their branch's output in place of C: its parts are ``K_0_0``, ``KE_t``,
+    ``KD_t_s``. Raises :class:`NotApplicable` if the field has no correlations.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import depth_program
@@ -285,6 +289,8 @@ def changes(steps: Steps, field: str | None = None) -> Steps:
 
 
 class _Changes:
+    """Substitution of changes in the equations of one field."""
+
     def __init__(self, steps: Steps, field: str) -> None:
         self.steps, self.field, self.c = steps, field, f"C_{field}"
         if not steps.named(f"{self.c}_0_0"):
@@ -304,12 +310,12 @@ class _Changes:
         self.covariance = self.branch()
 
     def alike(self, r: StepRow, head: str) -> bool:
-        """Does a response at equal times obey the equation of the first step?"""
+        """Return whether a response at equal times obeys the equation of the first step."""
         first, now = self.steps.named(f"{head}_0_0"), self.steps.named(r.name)
         return all(a.terms == b.terms for a, b in zip(first, now, strict=True))
 
     def split(self) -> Iterable[tuple[str, tuple[str, ...]]]:
-        """What each function is the sum of."""
+        """Yield the parts of which each function is the sum."""
         for now in self.times:
             for x in self.frozen:
                 yield f"{x}_{now}", (f"{x}_0", f"d_{x}_{now}")
@@ -322,7 +328,7 @@ class _Changes:
                     )
 
     def branch(self) -> dict[str, str]:
-        """Of sources whose covariance is ``V(t, s) - M(t) M(s)``: V and M."""
+        """Return the names V and M of sources whose covariance is ``V(t, s) - M(t) M(s)``."""
         found = {}
         for u in self.steps.theory.sources:
             whole = sympify(u.covariance)
@@ -333,6 +339,7 @@ class _Changes:
         return found
 
     def result(self) -> Steps:
+        """Return the equations of the changes."""
         rows = [replace(r, rhs=self.put(r.rhs)) for r in self.steps.rows]
         own = {r.name: r for r in rows}
         gone = {*self.parts, *self.same}
@@ -356,11 +363,12 @@ class _Changes:
         return replace(self.steps, rows=(*kept, *added), times={**self.steps.times, **self.added})
 
     def row(self, name: str, like: StepRow, rhs: Expr) -> StepRow:
+        """Return the equation of one change."""
         self.added[name] = name, self.steps.times[like.name][1]
         return StepRow(Function(name)(*like.symbol.args), rhs.expand())
 
     def put(self, e: Expr) -> Expr:
-        """Functions written by their parts: first the branch's covariance, by one name."""
+        """Return an expression with functions replaced by their parts, the covariance of the branch first."""
         own: dict[Expr, Expr] = {}
         for x in e.atoms(AppliedUndef):
             head, times = self.steps.times.get(str(x.func), ("", ()))
@@ -383,7 +391,7 @@ REMAINDER = 2
 
 
 class Shown:
-    """A part of a result, or a result, whose expressions a notebook shows by their names."""
+    """Mixin for results whose expressions a notebook shows by name."""
 
     def _repr_latex_(self) -> str:
         named = {**vars(self), **vars(self).get("exponents", {})}
@@ -396,14 +404,14 @@ class Shown:
 
 @dataclass(frozen=True)
 class DepthExponents(Shown, ConditionalResult):
-    """Powers of L for ``alpha >= 1/2``, in the first step; ``later`` has those at all steps where they stay.
+    """Powers of L for ``alpha >= 1/2`` in the first step, and in ``later`` at all steps.
 
-    ``gain``: what the stream at the start adds to its own variance, in all layers together (it grows like
-    ``exp(L^gain)`` if that is positive).  ``output``: of f_t - f_0.  ``stream``: of x_t - x_0.  ``bracket``:
-    of what multiplies a gradient in h_t.  ``update``: of (W_t - W_0) x_t.  ``preactivation``: of h_t, and
-    ``feature`` of h_t - h_0.  ``noise``, ``drift``: of x at layers that are a share of the depth apart, what
-    independent layers add and what they agree on.  ``linearisation``: of what is lost in x if every layer is
-    made linear in the change of its weights.  All are of root mean squares.
+    ``gain``: growth of the variance of the initial stream by all layers together (the variance grows like
+    ``exp(L^gain)`` if that is positive). ``output``: of f_t - f_0. ``stream``: of x_t - x_0. ``bracket``: of
+    the factor of a gradient in h_t. ``update``: of (W_t - W_0) x_t. ``preactivation``: of h_t, and
+    ``feature`` of h_t - h_0. ``noise``, ``drift``: of the independent and of the shared change of x between
+    layers at a fixed relative distance. ``linearisation``: of the error in x if every layer is linearised in
+    the change of its weights. All are powers of root mean squares.
     """
 
     gain: Expr
@@ -420,7 +428,7 @@ class DepthExponents(Shown, ConditionalResult):
     averaged: bool
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the powers of L rest on."""
+        """Return the assumptions of the powers of L."""
         return (
             WIDTH_FIRST,
             "derived: powers of L are upper bounds, which the first step of linear layers attains",
@@ -436,12 +444,12 @@ class DepthExponents(Shown, ConditionalResult):
 
 
 def depth_exponents(theory: Theory) -> DepthExponents:
-    """Count powers of L in the theory of a residual network, branches times ``L^-alpha``, rates ``L^-gamma``.
+    """Return the powers of L of a residual network with branches times ``L^-alpha`` and rates ``L^-gamma``.
 
-    Both are symbols of :mod:`derive.depth.balance`.  A theory of nonlinear layers must be
+    Both are symbols of :mod:`derive.depth.balance`. A theory of nonlinear layers must be
     :func:`~derive.depth.nonlinear.effective`; its ``gain`` is that of the gradient, and ``stream`` is found
-    for ``alpha + gamma >= 1``.  Linear layers have nothing to linearise: their ``linearisation`` is that of
-    ``phi(h)`` in the place of h.  Raises :class:`NotApplicable` for a theory without residual layers.
+    for ``alpha + gamma >= 1``. Linear layers need no linearisation: their ``linearisation`` is that of
+    ``phi(h)`` in place of h. Raises :class:`NotApplicable` for a theory without residual layers.
 
     >>> from derive.depth.balance import alpha, gamma
     >>> from derive.program import depth_program
@@ -469,7 +477,7 @@ def depth_exponents(theory: Theory) -> DepthExponents:
             _require(again, name, moved.exponents[stream])
 
     def kernels(*kinds: str) -> ExponentMaximum:
-        """What multiplies the first gradient in a layer's h."""
+        """Return the power of the factor of the first gradient in h of a layer."""
         found: list[ExponentMaximum] = []
         for y in (counted(x.kernel) for x in net.up.terms if x.kind in kinds):
             known = [forward.exponents.get(f"{n}_1_0", ONE) for n in y.functions]
@@ -477,6 +485,7 @@ def depth_exponents(theory: Theory) -> DepthExponents:
         return largest(*found)
 
     def largest(*parts: ExponentMaximum) -> ExponentMaximum:
+        """Return the maximum of powers."""
         return STEADY.largest(p for x in parts for p in x)
 
     (branch,) = [frozenset({counted(x.coefficient).power}) for x in net.up.terms if x.kind == "source"]
@@ -502,10 +511,11 @@ def depth_exponents(theory: Theory) -> DepthExponents:
 
 
 def _require(found: Sizes, name: str, like: ExponentMaximum) -> None:
+    """Raise NotApplicable if the powers of a function differ from the expected ones."""
     if not all(any(STABLE.below(p, r) for r in like) for p in found.exponents[name]):
         raise NotApplicable(f"{name} is larger than at the first step: L**({found.exponent(name)})")
 
 
 def _root(forms: ExponentMaximum) -> ExponentMaximum:
-    """The exponent of a root mean square."""
+    """Return the exponent of a root mean square."""
     return frozenset((a / 2, b / 2, c / 2) for a, b, c in forms)

@@ -1,14 +1,15 @@
-r"""The memory-free recursion of the loss, and what it drops (linear2025 appendix D.2).
+"""Memory-free recursion of the loss, and the terms that it neglects (linear2025 appendix D.2).
 
-Between two steps the error changes by what the last input does and by what is left of the earlier ones,
+Between two steps the error changes by the last input and by the memory of earlier ones,
 
     v(t + 1) = v(t) - a(t) h0(t) - m(t) - n(t),    m(t) = sum_{s < t} (k(t + 1, s) - k(t, s)) h0(s),
 
-where ``k(t, s)`` is the kernel in front of ``h0(s)`` in the network's function, ``a(t) = k(t + 1, t)``, and
-``n`` the change of the function's source ``r0``.  At the first step there is no m, and n owes nothing to v.
-The recursion takes every step for a first one: all that the first step does is proportional to ``C_v(0)``,
-label noise aside, and so ``C_v(t + 1)`` follows from ``C_v(t)`` alone.  What it drops is the rest of ``<v(t
-+ 1)^2>``, four groups of averages; polynomials in the depth where that is ``L`` (:class:`.EveryDepth`).
+where ``k(t, s)`` is the kernel of ``h0(s)`` in the network's function, ``a(t) = k(t + 1, t)``, and ``n`` is
+the change of the function's source ``r0``. At the first step m vanishes, and n does not depend on v. The
+recursion treats every step as a first one: apart from label noise, the change in the first step is
+proportional to ``C_v(0)``, so that ``C_v(t + 1)`` follows from ``C_v(t)`` alone. The neglected part of ``<v(t
++ 1)^2>`` consists of four groups of averages; they are polynomials in the depth if that is ``L``
+(:class:`.EveryDepth`).
 """
 
 from __future__ import annotations
@@ -45,10 +46,23 @@ SHORT = 60
 
 @dataclass(frozen=True)
 class MemoryFree(ConditionalResult):
-    """``C_v(t + 1) = factor C_v(t) + drive``, and the four terms that this drops in the step from ``step``.
+    """Recursion ``C_v(t + 1) = factor C_v(t) + drive`` with neglected terms.
 
-    ``drive`` is what label noise adds.  ``dropped`` adds up to ``C_v(step + 1) - factor C_v(step) -
-    drive``; with ``order`` it is known to that power of the rate only.
+    Parameters
+    ----------
+    theory : Theory
+        Theory.
+    factor : Expr
+        Factor of the loss in one step.
+    drive : Expr
+        Part that label noise adds in one step.
+    dropped : Mapping[str, Expr]
+        Four neglected terms in the step from ``step``; they sum to ``C_v(step + 1) - factor C_v(step) -
+        drive``.
+    step : int
+        Step at which the neglected terms are evaluated.
+    order : int | None
+        Highest power of the learning rate in ``dropped``; None if they are exact.
     """
 
     theory: Theory
@@ -59,7 +73,13 @@ class MemoryFree(ConditionalResult):
     order: int | None = None
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the recursion rests on."""
+        """Return the assumptions of the recursion.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         known = "" if self.order is None else f", to the power {self.order} of the rate"
         return (
             "derived: the factor and the drive of the recursion, from the first step of an error of any size",
@@ -74,18 +94,44 @@ class MemoryFree(ConditionalResult):
 
     @cached_property
     def error(self) -> Expr:
-        """What one step of the recursion misses: the sum of the terms."""
+        """Error of one step of the recursion: the sum of the neglected terms."""
         return cancel(Add(*self.dropped.values()))
 
     def leading(self, name: str | None = None) -> Expr:
-        """The lowest power of the rate in a dropped term, or in their sum.
+        """Return the lowest power of the learning rate in a neglected term.
 
-        Raises KeyError for a name that is none of them.
+        Parameters
+        ----------
+        name : str | None, optional
+            Name of the term; the sum of all by default.
+
+        Returns
+        -------
+        Expr
+            Lowest power with its coefficient.
+
+        Raises
+        ------
+        KeyError
+            If there is no term of that name.
         """
         return _lowest(self.error if name is None else self.dropped[name])
 
     def loss(self, steps: int | Expr, start: Expr = S.One) -> Expr:
-        """``C_v`` after that many steps of the recursion, a number or a symbol, from ``C_v(0) = start``."""
+        """Return the loss after a number of steps of the recursion.
+
+        Parameters
+        ----------
+        steps : int | Expr
+            Number of steps; a symbol is allowed.
+        start : Expr, optional
+            Initial value ``C_v(0)``.
+
+        Returns
+        -------
+        Expr
+            ``C_v`` after the steps.
+        """
         count = sympify(steps, strict=True)
         power = self.factor**count
         if count.is_Integer:
@@ -94,13 +140,31 @@ class MemoryFree(ConditionalResult):
 
 
 def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> MemoryFree:
-    """The memory-free recursion of a centred linear theory on isotropic data, and what it drops.
+    """Return the memory-free recursion of a theory, and the terms that it neglects.
 
-    A depth that is a number gives the terms exactly, or to a power ``order`` of the rate.  For the depth L
-    an order is needed; each coefficient is then a polynomial in L.  Raises :class:`NotApplicable` where the
-    error owes something to the weights from the start (not centred), where these decay or meet noise, where
-    batches come again (the data remember), for a flow and several outputs.
+    Parameters
+    ----------
+    theory : Theory
+        Centred linear theory on isotropic data.
+    step : int, optional
+        Step at which the neglected terms are evaluated, 1 or later.
+    order : int | None, optional
+        Highest power of the learning rate in the neglected terms. A symbolic depth L needs one; coefficients
+        are then polynomials in L.
 
+    Returns
+    -------
+    MemoryFree
+        The recursion.
+
+    Raises
+    ------
+    NotApplicable
+        If the error depends on the initial weights (not centred), if these decay or receive noise, if batches
+        are repeated (samples then have a memory), for a flow, and for several outputs.
+
+    Examples
+    --------
     >>> from derive import isotropic, mean_field
     >>> found = memory_free(mean_field(isotropic(1, data="population", center=True)))
     >>> found.factor
@@ -125,6 +189,8 @@ def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> Memo
 
 
 class _EarlyRecursion:
+    """Evaluation of the neglected terms from exact steps."""
+
     def __init__(self, theory: Theory, order: int | None) -> None:
         self.theory = theory
         names = {e.name for e in theory.equations}
@@ -144,17 +210,17 @@ class _EarlyRecursion:
             raise NotApplicable("samples that come again are remembered by the error: give fresh batches")
 
     def remembered(self) -> bool:
-        """Does an input share with the one before anything but the error?  Not where batches are fresh."""
+        """Return whether consecutive inputs are correlated beyond the error, as with repeated batches."""
         error, earlier = (self.exact.form(Function(x)(k)) for x, k in (("v", S.One), ("h0", S.Zero)))
         return bool(self.exact.value(Function("C_h0")(S.One, S.Zero)) - self.exact.overlap(error, earlier))
 
     def shown(self, x: Any) -> Expr:
-        """In factors, if it is short."""
+        """Return a coefficient as an expression, factored if it is short."""
         e = self.exact.expr(x)
         return factor(e) if len(getattr(x, "numer", x)) < SHORT else e
 
     def terms(self, step: int, gain: Expr, drive: Expr) -> dict[str, Expr]:
-        """The averages that a step adds beyond those of a first step; they must be all that it adds."""
+        """Return the averages in a step that a first step lacks; raise NotApplicable if others remain."""
         exact = self.exact
         now, then = Integer(step), Integer(step + 1)
         a, a0 = self.kernel(then, now), self.kernel(S.One, S.Zero)
@@ -179,13 +245,13 @@ class _EarlyRecursion:
         return {x: self.shown(exact.trimmed(value)) for x, value in terms.items()}
 
     def kernel(self, now: Expr, past: Expr) -> Any:
-        """What multiplies ``h0(past)`` in the network's function at time ``now``."""
+        """Return the factor of ``h0(past)`` in the network's function at time ``now``."""
         row = self.exact.row(Function("xi")(now))
         found = [self.exact.kernel(x, now, past) for x in row.actions if x.name == "h0" and x.reach]
         return sum(found, self.exact.zero)
 
     def source(self, now: Expr) -> SourceCombination:
-        """How the function's own source changes in a step."""
+        """Return the change of the function's own source in a step."""
         return gathered(
             (y, sign * c)
             for time, sign in ((now + 1, 1), (now, -1))
@@ -195,6 +261,6 @@ class _EarlyRecursion:
 
 
 def _lowest(e: Expr) -> Expr:
-    """The lowest power of the rate in a polynomial."""
+    """Return the lowest power of the learning rate in a polynomial."""
     (power,), c = Poly(e.expand(), eta).terms()[-1]
     return factor(c) * eta**power

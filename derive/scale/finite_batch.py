@@ -1,8 +1,8 @@
-"""The lazy loss of descent on fresh batches: a renewal equation, its solution in transforms, and its tails.
+"""Lazy loss of descent on fresh batches: a renewal equation, its solution in transforms, and its tails.
 
-A fresh batch drives every mode with the loss itself.  From the correlations of the online theory to the
-equation for the loss, the sum over steps of what a unit of loss adds later, and powers of time.  Used by
-:func:`derive.scale.power_laws.batch_law`.
+A fresh batch drives every mode with the loss itself. From the correlations of the online theory the module
+derives the equation of the loss, the total effect of a unit of loss on later steps, and powers of time.
+:func:`derive.scale.power_laws.batch_law` uses it.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class BatchNoise(ConditionalResult):
     """Lazy descent on fresh batches, infinitely wide, where the loss obeys ``renewal``.
 
     This is ``loss(t) = signal(t) + sum gain(t - s) errors(s)`` over ``s < t``, and ``errors`` is the squared
-    error on a batch in terms of the loss.  ``signal`` is the loss of the population's descent, ``gain`` what
-    a unit of squared error on a batch does to the loss some steps later, both at late times;
-    ``amplification`` is the sum of the gain over all steps, and the loss diverges unless it is below 1.
-    ``learnt`` is the sum of the signal over all steps, and ``label`` the variance of the labels' noise.
+    error on a batch in terms of the loss. ``signal`` is the loss of descent on the population, and ``gain``
+    the effect of a unit of squared error on a batch on the loss some steps later, both at late times.
+    ``amplification`` is the sum of the gain over all steps; the loss diverges unless it is below 1.
+    ``learnt`` is the sum of the signal over all steps, and ``label`` the variance of the label noise.
     """
 
     kernel: Expr
@@ -83,25 +83,25 @@ class BatchNoise(ConditionalResult):
 
     @cached_property
     def _renewed(self) -> tuple[Expr, Symbol, Symbol, Symbol]:
-        """The loss by the transforms of signal, gain and labels: in ``renewal`` the sum is a product."""
+        """Loss in terms of the transforms of signal, gain and labels; the sum in ``renewal`` is a product."""
         loss, signal, gain, labels = (Dummy(x) for x in ("l", "s", "g", "n"))
         errors = self.errors - self.label + labels
         (found,) = solve(signal + gain * errors.subs(Function("C_v")(t, t), loss) - loss, loss)
         return found, signal, gain, labels
 
     def floor(self, amplification: Expr | None = None) -> Expr:
-        """The late limit of the loss, zero without label noise; the amplification may stand as a name.
+        """Return the late limit of the loss, zero without label noise; the amplification may be a symbol.
 
-        A drive that does not stop has a pole in its transform, and the loss the same with another residue.
+        A constant drive has a pole in its transform, and the loss has the same pole with another residue.
         """
         loss, _, gain, labels = self._renewed
         return factor(loss.diff(labels) * self.label).subs(gain, amplification or self.amplification)
 
     def decay(self, names: bool = False) -> Powers:
-        """The loss without label noise: what the tails add, to first order in singular transforms.
+        """Return the loss without label noise, to first order in singular transforms.
 
-        Where the signal falls slower than the gain (``source < 2 - 1/capacity``) it is the signal, amplified;
-        on steeper tasks the loss follows the tail of the gain, and no source is learnt faster.  With
+        If the signal falls more slowly than the gain (``source < 2 - 1/capacity``), it is the amplified
+        signal; on steeper tasks the loss follows the tail of the gain, and no source is learnt faster. With
         ``names`` the sums over all steps are the symbols q and A.
         """
         loss, signal, gain, labels = self._renewed
@@ -113,25 +113,26 @@ class BatchNoise(ConditionalResult):
 
 
 def batch_noise(theory: Theory) -> BatchNoise:
-    """Return the renewal equation of online descent on structured data, at N -> oo and gamma0 -> 0.
+    """Return the renewal equation of online descent on structured data.
 
-    The loss is read off the correlations of the theory: :func:`~derive.linear.propagators.cross_layer` gives
-    ``C_v`` as a sum over the sources of batches, :func:`~derive.linear.propagators.transfer` the answers of a
-    mode, of which SymPy sums the squares.  The depth may be a symbol; the capacity must be above 1.
+    The loss follows from the correlations of the theory: :func:`~derive.linear.propagators.cross_layer` gives
+    ``C_v`` as a sum over the sources of batches, :func:`~derive.linear.propagators.transfer` the responses of
+    a mode, whose squares SymPy sums. The depth may be a symbol; the capacity must be above 1.
 
     Parameters
     ----------
     theory : Theory
-        Of structured data, online.
+        Theory of structured data, online.
 
     Returns
     -------
     BatchNoise
+        Renewal equation at N -> oo and gamma0 -> 0, and its solution.
 
     Raises
     ------
     NotApplicable
-        If the sources of batches are not fresh at each step, or a mode's answer is not geometric.
+        If the sources of batches are not fresh at each step, or the response of a mode is not geometric.
 
     Examples
     --------
@@ -180,7 +181,7 @@ _other = Dummy("j", integer=True, positive=True)
 
 
 def _in_steps(theory: Theory, into: str) -> Expr:
-    """The generating function of ``H_v_into`` at gamma0 = 0, where the kernel is K at all earlier steps."""
+    """Return the generating function of ``H_v_into`` at gamma0 = 0, with the kernel K."""
     found = transfer(theory, into)
     values = {START: S.Zero} | {
         x.operator: K * _x * _geometric(_x) for x in found.kernels if x.causal == "strict"
@@ -192,9 +193,9 @@ def _in_steps(theory: Theory, into: str) -> Expr:
 
 
 def _after(e: Expr, first: int) -> Expr:
-    """The coefficient of the step ``lag``, from ``first`` on: ``front ratio^(lag - first)``.
+    """Return the coefficient of the step ``lag``, from ``first`` on: ``front ratio^(lag - first)``.
 
-    The geometric series is summed by SymPy and compared with ``e``.
+    SymPy sums the geometric series, which is compared with ``e``.
     """
     below = fraction(factor(e))[1].expand()
     ratio = factor(-below.coeff(_x, 1) / below.coeff(_x, 0))
@@ -205,14 +206,14 @@ def _after(e: Expr, first: int) -> Expr:
 
 
 def _geometric(ratio: Expr) -> Expr:
-    """The sum of all powers of a ratio, where it converges."""
+    """Return the sum of all powers of a ratio, where it converges."""
     r = Dummy("r", positive=True)
     whole, _ = summation(r**lag, (lag, 0, oo)).args[0]
     return whole.subs(r, ratio)
 
 
 def _all_steps(e: Expr, first: int) -> Expr:
-    """The sum over the steps of a geometric series, where it converges."""
+    """Return the sum over the steps of a geometric series, where it converges."""
     ratio = simplify(e.subs(lag, lag + 1) / e)
     if ratio.has(lag):
         raise NotApplicable(f"{e} is not geometric")
@@ -220,13 +221,15 @@ def _all_steps(e: Expr, first: int) -> Expr:
 
 
 def _at_equal_times(e: Expr, known: Mapping[str, tuple[tuple[Expr, ...], Expr]]) -> Expr:
-    """A correlation at ``s = t`` with responses put in, and sums over deltas carried out."""
+    """Return a correlation at ``s = t`` with responses substituted, and deltas summed."""
 
     def value(x: AppliedUndef) -> Expr:
+        """Return a response or correlation by its definition."""
         places, found = known[str(x.func)]
         return found.subs(dict(zip(places, x.args, strict=True)), simultaneous=True)
 
     def summed(x: Expr) -> Expr:
+        """Return a sum with its deltas summed."""
         if isinstance(x, Add):
             return Add(*map(summed, x.args))
         if not isinstance(x, Sum):

@@ -1,7 +1,8 @@
-"""Order 1/N of the lazy loss of a flow: the variance of what N units learn, and the shift of their mean.
+"""Order 1/N of the lazy loss of a flow: the variance of the function of N units, and the shift of its mean.
 
-From the structured theory of finite width to both as double sums over modes, to powers of time with
-constants, and to the time at which order 1/N ends.  Used by :func:`derive.scale.power_laws.width_law`.
+From the structured theory of finite width the module derives both as double sums over modes, as powers of
+time with constants, and the time at which order 1/N is no longer sufficient.
+:func:`derive.scale.power_laws.width_law` uses it.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ age = Symbol("age", positive=True)
 
 @dataclass(frozen=True)
 class FirstInWidth:
-    """Order 1/N of a lazy flow in Laplace transforms, times N: a mode of eigenvalue ``driver`` adds this.
+    """Order 1/N of a lazy flow in Laplace transforms, times N, from a mode of eigenvalue ``driver``.
 
     ``kernel`` is added to the transform of the kernel of the modes, and ``error`` to that of the mean error
     of mode k, which is a product of a function of mode k and one of the driver.
@@ -81,14 +82,14 @@ class FirstInWidth:
     error: Expr
 
     def split(self) -> tuple[Expr, Expr]:
-        """The factors of ``error``, of mode k and of the driver, as functions of :data:`age`."""
+        """Return the factors of ``error``, of mode k and of the driver, as functions of :data:`age`."""
         driving, own = factor(self.error).as_independent(k, as_Add=False)
         own, driving = (factor(x) for x in (own, driving))
         first, second = (simplify(inverse_laplace_transform(x, z, age)) for x in (own, driving))
         return first, second
 
     def share(self, kernel: Expr) -> Power:
-        """The ratio of order 1/N of the kernel to the kernel, at the rate 1/t, on power-law data."""
+        """Return the ratio of order 1/N of the kernel to the kernel, at the rate 1/t, on power-law data."""
         summand = factor(self.kernel * z / kernel).subs(z, 1 / time)
         weight, rest = summand.as_independent(driver, time, as_Add=False)
         y = Dummy("y", positive=True)
@@ -97,27 +98,28 @@ class FirstInWidth:
 
 
 def first_in_width(theory: Theory) -> FirstInWidth:
-    """Return order 1/N of the kernel and of the mean error, at gamma0 = 0 and for a symbolic depth.
+    """Return order 1/N of the kernel and of the mean error.
 
-    The fields of a layer are ``h = u + b g`` and ``g = r + a h``.  At gamma0 = 0 ``a/gamma0`` is what
-    :func:`derive.scale.modes.kernel_of_modes` finds, and ``gamma0 b`` is the response of the inputs' field to
-    the first weights, which is of order 1/N.  The responses ``dg/du`` and ``dh/dr`` are expanded in b; the
-    recursion over layers that sums the lazy kernel sums its order 1/N.  All kernels depend on differences of
-    times, so that their transforms are numbers, and memories are empty at time 0.
+    The fields of a layer are ``h = u + b g`` and ``g = r + a h``. At gamma0 = 0 ``a/gamma0`` is the result of
+    :func:`derive.scale.modes.kernel_of_modes`, and ``gamma0 b`` is the response of the inputs' field to the
+    first weights, which is of order 1/N. The responses ``dg/du`` and ``dh/dr`` are expanded in b; the
+    recursion over layers that sums the lazy kernel sums its order 1/N. All kernels depend on time
+    differences, so that their transforms are numbers, and memories are empty at time 0.
 
     Parameters
     ----------
     theory : Theory
-        Of structured data, in flow on the population's loss.
+        Theory of structured data, in flow on the population loss.
 
     Returns
     -------
     FirstInWidth
+        Order 1/N.
 
     Raises
     ------
     NotApplicable
-        If a layer's equations have another form.
+        If the equations of a layer have another form.
 
     Examples
     --------
@@ -156,7 +158,7 @@ _a, _b = Symbol("a_h"), Symbol("b_g")
 
 
 def _first_in_response() -> Expr:
-    """The first-order term of ``dg/du`` in b, apart from that of the kernel a; ``dh/dr`` is b there."""
+    """Return the first-order term of ``dg/du`` in b without that of the kernel a; ``dh/dr`` is b there."""
     h, g, u, r, small, more = (Dummy(x) for x in "hgure1")
     fields = solve([u + _b * g - h, r + _a * h - g], [g, h])
     around = {_a: _a + small * more, _b: small * _b}
@@ -170,9 +172,9 @@ def _first_in_response() -> Expr:
 class WidthNoise(ConditionalResult):
     """Order 1/N of the lazy loss of a flow, times N: a variance and a shift of the mean.
 
-    ``variance`` is that of the function that N units learn, ``mean`` what the mean of the error adds, and
-    ``total`` is their sum.  ``share`` is the ratio of order 1/N of the kernel of the modes to the kernel.
-    The recursion over layers is a series in this ratio, so that order 1/N is not enough where it is 1.
+    ``variance`` is that of the function that N units learn, ``mean`` is the part from the mean of the error,
+    and ``total`` is their sum. ``share`` is the ratio of order 1/N of the kernel of the modes to the kernel.
+    The recursion over layers is a series in this ratio, so that order 1/N is not sufficient where it is 1.
     ``last`` is the time at which the last of M modes is learnt.
     """
 
@@ -187,7 +189,7 @@ class WidthNoise(ConditionalResult):
         return self.total._repr_latex_()
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the limits that are taken, and the order at which the law ends."""
+        """Return the limits that are taken, and the range of order 1/N."""
         return (
             "derived: order 1/N at gamma0 = 0, the variance of what N units learn and the shift of the mean",
             "assumed: order 1/N**2 is smaller, as long as order 1/N of the kernel of the modes is smaller "
@@ -195,41 +197,42 @@ class WidthNoise(ConditionalResult):
         )
 
     def crossover(self, task: str) -> Expr:
-        """The time at which order 1/N is as large as the loss of infinite width."""
+        """Return the time at which order 1/N equals the loss of infinite width."""
         (base,) = self.lazy.terms
         top = self.total.largest(summable(task))
         return Power(top.coefficient / N, top.power).meets(base)
 
     def end(self) -> Expr:
-        """The time at which order 1/N of the kernel is as large as the kernel."""
+        """Return the time at which order 1/N of the kernel equals the kernel."""
         return (N / abs(self.share.coefficient)) ** (1 / self.share.power)
 
 
 def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise:
-    """Return order 1/N of the loss from the structured theory of finite width, in flow on the population.
+    """Return order 1/N of the loss from the structured theory.
 
-    The source of the modes is the first weights' randomness, times ``g(1)``; what it has at the start is
-    subtracted, so that it counts how ``g(1)`` moves, which is order gamma0 and known in words.  This makes
-    the variance; :func:`first_in_width` makes the mean.  Both are double sums over modes.  SymPy checks, for
-    one pair of modes, that their sum is one convolution, of which ``total`` has the powers.
+    The source of the modes is the randomness of the first weights times ``g(1)``. Its initial value is
+    subtracted, so that it contains the change of ``g(1)``, which is of order gamma0 and known in words. This
+    gives the variance; :func:`first_in_width` gives the mean. Both are double sums over modes. SymPy checks,
+    for one pair of modes, that their sum is one convolution, from which the powers of ``total`` follow.
 
     Parameters
     ----------
     theory : Theory
-        Of structured data, in flow on the population's loss.
+        Theory of structured data, in flow on the population loss.
     samples : Theory
-        Of the same network on fixed samples, as :func:`derive.scale.modes.pair_force` takes it.
+        Theory of the same network on fixed samples, as in :func:`derive.scale.modes.pair_force`.
     modes : LazyModes
-        The lazy limit of ``theory``.
+        Lazy limit of ``theory``.
 
     Returns
     -------
     WidthNoise
+        Order 1/N of the loss.
 
     Raises
     ------
     NotApplicable
-        If the source enters otherwise, or if the two parts are not one convolution.
+        If the source enters in another way, or if the two parts are not one convolution.
 
     Examples
     --------
@@ -289,16 +292,16 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
 
 
 def _tidied(found: Powers, conditions: Boolean) -> Powers:
-    """The same with factors in front and powers written out."""
+    """Return the powers with common factors in front and exponents written out."""
     terms = tuple(Power(factor_terms(p.coefficient), p.power.expand()) for p in found.terms)
     return Powers(found.variable, terms, found.error.expand(), conditions)
 
 
 @dataclass(frozen=True)
 class _Wave:
-    """A summand over modes, ``amplitude k^-decay F(lamda(k) (t + s))``, and ``F`` of one argument.
+    """Summand over modes, ``amplitude k^-decay F(lamda(k) (t + s))``, and ``F`` of one argument.
 
-    ``rise`` is the power of the eigenvalue in it beside the one in the squared target.
+    ``rise`` is the power of the eigenvalue in it, beside the one in the squared target.
     """
 
     amplitude: Expr
@@ -308,7 +311,7 @@ class _Wave:
 
     @classmethod
     def of(cls, summand: Expr) -> _Wave:
-        """Read off a summand in t and s."""
+        """Return the parts of a summand in t and s."""
         once = summand.subs({t: age, s: 0})
         if simplify(once.subs(age, t + s) - summand) != 0:
             raise NotApplicable(f"{summand} does not depend on t + s alone")
@@ -320,7 +323,7 @@ class _Wave:
         return cls(front.coefficient, -front.power, power_in(start, lamda(k)), simplify(kept))
 
     def at(self, rate: Expr, when: Expr, kernel: Expr) -> Expr:
-        """The summand of one mode of the rate ``kernel * lamda``, over the amplitude and for a target 1."""
+        """Return the summand of one mode of rate ``kernel * lamda``, for amplitude and target 1."""
         wave = simplify(self.F.subs(argument, argument / kernel))
         return (rate / kernel) ** self.rise * wave.subs(argument, rate * when)
 
@@ -330,7 +333,7 @@ argument = Symbol("x", positive=True)
 
 
 def _check_pair(drive: _Wave, own: _Wave, pushed: _Wave, pushing: _Wave, rise: int, kernel: Expr) -> None:
-    """Check that the variance and the mean of a pair of modes, by their integrals, are one convolution.
+    """Check that the variance and the mean of a pair of modes, as integrals, are one convolution.
 
     Raises :class:`NotApplicable` if SymPy does not find the difference to be zero.
     """
@@ -338,11 +341,13 @@ def _check_pair(drive: _Wave, own: _Wave, pushed: _Wave, pushing: _Wave, rise: i
     high = low + gap
 
     def integral(body: Expr, *limits: tuple[Symbol, Expr, Expr]) -> Expr:
+        """Return a nested integral."""
         for limit_ in limits:
             body = integrate(powsimp(body.expand(), force=True), limit_)
         return body
 
     def pair(first: Expr, second: Expr, one: _Wave = drive, two: _Wave = own) -> Expr:
+        """Return the product of two summands at a pair of modes."""
         return one.at(low, first, kernel) * two.at(high, second, kernel) / front
 
     front = kernel ** -(drive.rise + own.rise)

@@ -1,16 +1,17 @@
-"""The first steps of a linear theory in closed form (linear2025 appendix D.2).
+"""First steps of a linear theory in closed form (linear2025 appendix D.2).
 
-At times that are numbers every sum over the past is finite: a field is a sum of sources, and an order
-parameter a polynomial in those of the same and of neighbouring layers.  One reading of a theory at such times
-(:class:`Unrolled`) is evaluated over three rings of coefficients:
+At integer times every sum over the past is finite: a field is a sum of sources, and an order parameter a
+polynomial in those of the same and of neighbouring layers. One evaluation at such times (:class:`Unrolled`)
+is used with three rings of coefficients:
 
-- any steps of a depth that is a number, over rational functions (:class:`ExactSteps`, :func:`few_steps`),
-  of which :func:`first_step` takes one;
-- any steps of every depth, over polynomials in the layer, up to a power of the rate (:class:`EveryDepth`);
-- one step of every depth, over polynomials in the layer and in ``q^layer`` (:func:`first_step`).
+- any number of steps at an integer depth, over rational functions (:class:`ExactSteps`, :func:`few_steps`);
+:func:`first_step` takes one step;
+- any number of steps at every depth, over polynomials in the layer, up to a power of the learning rate
+(:class:`EveryDepth`);
+- one step at every depth, over polynomials in the layer and in ``q^layer`` (:func:`first_step`).
 
-The last two solve the recursions that order parameters satisfy from layer to layer, so that what they give
-is proved for every depth, and hold the solution against the equations of both ends.
+The last two solve the recursions of the order parameters from layer to layer, so that the result is proved
+for every depth, and check the solution against the equations of both ends.
 """
 
 from __future__ import annotations
@@ -74,11 +75,11 @@ OrderParameterAtTimes = tuple[str, tuple[Expr, ...]]
 
 
 class Unrolled:
-    """Reads a theory at integer times; layers are integers, ``L``, or a symbol for any inner layer.
+    """Theory at integer times; layers are integers, ``L``, or a symbol for any inner layer.
 
-    Coefficients are expressions in the order parameters, which keep their names.  Raises
-    :class:`NotApplicable` for a flow, and later for fields that are not linear in their sources, several
-    outputs and averages over units that differ.
+    Coefficients are expressions in the order parameters, which keep their names. Raises
+    :class:`NotApplicable` for a flow, and later for fields that are not linear in their sources, for several
+    outputs, and for averages over units that differ.
     """
 
     zero: Any = S.Zero
@@ -102,17 +103,17 @@ class Unrolled:
         self.covariances: dict[tuple[AppliedUndef, AppliedUndef], Any] = {}
 
     def number(self, e: Expr) -> Any:
-        """An expression of symbols and order parameters, as a coefficient."""
+        """Return an expression of symbols and order parameters as a coefficient."""
         return e
 
     def trimmed(self, x: Any) -> Any:
-        """A coefficient in normal form."""
+        """Return a coefficient in normal form."""
         return x.expand()
 
     # -- fields ----------------------------------------------------------------------------------------
 
     def form(self, field: AppliedUndef) -> SourceCombination:
-        """A field at an integer time, in the sources of its site."""
+        """Return a field at an integer time as a sum of the sources of its site."""
         if field not in self.forms:
             row, now = self.row(field), field.args[-1]
             acting = (self.acted(x, now).items() for x in (*row.sources, *row.actions))
@@ -121,7 +122,7 @@ class Unrolled:
         return self.forms[field]
 
     def row(self, field: AppliedUndef) -> Row:
-        """The equation of a field at its layer."""
+        """Return the equation of a field at its layer."""
         row: Row
         row, known = self.find(((r.lhs, r) for r in self.rows), field)
         if row.given != 0:
@@ -131,11 +132,12 @@ class Unrolled:
         return replace(row, sources=acts[0], actions=acts[1])
 
     def acted(self, x: LinearTerm, now: Expr) -> SourceCombination:
-        """``sum_s kernel(now, s) field(s)`` in the sources of the site."""
+        """Return ``sum_s kernel(now, s) field(s)`` as a sum of the sources of the site."""
         if x.over:
             raise NotApplicable(f"{x.expr}: a sum over {x.over[0].index}; the steps are of one output")
 
         def parts() -> Iterator[tuple[AppliedUndef, Any]]:
+            """Yield sources with their coefficients."""
             for k in range(int(now) + (x.reach == "past")) if x.reach else [0]:
                 front = self.kernel(x, now, Integer(k))
                 if front != 0:
@@ -146,15 +148,15 @@ class Unrolled:
         return gathered(parts())
 
     def kernel(self, x: LinearTerm, now: Expr, past: Expr) -> Any:
-        """What multiplies the field at two times."""
+        """Return the factor of the field at two times."""
         return self.number(self.settled(x.weight.xreplace({t: now, s: past})))
 
     def settled(self, e: Expr) -> Expr:
-        """Order parameters in ``e`` in standard form: zero if acausal, later time first, no base cases."""
+        """Return ``e`` with order parameters in standard form: causal, later time first, no base cases."""
         return e.xreplace({a: self.standard(a) for a in e.atoms(AppliedUndef) if str(a.func) in self.names})
 
     def standard(self, a: AppliedUndef) -> Expr:
-        """An order parameter in standard form."""
+        """Return an order parameter in standard form."""
         base = self.base.get((str(a.func), a.args[0]))
         if base is not None:
             return self.settled(base.rhs.xreplace(dict(zip(base.lhs.args[1:], a.args[1:], strict=True))))
@@ -168,7 +170,7 @@ class Unrolled:
     # -- order parameters ------------------------------------------------------------------------------
 
     def value(self, a: AppliedUndef) -> Any:
-        """An order parameter at integer times, in those of the sources' covariances and of the equations."""
+        """Return an order parameter at integer times, from the covariances of sources and the equations."""
         a = self.standard(a)
         if not isinstance(a, AppliedUndef):
             return self.number(a)
@@ -184,7 +186,7 @@ class Unrolled:
         return self.values[a]
 
     def averaged(self, body: Expr) -> Any:
-        """``<d field / d source>`` or ``<field field>`` at integer times."""
+        """Return ``<d field / d source>`` or ``<field field>`` at integer times."""
         if isinstance(body, Response):
             return self.form(body.body).get(body.source, self.zero)
         fields = factors(body)
@@ -193,7 +195,7 @@ class Unrolled:
         return self.overlap(*map(self.form, fields))
 
     def overlap(self, one: SourceCombination, two: SourceCombination) -> Any:
-        """The average of the product of two fields, ``sum_xy a_x b_y <x y>``."""
+        """Return the average of the product of two fields, ``sum_xy a_x b_y <x y>``."""
         total = self.zero
         for x, a in one.items():
             row = self.zero
@@ -205,19 +207,19 @@ class Unrolled:
         return total
 
     def covariance(self, x: AppliedUndef, y: AppliedUndef) -> Any:
-        """``<x y>`` of two sources at integer times."""
+        """Return ``<x y>`` of two sources at integer times."""
         if (x, y) not in self.covariances:
             value = self.number(self.settled(sympify(covariance(x, y, self.sources))))
             self.covariances[x, y] = self.covariances[y, x] = value
         return self.covariances[x, y]
 
     def parameter(self, a: AppliedUndef) -> tuple[OrderParameter, Binding]:
-        """The order parameter of which ``a`` is a value, and its layer and times."""
+        """Return the order parameter of which ``a`` is a value, and its layer and times."""
         return self.find(((q.symbol, q) for q in self.parameters), a)
 
     @staticmethod
     def find(items: Iterable[tuple[Expr, Any]], a: AppliedUndef) -> tuple[Any, Binding]:
-        """The item whose head is ``a``, ends before families, and what its layer and its times are there."""
+        """Return the item whose symbol matches ``a``, ends before families, and its layer and times."""
         for head, item in items:
             if (place := match(head, a, ())) is not None:
                 return item, place
@@ -225,7 +227,7 @@ class Unrolled:
 
 
 def same_unit(theory: Theory, one: AppliedUndef, other: AppliedUndef) -> bool:
-    """Are these fields of the same unit?"""
+    """Return whether two fields belong to the same unit."""
     ours, theirs = (theory.program.field_of(str(x.func)) for x in (one, other))
     return bool(ours and theirs and ours.population == theirs.population and one.args[:-1] == other.args[:-1])
 
@@ -236,9 +238,9 @@ def same_unit(theory: Theory, one: AppliedUndef, other: AppliedUndef) -> bool:
 class ExactSteps(Unrolled):
     """Order parameters of a theory of given depth as rational functions of its symbols.
 
-    ``order = (x, n)`` drops powers of the symbol x above n everywhere.  That is exact up to n for the rate,
-    of which there are no negative powers; of gamma0, of which there are, two powers are lost.  Raises
-    :class:`NotApplicable` for a depth that is a symbol and for what :class:`Unrolled` refuses.
+    ``order = (x, n)`` drops powers of the symbol x above n everywhere. This is exact up to n for the learning
+    rate, which has no negative powers; gamma0 has negative powers, so that two powers are lost. Raises
+    :class:`NotApplicable` for a symbolic depth and where :class:`Unrolled` does.
 
     >>> from derive import isotropic, mean_field
     >>> steps = ExactSteps(mean_field(isotropic(1, data="population", center=True)), order=(eta, 2))
@@ -269,28 +271,28 @@ class ExactSteps(Unrolled):
         self.zero, self.one = self.field.zero, self.field.one
 
     def told(self, kind: type[Expr]) -> set[Any]:
-        """What of a kind stands in the equations of the fields and in the covariances of their sources."""
+        """Return all expressions of a class in the equations of fields and the covariances of sources."""
         told = [*(r.rhs for r in self.rows), *(sympify(u.covariance) for u in self.sources)]
         return {x for e in told for x in e.atoms(kind)}
 
     def fixed(self, theory: Theory) -> Theory:
-        """The theory at its depth."""
+        """Return the theory at its depth."""
         depth = theory.program.depth
         if not depth.is_Integer:
             raise NotApplicable(f"the depth {depth} is a symbol: exact steps beyond the first need a number")
         return theory.at_depth(int(depth))
 
     def ring(self, symbols: Sequence[Symbol]) -> Any:
-        """What coefficients are elements of."""
+        """Return the field of the coefficients."""
         self.place = None if self.order is None else symbols.index(self.order[0])
         return self.domain.frac_field(*symbols)
 
     def expr(self, x: Any) -> Expr:
-        """An element as an expression."""
+        """Return an element as an expression."""
         return self.field.to_sympy(x).xreplace({y: x ** Rational(1, n) for y, (x, n) in self.roots.items()})
 
     def trimmed(self, x: Any) -> Any:
-        """``x`` without the powers that are not asked for."""
+        """Return ``x`` without powers beyond the order."""
         if self.order is None or not x or len(x.denom) != 1:
             return x
         ((below, _),) = x.denom.terms()
@@ -301,7 +303,7 @@ class ExactSteps(Unrolled):
         return self.field(kept) / self.field(x.denom)
 
     def number(self, e: Expr) -> Any:
-        """An expression of symbols and order parameters as an element."""
+        """Return an expression of symbols and order parameters as an element."""
         if isinstance(e, AppliedUndef) and e not in self.widths:
             return self.value(e)
         if isinstance(e, Add):
@@ -320,15 +322,24 @@ class ExactSteps(Unrolled):
             raise NotApplicable(f"{e} differs between units, which is not served here") from None
 
     def quotient(self, x: Any, y: Any) -> Any:
-        """One element over another."""
+        """Return the quotient of two elements."""
         return x / y
 
 
 @dataclass(frozen=True)
 class FewSteps(ConditionalResult):
-    """``values[t]`` is the function ``name`` at equal times t: rational in the theory's symbols.
+    """Correlation function at the first times, rational in the symbols of the theory.
 
-    ``order`` is the symbol of which higher powers were dropped, and the last power; None if none were.
+    Parameters
+    ----------
+    theory : Theory
+        Theory.
+    name : str
+        Name of the function.
+    values : tuple[Expr, ...]
+        Value at equal times 0, 1, ....
+    order : tuple[Symbol, int] | None
+        Symbol of which higher powers were dropped, and the highest power; None if none were.
     """
 
     theory: Theory
@@ -337,7 +348,13 @@ class FewSteps(ConditionalResult):
     order: tuple[Symbol, int] | None = None
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the values rest on."""
+        """Return the assumptions of the values.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         known = "exactly" if self.order is None else f"to the power {self.order[1]} of {self.order[0]}"
         return (
             *_of_theory(self.theory),
@@ -345,7 +362,23 @@ class FewSteps(ConditionalResult):
         )
 
     def growth_factor(self, step: int = 1) -> Expr:
-        """The value at ``step`` over the one at the start.  Raises IndexError beyond the last step."""
+        """Return the ratio of the value at a step to the initial value.
+
+        Parameters
+        ----------
+        step : int, optional
+            Step.
+
+        Returns
+        -------
+        Expr
+            Ratio.
+
+        Raises
+        ------
+        IndexError
+            If the step is beyond the last one.
+        """
         return cancel(self.values[step] / self.values[0])
 
     def _repr_latex_(self) -> str:
@@ -356,14 +389,38 @@ class FewSteps(ConditionalResult):
 def few_steps(
     theory: Theory, steps: int, name: str = "C_v", order: tuple[Symbol, int] | None = None
 ) -> FewSteps:
-    """A correlation function of a linear theory at equal times 0, 1, ..., ``steps``.
+    """Return a correlation function of a linear theory at the first times.
 
-    The expressions grow fast: three steps of one hidden layer have 576 terms in three symbols, so give
-    numbers for what need not be a symbol (``theory.map``).  ``order`` is a symbol, the rate or gamma0, and a
-    power of it above which terms are dropped, exactly (see :class:`ExactSteps`).  The depth is a number; with
-    an order in the rate it may be ``L`` (see :class:`EveryDepth`).  Raises :class:`NotApplicable` for another
-    depth, a flow, several outputs, modes, and fields that are not linear in their sources.
+    Parameters
+    ----------
+    theory : Theory
+        Linear theory. Its depth is a number; with an order in the learning rate it may be ``L`` (see
+        :class:`EveryDepth`).
+    steps : int
+        Number of steps.
+    name : str, optional
+        Name of the function.
+    order : tuple[Symbol, int] | None, optional
+        Symbol, the learning rate or gamma0, and its highest power; higher powers are dropped exactly (see
+        :class:`ExactSteps`).
 
+    Returns
+    -------
+    FewSteps
+        Values at equal times 0, 1, ..., ``steps``.
+
+    Raises
+    ------
+    NotApplicable
+        For another depth, a flow, several outputs, modes, and fields that are not linear in their sources.
+
+    Notes
+    -----
+    The expressions grow fast: three steps of one hidden layer have 576 terms in three symbols. Substitute
+    numbers for symbols that are not needed (``theory.map``).
+
+    Examples
+    --------
     >>> from derive import isotropic, mean_field
     >>> found = few_steps(mean_field(isotropic(1, data="population", center=True)), 2)
     >>> found.growth_factor(1)
@@ -381,7 +438,7 @@ def few_steps(
 
 
 def _of_theory(theory: Theory) -> tuple[str, ...]:
-    """Conditions of the theory that is read at integer times."""
+    """Return the assumptions of the theory at integer times."""
     if any(e.name == "xi" for e in theory.equations):
         start = "is subtracted (center), so that the error starts as the target"
     else:
@@ -398,9 +455,9 @@ def _of_theory(theory: Theory) -> tuple[str, ...]:
 class LayerFamilies(ABC):
     """Families of order parameters of a theory of depth L at integer times, as functions of the layer.
 
-    Families that rest on each other satisfy ``y(ell) = M y(ell + k) + f(ell)`` with k = 1 or -1, and have a
-    value at that end.  They are solved in the order in which they rest on one another, and held against the
-    equations of both ends; who inherits says over which ring, and how a recurrence is solved there.
+    Families that depend on each other satisfy ``y(ell) = M y(ell + k) + f(ell)`` with k = 1 or -1, and have a
+    value at that end. They are solved in order of dependence and checked against the equations of both ends.
+    Subclasses define the ring and the solution of a recurrence.
     """
 
     def __init__(self, theory: Theory) -> None:
@@ -414,22 +471,22 @@ class LayerFamilies(ABC):
 
     @abstractmethod
     def put(self, e: Expr) -> Any:
-        """An expression of symbols and order parameters as an element, a function of the layer ``ell``."""
+        """Return an expression of symbols and order parameters as a function of the layer ``ell``."""
 
     @abstractmethod
     def at(self, value: Any, layer: Expr) -> Any:
-        """An element with another layer in place of ``ell``."""
+        """Return an element with another layer in place of ``ell``."""
 
     @abstractmethod
     def recurrence(self, M: list[list[Any]], f: list[Any], k: int, start: list[Any]) -> list[Any]:
-        """The y with ``y(ell) = M y(ell + k) + f(ell)`` that are ``start`` at L (k = 1) or at 1 (k = -1)."""
+        """Return y with ``y(ell) = M y(ell + k) + f(ell)`` and ``start`` at L (k = 1) or 1."""
 
     def vanishes(self, value: Any) -> bool:
-        """Is an element zero?"""
+        """Return whether an element is zero."""
         return bool(value == 0)
 
     def member(self, a: AppliedUndef) -> Any:
-        """An order parameter of a family, at layer ``ell + i``, ``L + i`` or a number."""
+        """Return an order parameter of a family, at layer ``ell + i``, ``L + i`` or a number."""
         key = (str(a.func), a.args[1:])
         if key not in self.families:
             steps = self.reached(key)
@@ -440,7 +497,7 @@ class LayerFamilies(ABC):
     def reached(
         self, key: OrderParameterAtTimes
     ) -> dict[OrderParameterAtTimes, tuple[Expr, dict[OrderParameterAtTimes, set[Expr]]]]:
-        """Every family not yet solved that this one rests on: its value at ell, and the layers it needs."""
+        """Return all unsolved families on which this one depends: value at ell, and layers that it needs."""
         found: dict[OrderParameterAtTimes, tuple[Expr, dict[OrderParameterAtTimes, set[Expr]]]] = {}
         todo = [key]
         while todo:
@@ -461,7 +518,7 @@ class LayerFamilies(ABC):
         group: list[OrderParameterAtTimes],
         steps: Mapping[OrderParameterAtTimes, tuple[Expr, dict[OrderParameterAtTimes, set[Expr]]]],
     ) -> None:
-        """Families that rest on each other and on known ones."""
+        """Solve families that depend on each other and on known ones."""
         shifts = {x for k in group for d, layers in steps[k][1].items() if d in group for x in layers}
         if not shifts:
             self.families[group[0]] = self.put(steps[group[0]][0])
@@ -492,7 +549,7 @@ class LayerFamilies(ABC):
         return self.check(group)
 
     def check(self, group: list[OrderParameterAtTimes]) -> None:
-        """The closed form at either end is what the equations of that end give."""
+        """Raise NotApplicable unless the closed form satisfies the equations of both ends."""
         for k in group:
             for site in (S.One, L):
                 theirs = self.put(self.read.value(_called(k, site)))
@@ -501,24 +558,25 @@ class LayerFamilies(ABC):
 
 
 def _called(key: OrderParameterAtTimes, layer: Expr) -> AppliedUndef:
+    """Return the order parameter of a family at a layer."""
     return Function(key[0])(layer, *key[1])
 
 
 def _groups(
     edges: Mapping[OrderParameterAtTimes, Iterable[OrderParameterAtTimes]],
 ) -> list[list[OrderParameterAtTimes]]:
-    """Families that rest on each other, those that others rest on first."""
+    """Return families grouped by mutual dependence, in order of dependence."""
     pairs = [(a, b) for a, needs in edges.items() for b in needs if b in edges]
     return [sorted(c, key=str) for c in strongly_connected_components((list(edges), pairs))]
 
 
 class EveryDepth(ExactSteps, LayerFamilies):
-    """Order parameters of a theory of depth L up to a power of the rate, polynomials in the layer and in L.
+    """Order parameters at depth L up to a power of the learning rate, polynomial in the layer.
 
-    To order zero in the rate a family is passed on from layer to layer as it is, or not at all; then
-    ``y(ell) - y(ell + k)`` is a polynomial in ell whose coefficients are known order by order, and so is its
-    sum over layers.  The recurrences hold at every layer: the result is proved for every depth.  Raises
-    :class:`NotApplicable` where a family is not passed on like that, and what :class:`ExactSteps` raises.
+    To order zero in the rate a family is passed on unchanged from layer to layer, or not at all. Then
+    ``y(ell) - y(ell + k)`` is a polynomial in ell with known coefficients order by order, and so is its sum
+    over layers. The recurrences hold at every layer, so that the result is proved for every depth. Raises
+    :class:`NotApplicable` if a family is not passed on in this way, and where :class:`ExactSteps` does.
 
     >>> from derive import isotropic, mean_field
     >>> steps = EveryDepth(mean_field(isotropic(data="population", center=True)), order=(eta, 2))
@@ -533,25 +591,25 @@ class EveryDepth(ExactSteps, LayerFamilies):
         LayerFamilies.__init__(self, theory)
 
     def fixed(self, theory: Theory) -> Theory:
-        """The theory itself."""
+        """Return the theory itself."""
         if theory.program.depth != L:
             raise NotApplicable(f"depth {theory.program.depth}: give L or a number")
         return theory
 
     def ring(self, symbols: Sequence[Symbol]) -> Any:
-        """Polynomials in the layer, L and the rate; what else there is may have negative powers."""
+        """Return polynomials in the layer, L and the rate; other symbols may have negative powers."""
         self.sums = Layered(symbols)
         self.place, self.last = self.sums.ring.symbols.index(eta), self.order[1]  # type: ignore[index]
         return self.sums.ring.to_domain()
 
     def trimmed(self, x: Any) -> Any:
-        """``x`` without the powers of the rate that are not asked for."""
+        """Return ``x`` without powers of the rate beyond the order."""
         if x.degree(self.sums.ring.gens[self.place]) <= self.last:
             return x
         return x.ring.from_dict({m: c for m, c in x.terms() if m[self.place] <= self.last})
 
     def quotient(self, x: Any, y: Any) -> Any:
-        """One element over another that divides it."""
+        """Return the quotient of one element by another that divides it."""
         (whole, up), (by, down) = map(self.raised, (x, y))
         found, rest = whole.div(by) if y else (x, self.one)
         if rest:
@@ -559,12 +617,12 @@ class EveryDepth(ExactSteps, LayerFamilies):
         return found.mul_term((tuple(j - i for i, j in zip(up, down, strict=True)), QQ.one))
 
     def raised(self, x: Any) -> tuple[Any, tuple[int, ...]]:
-        """An element times powers, which are given as well, that leave none common to all its terms."""
+        """Return an element without the powers that are common to all its terms, and these powers."""
         up = tuple(-min(k) for k in zip(*x.monoms(), strict=True)) or x.ring.zero_monom
         return x.mul_term((up, QQ.one)), up
 
     def value(self, a: AppliedUndef) -> Any:
-        """An order parameter at integer times, of a family at a layer ``ell + i``, ``L + i`` or a number."""
+        """Return an order parameter at integer times; layers are ``ell + i``, ``L + i`` or numbers."""
         known = self.standard(a)
         if isinstance(known, AppliedUndef) and str(known.func) in self.layered:
             return self.member(known)
@@ -573,15 +631,17 @@ class EveryDepth(ExactSteps, LayerFamilies):
     # -- recurrences in the layer, order by order in the rate ------------------------------------------
 
     def put(self, e: Expr) -> Any:
+        """Return an expression as a polynomial in the layer."""
         return self.trimmed(self.number(e))
 
     def at(self, value: Any, layer: Expr) -> Any:
+        """Return a polynomial at another layer."""
         return self.sums.moved(value, layer)
 
     def recurrence(self, M: list[list[Any]], f: list[Any], k: int, start: list[Any]) -> list[Any]:
-        """``y(ell) = y(end) + sum of y(m) - y(m + k)`` over the layers between, repeated until it stays.
+        """Return ``y(ell) = y(end) + sum of y(m) - y(m + k)``, iterated until it is constant.
 
-        With ``M = D + eta (...)``, D of ones and zeros on the diagonal, every repetition settles an order.
+        With ``M = D + eta (...)`` and D diagonal with ones and zeros, every iteration determines one order.
         """
         last = (self.last + 1) * len(f) + 1
         passed = [self.passed_on(M[i][i]) for i in range(len(f))]
@@ -601,19 +661,19 @@ class EveryDepth(ExactSteps, LayerFamilies):
         raise NotApplicable("the recurrences in the layer do not settle order by order in the rate")
 
     def passed_on(self, m: Any) -> bool:
-        """Is a family passed on as it is to order zero in the rate, or not at all?"""
+        """Return whether a family is passed on unchanged to order zero in the rate, or not at all."""
         first = {p: c for p, c in m.terms() if p[self.place] == 0}
         if first and m.ring.from_dict(first) != 1:
             raise NotApplicable("a family is multiplied from layer to layer: it is no polynomial in it")
         return bool(first)
 
     def summed(self, x: Any, k: int) -> Any:
-        """Over the layers between this one and the end."""
+        """Return the sum over the layers between this one and the end."""
         return self.sums.summed(x, *((ell, L - 1) if k == 1 else (2, ell)))
 
 
 def _of_one_output(theory: Theory, name: str) -> AppliedUndef:
-    """The symbol of a correlation function of two times and no index."""
+    """Return the symbol of a correlation function of two times without index."""
     head: AppliedUndef = theory.order_parameter(name).symbol
     if len(head.args) != 2:
         raise NotApplicable(f"{name} has the index {head.args[0]}: these steps are those of one output")
@@ -621,7 +681,7 @@ def _of_one_output(theory: Theory, name: str) -> AppliedUndef:
 
 
 def exact_steps(theory: Theory, order: tuple[Symbol, int] | None = None) -> ExactSteps:
-    """At a depth that is a number, or with an order in the rate at every depth."""
+    """Return the exact steps at an integer depth, or to an order in the rate at every depth."""
     if order is not None and order[0] == eta and theory.program.depth == L:
         return EveryDepth(theory, order)
     return ExactSteps(theory, order)
@@ -632,11 +692,24 @@ def exact_steps(theory: Theory, order: tuple[Symbol, int] | None = None) -> Exac
 
 @dataclass(frozen=True)
 class FirstStep(ConditionalResult):
-    """The correlation function ``C_v`` before and after the first step, and what it is made of.
+    """Correlation function ``C_v`` before and after the first step.
 
-    ``values`` holds order parameters at integer times, families as functions of the layer ``ell``.  Where q
-    occurs it stands for ``root``, an eigenvalue of the recurrence, and ``parameter``, a pair, has been
-    written in terms of it; elsewhere both are None.
+    Parameters
+    ----------
+    theory : Theory
+        Theory.
+    before : Expr
+        Value before the step.
+    after : Expr
+        Value after the step.
+    values : Mapping[Expr, Expr]
+        Order parameters at integer times, families as functions of the layer ``ell``.
+    root : Expr | None
+        Eigenvalue of the recurrence that the symbol q represents; None if q does not occur.
+    parameter : tuple[Symbol, Expr] | None
+        Symbol and its expression in q; None if q does not occur.
+    name : str
+        Name of the function.
     """
 
     theory: Theory
@@ -648,7 +721,13 @@ class FirstStep(ConditionalResult):
     name: str = "C_v"
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the first step rests on."""
+        """Return the assumptions of the first step.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         depth = self.theory.program.depth
         whole = (
             f"depth {depth}" if depth.is_Integer else "every depth, held against the equations of both ends"
@@ -661,9 +740,10 @@ class FirstStep(ConditionalResult):
 
     @cached_property
     def growth_factor(self) -> Expr:
-        """``C_v(1)/C_v(0)``: the test loss without label noise after the step, over that before.
+        """Ratio ``C_v(1)/C_v(0)`` of the test loss without label noise after and before the step.
 
-        In powers of the rate, or, where q stands for it, of all other symbols; coefficients are factored.
+        It is sorted by powers of the learning rate, or, if q represents it, of all other symbols;
+        coefficients are factored.
         """
         growth = self.after / self.before
         if self.degree is not None:
@@ -682,7 +762,7 @@ class FirstStep(ConditionalResult):
 
     @cached_property
     def degree(self) -> int | None:
-        """The power of the rate that the growth goes with; None if it is no polynomial in it."""
+        """Degree of the growth factor in the learning rate; None if it is not a polynomial."""
         growth = self.after / self.before
         if self.root is not None or not growth.is_polynomial(eta):
             return None
@@ -691,9 +771,18 @@ class FirstStep(ConditionalResult):
         return int(degree(cancel(growth.xreplace(anyhow)), eta))
 
     def explicit(self, e: Expr) -> Expr:
-        """``e`` with what q is put in for it, in real roots, so that it compiles whatever their sign.
+        """Return an expression with the definition of q substituted.
 
-        Where q is complex its modulus is one, and so is 1/q its conjugate: imaginary parts cancel.
+        Parameters
+        ----------
+        e : Expr
+            Expression in q.
+
+        Returns
+        -------
+        Expr
+            Expression in real roots, which can be compiled for either sign. If q is complex, its modulus is
+            one and 1/q is its conjugate, so that imaginary parts cancel.
         """
         if self.root is None:
             return e
@@ -705,9 +794,9 @@ class FirstStep(ConditionalResult):
 
     @cached_property
     def critical_learning_rate(self) -> Expr:
-        """The rate above which the first step raises the loss.
+        """Learning rate above which the first step increases the loss.
 
-        Raises :class:`NotApplicable` where it is no rational function: see :func:`smallest_rate`.
+        Raises :class:`NotApplicable` if it is not a rational function: see :func:`smallest_rate`.
         """
         if self.degree is None:
             raise NotApplicable("the critical rate has no closed form: the loss is no polynomial in the rate")
@@ -723,11 +812,27 @@ class FirstStep(ConditionalResult):
 
 
 def first_step(theory: Theory | Program, name: str = "C_v") -> FirstStep:
-    """Evaluate a linear theory in exact steps at times 0 and 1; its depth is ``L`` or a number.
+    """Return a correlation function before and after the first step.
 
-    ``name`` is the correlation function whose growth is asked for.  Raises :class:`NotApplicable` for a flow,
-    several outputs, modes, and layers whose recurrence has no closed form.
+    Parameters
+    ----------
+    theory : Theory | Program
+        Linear theory or program in exact steps; its depth is ``L`` or a number.
+    name : str, optional
+        Name of the correlation function.
 
+    Returns
+    -------
+    FirstStep
+        Values before and after the step.
+
+    Raises
+    ------
+    NotApplicable
+        For a flow, several outputs, modes, and layers whose recurrence has no closed form.
+
+    Examples
+    --------
     >>> from derive import isotropic, mean_field
     >>> step = first_step(mean_field(isotropic(data="online", center=True)))
     >>> step.growth_factor
@@ -749,9 +854,22 @@ def first_step(theory: Theory | Program, name: str = "C_v") -> FirstStep:
 
 
 def smallest_rate(growth: Expr, rate: Symbol) -> float | None:
-    """The smallest positive ``rate`` with ``growth = 1``, every other symbol being an exact number; None if
-    none.
+    """Return the smallest positive learning rate at which the growth factor is one.
 
+    Parameters
+    ----------
+    growth : Expr
+        Growth factor in which all other symbols are exact numbers.
+    rate : Symbol
+        Symbol of the learning rate.
+
+    Returns
+    -------
+    float | None
+        The rate, or None if there is none.
+
+    Examples
+    --------
     >>> from sympy.abc import x
     >>> smallest_rate((1 - 3 * x) ** 2, x)
     0.6666666666666666
@@ -761,7 +879,7 @@ def smallest_rate(growth: Expr, rate: Symbol) -> float | None:
 
 
 def _moves(growth: Expr, rate: Symbol) -> Poly:
-    """A polynomial in the rate that is zero where the loss stays as it is, rate zero taken out."""
+    """Return a polynomial in the rate that vanishes where the loss does not change, without the root zero."""
     found = Poly(fraction(cancel(growth - 1))[0], rate)
     if found.nth(0) != 0:
         raise NotApplicable("the loss moves without training")
@@ -778,6 +896,7 @@ class _ClosedForm(LayerFamilies):
         self.numbers: dict[Expr, Expr] = {}
 
     def result(self, name: str) -> FirstStep:
+        """Return the first step."""
         head = _of_one_output(self.theory, name)
         before, after = (self.number(head.func(Integer(k), Integer(k))) for k in (0, 1))
         values = {a: self.shown(x) for a, x in self.numbers.items()}
@@ -786,7 +905,7 @@ class _ClosedForm(LayerFamilies):
         return FirstStep(self.theory, self.shown(before), self.shown(after), values, root, parameter, name)
 
     def shown(self, e: Expr) -> Expr:
-        """In ell, L and q, with the meaning of the names that were kept."""
+        """Return an expression in ell, L and q, with the kept names replaced by their meaning."""
         names = sorted((a for a in e.atoms(AppliedUndef) if a in self.numbers), key=str)
         if not names:
             return factor(e).xreplace({Z: q**ell, Z_L: q**L})
@@ -797,13 +916,13 @@ class _ClosedForm(LayerFamilies):
         )
 
     def number(self, a: AppliedUndef) -> Expr:
-        """An order parameter that is of no family."""
+        """Return an order parameter that belongs to no family."""
         if a not in self.numbers:
             self.numbers[a] = self.put(self.read.value(a))
         return self.numbers[a]
 
     def put(self, e: Expr) -> Expr:
-        """``e`` with every order parameter in it in closed form; sums of symbols keep their names."""
+        """Return ``e`` with every order parameter in closed form; sums of symbols keep their names."""
         found = {}
         for a in e.atoms(AppliedUndef):
             if str(a.func) in self.read.layered:
@@ -815,11 +934,14 @@ class _ClosedForm(LayerFamilies):
         return self.recurrences.settled(e.xreplace(found))
 
     def at(self, value: Expr, layer: Expr) -> Expr:
+        """Return an expression at another layer."""
         shift, of = layer.as_coeff_Add()
         return value.xreplace({ell: layer, Z: {ell: Z, L: Z_L, S.Zero: S.One}[of] * q**shift})
 
     def vanishes(self, value: Expr) -> bool:
+        """Return whether an expression is zero."""
         return bool(self.recurrences.settled(value) == 0)
 
     def recurrence(self, M: list[list[Expr]], f: list[Expr], k: int, start: list[Expr]) -> list[Expr]:
+        """Return the solution of a recurrence with constant coefficients."""
         return self.recurrences.solve(Matrix(M), f, k, start, (L, Z_L) if k == 1 else (S.One, q))

@@ -1,16 +1,16 @@
-"""The largest learning rate that a deep linear network bears, rich and lazy (linear2025 appendix B, eq. 70).
+"""Largest stable learning rate of a deep linear network, rich and lazy (linear2025 appendix B, eq. 70).
 
-Rich: the power comes from dominant balance.  For gamma0 -> oo the random start of the weights is small beside
-what they have learnt, which the derived equations say term by term: what a weight's updates gave (memory)
-balances the field, and what its start gave (sources, responses) must come out smaller.  The balance is one
-linear system for the powers of gamma0, with the layer and the depth as symbols; the learning rate is one of
-its unknowns.  The number in front comes from the end of training, where aligned weights of rank one have the
-sharpness that every other minimum has at least.  If every weight is one number times the outer product of two
-directions that neighbours share, it stays so under the program's updates, at any width: a matrix of rank one
-that acts on its own direction, with updates along it, is a number.  The definitions and updates of the
-program become equations between numbers, from which the minimum, its sharpness and its rate are read.
+Rich regime: the power follows from dominant balance. For gamma0 -> oo the random initial weights are small
+compared with their updates. In the derived equations this means, term by term: the updates of a weight
+(memory) balance the field, and the terms of its initial value (sources, responses) must be smaller. The
+balance is one linear system for the powers of gamma0, with symbolic layer and depth, and the learning rate is
+one of its unknowns. The prefactor comes from the end of training, where aligned weights of rank one have the
+smallest sharpness of all minima. If every weight is a number times the outer product of two directions that
+neighbours share, this form is preserved by the updates at any width: a matrix of rank one that acts on its
+own direction, with updates along it, is a number. The definitions and updates of the program become equations
+between numbers, which give the minimum, its sharpness and its rate.
 
-Lazy: the kernel does not move, and the law of its eigenvalues follows from the responses
+Lazy regime: the kernel is constant, and its eigenvalue distribution follows from the responses
 (:mod:`derive.scale.lazy`); its first two moments are those of the first step.
 """
 
@@ -73,12 +73,25 @@ REGIMES = ("rich", "lazy")
 
 @dataclass(frozen=True)
 class LargestRate(ConditionalResult):
-    """The largest learning rate, ``prefactor * nu**exponent`` to leading order.
+    """Largest learning rate, ``prefactor * nu**exponent`` to leading order.
 
-    ``rate`` may hold more: of lazy networks also the first correction of limited width.  ``neglected`` is the
-    size of what was left out, beside one.  ``crossover`` is the width nu at which the leading orders of rich
-    and lazy training meet; None where they do not depend on it.  ``basis`` are the conditions of the steps by
-    which the rate was found.
+    Parameters
+    ----------
+    regime : str
+        ``"rich"`` or ``"lazy"``.
+    rate : Expr
+        The rate; for lazy networks it includes the first correction of finite width.
+    exponent : Expr
+        Power of nu.
+    prefactor : Expr
+        Factor of the power.
+    neglected : Expr
+        Relative size of neglected terms.
+    crossover : Expr | None
+        Width nu at which the leading orders of rich and lazy training are equal; None if their ratio does not
+        depend on it.
+    basis : tuple[str, ...]
+        Conditions of the steps by which the rate was found.
     """
 
     regime: str
@@ -90,7 +103,13 @@ class LargestRate(ConditionalResult):
     basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the rate rests on."""
+        """Return the assumptions of the rate.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         return self.basis
 
     def _repr_latex_(self) -> str:
@@ -98,14 +117,35 @@ class LargestRate(ConditionalResult):
 
 
 def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
-    """The largest learning rate of a deep linear network on the loss of the population, in closed form.
+    """Return the largest stable learning rate of a deep linear network.
 
-    ``regime`` is ``"rich"`` (gamma0 -> oo) or ``"lazy"`` (gamma0 -> 0, wide layers; for other widths see
-    :func:`.lazy_kernel`).  The rate is the one above which nothing that has learnt the target is stable; the
-    power of nu is the same for any criterion that does not look at the start, as gamma0 and nu drop out of
-    the balanced equations.  Raises :class:`NotApplicable` for what the two reductions refuse, and ValueError
-    for another regime.
+    Parameters
+    ----------
+    source : Theory | Program
+        Theory or program.
+    regime : {"rich", "lazy"}
+        ``"rich"`` (gamma0 -> oo) or ``"lazy"`` (gamma0 -> 0, wide layers; for other widths see
+        :func:`.lazy_kernel`).
 
+    Returns
+    -------
+    LargestRate
+        Rate on the population loss above which no solution that has learnt the target is stable.
+
+    Raises
+    ------
+    NotApplicable
+        If one of the two reductions does not apply.
+    ValueError
+        If the regime is another one.
+
+    Notes
+    -----
+    The power of nu is the same for every criterion that does not depend on the initial weights, because
+    gamma0 and nu drop out of the balanced equations.
+
+    Examples
+    --------
     >>> from derive.program import isotropic
     >>> ntk = isotropic(data="population", center=True, parametrization="ntk")
     >>> found = largest_rate(ntk)
@@ -137,7 +177,7 @@ def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
 
 @dataclass(frozen=True)
 class _Regime:
-    """The rate of a regime, the size of what it leaves out, and the conditions of the steps to it."""
+    """Learning rate of a regime, relative size of neglected terms, and conditions of its derivation."""
 
     rate: Expr
     neglected: Expr
@@ -145,6 +185,7 @@ class _Regime:
 
 
 def _rich(theory: Theory) -> _Regime:
+    """Return the rate of the rich regime: the power by dominant balance, the prefactor by aligned weights."""
     end, balance = aligned(theory.program), dominant_balance(theory)
     rest = _plain(end.rate / balance.rate)
     compared = balance.rate.free_symbols - theory.program.depth.free_symbols
@@ -161,7 +202,7 @@ def _rich(theory: Theory) -> _Regime:
 
 
 def _lazy(theory: Theory) -> _Regime:
-    """Two over the end of a semicircle with the moments of the kernel; the sizes of its two parts."""
+    """Return the lazy rate, two over the edge of a semicircle with the moments of the kernel."""
     step = first_step(theory)
     if step.degree != 2:
         raise NotApplicable("the first step of a network that is not centred is not its kernel alone")
@@ -178,7 +219,7 @@ def _lazy(theory: Theory) -> _Regime:
 
 
 def _plain(e: Expr) -> Expr:
-    """A product of powers of positive numbers, each base once."""
+    """Return a product of powers of positive numbers, with each base once."""
     return simplify(powsimp(powdenest(e, force=True), force=True))
 
 
@@ -190,13 +231,26 @@ size = Symbol("S", positive=True)
 
 @dataclass(frozen=True)
 class Aligned(ConditionalResult):
-    """A deep linear network with aligned weights of rank one, ``s_M`` their singular values.
+    """Deep linear network with aligned weights of rank one.
 
-    Under small steps ``s_M ds_M/dt = strengths[M] xi v``, so that ``s_M^2/strengths[M]`` of any two weights
-    differ by a constant: in a balanced network they are all ``size``.  ``output`` is what the network has
-    learnt then, as a function of ``size``; ``end`` the size at which that is the target.  There an error
-    decays at ``sharpness`` times the learning rate in a step.  ``basis`` are the conditions of the steps by
-    which this was found.
+    With singular values ``s_M`` and small steps ``s_M ds_M/dt = strengths[M] xi v``, so that
+    ``s_M^2/strengths[M]`` of any two weights differ by a constant: in a balanced network they all equal
+    ``size``.
+
+    Parameters
+    ----------
+    program : Program
+        Program.
+    strengths : Mapping[str, Expr]
+        Factor of each weight in the equation above.
+    output : Expr
+        Function that the balanced network has learnt, in terms of ``size``.
+    end : Expr
+        Value of ``size`` at which the output is the target.
+    sharpness : Expr
+        Decay of an error in a step at the end, over the learning rate.
+    basis : tuple[str, ...]
+        Conditions of the derivation.
     """
 
     program: Program
@@ -207,15 +261,21 @@ class Aligned(ConditionalResult):
     basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the reduction to rank one rests on."""
+        """Return the assumptions of the reduction to rank one.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         return self.basis
 
     @property
     def rate(self) -> Expr:
-        """The rate above which the step overshoots by more than the error: ``|1 - rate sharpness| = 1``.
+        """Learning rate at which a step overshoots by the error itself: ``|1 - rate sharpness| = 1``.
 
-        No other aligned network that has learnt the target bears a larger one.  The sharpness is the sum of
-        ``strengths[M]/s_M^2``, whose product the target fixes: it is smallest where all are equal.
+        No other aligned network that has learnt the target is stable at a larger rate. The sharpness is the
+        sum of ``strengths[M]/s_M^2``, whose product the target fixes; it is smallest if all terms are equal.
         """
         return 2 / self.sharpness
 
@@ -224,11 +284,26 @@ class Aligned(ConditionalResult):
 
 
 def aligned(program: Program) -> Aligned:
-    """The rank-one reduction of a deep linear network on the population's loss; its depth may be ``L``.
+    """Return the rank-one reduction of a deep linear network on the population loss.
 
-    Raises :class:`NotApplicable` for data of finitely many samples, several outputs, a branch, layers of
-    different widths, and weights that decay or remember.
+    Parameters
+    ----------
+    program : Program
+        Program; its depth may be ``L``.
 
+    Returns
+    -------
+    Aligned
+        The reduced network.
+
+    Raises
+    ------
+    NotApplicable
+        For data of finitely many samples, several outputs, a branch, layers of different widths, and weights
+        with decay or memory.
+
+    Examples
+    --------
     >>> from derive.program import isotropic
     >>> found = aligned(isotropic(data="population", center=True))
     >>> print(found.sharpness, found.strengths["W"])
@@ -238,6 +313,8 @@ def aligned(program: Program) -> Aligned:
 
 
 class _Aligned:
+    """Reduction of one program to equations between amplitudes."""
+
     def __init__(self, program: Program) -> None:
         used_once(program, "aligned weights")
         self.program = program
@@ -259,6 +336,7 @@ class _Aligned:
         ]
 
     def found(self) -> Aligned:
+        """Return the reduced network with its minimum and sharpness."""
         (readout,) = self.readouts
         families = [(w, w.initial.index) for w in self.matrices if w.initial.index]
         singles = [w for w in self.matrices if not w.initial.index]
@@ -300,14 +378,14 @@ class _Aligned:
         return Aligned(self.program, strengths, output, end, sharpness, tuple(self.basis))
 
     def amplitude(self, a: Expr) -> Expr:
-        """The amplitude of a field along its direction."""
+        """Return the amplitude of a field along its direction."""
         assert isinstance(a, AppliedUndef)
         if a.args[-1] == 0:
             return S.Zero
         return a.func(*a.args[:-1]) if len(a.args) > 1 else Symbol(str(a.func))
 
     def number(self, e: Expr) -> Expr:
-        """A vector expression along the shared directions."""
+        """Return a vector expression along the shared directions."""
         if isinstance(e, Product):
             matrix = gaussian(self.program.matrix_of(e))
             other = (matrix.rows if e.transposed else matrix.cols).ratio
@@ -321,7 +399,7 @@ class _Aligned:
         return e.func(*map(self.number, e.args)) if e.args else e
 
     def target(self) -> tuple[Expr, Expr]:
-        """The amplitude of the error, and that of the target in it."""
+        """Return the amplitude of the error, and that of the target in it."""
         fixed = [v for v in self.program.vectors if not isinstance(v, TrainedVector)]
         for d in self.program.definitions:
             if len(fixed) == 1 and d.rhs.has(fixed[0].symbol):
@@ -329,21 +407,21 @@ class _Aligned:
         raise NotApplicable("there must be one target")
 
     def push(self, w: TrainedMatrix | TrainedVector) -> Expr:
-        """A weight times its update."""
+        """Return a weight times its update."""
         if isinstance(w, TrainedVector):
             return _value(w.name) * w.update.coefficient * self.number(w.update.vector)
         u, place = w.update, (ell,) if w.initial.index else ()
         return _value(w.name, *place) * u.coefficient * self.number(u.left) * self.number(u.right)
 
     def put(self, e: Expr, error: Expr) -> Expr:
-        """``e`` with the amplitudes on features in terms of the error."""
+        """Return ``e`` with the amplitudes of features expressed by the error."""
         names = {a for a in self.known if a.is_Symbol and a != error}
         for _ in names:
             e = e.xreplace({a: self.known[a] for a in names})
         return e
 
     def same(self, e: Expr) -> Expr:
-        """``e``, which must depend neither on weights nor on fields."""
+        """Return ``e``; raise NotApplicable if it depends on weights or fields."""
         e = cancel(e)
         if e.atoms(AppliedUndef) or e.free_symbols & {a for a in self.known if a.is_Symbol}:
             raise NotApplicable(f"weights do not learn in step: {e}; give layers of one width in a chain")
@@ -351,6 +429,7 @@ class _Aligned:
 
 
 def _value(name: str, *place: Expr) -> Expr:
+    """Return the singular value of a weight."""
     return Function(f"s_{name}")(*(place or (S.Zero,)))
 
 
@@ -362,12 +441,21 @@ i, j = Symbol("i", nonnegative=True), Symbol("j", nonnegative=True)
 
 @dataclass(frozen=True)
 class Balance(ConditionalResult):
-    """How the parts of a linear theory grow with gamma0 (and go with other parameters).
+    """Powers of gamma0 and other parameters of the quantities of a linear theory.
 
-    ``rate`` is the learning rate at which training takes a number of steps that does not grow, up to a
-    number, and ``sizes`` are those of the fields, each a product of powers.  ``dropped`` holds the terms that
-    the random start gives, with their size beside the field in whose equation they stand, where that is
-    largest over the layers; ``neglected`` is the largest of these.
+    Parameters
+    ----------
+    theory : Theory
+        Theory.
+    rate : Expr
+        Learning rate at which the number of training steps does not grow, up to a number.
+    sizes : Mapping[Expr, Expr]
+        Sizes of the fields, each a product of powers.
+    dropped : Mapping[Expr, Expr]
+        Terms of the random initial weights, with their size relative to the field of their equation, at the
+        layer where it is largest.
+    neglected : Expr
+        Largest of these.
     """
 
     theory: Theory
@@ -377,7 +465,13 @@ class Balance(ConditionalResult):
     neglected: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the balance rests on."""
+        """Return the assumptions of the balance.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         affine = "assumed: powers of gamma0 are affine in the layer"
         return (
             "assumed: gamma0 -> oo, and what updates gave to a weight balances the field in every equation",
@@ -393,11 +487,26 @@ class Balance(ConditionalResult):
 
 
 def dominant_balance(theory: Theory) -> Balance:
-    """The balance of a linear theory in exact steps as gamma0 -> oo; its depth is ``L`` or a number.
+    """Return the balance of a linear theory in exact steps as gamma0 -> oo.
 
-    Raises :class:`NotApplicable` where the powers are not affine in the layer, where more than one balance
-    is possible, and where the random start is not smaller than what is learnt.
+    Parameters
+    ----------
+    theory : Theory
+        Linear theory; its depth is ``L`` or a number.
 
+    Returns
+    -------
+    Balance
+        The balance.
+
+    Raises
+    ------
+    NotApplicable
+        If the powers are not affine in the layer, if several balances are possible, or if terms of the random
+        initial weights are not small.
+
+    Examples
+    --------
     >>> from derive import isotropic, mean_field
     >>> found = dominant_balance(mean_field(isotropic(data="population", center=True)))
     >>> print(found.rate, found.neglected)
@@ -408,6 +517,8 @@ def dominant_balance(theory: Theory) -> Balance:
 
 
 class _Balance:
+    """Linear system for the powers of gamma0 in one theory."""
+
     def __init__(self, theory: Theory) -> None:
         depth = theory.program.depth
         self.fixed = bool(depth.is_Integer)
@@ -419,6 +530,7 @@ class _Balance:
         self.rate = self.named(eta)
 
     def found(self) -> Balance:
+        """Return the balance."""
         equations = self.theory.equations
         rows = [row for e in equations for row in self.rows(e)]
         unknown = list(self.unknown.values())
@@ -436,28 +548,30 @@ class _Balance:
         )
 
     def rows(self, e: Equation) -> Iterator[Expr]:
-        """What must vanish for the kept terms to be as large as the field."""
+        """Yield the linear equations by which kept terms have the size of the field."""
         for x in self.kept(e):
             for part in Add.make_args(x.coefficient * x.kernel * x.field):
                 gap = (self.size(part) - self.size(e.lhs)).expand()
                 yield from Poly(gap, ell).coeffs() if gap.has(ell) else [gap]
 
     def kept(self, e: Equation) -> tuple[Term, ...]:
-        """Updates and what nobody trains, the target; all terms of a definition, which has no updates."""
+        """Return the updates and untrained terms of an equation; all terms if it has no updates."""
         if not any(x.kind == "memory" for x in e.terms):
             return e.terms
         return tuple(x for x in e.terms if x.kind == "memory" or x.matrix not in self.trained)
 
     def value(self, e: Expr) -> Expr:
+        """Return an expression with the solution substituted."""
         return e.xreplace(self.solved).expand()
 
     # -- sizes -------------------------------------------------------------------------------------------
 
     def named(self, key: Expr) -> Symbol:
+        """Return the unknown of a quantity."""
         return self.unknown.setdefault(key, Symbol(f"_{len(self.unknown)}"))
 
     def size(self, e: Expr) -> Expr:
-        """The logarithm of the size of a product, in those of parameters and of unknowns."""
+        """Return the logarithm of the size of a product, in those of parameters and of unknowns."""
         if e.is_Number:
             return S.Zero
         if isinstance(e, Mul):
@@ -473,6 +587,7 @@ class _Balance:
         raise NotApplicable(f"{e} is no product of fields, order parameters and numbers")
 
     def of_name(self, a: AppliedUndef) -> Expr:
+        """Return the logarithm of the size of a field, source or order parameter."""
         name = str(a.func)
         field = self.theory.program.field_of(name)
         if field is not None:
@@ -491,6 +606,7 @@ class _Balance:
         raise NotApplicable(f"the theory has no equation, source or average that determines {a}")
 
     def average(self, q: OrderParameter, place: Mapping[Expr, Expr]) -> Expr:
+        """Return the logarithm of the size of an order parameter."""
         (average,) = q.definition.atoms(Average)
         rest, body = q.definition / average, average.args[0].xreplace(place)
         if isinstance(body, Response):
@@ -498,7 +614,7 @@ class _Balance:
         return self.size(rest) + self.size(body)
 
     def pushed(self, field: AppliedUndef, source: AppliedUndef, met: tuple[Expr, ...]) -> Expr:
-        """How a field moves with a source of its unit: along its own updates, to which all else is small."""
+        """Return the logarithm of the response of a field to a source of its unit, along its own updates."""
         found = ((r, place) for r in self.form.rows if (place := _layer(r.lhs, field)) is not None)
         row, place = next(found, (None, {}))
         if row is None:
@@ -523,7 +639,7 @@ class _Balance:
         return ways[0] if len({self.value(x) for x in ways}) == 1 else _greatest(map(self.value, ways))
 
     def largest(self, x: Term, e: Equation) -> Expr:
-        """The logarithm of a term over its field, at the layer where it is largest."""
+        """Return the logarithm of the ratio of a term to its field, at the layer where it is largest."""
         gap = self.value(self.size(x.coefficient * x.kernel * x.field) - self.size(e.lhs))
         layers = [r for r in e.ranges if r.index == ell]
         at = [gap.xreplace({ell: end}).expand() for r in layers for end in (r.lower, r.upper)] or [gap]
@@ -534,28 +650,28 @@ class _Balance:
 
 
 class _Nowhere(NotApplicable):
-    """A field that does not depend on the source asked for."""
+    """Exception for a field that does not depend on the given source."""
 
 
 def _layer(head: Expr, a: AppliedUndef) -> dict[Expr, Expr] | None:
-    """What ``ell`` must be for ``head`` to be ``a``, times aside; None if it is not."""
+    """Return the value of ``ell`` for which ``head`` matches ``a``, up to times; None if there is none."""
     found = match(head, a, ())
     return None if found is None else {x: v for x, v in found.items() if x == ell}
 
 
 def _monomial(e: Expr) -> Expr:
-    """The product of powers whose logarithm is ``e``."""
+    """Return the product of powers whose logarithm is ``e``."""
     logs = sorted(e.atoms(log), key=str)
     return Mul(*[x.args[0] ** together(e.coeff(x)).factor() for x in logs])
 
 
 def _greatest(logarithms: Iterable[Expr]) -> Expr:
-    """The greatest as gamma0 -> oo; other parameters decide between equals."""
+    """Return the greatest logarithm as gamma0 -> oo; other parameters decide between equal ones."""
     return reduce(lambda best, x: x if _sign((x - best).coeff(log(gamma0))) == 1 else best, logarithms)
 
 
 def _sign(e: Expr) -> int:
-    """The sign of a rational function of the depth and the layer, at any; NotApplicable if it has none."""
+    """Return the sign of a rational function of depth and layer; raise NotApplicable if it changes."""
     product = 1
     for x in fraction(together(e.xreplace({L: 1 + i + j, ell: 1 + i}))):
         signs = {int(sign(c)) for c in Poly(x, i, j).coeffs()}

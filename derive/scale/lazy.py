@@ -1,22 +1,23 @@
-"""Lazy training: the law of the tangent kernel's eigenvalues, which stand still, and the loss that follows.
+"""Lazy training: eigenvalue distribution of the constant tangent kernel, and the resulting loss.
 
-From the responses, on the population's loss, for layers of any width (:func:`lazy_kernel`).  As gamma0 -> 0
-correlation functions stay as they start and responses depend on the time between only.  Then every kernel is
-a function of one operator, the sum over all earlier steps, and the equations of the responses become
-algebraic.  With y the learning rate times that operator, the answer of the error to the target is
+From the responses, on the population loss, for layers of any width (:func:`lazy_kernel`): as gamma0 -> 0
+correlation functions keep their initial values, and responses depend on time differences only. Every kernel
+is then a function of one operator, the sum over all earlier steps, and the equations of the responses become
+algebraic. With y the learning rate times that operator, the response of the error to the target is
 
     H(y) = <1/(1 + k y)>,
 
-an average over the eigenvalues k of the tangent kernel, as ``v = w_star - k y v`` for each of them.
+an average over the eigenvalues k of the tangent kernel, because ``v = w_star - k y v`` for each of them.
 
-From the first steps, with fresh batches as well (:func:`lazy_steps`, linear2025 appendix D.2).  A centred
-network learns with ``v(t + 1) = v(t) - eta K h0(t)``, where ``h0 = v + noise`` and the noise's variance is a
-function q of ``C_v``.  An eigenvalue k of K leaves ``x = (1 - eta k)^2`` of its share of the loss in a step:
+From the first steps, also with fresh batches (:func:`lazy_steps`, linear2025 appendix D.2): a centred network
+learns with ``v(t + 1) = v(t) - eta K h0(t)``, where ``h0 = v + noise`` and the variance of the noise is a
+function q of ``C_v``. An eigenvalue k of K keeps the fraction ``x = (1 - eta k)^2`` of its part of the loss
+in a step:
 
     C_v(t) = <x^t> + sum_{s < t} eta^2 <k^2 x^(t - 1 - s)> q(C_v(s)).
 
-Moments of the spectrum are read off the derived theory, q off its equation of h0.  That K stands still is
-assumed; that the theory then gives the sum above is checked, step by step, when moments are read.
+Moments of the spectrum follow from the derived theory, and q from its equation of h0. K is assumed to be
+constant; that the theory then gives the sum above is checked, step by step, when the moments are computed.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ left = (1 - eta * k) ** 2
 
 
 def _crossing(below: Callable[[Any], bool], high: Any, digits: int) -> Any:
-    """The largest number up to ``high`` to that many digits, from 0 on, at which ``below`` holds."""
+    """Return the largest number up to ``high``, from 0 on, at which ``below`` holds, by bisection."""
     low = high * 0
     for _ in range(int(3.33 * digits)):
         middle = (low + high) / 2
@@ -92,10 +93,17 @@ def _crossing(below: Callable[[Any], bool], high: Any, digits: int) -> Any:
 
 @dataclass(frozen=True)
 class LazyKernel(ConditionalResult):
-    """The law of the eigenvalues k of the tangent kernel of a lazy network of ``depth`` hidden layers.
+    """Eigenvalue distribution of the tangent kernel of a lazy network.
 
-    ``equations`` give each response, over gamma0 or times it, by the others, in the units of the rate; that
-    of the symbol ``H`` is ``H(y) = <1/(1 + k y)>``, with ``H(0) = 1``.
+    Parameters
+    ----------
+    theory : Theory
+        Theory.
+    depth : int
+        Number of hidden layers.
+    equations : Mapping[Symbol, Expr]
+        Equation of each response (over gamma0 or times it) in terms of the others, in units of the learning
+        rate; that of the symbol ``H`` is ``H(y) = <1/(1 + k y)>``, with ``H(0) = 1``.
     """
 
     theory: Theory
@@ -103,7 +111,13 @@ class LazyKernel(ConditionalResult):
     equations: Mapping[Symbol, Expr]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the law of the eigenvalues rests on."""
+        """Return the assumptions of the distribution.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         return (
             "assumed: as gamma0 -> 0 correlation functions stay as they start",
             "assumed: responses depend on the time between only, and have the size of their unit",
@@ -114,8 +128,22 @@ class LazyKernel(ConditionalResult):
         return aligned_latex(Eq(x, e, evaluate=False) for x, e in self.equations.items())
 
     def moments(self, n: int, values: Mapping[Symbol, Any] | None = None) -> tuple[Expr, ...]:
-        """``<k^0>..<k^n>``, from the power series of H.
+        """Return the moments of the eigenvalues, from the power series of H.
 
+        Parameters
+        ----------
+        n : int
+            Highest moment.
+        values : Mapping[Symbol, Any] | None, optional
+            Values of symbols.
+
+        Returns
+        -------
+        tuple[Expr, ...]
+            ``<k^0>, ..., <k^n>``.
+
+        Examples
+        --------
         >>> from derive import isotropic, mean_field
         >>> lazy_kernel(mean_field(isotropic(data="population", center=True)), 2).moments(2)
         (1, 3, 9 + 5/nu)
@@ -124,15 +152,41 @@ class LazyKernel(ConditionalResult):
         return tuple(((-1) ** i * c).expand() for i, c in enumerate(series))
 
     def growth(self, steps: int, values: Mapping[Symbol, Any] | None = None) -> Expr:
-        """The loss after a number of steps over that before, ``<(1 - eta k)^(2 steps)>``."""
+        """Return the ratio of the loss after a number of steps to the initial loss.
+
+        Parameters
+        ----------
+        steps : int
+            Number of steps.
+        values : Mapping[Symbol, Any] | None, optional
+            Values of symbols.
+
+        Returns
+        -------
+        Expr
+            ``<(1 - eta k)^(2 steps)>``.
+        """
         of = self.moments(2 * steps, values)
         return Add(*[binomial(2 * steps, i) * (-eta) ** i * m for i, m in enumerate(of)])
 
     def rate(self, steps: int, values: Mapping[Symbol, Any]) -> float:
-        """The largest rate at which the loss is never above its start within a number of steps.
+        """Return the largest rate at which the loss never exceeds its initial value.
 
-        The 2n-th root of ``<(1 - eta k)^(2n)>`` grows with n, so the last step decides.  As the number of
-        steps grows the rate falls to 2 over :meth:`edge`.  ``values`` are the numbers of all other symbols.
+        Parameters
+        ----------
+        steps : int
+            Number of steps.
+        values : Mapping[Symbol, Any]
+            Values of all symbols except the rate.
+
+        Returns
+        -------
+        float
+            The rate. It falls to 2 over :meth:`edge` as the number of steps grows.
+
+        Notes
+        -----
+        The 2n-th root of ``<(1 - eta k)^(2n)>`` grows with n, so that only the last step matters.
         """
         _, first, second = self.moments(2, values)
         with mpmath.workdps(30 + 2 * steps):
@@ -142,13 +196,24 @@ class LazyKernel(ConditionalResult):
             return float(_crossing(lambda rate: growth(rate) < 1, high, 16))
 
     def at(self, values: Mapping[Symbol, Any]) -> LazyKernel:
-        """The same for numbers."""
+        """Return the distribution for given values of symbols.
+
+        Parameters
+        ----------
+        values : Mapping[Symbol, Any]
+            Values.
+
+        Returns
+        -------
+        LazyKernel
+            The distribution.
+        """
         exact = {x: Rational(str(v)) for x, v in values.items()}
         return replace(self, equations={x: e.xreplace(exact) for x, e in self.equations.items()})
 
     @cached_property
     def chain(self) -> tuple[tuple[tuple[Symbol, Expr], ...], Expr]:
-        """Every response in H, y and those before it, and an expression that vanishes at H(y)."""
+        """Each response in terms of H, y and earlier ones, and an expression that vanishes at H(y)."""
         rows = [fraction(cancel(e - x))[0] for x, e in self.equations.items()]
         todo, found = set(self.equations) - {H}, []
         while todo:
@@ -164,7 +229,7 @@ class LazyKernel(ConditionalResult):
 
     @cached_property
     def polynomial(self) -> Expr:
-        """A polynomial in H and y that vanishes at H(y); its degree in H doubles with each layer.
+        """Polynomial in H and y that vanishes at H(y); its degree in H doubles with each layer.
 
         >>> from derive import isotropic, mean_field
         >>> lazy_kernel(mean_field(isotropic(1, data="population", center=True))).polynomial
@@ -179,11 +244,30 @@ class LazyKernel(ConditionalResult):
         return parts[0]
 
     def edge(self, values: Mapping[Symbol, Any]) -> float:
-        """The largest eigenvalue for given numbers of all other symbols; 2 over it is the largest rate.
+        """Return the largest eigenvalue; two over it is the largest learning rate.
 
-        From y = 0 downwards H grows from 1 on, up to the end of the law at ``y = -1/k``, where y as a
-        function of H turns.
+        Parameters
+        ----------
+        values : Mapping[Symbol, Any]
+            Values of all symbols.
 
+        Returns
+        -------
+        float
+            The eigenvalue.
+
+        Raises
+        ------
+        NotApplicable
+            If the solution cannot be continued (many layers much narrower than the input).
+
+        Notes
+        -----
+        For y below 0, H grows from 1 to the end of the distribution at ``y = -1/k``, where y as a function of
+        H has a minimum.
+
+        Examples
+        --------
         >>> from derive import isotropic, mean_field
         >>> from derive.program.networks.random_data import nu
         >>> kernel = lazy_kernel(mean_field(isotropic(data="population", center=True)), 1)
@@ -203,12 +287,28 @@ class LazyKernel(ConditionalResult):
 
 
 def lazy_kernel(theory: Theory, depth: int | None = None) -> LazyKernel:
-    """The law of the tangent kernel of a linear theory in exact steps on the loss of the population.
+    """Return the eigenvalue distribution of the tangent kernel of a linear theory.
 
-    ``depth`` is needed if that of the theory is a symbol.  Raises :class:`NotApplicable` for a flow, for
-    weights that decay, remember or meet noise, for random samples, and where a response is not of the size
-    that the limit needs.
+    Parameters
+    ----------
+    theory : Theory
+        Linear theory in exact steps on the population loss.
+    depth : int | None, optional
+        Number of hidden layers, if that of the theory is a symbol.
 
+    Returns
+    -------
+    LazyKernel
+        The distribution.
+
+    Raises
+    ------
+    NotApplicable
+        For a flow, for weights with decay, memory or noise, for random samples, and if a response does not
+        have the size that the limit needs.
+
+    Examples
+    --------
     >>> from derive import isotropic, mean_field
     >>> kernel = lazy_kernel(mean_field(isotropic(data="population", center=True)), 1)
     >>> kernel.equations[H]
@@ -226,7 +326,7 @@ def lazy_kernel(theory: Theory, depth: int | None = None) -> LazyKernel:
 
 
 class _Responses:
-    """The responses of a theory at gamma0 -> 0, as numbers that belong to one value of y."""
+    """Responses of a theory at gamma0 -> 0, as numbers at one value of y."""
 
     def __init__(self, theory: Theory) -> None:
         used_once(theory.program, "the kernel's first steps")
@@ -245,7 +345,7 @@ class _Responses:
         self.unknown: dict[AppliedUndef, tuple[Symbol, Expr]] = {}
 
     def equations(self) -> dict[Symbol, Expr]:
-        """Each response by the others, in the limit."""
+        """Return the equation of each response in terms of the others, in the limit."""
         rows = {H: self.answer(*self.error())}
         for q in self.theory.responses():
             x, unit = self.response(q.symbol)
@@ -258,7 +358,7 @@ class _Responses:
         }
 
     def error(self) -> tuple[AppliedUndef, AppliedUndef]:
-        """The field that the target enters, and the target."""
+        """Return the field that contains the target, and the target."""
         weights = {w.name for w in self.theory.program.trained()}
         for e in self.theory.equations:
             for x in e.terms:
@@ -267,10 +367,10 @@ class _Responses:
         raise NotApplicable("the theory has no target: no frozen source, such as a teacher, enters a field")
 
     def response(self, a: AppliedUndef) -> tuple[Symbol, Expr]:
-        """What stands for a response, and its unit: the strength of feature learning, or its inverse.
+        """Return the symbol of a response and its unit: the richness of feature learning, or its inverse.
 
-        Backward fields move with forward ones by what was learnt; forward fields move with backward ones by
-        the error, that is by the function, which has the inverse of that strength in it.
+        Backward fields respond to forward ones by the updates. Forward fields respond to backward ones by the
+        error, that is by the function, which contains the inverse richness.
         """
         q = self.named(self.theory.responses(), a)
         if q.symbol not in self.unknown:
@@ -280,7 +380,7 @@ class _Responses:
         return self.unknown[q.symbol]
 
     def answer(self, field: AppliedUndef, source: AppliedUndef) -> Expr:
-        """How a field answers a push of a source of its unit: a linear system for all fields of the unit."""
+        """Return the response of a field to a source of its unit, from a linear system."""
         rows = [r for r in self.form.rows if same_unit(self.theory, r.field, field)]
         letters = {r.field.func: Dummy(r.name) for r in rows}
         system = []
@@ -296,11 +396,11 @@ class _Responses:
 
     @staticmethod
     def named(those: tuple[OrderParameter, ...], a: AppliedUndef) -> OrderParameter:
-        """The order parameter of which ``a`` is a value."""
+        """Return the order parameter of which ``a`` is a value."""
         return next(q for q in those if q.symbol.func == a.func and q.symbol.args[:-2] == a.args[:-2])
 
     def kernel(self, x: LinearTerm) -> Expr:
-        """What is in front of a field, as a number that belongs to y."""
+        """Return the kernel of a term as a number at one value of y."""
         if not x.reach:
             return x.weight
         order = [a for a in x.weight.atoms(AppliedUndef) if str(a.func) in self.names]
@@ -312,7 +412,7 @@ class _Responses:
         return x.weight.xreplace({a: self.start(a) for a in order}) / eta * y
 
     def start(self, a: AppliedUndef) -> Expr:
-        """A correlation function as gamma0 -> 0: what the sources of its field have."""
+        """Return a correlation function as gamma0 -> 0: the covariance of the sources of its field."""
         q = self.named(self.theory.correlations(), a)
         (average,) = q.definition.atoms(Average)
         field = next(iter(average.args[0].atoms(AppliedUndef))).xreplace({s: t})
@@ -324,7 +424,7 @@ class _Responses:
 
 
 def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
-    """The value of y at which y(H), from y(1) = 0 on with ``gap(H, y(H)) = 0``, stops falling."""
+    """Return the minimum of y(H), which starts at y(1) = 0 and satisfies ``gap(H, y(H)) = 0``."""
     with mpmath.workdps(30):
 
         def along(h: Any, z: Any) -> Any:
@@ -358,10 +458,21 @@ def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
 
 @dataclass(frozen=True)
 class LazySteps(ConditionalResult):
-    """The spectrum of the lazy kernel by its moments ``<k>, <k^2>, ...``, and the noise of ``h0`` given C_v.
+    """Moments of the spectrum of the lazy kernel, and the noise of ``h0``.
 
-    Without noise ``C_v(t) = <x^t>``, the moments of a positive variable: ``C_v(t + 1)/C_v(t)`` never falls
-    (Cauchy-Schwarz).  A loss that rises in one step then rises ever after, there is no recovery.
+    Parameters
+    ----------
+    theory : Theory
+        Theory.
+    moments : tuple[Expr, ...]
+        ``<k>, <k^2>, ...``.
+    noise : Callable[[Expr], Expr]
+        Variance of the noise of ``h0`` as a function of ``C_v``.
+
+    Notes
+    -----
+    Without noise ``C_v(t) = <x^t>`` are the moments of a positive variable, so that ``C_v(t + 1)/C_v(t)``
+    never falls (Cauchy-Schwarz). A loss that increases in one step then increases in all later steps.
     """
 
     theory: Theory
@@ -369,7 +480,13 @@ class LazySteps(ConditionalResult):
     noise: Callable[[Expr], Expr]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the moments rest on."""
+        """Return the assumptions of the moments.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         known = len(self.moments)
         return (
             f"derived: moments 1 to {known}, from {known // 2} steps of the theory as gamma0 -> 0",
@@ -382,9 +499,22 @@ class LazySteps(ConditionalResult):
         return aligned_latex(Eq(Average(k**n), m, evaluate=False) for n, m in enumerate(self.moments, 1))
 
     def average(self, e: Expr) -> Expr:
-        """Of a polynomial in ``k``, over the spectrum.
+        """Return the average of a polynomial in ``k`` over the spectrum.
 
-        Raises :class:`NotApplicable` beyond the known moments.
+        Parameters
+        ----------
+        e : Expr
+            Polynomial.
+
+        Returns
+        -------
+        Expr
+            Average.
+
+        Raises
+        ------
+        NotApplicable
+            If it needs moments that are not known.
         """
         total = S.Zero
         for (power,), c in Poly(e, k).terms():
@@ -394,7 +524,18 @@ class LazySteps(ConditionalResult):
         return total
 
     def loss(self, steps: int) -> Expr:
-        """``C_v`` after that many steps; needs twice as many moments."""
+        """Return ``C_v`` after a number of steps.
+
+        Parameters
+        ----------
+        steps : int
+            Number of steps; twice as many moments are needed.
+
+        Returns
+        -------
+        Expr
+            ``C_v``.
+        """
         found: list[Expr] = []
         for n in range(steps + 1):
             kicks = [self.average(k**2 * left ** (n - 1 - m)) * self.noise(found[m]) for m in range(n)]
@@ -403,21 +544,16 @@ class LazySteps(ConditionalResult):
 
     @cached_property
     def spread(self) -> Expr:
-        """``<k^2> - <k>^2``; where it is zero the memory-free recursion is exact at every step."""
+        """Variance ``<k^2> - <k>^2``; if it is zero the memory-free recursion is exact at every step."""
         return factor(self.moments[1] - self.moments[0] ** 2)
 
     @cached_property
     def free_cumulants(self) -> tuple[Expr, ...]:
-        r"""Free cumulants of the spectrum, one for each moment.
+        """Free cumulants of the spectrum, one for each moment.
 
-        Each moment is ``<k^n> = sum_j kappa_j sum_(i_1 + .. + i_j = n - j) <k^i_1> .. <k^i_j>``.  For n > 1
-        they are ``c_n(L) nu^(1 - n)``, those of a sum over ``nu D`` independent directions of
-        ``(d/nu) w w^T``, where ``<d^n> = c_n`` contains no width.
-
-        Returns
-        -------
-        tuple of Expr
-            ``kappa_1, kappa_2, ...``.
+        Each moment is ``<k^n> = sum_j kappa_j sum_(i_1 + .. + i_j = n - j) <k^i_1> .. <k^i_j>``. For n > 1
+        they are ``c_n(L) nu^(1 - n)``, the free cumulants of a sum over ``nu D`` independent directions of
+        ``(d/nu) w w^T``, where ``<d^n> = c_n`` does not depend on the width.
 
         Examples
         --------
@@ -436,21 +572,22 @@ class LazySteps(ConditionalResult):
 
     @cached_property
     def slope(self) -> Expr:
-        """How the noise of an input grows with the loss, ``dq/dC_v``."""
+        """Derivative ``dq/dC_v`` of the noise of an input by the loss."""
         return factor(self.noise(SIZE).diff(SIZE))
 
     @cached_property
     def first_rise(self) -> Expr:
-        """The rate above which the first step raises the loss; label noise left out."""
+        """Learning rate above which the first step increases the loss, without label noise."""
         growth = self.average(left) + eta**2 * self.moments[1] * self.slope - 1
         return factor(solve(cancel(growth / eta), eta)[0])
 
     @cached_property
     def settles(self) -> Expr:
-        r"""A function of k: the loss settles where its average is below 1, and ``eta k < 2`` everywhere.
+        """Function of k: the loss converges if its average is below 1, and ``eta k < 2`` for all k.
 
-        It is ``q' sum_t eta^2 k^2 x^t``: a kick to the loss comes back this many times in all.  With positive
-        terms the sum for ``C_v`` settles if and only if this is below 1 (the renewal theorem).
+        It is ``q' sum_t eta^2 k^2 x^t``, the total response to a perturbation of the loss. Its terms are
+        positive, so that the sum for ``C_v`` converges if and only if the average is below 1 (the renewal
+        theorem).
 
         >>> from derive import isotropic, mean_field
         >>> lazy_steps(mean_field(isotropic(1, data="online", center=True))).settles
@@ -460,11 +597,11 @@ class LazySteps(ConditionalResult):
 
     @cached_property
     def ceiling(self) -> Expr:
-        """A rate above which the loss never settles, at no spread of the spectrum; None of it without noise.
+        """Learning rate above which the loss never converges, and the limit for a spectrum of zero width.
 
         :attr:`settles` is convex in k, so that its average is at least its value at ``<k>``, which is 1 here.
-        Where nothing is noisy the loss settles if no eigenvalue is above ``2/eta``, and ``<k>`` is not
-        above the largest.
+        Without noise the loss converges if no eigenvalue is above ``2/eta``, and ``<k>`` is not above the
+        largest eigenvalue.
         """
         if self.slope == 0:
             return 2 / self.moments[0]
@@ -472,18 +609,34 @@ class LazySteps(ConditionalResult):
 
     @cached_property
     def widest(self) -> Expr:
-        """The largest rate that settles over the one that first raises the loss, in the limit of much noise.
+        """Ratio of the largest convergent rate to :attr:`first_rise`, in the limit of large noise.
 
         Both rates are then small, and :attr:`settles` is linear in ``eta k``.
         """
         return factor(self.moments[1] / self.moments[0] ** 2)
 
     def spectrum(self, nodes: int | None = None, digits: int = 20) -> list[tuple[Float, Float]]:
-        """Eigenvalues and weights that have the known moments: Gauss's rule for the spectrum.
+        """Return the nodes and weights of Gauss quadrature for the spectrum.
 
-        There are half as many as moments, or fewer: ``nodes``.  Raises :class:`NotApplicable` for moments
-        that are no numbers, or of a spectrum of fewer points.
+        Parameters
+        ----------
+        nodes : int | None, optional
+            Number of nodes; half the number of moments by default.
+        digits : int, optional
+            Number of digits.
 
+        Returns
+        -------
+        list[tuple[Float, Float]]
+            Eigenvalues and weights that reproduce the moments.
+
+        Raises
+        ------
+        NotApplicable
+            If moments are not numbers, or belong to a spectrum of fewer points.
+
+        Examples
+        --------
         >>> from sympy import Rational
         >>> three = LazySteps(None, tuple(Rational(1 + 3**n, 2) for n in range(1, 5)), lambda c: c * 0)
         >>> [(round(float(k), 6), round(float(w), 6)) for k, w in three.spectrum()]
@@ -505,12 +658,26 @@ class LazySteps(ConditionalResult):
         return [(Float(x, digits), Float(w, digits)) for x, w in zip(points, weights, strict=True)]
 
     def largest_rate(self, nodes: int | None = None) -> Float:
-        """The largest rate at which the lazy loss settles, from above; all symbols but the rate are numbers.
+        """Return an upper bound of the largest rate at which the lazy loss converges.
 
-        With the eigenvalues of :meth:`spectrum` in place of the spectrum.  Every even derivative of
-        :attr:`settles` in k is positive, so that Gauss's rule gives too small an average, and its largest
-        eigenvalue is below the edge: more nodes, smaller rates.  One node gives :attr:`ceiling`.
+        Parameters
+        ----------
+        nodes : int | None, optional
+            Number of nodes of :meth:`spectrum`.
 
+        Returns
+        -------
+        Float
+            The rate; all symbols except the rate must be numbers. More nodes give smaller rates, and one node
+            gives :attr:`ceiling`.
+
+        Notes
+        -----
+        Every even derivative of :attr:`settles` in k is positive, so that Gauss quadrature underestimates the
+        average, and its largest node is below the edge of the spectrum.
+
+        Examples
+        --------
         >>> from derive import isotropic, mean_field
         >>> from derive.program.networks.random_data import alpha_B, nu
         >>> from sympy import Rational
@@ -528,17 +695,29 @@ class LazySteps(ConditionalResult):
         return Float(_crossing(lambda rate: total(rate) < 1, highest, 15))
 
     def bound(self, steps: int) -> Expr:
-        r"""How far the memory-free recursion is from ``C_v`` after that many steps, at most.
+        """Return an upper bound of the error of the memory-free recursion.
 
-        With ``F`` the factor of the recursion, and ``V = <x^2> - <x>^2``, what a step drops is
+        Parameters
+        ----------
+        steps : int
+            Number of steps.
+
+        Returns
+        -------
+        Expr
+            Bound of the difference to ``C_v``.
+
+        Notes
+        -----
+        With ``F`` the factor of the recursion and ``V = <x^2> - <x>^2``, a step neglects
 
             d_t = cov(x, x^t) + eta^2 q' sum_{s < t} cov(x, k^2 x^(t - 1 - s)) C_v(s).
 
-        For ``eta k <= 2``, which is a condition on the spectrum, ``x <= 1``.  Then the first covariance is
-        between 0 and ``t V`` (``x^t`` has slopes up to t), the others are at most ``sqrt(V <k^4>)`` in size
-        (Cauchy-Schwarz), and ``C_v(s) <= (1 + eta^2 <k^2> q')^s``.  After T steps the errors add up
-        to ``sum_t F^(T - 1 - t) d_t``.  Without noise they are positive: the recursion is a lower bound at
-        every step.  Label noise is left out.  Needs four moments.
+        For ``eta k <= 2``, which is a condition on the spectrum, ``x <= 1``. Then the first covariance is
+        between 0 and ``t V`` (``x^t`` has slopes up to t), the others are at most ``sqrt(V <k^4>)``
+        (Cauchy-Schwarz), and ``C_v(s) <= (1 + eta^2 <k^2> q')^s``. After T steps the errors add up to ``sum_t
+        F^(T - 1 - t) d_t``. Without noise they are positive, so that the recursion is a lower bound at every
+        step. Label noise is left out. Four moments are needed.
         """
         V = self.average(left**2) - self.average(left) ** 2
         beyond = eta**2 * self.moments[1] * self.slope
@@ -554,12 +733,29 @@ class LazySteps(ConditionalResult):
 
 
 def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
-    """The lazy limit of a centred linear theory on fresh isotropic data, from its first steps.
+    """Return the lazy limit of a centred linear theory, from its first steps.
 
-    ``steps`` gives twice as many moments.  For the depth L the moment of order n is a polynomial of degree
-    ``2 n - 1`` in L.  Raises :class:`NotApplicable` if the theory's own steps are not those of a kernel that
-    stands still: not centred, batches that come again, rules with memory.
+    Parameters
+    ----------
+    theory : Theory
+        Centred linear theory on fresh isotropic data.
+    steps : int, optional
+        Number of steps, which gives twice as many moments. For the depth L the moment of order n is a
+        polynomial of degree ``2 n - 1`` in L.
 
+    Returns
+    -------
+    LazySteps
+        Moments of the kernel.
+
+    Raises
+    ------
+    NotApplicable
+        If the steps of the theory are not those of a constant kernel: not centred, repeated batches, rules
+        with memory.
+
+    Examples
+    --------
     >>> from derive import isotropic, mean_field
     >>> found = lazy_steps(mean_field(isotropic(data="online", center=True)), 1)
     >>> print(found.moments[0], "|", found.spread, "|", found.ceiling)
@@ -594,7 +790,7 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
 def limit_at_zero(
     value: Expr, infinite: str = "the lazy limit is infinite: of networks that are not centred"
 ) -> Expr:
-    """The limit of a rational function at ``gamma0 = 0``, which must be finite."""
+    """Return the limit of a rational function at ``gamma0 = 0``, which must be finite."""
     top, bottom = fraction(cancel(value))
     if bottom.subs(gamma0, 0).expand() == 0:
         raise NotApplicable(infinite)

@@ -1,8 +1,8 @@
-"""The answers of the modes of structured data in the lazy limit, as Laplace transforms.
+"""Responses of the modes of structured data in the lazy limit, as Laplace transforms.
 
-From the theory of structured data to the transform of each field's answer to a push of another one, with the
-kernel of the modes a number; and what a mode weighs in the loss.  Used by the laws of finite batches, widths
-and numbers of samples.
+From the theory of structured data the module returns the transform of each field's response to a source, with
+the kernel of the modes as a number, and the weight of a mode in the loss. The laws of finite batches, widths
+and numbers of samples use it.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ z, z_ = Symbol("z", positive=True), Symbol("zprime", positive=True)
 
 
 def on_eigenvalues(e: Expr) -> Expr:
-    """A summand with the eigenvalues of power-law data."""
+    """Return a summand with the eigenvalues of power-law data."""
     return e.subs(lamda(k), k**-capacity_)
 
 
 def weight_in_loss(theory: Theory) -> Expr:
-    """The share of a mode in the loss, over its squared error ``v(k,t) v(k,s)``."""
+    """Return the weight of a mode in the loss, the factor of its squared error ``v(k,t) v(k,s)``."""
     (average,) = theory.order_parameter("C_v").definition.atoms(Average)
     v = Function("v")
     return average.args[0] / (v(k, t) * v(k, s))
 
 
 def source_of(theory: Theory, name: str) -> Source:
-    """The source of this name."""
+    """Return the source of this name."""
     return next(x for x in theory.sources if x.symbol.func == Function(name))
 
 
 def answers(theory: Theory, into: str, R: Expr = S.Zero) -> dict[str, Expr]:
-    """The transforms of the answers ``H_y_into`` of the fields of the modes, at gamma0 = 0.
+    """Return the transforms of the responses ``H_y_into`` of the fields of the modes, at gamma0 = 0.
 
     The kernel of the function is the constant K, with the transform K/z; that of the inputs contains
-    ``R_Delta``.  A flow's memory is empty at time 0.
+    ``R_Delta``. The memory of a flow is empty at time 0.
     """
     found = transfer(theory, into)
     values = {START: S.Zero}
@@ -60,10 +60,10 @@ def answers(theory: Theory, into: str, R: Expr = S.Zero) -> dict[str, Expr]:
 
 
 def constant_transform(value: Expr) -> Expr:
-    """The Laplace transform of a number."""
+    """Return the Laplace transform of a constant."""
     return integrate(value * exp(-z * t), (t, 0, oo))
 
 
 def summable(task: str) -> dict[Symbol, Expr]:
-    """beta and the capacity in terms of positive numbers: the capacity is above 1."""
+    """Return beta and the capacity in terms of positive numbers, with a capacity above 1."""
     return {**given(task), capacity_: 1 + Symbol("p_a", positive=True)}

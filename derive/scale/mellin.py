@@ -1,14 +1,14 @@
-r"""Sums over the modes of power-law data, ``sum_k k^-a F(k^-b x)`` as x grows, by Mellin transform.
+"""Sums over the modes of power-law data, ``sum_k k^-a F(k^-b x)`` for large x, by Mellin transform.
 
 The transform of the sum is that of F times a zeta function,
 
     int_0^oo x^(z-1) S(x) dx = F*(z) zeta(a - b z),
 
-in the strip where both converge.  Moving the line of the inverse transform to the right collects poles: that
+in the strip where both converge. Shifting the line of the inverse transform to the right collects poles: that
 of zeta at ``z = (a - 1)/b``, which is the integral over k in place of the sum; and those of F*, which are the
-powers by which F itself falls.  F is a sum of ``c y^m``, ``c y^m exp(-q y)`` and ``c y^m (1 + q y)^-p``, or
-given by its transform and its tail.  Integrals over an earlier time of products of two such sums are powers
-too: late times give Euler's integral, early ones the moments of one sum, which are values of its transform.
+powers of the tail of F. F is a sum of ``c y^m``, ``c y^m exp(-q y)`` and ``c y^m (1 + q y)^-p``, or given by
+its transform and its tail. Integrals over an earlier time of products of two such sums are powers as well:
+late times give Euler's integral, early ones the moments of one sum, which are values of its transform.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ from derive.show.latex import latex
 
 
 def power_in(e: Expr, x: Expr) -> Expr:
-    """The power of x in a product of powers."""
+    """Return the power of x in a product of powers."""
     return simplify(x * e.diff(x) / e)
 
 
 @dataclass(frozen=True)
 class Power:
-    """``coefficient * x^power * log(x)^logs``."""
+    """Term ``coefficient * x^power * log(x)^logs``."""
 
     coefficient: Expr
     power: Expr
@@ -71,7 +71,7 @@ class Power:
 
     @classmethod
     def of(cls, e: Expr, x: Expr) -> Power:
-        """A product of powers, as one of x.  Raises :class:`NotApplicable` for anything else.
+        """Return a product of powers as a power of x; raise :class:`NotApplicable` for anything else.
 
         >>> from sympy.abc import a, x
         >>> Power.of(2 * x**a / x, x)
@@ -84,24 +84,24 @@ class Power:
         return cls(front, power)
 
     def at(self, x: Expr) -> Expr:
-        """The term as an expression in x."""
+        """Return the term as an expression in x."""
         return self.coefficient * x**self.power * log(x) ** self.logs
 
     def subs(self, values: Mapping[Any, Any]) -> Power:
-        """With values put in."""
+        """Return the term with values substituted."""
         return Power(sympify(self.coefficient).subs(values), sympify(self.power).subs(values), self.logs)
 
     def meets(self, other: Power) -> Expr:
-        """The x at which it is as large as another power."""
+        """Return the x at which the term equals another power."""
         return (other.coefficient / self.coefficient) ** (1 / simplify(self.power - other.power))
 
 
 @dataclass(frozen=True)
 class Powers:
-    """A function of a large ``variable``: a sum of powers of it, up to ``O(variable^error)``.
+    """Function of a large ``variable`` as a sum of powers, up to ``O(variable^error)``.
 
-    ``error`` is minus infinity where what is left out falls faster than any power.  ``conditions`` is what
-    must hold for the statement.
+    ``error`` is minus infinity if the remainder falls faster than any power. ``conditions`` are the
+    conditions under which the expansion holds.
     """
 
     variable: Symbol
@@ -111,12 +111,12 @@ class Powers:
 
     @property
     def expr(self) -> Expr:
-        """The sum of the terms, without the error."""
+        """Sum of the terms, without the error."""
         return Add(*[p.at(self.variable) for p in self.terms])
 
     @property
     def bound(self) -> Expr:
-        """What is left out: ``O(variable^error)``, or 0 if it falls faster than any power."""
+        """Remainder ``O(variable^error)``, or 0 if it falls faster than any power."""
         return S.Zero if self.error == -oo else O(self.variable**self.error, (self.variable, oo))
 
     def _repr_latex_(self) -> str:
@@ -124,7 +124,7 @@ class Powers:
         return "$" + " + ".join(latex(x) for x in parts if x != 0) + "$"
 
     def subs(self, values: Mapping[Any, Any]) -> Powers:
-        """With values put in; terms that vanish or are not above the error are gone."""
+        """Return the sum with values substituted, without terms that vanish or do not exceed the error."""
         values = {k: sympify(v, strict=True) for k, v in values.items()}
         error = sympify(self.error).subs(values)
         found = (x.subs(values) for x in self.terms)
@@ -132,15 +132,15 @@ class Powers:
         return Powers(self.variable, terms, error, self.conditions.subs(values))
 
     def scaled(self, factor: Any, power: Any = 0) -> Powers:
-        """Times ``factor * variable^power``."""
+        """Return the sum times ``factor * variable^power``."""
         terms = (replace(p, coefficient=factor * p.coefficient, power=p.power + power) for p in self.terms)
         return replace(self, terms=tuple(terms), error=self.error + power)
 
     def sorted(self, given: Mapping[Any, Any] | None = None) -> Powers:
-        """With the largest term first.
+        """Return the sum with the largest term first.
 
-        ``given`` writes symbols in terms of positive ones, as ``{beta: 1/(1 + p)}`` for ``beta < 1``, where
-        the order depends on them.  Raises :class:`NotApplicable` if it is still open.
+        ``given`` expresses symbols by positive ones, as ``{beta: 1/(1 + p)}`` for ``beta < 1``, if the order
+        depends on them. Raises :class:`NotApplicable` if the order is undetermined.
         """
         left, out = self, []
         while left.terms:
@@ -149,7 +149,7 @@ class Powers:
         return replace(self, terms=tuple(out))
 
     def largest(self, given: Mapping[Any, Any] | None = None) -> Power:
-        """The largest term; ``given`` as in :meth:`sorted`.  Raises :class:`NotApplicable` if it is open."""
+        """Return the largest term, as :meth:`sorted`; raise NotApplicable if it is undetermined."""
         top = [p for p in self.terms if all(_above(p, q, given or {}) for q in self.terms if q is not p)]
         if len(top) != 1:
             shown = ", ".join(str(p.power) for p in self.terms)
@@ -157,17 +157,17 @@ class Powers:
         return top[0]
 
     def turns(self, symbol: Symbol) -> Expr:
-        """The value of a symbol at which the first two powers are one, and the larger becomes the smaller."""
+        """Return the value of a symbol at which the first two powers are equal and their order changes."""
         (value,) = solve(self.terms[0].power - self.terms[1].power, symbol)
         return value
 
     def local_slope(self) -> Expr:
-        """``d log / d log variable`` of the terms kept: the leading power and how it is approached."""
+        """Return ``d log / d log variable`` of the terms kept: the leading power and its corrections."""
         return self.variable * self.expr.diff(self.variable) / self.expr
 
 
 def total(parts: Iterable[Powers]) -> Powers:
-    """The sum of functions of one variable; powers that are below what one of them leaves out are gone."""
+    """Return the sum of functions of one variable, without powers below the largest error."""
     parts = list(parts)
     error = Max(*[x.error for x in parts])
     kept = (p for x in parts for p in x.terms if not simplify(p.power - error).is_nonpositive)
@@ -177,12 +177,12 @@ def total(parts: Iterable[Powers]) -> Powers:
 
 
 def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -> Powers:
-    r"""``sum_{k=1}^oo k^-a F(k^-b x)`` for large x.
+    """Return ``sum_{k=1}^oo k^-a F(k^-b x)`` for large x.
 
-    ``terms`` is how many powers of each algebraic tail of F are kept; exponentials have none, and then the
-    error falls faster than any power.  Where the sum converges, and which powers must not coincide, is in the
-    conditions; where powers do coincide for the numbers given, there is a logarithm.  Raises
-    :class:`NotApplicable` for an F of another form, and for a sum that diverges.
+    ``terms`` is the number of powers of each algebraic tail of F that are kept; exponentials have none, and
+    the error then falls faster than any power. The conditions state where the sum converges, and which powers
+    must differ; if powers coincide for the given numbers, a logarithm occurs. Raises :class:`NotApplicable`
+    for an F of another form, and for a sum that diverges.
 
     >>> from sympy import symbols
     >>> x, y, a, beta = symbols("x y a beta", positive=True)
@@ -209,7 +209,7 @@ def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -
 def mode_sum_of(
     transform: Callable[[Expr], Expr], tail: Iterable[tuple[Expr, Expr]], a: Expr, b: Expr, x: Symbol
 ) -> Powers:
-    """The same for an F that is known by its transform, continued, and its ``tail``: (power, coefficient).
+    """Return the sum for an F with a known transform and ``tail``: (power, coefficient).
 
     The poles are those of zeta, at ``(a - 1)/b``, and of the transform, one for each power of the tail.
     """
@@ -234,9 +234,9 @@ def mode_sum_of(
 
 
 def moment(F: Expr, y: Symbol, a: Any, b: Any, n: int = 0) -> Expr:
-    """``int_0^oo x^n S(x) dx`` of the sum S that :func:`mode_sum` is about; continued where it diverges.
+    """Return ``int_0^oo x^n S(x) dx`` of the sum S of :func:`mode_sum`, continued where it diverges.
 
-    Then it is the finite part: what the integral tends to once the powers of its upper end are taken off.
+    It is then the finite part: the limit of the integral after subtraction of the powers of its upper end.
 
     >>> from sympy import symbols
     >>> y, a = symbols("y a", positive=True)
@@ -248,7 +248,7 @@ def moment(F: Expr, y: Symbol, a: Any, b: Any, n: int = 0) -> Expr:
     return _value(transform, z, S(n + 1)) * zeta(simplify(a - b * (n + 1)))
 
 
-def convolution(
+def convolution(  # noqa: PLR0913 - two sums, and the symbols and numbers of one integral
     outer: tuple[Expr, Any],
     inner: tuple[Expr, Any],
     y: Symbol,
@@ -259,12 +259,12 @@ def convolution(
     weight: int = 0,
     early: int = 1,
 ) -> Powers:
-    r"""``int_0^x tau^weight D(tau) W(2 x - less tau) dtau`` for large x.
+    """Return ``int_0^x tau^weight D(tau) W(2 x - less tau) dtau`` for large x.
 
     ``outer`` and ``inner`` are the F and a of two sums over modes, W and D; W must be a single power of its
-    argument, ``c x^w``.  Late tau: each power of D with W gives an integral of Euler's.  Early tau: moments
-    of D, ``early`` of them, with the derivatives of W at 2 x.  The first left out is the error.  Raises
-    :class:`NotApplicable` for another W, and where powers meet.
+    argument, ``c x^w``. Late tau: each power of D with W gives an Euler integral. Early tau: moments of D,
+    ``early`` of them, with the derivatives of W at 2 x. The first neglected one is the error. Raises
+    :class:`NotApplicable` for another W, and if powers coincide.
 
     >>> from sympy import symbols
     >>> x, y = symbols("x y", positive=True)
@@ -296,12 +296,12 @@ def convolution(
 def full_convolution(
     first: tuple[Expr, Any], second: tuple[Expr, Any], y: Symbol, b: Any, x: Symbol, *, weight: int = 0
 ) -> Powers:
-    r"""``int_0^x tau^weight D(tau) W(x - tau) dtau`` for large x, the convolution of two sums over modes.
+    """Return ``int_0^x tau^weight D(tau) W(x - tau) dtau`` of two sums over modes, for large x.
 
     ``first`` and ``second`` are the F and a of the sums D and W; both must be a single power of their
-    argument.  Where both arguments are late, the two powers give Euler's integral; where one is early, its
-    moment multiplies the other sum at x.  The second moments are the error.  Raises :class:`NotApplicable`
-    for other sums, and where powers meet.
+    argument. If both arguments are late, the two powers give an Euler integral; if one is early, its moment
+    multiplies the other sum at x. The second moments are the error. Raises :class:`NotApplicable` for other
+    sums, and if powers coincide.
 
     >>> from sympy import symbols
     >>> x, y = symbols("x y", positive=True)
@@ -329,7 +329,7 @@ def full_convolution(
 
 
 def euler(q: Expr, r: Expr, less: Any) -> Expr:
-    """``int_0^1 x^q (2 - less x)^r dx``, its finite part at x = 0; ``less`` below 2.
+    """Return ``int_0^1 x^q (2 - less x)^r dx``, its finite part at x = 0; ``less`` below 2.
 
     >>> print(euler(S(1), S(2), 1), euler(S(1), S(2), 0))
     2*hyper((-2, 2), (3,), 1/2) 2
@@ -343,20 +343,21 @@ def euler(q: Expr, r: Expr, less: Any) -> Expr:
 
 
 def unit(q: Expr, r: Expr) -> Expr:
-    """``int_0^1 x^q (1 - x)^r dx``, its finite part at both ends."""
+    """Return ``int_0^1 x^q (1 - x)^r dx``, its finite part at both ends."""
     if q == 0 or r == 0:
         return 1 / (q + r + 1)
     return gamma(q + 1) * gamma(r + 1) / gamma(q + r + 2)
 
 
 def _value(transform: Expr, z: Symbol, at: Expr) -> Expr:
+    """Return a transform at a point, as a limit if needed."""
     value = transform.subs(z, at)
     return value if value.is_finite is not False and not value.has(S.NaN) else limit(transform, z, at)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """``c y^m exp(-q y)``, or ``c y^m (1 + q y)^-p`` if ``p`` is given."""
+    """Term ``c y^m exp(-q y)``, or ``c y^m (1 + q y)^-p`` if ``p`` is given."""
 
     c: Expr
     m: Expr
@@ -364,7 +365,7 @@ class _Part:
     p: Expr | None = None
 
     def mellin(self, z: Symbol) -> Expr:
-        """The transform, continued; that of a power is zero."""
+        """Return the continued transform; that of a power is zero."""
         at = z + self.m
         if self.q == 0:
             return S.Zero
@@ -373,7 +374,7 @@ class _Part:
         return self.c * gamma(at) * gamma(self.p - at) / gamma(self.p) * self.q**-at
 
     def tail(self, terms: int) -> list[tuple[Expr, Expr]]:
-        """Powers at large y, with coefficients."""
+        """Return powers at large y with their coefficients."""
         if self.q == 0:
             return [(self.m, self.c)]
         if self.p is None:
@@ -383,6 +384,7 @@ class _Part:
 
 
 def _parts(F: Expr, y: Symbol) -> list[_Part]:
+    """Return the terms of a function."""
     tails = {x for x in F.atoms(Pow) if x.base.is_Add and x.base.has(y) and x.exp.is_nonnegative is not True}
     names = {x: Dummy() for x in tails}
     back = {d: x for x, d in names.items()}
@@ -390,6 +392,7 @@ def _parts(F: Expr, y: Symbol) -> list[_Part]:
 
 
 def _part(term: Expr, y: Symbol) -> _Part:
+    """Return one term of a function; raise NotApplicable for another form."""
     c, m, q, p = S.One, S.Zero, S.Zero, None
     for f in Mul.make_args(term):
         base, power = f.as_base_exp()
@@ -410,7 +413,7 @@ def _part(term: Expr, y: Symbol) -> _Part:
 
 
 def _rise(F: Expr, y: Symbol, one: Expr) -> Expr:
-    """The first power of F at small y; ``y^one`` is in front of one of its parts."""
+    """Return the lowest power of F at small y; ``y^one`` is the factor of one of its parts."""
     small = Dummy("y", positive=True)
     try:
         return one + expand((F * y**-one).subs(y, small)).leadterm(small)[1]
@@ -419,5 +422,6 @@ def _rise(F: Expr, y: Symbol, one: Expr) -> Expr:
 
 
 def _above(p: Power, q: Power, given: Mapping[Any, Any]) -> bool:
+    """Return whether one power is above another."""
     gap = simplify((p.power - q.power).subs(given))
     return bool(gap.is_positive) or (gap == 0 and p.logs > q.logs)

@@ -1,13 +1,14 @@
-"""Power-law data in the lazy limit and at leading order in gamma0: what modes do by themselves and in pairs.
+"""Power-law data in the lazy limit and at leading order in gamma0: single modes and pairs of modes.
 
-At ``gamma0 = 0`` the fields of the layers are their Gaussian sources.  Responses begin with ``gamma0``, and
-what they begin with obeys a recursion in the layer, which is solved with the depth a symbol.  The kernel that
-the modes meet is then a number, so that each mode obeys a linear equation of its own.
+At ``gamma0 = 0`` the fields of the layers are their Gaussian sources. Responses start at order ``gamma0``,
+with coefficients that obey a recursion in the layer, which is solved for symbolic depth. The kernel of the
+modes is then a number, so that each mode obeys a separate linear equation.
 
-The population's gradient on structured data is that of fixed samples along the eigenvectors of their kernel:
-``Delta_k = sqrt(lamda(k)) v(k)``, loss summed.  So the order gamma0^2 of the loss is that of the expansion in
-words, any depth: a sum over two modes.  Each mode's error is an explicit function of its rate, so that the
-sum is one of products of sums over one mode, joined by an integral over an earlier time.
+The population gradient on structured data is that of fixed samples along the eigenvectors of their kernel:
+``Delta_k = sqrt(lamda(k)) v(k)``, with summed loss. So the order gamma0^2 of the loss is that of the
+expansion in operator words at any depth: a sum over two modes. The error of each mode is an explicit function
+of its rate, so that the sum is one of products of sums over one mode, joined by an integral over an earlier
+time.
 """
 
 from __future__ import annotations
@@ -72,12 +73,12 @@ HARD, EASY = "hard", "easy"
 
 
 def on_power_law(e: Expr) -> Expr:
-    """A summand over modes on power-law data: in ``lamda(k)``, and the power of k that is left."""
+    """Return a summand over modes on power-law data: in ``lamda(k)``, and the remaining power of k."""
     return e.subs(w_star(k) ** 2, k ** (-capacity * beta - 1) / lamda(k))
 
 
 def given(task: str) -> dict[Symbol, Expr]:
-    """beta in terms of a positive number, where it is below or above 1.  Raises ValueError otherwise."""
+    """Return beta in terms of a positive number, below or above 1; raise ValueError for another task."""
     if task not in (HARD, EASY):
         raise ValueError(f"task = {task!r}: must be 'hard' (beta < 1) or 'easy' (beta > 1)")
     p = Symbol("p", positive=True)
@@ -85,15 +86,15 @@ def given(task: str) -> dict[Symbol, Expr]:
 
 
 def task_of(source: Expr) -> str | None:
-    """``hard`` below 1, ``easy`` above, None at 1 or for a symbol."""
+    """Return ``hard`` for a source below 1, ``easy`` above, None at 1 or for a symbol."""
     return None if not source.is_number or source == 1 else HARD if source < 1 else EASY
 
 
 def kind_of(source: Expr, task: str | None, where: str, meet: Any = 1) -> str:
-    """``hard`` or ``easy``, from the source where it is a number.
+    """Return ``hard`` or ``easy``, from the source if it is a number.
 
-    Raises :class:`NotApplicable` where two powers of what is asked are one, at the source ``meet``, and
-    ValueError for a task that the source is not.
+    Raises :class:`NotApplicable` at the source ``meet``, where two powers are equal, and ValueError for a
+    task that contradicts the source.
     """
     kind = task_of(source)
     if source == meet:
@@ -104,9 +105,9 @@ def kind_of(source: Expr, task: str | None, where: str, meet: Any = 1) -> str:
 
 
 def numbers(depth: Any, source: Any, capacity_: Any, *, summed: bool = False) -> dict[Symbol, Expr]:
-    """What stands for L, beta and the capacity.  Raises ValueError for what they cannot be.
+    """Return the values of L, beta and the capacity; raise ValueError if they are not possible.
 
-    ``summed``: the eigenvalues must have a sum.
+    ``summed``: the sum of the eigenvalues must converge.
 
     >>> numbers(2, "1/2", 3)
     {L: 2, beta: 1/2, a: 3}
@@ -128,10 +129,10 @@ def numbers(depth: Any, source: Any, capacity_: Any, *, summed: bool = False) ->
 
 @dataclass(frozen=True)
 class LazyModes(ConditionalResult):
-    """A structured theory at ``gamma0 = 0``.
+    """Structured theory at ``gamma0 = 0``.
 
-    ``responses`` is ``R_gu(ell)/gamma0``, ``kernel`` what stands in front of ``lamda(k) v(k)`` in the rate of
-    v, or in its step.  ``with_K`` is what mode k adds to the loss, K in place of the kernel.
+    ``responses`` is ``R_gu(ell)/gamma0``, and ``kernel`` is the factor of ``lamda(k) v(k)`` in the rate of v,
+    or in its step. ``with_K`` is the loss of mode k with K in place of the kernel.
     """
 
     theory: Theory
@@ -142,12 +143,12 @@ class LazyModes(ConditionalResult):
 
     @property
     def error(self) -> Expr:
-        """``v(k, t)``."""
+        """Error ``v(k, t)`` of a mode."""
         return self.solution.xreplace({K: self.kernel})
 
     @property
     def summand(self) -> Expr:
-        """What mode k adds to the loss."""
+        """Loss of mode k."""
         return self.with_K.xreplace({K: self.kernel})
 
     def _repr_latex_(self) -> str:
@@ -158,10 +159,10 @@ class LazyModes(ConditionalResult):
         return ("derived: infinitely wide layers at gamma0 = 0, where each mode is learnt by itself",)
 
     def loss(self, terms: int = 3) -> Powers:
-        """The loss at late times on power-law data with infinitely many modes.
+        """Return the loss at late times on power-law data with infinitely many modes.
 
-        Of a flow what is left out falls faster than any power.  In steps ``terms`` powers are kept, and no
-        mode may diverge: that is among the conditions.
+        Neglected terms of a flow fall faster than any power. In steps ``terms`` powers are kept, and no mode
+        may diverge, which is one of the conditions.
 
         >>> from derive import mean_field, structured
         >>> flow = lazy_modes(mean_field(structured(data="population", rule="flow")))
@@ -174,7 +175,7 @@ class LazyModes(ConditionalResult):
         return late(self.with_K, terms).subs({K: self.kernel})
 
     def cutoff(self) -> Expr:
-        """The time at which the last of M modes has lost a factor e; the power holds long before it.
+        """Return the time at which the last of M modes has decayed by a factor e.
 
         >>> from derive import mean_field, structured
         >>> print(lazy_modes(mean_field(structured(data="population", rule="flow"))).cutoff())
@@ -186,10 +187,10 @@ class LazyModes(ConditionalResult):
 
 
 def lazy_modes(theory: Theory) -> LazyModes:
-    """The lazy limit of the theory of the population's gradient on structured data, infinitely wide.
+    """Return the lazy limit of the population gradient on structured data, infinitely wide.
 
-    The depth may be a symbol, the rule a flow or exact steps.  Raises :class:`NotApplicable` where the kernel
-    that the modes meet changes in time.
+    The depth may be a symbol, the rule a flow or exact steps. Raises :class:`NotApplicable` if the kernel of
+    the modes changes in time.
 
     >>> from derive import mean_field, structured
     >>> modes = lazy_modes(mean_field(structured(data="population", rule="flow")))
@@ -212,21 +213,21 @@ def lazy_modes(theory: Theory) -> LazyModes:
 
 
 def wide(theory: Theory) -> Theory:
-    """A structured theory with averages over modes as sums, in the limit of wide layers."""
+    """Return a structured theory with averages over modes as sums, in the limit of wide layers."""
     return theory_limit(mode_sums(theory), {N: oo})
 
 
 def at_start(theory: Theory) -> Expr:
-    """``v(k, 0)``: nothing has been learnt yet."""
+    """Return ``v(k, 0)``, before training."""
     xi = Function("xi")
     return theory.equation("v").rhs.xreplace({xi(k, t): xi(k, 0)})
 
 
 def kernel_of_modes(theory: Theory) -> tuple[Expr, Expr]:
-    """``R_gu(ell)/gamma0`` at gamma0 = 0, and the kernel of the modes, both free of time.
+    """Return ``R_gu(ell)/gamma0`` at gamma0 = 0 and the kernel of the modes, which do not depend on time.
 
     ``g(ell) = ... + sum (R_gu(ell+1) + gamma0 C_g(ell+1)) h(ell)``, and ``R_gu(ell)`` is the kernel of h in
-    it.  At gamma0 = 0, where C_g is one number c, this is ``R(ell) = R(ell+1) + gamma0 c``.
+    it. At gamma0 = 0, where C_g is one number c, this is ``R(ell) = R(ell+1) + gamma0 c``.
     """
     form, covariance = linear_form(theory), _covariances(theory)
     above = Function("R_gu")(ell + 1, t, s)
@@ -242,18 +243,18 @@ def kernel_of_modes(theory: Theory) -> tuple[Expr, Expr]:
 
 
 def factor_of(row: Row, name: str) -> Expr:
-    """What stands in front of a source, or of a field at the same time, in an equation."""
+    """Return the factor of a source, or of a field at the same time, in an equation."""
     now = (x for x in (*row.sources, *row.actions) if not x.reach and x.field.args[-1] == t)
     return Add(*[x.weight for x in now if x.name == name])
 
 
 def kernels_on(row: Row, field: str) -> list[Expr]:
-    """The kernels with which the memories and responses of an equation act on the past of a field."""
+    """Return the kernels of memory and response terms that act on the past of a field."""
     return [x.weight for x in row.actions if x.reach and x.name == field]
 
 
 def _covariances(theory: Theory) -> Expr:
-    """``<g g>`` at gamma0 = 0, the same in all layers: that of the last one's source."""
+    """Return ``<g g>`` at gamma0 = 0, which is the same in all layers: that of the last layer's source."""
     sources = {x.symbol.args[0]: x.covariance for x in theory.sources if x.symbol.func == Function("r")}
     if sources[ell] != Function("C_g")(ell + 1, t, s):
         raise NotApplicable(f"the source of a layer has the covariance {sources[ell]}")
@@ -261,7 +262,7 @@ def _covariances(theory: Theory) -> Expr:
 
 
 def _at_zero(kernel: Expr, covariance: Expr) -> Expr:
-    """A kernel at gamma0 = 0; refused if it changes in time."""
+    """Return a kernel at gamma0 = 0; raise NotApplicable if it changes in time."""
     found = kernel.replace(Function("C_g"), lambda *_: covariance).subs(gamma0, 0)
     if found.has(t, s, AppliedUndef):
         raise NotApplicable(f"{kernel} changes in time at gamma0 = 0")
@@ -269,10 +270,10 @@ def _at_zero(kernel: Expr, covariance: Expr) -> Expr:
 
 
 def late(summand: Expr, terms: int = 3) -> Powers:
-    """The sum of a summand over infinitely many modes as the time grows.
+    """Return the sum of a summand over infinitely many modes at late times.
 
-    Modes with eigenvalues near 1/t matter, so it is expanded in 1/t at fixed ``y = lamda(k) t``; what modes
-    of larger eigenvalues add is exponentially small.
+    Modes with eigenvalues near 1/t matter, so it is expanded in 1/t at fixed ``y = lamda(k) t``; modes of
+    larger eigenvalues are exponentially small.
     """
     y, small = Dummy("y", positive=True), Dummy("epsilon", positive=True)
     weight, rest = on_power_law(summand).as_independent(lamda(k), t, as_Add=False)
@@ -297,10 +298,11 @@ def late(summand: Expr, terms: int = 3) -> Powers:
 
 @dataclass(frozen=True)
 class PairForce:
-    """Order gamma0^2 of a mode's error, rate ``omega``: ``-int_0^t exp(-omega (t - tau)) y sum y_^2 force``.
+    """Order gamma0^2 of the error of a mode, from the force of all other modes.
 
-    ``kernel`` is that of the lazy limit, ``omega = kernel lamda``.  ``strength * shape`` is the force: what a
-    mode of rate ``omega_`` adds at the time tau, targets y and y_ taken out.
+    For a mode of rate ``omega`` it is ``-int_0^t exp(-omega (t - tau)) y sum y_^2 force``. ``kernel`` is that
+    of the lazy limit, ``omega = kernel lamda``. ``strength * shape`` is the force: the contribution of a mode
+    of rate ``omega_`` at the time tau, without the targets y and y_.
     """
 
     kernel: Expr
@@ -309,10 +311,10 @@ class PairForce:
 
 
 def pair_force(samples: Theory) -> PairForce:
-    """Read off the expansion of a linear network in flow on fixed samples, of any depth, with summed loss.
+    """Return the pair force from the expansion of a linear network in flow on fixed samples.
 
     The force is cubic in the targets and changes sign with that of its own mode alone, so that it is a sum
-    over pairs of modes, and two modes say what it is.
+    over pairs of modes, and two modes determine it.
 
     >>> from derive import mean_field, mlp
     >>> found = pair_force(mean_field(mlp(rule="flow", loss="sum")))
@@ -329,7 +331,7 @@ def pair_force(samples: Theory) -> PairForce:
 
 
 def in_modes(samples: Theory, targets: Mapping[Symbol, Expr]) -> InTime:
-    """A network in flow on fixed samples to order gamma0^2, in modes of these lazy rates; K is its kernel."""
+    """Return a network in flow on fixed samples to order gamma0^2, in modes of given lazy rates."""
     rule = samples.program.rule
     if rule.discrete or rule.memory(t, s)[1] != 1:
         raise NotApplicable("pairs of modes need the samples' theory in flow, with the summed loss")
@@ -341,11 +343,11 @@ def in_modes(samples: Theory, targets: Mapping[Symbol, Expr]) -> InTime:
 
 @dataclass(frozen=True)
 class LeadingOrder(ConditionalResult):
-    """``loss = lazy + gamma0^2 correction + O(gamma0^4)`` at late times, both as sums of powers of t.
+    """Loss ``lazy + gamma0^2 correction + O(gamma0^4)`` at late times, both as sums of powers of t.
 
-    Hard tasks (beta < 1): the correction is led by ``t^(1 - 2 beta)``, which the sum over the driving modes
-    gives; easy ones (beta > 1): by ``t^-beta``, which the first modes give.  The other of the two is next, so
-    that slopes drift by ``t^-|1 - beta|``.
+    For hard tasks (beta < 1) the leading power of the correction is ``t^(1 - 2 beta)``, from the sum over
+    driving modes; for easy tasks (beta > 1) it is ``t^-beta``, from the first modes. The other power is the
+    next one, so that local slopes change by ``t^-|1 - beta|``.
     """
 
     modes: LazyModes
@@ -357,7 +359,7 @@ class LeadingOrder(ConditionalResult):
         return self.correction._repr_latex_()
 
     def conditions(self) -> tuple[str, ...]:
-        """Return those of the lazy limit, and what the order gamma0^2 is read from."""
+        """Return the conditions of the lazy limit, and the origin of the order gamma0^2."""
         return (
             *self.modes.conditions(),
             "derived: order gamma0**2 is that of the same network on fixed samples, along the eigenvectors "
@@ -365,24 +367,24 @@ class LeadingOrder(ConditionalResult):
         )
 
     def relative(self, task: str) -> Power:
-        """The correction over the lazy loss, leading power, for ``hard`` or ``easy`` tasks."""
+        """Return the leading power of the correction over the lazy loss, for ``hard`` or ``easy`` tasks."""
         top = self.correction.sorted(given(task)).terms[0]
         (base,) = self.lazy.terms
         return Power(top.coefficient / base.coefficient, simplify(top.power - base.power))
 
     def crossover(self) -> Expr:
-        """Hard tasks: when the correction would be as large as the lazy loss, which it lowers."""
+        """Return the time at which the correction equals the lazy loss, for hard tasks."""
         x = self.relative(HARD)
         return (-(gamma0**2) * x.coefficient) ** (-1 / x.power)
 
 
 def leading_order(theory: Theory, samples: Theory) -> LeadingOrder:
-    """Order gamma0^2 of the loss at late times, for symbolic depth, capacity and source.
+    """Return order gamma0^2 of the loss at late times, for symbolic depth, capacity and source.
 
-    ``theory`` is that of :func:`lazy_modes`, in flow; ``samples`` that of the same network on fixed samples,
-    as :func:`pair_force` takes it.  Powers below ``correction.error`` are left out.  At ``beta = 1`` the two
-    powers meet, and the coefficients diverge: there is a logarithm, which is not given.  Raises
-    :class:`NotApplicable` where the two theories differ at gamma0 = 0.
+    ``theory`` is that of :func:`lazy_modes`, in flow; ``samples`` is that of the same network on fixed
+    samples, as in :func:`pair_force`. Powers below ``correction.error`` are left out. At ``beta = 1`` the two
+    powers are equal, and the coefficients diverge: there is a logarithm, which is not derived. Raises
+    :class:`NotApplicable` if the two theories differ at gamma0 = 0.
 
     >>> from derive import mean_field, mlp, structured
     >>> theory = mean_field(structured(data="population", rule="flow"))
@@ -407,10 +409,10 @@ def leading_order(theory: Theory, samples: Theory) -> LeadingOrder:
 
 
 def _driven(driving: Expr, m: Expr, p: Expr, kernel: Expr) -> Powers:
-    """``int_0^t W(2 t - tau + p tau) D(tau) dtau`` at late t; rates are ``kernel k^-capacity``.
+    """Return ``int_0^t W(2 t - tau + p tau) D(tau) dtau`` at late t; rates are ``kernel k^-capacity``.
 
-    W is the sum of ``y^2 omega^m exp(-omega ...)`` over the modes whose error is looked at; D that of
-    ``y_^2 driving`` over the modes that drive it.  Early tau give moments of D, finite parts of them.
+    W is the sum of ``y^2 omega^m exp(-omega ...)`` over the observed modes, and D that of ``y_^2 driving``
+    over the driving modes. Early tau give moments of D, as finite parts.
     """
     u = Dummy("u", positive=True)
     n = {powers_of(x, rate_)[0] for x in Add.make_args(driving)}
@@ -426,7 +428,7 @@ def _driven(driving: Expr, m: Expr, p: Expr, kernel: Expr) -> Powers:
 
 
 def powers_of(e: Expr, x: Symbol) -> tuple[Expr, Expr]:
-    """``(m, p)`` of a product ``c x^m exp(-p x ...)`` with one time beside x in the exponential.
+    """Return ``(m, p)`` of a product ``c x^m exp(-p x ...)`` with one time beside x in the exponential.
 
     >>> powers_of(3 * rate**2 * exp(-2 * rate * tau), rate)
     (2, 2)

@@ -1,8 +1,8 @@
-"""Powers of the depth for each optimiser: rates, epsilon and decay of weights in residual branches.
+"""Powers of the depth for each optimizer: rates, epsilon and decay of weights in residual branches.
 
-Branches are multiplied by ``L^-alpha``, ``alpha >= 1/2``.  The largest learning rate at which outputs stay of
+Branches are multiplied by ``L^-alpha``, ``alpha >= 1/2``. The largest learning rate at which outputs stay of
 order one follows from the derived theory of a residual network (:mod:`derive.scale.depth`) and from the
-degree of the rule in the gradient, which has the factor of its branch.  The powers stand beside those of the
+degree of the rule in the gradient, which has the factor of its branch. The powers complement those of the
 width (:mod:`derive.scale.optimizer_powers`).
 """
 
@@ -31,20 +31,20 @@ class BranchPowers(ConditionalResult):
     Attributes
     ----------
     rule
-        The training rule.
+        Training rule.
     gradient
         Gradient of the loss with respect to a weight of a branch, over that of a weight of the stream.
     rate
         Learning rate.
     epsilon
-        Parameter in units of the gradient, None of rules without one.
+        Parameter in units of the gradient; None for rules without one.
     decay
-        Decoupled weight decay over the rate, None of rules without decay.
+        Decoupled weight decay over the rate; None for rules without decay.
     size
-        Preactivations of a branch after a step.  Where they are of order one, a normalisation of what the
-        branch reads divides by numbers of order one.
+        Preactivations of a branch after a step. If they are of order one, a normalisation of the branch's
+        input divides by numbers of order one.
     inside
-        Move of the preactivations of a branch by the updates of its own weights.
+        Change of the preactivations of a branch by the updates of its own weights.
     start
         Part of the stream that is due to the initial weights of all branches.
     """
@@ -60,7 +60,7 @@ class BranchPowers(ConditionalResult):
 
     @property
     def powers(self) -> dict[str, Expr | None]:
-        """The powers by their names."""
+        """Powers by name."""
         return {
             n: getattr(self, n) for n in ("gradient", "rate", "epsilon", "decay", "size", "inside", "start")
         }
@@ -91,7 +91,7 @@ class BranchPowers(ConditionalResult):
         return replace(self, **new)
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the powers of L rest on."""
+        """Return the assumptions of the powers of L."""
         return (
             WIDTH_FIRST,
             "derived: outputs move by order one, from powers of L in the theory of linear residual layers",
@@ -151,7 +151,7 @@ def depth_powers(network: DepthParametrization, rule: Entrywise) -> BranchPowers
 
 
 def _at_rate(exponent: Expr, entering: Expr) -> Expr:
-    """An exponent for updates that enter with ``L^-entering``; of a maximum each term is expanded."""
+    """Return an exponent for updates that enter with ``L^-entering``; terms of a maximum are expanded."""
     terms = exponent.args if isinstance(exponent, Max) else (exponent,)
     return Max(*(x.xreplace({gamma: entering}).expand() for x in terms))
 
@@ -162,21 +162,22 @@ CONSTANT_DECAY = "weight decay the same at all depths"
 
 
 def depth_faults(network: DepthParametrization, rule: Entrywise, value: Any) -> dict[str, str]:
-    """Return what becomes of outputs if epsilon, the rate or the decay of branches is the same at all depths.
+    """Return the effects of scalings of branches that ignore the depth.
 
     Parameters
     ----------
-    network
+    network : DepthParametrization
         Derived powers of a residual network.
-    rule
-        An entrywise rule.
-    value
-        The number alpha, at least 1/2.
+    rule : Entrywise
+        Entrywise rule.
+    value : Any
+        Number alpha, at least 1/2.
 
     Returns
     -------
-    dict
-        One sentence for each wrong scaling that the rule can have.
+    dict[str, str]
+        One sentence for each of epsilon, learning rate and decay that the rule has, if it does not depend on
+        depth.
 
     Examples
     --------
@@ -205,7 +206,7 @@ def depth_faults(network: DepthParametrization, rule: Entrywise, value: Any) -> 
 
 
 def _step(rule: Entrywise, gradient: Expr, small: Expr | None) -> Expr:
-    """The power of L of a step, for those of the gradient and of parameters in its units."""
+    """Return the power of L of a step, for those of the gradient and of parameters in its units."""
     units = {x: x * L ** (p * (small or S.Zero)) for x, p in rule_degrees(rule).parameters.items()}
     states = tuple((x, e.xreplace(units)) for x, e in rule.states)
     (step,) = step_powers(replace(rule, Q=rule.Q.xreplace(units), states=states), [gradient], _power)
@@ -214,7 +215,7 @@ def _step(rule: Entrywise, gradient: Expr, small: Expr | None) -> Expr:
 
 
 def _moved(size: Expr) -> str:
-    """Words for the first move of outputs."""
+    """Return a description of the first change of outputs."""
     if size == 0:
         return "as before: outputs move by order one"
     how = "branches freeze: outputs" if size < 0 else "outputs blow up: they"
@@ -222,7 +223,7 @@ def _moved(size: Expr) -> str:
 
 
 def _lost(share: Expr) -> str:
-    """Words for the share of a weight that is lost in a step."""
+    """Return a description of the fraction of a weight that is lost in a step."""
     if share == 0:
         return "as before: weights lose a share of order one in a step"
     if share < 0:
@@ -231,5 +232,5 @@ def _lost(share: Expr) -> str:
 
 
 def _power(e: Expr) -> Expr:
-    """The power of L in an expression without gradients."""
+    """Return the power of L in an expression without gradients."""
     return power(e)[0]

@@ -1,9 +1,9 @@
-"""Powers of the width for each optimiser and each kind of weight: learning rate, epsilon, weight decay.
+"""Powers of the width for each optimizer and each kind of weight: learning rate, epsilon, weight decay.
 
-A weight is applied as ``N^-a W``.  Its rule multiplies Q of the raw gradient ``dloss/dW`` by the rate.  The
-conditions of :mod:`derive.scale.width` on a program with exponents for the rate, epsilon and decay of each
-weight are solved, so that the table of an optimiser follows from its Q.  With numbers for the exponents the
-same count tells which weights freeze or blow up if one of them scales otherwise.
+A weight is applied as ``N^-a W``, and its rule multiplies Q of the raw gradient ``dloss/dW`` by the rate. The
+conditions of :mod:`derive.scale.width` are solved for exponents of the rate, epsilon and decay of each
+weight, so that the table of an optimizer follows from its Q. With numbers for the exponents the same count
+tells which weights freeze or diverge if one exponent is wrong.
 """
 
 from __future__ import annotations
@@ -72,22 +72,24 @@ INPUT, HIDDEN, READOUT, BIAS, GAIN = KINDS = ("input", "hidden", "readout", "bia
 
 @dataclass(frozen=True)
 class WeightPowers:
-    """Powers of N of one weight; ``a`` is the power of the multiplier ``N^-a`` in front of it.
+    """Powers of N of one weight, where ``a`` is the power of its multiplier ``N^-a``.
 
-    Attributes
+    Parameters
     ----------
-    weight, kind
-        Name and kind: input, hidden, readout, bias or gain.
-    variance
-        Variance of the raw weight at the start; None if no condition fixes it (weights that start at zero).
-    gradient
+    weight : str
+        Name.
+    kind : str
+        Kind: input, hidden, readout, bias or gain.
+    variance : Expr | None
+        Initial variance of the raw weight; None if no condition fixes it (weights that start at zero).
+    gradient : Expr
         Raw gradient of the loss.
-    rate
+    rate : Expr
         Learning rate.
-    epsilon
-        Parameter in units of the gradient, None of rules without one.
-    decay
-        Decoupled weight decay over the rate, as in ``W <- (1 - rate decay) W``; None of rules without decay.
+    epsilon : Expr | None
+        Parameter in units of the gradient; None for rules without one.
+    decay : Expr | None
+        Decoupled weight decay over the rate, as in ``W <- (1 - rate decay) W``; None for rules without decay.
     """
 
     weight: str
@@ -99,11 +101,11 @@ class WeightPowers:
     decay: Expr | None
 
     def at(self, scale: Any) -> WeightPowers:
-        """Return the powers at a number for ``a``.
+        """Return the powers for a value of ``a``.
 
         Parameters
         ----------
-        scale
+        scale : Any
             Number or expression.
 
         Returns
@@ -117,7 +119,7 @@ class WeightPowers:
 
     @property
     def powers(self) -> dict[str, Expr | None]:
-        """The powers by their names."""
+        """Powers by name."""
         return {n: getattr(self, n) for n in ("variance", "gradient", "rate", "epsilon", "decay")}
 
 
@@ -125,18 +127,20 @@ class WeightPowers:
 class OptimizerPowers(ConditionalResult):
     """Powers of the width of every weight of a program; see :func:`optimizer_powers`.
 
-    Attributes
+    Parameters
     ----------
-    program
-        The program that was counted.
-    corner
+    program : Program
+        Program.
+    corner : str
         ``feature learning`` or ``neural tangent``.
-    output
-        The power d: outputs are divided by ``N^d``.
-    rows
-        One for each weight.
-    solved
-        All exponents of the program, by those that stay free.
+    output : Expr
+        Power d: outputs are divided by ``N^d``.
+    rows : tuple[WeightPowers, ...]
+        Powers of each weight.
+    solved : Mapping[Expr, Expr]
+        All exponents of the program in terms of the free ones.
+    spectral : frozenset[str]
+        Names of matrices whose rule acts on the singular values of the gradient.
     """
 
     program: Program
@@ -147,7 +151,13 @@ class OptimizerPowers(ConditionalResult):
     spectral: frozenset[str] = frozenset()
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the table rests on."""
+        """Return the assumptions of the table.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         goals = {
             LEARNING: "derived: each weight moves the outputs, and fields, by order one in a step",
             TANGENT: "derived: outputs start at order one, and each weight moves them by order one in a step",
@@ -164,27 +174,43 @@ class OptimizerPowers(ConditionalResult):
 
     @property
     def degrees(self) -> dict[str, RuleDegrees]:
-        """Degrees of the rules, by the names of the weights."""
+        """Degrees of the rules by names of weights."""
         return {name: rule_degrees(rule) for name, rule in entrywise_rules(self.program).items()}
 
     def row(self, kind: str) -> WeightPowers:
-        """Return the powers of the first weight of a kind; raises KeyError if the program has none."""
+        """Return the powers of the first weight of a kind.
+
+        Parameters
+        ----------
+        kind : str
+            Kind: input, hidden, readout, bias or gain.
+
+        Returns
+        -------
+        WeightPowers
+            Its powers.
+
+        Raises
+        ------
+        KeyError
+            If the program has no weight of this kind.
+        """
         found = [x for x in self.rows if x.kind == kind]
         if not found:
             raise KeyError(f"the program has no weight of kind {kind!r}")
         return found[0]
 
     def exponents(self, scales: Mapping[str, Any]) -> dict[str, Expr]:
-        """Return numbers for all exponents, with multipliers ``N^-a`` given by kind of weight.
+        """Return numbers for all exponents.
 
         Parameters
         ----------
-        scales
-            The power a for each kind of weight.
+        scales : Mapping[str, Any]
+            Power a of the multiplier ``N^-a`` for each kind of weight.
 
         Returns
         -------
-        dict
+        dict[str, Expr]
             Exponents by name, as :func:`~derive.scale.width.width_class` takes them.
         """
         kinds, own = kinds_of(self.program), {}
@@ -197,6 +223,7 @@ class OptimizerPowers(ConditionalResult):
 
     @cached_property
     def _free(self) -> set[Expr]:
+        """Exponents that are not fixed."""
         whole = unknowns(self.program)
         return {x for x in whole if x not in self.solved}
 
@@ -209,26 +236,26 @@ class OptimizerPowers(ConditionalResult):
 def optimizer_powers(
     program: Program, corner: str = LEARNING, *, spectral: Collection[str] = ()
 ) -> OptimizerPowers:
-    """Count the powers of the width in rates, epsilon and decay that a program needs.
+    """Return the powers of the width in rates, epsilon and decay that a program needs.
 
     Parameters
     ----------
-    program
-        Program of known depth whose weights move by entrywise rules; gradient descent is the rule ``Q = A``.
-    corner
-        ``"feature learning"`` or ``"neural tangent"``.
-    spectral
+    program : Program
+        Program of known depth whose weights have entrywise rules; gradient descent is the rule ``Q = A``.
+    corner : {"feature learning", "neural tangent"}
+        Regime.
+    spectral : Collection[str], optional
         Names of matrices whose rule acts on the singular values of the gradient (Muon).
 
     Returns
     -------
     OptimizerPowers
-        A row for each weight.
+        Powers of each weight.
 
     Raises
     ------
     NotApplicable
-        If a weight moves by another rule, or powers cannot be counted.
+        If a weight has another rule, or powers cannot be counted.
 
     Examples
     --------
@@ -270,7 +297,7 @@ def _row(
     solved: Mapping[Expr, Expr],
     sizes: Mapping[str, Expr],
 ) -> WeightPowers:
-    """The powers of a weight in terms of its own multiplier."""
+    """Return the powers of a weight in terms of its own multiplier."""
     head, kind, _ = family
     by_name = {str(x): v for x, v in solved.items()}
     tail = name[len(head) :]
@@ -281,6 +308,7 @@ def _row(
     )
 
     def power(letter: str) -> Expr | None:
+        """Return the power of one exponent, or None if the weight does not have it."""
         e = by_name.get(f"{letter}_{head}{tail}")
         return None if e is None else -e.xreplace({scale: own}).expand()
 
@@ -293,11 +321,12 @@ def _row(
 
 
 def _exponents(e: Expr) -> set[Expr]:
+    """Return the exponents in an expression."""
     return {*e.free_symbols, *e.atoms(AppliedUndef)}
 
 
 def _members(program: Program) -> list[tuple[str, WeightFamily]]:
-    """Every trained weight, by its full name: its family, its kind, its indices."""
+    """Return every trained weight by its full name, with its family, kind and indices."""
     read, kinds, found = Counting(program), kinds_of(program), []
     trained = {w.name for w in program.trained()}
     for name, w in weights(program).items():
@@ -318,6 +347,7 @@ def kinds_of(program: Program) -> dict[str, str]:
 
 
 def _kind(program: Program, w: GaussianWeight) -> str:
+    """Return the kind of a weight."""
     if isinstance(w, GaussianMatrix):
         return INPUT if w.cols.given else HIDDEN
     if is_gain(program, w):
@@ -349,17 +379,17 @@ class ScalingFault:
     Attributes
     ----------
     change
-        The wrong scaling, in words.
+        Description of the wrong scaling.
     weight, kind
         Name and kind of the weight.
     field
-        What the weight moves in the first step.
+        Field or output that the weight changes in the first step.
     power
-        The power of N of this move, over that of the right scaling.
+        Power of N of this change, relative to the right scaling.
     degree
-        Degree of a step in the gradient near the wrong epsilon, None for other changes.
+        Degree of a step in the gradient near the wrong epsilon; None for other changes.
     words
-        One sentence.
+        Sentence that describes the effect.
     """
 
     change: str
@@ -374,21 +404,21 @@ class ScalingFault:
 def scaling_faults(
     found: OptimizerPowers, scales: Mapping[str, Any], changes: Collection[str] = tuple(CHANGES)
 ) -> tuple[ScalingFault, ...]:
-    """Count what becomes of every weight if one exponent of all weights is wrong.
+    """Return the effect on every weight of one wrong exponent of all weights.
 
     Parameters
     ----------
-    found
-        The powers of the right scaling.
-    scales
-        The power a of the multiplier ``N^-a`` by kind of weight.
-    changes
-        Names of wrong scalings, keys of :data:`CHANGES`; those of which the rules know nothing are left out.
+    found : OptimizerPowers
+        Powers of the right scaling.
+    scales : Mapping[str, Any]
+        Power a of the multiplier ``N^-a`` by kind of weight.
+    changes : Collection[str], optional
+        Names of wrong scalings, keys of :data:`CHANGES`; those that the rules do not have are left out.
 
     Returns
     -------
-    tuple of ScalingFault
-        One for each weight and change, also where nothing changes.
+    tuple[ScalingFault, ...]
+        One effect for each weight and change, also if nothing changes.
 
     Examples
     --------
@@ -424,7 +454,7 @@ def scaling_faults(
 
 
 def _decayed(gap: Expr) -> str:
-    """Words for a share of a weight that is lost in a step."""
+    """Return a description of the fraction of a weight that is lost in a step."""
     if gap == 0:
         return "as before: it loses a share of order one in a step"
     if gap < 0:
@@ -433,14 +463,14 @@ def _decayed(gap: Expr) -> str:
 
 
 def _moved(gap: Expr, field: str, power: Expr, degree: Expr | None) -> str:
-    """Words for the first move of what a weight feeds."""
+    """Return a description of the first change of the field that a weight feeds."""
     how = "as before" if gap == 0 else "freezes" if gap < 0 else "blows up"
     steps = "" if degree is None else f", with steps of degree {degree} in the gradient"
     return f"{how}: it moves {field} by N^({power}){steps}"
 
 
 class _Moves:
-    """First moves of what each weight feeds, at numbers for all exponents."""
+    """First changes of the fields that each weight feeds, at numbers for all exponents."""
 
     def __init__(self, found: OptimizerPowers, exponents: Mapping[str, Expr]) -> None:
         self.program = parametrized(found.program, exponents)
@@ -449,7 +479,7 @@ class _Moves:
         self.gradients = gradient_powers(self.program)
 
     def of(self, name: str, family: WeightFamily) -> tuple[str, Expr]:
-        """Return the field or output that a weight feeds, and the power of its first move by this weight."""
+        """Return the field or output that a weight feeds, and the power of its first change."""
         head, kind, env = family
         for node in outputs(self.program) if kind == READOUT else self.fed(head, env):
             forms = self.counted.owed(*node).get(name, ())
@@ -471,7 +501,7 @@ class _Moves:
         return found
 
     def degree(self, name: str, head: str, env: Mapping[Symbol, Expr]) -> Expr:
-        """Return how the power of a step answers to that of the gradient, at these exponents."""
+        """Return the change of the power of a step per power of the gradient, at these exponents."""
         rule = next(w.rule for w in self.program.trained() if w.name == head)
         assert isinstance(rule, Entrywise)
         own = replace(rule, Q=rule.Q.subs(env), states=tuple((x, e.subs(env)) for x, e in rule.states))

@@ -1,23 +1,23 @@
-"""Powers of the width, counted on a program: of its fields at the start, and of what training adds to them.
+"""Powers of the width in a program: of its fields at the start, and of their change in training.
 
-Nothing but the program is read: which vector each matrix meets, the sizes of the populations, the updates.
-For a matrix of entries ``N^p/N`` in mean square that acts on ``n`` units,
+Input is the program alone: the vector that each matrix meets, the sizes of populations, the updates. For a
+matrix of entries with mean square ``N^p/N`` that acts on ``n`` units,
 
 - the Gaussian part of ``M v`` is a sum of n independent terms, of order ``sqrt(n N^(p-1))`` times v,
 - its response is ``n N^(p-1)`` times the derivative of v by the opposite use ``M^T b``, times b,
 - an update ``c left right^T`` gives ``c left (right . v)``, where the inner product is n times a mean.
 
-A vector is a sum of parts.  A part has entries of order ``N^power`` and is odd, even or neither under the
-change of sign of each Gaussian source of the conditioning rule.  Sources are independent and symmetric, so
-the mean over the n units of a part that is odd under one of them vanishes: what is left of it is of order
-``n^(-1/2)``, the central limit theorem.  Other means are taken to be of order one, the law of large numbers.
-A number is a sum of parts that are odd under nothing.
+A vector is a sum of parts. A part has entries of order ``N^power`` and is odd, even or neither under the sign
+change of each Gaussian source of the conditioning rule. Sources are independent and symmetric, so the mean
+over the n units of a part that is odd under one of them vanishes up to order ``n^(-1/2)`` (central limit
+theorem). Other means are assumed to be of order one (law of large numbers). A number is a sum of parts that
+are not odd under any source.
 
-A step of an entrywise rule is as large as Q makes it of the size of the gradient of an entry
-(:mod:`derive.scale.rule_degrees`).  It is counted as the gradient times ``Q/A``, which is even in the
-gradient, so that a step is odd under what the gradient is odd under.
+A step of an entrywise rule is counted as the gradient of an entry times ``Q/A``
+(:mod:`derive.scale.rule_degrees`). This factor is even in the gradient, so that a step is odd under the same
+sources as the gradient.
 
-The width is counted in the symbol ``N``, beside the factors that the language of programs implies (entries of
+The width is the symbol ``N``, in addition to the factors that the language of programs implies (entries of
 variance 1/N, means, ``right . v / N``).
 """
 
@@ -75,11 +75,11 @@ QuantityAtStep = tuple[str, Expr | None, int]
 
 @dataclass(frozen=True)
 class Counted:
-    """The parts of every field and number of a program at the steps 0, 1, ..., by name, layer and step.
+    """Parts of every field and number of a program at the steps 0, 1, ..., by name, layer and step.
 
-    ``read`` holds the parts at the start before they were assumed to be of order one, if they were.
-    ``stopped`` says why a count ended early: a field grows, and a function of it is no power.  ``nodes`` are
-    all fields and numbers with their layers, reached or not.
+    ``read`` are the parts at the start before they were assumed to be of order one, if they were. ``stopped``
+    is the reason why a count ended early: a field grows, and a function of it has no power. ``nodes`` are all
+    fields and numbers with their layers, counted or not.
     """
 
     program: Program
@@ -90,23 +90,23 @@ class Counted:
     nodes: tuple[tuple[str, Expr | None], ...] = ()
 
     def parts(self, name: str, site: Any = None, step: int = 0) -> EntrySizes:
-        """The parts of a field or number; none if it is zero or was not reached."""
+        """Return the parts of a field or number; empty if it is zero or was not counted."""
         return self.found.get((name, None if site is None else sympify(site), step), ())
 
     def power(self, name: str, site: Any = None, step: int = 0) -> Expr | None:
-        """The power of N of a field or number; None if it is zero or was not reached."""
+        """Return the power of N of a field or number; None if it is zero or was not counted."""
         return top(self.parts(name, site, step))
 
     def change(self, name: str, site: Any = None, step: int = 1) -> Expr | None:
-        """The power of what training has added to it; None if nothing, or if not reached."""
+        """Return the power of the change by training; None if there is none, or if it was not counted."""
         return top(p for p in self.parts(name, site, step) if p.order)
 
     def owed(
         self, name: str, site: Any = None, step: int = 1, *, systematic: bool = False
     ) -> dict[str, tuple[Expr, ...]]:
-        """The powers of what it owes to each weight, if only the first order in the updates was counted.
+        """Return the powers of the change by each weight, if only the first order in the updates was counted.
 
-        With ``systematic`` without what is there by chance, because a mean vanishes.
+        ``systematic`` excludes parts that are there by chance, because a mean vanishes.
         """
         table: dict[str, list[EntrySize]] = {}
         for p in self.parts(name, site, step):
@@ -125,18 +125,37 @@ def count_powers(
     until: Sequence[tuple[str, Expr | None]] = (),
     spectral: Collection[str] = (),
 ) -> Counted:
-    """Count powers of N at the start and after 1, ..., ``steps`` updates.
+    """Return powers of N at the start and after updates.
 
-    The depth must be a number.  With ``assumed`` every field is taken to be of order one once its own power
-    at the start has been read (the step of an induction over layers), and errors are as well.  With ``first``
-    only the first order in the updates is kept.  With ``until`` the count ends with the first step at which
-    one of these fields or numbers grows.  The entrywise rules of matrices in ``spectral`` act on the singular
-    values of the gradient instead of its entries: a gradient of fixed rank has singular values that are
-    ``sqrt(rows columns)`` times its entries.
+    Parameters
+    ----------
+    program : Program
+        Program whose depth is a number.
+    steps : int, optional
+        Number of updates.
+    assumed : bool, optional
+        Whether every field is assumed to be of order one once its own power at the start is known (the step
+        of an induction over layers), and errors as well.
+    first : bool, optional
+        Whether only the first order in the updates is kept.
+    until : Sequence[tuple[str, Expr | None]], optional
+        Fields or numbers; the count ends with the first step at which one of them grows.
+    spectral : Collection[str], optional
+        Names of matrices whose entrywise rules act on the singular values of the gradient; a gradient of
+        fixed rank has singular values that are ``sqrt(rows columns)`` times its entries.
 
-    Raises :class:`NotApplicable` for a symbolic depth, continuous fields, noise, and functions of N that are
-    no powers.
+    Returns
+    -------
+    Counted
+        Powers of all fields and numbers.
 
+    Raises
+    ------
+    NotApplicable
+        For a symbolic depth, continuous fields, noise, and functions of N that are not powers.
+
+    Examples
+    --------
     >>> from derive.program import mlp
     >>> counted = count_powers(mlp(2, "tanh"))
     >>> counted.power("h", 2), counted.change("h", 2), counted.power("f"), counted.change("f")
@@ -154,7 +173,7 @@ def count_powers(
 def gradient_powers(program: Program) -> dict[str, Expr]:
     """Return the power of N of the gradient of an entry of each weight, in the units of its rule.
 
-    Fields and errors are taken to be of order one.  Weights whose gradient is zero are left out.
+    Fields and errors are assumed to be of order one. Weights whose gradient is zero are left out.
 
     >>> from derive.program import mlp, sign_descent
     >>> gradient_powers(mlp(2, rule=sign_descent(Symbol("eta"))))
@@ -180,7 +199,7 @@ def member_name(name: str, member: tuple[Expr, ...]) -> str:
 
 
 class Grows(NotApplicable):
-    """A field grows with the width inside a function that makes no power of it."""
+    """Exception for a field that grows with the width inside a function without a power."""
 
 
 Generator = tuple[object, ...]
@@ -192,9 +211,9 @@ that it met is odd under (sources of vectors that do not overlap are independent
 class EntrySize:
     """Entries of order ``N^power``, odd under the sources ``odd``, neither even nor odd under ``mixed``.
 
-    ``order`` counts the updates that the part is due to, 0 for what is there without training (2 stands for
-    more as well), and ``owed`` names their weights where that is asked for.  ``chance`` says that a mean in
-    it vanishes; of an ``unknown`` part no mean is taken to vanish.
+    ``order`` is the number of updates in the part, 0 without training (2 stands for more as well), and
+    ``owed`` are the names of their weights if these are recorded. ``chance`` is true if a mean in it
+    vanishes; no mean of an ``unknown`` part is assumed to vanish.
 
     >>> u, r = ("W", 1, False), ("W", 1, True)
     >>> h = EntrySize(S.Zero, frozenset({u}))
@@ -212,10 +231,11 @@ class EntrySize:
 
     @property
     def vanishes(self) -> bool:
-        """Is its mean zero?"""
+        """Whether its mean is zero."""
         return bool(self.odd) and not self.unknown
 
     def __mul__(self, other: EntrySize) -> EntrySize:
+        """Return the product of two parts, entry by entry."""
         mixed = self.mixed | other.mixed
         return EntrySize(
             (self.power + other.power).expand(),
@@ -228,24 +248,24 @@ class EntrySize:
         ).settled()
 
     def settled(self) -> EntrySize:
-        """Beyond the first order in the updates no parity is kept: an upper bound."""
+        """Return the part without parity beyond the first order in the updates, an upper bound."""
         return self if self.order < 2 else replace(self.bare(self.power), order=2, unknown=True)
 
     def bare(self, power: Expr) -> EntrySize:
-        """Of another power, and odd or mixed under nothing."""
+        """Return a part of another power without odd or mixed sources."""
         return replace(self, power=power, odd=frozenset(), mixed=frozenset())
 
     def at(self, power: Expr) -> EntrySize:
-        """The same part with another power."""
+        """Return the part with another power."""
         return replace(self, power=power)
 
     def due_to(self, weight: str | None) -> EntrySize:
-        """The same part after it has gone through an update, of this weight if that matters."""
+        """Return the part after one more update, by this weight if weights are recorded."""
         owed = self.owed if weight is None else self.owed | {weight}
         return replace(self, owed=owed, order=self.order + 1).settled()
 
     def mean(self, size: Expr) -> EntrySize:
-        """The mean over ``N^size`` units."""
+        """Return the mean over ``N^size`` units."""
         power = self.power - size / 2 if self.vanishes else self.power
         return replace(self.bare(power), chance=self.chance or self.vanishes, unknown=False)
 
@@ -254,7 +274,7 @@ EntrySizes = tuple[EntrySize, ...]
 
 
 def combined(parts: Iterable[EntrySize]) -> EntrySizes:
-    """The sum: of parts that differ in nothing but the power, those that another exceeds are left out."""
+    """Return the sum; among parts that differ only in the power the largest is kept."""
     kept: dict[EntrySize, list[Expr]] = {}
     for p in parts:
         forms = kept.setdefault(p.at(S.Zero), [])
@@ -267,7 +287,7 @@ def combined(parts: Iterable[EntrySize]) -> EntrySizes:
 
 
 def product(*factors: EntrySizes) -> EntrySizes:
-    """The product, entry by entry."""
+    """Return the product, entry by entry."""
     found: EntrySizes = (EntrySize(),)
     for parts in factors:
         found = combined(p * x for p in found for x in parts)
@@ -275,13 +295,13 @@ def product(*factors: EntrySizes) -> EntrySizes:
 
 
 def top(parts: Iterable[EntrySize]) -> Expr | None:
-    """The largest power, a ``Max`` where numbers are not known; None of nothing."""
+    """Return the largest power, a ``Max`` if exponents are symbols; None if there is no part."""
     forms = [p.power for p in combined(EntrySize(p.power) for p in parts)]
     return None if not forms else forms[0] if len(forms) == 1 else Max(*forms)
 
 
 def powers(number: Expr) -> tuple[Expr, ...]:
-    """The powers of N in a number: one for each term.
+    """Return the powers of N in a number, one for each term.
 
     >>> a = Symbol("a")
     >>> powers(3 * N ** (1 - a) * Symbol("eta")), powers(1 + 2 * N)
@@ -308,9 +328,9 @@ def powers(number: Expr) -> tuple[Expr, ...]:
 
 
 class Counting:
-    """One count over a program; :func:`count_powers` runs it.
+    """One count of a program, as :func:`count_powers` runs it.
 
-    ``uneven`` are sources under which something is neither even nor odd; they tell no vectors apart.
+    ``uneven`` are sources under which some function is neither even nor odd; they do not distinguish vectors.
     """
 
     def __init__(
@@ -338,7 +358,7 @@ class Counting:
                 self.rules[d.name, self.site(d.lhs, env)] = (d, env)
 
     def counted(self, steps: int, until: Sequence[tuple[str, Expr | None]] = ()) -> Counted:
-        """Count the start and ``steps`` updates; what cannot be counted any more says why."""
+        """Return the powers at the start and after updates, with the reason if the count ends early."""
         step, stopped = 0, None
         try:
             for step in range(steps + 1):
@@ -354,7 +374,7 @@ class Counting:
     # -- where things are --------------------------------------------------------------------------------
 
     def members(self, ranges: tuple[IndexRange, ...]) -> list[IndexExpressions]:
-        """Values of the indices that tell fields apart: those with numbers as ends that place a field."""
+        """Return the values of the indices that distinguish fields."""
         found: list[IndexExpressions] = [{}]
         for r in ranges:
             if r.index in self.places:
@@ -367,7 +387,7 @@ class Counting:
 
     @cached_property
     def places(self) -> set[Symbol]:
-        """The indices of layers and of order."""
+        """Return the indices of layers and of ordered families."""
         atoms = set()
         for d in self.program.definitions:
             atoms |= {d.lhs} | d.rhs.atoms(AppliedUndef)
@@ -379,27 +399,28 @@ class Counting:
         return {x for e in named for x in e.free_symbols}
 
     def ranges_of(self, w: TrainedMatrix | TrainedVector) -> tuple[IndexRange, ...]:
-        """The ranges of the indices of a family of weights."""
+        """Return the ranges of the indices of a family of weights."""
         if isinstance(w, TrainedVector):
             return w.initial.indices
         return () if w.initial.index is None else (w.initial.index,)
 
     def placed(self, name: str) -> bool:
+        """Return whether the first argument of a field is a layer or a position."""
         x = self.program.field_of(name)
         return x is not None and (x.layered or x.ordered)
 
     def site(self, atom: AppliedUndef, env: IndexExpressions) -> Expr | None:
-        """The layer of a field, where it has one."""
+        """Return the layer of a field, or None."""
         return atom.args[0].subs(env) if self.placed(str(atom.func)) else None
 
     def is_field(self, e: Expr, env: IndexExpressions) -> bool:
-        """Is it a field or number that has a definition, at its layer?"""
+        """Return whether an expression is a field or number with a definition, at its layer."""
         return isinstance(e, AppliedUndef) and (str(e.func), self.site(e, env)) in self.rules
 
     # -- values ------------------------------------------------------------------------------------------
 
     def value(self, node: QuantityAtStep) -> EntrySizes:
-        """The parts of a field or number at a step."""
+        """Return the parts of a field or number at a step."""
         if node not in self.found:
             name, site, step = node
             d, env = self.rules[name, site]
@@ -411,11 +432,11 @@ class Counting:
         return self.found[node]
 
     def kept(self, parts: EntrySizes) -> EntrySizes:
-        """Without what is of second order, if only the first counts."""
+        """Return the parts without those of second order, if only the first is counted."""
         return tuple(p for p in parts if p.order <= 1) if self.first else parts
 
     def expression(self, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
-        """The parts of an expression in fields, entry by entry."""
+        """Return the parts of an expression in fields, entry by entry."""
         if isinstance(e, Add):
             return combined(p for x in e.args for p in self.expression(x, env, step))
         if isinstance(e, Sum):
@@ -427,6 +448,10 @@ class Counting:
             return combined(p.mean(size) for p in self.expression(e.args[0], env, step))
         if self.is_number(e):
             return tuple(EntrySize(x) for x in powers(e.subs(env).subs(t, step)))
+        return self.factors(e, env, step)
+
+    def factors(self, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
+        """Return the parts of a product, a power, a weight, a field or a function of fields."""
         if isinstance(e, Mul):
             factors = [self.expression(x, env, step) for x in e.args]
             return self.kept(product(*factors))
@@ -441,7 +466,7 @@ class Counting:
         return self.kept(self.function(e, env, step))
 
     def is_number(self, e: Expr) -> bool:
-        """Does the expression hold neither entries nor numbers that are computed?"""
+        """Return whether an expression contains neither entries nor computed numbers."""
         names = {name for name, _ in self.rules} | {x.name for x in self.program.given}
         names |= {x.name for x in self.program.attributes} | set(self.vectors)
         if e.has(Product, Mean) or any(str(a.func) in names for a in e.atoms(AppliedUndef)):
@@ -449,7 +474,7 @@ class Counting:
         return not any(str(x) in self.vectors for x in e.free_symbols)
 
     def size(self, p: Population, env: IndexExpressions) -> Expr:
-        """The power of the number of units; given inputs have a fixed number."""
+        """Return the power of the number of units; given inputs have a fixed number."""
         if p.given:
             return S.Zero
         (ratio,) = powers(sympify(p.ratio).subs(env))
@@ -458,7 +483,7 @@ class Counting:
     # -- weights -----------------------------------------------------------------------------------------
 
     def matrix(self, e: Product, env: IndexExpressions, step: int) -> EntrySizes:
-        """``M(t) v``: the Gaussian part, responses, and of every update ``c left (right . v)/N``."""
+        """Return ``M(t) v``: the Gaussian part, responses, and for every update ``c left (right . v)/N``."""
         m = self.program.matrix_of(e)
         start, back = gaussian(m), e.transposed
         member = e.matrix.args[0].subs(env) if start.index is not None else S.Zero
@@ -488,6 +513,7 @@ class Counting:
             units = EntrySize(S.Zero if start.cols.given and not back else size - 1)
 
             def moved(env: IndexExpressions, past: int, slope: EntrySize) -> EntrySizes:
+                """Return the product of one update with the vector."""
                 left, right = (self.given_or(x, env, past) for x in (stays, meets))
                 means = combined((p * q * units * slope).mean(size) for p in right for q in v)
                 return product(left, self.number(means))
@@ -503,7 +529,7 @@ class Counting:
         step: int,
         moved: Callable[[IndexExpressions, int, EntrySize], EntrySizes],
     ) -> EntrySizes:
-        """What all updates before a step give: the rate, the coefficient, and what each has ``moved``."""
+        """Return the sum of all updates before a step: rate, coefficient, and the change by each."""
         name = member_name(w.name, member)
         found: list[EntrySize] = []
         for past in range(step):
@@ -520,7 +546,7 @@ class Counting:
     def slopes(
         self, w: TrainedMatrix | TrainedVector, env: IndexExpressions, past: int
     ) -> list[tuple[int, EntrySize]]:
-        """The gradients that the step at ``past`` is made of, by their times, each with its factor ``Q/A``.
+        """Return the gradients in the step at ``past`` by their times, each with its factor ``Q/A``.
 
         Linear rules have the factor 1, and their memory is counted by :meth:`memory`.
         """
@@ -550,13 +576,13 @@ class Counting:
         return [(k, slope) for k in (times if rule.states else [past])]
 
     def singular(self, w: TrainedMatrix | TrainedVector, env: IndexExpressions) -> Expr:
-        """The power of what a rule acts on over an entry of the gradient: 0, or that of a singular value."""
+        """Return the power of the rule's argument over an entry of the gradient."""
         if w.name not in self.spectral or not isinstance(w, TrainedMatrix):
             return S.Zero
         return (self.size(w.initial.rows, env) + self.size(w.initial.cols, env)) / 2
 
     def gradient(self, w: TrainedMatrix | TrainedVector, env: IndexExpressions, step: int) -> EntrySizes:
-        """The parts of the gradient of an entry of a weight, in the units in which its rule takes it."""
+        """Return the parts of the gradient of an entry of a weight, in the units of its rule."""
         u = w.update
         sides = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
         found: list[EntrySize] = []
@@ -567,9 +593,9 @@ class Counting:
         return combined(found)
 
     def source(self, use: Generator, p: EntrySize, gain: Expr) -> EntrySize:
-        """The Gaussian part of a product.  Vectors that do not overlap have independent sources.
+        """Return the Gaussian part of a product; vectors without overlap have independent sources.
 
-        An unknown part counts as overlapping with everything.
+        An unknown part is treated as overlapping with all vectors.
         """
         power = (p.power + gain).expand()
         if p.unknown:
@@ -578,17 +604,17 @@ class Counting:
         return replace(p.bare(power), odd=frozenset({(*use, kind)}))
 
     def given_or(self, vector: Expr, env: IndexExpressions, step: int) -> EntrySizes:
-        """The vector that a matrix meets; fixed inputs have entries of order one."""
+        """Return the vector that a matrix meets; fixed inputs have entries of order one."""
         if any(self.program.given_of(str(a.func)) for a in vector.atoms(AppliedUndef)):
             return (EntrySize(),)
         return self.expression(vector, env, step)
 
     def number(self, parts: EntrySizes) -> EntrySizes:
-        """A number that multiplies an update: where all orders count, only its size matters."""
+        """Return a number that multiplies an update; if all orders count, only its size is kept."""
         return parts if self.first else combined(EntrySize(p.power) for p in parts)
 
     def memory(self, w: TrainedMatrix | TrainedVector, env: IndexExpressions) -> EntrySizes:
-        """The power of the rate with which updates enter the weight."""
+        """Return the power of the rate with which updates enter the weight."""
         if isinstance(w.rule, Entrywise):
             return tuple(EntrySize(x) for x in powers(w.rule.rate.subs(env)))
         if sympify(getattr(w.rule, "diffusion", 0)) != 0:
@@ -599,7 +625,7 @@ class Counting:
         return self.rates[w.rule]
 
     def vector(self, v: Any, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
-        """A vector parameter: its start, and its updates."""
+        """Return a vector parameter: its initial value and its updates."""
         initial = parameter(v)
         at = {r.index: x.subs(env) for r, x in zip(initial.indices, e.args, strict=False)}
         member = tuple(x for i, x in at.items() if i in self.places)
@@ -614,7 +640,7 @@ class Counting:
     # -- functions ---------------------------------------------------------------------------------------
 
     def function(self, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
-        """A function of fields that is no polynomial."""
+        """Return a function of fields that is not a polynomial."""
         atoms = sorted((a for a in e.atoms(AppliedUndef) if self.is_field(a, env)), key=str)
         if not atoms:
             raise NotApplicable(f"{e}: powers of N are not known of it")
@@ -623,7 +649,7 @@ class Counting:
 
 
 def one_power(number: Expr) -> Expr:
-    """The power of N in a number that has one."""
+    """Return the power of N in a number that is one power."""
     found = powers(number)
     if len(found) != 1:
         raise NotApplicable(f"{number}: is a sum of several powers of the width")
@@ -635,10 +661,10 @@ def one_power(number: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class Shape:
-    """What is known of a function of fields: parities, growth, value at zero.
+    """Properties of a function of fields: parities, growth, value at zero.
 
-    ``plain`` is the function, None if it is not defined; ``degree`` is that of a homogeneous one (relu 1,
-    Heaviside 0); ``lowest`` the power with which it starts at zero.
+    ``plain`` is the function, None if it is undefined. ``degree`` is that of a homogeneous function (relu 1,
+    Heaviside 0); ``lowest`` is its lowest power at zero.
     """
 
     name: str
@@ -647,15 +673,15 @@ class Shape:
     lowest: int = 0
 
     def parity(self, which: frozenset[int]) -> int:
-        """1 if it stays what it is when these of its arguments change sign, -1 if it does too, else 0."""
+        """Return the parity under the sign change of these arguments: 1 even, -1 odd, 0 neither."""
         return 0 if self.plain is None else _parity(self.plain, which)
 
 
 def applied(shape: Shape, arguments: tuple[EntrySizes, ...], first: bool = False) -> EntrySizes:
-    """A function of fields: its value without training, and what it owes to updates, to second order.
+    """Return a function of fields: its value without training, and its change by updates, to second order.
 
-    With ``first`` updates are infinitesimal.  Raises :class:`Grows` where a field grows and the function is
-    not homogeneous.
+    With ``first``, updates are infinitesimal. Raises :class:`Grows` if a field grows and the function is not
+    homogeneous.
     """
     start = [tuple(p for p in parts if p.order == 0) for parts in arguments]
     base = top(p for parts in start for p in parts)
@@ -678,7 +704,7 @@ def applied(shape: Shape, arguments: tuple[EntrySizes, ...], first: bool = False
 
 
 def _size_of(shape: Shape, base: Expr | None, derivative: int = 0) -> Expr:
-    """The power of the function, or of its derivative, at a field of order ``N^base``."""
+    """Return the power of the function, or of its derivative, at a field of order ``N^base``."""
     if base is None or base == 0 or base.free_symbols:
         return S.Zero
     if shape.degree is not None:
@@ -687,9 +713,9 @@ def _size_of(shape: Shape, base: Expr | None, derivative: int = 0) -> Expr:
 
 
 def _signature(shape: Shape, start: list[EntrySizes], derivative: int) -> EntrySize:
-    """Even, odd or neither under each source that the arguments contain.
+    """Return the parities of a function under each source in its arguments.
 
-    A derivative is known of a function of one argument alone, where it changes the parity.
+    A derivative is known only for a function of one argument, where it changes the parity.
     """
     sources = {g for parts in start for p in parts for g in p.odd | p.mixed}
     odd, mixed = set(), set()
@@ -706,9 +732,9 @@ def _signature(shape: Shape, start: list[EntrySizes], derivative: int) -> EntryS
 
 
 def shape_of(e: Expr, atoms: list[Any]) -> Shape:
-    """Parities, homogeneity and the start at zero of a function of fields.
+    """Return parities, homogeneity and lowest power at zero of a function of fields.
 
-    Of an undefined function nothing is known: no parity, and a value at zero.
+    An undefined function has no parity and a value at zero.
 
     >>> from sympy import Function, tanh
     >>> h = Function("h")(Symbol("t"))
@@ -729,13 +755,14 @@ _SLOTS = tuple(Dummy(f"x{i}", real=True) for i in range(4))
 
 @lru_cache(maxsize=256)
 def _parity(plain: Expr, which: frozenset[int]) -> int:
+    """Return the parity of a function under the sign change of these arguments."""
     other = plain.xreplace({_SLOTS[i]: -_SLOTS[i] for i in which})
     return next((k for k in (1, -1) if expand(other - k * plain) == 0), 0)
 
 
 @lru_cache(maxsize=256)
 def _growth(plain: Expr) -> tuple[Expr | None, int]:
-    """The degree of a homogeneous function of one argument; the power with which others start at zero."""
+    """Return the degree of a homogeneous function of one argument, and the lowest power of others at zero."""
     x = _SLOTS[0]
     with suppress(NotHomogeneous):
         return exponent(plain, {x: S.One}), 0

@@ -1,19 +1,19 @@
-"""Exponents of the loss on power-law data, by regime: with constants, with when each holds and where it ends.
+"""Exponents and constants of the loss on power-law data, by regime, with the range in which each holds.
 
-Eigenvalues are ``k^-capacity``, targets ``w_star(k)^2 lamda(k) = k^(-capacity source - 1)``; the depth, the
-source and the capacity may be numbers or symbols.  Each law is read from what was derived of a theory:
+Eigenvalues are ``k^-capacity``, and targets ``w_star(k)^2 lamda(k) = k^(-capacity source - 1)``; depth,
+source and capacity may be numbers or symbols. Each law follows from a derived result:
 :func:`~derive.scale.modes.lazy_modes`, :func:`~derive.scale.modes.leading_order`,
 :func:`~derive.scale.rich.rank_one`, :func:`~derive.scale.finite_batch.batch_noise`,
-:func:`~derive.scale.finite_width.width_noise`, and here what finite data (:func:`fixed_data`) do to the lazy
-law: other powers, and floors.
+:func:`~derive.scale.finite_width.width_noise`, and in this module the effect of finite data on the lazy law
+(:func:`fixed_data`): other powers, and floors.
 
-A fresh batch drives every mode with the loss itself, so the loss obeys a renewal equation; the randomness of
-the first weights drives it with what the layers above have learnt; samples that are used at every step
-remember what has been fitted, so their responses obey an equation of their own.  Derived: the equations,
-their solutions in transforms, the sums over modes, powers and constants.  Taken from elsewhere, and said in
-the conditions of each law: that a renewal equation falls as the singular parts of its transform say
-(subexponential kernels; Feller II, chapter XI), and that a function at late times is z times its transform
-at small z (final value theorem), where the limit is taken to exist.
+With fresh batches the loss drives every mode and obeys a renewal equation; the random initial weights drive
+every mode with the learnt weights of the layers above; samples that are reused remember what has been fitted,
+so that their responses obey a separate equation. The equations, their solutions in transforms, the sums over
+modes, powers and constants are derived. Two theorems are taken from elsewhere and stated in the conditions of
+each law: that a renewal equation falls as the singular parts of its transform (subexponential kernels; Feller
+II, chapter XI), and that a function at late times is z times its transform at small z (final value theorem),
+if the limit exists.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ _t, _t_ = Dummy("t", positive=True), Dummy("t'", positive=True)
 
 @dataclass(frozen=True)
 class FixedData(ConditionalResult):
-    """Lazy flow on the same P samples, infinitely wide, by Laplace transforms.
+    """Lazy flow on the same P samples, infinitely wide, in Laplace transforms.
 
-    ``balance`` determines the cut-off at the rate z; ``freedom`` is what mode k adds to the sum in it.  With
-    ``signal`` and ``gain`` summed over modes, at the rates of two times, ``z z' C_v(z, z')`` is
-    ``(signal + gain label)/(1 - gain)``; ``label`` is the variance of the labels' noise, ``kernel`` is K.
+    ``balance`` determines the cut-off at the rate z; ``freedom`` is the summand of mode k in it. With
+    ``signal`` and ``gain`` summed over modes, at the rates of two times, ``z z' C_v(z, z')`` is ``(signal +
+    gain label)/(1 - gain)``. ``label`` is the variance of the label noise, and ``kernel`` is K.
     """
 
     theory: Theory
@@ -113,7 +113,7 @@ class FixedData(ConditionalResult):
         return aligned_latex([self.balance])
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the limits that are taken, and the theorem that is used."""
+        """Return the limits and the theorem that are used."""
         return (
             "derived: the cut-off and the correlations of errors in Laplace transforms, at gamma0 = 0 and "
             "N -> oo",
@@ -123,12 +123,12 @@ class FixedData(ConditionalResult):
 
     @cached_property
     def rest(self) -> Eq:
-        """The equation for the cut-off at late times."""
+        """Equation for the cut-off at late times."""
         return Eq(self.balance.lhs, self.balance.rhs.subs(z, 0), evaluate=False)
 
     @cached_property
     def final(self) -> Expr:
-        """The test loss at late times, for the cut-off of :attr:`rest`; without the labels' own noise."""
+        """Test loss at late times, for the cut-off of :attr:`rest`, without the noise of test labels."""
         (sums,) = self.rest.rhs.atoms(Sum)
         signal, gain = (Sum(x.subs(cut_, cut), *sums.limits) for x in (self.signal, self.gain))
         return (signal + gain * self.label) / (1 - gain)
@@ -137,18 +137,18 @@ class FixedData(ConditionalResult):
 
     @cached_property
     def _free(self) -> tuple[Power, ...]:
-        """The sum of :attr:`freedom` over the modes."""
+        """Sum of :attr:`freedom` over the modes."""
         return sum_over_modes(self.freedom, cut).terms
 
     @property
     def scale(self) -> Power:
-        """The cut-off at late times for infinitely many modes, in P, to leading order; capacities above 1."""
+        """Cut-off at late times for infinitely many modes, in P, to leading order; capacities above 1."""
         top = self._free[0]
         return Power(gammasimp(top.coefficient) ** (1 / top.power), -1 / top.power)
 
     @cached_property
     def amplified(self) -> Expr:
-        """``1/(1 - gain)`` at late times."""
+        """Amplification ``1/(1 - gain)`` at late times."""
         spent, whole = sum_over_modes((P * self.gain).subs(cut_, cut), cut).terms[0], self._free[0]
         if simplify(spent.power - whole.power) != 0:
             raise NotApplicable(f"the gain has the power {spent.power} of its inverse, not {whole.power}")
@@ -156,7 +156,7 @@ class FixedData(ConditionalResult):
 
     @cached_property
     def floor(self) -> Powers:
-        """The final loss without label noise: what is not seen of the target, and what seen modes miss."""
+        """Final loss without label noise: the unseen part of the target, and the error of seen modes."""
         found, scale, front = sum_over_modes(self.signal.subs(cut_, cut), cut), self.scale, self.amplified
         top, next_ = self._free
         terms = tuple(
@@ -171,15 +171,15 @@ class FixedData(ConditionalResult):
 
     @cached_property
     def label_floor(self) -> Expr:
-        """What label noise adds to the final loss, at which the samples are fitted with their noise."""
+        """Part of the final loss from label noise, at which the samples are fitted including their noise."""
         return factor(self.label * (self.amplified - 1))
 
     @cached_property
     def stirred(self) -> Power:
-        """Order 1/P before the floor, on tasks with a source above 2: ``c t^-(2 - 1/capacity)``, times 1/P.
+        """Term of order 1/P before the floor, for a source above 2: ``c t^-(2 - 1/capacity)``, times 1/P.
 
-        While the first modes are learnt, errors on the samples push those that are not.  The pushes have a
-        finite sum, and a mode forgets them as it is learnt.
+        While the first modes are learnt, errors on the samples drive the other modes. The drive has a finite
+        sum, and a mode forgets it as it is learnt.
         """
         here = on_power_law(simplify(self.signal / (cut * cut_)).subs({cut: 0, cut_: 0}))
         here = powsimp(powdenest(on_eigenvalues(here), force=True))
@@ -188,11 +188,11 @@ class FixedData(ConditionalResult):
 
     @cached_property
     def label_fit(self) -> Power:
-        """Order 1/P of label noise that has been fitted before the floor: ``c t^(1/capacity)``, times 1/P."""
+        """Term of order 1/P of fitted label noise before the floor: ``c t^(1/capacity)``, times 1/P."""
         return self._order_one(S.One, self.label)
 
     def _order_one(self, rates: Expr, value: Expr) -> Power:
-        """``P gain rates value/(z z')`` at order 0 in 1/P, with the cut-off ``z/K``, at equal late times."""
+        """Return ``P gain rates value/(z z')`` at order 0 in 1/P, at equal late times."""
         mode = Dummy("lamda", positive=True)
         free = P * self.gain * rates / (z * z_)
         both = free.xreplace({lamda(k): mode}).subs({cut: z / K, cut_: z_ / K})
@@ -204,10 +204,7 @@ class FixedData(ConditionalResult):
 
 
 def sum_over_modes(summand: Expr, unit: Expr) -> Powers:
-    """The sum over infinitely many modes of power-law data as ``unit``, to which eigenvalues compare, falls.
-
-    In powers of 1/unit.
-    """
+    """Return the sum over infinitely many modes of power-law data, in powers of 1/unit as ``unit`` falls."""
     y, x = Dummy("y", positive=True), Dummy("x", positive=True)
     weight, rest = on_power_law(summand).as_independent(lamda(k), *unit.free_symbols, as_Add=False)
     own = next(x for x in unit.free_symbols if x == cut or isinstance(x, Dummy))
@@ -218,9 +215,9 @@ def sum_over_modes(summand: Expr, unit: Expr) -> Powers:
 
 
 def fixed_data(theory: Theory) -> FixedData:
-    """Read off the theory of flow on fixed structured samples, in the limits N -> oo and gamma0 -> 0.
+    """Return the lazy limit of flow on fixed structured samples at N -> oo and gamma0 -> 0.
 
-    Raises :class:`NotApplicable` where the equation for the cut-off does not close.
+    Raises :class:`NotApplicable` if the equation for the cut-off does not close.
 
     >>> from derive import mean_field, structured
     >>> found = fixed_data(mean_field(structured(data="full-batch", noise=True, rule="flow")))
@@ -265,7 +262,7 @@ def fixed_data(theory: Theory) -> FixedData:
 
 
 def _at_two(e: Expr) -> Expr:
-    """A transform's value at the rates of two times."""
+    """Return a transform at the rates of two times."""
     one = simplify(e)
     return one * one.subs({z: z_, cut: cut_})
 
@@ -275,15 +272,15 @@ def _at_two(e: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class PowerLaw(ConditionalResult):
-    """``loss ~ constant t^-exponent`` at late times.
+    """Power law ``loss ~ constant t^-exponent`` at late times.
 
-    At leading order in gamma0 it is the term ``gamma0^2 c t^-exponent`` that is meant, and ``constant`` has
-    its sign.  On finite data it is the loss in the end, ``constant P^-exponent``.  ``formula`` is the loss
-    with all terms that are known, ``basis`` are its conditions, and ``crossover`` says
-    where it meets another regime, by what that is.  ``series`` is what the exponent was read from, if it is a
-    sum of powers, ``names`` are the sums over modes that are symbols in the constant, and ``bottlenecks`` say
-    what finite sizes do to the law of the rich regime, or of random features, of which ``optimum`` is the
-    best division of a budget of compute.
+    At leading order in gamma0 it is the term ``gamma0^2 c t^-exponent``, and ``constant`` has its sign. On
+    finite data it is the final loss, ``constant P^-exponent``. ``formula`` is the loss with all known terms,
+    ``basis`` are the conditions, and ``crossover`` are the times at which it meets other regimes, by their
+    names. ``series`` is the sum of powers from which the exponent follows, if there is one, and ``names`` are
+    the sums over modes that are symbols in the constant. ``bottlenecks`` are the effects of finite sizes on
+    the law of the rich regime, or of random features, for which ``optimum`` is the best division of a compute
+    budget.
     """
 
     regime: str
@@ -301,7 +298,7 @@ class PowerLaw(ConditionalResult):
         return f"${latex(self.formula)}$"
 
     def conditions(self) -> tuple[str, ...]:
-        """Return when the law holds, what it was derived from, and what was assumed."""
+        """Return the range of the law, the derivations it follows from, and its assumptions."""
         return self.basis
 
 
@@ -313,10 +310,10 @@ def lazy_law(
     *,
     order: LeadingOrder | None = None,
 ) -> PowerLaw:
-    """The regime in which features stand still: ``loss ~ t^-beta`` at any depth, in flow or in steps.
+    """Return the law of lazy training: ``loss ~ t^-beta`` at any depth, for a flow or in steps.
 
-    With the ``order`` gamma0^2 it is said when a flow leaves the regime.
-    Raises ValueError for numbers that are not possible.
+    With the ``order`` gamma0^2 the crossover at which a flow leaves the regime is included. Raises ValueError
+    for numbers that are not possible.
 
     >>> from derive import mean_field, structured
     >>> from derive.scale.modes import lazy_modes
@@ -352,11 +349,11 @@ def leading_law(
     *,
     task: str | None = None,
 ) -> PowerLaw:
-    """Order gamma0^2: what the first movement of the features adds to the lazy loss.
+    """Return the law of order gamma0^2, the first effect of feature learning on the lazy loss.
 
-    ``task`` (``hard``: source below 1, or ``easy``) is needed where the source is a symbol, and is ``hard``
-    if left out.  Raises ValueError for numbers that are not possible, and :class:`NotApplicable` for a source
-    of 1, where there is a logarithm.
+    ``task`` (``hard``: source below 1, or ``easy``) is needed if the source is a symbol, and is ``hard`` by
+    default. Raises ValueError for numbers that are not possible, and :class:`NotApplicable` for a source of
+    1, where a logarithm occurs.
     """
     values = numbers(depth, source, capacity)
     kind = kind_of(values[beta], task, "the order gamma0^2", order.correction.turns(beta))
@@ -384,12 +381,12 @@ def rich_law(
     task: str | None = None,
     finite: Resources | None = None,
 ) -> PowerLaw:
-    """The regime in which features have outgrown their start: see :mod:`derive.scale.rich`.
+    """Return the law of the rich regime, in which features have outgrown their initial values.
 
-    On hard tasks the power depends on depth.  ``crossover`` says when the regime begins: where its loss meets
-    the lazy one of ``modes``.  With ``finite``, what the sizes put in, ``bottlenecks`` say when each takes
-    over and what follows, for capacities above 1.  Raises as :func:`leading_law` does, and NotApplicable
-    where the constant has no closed form.
+    See :mod:`derive.scale.rich`. For hard tasks the power depends on depth. ``crossover`` is the start of the
+    regime, where its loss meets the lazy loss of ``modes``. With ``finite``, the noise of finite sizes,
+    ``bottlenecks`` are the times at which each dominates and the laws after them, for capacities above 1.
+    Raises as :func:`leading_law` does, and NotApplicable if the constant has no closed form.
     """
     values = numbers(depth, source, capacity)
     found = rich_scaling(reduced, values[L], values[beta], values[capacity_], task=task)
@@ -417,15 +414,15 @@ def batch_law(
 ) -> PowerLaw:
     """Return the law of descent on fresh batches, lazy and infinitely wide, without label noise.
 
-    ``t`` counts steps.  Where targets are learnt faster than ``t^-(2 - 1/capacity)``, that is the power of
-    the loss: each batch stirs modes that had been learnt, and these forget it no faster.  The constant
+    ``t`` counts steps. If targets are learnt faster than ``t^-(2 - 1/capacity)``, this is the power of the
+    loss: each batch perturbs modes that had been learnt, and they do not forget it faster. The constant
     contains two sums over modes, q and A of :class:`BatchNoise`: symbols whose sums are in ``names``, or
     numbers if the depth, the source, the capacity, the learning rate and the batch are numbers.
 
     Raises
     ------
     NotApplicable
-        If symbols leave open which of the two powers it is.
+        If symbols do not determine which of the two powers applies.
     ValueError
         For a capacity of 1 or less, and for numbers at which the loss diverges.
 
@@ -480,7 +477,7 @@ DIGITS = 10
 
 
 def _sum_said(e: Sum) -> str:
-    """A sum over modes in words, with two orders in the learning rate as zeta functions."""
+    """Return a sum over modes as text, with two orders in the learning rate as zeta functions."""
     orders = e.function.leadterm(eta)[1] + 2
     parts = series(e.function, eta, 0, orders).removeO().expand()
     powers = [Power.of(powsimp(x, force=True), k) for x in Add.make_args(parts)]
@@ -496,11 +493,11 @@ def width_law(
     *,
     task: str | None = None,
 ) -> PowerLaw:
-    """Order 1/N of the lazy loss, ``c t^-exponent/N``: the variance of what N units learn, and their mean.
+    """Return order 1/N of the lazy loss, ``c t^-exponent/N``: variance and mean of the function of N units.
 
-    On easy tasks the variance falls slower than the loss of infinite width, and takes over long before order
-    1/N ends; on hard ones both have one power.  Raises as :func:`leading_law` does, and ValueError for a
-    capacity of 1 or less.
+    For easy tasks the variance falls more slowly than the loss of infinite width, and dominates long before
+    order 1/N ends; for hard tasks both have the same power. Raises as :func:`leading_law` does, and
+    ValueError for a capacity of 1 or less.
     """
     values = numbers(depth, source, capacity, summed=True)
     turn = noise.variance.turns(beta)
@@ -536,13 +533,13 @@ def data_law(
     *,
     steep: bool | None = None,
 ) -> PowerLaw:
-    """The same P samples at every step, lazy and infinitely wide: the test loss ends at ``c P^-exponent``.
+    """Return the law of P reused samples, lazy and infinitely wide: the test loss ends at ``c P^-exponent``.
 
-    With a source below 2 the exponent is ``capacity source``, and the loss is that of the population until
-    it meets this floor at ``t ~ P^capacity``.  ``steep`` tasks, of a source above 2, have the floor of a
-    source of 2, and a power of their own before it, ``t^-(2 - 1/capacity)/P``.  ``steep`` is needed where
-    the source is a symbol; it is False if left out.  Raises NotApplicable for a source of 2, where there is
-    a logarithm, ValueError for a capacity of 1 or less.
+    For a source below 2 the exponent is ``capacity source``, and the loss is that of the population until it
+    meets this floor at ``t ~ P^capacity``. ``steep`` tasks, with a source above 2, have the floor of a source
+    of 2, and another power before it, ``t^-(2 - 1/capacity)/P``. ``steep`` is needed if the source is a
+    symbol, and is False by default. Raises NotApplicable for a source of 2, where a logarithm occurs,
+    ValueError for a capacity of 1 or less.
 
     >>> from derive import mean_field, structured
     >>> from derive.scale.modes import lazy_modes
@@ -594,6 +591,7 @@ def _law(
     crossover: Mapping[str, Expr] | None = None,
     series: Powers | None = None,
 ) -> PowerLaw:
+    """Return a law whose exponent and constant are those of the leading term."""
     ansatz = (
         "assumed: the eigenvalues and targets are powers of k, and modes are many enough for sums without "
         "an end"

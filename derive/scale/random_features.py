@@ -1,11 +1,11 @@
 """Laws of random features on power-law data: bottlenecks of time, of N features and of P samples.
 
-From the Laplace transforms of the theory (:mod:`derive.linear.transforms`) the responses are eliminated: with
+The responses are eliminated from the Laplace transforms of the theory (:mod:`derive.linear.transforms`): with
 the cut-off ``lamda_c`` above which modes have been learnt at the rate z, and ``S`` the sum over modes of
 ``lamda/(lamda + lamda_c)``, the theory is one equation for the cut-off and one closed expression of sums over
-modes for the correlation of errors at two rates.  On power-law data both are powers (Mellin transforms), of
-which follow the law of time, the loss in the end, what finite sizes add before it, and the division of a
-budget of compute between features and time.  Used by ``dmft limits scaling --regime features``.
+modes for the correlation of errors at two rates. On power-law data both are powers (Mellin transforms), which
+give the law of time, the final loss, the corrections of finite sizes before it, and the division of a compute
+budget between features and time. ``dmft limits scaling --regime features`` uses the module.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ _SECOND: Mapping[Expr, Expr] = {z: z_, cut: cut_, share: share_}
 
 @dataclass(frozen=True)
 class RandomFeatures(ConditionalResult):
-    """The theory of random features with its responses eliminated.
+    """Theory of random features with its responses eliminated.
 
     ``balance`` gives the rate z by the cut-off; ``error`` is ``z z' C_v(z, z')``, the correlation of errors
-    at two rates, in letters for the sums over modes of ``sums``.
+    at two rates, in symbols for the sums over modes of ``sums``.
     """
 
     theory: Theory
@@ -89,7 +89,7 @@ class RandomFeatures(ConditionalResult):
         return aligned_latex([self.balance, shown])
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what was derived, and the theorem that is used."""
+        """Return the derivations and the theorem that are used."""
         return (
             "derived: the cut-off and the correlations of errors in Laplace transforms, in flow",
             "assumed: the loss has a limit at late times, which is that of its transform at small rates (the "
@@ -99,15 +99,15 @@ class RandomFeatures(ConditionalResult):
     # -- in the end --------------------------------------------------------------------------------------
 
     def final(self, size: Symbol) -> Expr:
-        """The loss in the end where this size, N or P, is the smaller one and S is equal to it."""
+        """Return the final loss if this size, N or P, is the smaller one and S is equal to it."""
         return factor(self.error.xreplace({cut_: cut, share_: share, share: size}))
 
     def alone(self, size: Symbol) -> Expr:
-        """The correlation of errors at two rates if the other size is infinite."""
+        """Return the correlation of errors at two rates if the other size is infinite."""
         return factor(limit(self.error, P if size == N else N, oo))
 
     def floor(self, size: Symbol) -> Powers:
-        """The loss in the end as powers of N or P, the other one infinite; label noise left out.
+        """Return the final loss as powers of N or P, with the other infinite, without label noise.
 
         >>> from derive import mean_field
         >>> from derive.program.networks import random_features
@@ -122,21 +122,22 @@ class RandomFeatures(ConditionalResult):
 
     @cached_property
     def _floors(self) -> dict[Symbol, Powers]:
+        """Final losses by size."""
         return {size: self._in_size(self.alone(size).subs(noise, 0), size) for size in (N, P)}
 
     def label_floor(self, size: Symbol) -> Power:
-        """The loss in the end that label noise adds to :meth:`floor`."""
+        """Return the part of the final loss from label noise."""
         (term,) = self._in_size(_noisy(self.alone(size)), size).terms
         return term
 
     @cached_property
     def learnt(self) -> Power:
-        """S as a power of the cut-off, to leading order for infinitely many modes."""
+        """Sum S as a power of the cut-off, to leading order for infinitely many modes."""
         top = sum_over_modes(lamda(k) / (lamda(k) + cut), cut).terms[0]
         return Power(gammasimp(top.coefficient), -top.power)
 
     def _in_size(self, e: Expr, size: Symbol) -> Powers:
-        """An expression of sums at late times, as powers of the size that S is in the end."""
+        """Return an expression of sums at late times, as powers of the size that S has at the end."""
         count = self.learnt
         values = {size: count.at(cut)}
         for letter, total in self.sums.items():
@@ -156,19 +157,19 @@ class RandomFeatures(ConditionalResult):
 
     @cached_property
     def _of_target(self) -> frozenset[Symbol]:
-        """The sums with the target in them."""
+        """Sums that contain the target."""
         return frozenset(x for x, total in self.sums.items() if total.has(Function("w_star")))
 
     # -- before the end ----------------------------------------------------------------------------------
 
     @cached_property
     def signal(self) -> Powers:
-        """The loss of infinitely many features and samples, at late times."""
+        """Loss of infinitely many features and samples, at late times."""
         summand = self._in_time(limit(limit(self.error, P, oo), N, oo))
         return late(summand.subs(_t, t))
 
     def added(self, size: Symbol) -> Powers:
-        """Order 1/size before the end: powers of time, of which the largest is kept, times 1/size.
+        """Return order 1/size before the end: the largest power of time, times 1/size.
 
         The sum over modes of the target is that of late times, which converges under the ``conditions``.
         Where it does not, the term has the power of the signal times ``S/size``.
@@ -177,13 +178,15 @@ class RandomFeatures(ConditionalResult):
 
     @cached_property
     def _early(self) -> dict[Symbol, Powers]:
+        """Terms of order 1/size, by size."""
         return {size: self._order_one(self.alone(size).subs(noise, 0), size) for size in (N, P)}
 
     def label_added(self, size: Symbol) -> Powers:
-        """The same of label noise."""
+        """Return order 1/size of label noise before the end."""
         return self._order_one(_noisy(self.alone(size)), size)
 
     def _order_one(self, e: Expr, size: Symbol) -> Powers:
+        """Return order 1/size of an expression, as powers of time."""
         coefficient = expand(limit(size * (e - limit(e, size, oo)), size, oo))
         found: list[Power] = []
         converges: list[Boolean] = []
@@ -204,7 +207,7 @@ class RandomFeatures(ConditionalResult):
         return Powers(time, tuple(found), conditions=And(*converges))
 
     def _in_time(self, e: Expr) -> Expr:
-        """The summand of a sum at equal times, from ``z z'`` times its transform at ``z = lamda_c``."""
+        """Return the summand of a sum at equal times, from ``z z'`` times its transform."""
         (letter,) = e.free_symbols & {*self.sums}
         body = factor(e / letter * opened(self.sums[letter])[0] / (z * z_)).subs({cut: z, cut_: z_})
         body = body.xreplace({lamda(k): _mode})
@@ -216,7 +219,7 @@ class RandomFeatures(ConditionalResult):
 
 @dataclass(frozen=True)
 class Optimum:
-    """The division of a budget ``C = N t`` at which the loss is smallest.
+    """Division of a budget ``C = N t`` with the smallest loss.
 
     ``loss``, ``features`` and ``time`` are the powers of C.
     """
@@ -246,16 +249,16 @@ def optimum(terms: Iterable[tuple[Expr, Expr]]) -> Optimum:
 
 
 def features_law(found: RandomFeatures, source: Any = beta, capacity: Any = capacity_) -> PowerLaw:
-    """Return the law of random features: the power of time, and what ends it.
+    """Return the law of random features: the power of time, and the sizes that end it.
 
-    Its ``bottlenecks`` are N features, P samples and their label noise: ``share`` is what each adds to the
-    loss before, relative to it, ``after`` the loss in the end, ``crossover`` the time at which the law of
-    time meets it.
+    Its ``bottlenecks`` are N features, P samples and their label noise: ``share`` is the correction of the
+    loss before the end, relative to it, ``after`` is the final loss, and ``crossover`` the time at which the
+    law of time meets it.
 
     Raises
     ------
     NotApplicable
-        For a source at which two powers meet, and there is a logarithm.
+        For a source at which two powers are equal, where a logarithm occurs.
     ValueError
         For a capacity of 1 or less.
 
@@ -296,7 +299,7 @@ SIZES = {"features": N, "samples": P}
 
 
 def _largest(found: Powers, values: Mapping[Any, Any]) -> tuple[Power, ...]:
-    """The slowest power of a size, alone; all of them where symbols leave it open."""
+    """Return the slowest power of a size, or all powers if symbols do not determine it."""
     kept = [p.subs(values) for p in found.terms]
     if not all(p.power.is_number for p in kept):
         return tuple(kept)
@@ -310,7 +313,7 @@ def _largest(found: Powers, values: Mapping[Any, Any]) -> tuple[Power, ...]:
 def _ended(
     found: RandomFeatures, name: str, size: Symbol, top: Power, values: Mapping[Any, Any]
 ) -> Bottleneck:
-    """The bottleneck of a size."""
+    """Return the bottleneck of a size."""
     floor = _largest(found.floor(size), values)
     added = _added(found, size, top, values)
     said = [f"1 << {size}, and the other size is much larger; below, t << {size}**({values[capacity_]})"]
@@ -329,7 +332,7 @@ def _ended(
 
 
 def _added(found: RandomFeatures, size: Symbol, top: Power, values: Mapping[Any, Any]) -> tuple[Power, ...]:
-    """Order 1/size before the end where it falls more slowly than the loss; else none."""
+    """Return order 1/size before the end if it falls more slowly than the loss; else nothing."""
     added = found.added(size)
     if added.conditions.subs(values) != true:
         return ()
@@ -337,7 +340,7 @@ def _added(found: RandomFeatures, size: Symbol, top: Power, values: Mapping[Any,
 
 
 def _noise(found: RandomFeatures, top: Power, values: Mapping[Any, Any]) -> Bottleneck:
-    """The bottleneck of label noise on P samples, with many features."""
+    """Return the bottleneck of label noise on P samples, with many features."""
     (before,) = found.label_added(P).subs(values).terms
     floor = found.label_floor(P).subs(values)
     share_ = Power(before.coefficient / P / top.coefficient, simplify(before.power - top.power))
@@ -350,12 +353,12 @@ def _noise(found: RandomFeatures, top: Power, values: Mapping[Any, Any]) -> Bott
 
 
 def _noisy(e: Expr) -> Expr:
-    """The part that label noise adds."""
+    """Return the part from label noise."""
     return factor(e - e.subs(noise, 0))
 
 
 def _as_powers(e: Expr) -> list[Power]:
-    """A sum of powers of the cut-off, those of the same power together."""
+    """Return a sum of powers of the cut-off, with equal powers added."""
     found: dict[Expr, Expr] = {}
     for x in Add.make_args(powsimp(expand(e))):
         p = Power.of(x, cut)
@@ -386,6 +389,7 @@ def eliminated(theory: Theory) -> RandomFeatures:
     sums: dict[Expr, Symbol] = {}
 
     def total(e: Expr, units: IndexRange | None) -> Expr:
+        """Return a sum over units as a sum over modes."""
         body = factor(e.xreplace(at).xreplace(rates))
         if units is None:
             return body
@@ -411,7 +415,7 @@ def eliminated(theory: Theory) -> RandomFeatures:
 
 
 def _responses(found: Transforms) -> dict[Expr, Expr]:
-    """The transforms of responses, and the rate, by the cut-off and S."""
+    """Return the transforms of responses, and the rate, by the cut-off and S."""
     letters = {e.lhs: Symbol(str(e.lhs.func)) for e in found.responses}
     cuts = {factor(_pole(x)) for e in found.responses for x in e.rhs.atoms(Sum)}
     if len(cuts) != 1:
@@ -419,6 +423,7 @@ def _responses(found: Transforms) -> dict[Expr, Expr]:
     (own,) = cuts
 
     def counted(total: Expr) -> Expr:
+        """Return a sum over modes in terms of S."""
         front = factor(_body(total) * (_mode + own) / _mode)
         if front.has(_mode):
             raise NotApplicable(f"{total} is no multiple of S")
@@ -434,11 +439,12 @@ def _responses(found: Transforms) -> dict[Expr, Expr]:
 
 
 def _body(total: Expr) -> Expr:
+    """Return the summand of a sum over modes."""
     return opened(total)[0].xreplace({lamda(k): _mode})
 
 
 def _pole(total: Expr) -> Expr:
-    """Minus the eigenvalue at which the summand has its pole."""
+    """Return minus the eigenvalue at which the summand has its pole."""
     coefficients = Poly(fraction(together(_body(total)))[1], _mode).all_coeffs()
     if len(coefficients) != 2:
         raise NotApplicable(f"the summand of {total} has not one pole")

@@ -1,17 +1,17 @@
-"""The rich regime of structured data: kernels of rank one in time, and the power laws that follow from them.
+"""Rich regime of structured data: kernels of rank one in time, and the power laws that follow from them.
 
-In the rich regime training has made every matrix of weights grow along one direction between its two layers.
-So kernels are ``C_h(ell,t,s) = c_h(ell,t) c_h(ell,s)`` and ``C_g(ell,t,s) = c_g(ell,t) c_g(ell,s)``: the
-equations close, every depth at once (:func:`rank_one`).  Two things are assumed, and stand in the conditions
-of every law: this, at leading order; and, on power-law data, that the size of g in the first layer is a power
-of the clock, ``c_g(1) = B X^q``, where X is the integral of the kernel.
+In the rich regime training has grown every weight matrix along one direction between its two layers. Kernels
+are then ``C_h(ell,t,s) = c_h(ell,t) c_h(ell,s)`` and ``C_g(ell,t,s) = c_g(ell,t) c_g(ell,s)``, and the
+equations close, at every depth (:func:`rank_one`). Two assumptions are made and stated in the conditions of
+every law: this ansatz, at leading order; and, on power-law data, that the size of g in the first layer is a
+power of the integrated kernel X (called the clock below), ``c_g(1) = B X^q``.
 
-All else is derived.  The equation of a mode is solved as a memory, so that every mode runs through one
-profile ``F_q`` of ``x = lamda X``; sums over modes are powers of X by Mellin's transform, those of F_q and of
-products of two of them being Euler's integrals.  Both sides of the equation of the singular values must be
-alike, which gives q and B; the kernel, integrated, gives the clock.  A small part of the singular value
-changes all this to first order.  :func:`dropped` finds what the ansatz left out to be smaller by powers of
-time, at the input end by counting.
+Everything else is derived. The equation of a mode is solved as a memory, so that every mode follows one
+profile ``F_q`` of ``x = lamda X``; sums over modes are powers of X by Mellin transform, where the transforms
+of F_q and of products of two are Euler integrals. Both sides of the equation of the singular values must
+agree, which gives q and B; the integral of the kernel gives X as a function of time. A small part of the
+singular value changes these results to first order. :func:`dropped` shows that neglected terms are smaller by
+powers of time, at the input end by power counting. :mod:`derive.scale.power_laws` uses the result.
 """
 
 from __future__ import annotations
@@ -87,16 +87,35 @@ SHAPES = tuple(f"C_{name}" for name in SIZES)
 
 @dataclass(frozen=True)
 class RankOne(ConditionalResult):
-    """The rich regime of a structured theory, before any power law.
+    """Rich regime of a structured theory, before any power law.
 
-    ``ansatz`` are the kernels of rank one; ``layers`` the sizes of neighbouring layers, ``growth`` the
-    singular value between them as a memory, ``rates`` how fast the squares of the singular values move, from
-    the last matrix (``sigma(L)``) by any inner one to the first; all equal, which is ``balance``.  ``learnt``
-    is the error of a mode, ``modes`` the equation of what it has learnt, ``norm`` the singular value that all
-    matrices have, with ``kappa`` for its start, ``kernel`` the kernel ``C_g(1,t,t)``.  ``dropped`` are the
-    terms that were left out, with the equation that they stand in.
+    ``modes``, ``learnt`` and ``norm`` are closed equations. The depth is only in the power of ``sigma``.
 
-    ``modes``, ``learnt`` and ``norm`` are closed.  Depth is in the power of ``sigma`` alone.
+    Attributes
+    ----------
+    theory
+        Theory.
+    ansatz
+        Kernels of rank one.
+    layers
+        Relations of the sizes of neighbouring layers.
+    growth
+        Singular value between them as a memory.
+    rates
+        Rates of the squared singular values from the last matrix (``sigma(L)``) through the inner ones to the
+        first; all are equal.
+    balance
+        Equality of the squared singular values.
+    learnt
+        Error of a mode.
+    modes
+        Equation of the learnt part of a mode.
+    norm
+        Singular value of all matrices, with ``kappa`` for its initial value.
+    kernel
+        Kernel ``C_g(1,t,t)``.
+    dropped
+        Neglected terms, with the equation that contains them.
     """
 
     theory: Theory
@@ -113,14 +132,14 @@ class RankOne(ConditionalResult):
 
     @property
     def mode(self) -> Expr:
-        """The index of the modes."""
+        """Index of the modes."""
         return self.modes.lhs.expr.args[0]
 
     def _repr_latex_(self) -> str:
         return aligned_latex([self.modes, self.learnt, self.norm, self.kernel])
 
     def conditions(self) -> tuple[str, ...]:
-        """What is assumed of the kernels, in words."""
+        """Return the assumptions about the kernels."""
         return (
             "ansatz: kernels are of rank one in time, "
             + ", ".join(f"{x.lhs} = {x.rhs}" for x in self.ansatz)
@@ -129,7 +148,7 @@ class RankOne(ConditionalResult):
         )
 
     def singular(self, size: Expr) -> Expr:
-        """The singular value by the size ``c_g(1)``, whose square is the kernel."""
+        """Return the singular value as a function of ``c_g(1)``, whose square is the kernel."""
         big = Dummy("sigma", positive=True)
         kernel = Power.of(self.kernel.rhs.subs(sigma(t), big), big)
         if kernel.coefficient != 1:
@@ -138,10 +157,10 @@ class RankOne(ConditionalResult):
 
     @cached_property
     def memory(self) -> Integral:
-        """``phi`` of a mode as a memory by the clock, ``dX = C_g(1,t,t) dt``, with ``c_g(1) = c(X)``.
+        """Learnt part ``phi`` of a mode as a memory in X, ``dX = C_g(1,t,t) dt``, with ``c_g(1) = c(X)``.
 
-        ``dphi/dX = source - rate phi`` is solved by variation of constants, which is checked by putting the
-        solution in.  Raises :class:`NotApplicable` for an equation of another form.
+        ``dphi/dX = source - rate phi`` is solved by variation of constants, and the solution is checked by
+        substitution. Raises :class:`NotApplicable` for an equation of another form.
 
         >>> from derive import mean_field, structured
         >>> print(rank_one(mean_field(structured(data="population", rule="flow"))).memory)
@@ -159,13 +178,14 @@ class RankOne(ConditionalResult):
         return solved
 
     def inner_response(self) -> Expr:
-        """A response of an inner layer over the memory kernel beside it, at times with sigma and sigma_s.
+        """Return a response of an inner layer relative to the memory kernel beside it.
 
-        Both fields of the layer are followed after a push of one of them, in the kept terms alone.  Each is a
-        factor at t times an integral of a factor at s and of the other field, such as
-        ``h(ell) = c_h(ell-1,t) int c_h(ell-1) g``.  The rates of the two integrals are a linear system in
-        ``x = log sigma``, which SymPy solves.  Raises :class:`NotApplicable` where its coefficients depend on
-        time, or if the two fields answer differently.
+        The result depends on sigma and sigma_s, the singular value at both times. Both fields of the layer
+        are followed after a perturbation of one of them, in the kept terms alone. Each is a factor at t times
+        an integral of a factor at s and of the other field, such as ``h(ell) = c_h(ell-1,t) int c_h(ell-1)
+        g``. The rates of the two integrals are a linear system in ``x = log sigma``, which SymPy solves.
+        Raises :class:`NotApplicable` if its coefficients depend on time, or if the two fields respond
+        differently.
         """
         sizes = {x.lhs: x.rhs for x in self.layers}
         down_a_layer = sizes[c_h(ell + 1, t)].subs(ell, ell - 1).subs(sigma(ell - 1, t), sigma(ell, t))
@@ -194,9 +214,10 @@ class RankOne(ConditionalResult):
 
 
 def put(e: Expr) -> Expr:
-    """An expression with kernels and fields of rank one."""
+    """Return an expression with kernels and fields of rank one."""
 
     def shape(x: AppliedUndef) -> Expr:
+        """Return the product of sizes of a kernel or field."""
         size, (layer, *times) = SIZES[str(x.func)[-1]], x.args
         return Mul(*[size(layer, y) for y in times])
 
@@ -204,7 +225,7 @@ def put(e: Expr) -> Expr:
 
 
 def _memory(theory: Theory, name: str, site: Expr | None = None) -> tuple[Expr, Expr]:
-    """The kernel of an equation's one memory, ansatz put in, and the field that it acts on."""
+    """Return the kernel of an equation's only memory term, with the ansatz, and its field."""
     terms = [x for x in theory.equation(name, site).terms if x.kind == "memory"]
     if len(terms) != 1 or terms[0].over:
         raise NotApplicable(
@@ -214,10 +235,10 @@ def _memory(theory: Theory, name: str, site: Expr | None = None) -> tuple[Expr, 
 
 
 def rank_one(theory: Theory) -> RankOne:
-    """The ansatz of rank one put into the theory of flow on the population's loss, with structured data.
+    """Return the equations of flow on structured data and the population loss with the rank-one ansatz.
 
     Raises :class:`NotApplicable` if the memory terms are not a product of functions of ``t`` and ``s``, or if
-    the singular values do not grow alike.
+    the singular values do not grow at the same rate.
 
     >>> from derive import mean_field, structured
     >>> found = rank_one(mean_field(structured(data="population", rule="flow")))
@@ -232,6 +253,8 @@ def rank_one(theory: Theory) -> RankOne:
 
 
 class _RankOne:
+    """Substitution of the ansatz in the equations of one theory."""
+
     def __init__(self, theory: Theory) -> None:
         self.theory = theory
         (over,) = theory.equation("h0").ranges
@@ -239,7 +262,7 @@ class _RankOne:
         self.h0 = theory.equation("h0")
 
     def memory(self, name: str, site: Expr | None, factor: Expr) -> Expr:
-        """What is remembered at s: the summand of a memory term, without the factor at t before it."""
+        """Return the summand at s of a memory term, without its factor at t."""
         kernel, field = _memory(self.theory, name, site)
         inside = kernel * field / factor
         if inside.has(t):
@@ -249,6 +272,7 @@ class _RankOne:
         return inside
 
     def found(self) -> RankOne:
+        """Return the closed equations."""
         upward = self.memory("h", ell + 1, c_h(ell, t))
         downward = self.memory("g", ell, c_g(ell + 1, t))
         if upward != downward:
@@ -290,9 +314,9 @@ class _RankOne:
         )
 
     def modes(self) -> tuple[Expr, Eq]:
-        """``phi' = ...``, and the error in terms of phi.
+        """Return the rate ``phi'``, and the error in terms of phi.
 
-        ``xi``, what has been learnt, is ``c_g(1, t)`` times a memory, which is called phi.
+        The learnt function ``xi`` is ``c_g(1, t)`` times a memory, which is phi.
         """
         moved = self.memory("xi", None, c_g(1, t)).xreplace({s: t}).xreplace({self.h0.lhs: self.h0.rhs})
         error, xi = self.theory.equation("v"), self.theory.equation("xi").lhs
@@ -300,7 +324,7 @@ class _RankOne:
         return moved, Eq(error.lhs, value.xreplace({xi: c_g(1, t) * phi(self.index, t)}), evaluate=False)
 
     def bottom(self) -> Expr:
-        """``c_h(1, t)``: the sum over modes of an error times what has been learnt."""
+        """Return ``c_h(1, t)``: the sum over modes of an error times the learnt part."""
         kernel = self.theory.order_parameter("C_h0")
         product = self.h0.lhs * self.h0.lhs.xreplace({t: s})
         if kernel.definition.function.args[0] != product:  # the fields of modes do not fluctuate
@@ -314,9 +338,9 @@ class _RankOne:
         return gamma0 * Sum(outside / gamma0 * phi(self.index, t), self.limits)
 
     def rates(self, inner: Expr, top: Expr, moved: Expr, bottom: Expr) -> tuple[Eq, ...]:
-        """Rates of squares of singular values: the last matrix, inner ones, what the first has learnt.
+        """Return the rates of squared singular values: of the last matrix, of inner ones, and of the first.
 
-        Each is ``2 gamma0 c_h(ell) c_g(ell)``, which neighbouring layers have in common.
+        Each is ``2 gamma0 c_h(ell) c_g(ell)``, which neighbouring layers share.
         """
         last = 2 * sigma(L, t) * top.xreplace({s: t})
         within = 2 * sigma(ell, t) * inner.xreplace({s: t})
@@ -346,9 +370,10 @@ class _RankOne:
 
 
 def memory(reduced: RankOne, q: Any) -> Integral:
-    """The share of its target that a mode has learnt while ``c_g(1) = B X^q``: ``F_q(x)`` as a memory.
+    """Return the learnt fraction of a mode's target for ``c_g(1) = B X^q``: ``F_q(x)`` as a memory.
 
-    :attr:`.RankOne.memory` with this size, times ``c_g(1)`` over the target, in ``x = lamda X`` and ``u``.
+    It is :attr:`.RankOne.memory` with this size, times ``c_g(1)`` over the target, in ``x = lamda X`` and
+    ``u``.
     """
     past, size = reduced.memory, Function("c")
     now_, inside = past.limits[0][2], past.function / w_star(reduced.mode) * size(past.limits[0][2])
@@ -358,7 +383,7 @@ def memory(reduced: RankOne, q: Any) -> Integral:
 
 
 def profile_slope(reduced: RankOne, q: Any) -> Expr:
-    """``x dF/dx`` of the profile in terms of x and ``F``, from the memory of a mode and ``c_g(1) = B X^q``.
+    """Return ``x dF/dx`` of the profile in terms of x and ``F``, for ``c_g(1) = B X^q``.
 
     The memory M of a mode obeys ``dM/dX = source - rate M``, and F is M times ``c_g(1)`` over the target.
 
@@ -377,7 +402,7 @@ def profile_slope(reduced: RankOne, q: Any) -> Expr:
 
 
 def profile(q: Any) -> Expr:
-    """``F_q(x) = x int_0^1 u^-q exp(-x (1 - u)) du``, the memory of a mode, for ``q < 1``; as a series in x.
+    """Return ``F_q(x) = x int_0^1 u^-q exp(-x (1 - u)) du``, the memory of a mode, for ``q < 1``.
 
     >>> from sympy import Rational, series
     >>> series(profile(Rational(1, 4)), x, 0, 3)
@@ -393,9 +418,9 @@ def profile(q: Any) -> Expr:
 
 
 def transform(q: Any, at: Any) -> Expr:
-    """Mellin's ``int x^(s-1) F_q dx`` at ``s = at``, continued beyond ``-1 < s < 0``.
+    """Return the Mellin transform ``int x^(s-1) F_q dx`` at ``s = at``, continued beyond ``-1 < s < 0``.
 
-    Over x first, then over u: ``Gamma(s+1) int u^-q (1 - u)^(-s-1) du``.
+    Integration over x first, then over u, gives ``Gamma(s+1) int u^-q (1 - u)^(-s-1) du``.
 
     >>> from sympy import Rational
     >>> transform(0, Rational(-1, 2)) == -gamma(Rational(-1, 2))
@@ -406,12 +431,11 @@ def transform(q: Any, at: Any) -> Expr:
 
 
 def product_transform(q: Any, r: Any, at: Any) -> Expr:
-    """Mellin's ``int x^(s-1) F_q F_r dx`` at ``s = at``, continued beyond ``-2 < s < 0``.
+    """Return the Mellin transform ``int x^(s-1) F_q F_r dx`` at ``s = at``, continued beyond ``-2 < s < 0``.
 
-    Over x first: ``Gamma(s+2) int int u^-q v^-r (2 - u - v)^(-s-2)`` over the square.  That is the triangle
-    ``u + v < 2`` less its two corners, where u or v is above 1; in each the inner integral is Euler's, and
-    the outer one again.  :func:`check_transforms` shows that the closed form obeys what the equation of F
-    says of it.
+    Integration over x gives ``Gamma(s+2) int int u^-q v^-r (2 - u - v)^(-s-2)`` over the unit square. That is
+    the triangle ``u + v < 2`` without its two corners, where u or v exceeds 1; in each, both integrals are
+    Euler integrals. :func:`check_transforms` verifies the closed form with the equation of F.
 
     >>> import mpmath
     >>> q, at = 0.125, -0.5
@@ -423,9 +447,11 @@ def product_transform(q: Any, r: Any, at: Any) -> Expr:
     q, r, at = (sympify(y, strict=True) for y in (q, r, at))
 
     def inner(p: Expr) -> Expr:  # int_0^(2-u) v^-p (2 - u - v)^(-s-2) dv, over its power of 2 - u
+        """Return ``int_0^(2-u) v^-p (2 - u - v)^(-s-2) dv`` over its power of 2 - u."""
         return gamma(at + 2) * unit(-p, -at - 2)
 
     def outer(p: Expr, of: Expr) -> Expr:  # int_1^2 u^-p (2 - u)^(-of-s-1) du
+        """Return ``int_1^2 u^-p (2 - u)^(-of-s-1) du``."""
         return euler(-of - at - 1, -p, 1)
 
     whole = 2 ** (-q - r - at) * unit(-q, -r - at - 1)
@@ -434,19 +460,19 @@ def product_transform(q: Any, r: Any, at: Any) -> Expr:
 
 
 def missing(q: Any, r: Any, at: Any) -> Expr:
-    """The same of ``(1 - F_q)(1 - F_r)``, for ``0 < s < 2``; powers of x have no transform."""
+    """Return the transform of ``(1 - F_q)(1 - F_r)``, for ``0 < s < 2``; powers of x have no transform."""
     left = product_transform(q, r, at) - transform(q, at) - transform(r, at)
     return gammasimp(left) if q == r == 0 else left
 
 
 @lru_cache
 def check_transforms(slope: Expr) -> None:
-    """Check the closed forms against the equation of the profile, ``x dF/dx = slope`` in F, x and q.
+    """Check the closed forms with the equation of the profile, ``x dF/dx = slope`` in F, x and q.
 
-    Partial integration, ``int x^(s-1) x f' = -s int x^(s-1) f``, turns the equations of ``F_q`` and of
-    ``F_q F_r`` into relations between transforms at s and at ``s + 1``.  SymPy must find both to be
-    identities in q, r and s; the two integrals over corners at ``s + 1`` are first written by those at s.
-    Raises :class:`NotApplicable` otherwise.
+    Partial integration, ``int x^(s-1) x f' = -s int x^(s-1) f``, turns the equations of ``F_q`` and of ``F_q
+    F_r`` into relations between transforms at s and at ``s + 1``. SymPy must find both to be identities in q,
+    r and s; the two corner integrals at ``s + 1`` are first expressed by those at s. Raises
+    :class:`NotApplicable` otherwise.
     """
     own, other, q, r, at = (Symbol(n) for n in ("F", "G", "q", "r", "s"))
     twin = slope.subs({own: other, q: r}, simultaneous=True)
@@ -454,6 +480,7 @@ def check_transforms(slope: Expr) -> None:
     known |= {(0, 0): lambda p: S.Zero, (1, 1): lambda p: product_transform(q, r, p)}
 
     def mellin(e: Expr) -> Expr:
+        """Return the Mellin transform of an expression in x and the profiles."""
         found = S.Zero
         for part in Add.make_args(e.expand()):
             n, i, j = (int(power_in(part, y)) for y in (x, own, other))
@@ -469,10 +496,10 @@ def check_transforms(slope: Expr) -> None:
 
 
 def _by_corners(e: Expr, powers: tuple[Expr, Expr], at: Expr) -> list[Expr]:
-    """The coefficients of an expression in the integrals over corners, those at ``at`` alone, and the rest.
+    """Return the coefficients of an expression in the corner integrals at ``at``, and the remainder.
 
     ``E(b) = int_0^1 x^(b-1) (2 - x)^-p dx`` obeys ``2 b E(b) - (b + 1 - p) E(b + 1) = 1``, the integral of
-    the derivative of ``x^b (2 - x)^(1-p)``; SymPy differentiates that.
+    the derivative of ``x^b (2 - x)^(1-p)``, which SymPy differentiates.
     """
     p, b = Symbol("p"), Symbol("b")
     antiderivative = x**b * (2 - x) ** (1 - p)
@@ -496,10 +523,10 @@ def _by_corners(e: Expr, powers: tuple[Expr, Expr], at: Expr) -> list[Expr]:
 
 @dataclass(frozen=True)
 class Correction:
-    """A part ``size`` of the loss, relative to the leading power: ``loss = leading (1 + size + ...)``.
+    """Correction ``size`` of the loss relative to its leading power: ``loss = leading (1 + size + ...)``.
 
-    ``known`` says whether its amplitude is derived; if not, it contains ``kappa``, a number of order one that
-    the start of training decides.
+    ``known`` is true if its amplitude is derived; otherwise it contains ``kappa``, a number of order one that
+    depends on the start of training.
     """
 
     name: str
@@ -509,14 +536,28 @@ class Correction:
 
 
 @dataclass(frozen=True)
-class RichScaling(ConditionalResult):
-    """Late times of gradient flow on power-law data in the rich regime.
+class NormPart:
+    """Part ``share X^-power`` of the squared singular value, relative to its leading power.
 
-    ``loss = constant t^-exponent``, ``kernel = C_g(1,t,t)``, both with their powers of gamma0; ``clock`` is
-    the integral of the kernel, ``profile`` the share learnt of a mode as a function of ``x = lamda clock``.
-    Constants contain two moments of the profile, ``I_F`` and ``I_v``: ``moments`` are their definitions,
-    ``values`` their closed forms, and :attr:`formula` has their names.  ``task`` is ``"hard"`` (beta < 1) or
-    ``"easy"``; there the kernel has stopped growing.  ``basis`` are its conditions.
+    ``known`` is true if the share is derived.
+    """
+
+    name: str
+    power: Expr
+    share: Expr
+    known: bool
+
+
+@dataclass(frozen=True)
+class RichScaling(ConditionalResult):
+    """Power laws of gradient flow on power-law data in the rich regime, at late times.
+
+    ``loss = constant t^-exponent`` and ``kernel = C_g(1,t,t)`` include their powers of gamma0. ``clock`` is
+    the integral of the kernel, and ``profile`` the learnt fraction of a mode as a function of ``x = lamda
+    clock``. Constants contain two moments of the profile, ``I_F`` and ``I_v``: ``moments`` are their
+    definitions, ``values`` their closed forms, and :attr:`formula` contains their names. ``task`` is
+    ``"hard"`` (beta < 1) or ``"easy"``; for easy tasks the kernel has stopped growing. ``basis`` are the
+    conditions.
     """
 
     reduced: RankOne
@@ -540,74 +581,76 @@ class RichScaling(ConditionalResult):
         return aligned_latex([loss, Eq(Function("F")(x), self.profile, evaluate=False), *self.moments])
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the two assumptions of form, and when the terms that are kept are the largest."""
+        """Return the two assumptions, and the range in which the kept terms are the largest."""
         return self.basis
 
     def valued(self, e: Expr) -> Expr:
-        """With the moments in closed form."""
+        """Return an expression with the moments in closed form."""
         return e.xreplace(dict(self.values))
 
     @property
     def constant(self) -> Expr:
-        """What stands in front of ``t^-exponent``, moments in closed form."""
+        """Factor of ``t^-exponent``, with moments in closed form."""
         return self.valued(self.named)
 
     @property
     def loss(self) -> Expr:
-        """The leading term."""
+        """Leading term of the loss."""
         return self.constant * late**-self.exponent
 
     @property
     def formula(self) -> Expr:
-        """The same with the names of the moments."""
+        """Leading term of the loss with the names of the moments."""
         return self.named * late**-self.exponent
 
     @property
     def kernel(self) -> Expr:
-        """``C_g(1,t,t)``, with its constant."""
+        """Kernel ``C_g(1,t,t)`` with its constant."""
         return self.valued(self.named_kernel)
 
     @property
     def clock(self) -> Expr:
-        """The integral of the kernel, with its constant."""
+        """Integral of the kernel with its constant."""
         return self.valued(self.named_clock)
 
     @property
     def slowness(self) -> Expr:
-        """The q of the profile: the kernel grows as ``clock^(2 q)``."""
+        """Exponent q of the profile: the kernel grows as ``clock^(2 q)``."""
         return simplify(self.growth / (1 + self.growth) / 2)
 
     @property
     def balance(self) -> RichBalance:
-        """The balance that the law is read from."""
+        """Balance from which the law follows."""
         return RichBalance(self.reduced, self.depth, self.source, self.capacity, self.task)
 
     def moved(self, name: str, d: Expr) -> Correction:
-        """Return what a part ``X^-d`` of the squared singular value does to the loss, as a power of X."""
+        """Return the effect on the loss of a part ``X^-d`` of the squared singular value, as a power of X."""
         _, _, rise = self.balance.norm()
         q = self.slowness
-        return self.balance.correction(name, d, S.One, True, q, rise, X, simplify(rise * q))
+        return self.balance.correction(NormPart(name, d, S.One, True), q, rise, X, simplify(rise * q))
 
     def corrected(self, *, start: Any = None) -> Expr:
-        """The loss with its first corrections; ``start`` is the value of kappa, without which they are left
-        out where they need it.
+        """Return the loss with its first corrections.
+
+        ``start`` is the value of kappa; without it corrections that need it are left out.
         """
         return self.loss * (1 + Add(*[c.size for c in self._kept(start)]))
 
     def slope(self, *, start: Any = None) -> Expr:
-        """``-d log(loss)/d log(t)`` with the first corrections."""
+        """Return ``-d log(loss)/d log(t)`` with the first corrections."""
         return self.exponent - Add(*[c.power * c.size for c in self._kept(start)])
 
     def _kept(self, start: Any) -> list[Correction]:
+        """Return the corrections that are known, or that ``start`` determines."""
         if start is None:
             return [c for c in self.corrections if c.known]
         at = {kappa: exact("start", start)}
         return [replace(c, size=c.size.subs(at)) for c in self.corrections if c.known or c.size.has(kappa)]
 
     def crossover(self, before: Expr) -> Expr:
-        """The time at which the power meets another one, ``before = c t^-e``, such as the lazy loss.
+        """Return the time at which the law meets another power, ``before = c t^-e``, such as the lazy loss.
 
-        Raises :class:`NotApplicable` if ``before`` is no power of t or the two have the same power.
+        Raises :class:`NotApplicable` if ``before`` is not a power of t or both have the same power.
         """
         other = Power.of(before, late)
         if simplify(other.power + self.exponent) == 0:
@@ -623,11 +666,12 @@ def rich_scaling(
     *,
     task: str | None = None,
 ) -> RichScaling:
-    """The power laws of the rich regime; numbers or symbols in the closed equations of a theory.
+    """Return the power laws of the rich regime from the closed equations of a theory.
 
-    ``task`` (``hard``: source below 1, or ``easy``) is needed where the source is a symbol, and is ``hard``
-    if left out.  Raises ValueError for a depth below 1 and for sources or capacities that are not positive,
-    :class:`NotApplicable` for a source of 1, where there are logarithms.
+    ``depth``, ``source`` and ``capacity`` are numbers or symbols. ``task`` (``hard``: source below 1, or
+    ``easy``) is needed if the source is a symbol, and is ``hard`` by default. Raises ValueError for a depth
+    below 1 and for sources or capacities that are not positive, :class:`NotApplicable` for a source of 1,
+    where logarithms occur.
 
     >>> from derive import mean_field, structured
     >>> from derive.scale.rich import rank_one
@@ -649,7 +693,7 @@ def rich_scaling(
 
 
 def tidied(e: Expr) -> Expr:
-    """Powers of products as products of powers, each with a simple exponent."""
+    """Return powers of products as products of powers, each with a simple exponent."""
     e = powdenest(expand_power_base(powdenest(e, force=True), force=True), force=True)
     found = S.One
     for power_of in Mul.make_args(e):
@@ -662,21 +706,21 @@ def tidied(e: Expr) -> Expr:
 
 
 def _short(e: Expr, moments: Mapping[Symbol, Expr]) -> Expr:
-    """A product of powers with its number to six digits, moments put in; with their names if it has none."""
+    """Return a product of powers with its number to six digits, if moments are numbers."""
     found = e.xreplace(dict(moments))
     number, rest = found.as_independent(*found.free_symbols, as_Add=False)
     return e if any(x.free_symbols for x in moments.values()) else number.n(6) * rest
 
 
 class RichBalance:
-    """``c = B X^q`` for ``c_g(1)`` in the closed equations: powers and constants on both sides."""
+    """Balance ``c = B X^q`` of ``c_g(1)`` in the closed equations: powers and constants on both sides."""
 
     def __init__(self, reduced: RankOne, depth: Expr, source: Expr, capacity: Expr, task: str) -> None:
         self.reduced, self.task = reduced, task
         self.depth, self.source, self.capacity = depth, source, capacity
 
     def norm(self) -> tuple[Expr, Expr, Expr]:
-        """``front`` and ``start`` of ``sigma^2 = front sum phi^2 + start``; the power of c in c^2 sigma^2."""
+        """Return front and start of ``sigma^2 = front sum phi^2 + start``, and a power of c."""
         c, reduced = Dummy("c", positive=True), self.reduced
         (total,) = reduced.norm.rhs.atoms(Sum)
         if total.function != phi(reduced.mode, t) ** 2:
@@ -686,7 +730,7 @@ class RichBalance:
         return front, start, power_in(both, c)
 
     def sums(self) -> tuple[Powers, Powers]:
-        """``sum (w F)^2``, which tends to all there is, and ``sum lamda (w (1 - F))^2``, in the clock."""
+        """Return ``sum (w F)^2`` and ``sum lamda (w (1 - F))^2`` as powers of X."""
         weighed = on_power_law(w_star(k) ** 2 * lamda(k)).subs({beta: self.source, capacity_: self.capacity})
         with_, without = -power_in(weighed, k), -power_in(weighed * k**self.capacity, k)
         sums = mode_sum_of(lambda at: I_F, [(S.Zero, S.One)], without, self.capacity, X)
@@ -694,18 +738,19 @@ class RichBalance:
         return sums.sorted(given(self.task)), left
 
     def squares(self) -> Expr:
-        """The power of the clock of C_h0 at times of one order, a sum over modes of ``(lamda v)^2``."""
+        """Return the power of X of C_h0 at times of one order, a sum over modes of ``(lamda v)^2``."""
         at = {beta: self.source, capacity_: self.capacity}
         squared = on_power_law(w_star(k) ** 2 * lamda(k)).subs(at) * k**-self.capacity
         return mode_sum_of(lambda _: S.One, [], -power_in(squared, k), self.capacity, X).terms[0].power
 
     def moments(self, q: Expr) -> dict[Symbol, Expr]:
-        """The two moments of the profile ``F_q``, in closed form."""
+        """Return the two moments of the profile ``F_q`` in closed form."""
         sums, left = self.sums()
         own = next(-p.power for p in sums.terms if p.coefficient.has(I_F))
         return {I_F: product_transform(q, q, own), I_v: missing(q, q, -left.terms[0].power)}
 
     def found(self) -> RichScaling:
+        """Return the power law."""
         n, reduced = self.depth, self.reduced
         front, start, rise = self.norm()  # sigma^2 = front sum (w F/c)^2, both sides times c^2
         learnt, left = self.sums()
@@ -749,38 +794,41 @@ class RichBalance:
     def corrections(
         self, q: Expr, rise: Expr, size: Expr, clock: Expr, learnt: Powers, start: Expr
     ) -> tuple[Correction, ...]:
-        """The next terms of the equation of the singular values, and what they do to the loss.
+        """Return the next terms of the equation of the singular values, and their effect on the loss.
 
-        Beside ``c^(rise - 2) = sigma^2`` each is a part ``share X^-d``.
+        Relative to ``c^(rise - 2) = sigma^2`` each is a part ``share X^-d``.
         """
         top, next_ = learnt.terms
         own = "the modes are no continuum" if self.task == HARD else "modes are still to be learnt"
         beside, share = simplify(top.power - next_.power), next_.coefficient / top.coefficient
         gap, begun = simplify((rise - 2) * q), start / size ** simplify(rise - 2)
-        parts = ((own, beside, share, True), ("the start of training", gap, begun, False))
-        return tuple(self.correction(*part, q, rise, clock, top.power) for part in parts)
+        parts = (
+            NormPart(own, beside, share, True),
+            NormPart("the start of training", gap, begun, False),
+        )
+        return tuple(self.correction(part, q, rise, clock, top.power) for part in parts)
 
-    def correction(
-        self, name: str, d: Expr, share: Expr, known: bool, q: Expr, rise: Expr, clock: Expr, power: Expr
-    ) -> Correction:
-        """The effect of a part ``share X^-d`` of the squared singular value, to first order.
+    def correction(self, part: NormPart, q: Expr, rise: Expr, clock: Expr, power: Expr) -> Correction:
+        """Return the effect of a part ``share X^-d`` of the squared singular value, to first order.
 
-        It makes ``c = B X^q (1 + e X^-d)``.  What a mode remembers of ``1/c`` makes ``c phi`` of the share
-        learnt ``F_q`` and ``F_(q+d)``; this moves the norm, which decides e, and the loss, and c the clock.
-        Where ``q + d`` is one or more the profile is moved by early times more than by this part, and where
-        ``1 - 2 q = d`` there is a logarithm: then the amplitude is not known.
+        It changes c to ``c = B X^q (1 + e X^-d)``. The memory of ``1/c`` in a mode makes ``c phi`` a
+        combination of the profiles ``F_q`` and ``F_(q+d)``; this changes the norm, which determines e, and
+        the loss, and c changes X. The amplitude is not known if ``q + d`` is one or more, because early times
+        then change the profile more than this part, or if ``1 - 2 q = d``, where a logarithm occurs.
         """
+        d = part.power
         r, late = simplify(q + d), simplify(1 - 2 * q - d)
         after = simplify(-d / (1 - 2 * q)).factor()
         if late == 0 or (r.is_number and r >= 1):
-            return Correction(name, kappa * clock**-d, after, False)
+            return Correction(part.name, kappa * clock**-d, after, False)
         e, own, other = (Dummy(n) for n in ("e", "F_q", "F_r"))
 
         def moved(what: Expr) -> Expr:
+            """Return the derivative by e at zero."""
             return what.diff(e).subs(e, 0)
 
         def averaged(square: Expr, mean: Callable[[Expr, Expr], Expr], x: Symbol, y: Symbol) -> Expr:
-            """A square's change over the square, in means of products: ``x x`` and ``x y``."""
+            """Return the relative change of a mean square, by the means of ``x x`` and ``x y``."""
             form = square.expand()
             return form.coeff(x, 2) + form.coeff(x, 1).coeff(y, 1) * mean(q, r) / mean(q, q)
 
@@ -788,17 +836,17 @@ class RichBalance:
         norm = averaged(moved(phi_**2), lambda p, s: product_transform(p, s, -power), own, other)
         if power == 0:  # modes that have been learnt do not feel it
             norm = moved(phi_**2).subs({own: 1, other: 1})
-        size = share / (moved((1 + e) ** (rise - 2)) - norm)  # sigma^2 moves by share and by the norm
+        size = part.share / (moved((1 + e) ** (rise - 2)) - norm)  # sigma^2 moves by share and by the norm
         left = (1 - (1 + e) * phi_).subs({own: 1 - own, other: 1 - other})
         fields = averaged(moved(left**2), lambda p, s: missing(p, s, self.source), own, other)
         p = Dummy("p", positive=True)
         spent = integrate(X ** (p - 1), (X, 0, X))  # t = int dX/c^2, with p = 1 - 2 q and then p - d
         shift = -moved((1 + e) ** -2) * spent.subs(p, late) / spent.diff(X).subs(p, 1 - 2 * q) / X
         hands = -self.source * simplify(shift * X**d)
-        return Correction(name, size * (fields + hands) * clock**-d, after, known)
+        return Correction(part.name, size * (fields + hands) * clock**-d, after, part.known)
 
     def conditions(self, kernel: Expr, clock: Expr, moments: Mapping[Symbol, Expr]) -> tuple[str, ...]:
-        """Conditions in words: assumptions, and when the terms that are kept are the largest."""
+        """Return assumptions and the range in which the kept terms are the largest."""
         big = Dummy("sigma", positive=True)
         depth = power_in(self.reduced.kernel.rhs.subs({sigma(t): big, L: self.depth}), big)
         squared = _short(tidied(kernel ** (2 / depth)), moments)
@@ -825,12 +873,12 @@ class RichBalance:
 
 @dataclass(frozen=True)
 class Neglected:
-    """A term that the ansatz leaves out, beside the term that it keeps.
+    """Term that the ansatz neglects, relative to the kept term of its equation.
 
-    ``share`` is the ratio of the two as a function of ``sigma``, squared for sources, which add in squares;
-    the part of a response that is constant in units of the field below is a start of sigma, and taken out:
-    ``start``.  ``power`` and ``gamma_power`` are its powers of t and gamma0.  ``solved`` says whether the
-    term was solved for; if not, its powers were counted.
+    ``share`` is the ratio of both as a function of ``sigma``, squared for sources, which add in squares. The
+    part of a response that is constant in units of the field below is an initial value of sigma and is
+    subtracted: ``start``. ``power`` and ``gamma_power`` are the powers of t and gamma0 of the ratio.
+    ``solved`` is true if the term was solved for, and false if its powers were counted.
     """
 
     term: Expr
@@ -843,21 +891,22 @@ class Neglected:
 
 
 def dropped(found: RichScaling) -> tuple[Neglected, ...]:
-    """Every term that was left out, with its size in the power law ``found`` (of hard tasks).
+    """Return every neglected term with its size in the power law ``found`` (of hard tasks).
 
-    Sources come from the random start.  Beside the field that they stand next to they are smaller by
-    1/sigma.  The part of them along the direction that the field has is constant in time, in units of the
-    field below: a start of sigma, which enters ``kappa``.  What is left adds to kernels, by 1/sigma^2.
+    Sources come from the random initial weights. Relative to the field of their equation they are smaller by
+    1/sigma. Their part along the direction of the field is constant in time, in units of the field below: an
+    initial value of sigma, which enters ``kappa``. The remainder adds to kernels by 1/sigma^2.
 
-    Responses of inner layers are solved for, from the kept terms (:meth:`.RankOne.inner_response`).  Their
-    kernels are smaller than the memory beside them by 1/sigma^2 at either of the two times, and so are felt
-    at early times mostly: their integral is a constant, a start of sigma again, and a smaller rest.
+    Responses of inner layers are solved for from the kept terms (:meth:`.RankOne.inner_response`). Their
+    kernels are smaller than the memory of the same term by 1/sigma^2 at either of the two times, so that they
+    matter mostly at early times: their integral is a constant, again an initial value of sigma, and a smaller
+    remainder.
 
-    At the input end the kernel ``C_h0`` is not of rank one.  There powers are counted: iterating the first
-    answer changes no power.  A count says nothing of sums of many terms; that step is no proof.
+    At the input end the kernel ``C_h0`` is not of rank one. There powers are counted: iteration of the first
+    response changes no power. Such a count does not bound sums of many terms; this step is not a proof.
 
-    Raises :class:`NotApplicable` for easy tasks, where sigma stops at a number and nothing but a large gamma0
-    makes terms small.
+    Raises :class:`NotApplicable` for easy tasks, where sigma is bounded and terms are small only for large
+    gamma0.
 
     >>> from derive import mean_field, structured
     >>> from derive.scale.rich import rank_one
@@ -881,7 +930,7 @@ def dropped(found: RichScaling) -> tuple[Neglected, ...]:
         raise NotApplicable("answers of the first layer change by powers when they are iterated")
 
     def row(term: Expr, field: Expr, size: Expr, share: Expr | None = None, start: Expr = 1 / now) -> None:
-        """A term of a size in powers of t and gamma0; where it is only counted, a power of sigma's."""
+        """Add a term with its size in powers of t and gamma0."""
         powers, of_sigma = ([power_in(y, z) for z in (late, gamma0)] for y in (size, big))
         n = simplify(powers[0] / of_sigma[0])
         if simplify(powers[1] - n * of_sigma[1]) != 0:

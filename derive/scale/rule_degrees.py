@@ -1,9 +1,9 @@
 """Degrees of entrywise training rules in the gradient, and powers of a large number in their steps.
 
-A rule moves an entry by ``Q``, a function of the history of its gradient A.  If all gradients are multiplied
-by c, its states by the powers of c that follow from their recursions, and parameters in units of the gradient
-(the epsilon of Adam) by theirs, then Q is multiplied by ``c^degree``.  Counts of powers of the width and of
-the depth read the degree; powers of single steps tell what happens if a parameter scales otherwise.
+A rule changes an entry by ``Q``, a function of the history of its gradient A. If all gradients are multiplied
+by c, states by the powers of c that follow from their recursions, and parameters in units of the gradient
+(the epsilon of Adam) by theirs, then Q is multiplied by ``c^degree``. Power counting in the width and the
+depth uses the degree; the powers of single steps tell what happens if a parameter scales differently.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ ROUNDING = Rational(1, 10**12)
 
 @dataclass(frozen=True)
 class RuleDegrees:
-    """How the parts of a rule scale if gradients are multiplied by c.
+    """Powers of c in the parts of a rule if gradients are multiplied by c.
 
-    Attributes
+    Parameters
     ----------
-    degree
-        Q is multiplied by ``c^degree``.
-    states
-        The power of c of each state.
-    parameters
-        The power of c by which each parameter must be multiplied, of those where it is not zero.
+    degree : Expr
+        Power of c in Q.
+    states : Mapping[Symbol, Expr]
+        Power of c of each state.
+    parameters : Mapping[Symbol, Expr]
+        Power of c by which each parameter must be multiplied, if it is not zero.
     """
 
     degree: Expr
@@ -48,20 +48,17 @@ class RuleDegrees:
 
 @lru_cache(maxsize=64)
 def rule_degrees(rule: Entrywise) -> RuleDegrees:
-    """Return the degree of a rule in the gradient, of its states and of its parameters.
-
-    Terms of one sum must scale alike, and so must a state before and after its step.  These are linear
-    equations for the degrees.
+    """Return the degrees of a rule in the gradient.
 
     Parameters
     ----------
-    rule
-        An entrywise rule whose parameters in units of the gradient are symbols.
+    rule : Entrywise
+        Entrywise rule whose parameters in units of the gradient are symbols.
 
     Returns
     -------
     RuleDegrees
-        The degrees, which are numbers.
+        Degrees of the rule, its states and its parameters, which are numbers.
 
     Raises
     ------
@@ -69,6 +66,11 @@ def rule_degrees(rule: Entrywise) -> RuleDegrees:
         If no degrees exist, for example because epsilon is a number.
     NotApplicable
         If Q is not odd in the gradient.
+
+    Notes
+    -----
+    Terms of one sum must have the same degree, and so must a state before and after its step. These are
+    linear equations for the degrees.
 
     Examples
     --------
@@ -105,7 +107,7 @@ def rule_degrees(rule: Entrywise) -> RuleDegrees:
 
 
 class _Units:
-    """The linear system for the degrees of the symbols of a rule."""
+    """Linear system for the degrees of the symbols of a rule."""
 
     def __init__(self, rule: Entrywise) -> None:
         names = [*(x for x, _ in rule.states), *sorted(rule.parameters, key=str)]
@@ -113,18 +115,18 @@ class _Units:
         self.conditions: list[Expr] = []
 
     def alike(self, first: Expr | None, *others: Expr | None) -> Expr | None:
-        """Ask that degrees are the same, but for those of zero; return theirs."""
+        """Require that degrees are equal, except those of zero, and return the common degree."""
         known = [p for p in (first, *others) if p is not None]
         self.conditions += [p - known[0] for p in known[1:]]
         return known[0] if known else None
 
     def none(self, degrees: Iterable[Expr | None]) -> Expr:
-        """Ask that degrees are zero."""
+        """Require that degrees are zero."""
         self.conditions += [p for p in degrees if p is not None]
         return S.Zero
 
     def of(self, e: Expr) -> Expr | None:
-        """Return the degree of an expression, None of zero."""
+        """Return the degree of an expression, or None for zero."""
         if e == 0:
             return None
         if e == A:
@@ -133,7 +135,10 @@ class _Units:
             return self.unknown[e]
         if not e.free_symbols & {A, *self.unknown} or isinstance(e, AppliedUndef):
             return S.Zero
-        inside = [self.of(x) for x in e.args]
+        return self.of_function(e, [self.of(x) for x in e.args])
+
+    def of_function(self, e: Expr, inside: list[Expr | None]) -> Expr | None:
+        """Return the degree of a function from those of its arguments."""
         if isinstance(e, Add | Max | Min):
             return self.alike(*inside)
         if isinstance(e, Mul):
@@ -142,15 +147,13 @@ class _Units:
             return None if inside[0] is None else e.exp * inside[0]
         if isinstance(e, Abs):
             return inside[0]
-        if isinstance(e, sign | Heaviside):
-            return S.Zero
-        return self.none(inside)
+        return S.Zero if isinstance(e, sign | Heaviside) else self.none(inside)
 
 
 def _require_odd(rule: Entrywise) -> None:
     """Raise :class:`NotApplicable` unless Q changes sign with the gradients and some of the states.
 
-    Tried at rational values of all symbols.
+    The symmetry is tested at rational values of all symbols.
     """
     states = [x for x, _ in rule.states]
     symbols = sorted(
@@ -191,27 +194,26 @@ def step_powers(
 
     Parameters
     ----------
-    rule
-        An entrywise rule.
-    gradients
+    rule : Entrywise
+        Entrywise rule.
+    gradients : Sequence[Expr | None]
         Powers of the gradient at the steps 0, 1, ...; None for a gradient that is zero.
-    number
+    number : PowerOfNumber
         Function that returns the power in an expression without gradients and states.
 
     Returns
     -------
-    tuple of Expr or None
-        One power for each step.  A sum has the largest power of its terms.
+    tuple[Expr | None, ...]
+        One power for each step. A sum has the largest power of its terms.
 
     Raises
     ------
     NotApplicable
-        If symbols leave open which of two powers is larger, or a function of a growing argument has no power.
+        If symbols do not determine which of two powers is larger, or a function of a growing argument has no
+        power.
 
     Examples
     --------
-    Adam with an epsilon of order one: gradients of order ``N^-1`` give steps of that order.
-
     >>> from derive.program import adam
     >>> step_powers(adam(Symbol("eta"), epsilon=1), (-S.One, -S.One), lambda _: S.Zero)
     (-1, -1)
@@ -229,28 +231,35 @@ def step_powers(
 
 
 def _power(e: Expr, known: Mapping[Expr, Expr | None], number: PowerOfNumber) -> Expr | None:
-    """Return the power of an expression, None of zero."""
+    """Return the power of an expression, or None for zero."""
     if e == 0:
         return None
     if e in known:
         return known[e]
     if not e.free_symbols & {*known}:
         return number(e)
-    inside = [_power(x, known, number) for x in e.args]
+    return _power_of_function(e, [_power(x, known, number) for x in e.args])
+
+
+def _power_of_function(e: Expr, inside: list[Expr | None]) -> Expr | None:
+    """Return the power of a function from those of its arguments."""
     if isinstance(e, Add):
         return _largest(inside)
-    if isinstance(e, Max | Min):
-        if len({*inside}) > 1:
-            raise NotApplicable(f"{e}: is not counted where its arguments have different powers")
-        return inside[0]
     if isinstance(e, Mul):
         return None if None in inside else Add(*inside).expand()
     if isinstance(e, Pow) and e.exp.is_number:
         return None if inside[0] is None else (e.exp * inside[0]).expand()
-    if isinstance(e, Abs):
+    if isinstance(e, Abs | Max | Min):
+        if len({*inside}) > 1:
+            raise NotApplicable(f"{e}: is not counted where its arguments have different powers")
         return inside[0]
     if isinstance(e, sign):
         return None if inside[0] is None else S.Zero
+    return _power_near_zero(e, inside)
+
+
+def _power_near_zero(e: Expr, inside: list[Expr | None]) -> Expr:
+    """Return the power of a smooth function of one small argument: its lowest order in it."""
     (argument,) = inside
     if argument is None or argument.is_nonpositive is not True:
         raise NotApplicable(f"{e}: is not counted at an argument that vanishes or grows")

@@ -1,13 +1,13 @@
-"""The best schedule of the learning rate for descent on fresh batches of power-law data.
+"""Best learning-rate schedule for descent on fresh batches of power-law data.
 
 The signal and the response of the loss to noise fall as powers of time (:mod:`derive.scale.finite_batch`).
-From these powers follow the schedule of T steps with the smallest loss at the end, and its powers of T.
-While the noise of labels is above the loss and steps are short, the loss at the end is
+From these powers the module derives the schedule of T steps with the smallest final loss, and its powers of
+T. If the label noise is larger than the loss and steps are small, the final loss is
 
     signal(tau) + strength int_0^tau eta(u) gain(u) du,   T = int_0^tau du/eta(u),
 
-where ``u`` is the sum of all rates from a step to the end, and gain(u) the share of the noise of that step
-that is left at the end.
+where ``u`` is the sum of all rates from a step to the end, and gain(u) is the fraction of the noise of that
+step that remains at the end.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ T = Symbol("T", positive=True)
 
 @dataclass(frozen=True)
 class BestSchedule(ConditionalResult):
-    """The schedule ``eta(t) ~ T^peak (1 - t/T)^decay``, whose loss is ``T^loss``.
+    """Schedule ``eta(t) ~ T^peak (1 - t/T)^decay``, with the final loss ``T^loss``.
 
-    ``constant`` and ``constant_loss`` are the powers of T of the best rate without a schedule.  Where
-    ``peak`` is not negative, the rate is held at the edge of stability, and only its decay at the end is that
-    of the schedule.
+    ``constant`` and ``constant_loss`` are the powers of T of the best constant rate. If ``peak`` is not
+    negative, the rate is held at the edge of stability, and only its final decay is that of the schedule.
     """
 
     decay: Expr
@@ -41,7 +40,7 @@ class BestSchedule(ConditionalResult):
     constant_loss: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what is assumed."""
+        """Return the assumptions of the schedule."""
         return (
             f"{self.peak} < 0; else rates do not fall with T, but are held at the edge of stability",
             "gamma0 -> 0, N -> oo; the loss is below the labels' variance at all late times",
@@ -50,10 +49,25 @@ class BestSchedule(ConditionalResult):
 
 
 def best_schedule(noise: BatchNoise) -> BestSchedule:
-    """Return the schedule that ends at the smallest loss.
+    """Return the schedule with the smallest final loss.
 
-    Rates at each place of the clock enter the noise and the number of steps alone, so that with a multiplier
-    they are found place by place.
+    The rate at each value of u enters only the noise and the number of steps, so that with a Lagrange
+    multiplier it is found separately for each u.
+
+    Parameters
+    ----------
+    noise : BatchNoise
+        Lazy loss of descent on fresh batches.
+
+    Returns
+    -------
+    BestSchedule
+        The schedule.
+
+    Raises
+    ------
+    NotApplicable
+        If the gain does not depend on late steps.
 
     Examples
     --------
@@ -82,6 +96,7 @@ def best_schedule(noise: BatchNoise) -> BestSchedule:
     (constant,) = solve(-_p * (1 + y) - y, y)
 
     def powers(e: Expr) -> Expr:
+        """Return a power of T with the powers of signal and gain substituted."""
         return factor(simplify(e.subs(values)))
 
     found = (decay, peak, -_p * clock, constant, constant)

@@ -1,19 +1,19 @@
-"""Width parametrisations of a program (selfconsistent2023 N.1, N.2): which train well, which are one network.
+"""Width parametrizations of a program (selfconsistent2023 N.1, N.2): conditions, families and equivalences.
 
     width_constraints(mlp(3, "tanh")).family()
 
-Every weight W is applied as ``N^-a W`` and starts with variance ``N^-b``; the raw learning rate is
-``eta gamma^2 N^-c`` with ``gamma = gamma0 N^d``.  The programs of this package are written with ``a = 1/2``
-for matrices that act on a layer and for the readout, ``a = 0`` for those that act on the inputs and for
-vectors that are added to a field, ``b = c = 0`` and ``d = 1/2``; :func:`parametrized` moves them elsewhere.
+Every weight W is applied as ``N^-a W`` and has the initial variance ``N^-b``; the raw learning rate is ``eta
+gamma^2 N^-c`` with ``gamma = gamma0 N^d``. The programs of this package have ``a = 1/2`` for matrices that
+act on a layer and for the readout, ``a = 0`` for those that act on the inputs and for vectors that are added
+to a field, ``b = c = 0`` and ``d = 1/2``; :func:`parametrized` changes these values.
 
-Each requirement of selfconsistent2023 appendix N becomes linear equations: powers of N that
-:mod:`derive.scale.power_counting` finds must be zero (at most zero, where only stability is asked).  With
-numbers for all exponents :func:`width_class` counts over several updates what is stable, moves, and breaks.
+Each requirement of selfconsistent2023 appendix N becomes linear equations: powers of N from
+:mod:`derive.scale.power_counting` must be zero (at most zero if only stability is required). With numbers for
+all exponents :func:`width_class` counts over several updates which quantities are stable, change, or diverge.
 
-A weight W that moves by an entrywise rule has a rate ``N^-c_W`` of its own, which multiplies Q of the raw
-gradient ``dloss/dW``.  Parameters of its rule in units of the gradient, such as epsilon, are ``N^-e_W``, and
-the share of the weight that it loses in a step is ``N^-s_W``.
+A weight W with an entrywise rule has its own rate ``N^-c_W``, which multiplies Q of the raw gradient
+``dloss/dW``. Parameters of its rule in units of the gradient, such as epsilon, are ``N^-e_W``, and the
+fraction of the weight that it loses in a step is ``N^-s_W``.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ _INSIDE = Symbol("c_rate", real=True)
 
 
 def weights(program: Program) -> dict[str, GaussianWeight]:
-    """Every weight as it starts, trained or not; data that are drawn (a fresh matrix) are none."""
+    """Return every weight at its initial value, without data that are drawn (fresh matrices)."""
     starts: list[GaussianWeight] = [*map(gaussian, program.matrices), *map(parameter, program.vectors)]
     return {x.name: x for x in starts if not x.fresh}
 
 
 def as_written(program: Program) -> dict[str, Expr]:
-    """The exponents that the program is written with.
+    """Return the exponents with which the program is written.
 
     >>> from derive.program import mlp
     >>> as_written(mlp(1))
@@ -123,7 +123,7 @@ def linear_weights(program: Program) -> bool:
 
 
 def symbols_of(program: Program) -> dict[str, Expr]:
-    """A symbol for each exponent, by its name; functions of the layer for a family.
+    """Return a symbol for each exponent by name; exponents of a family are functions of the layer.
 
     >>> from derive.program import mlp
     >>> symbols_of(mlp(2))
@@ -140,7 +140,7 @@ def symbols_of(program: Program) -> dict[str, Expr]:
 
 
 def _letters(rule: Entrywise | None) -> str:
-    """The letters of the exponents of a rule: of its rate, of its parameters and of its decay."""
+    """Return the letters of the exponents of a rule: of its rate, its parameters and its decay."""
     if rule is None:
         return ""
     units, decays = bool(rule_degrees(rule).parameters), bool(rule.decay != 0)
@@ -148,14 +148,28 @@ def _letters(rule: Entrywise | None) -> str:
 
 
 def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -> Program:
-    """The program with these exponents in place of those that it is written with; the others are symbols.
+    """Return the program with exponents of a parametrization.
 
-    Scales stand where a weight is applied, forwards and backwards, and in the gradient with respect to the
-    raw weight; ``gamma0`` (the program's ``scale``) becomes ``gamma0 N^(d - 1/2)``.  Keys are as in
-    :func:`put_in`.
+    Parameters
+    ----------
+    program : Program
+        Program.
+    exponents : Mapping[Any, Any] | None, optional
+        Values by name or symbol, as in :func:`put_in`; other exponents are symbols.
 
-    Raises :class:`NotApplicable` for a program without ``scale`` and for noise.
+    Returns
+    -------
+    Program
+        The program. Multipliers stand where a weight is applied, forwards and backwards, and in the gradient
+        with respect to the raw weight; ``gamma0`` (the program's ``scale``) becomes ``gamma0 N^(d - 1/2)``.
 
+    Raises
+    ------
+    NotApplicable
+        For a program without ``scale`` and for noise.
+
+    Examples
+    --------
     >>> from derive.program import mlp
     >>> program = parametrized(mlp(2))
     >>> program.definitions[1].rhs
@@ -170,69 +184,94 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
         raise NotApplicable(
             f"{program.name} has no scale of its outputs: divide them by gamma0, and name it as the scale"
         )
-    own, new, table = as_written(program), symbols_of(program), weights(program)
-    scales = {name: N ** (own[f"a_{name}"] - new[f"a_{name}"]) for name in table}
-    larger = {program.scale: program.scale * N ** (d - own["d"])}
-    rate = _INSIDE if _channels_called_c(program) else c
-
-    def scaled(w: GaussianWeight, used: Expr, symbol: Expr) -> Expr:
-        return scales[w.name].xreplace(dict(zip(w.symbol.args, symbol.args, strict=True))) * used
-
-    def rescaled(e: Expr) -> Expr:
-        met = ((gaussian(program.matrix_of(x)), x) for x in e.atoms(Product))
-        found = {x: scaled(w, x, x.matrix) for w, x in met if w.name in scales}
-        for w in table.values():
-            if isinstance(w, GaussianVector):
-                found |= {x: scaled(w, x, x) for x in w.uses(e)}
-        return e.xreplace(found)
-
-    def started(w: Any) -> Any:
-        if w.name not in scales:
-            return w
-        return replace(w, variance=sympify(w.variance) * N ** -new[f"b_{w.name}"])
-
-    def trained(w: Any) -> Any:
-        if isinstance(w, GaussianMatrix | GaussianVector):
-            return started(w)
-        if sympify(getattr(w.rule, "diffusion", 0)) != 0:
-            raise NotApplicable(f"{w.name} is trained with noise, which has a power of N of its own")
-        if isinstance(w.rule, Entrywise):
-            return entrywise(w, w.rule)
-        u = w.update
-        moved = replace(u, coefficient=u.coefficient.xreplace(larger) * scales[w.name] * N**-rate)
-        if isinstance(w, TrainedMatrix) and u.gradient is not None:
-            moved = replace(moved, gradient=u.gradient.xreplace(larger) * scales[w.name])
-        return replace(w, initial=started(w.initial), update=moved)
-
-    def entrywise(w: Any, rule: Entrywise) -> Any:
-        """The weight with a rule of its raw gradient, ``raw W += rate Q(-dloss/draw W)``."""
-        u = w.update
-        # the program's updates are U/N of matrices W/sqrt(N), and rate * scale^2 N times the raw gradient
-        root = sqrt(N) if isinstance(w, TrainedMatrix) and not w.initial.cols.given else S.One
-        inside = (u.coefficient / u.outside).xreplace(larger)
-        outside = u.outside * root
-        gradient = inside * scales[w.name] / (larger[program.scale] * N * root)
-        moved = replace(u, coefficient=outside * gradient, outside=outside)
-        return replace(w, initial=started(w.initial), update=moved, rule=_rescaled(rule, w.name, new))
-
-    families = {str(x.func) for x in new.values() if isinstance(x, AppliedUndef)}
+    rescaling = _Rescaling.of(program)
+    families = {str(x.func) for x in rescaling.exponents.values() if isinstance(x, AppliedUndef)}
     whole = replace(
         program,
-        definitions=tuple(replace(x, rhs=rescaled(x.rhs.xreplace(larger))) for x in program.definitions),
-        matrices=tuple(map(trained, program.matrices)),
-        vectors=tuple(map(trained, program.vectors)),
+        definitions=tuple(replace(x, rhs=rescaling.applied(x.rhs)) for x in program.definitions),
+        matrices=tuple(map(rescaling.trained, program.matrices)),
+        vectors=tuple(map(rescaling.trained, program.vectors)),
         constants=(*program.constants, *sorted(families - set(program.constants))),
     )
     return whole if exponents is None else put_in(whole, exponents)
 
 
+@dataclass(frozen=True)
+class _Rescaling:
+    """Change of a program from the exponents with which it is written to symbolic exponents.
+
+    ``scales`` are the factors of the multipliers of weights, ``larger`` that of the program's scale, and
+    ``rate`` is the exponent of the raw learning rate.
+    """
+
+    program: Program
+    exponents: Mapping[str, Expr]
+    scales: Mapping[str, Expr]
+    larger: Mapping[Expr, Expr]
+    rate: Expr
+
+    @classmethod
+    def of(cls, program: Program) -> _Rescaling:
+        """Return the change for a program."""
+        old, new = as_written(program), symbols_of(program)
+        scales = {name: N ** (old[f"a_{name}"] - new[f"a_{name}"]) for name in weights(program)}
+        larger = {program.scale: program.scale * N ** (d - old["d"])}
+        return cls(program, new, scales, larger, _INSIDE if _channels_called_c(program) else c)
+
+    def multiplied(self, w: GaussianWeight, used: Expr, symbol: Expr) -> Expr:
+        """Return a use of a weight times the change of its multiplier at the used member."""
+        return self.scales[w.name].xreplace(dict(zip(w.symbol.args, symbol.args, strict=True))) * used
+
+    def applied(self, e: Expr) -> Expr:
+        """Return a right-hand side with changed multipliers of all weights in it."""
+        e = e.xreplace(self.larger)
+        products = ((gaussian(self.program.matrix_of(x)), x) for x in e.atoms(Product))
+        changed = {x: self.multiplied(w, x, x.matrix) for w, x in products if w.name in self.scales}
+        for w in weights(self.program).values():
+            if isinstance(w, GaussianVector):
+                changed |= {x: self.multiplied(w, x, x) for x in w.uses(e)}
+        return e.xreplace(changed)
+
+    def initial(self, w: Any) -> Any:
+        """Return initial weights with the changed variance."""
+        if w.name not in self.scales:
+            return w
+        return replace(w, variance=sympify(w.variance) * N ** -self.exponents[f"b_{w.name}"])
+
+    def trained(self, w: Any) -> Any:
+        """Return a weight with changed initial variance, update and rule."""
+        if isinstance(w, GaussianMatrix | GaussianVector):
+            return self.initial(w)
+        if sympify(getattr(w.rule, "diffusion", 0)) != 0:
+            raise NotApplicable(f"{w.name} is trained with noise, which has a power of N of its own")
+        if isinstance(w.rule, Entrywise):
+            return self.entrywise(w, w.rule)
+        scale, u = self.scales[w.name], w.update
+        moved = replace(u, coefficient=u.coefficient.xreplace(self.larger) * scale * N**-self.rate)
+        if isinstance(w, TrainedMatrix) and u.gradient is not None:
+            moved = replace(moved, gradient=u.gradient.xreplace(self.larger) * scale)
+        return replace(w, initial=self.initial(w.initial), update=moved)
+
+    def entrywise(self, w: Any, rule: Entrywise) -> Any:
+        """Return the weight with a rule of its raw gradient, ``raw W += rate Q(-dloss/draw W)``."""
+        u = w.update
+        # the program's updates are U/N of matrices W/sqrt(N), and rate * scale^2 N times the raw gradient
+        root = sqrt(N) if isinstance(w, TrainedMatrix) and not w.initial.cols.given else S.One
+        inside = (u.coefficient / u.outside).xreplace(self.larger)
+        outside = u.outside * root
+        gradient = inside * self.scales[w.name] / (self.larger[self.program.scale] * N * root)
+        moved = replace(u, coefficient=outside * gradient, outside=outside)
+        rule = _rescaled(rule, w.name, self.exponents)
+        return replace(w, initial=self.initial(w.initial), update=moved, rule=rule)
+
+
 def _channels_called_c(program: Program) -> bool:
-    """Has the program an index with the name of the exponent c?"""
+    """Return whether an index of the program has the name of the exponent c."""
     return any(r.index.name == c.name for x in program.definitions for r in x.ranges)
 
 
 def _rescaled(rule: Entrywise, name: str, exponents: Mapping[str, Expr]) -> Entrywise:
-    """The rule with its rate, its parameters in units of the gradient and its decay times powers of N."""
+    """Return the rule with its rate, parameters in units of the gradient and decay times powers of N."""
     units = {x: x * N ** (-p * exponents[f"e_{name}"]) for x, p in rule_degrees(rule).parameters.items()}
     share = exponents.get(f"s_{name}", S.Zero)
     moved = _rewritten(rule, lambda e: e.xreplace(units))
@@ -240,25 +279,25 @@ def _rescaled(rule: Entrywise, name: str, exponents: Mapping[str, Expr]) -> Entr
 
 
 def _rewritten(rule: Entrywise, put: Callable[[Expr], Expr]) -> Entrywise:
-    """The rule with a function applied to its expressions."""
+    """Return the rule with a function applied to its expressions."""
     states = tuple((x, put(e)) for x, e in rule.states)
     return replace(rule, rate=put(rule.rate), Q=put(rule.Q), decay=put(rule.decay), states=states)
 
 
 def _alone(e: Expr, used: Expr) -> bool:
-    """Is the expression the vector itself, up to a number?"""
+    """Return whether an expression is the vector itself, up to a number."""
     return len(terms(e)) == 1 and not (e / used).has(used)
 
 
 def families(w: GaussianWeight) -> tuple[IndexRange, ...]:
-    """The ranges of the indices of a family of weights."""
+    """Return the ranges of the indices of a family of weights."""
     if isinstance(w, GaussianVector):
         return w.indices
     return () if w.index is None else (w.index,)
 
 
 def layer_index(w: GaussianWeight) -> Symbol | None:
-    """The index over layers of a family of weights; members for positions and channels have one exponent."""
+    """Return the layer index of a family of weights; other members share one exponent."""
     if isinstance(w, GaussianVector):
         site = w.population.site
         return next((r.index for r in w.indices if site is not None and sympify(site).has(r.index)), None)
@@ -287,7 +326,7 @@ COUNTED = (
 
 @dataclass(frozen=True)
 class Condition:
-    """``what`` is of order ``N^power``; ``weight`` is the one whose updates bring it, if it is a change."""
+    """Condition that ``what`` is of order ``N^power``; ``weight`` is the one whose updates change it."""
 
     requirement: str
     what: str
@@ -296,28 +335,28 @@ class Condition:
 
     @property
     def equation(self) -> Eq:
-        """It neither blows up nor vanishes."""
+        """Equation by which the quantity neither diverges nor vanishes."""
         return Eq(self.power, 0, evaluate=False)
 
 
 @dataclass(frozen=True)
 class Constraints(ConditionalResult):
-    """What a program asks of its exponents.  See :func:`width_constraints`."""
+    """Conditions on the exponents of a program.  See :func:`width_constraints`."""
 
     program: Program
     powers: tuple[Condition, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the count of powers rests on."""
+        """Return the assumptions of the power counting."""
         return (*COUNTED, "derived: the powers of N of fields at the start, and of their first update")
 
     @cached_property
     def unknowns(self) -> tuple[Expr, ...]:
-        """The exponents, by weight, then c and d."""
+        """Exponents by weight, then c and d."""
         return unknowns(self.program)
 
     def of(self, requirement: str) -> tuple[Condition, ...]:
-        """The conditions of one requirement.  Raises ``KeyError`` for a name that is none."""
+        """Return the conditions of one requirement; raise ``KeyError`` for an unknown requirement."""
         known = (*REQUIREMENTS, *ENTRYWISE)
         if requirement not in known:
             raise KeyError(f"{requirement!r}: must be one of {', '.join(map(repr, known))}")
@@ -325,29 +364,30 @@ class Constraints(ConditionalResult):
 
     @property
     def equations(self) -> tuple[Eq, ...]:
-        """Every different equation of the first three requirements."""
+        """Different equations of the first three requirements."""
         return tuple(dict.fromkeys(x.equation for x in self.powers if x.requirement != RAW_RATE))
 
     @property
     def inequalities(self) -> tuple[Le, ...]:
-        """The same as bounds, for parametrisations in which something may vanish but nothing blows up.
+        """Conditions as bounds, for parametrizations in which quantities may vanish but not diverge.
 
-        Those of the first update are counted with fields of order one; :func:`width_class` follows the rest.
+        Those of the first update are counted with fields of order one; :func:`width_class` counts further
+        updates.
         """
         return tuple(Le(*x.args, evaluate=False) for x in self.equations)
 
     def solution(self, *requirements: str) -> dict[Expr, Expr]:
-        """The general solution of some requirements; exponents that stay free are not in it.
+        """Return the general solution of some requirements, without exponents that stay free.
 
-        Raises :class:`NotApplicable` where no exponents fulfil them.
+        Raises :class:`NotApplicable` if no exponents satisfy them.
         """
         return solve_linear([x.power for r in requirements for x in self.of(r)], self.unknowns)
 
     def family(self) -> dict[Expr, Expr]:
-        """All exponents that fulfil the first three requirements, by one parameter ``a`` if one is left.
+        """Return all exponents that satisfy the first three requirements, by one parameter ``a``.
 
         ``a`` is the scale of the first trained matrix between layers (of the readout, if there is none).
-        Exponents of weights that no condition speaks of are left out; further free ones stand for themselves.
+        Exponents of weights without conditions are left out; further free exponents are their own symbols.
         """
         solved = self.solution(FIELDS, OUTPUTS, FEATURES, *ENTRYWISE)
         whole = {x: solved.get(x, x) for x in self.unknowns if any(y.power.has(x) for y in self.powers)}
@@ -357,9 +397,9 @@ class Constraints(ConditionalResult):
         return {x: v.xreplace(back) for x, v in whole.items()}
 
     def maximal_update(self) -> dict[Expr, Expr]:
-        """The member of the family whose raw learning rate is of order one (muP).
+        """Return the member of the family with a raw learning rate of order one (muP).
 
-        Raises :class:`NotApplicable` where weights have rates of their own, as with entrywise rules.
+        Raises :class:`NotApplicable` if weights have their own rates, as with entrywise rules.
         """
         family = self.family()
         if not self.of(RAW_RATE):
@@ -370,12 +410,12 @@ class Constraints(ConditionalResult):
 
     @cached_property
     def symmetries(self) -> tuple[dict[Expr, Expr], ...]:
-        """Directions along which training is the same at every width; see :func:`symmetries`."""
+        """Return the directions along which training is the same at every width; see :func:`symmetries`."""
         return symmetries(self.program)
 
     @property
     def _lead(self) -> Expr:
-        """The scale by which a family is told."""
+        """Scale that parametrizes a family."""
         written, table = as_written(self.program), weights(self.program)
         trained = {w.name for w in self.program.trained()}
         names = sorted(
@@ -389,16 +429,30 @@ class Constraints(ConditionalResult):
 
 
 def width_constraints(program: Program, spectral: Collection[str] = ()) -> Constraints:
-    """Count powers of N on a program with symbolic exponents; its depth must be a number.
+    """Return the conditions on the exponents of a program from powers of N.
 
-    The order is that of the paper: fields first, layer by layer, each given those before it; then what one
-    update adds, to first order, with fields of order one.  Of outputs only those changes are asked for that
-    do not vanish on average (feedback alignment has others, which count once weights have aligned).
+    Parameters
+    ----------
+    program : Program
+        Program whose depth is a number.
+    spectral : Collection[str], optional
+        Names of matrices whose rules act on singular values, as in :func:`.count_powers`.
 
-    Rules of matrices in ``spectral`` act on singular values, as in :func:`.count_powers`.
+    Returns
+    -------
+    Constraints
+        Conditions in the order of the paper: fields first, layer by layer, each given those before it; then
+        the changes by one update, to first order, with fields of order one. For outputs only changes that do
+        not vanish on average are included (feedback alignment has others, which matter once weights have
+        aligned).
 
-    Raises :class:`NotApplicable` where powers cannot be counted, see :func:`.count_powers`.
+    Raises
+    ------
+    NotApplicable
+        If powers cannot be counted, see :func:`.count_powers`.
 
+    Examples
+    --------
     >>> from derive.program import mlp
     >>> found = width_constraints(mlp(2, "tanh"))
     >>> for x in found.powers[:3]: print(x.what, x.equation)
@@ -438,7 +492,7 @@ def width_constraints(program: Program, spectral: Collection[str] = ()) -> Const
 
 
 def _units(program: Program, known: Mapping[Any, Expr]) -> list[Condition]:
-    """Conditions on epsilon and decay of entrywise rules, each as a power of N that must be zero."""
+    """Return conditions on epsilon and decay of entrywise rules, each as a power of N that must be zero."""
     rules, own = entrywise_rules(program), symbols_of(program)
     if not rules:
         return []
@@ -460,10 +514,10 @@ def _units(program: Program, known: Mapping[Any, Expr]) -> list[Condition]:
 
 
 def put_in(program: Program, values: Mapping[Any, Expr]) -> Program:
-    """The program with values for its exponents, by name or symbol.
+    """Return the program with values for its exponents, by name or symbol.
 
-    A function of the layer gets one value (``a_W``), or one for each member (``a_W(1)``); members without a
-    value stay what they are.
+    A function of the layer has one value (``a_W``), or one for each member (``a_W(1)``); members without a
+    value stay unchanged.
     """
     given = {str(k): exact(str(k), v) for k, v in values.items()}
     members: dict[str, dict[int, Expr]] = {}
@@ -489,6 +543,7 @@ def put_in(program: Program, values: Mapping[Any, Expr]) -> Program:
     whole = program.map(put)
 
     def ruled(w: Any) -> Any:
+        """Return the weight with values in its rule."""
         rule = getattr(w, "rule", None)
         return replace(w, rule=_rewritten(rule, put)) if isinstance(rule, Entrywise) else w
 
@@ -498,7 +553,7 @@ def put_in(program: Program, values: Mapping[Any, Expr]) -> Program:
 
 
 def unknowns(program: Program) -> tuple[Expr, ...]:
-    """The exponents of a program of known depth: those of each weight, member by member; c; d."""
+    """Return the exponents of a program of known depth: those of each weight, member by member; c; d."""
     own, read = symbols_of(program), Counting(program)
     found: list[Expr] = []
     for name, w in weights(program).items():
@@ -508,19 +563,19 @@ def unknowns(program: Program) -> tuple[Expr, ...]:
 
 
 def outputs(program: Program) -> list[tuple[str, None]]:
-    """The numbers that are means over units and of which the loss is a function, if it is known."""
+    """Return the means over units of which the loss is a function, if it is known."""
     means = [x.name for x in program.definitions if x.name in program.scalars and x.rhs.has(Mean)]
     read = set() if program.loss is None else {str(a.func) for a in program.loss.atoms(AppliedUndef)}
     return [(name, None) for name in means if name in read or not read & {*means}]
 
 
 def fields(counted: Counted) -> list[tuple[str, Expr | None]]:
-    """Everything that has entries."""
+    """Return all quantities with entries."""
     return [(n, site) for n, site in counted.nodes if n not in counted.program.scalars]
 
 
 def features(program: Program, counted: Counted) -> list[tuple[str, Expr | None]]:
-    """Fields that the outputs are computed from, but for those that are a weight themselves."""
+    """Return the fields from which outputs are computed, without those that are a weight themselves."""
     own = [parameter(v) for v in program.vectors]
     seen = forward_pass(program)
     names = {x.name for x in seen if not any(_alone(x.rhs, used) for v in own for used in v.uses(x.rhs))}
@@ -528,7 +583,7 @@ def features(program: Program, counted: Counted) -> list[tuple[str, Expr | None]
 
 
 def forward_pass(program: Program) -> list[Definition]:
-    """Definitions of the outputs and of everything that they are computed from."""
+    """Return the definitions of the outputs and of everything from which they are computed."""
     named: dict[str, list[Definition]] = {x.name: [] for x in program.definitions}
     for x in program.definitions:
         named[x.name].append(x)
@@ -546,9 +601,9 @@ def forward_pass(program: Program) -> list[Definition]:
 
 
 def solve_linear(powers: list[Expr], names: tuple[Expr, ...]) -> dict[Expr, Expr]:
-    """Exponents with which linear forms vanish.  Raises :class:`NotApplicable` if there are none.
+    """Return exponents for which linear forms vanish, later names in terms of earlier ones.
 
-    Later names are expressed by earlier ones.
+    Raises :class:`NotApplicable` if there are none.
     """
     asked = [p.expand() for p in powers if p.expand() != 0]
     found = solve(asked, list(reversed(names)), dict=True) if asked else [{}]
@@ -565,13 +620,32 @@ WidthPowers = Mapping[QuantityAtLayer, Expr | None]
 
 @dataclass(frozen=True)
 class WidthClass(ConditionalResult):
-    """Powers of N of everything, and what they mean; None stands for what does not change at all.
+    """Powers of N of all quantities of a program with given exponents.
 
-    - ``start``: of fields and outputs before training;
-    - ``rates``: of their first change, to first order in the update;
-    - ``changes``: of their change after ``steps`` updates, if nothing blew up before;
-    - ``broken``: what blows up or vanishes, in words;
-    - ``steps``: number of updates that were counted.
+    A power is None if the quantity does not change at all.
+
+    Parameters
+    ----------
+    exponents : Mapping[str, Expr]
+        Values of all exponents.
+    start : WidthPowers
+        Powers of fields and outputs before training.
+    rates : WidthPowers
+        Powers of their first change, to first order in the update.
+    changes : WidthPowers
+        Powers of their change after ``steps`` updates, if nothing diverged before.
+    hidden : tuple[QuantityAtLayer, ...]
+        Fields from which outputs are computed.
+    read : tuple[QuantityAtLayer, ...]
+        Outputs.
+    stable_at_start : bool
+        Whether nothing diverges or vanishes before training.
+    stable : bool
+        Whether nothing diverges in training.
+    broken : tuple[str, ...]
+        Descriptions of quantities that diverge or vanish.
+    steps : int
+        Number of updates that were counted.
     """
 
     exponents: Mapping[str, Expr]
@@ -586,23 +660,29 @@ class WidthClass(ConditionalResult):
     steps: int
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the count of powers rests on."""
+        """Return the assumptions of the power counting.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         settled = f"assumed: powers do not change after {self.steps} updates"
         return (*COUNTED, "derived: the powers of N of fields and outputs", settled)
 
     @property
     def nontrivial(self) -> bool:
-        """Do outputs move by order one?"""
+        """Whether outputs change by order one."""
         return self.stable and any(self.changes[x] == 0 for x in self.read)
 
     @property
     def feature_learning(self) -> bool:
-        """Do fields that the outputs are computed from move by order one?"""
+        """Whether fields from which outputs are computed change by order one."""
         return self.stable and any(self.changes[x] == 0 for x in self.hidden)
 
     @property
     def regime(self) -> str:
-        """One word for it."""
+        """Name of the regime."""
         if not self.stable_at_start:
             return "unstable at the start"
         if not self.stable:
@@ -615,14 +695,31 @@ class WidthClass(ConditionalResult):
 
 
 def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) -> WidthClass:
-    """Classify a program whose exponents have these values.
+    """Return the class of a program with given exponents.
 
-    Keys are ``a_<weight>``, ``b_<weight>``, ``c`` and ``d`` (as names or symbols); ``a_W`` gives a family one
-    value, ``a_W(1)`` one member its own.  Three updates are enough for powers to settle: after the first
-    every weight has moved, and after the second every backward field.
+    Parameters
+    ----------
+    program : Program
+        Program.
+    exponents : Mapping[Any, Any]
+        Values of ``a_<weight>``, ``b_<weight>``, ``c`` and ``d`` (as names or symbols); ``a_W`` is for a
+        family, ``a_W(1)`` for one member.
+    steps : int, optional
+        Number of updates. Three are enough: after the first every weight has changed, and after the second
+        every backward field.
 
-    Raises :class:`NotApplicable` for exponents that are missing, unknown or no numbers.
+    Returns
+    -------
+    WidthClass
+        Powers of all quantities.
 
+    Raises
+    ------
+    NotApplicable
+        If exponents are missing, unknown or not numbers.
+
+    Examples
+    --------
     >>> from derive.program import mlp
     >>> ntk = {"a_W0": 0, "a_W": "1/2", "a_w": "1/2", "b_W0": 0, "b_W": 0, "b_w": 0, "c": 0, "d": 0}
     >>> found = width_class(mlp(2, "tanh"), ntk)
@@ -664,7 +761,7 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
 
 
 def _read(program: Program, exponents: Mapping[Any, Any]) -> dict[str, Expr]:
-    """Numbers for all exponents, by name."""
+    """Return numbers for all exponents by name."""
     given = {str(k): _number(str(k), v) for k, v in exponents.items()}
     wanted = {family_name(x) for x in unknowns(program)}
     heads = {k.partition("(")[0] for k in given}
@@ -677,6 +774,7 @@ def _read(program: Program, exponents: Mapping[Any, Any]) -> dict[str, Expr]:
 
 
 def _number(key: str, value: Any) -> Expr:
+    """Return the value of an exponent as a number."""
     try:
         found = nsimplify(exact(key, value), rational=True)
         if found.is_number and found.is_real:
@@ -687,7 +785,7 @@ def _number(key: str, value: Any) -> Expr:
 
 
 def named(program: Program, constraints: Constraints | None = None) -> dict[str, dict[str, Expr]]:
-    """Common parametrisations of a program, by the number of terms in the sum that a weight enters.
+    """Return common parametrizations of a program, by the number of terms in the sum that a weight enters.
 
     ``constraints`` are those of the program, if they are known already.
 
@@ -695,8 +793,8 @@ def named(program: Program, constraints: Constraints | None = None) -> dict[str,
     - ``mean-field``: the same with outputs divided by ``N^1/2``, as programs here are written;
     - ``standard``: no scales; the variance is one over the number of terms; the raw rate is fixed;
     - ``standard, rate 1/N``: the same with a raw rate of order 1/N;
-    - ``muP``: the solution of all four requirements of :func:`.width_constraints`; what they leave free is as
-      in ``NTK``.
+    - ``muP``: the solution of all four requirements of :func:`.width_constraints`; free exponents are as in
+    ``NTK``.
 
     >>> from derive.program import mlp
     >>> {k: v["b_W"] for k, v in named(mlp(2, "tanh")).items()}
@@ -714,11 +812,12 @@ def named(program: Program, constraints: Constraints | None = None) -> dict[str,
 
 
 def family_name(x: Expr) -> str:
-    """The name of an exponent, that of its family if it is a member."""
+    """Return the name of an exponent, for a member that of its family."""
     return str(x.func) if isinstance(x, AppliedUndef) else str(x)
 
 
 def _called(node: QuantityAtLayer) -> str:
+    """Return a field or number at its layer as text."""
     name, site = node
     return name if site is None else f"{name}({site})"
 
@@ -727,12 +826,12 @@ def _called(node: QuantityAtLayer) -> str:
 
 
 def symmetries(program: Program) -> tuple[dict[Expr, Expr], ...]:
-    """The directions in which exponents may change while every step of training stays what it was.
+    """Return the directions in which exponents may change without any change of training.
 
-    Fields X are rescaled by ``N^x`` and raw weights by ``N^w``.  Every term of every definition and update
-    must carry the power of what it defines; functions that take no factors out leave their fields no choice.
-    This is a linear system for the shifts, at any N and for any number of steps.  Its solutions, as far as
-    exponents change, are returned by exponent.  The depth must be a number.
+    Fields X are rescaled by ``N^x`` and raw weights by ``N^w``. Every term of every definition and update
+    must have the power of the quantity that it defines; functions that are not homogeneous fix their fields.
+    This is a linear system for the shifts, at any N and for any number of steps. The result are its solutions
+    by exponent, as far as exponents change. The depth must be a number.
 
     >>> from derive.program import mlp
     >>> for shift in symmetries(mlp(2, "tanh")): print(shift)
@@ -743,7 +842,7 @@ def symmetries(program: Program) -> tuple[dict[Expr, Expr], ...]:
 
 
 class _Symmetry:
-    """The linear system for shifts of exponents, of fields and of raw weights."""
+    """Linear system for shifts of exponents, of fields and of raw weights."""
 
     def __init__(self, program: Program) -> None:
         self.program, self.weights = parametrized(program), weights(program)
@@ -752,7 +851,7 @@ class _Symmetry:
         self.rows: list[Expr] = []
 
     def directions(self) -> tuple[dict[Expr, Expr], ...]:
-        """The null space of the system, its part in the exponents."""
+        """Return the null space of the system, as far as exponents are concerned."""
         for x, env in self.read.rules.values():  # every term has the power of the field that is defined
             whole = self.shift(x.lhs, env)
             self.rows += [y - whole for y in self.shifts(x.rhs, env)]
@@ -777,7 +876,7 @@ class _Symmetry:
         return tuple({x: v for x, v in zip(own, row, strict=True) if v != 0} for row in basis if any(row))
 
     def shifts(self, e: Expr, env: IndexExpressions) -> list[Expr]:
-        """The power that each term of an expression carries."""
+        """Return the power of each term of an expression."""
         if isinstance(e, Add):
             return [x for y in e.args for x in self.shifts(y, env)]
         if isinstance(e, Mean | Sum):
@@ -793,6 +892,10 @@ class _Symmetry:
                 found = self.shifts(factor, env)
                 total = [x + y for x in total for y in found]
             return total
+        return self.factor_shifts(e, env)
+
+    def factor_shifts(self, e: Expr, env: IndexExpressions) -> list[Expr]:
+        """Return the power of a factor: a power, a weight, given data, a field or a function of fields."""
         if isinstance(e, Pow) and e.exp.is_Integer and e.exp.is_positive:
             return [e.exp * x for x in self.shifts(e.base, env)]
         for v in self.weights.values():
@@ -811,20 +914,21 @@ class _Symmetry:
         return [S.Zero]
 
     def shift(self, field: AppliedUndef, env: IndexExpressions) -> Expr:
-        """How a field is rescaled; outputs and errors are not."""
+        """Return the rescaling of a field; outputs and errors are not rescaled."""
         name = str(field.func)
         return S.Zero if name in self.program.scalars else Symbol(f"x_{name}_{self.read.site(field, env)}")
 
     def weight(self, w: GaussianWeight, used: Expr, env: IndexExpressions) -> Expr:
-        """How the member of a family of weights that is used is rescaled; data are not."""
+        """Return the rescaling of the used member of a family of weights; data are not rescaled."""
         at = dict(zip(w.symbol.args, (x.subs(env) for x in used.args), strict=True))
         return self.raw(w.name, at) if w.name in self.weights else S.Zero
 
     def raw(self, name: str, env: IndexExpressions) -> Expr:
+        """Return the rescaling of a raw weight."""
         layer = layer_index(self.weights[name])
         return Symbol(f"w_{name}_{'' if layer is None else env[layer]}")
 
     def powers(self, e: Expr, env: IndexExpressions) -> list[Expr]:
-        """The changes of the powers of N of a number: their parts linear in the exponents."""
+        """Return the changes of the powers of N of a number: their parts linear in the exponents."""
         found = [x.xreplace({_INSIDE: c}) for x in powers(e.subs(env))]
         return [x - x.xreplace(dict.fromkeys(self.exponents, S.Zero)) for x in found]

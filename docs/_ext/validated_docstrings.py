@@ -35,7 +35,6 @@ CODES = {
 PENDING = (
     "derive.program",
     "derive.reduce",
-    "derive.scale",
     "numerics.expansion",
     "numerics.experiment",
     "numerics.fluctuations",

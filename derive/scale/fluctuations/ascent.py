@@ -2,9 +2,9 @@
 
 With one sample a gradient flow moves weights along the gradient of the output, at a speed that is the error.
 In the time ``tau``, the integral of the error, every network follows the ascent of its own output ``F(tau)``,
-whatever the target.  From the derived fluctuations of steps with an error of one to the means of the Taylor
-coefficients of F and to N Cov of them, exactly, for a number of layers or as polynomials of it.  Used by
-:mod:`derive.scale.fluctuations.feature_learning`.
+for any target. From the derived fluctuations of steps with an error of one the module derives the means of
+the Taylor coefficients of F and N Cov of them, exactly, for a number of layers or as polynomials of it.
+:mod:`derive.scale.fluctuations.feature_learning` uses it.
 """
 
 from __future__ import annotations
@@ -36,16 +36,20 @@ Key = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class AscentCoefficients:
-    """Taylor coefficients of ``F(tau)``: ``sum_n c_n gamma0^(n - 1) K_x^((n + 1)/2) tau^n / n!``.
+    """Taylor coefficients of the ascent of the output.
 
-    Attributes
+    Parameters
     ----------
-    depth
-        The number of layers, or ``L``.
-    means
-        The means of ``c_n`` at infinite width.
-    covariances
+    depth : Expr
+        Number of layers, or ``L``.
+    means : dict[int, Expr]
+        Means of ``c_n`` at infinite width.
+    covariances : dict[tuple[int, int], Expr]
         N times the covariances of ``c_m`` and ``c_n``, for m not above n.
+
+    Notes
+    -----
+    ``F(tau) = sum_n c_n gamma0^(n - 1) K_x^((n + 1)/2) tau^n / n!``.
     """
 
     depth: Expr
@@ -53,7 +57,20 @@ class AscentCoefficients:
     covariances: dict[tuple[int, int], Expr]
 
     def covariance(self, m: int, n: int) -> Expr:
-        """Return N times the covariance of two coefficients."""
+        """Return N times the covariance of two coefficients.
+
+        Parameters
+        ----------
+        m : int
+            Order of the first one.
+        n : int
+            Order of the second one.
+
+        Returns
+        -------
+        Expr
+            N times the covariance.
+        """
         return self.covariances[min(m, n), max(m, n)]
 
 
@@ -72,27 +89,30 @@ def in_small_steps(program: Program) -> Program:
 
 @lru_cache(maxsize=32)
 def ascent_coefficients(program: Program, order: int = 4) -> AscentCoefficients:
-    """Derive means and N Cov of the Taylor coefficients of the ascent of the output.
-
-    Steps with an error of one and the rate eta are polynomials in eta.  The n-th difference over steps of the
-    output has ``c_n eta^n`` as its first term, because to leading order a step moves by ``exp(eta d/dtau)``.
+    """Return means and N Cov of the Taylor coefficients of the ascent of the output.
 
     Parameters
     ----------
     program : Program
-        A linear network on fixed data, with integers for its constants, and its depth a number or ``L``.
-    order : int
+        Linear network on fixed data, with integers for its constants; its depth is a number or ``L``.
+    order : int, optional
         Covariances of coefficients m and n are derived for ``m + n`` up to this.
 
     Returns
     -------
     AscentCoefficients
-        With a symbolic depth, polynomials through the values at depths 1, 2, ..., which two more confirm.
+        Coefficients; for a symbolic depth polynomials through the values at depths 1, 2, ..., which two more
+        depths confirm.
 
     Raises
     ------
     NotApplicable
         If fields are not linear in products of weights, or if constants are not integers.
+
+    Notes
+    -----
+    Steps with an error of one and the rate eta are polynomials in eta. The n-th difference over steps of the
+    output has ``c_n eta^n`` as its first term, because to leading order a step is ``exp(eta d/dtau)``.
 
     Examples
     --------
@@ -121,7 +141,7 @@ DEEPEST = 12
 
 
 def _interpolated(values: list[AscentCoefficients]) -> AscentCoefficients | None:
-    """Polynomials in L, or None if there are too few depths to determine and confirm them."""
+    """Return polynomials in L, or None if there are too few depths to determine and confirm them."""
     if len(values) > DEEPEST:
         raise NotApplicable(f"coefficients are no polynomials in the depth up to {DEEPEST} layers")
     first = values[0]
@@ -133,7 +153,7 @@ def _interpolated(values: list[AscentCoefficients]) -> AscentCoefficients | None
 
 
 def _polynomial(values: list[Expr]) -> Expr | None:
-    """The polynomial in L with these values at 1, 2, ..., if the last ones do not raise its degree."""
+    """Return the polynomial in L with these values at 1, 2, ..., if the last ones do not raise its degree."""
     if len(values) <= CONFIRMING + 1:
         return None
     found = interpolate(values, L)
@@ -142,7 +162,7 @@ def _polynomial(values: list[Expr]) -> Expr | None:
 
 
 def _at_depth(program: Program, order: int) -> AscentCoefficients:
-    """The coefficients for a number of layers."""
+    """Return the coefficients for a number of layers."""
     theory = DrivenSteps(fluctuations(program), order)
     _require_scaling(theory.theory)
     longer = DrivenSteps(theory.theory, order + 1)
@@ -154,10 +174,10 @@ def _at_depth(program: Program, order: int) -> AscentCoefficients:
 
 
 def _require_scaling(theory: Fluctuations) -> None:
-    """Raise unless gamma0 and the kernel of the inputs enter as powers, as :class:`AscentCoefficients` says.
+    """Raise unless gamma0 and the kernel of the inputs enter as powers, as in :class:`AscentCoefficients`.
 
-    With outputs and responses in units of 1/gamma0, and the rate too, gamma0 leaves the exponent.  The kernel
-    is compared at two values.
+    With outputs and responses in units of 1/gamma0, and the rate too, gamma0 drops out of the exponent. The
+    kernel is compared at two values.
     """
     names = {str(q.symbol.func): q for q in theory.parameters}
     for x in theory.terms:
@@ -196,17 +216,17 @@ class DrivenSteps:
     """Fluctuations of a linear theory of one sample whose errors are one, as polynomials in the rate.
 
     All fields of a unit are Gaussian with hats: ``C`` between fields and ``R`` between fields and hats, which
-    the equations of products give row by row.  Averages of four of them are sums over pairings.  Polynomials
-    in eta are integers in base ``2^BITS``, cut off above a degree.
+    follow row by row from the equations of products. Averages of four of them are sums over pairings.
+    Polynomials in eta are integers in base ``2^BITS``, truncated above a degree.
 
     Parameters
     ----------
     theory : Fluctuations
-        Of a linear network in steps, at a number of layers.
+        Fluctuations of a linear network in steps, at a number of layers.
     degree : int
-        The largest power of eta that is kept.
+        Largest power of eta that is kept.
     kernel : int
-        The kernel of the input with itself.
+        Kernel of the input with itself.
     """
 
     def __init__(self, theory: Fluctuations, degree: int, kernel: int = 1) -> None:
@@ -236,7 +256,7 @@ class DrivenSteps:
     # -- the equations, written out --------------------------------------------------------------------------
 
     def _write(self) -> None:
-        """Number products, and the terms of the exponent at all layers and times."""
+        """Write the numbers of products, and the terms of the exponent at all layers and times."""
         for e, home in zip(self.theory.products, self.theory.homes, strict=False):
             for at in self._values(e.ranges):
                 layer = S(0 if home.site is None or home.shared else home.site).subs(at)
@@ -251,7 +271,7 @@ class DrivenSteps:
                     self._add(x, weight, atoms, {**at, t: now, s: past})
 
     def _add(self, x: Any, weight: int, atoms: list[AppliedUndef], at: dict[Any, int]) -> None:
-        """One term of the exponent at given indices and times."""
+        """Add one term of the exponent at given indices and times."""
         names = [self._key(a, at) for a in atoms if str(a.func) not in self.fields]
         parameter = self._canonical(names[0]) if names else None
         first = self._key(x.hats[0].field, at)
@@ -272,6 +292,7 @@ class DrivenSteps:
             self._influence(found)
 
     def _influence(self, found: WeightedPair) -> None:
+        """Add the derivative of a term by its order parameter."""
         if found.parameter is not None:
             self.influences.setdefault(self.site[found.first[1]], []).append(found)
 
@@ -281,14 +302,14 @@ class DrivenSteps:
         return self.products | {e.name for e in self.theory.definitions}
 
     def _times(self, reach: str) -> Iterator[tuple[int, int]]:
-        """The times t and s of a term."""
+        """Yield the times t and s of a term."""
         for now, past in product(range(self.degree + 1), repeat=2):
             kept = {"all": True, "strict": past < now, "past": past <= now, "": past == now}
             if kept[reach]:
                 yield now, past
 
     def _values(self, ranges: Iterable[IndexRange]) -> list[dict[Any, int]]:
-        """All values of indices, of samples the first one."""
+        """Return all values of indices; samples have only the first."""
         found: list[dict[Any, int]] = [{}]
         for r in ranges:
             upper = 1 if r.upper == self.samples else int(r.upper)
@@ -296,12 +317,12 @@ class DrivenSteps:
         return found
 
     def _key(self, a: AppliedUndef, at: Mapping[Any, int]) -> Key:
-        """A function at values of indices and times, in which its arguments are linear."""
+        """Return a function at values of indices and times, which occur linearly in its arguments."""
         name, arguments = _linear_arguments(a)
         return name, tuple(sum(c * at[x] if x is not None else c for x, c in terms) for terms in arguments)
 
     def _split(self, e: Expr) -> tuple[int, list[AppliedUndef]]:
-        """A monomial as a polynomial in eta and functions, with numbers for errors and for gamma0."""
+        """Return a monomial as a polynomial in eta and functions, with numbers for errors and gamma0."""
         data = {a: self.data[str(a.func)] for a in e.atoms(AppliedUndef) if str(a.func) in self.data}
         weight, atoms = S.One, list[AppliedUndef]()
         for x in Mul.make_args(e.xreplace({**data, gamma0: S.One})):
@@ -315,14 +336,14 @@ class DrivenSteps:
         return self._polynomial(weight), atoms
 
     def _polynomial(self, e: Expr) -> int:
-        """A polynomial in eta with natural numbers as coefficients, as an integer."""
+        """Return a polynomial in eta with natural coefficients as an integer."""
         p = Poly(e, eta)
         if not all(c.is_Integer and c >= 0 for c in p.coeffs()):
             raise NotApplicable(f"the constants of the network must be natural numbers; {e} is a factor")
         return int(sum(int(c) << BITS * n for (n,), c in p.terms())) & self.mask
 
     def _in_products(self, field: AppliedUndef, at: Mapping[Any, int]) -> list[tuple[int, Key]]:
-        """A field as a sum of products, with factors."""
+        """Return a field as a sum of products, with factors."""
         key = self._key(field, at)
         if key[0] in self.products:
             return [(1, key)]
@@ -331,7 +352,7 @@ class DrivenSteps:
         return self._known[key]
 
     def _defined(self, atom: AppliedUndef) -> list[tuple[int, Key]]:
-        """The same by the definition of the field."""
+        """Return a field as a sum of products by its definition."""
         found = []
         for e in self.theory.definitions:
             here = match(e.symbol, atom, e.ranges)
@@ -343,14 +364,14 @@ class DrivenSteps:
         return found
 
     def _canonical(self, key: Key) -> Key:
-        """The same order parameter with the later time first, where it is symmetric."""
+        """Return the order parameter with the later time first, if it is symmetric."""
         q = self.parameters[key[0], len(key[1])]
         if q.kind != "correlation" or not _is_symmetric(q):
             return key
         return key[0], (*key[1][:-2], max(key[1][-2:]), min(key[1][-2:]))
 
     def units(self, key: Key) -> list[WeightedPair]:
-        """Return what an order parameter averages, in products and hats."""
+        """Return the average of an order parameter in products and hats."""
         if key not in self._units:
             q = self.parameters[key[0], len(key[1])]
             at = match(q.symbol, q.symbol.func(*map(Integer, key[1])), q.ranges) or {}
@@ -382,7 +403,7 @@ class DrivenSteps:
         return self._means[key]
 
     def R(self, a: Key, b: Key) -> int:
-        """Return the derivative of a product by what is added to the equation of another one."""
+        """Return the derivative of a product by a perturbation of the equation of another one."""
         if self.site[a] != self.site[b] or b[1][-1] > a[1][-1]:
             return 0
         if (a, b) not in self._R:
@@ -428,11 +449,12 @@ class DrivenSteps:
         return self._rows[key]
 
     def influence(self, key: Key) -> dict[Key, int]:
-        """Return how all order parameters move one of them: ``psi = e + D^T psi``."""
+        """Return the derivatives of one order parameter by all others: ``psi = e + D^T psi``."""
         order: list[Key] = []
         seen: set[Key] = set()
 
         def visit(key: Key) -> None:
+            """Add the order parameters that a given one depends on."""
             if key not in seen:
                 seen.add(key)
                 for earlier in self.row(key):
@@ -447,7 +469,7 @@ class DrivenSteps:
         return psi
 
     def noise(self, key: Key, other: Key) -> int:
-        """Return how two averages over units vary together: kappa."""
+        """Return N times the covariance of two averages over units: kappa."""
         total = 0
         for x, y in product(self.units(key), self.units(other)):
             if self.site[x.first[1]] == self.site[y.first[1]]:
@@ -459,9 +481,11 @@ class DrivenSteps:
     # -- Taylor coefficients ---------------------------------------------------------------------------------
 
     def _of_power(self, x: int, power: int) -> int:
+        """Return one coefficient of a polynomial in eta."""
         return (x >> BITS * power) & ((1 << BITS) - 1)
 
     def _output(self, step: int) -> Key:
+        """Return the output after a number of steps."""
         return self.output, (1, step)
 
     def mean(self, n: int) -> int:
@@ -479,6 +503,7 @@ class DrivenSteps:
         return self._outputs[k, m]
 
     def _steps_covariance(self, k: int, m: int) -> int:
+        """Return N Cov of outputs after k and m steps, without cache."""
         left, right = self.influence(self._output(k)), self.influence(self._output(m))
         total = 0
         for a, x in left.items():
@@ -498,7 +523,7 @@ class DrivenSteps:
 
 @lru_cache(maxsize=1000)
 def _linear_arguments(a: AppliedUndef) -> tuple[str, tuple[tuple[tuple[Any, int], ...], ...]]:
-    """The name of a function, and each argument as factors of symbols; None stands for one."""
+    """Return the name of a function, and each argument as factors of symbols; None stands for one."""
     parts = (sympify(x).expand().as_coefficients_dict() for x in a.args)
     return str(a.func), tuple(
         tuple((None if x == 1 else x, int(c)) for x, c in terms.items()) for terms in parts
@@ -506,11 +531,12 @@ def _linear_arguments(a: AppliedUndef) -> tuple[str, tuple[tuple[tuple[Any, int]
 
 
 def _power(x: Expr) -> int:
+    """Return the power of eta of an expression."""
     return int(x.exp) if x.is_Pow and x.exp.is_Integer and x.exp > 0 else 1
 
 
 def _is_symmetric(q: FluctuatingParameter) -> bool:
-    """Whether an order parameter is a correlation of a vector with itself."""
+    """Return whether an order parameter is a correlation of a vector with itself."""
     pairs = [(r.index, primed(r.index)) for r in q.ranges] + [(t, s)]
     both = {x: y for x, y in pairs} | {y: x for x, y in pairs}
     return bool(q.unit == q.unit.xreplace(both))

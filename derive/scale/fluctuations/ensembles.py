@@ -1,8 +1,9 @@
-"""Ensembles of finite networks: bias and variance of the loss, and how many networks of which width are best.
+"""Ensembles of finite networks: bias and variance of the loss, and the best number and width of networks.
 
-From the loss of a program to its mean for the average of E networks of N units at order 1/N: the shift of the
-mean output is the same for every E, the variance is divided by E.  At a fixed cost ``E N^p`` this gives the
-best number of networks, and the condition under which several narrow networks beat a wide one.
+From the loss of a program the module derives its mean for the average of E networks of N units at order 1/N:
+the shift of the mean output is the same for every E, and the variance is divided by E. At a fixed cost ``E
+N^p`` this gives the best number of networks, and the condition under which several narrow networks beat a
+wide one.
 """
 
 from __future__ import annotations
@@ -30,16 +31,18 @@ bias, spread = Symbol("a", positive=True), Symbol("b", positive=True)
 
 @dataclass(frozen=True)
 class BestEnsemble(ConditionalResult):
-    """The best number of networks at a fixed cost ``E N^p``, for a loss ``a/N^q + b/(N E)``.
+    """Best number of networks at a fixed cost.
 
-    Attributes
+    Parameters
     ----------
-    power
-        The power p of the width in the cost of a network.
-    order
-        The power q of 1/N in what the bias adds.
-    members, width
-        The best number of networks and their width, by a, b and the cost C.
+    power : Expr
+        Power p of the width in the cost ``E N^p`` of E networks.
+    order : int
+        Power q of 1/N in the loss ``a/N^q + b/(N E)``.
+    members : Expr
+        Best number of networks, in terms of a, b and the cost C.
+    width : Expr
+        Their width.
     """
 
     power: Expr
@@ -48,17 +51,44 @@ class BestEnsemble(ConditionalResult):
     width: Expr
 
     def beats(self, a: Expr = bias, b: Expr = spread, total: Expr = cost) -> Relational | bool:
-        """Return the condition under which several networks beat one of the same cost."""
+        """Return the condition under which several networks beat one of the same cost.
+
+        Parameters
+        ----------
+        a : Expr, optional
+            Coefficient of the bias.
+        b : Expr, optional
+            Coefficient of the variance.
+        total : Expr, optional
+            Cost.
+
+        Returns
+        -------
+        Relational | bool
+            Condition.
+        """
         return Gt(self.members.subs({bias: a, spread: b, cost: total}), 1)
 
     def statement(self) -> str:
-        """Return the condition in a sentence."""
+        """Return the condition as a sentence.
+
+        Returns
+        -------
+        str
+            The sentence.
+        """
         if self.members == 0:
             return "one wide network is best, if the bias raises the loss"
         return f"several networks are better than one of the same cost if {self.members} > 1"
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the best ensemble rests on."""
+        """Return the assumptions of the best ensemble.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         return (
             f"derived: the minimum of {bias / N**self.order} + {spread / N / E} at a fixed cost "
             f"{E * N**self.power}",
@@ -74,17 +104,18 @@ class BestEnsemble(ConditionalResult):
 
 @dataclass(frozen=True)
 class EnsembleLaw(ConditionalResult):
-    """The mean loss of the average output of E networks of N units.
+    """Mean loss of the average output of E networks of N units.
 
-    Attributes
+    Parameters
     ----------
-    loss
-        The loss of a sample at infinite width.
-    bias, spread
-        N times what the shift of the mean output, and for one network its variance, add to it, by N times
-        the shift ``m`` and N times the variance ``V`` of the output.
-    next_bias
-        N squared times what the shift adds at the next order; it is the first one where the loss is flat.
+    loss : Expr
+        Loss of a sample at infinite width.
+    bias : Expr
+        N times the part from the shift of the mean output, by N times the shift ``m``.
+    spread : Expr
+        N times the part from the variance of one network, by N times the variance ``V`` of the output.
+    next_bias : Expr
+        N squared times the part from the shift at the next order, which is the first one if the loss is flat.
     """
 
     loss: Expr
@@ -93,11 +124,23 @@ class EnsembleLaw(ConditionalResult):
     next_bias: Expr
 
     def expected(self) -> Expr:
-        """Return the mean loss at order 1/N."""
+        """Return the mean loss at order 1/N.
+
+        Returns
+        -------
+        Expr
+            Mean loss.
+        """
         return self.loss + self.bias / N + self.spread / (N * E)
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the loss rests on."""
+        """Return the assumptions of the loss.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         return (
             "derived: the second-order expansion of the loss in the output; the variance is divided by the "
             "number of networks, the shift of the mean is not",
@@ -108,12 +151,22 @@ class EnsembleLaw(ConditionalResult):
         return aligned_latex([Eq(Symbol("loss"), self.expected(), evaluate=False)])
 
     def of_lazy(self, lazy: LazyFluctuations) -> EnsembleLaw:
-        """Return the law with shift and variance of lazy networks with centred outputs and one sample.
+        """Return the law of lazy networks with centred outputs and one sample.
+
+        Parameters
+        ----------
+        lazy : LazyFluctuations
+            Lazy fluctuations.
+
+        Returns
+        -------
+        EnsembleLaw
+            Law with their shift and variance.
 
         Raises
         ------
         NotApplicable
-            If outputs are not centred: initial outputs move the mean too, for which there is no closed form.
+            If outputs are not centred, because initial outputs then shift the mean, which has no closed form.
         """
         if lazy.initial != 0:
             raise NotApplicable("the shift of lazy networks is known in closed form for centred outputs")
@@ -128,7 +181,16 @@ class EnsembleLaw(ConditionalResult):
     def best(self, power: Expr | int = 2) -> BestEnsemble:
         """Return the best number of networks at a fixed cost ``E N^power``.
 
-        Where the loss is flat, so that the bias vanishes at order 1/N, it is taken at the next order.
+        Parameters
+        ----------
+        power : Expr | int, optional
+            Power of the width in the cost of a network.
+
+        Returns
+        -------
+        BestEnsemble
+            Best ensemble. If the loss is flat, so that the bias vanishes at order 1/N, it is taken at the
+            next order.
         """
         return best_ensemble(power, 2 if self.bias == 0 else 1)
 
@@ -137,16 +199,17 @@ _output, _target = Symbol("f", real=True), Symbol("y", real=True)
 
 
 def ensemble_law(program: Program) -> EnsembleLaw:
-    """Derive the mean loss of the average of several networks.
+    """Return the mean loss of the average of several networks.
 
     Parameters
     ----------
     program : Program
-        A program with a loss of one output.
+        Program with a loss of one output.
 
     Returns
     -------
     EnsembleLaw
+        Mean loss.
 
     Raises
     ------
@@ -178,18 +241,19 @@ def ensemble_law(program: Program) -> EnsembleLaw:
 
 
 def best_ensemble(power: Expr | int = 2, order: int = 1) -> BestEnsemble:
-    """Derive the best number of networks at a fixed cost.
+    """Return the best number of networks at a fixed cost.
 
     Parameters
     ----------
-    power : Expr
-        The power p of the width in the cost of a network: 2 for operations, 1 for units.
-    order : int
-        The power q of 1/N in what the bias adds: 1, or 2 where the loss is flat.
+    power : Expr | int, optional
+        Power p of the width in the cost of a network: 2 for operations, 1 for units.
+    order : int, optional
+        Power q of 1/N in the bias: 1, or 2 if the loss is flat.
 
     Returns
     -------
     BestEnsemble
+        Best ensemble.
 
     Examples
     --------

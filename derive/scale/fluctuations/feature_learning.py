@@ -1,9 +1,9 @@
-"""Fluctuations of deep linear networks to order gamma0^2: features that are learnt, one sample, in flow.
+"""Fluctuations of deep linear networks with feature learning to order gamma0^2: one sample, in flow.
 
-From the Taylor coefficients of the ascent of the output (:mod:`derive.scale.fluctuations.ascent`) to N Cov of
-the error and of the tangent kernel at all times, in powers of gamma0 with the number of layers as a symbol.
-With one sample ``d tau/dt = Delta = y - F(tau)``, so that perturbations of the coefficients of F move the
-time tau that a network has reached.
+From the Taylor coefficients of the ascent of the output (:mod:`derive.scale.fluctuations.ascent`) the module
+derives N Cov of the error and of the tangent kernel at all times, in powers of gamma0 with the number of
+layers as a symbol. With one sample ``d tau/dt = Delta = y - F(tau)``, so that perturbations of the
+coefficients of F change the time tau that a network has reached.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ RichnessSeries = list[PolyElement]
 
 @dataclass(frozen=True)
 class FeatureLearning(ConditionalResult):
-    """N Cov of error and tangent kernel of a linear network in flow on one sample, in powers of gamma0.
+    """N Cov of error and tangent kernel of a linear network in powers of gamma0.
 
-    Attributes
+    Parameters
     ----------
-    program
-        The network and its training.
-    ascent
+    program : Program
+        Network and its training, in flow on one sample.
+    ascent : AscentCoefficients
         Means and N Cov of the Taylor coefficients of the ascent of the output.
-    centred
-        Whether outputs are counted from their start.
+    centred : bool
+        Whether initial outputs are subtracted.
     """
 
     program: Program
@@ -56,7 +56,13 @@ class FeatureLearning(ConditionalResult):
     centred: bool
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the series rest on."""
+        """Return the assumptions of the series.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         return (
             "derived: means and N Cov of the coefficients of the ascent of the output, which every network "
             "follows at the speed of its error, as long as there is one sample",
@@ -73,17 +79,17 @@ class FeatureLearning(ConditionalResult):
 
     @cached_property
     def rate(self) -> Expr:
-        """The tangent kernel of infinite width at the start, which is the rate of the lazy error."""
+        """Initial tangent kernel of infinite width, which is the rate of the lazy error."""
         return self.ascent.means[1] * K_x
 
     def _small(self, order: int) -> Expr:
-        """What ``a`` (order 1) or ``b`` (order 2) is over ``gamma0^(2 order)``."""
+        """Return the coefficient of ``gamma0^(2 order)`` in ``a`` (order 1) or ``b`` (order 2)."""
         n = 2 * order + 1
         return self.ascent.means[n] * K_x ** (order + 1) * y ** (2 * order) / self.rate**n
 
     @cached_property
     def _means(self) -> tuple[RichnessSeries, RichnessSeries]:
-        """``sigma`` and ``Delta/y`` to second order: ``d sigma/dx = 1 - sigma - a sigma^3/6 - ...``."""
+        """Series of ``sigma`` and ``Delta/y``: ``d sigma/dx = 1 - sigma - a sigma^3/6 - ...``."""
         first = 1 - _w
         second = _forced(-_cubic * first**3 * QQ(1, 6))
         third = _forced(-_cubic * first**2 * second * QQ(1, 2) - _quintic * first**5 * QQ(1, 120))
@@ -94,10 +100,11 @@ class FeatureLearning(ConditionalResult):
 
     @cached_property
     def _shifts(self) -> dict[int, RichnessSeries]:
-        """How a perturbation ``sigma^m/m!`` of F moves sigma: ``-Delta int sigma^m/(m! Delta)``."""
+        """Changes of sigma by a perturbation ``sigma^m/m!`` of F: ``-Delta int sigma^m/(m! Delta)``."""
         return {m: self._moved(m) for m in range(int(self.centred), ORDER + 1)}
 
     def _moved(self, m: int) -> RichnessSeries:
+        """Return the change of sigma by one perturbation."""
         sigma, error = self._means
         inverse = _inverse(error)
         inside = _times(_power(sigma, m), inverse)
@@ -106,12 +113,12 @@ class FeatureLearning(ConditionalResult):
 
     @cached_property
     def error_responses(self) -> dict[int, RichnessSeries]:
-        """The error over perturbations of each coefficient of the ascent, in units of ``(y/k)^m``."""
+        """Responses of the error to each coefficient of the ascent, in units of ``(y/k)^m``."""
         return {m: [_slope(e) for e in moved] for m, moved in self._shifts.items()}
 
     @cached_property
     def kernel_responses(self) -> dict[int, RichnessSeries]:
-        """The tangent kernel over perturbations of each coefficient, in units of ``(y/k)^(m - 1)``."""
+        """Responses of the tangent kernel to each coefficient, in units of ``(y/k)^(m - 1)``."""
         sigma, _ = self._means
         curvature = [RING.zero, _cubic * sigma[0], _cubic * sigma[1] + _quintic * sigma[0] ** 3 * QQ(1, 6)]
         found: dict[int, RichnessSeries] = {}
@@ -126,7 +133,7 @@ class FeatureLearning(ConditionalResult):
     # -- covariances -----------------------------------------------------------------------------------------
 
     def _covariance(self, responses: dict[int, RichnessSeries], less: int, highest: int) -> dict[int, Expr]:
-        """N Cov by powers of gamma0, at two times.
+        """Return N Cov by powers of gamma0, at two times.
 
         A perturbation of ``c_m`` has the size ``gamma0^(m - 1) K_x^((m + 1)/2) (y/k)^(m - less)``.
         """
@@ -146,7 +153,7 @@ class FeatureLearning(ConditionalResult):
         return dict(sorted(found.items()))
 
     def _at(self, e: PolyElement, time: Expr) -> Expr:
-        """A polynomial at a time, with the coefficients of the mean ascent."""
+        """Return a polynomial at a time, with the coefficients of the mean ascent."""
         powers = (self.rate * time, exp(-self.rate * time), self._small(1), self._small(2))
         terms = (S(c) * Mul(*[x**n for x, n in zip(powers, ns, strict=True)]) for ns, c in e.terms())
         return Add(*terms)
@@ -156,17 +163,28 @@ class FeatureLearning(ConditionalResult):
 
         Returns
         -------
-        dict of int to Expr
-            From -2 on, or from 0 on for centred outputs.
+        dict[int, Expr]
+            Coefficients from order -2 on, or from 0 on for centred outputs.
         """
         return self._covariance(self.error_responses, 0, 2)
 
     def kernel_covariance(self) -> dict[int, Expr]:
-        """Return N Cov of the tangent kernel at the times t and s, by powers of gamma0 up to 2."""
+        """Return N Cov of the tangent kernel at two times, by powers of gamma0 up to 2.
+
+        Returns
+        -------
+        dict[int, Expr]
+            Coefficients.
+        """
         return self._covariance(self.kernel_responses, 1, 2)
 
     def kernel_variance_at_end(self) -> Expr:
-        """Return N times the variance of the tangent kernel at the end of training, to order gamma0^2.
+        """Return N times the variance of the tangent kernel at the end of training.
+
+        Returns
+        -------
+        Expr
+            Variance to order gamma0^2.
 
         Examples
         --------
@@ -180,17 +198,18 @@ class FeatureLearning(ConditionalResult):
 
 
 def feature_learning(program: Program) -> FeatureLearning:
-    """Derive the fluctuations of a linear network on one sample to order gamma0^2.
+    """Return the fluctuations of a linear network on one sample to order gamma0^2.
 
     Parameters
     ----------
     program : Program
-        A linear network in gradient flow with square losses, at a number of layers or at the depth ``L``; for
+        Linear network in gradient flow with square losses, at a number of layers or at the depth ``L``; for
         centred outputs see :func:`derive.program.centring.centred`.
 
     Returns
     -------
     FeatureLearning
+        Covariances.
 
     Raises
     ------
@@ -212,7 +231,7 @@ def feature_learning(program: Program) -> FeatureLearning:
 
 
 def _slope(e: PolyElement) -> PolyElement:
-    """``d/dx``."""
+    """Return ``d/dx``."""
     found = RING.zero
     for (n, j, *rest), c in e.terms():
         found += _term(c * -j, n, j, rest)
@@ -221,12 +240,12 @@ def _slope(e: PolyElement) -> PolyElement:
 
 
 def _term(c: Any, n: int, j: int, rest: Any) -> PolyElement:
-    """``c x^n w^j`` times the coefficients of the mean ascent to the powers ``rest``."""
+    """Return ``c x^n w^j`` times the coefficients of the mean ascent to the powers ``rest``."""
     return RING.from_dict({(n, j, *rest): c}) if c else RING.zero
 
 
 def _integral(e: PolyElement) -> PolyElement:
-    """The integral from 0 to x."""
+    """Return the integral from 0 to x."""
     found = RING.zero
     for (n, j, *rest), c in e.terms():
         if j == 0:
@@ -239,22 +258,22 @@ def _integral(e: PolyElement) -> PolyElement:
 
 
 def _forced(e: PolyElement) -> PolyElement:
-    """The solution of ``z' = -z + e`` from zero."""
+    """Return the solution of ``z' = -z + e`` with initial value zero."""
     return _w * _integral(_shifted(e, -1))
 
 
 def _shifted(e: PolyElement, powers: int) -> PolyElement:
-    """A polynomial times a power of w, of either sign."""
+    """Return a polynomial times a power of w, of either sign."""
     return RING.from_dict({(n, j + powers, *rest): c for (n, j, *rest), c in e.terms()})
 
 
 def _times(a: RichnessSeries, b: RichnessSeries) -> RichnessSeries:
-    """The product of two series."""
+    """Return the product of two series."""
     return [sum((a[i] * b[n - i] for i in range(n + 1)), RING.zero) for n in range(len(a))]
 
 
 def _power(a: RichnessSeries, n: int) -> RichnessSeries:
-    """A power of a series."""
+    """Return a power of a series."""
     found: RichnessSeries = [RING.one, *[RING.zero] * (len(a) - 1)]
     for _ in range(n):
         found = _times(found, a)
@@ -262,7 +281,7 @@ def _power(a: RichnessSeries, n: int) -> RichnessSeries:
 
 
 def _inverse(a: RichnessSeries) -> RichnessSeries:
-    """The inverse of a series that begins with w."""
+    """Return the inverse of a series that begins with w."""
     if a[0] != _w:
         raise NotApplicable("the lazy error is no exponential")
     found: RichnessSeries = [_shifted(RING.one, -1)]
@@ -273,7 +292,7 @@ def _inverse(a: RichnessSeries) -> RichnessSeries:
 
 
 def _at_end(e: PolyElement) -> PolyElement:
-    """The limit of late times, which must be finite."""
+    """Return the limit of late times, which must be finite."""
     left = RING.from_dict({powers: c for powers, c in e.terms() if powers[1] <= 0})
     if any(powers[0] or powers[1] for powers in left.monoms()):
         raise NotApplicable("a perturbation grows with time")

@@ -1,9 +1,9 @@
-r"""Linear networks with one hidden layer, exactly at every width: the Gram matrix of a unit's fields.
+"""Linear networks with one hidden layer, exactly at every width: the Gram matrix of a unit's fields.
 
-From :func:`derive.fluctuations`, in whose exponent only errors stand, to the linear map of the fields ``V``
-of one unit in a step.  The matrix ``M = V V^T / N``, summed over the units of a network, obeys ``M(t + 1)
-= U M U^T`` with a matrix U that depends on errors alone, and errors are functions of M.  The width enters
-through ``M(0)`` only, which is a Wishart matrix over N.  Moments at all orders in 1/N follow.
+`derive.fluctuations`, whose exponent contains errors alone, gives the linear map of the fields ``V`` of one
+unit in a step. The matrix ``M = V V^T / N``, summed over the units of a network, obeys ``M(t + 1) = U M U^T``
+with a matrix U that depends on errors alone, and errors are functions of M. The width enters only through
+``M(0)``, which is a Wishart matrix over N. Moments at all orders in 1/N follow.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from derive.theory.fluctuations import FluctuatingParameter, Fluctuations, fluct
 
 @dataclass(frozen=True)
 class GramMatrices:
-    """The matrices of a :class:`GramRecursion` for a number of samples.
+    """Matrices of a :class:`GramRecursion` for a number of samples.
 
-    Attributes
+    Parameters
     ----------
     fields : tuple of Expr
-        The fields V of a unit at time t, in the order of rows and columns.
-    motion : ImmutableMatrix
-        ``U`` of a step, ``M(t + 1) = U M(t) U^T``; of a flow ``dM/dt = motion M + M motion^T``.
-    start : ImmutableMatrix
-        The covariance of V at time 0.  ``n M(0)`` is a Wishart matrix of n degrees of freedom with it.
+        Fields V of a unit at time t, in the order of rows and columns.
+    motion : ImmutableMatrix, shape (fields, fields)
+        ``U`` of a step, ``M(t + 1) = U M(t) U^T``; for a flow ``dM/dt = motion M + M motion^T``.
+    start : ImmutableMatrix, shape (fields, fields)
+        Covariance of V at time 0. ``n M(0)`` is a Wishart matrix of n degrees of freedom with it.
     ratio : Expr
-        The number n of units over N.
+        Number n of units over N.
     outputs : dict of Expr to ImmutableMatrix
-        For each output the matrix Q with which it is ``sum_ij Q_ij M_ij``.
+        Matrix Q of each output ``sum_ij Q_ij M_ij``.
     errors : dict of Expr to Expr
-        Each error by outputs and targets.
+        Errors in terms of outputs and targets.
     kernels : dict of Expr to ImmutableMatrix
-        The same as ``outputs`` for the tangent kernel at equal times.
+        Matrices Q of the tangent kernel at equal times.
     """
 
     fields: tuple[Expr, ...]
@@ -63,15 +63,15 @@ class GramMatrices:
 class GramRecursion(ConditionalResult):
     """Linear networks with one hidden layer, exactly at every width N.
 
-    Attributes
+    Parameters
     ----------
-    program
-        The network and its training.
-    steps
-        The fields of one unit after a step, or their rates in a flow, by fields and errors at time t.
-    start
-        The covariance of the fields of one unit at time 0.
-    outputs
+    theory : Fluctuations
+        Fluctuations of the network.
+    steps : tuple[Eq, ...]
+        Fields of one unit after a step, or their rates in a flow, in terms of fields and errors at time t.
+    start : tuple[Eq, ...]
+        Covariance of the fields of one unit at time 0.
+    outputs : tuple[Eq, ...]
         Outputs as averages over units, and errors.
     """
 
@@ -82,7 +82,7 @@ class GramRecursion(ConditionalResult):
 
     @property
     def program(self) -> Program:
-        """The network and its training."""
+        """Network and its training."""
         return self.theory.program
 
     @property
@@ -91,7 +91,13 @@ class GramRecursion(ConditionalResult):
         return bool(self.program.rule.discrete)
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the recursion rests on."""
+        """Return the assumptions of the recursion.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         return (
             "derived: the fields of a unit move by a linear map that is the same for all units and depends "
             "on errors alone, so that the recursion is exact at every width N",
@@ -108,11 +114,12 @@ class GramRecursion(ConditionalResult):
         Parameters
         ----------
         samples : int
-            The number of samples P.
+            Number of samples P.
 
         Returns
         -------
         GramMatrices
+            Matrices.
 
         Examples
         --------
@@ -127,22 +134,23 @@ class GramRecursion(ConditionalResult):
 
 
 def wishart_recursion(program: Program) -> GramRecursion:
-    """Derive the exact recursion of the Gram matrix of the fields of a unit.
+    """Return the exact recursion of the Gram matrix of the fields of a unit.
 
     Parameters
     ----------
     program : Program
-        A linear network with one hidden layer, trained on fixed data in steps or in flow; weights may decay.
+        Linear network with one hidden layer, trained on fixed data in steps or in flow; weights may decay.
 
     Returns
     -------
     GramRecursion
+        Recursion.
 
     Raises
     ------
     NotApplicable
-        If averages over units other than outputs act on a unit (deeper networks), if a field is not linear
-        in the products of weights, or if training remembers more than the weights (momentum) or adds noise.
+        If averages over units other than outputs act on a unit (deeper networks), if a field is not linear in
+        the products of weights, or if the rule has further memory (momentum) or noise.
 
     Examples
     --------
@@ -165,7 +173,7 @@ def wishart_recursion(program: Program) -> GramRecursion:
 
 
 def _require_closed(theory: Fluctuations) -> None:
-    """Raise unless numbers that are functions of outputs are all that acts on a unit."""
+    """Raise unless only numbers that are functions of outputs act on a unit."""
     names = {str(q.symbol.func): q for q in theory.parameters}
     for x in theory.terms:
         for a in x.addend.expr.atoms(AppliedUndef):
@@ -183,7 +191,7 @@ def _require_closed(theory: Fluctuations) -> None:
 
 
 def _step(theory: Fluctuations, e: Equation) -> Eq:
-    """The motion of a product in a step or in a flow."""
+    """Return the change of a product in a step or in a flow."""
     discrete = theory.program.rule.discrete
     memory = [x for x in e.terms if x.kind != "source"]
     if any(x.reach != ("strict" if discrete else "flow") for x in memory):
@@ -203,11 +211,12 @@ def _step(theory: Fluctuations, e: Equation) -> Eq:
 
 
 def _is_source_of(symbol: Expr, e: Equation) -> bool:
+    """Return whether a symbol is the source of an equation."""
     return any(x.kind == "source" and x.field.func == symbol.func for x in e.terms)
 
 
 def _remains(kernel: Expr, discrete: bool) -> Expr:
-    """The share of earlier updates that is left after a step, or the rate at which it decays in a flow."""
+    """Return the fraction of earlier updates that is left after a step, or its rate of decay in a flow."""
     found = simplify(kernel.subs(t, t + 1) / kernel if discrete else kernel.diff(t) / kernel)
     if found.has(s, t):
         raise NotApplicable(f"training remembers more than its weights: updates count {kernel}")
@@ -215,7 +224,7 @@ def _remains(kernel: Expr, discrete: bool) -> Expr:
 
 
 def _forgotten(covariance: Expr, discrete: bool) -> Expr:
-    """The same of the initial weights."""
+    """Return the fraction of the initial weights that is left after a step, or its rate of decay."""
     found = _remains(covariance, discrete)
     if simplify(_remains(covariance.subs({t: s, s: t}, simultaneous=True), discrete) - found) != 0:
         raise NotApplicable(f"noise in the weights: their covariance is {covariance}")
@@ -226,7 +235,7 @@ def _forgotten(covariance: Expr, discrete: bool) -> Expr:
 
 
 class _Written:
-    """The recursion for a number of samples, with every index a number."""
+    """Recursion for a number of samples, with every index a number."""
 
     def __init__(self, recursion: GramRecursion, samples: int) -> None:
         self.recursion, self.theory = recursion, recursion.theory
@@ -237,7 +246,7 @@ class _Written:
         self.products = {str(e.symbol.func) for e in self.theory.products}
 
     def number(self, e: Expr) -> Expr:
-        """Return an expression with the number of samples put in."""
+        """Return an expression with the number of samples substituted."""
         return S(e).subs(self.sizes)
 
     def values(self, ranges: tuple[IndexRange, ...]) -> list[dict[Expr, Expr]]:
@@ -248,7 +257,7 @@ class _Written:
 
     @cached_property
     def fields(self) -> list[Expr]:
-        """The products of weights and vectors of a unit."""
+        """Products of weights and vectors of a unit."""
         return [put(e.symbol, at) for e in self.theory.products for at in self.values(e.ranges)]
 
     def written(self, e: Expr) -> Expr:
@@ -275,7 +284,7 @@ class _Written:
         return found
 
     def matrices(self) -> GramMatrices:
-        """Return everything."""
+        """Return all matrices."""
         return GramMatrices(
             tuple(self.fields),
             self.motion(),
@@ -314,7 +323,7 @@ class _Written:
         return ImmutableMatrix(found)
 
     def observable(self, q: FluctuatingParameter, at: dict[Expr, Expr]) -> Expr:
-        """Return what an observable averages over units."""
+        """Return the function of a unit whose average is an observable."""
         body = self.number(put(q.function, at)).doit().xreplace({s: t})
         known = {}
         for a in body.atoms(AppliedUndef):

@@ -1,8 +1,9 @@
 """Covariances of outputs and tangent kernels of networks of N units at the start of training, times N.
 
-From :func:`derive.fluctuations` to closed forms or Gaussian averages.  One backward sweep over the order
-parameters of time 0 gives how each of them moves an observable, ``psi = e + D^T psi``, and then ``N Cov =
-psi kappa psi'``.  With a symbolic number of layers the sweep is a recursion in the layer, which is summed.
+From `derive.fluctuations` the module derives closed forms or Gaussian averages. One backward sweep over the
+order parameters of time 0 gives the derivatives of an observable by each of them, ``psi = e + D^T psi``, and
+then ``N Cov = psi kappa psi'``. With a symbolic number of layers the sweep is a recursion in the layer, which
+is summed.
 """
 
 from __future__ import annotations
@@ -40,18 +41,20 @@ from derive.theory.fluctuations import fluctuations
 
 @dataclass(frozen=True)
 class InitialCovariance(ConditionalResult):
-    """N times the covariance of two observables of a network of N units at the start of training.
+    """N times the covariance of two observables at the start of training.
 
-    Attributes
+    Parameters
     ----------
-    program
-        The network.
-    first, second
-        The observables, without their times.
-    value
+    program : Program
+        Network of N units.
+    first : Expr
+        First observable, without its times.
+    second : Expr
+        Second observable, without its times.
+    value : Expr
         N times their covariance to leading order, in terms of the kernels of infinite width.
-    kernels
-        The values of the kernels that stand in ``value`` and are not put in, each by the one before.
+    kernels : tuple[Eq, ...]
+        Values of the kernels in ``value`` that are not substituted, each in terms of the one before.
     """
 
     program: Program
@@ -65,7 +68,13 @@ class InitialCovariance(ConditionalResult):
         return aligned_latex((Eq(covariance, self.value, evaluate=False), *self.kernels))
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the covariance rests on."""
+        """Return the assumptions of the covariance.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         return (
             "derived: N Cov to leading order in 1/N, from averages over the units of each layer and from the "
             "derivatives of each kernel by the one before it",
@@ -75,18 +84,18 @@ class InitialCovariance(ConditionalResult):
 
 @dataclass(frozen=True)
 class InitialMean(ConditionalResult):
-    """An observable of infinitely wide networks at the start of training.
+    """Observable of infinitely wide networks at the start of training.
 
-    Attributes
+    Parameters
     ----------
-    program
-        The network.
-    observable
-        The observable, without its times.
-    value
+    program : Program
+        Network.
+    observable : Expr
+        Observable, without its times.
+    value : Expr
         Its value, in terms of the kernels of infinite width.
-    kernels
-        The values of the kernels that stand in ``value`` and are not put in, each by the one before.
+    kernels : tuple[Eq, ...]
+        Values of the kernels in ``value`` that are not substituted, each in terms of the one before.
     """
 
     program: Program
@@ -98,7 +107,13 @@ class InitialMean(ConditionalResult):
         return aligned_latex((Eq(self.observable, self.value, evaluate=False), *self.kernels))
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the value rests on."""
+        """Return the assumptions of the value.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         return (
             "derived: averages over one unit of each layer, whose products with random weights are Gaussian",
             "assumed: the widths of all layers go to infinity together, for a fixed depth and fixed samples",
@@ -106,18 +121,19 @@ class InitialMean(ConditionalResult):
 
 
 def initial_mean(program: Program, observable: tuple[Any, ...]) -> InitialMean:
-    """Derive the value of an observable at the start of training, at infinite width.
+    """Return the value of an observable at the start of training, at infinite width.
 
     Parameters
     ----------
     program : Program
-        A network whose weights are drawn at the start.
-    observable : tuple
+        Network whose weights are drawn at the start.
+    observable : tuple[Any, ...]
         Name and indices, as in :func:`initial_covariance`.
 
     Returns
     -------
     InitialMean
+        Value.
 
     Raises
     ------
@@ -143,21 +159,22 @@ def initial_mean(program: Program, observable: tuple[Any, ...]) -> InitialMean:
 def initial_covariance(
     program: Program, first: tuple[Any, ...], second: tuple[Any, ...] | None = None
 ) -> InitialCovariance:
-    """Derive N times the covariance of two observables at the start of training.
+    """Return N times the covariance of two observables at the start of training.
 
     Parameters
     ----------
     program : Program
-        A network whose weights are drawn at the start.
-    first, second : tuple
-        The name of an observable and its indices without times, such as ``("K", mu, alpha)`` for the tangent
-        kernel or ``("f", mu)`` for the output.  Different symbols are different samples.  ``second`` is the
-        first one where it is not given.
+        Network whose weights are drawn at the start.
+    first : tuple[Any, ...]
+        Name of an observable and its indices without times, such as ``("K", mu, alpha)`` for the tangent
+        kernel or ``("f", mu)`` for the output. Different symbols are different samples.
+    second : tuple[Any, ...] | None, optional
+        Second observable; the first one by default.
 
     Returns
     -------
     InitialCovariance
-        An expression in the kernels of infinite width.  With a symbolic depth it is a function of ``L``.
+        Expression in the kernels of infinite width; with a symbolic depth a function of ``L``.
 
     Raises
     ------
@@ -185,7 +202,7 @@ def initial_covariance(
 
 
 def _member(units: InitialUnits, given: tuple[Any, ...]) -> AppliedUndef:
-    """The observable of a name and indices, at the start."""
+    """Return the observable of a name and indices, at the start."""
     name, *indices = given
     q = units.theory.parameter(name)
     times = sum(x in (t, s) for x in q.symbol.args)
@@ -196,9 +213,10 @@ def _member(units: InitialUnits, given: tuple[Any, ...]) -> AppliedUndef:
 
 
 def _timeless(e: Expr) -> Expr:
-    """An expression without the times of functions, which are all zero."""
+    """Return an expression without the times of functions, which are all zero."""
 
     def without(a: AppliedUndef) -> Expr:
+        """Return a function without its times."""
         args = list(a.args)
         while args and args[-1] == 0:
             args.pop()
@@ -211,13 +229,13 @@ def _timeless(e: Expr) -> Expr:
 
 
 class _Sweep:
-    """The order parameters of a network with a number of layers, from the last one that is computed."""
+    """Backward sweep over the order parameters of a network with a number of layers."""
 
     def __init__(self, units: InitialUnits) -> None:
         self.units = units
 
     def influence(self, atom: AppliedUndef) -> dict[AppliedUndef, Expr]:
-        """Return how each order parameter moves one of them: ``psi = e + D^T psi``."""
+        """Return the derivatives of one order parameter by all others: ``psi = e + D^T psi``."""
         rows: dict[AppliedUndef, dict[AppliedUndef, Expr]] = {}
         order: list[AppliedUndef] = []
         self._visit(atom, rows, order)
@@ -233,7 +251,7 @@ class _Sweep:
         rows: dict[AppliedUndef, dict[AppliedUndef, Expr]],
         order: list[AppliedUndef],
     ) -> None:
-        """Collect rows of D; an order parameter comes after all that it depends on."""
+        """Collect rows of D, each order parameter after all that it depends on."""
         if atom in rows:
             return
         rows[atom] = self.units.feedback(atom)
@@ -252,13 +270,13 @@ class _Sweep:
 
 
 def _is_plain(value: Expr) -> bool:
-    """Whether the value of a kernel is a number of products of kernels, which is put in."""
+    """Return whether the value of a kernel is a number times products of kernels, which is substituted."""
     atoms = value.atoms(AppliedUndef)
     return not value.has(GaussianAverage) and bool(value.is_polynomial(*atoms))
 
 
 def _with_kernels(units: InitialUnits, e: Expr) -> Expr:
-    """An expression in which order parameters are put in whose values are polynomials of earlier ones."""
+    """Return an expression with order parameters replaced by polynomials of earlier ones."""
     while True:
         known = {a: units.mean(a) for a in units.members_in(e)}
         plain = {a: x for a, x in known.items() if _is_plain(x)}
@@ -268,10 +286,11 @@ def _with_kernels(units: InitialUnits, e: Expr) -> Expr:
 
 
 def _named_kernels(units: InitialUnits, e: Expr) -> list[tuple[Expr, Expr]]:
-    """The order parameters in an expression with their values, each after those that it depends on."""
+    """Return the order parameters in an expression with their values, in order of dependence."""
     found: dict[Expr, Expr] = {}
 
     def visit(e: Expr) -> None:
+        """Add the order parameters in an expression."""
         for a in units.members_in(e):
             if a not in found:
                 value = _with_kernels(units, units.mean(a))
@@ -283,13 +302,13 @@ def _named_kernels(units: InitialUnits, e: Expr) -> list[tuple[Expr, Expr]]:
 
 
 def _equations(units: InitialUnits, value: Expr) -> tuple[Eq, ...]:
-    """The same as equations without times."""
+    """Return equations of the kernels without times."""
     named = _named_kernels(units, value)
     return tuple(Eq(_timeless(a), _timeless(x), evaluate=False) for a, x in named)
 
 
 def _tidied(e: Expr) -> Expr:
-    """A sum of products, factored where it is a polynomial."""
+    """Return a sum of products, factored if it is a polynomial."""
     return factor(e) if _is_plain(e) else e
 
 
@@ -297,10 +316,11 @@ def _tidied(e: Expr) -> Expr:
 
 
 def _powers_together(e: Expr, depth: Symbol) -> Expr:
-    """A sum of polynomials of L times numbers to the power of L, factored."""
+    """Return a sum of polynomials of L times numbers to the power of L, factored."""
     slots: dict[Expr, Expr] = {}
 
     def of_primes(x: Pow) -> Expr:
+        """Return a power of a number as powers of primes."""
         often = x.exp.expand().coeff(depth)
         found = Pow(x.base, (x.exp - often * depth).expand())
         for p, n in factorint(x.base).items():
@@ -315,7 +335,7 @@ def _powers_together(e: Expr, depth: Symbol) -> Expr:
 class _Slope:
     """Derivatives of an observable by one member of a family of kernels at each of the layers first..last.
 
-    ``atom`` stands at the layer ``ell``, and ``value`` is the derivative there.
+    ``atom`` is at the layer ``ell``, and ``value`` is the derivative there.
     """
 
     atom: AppliedUndef
@@ -325,7 +345,7 @@ class _Slope:
 
 
 class _LayerSweep:
-    """The order parameters of a network with L layers, whose kernels are powers of a number in the layer."""
+    """Backward sweep for a network with L layers, whose kernels are powers of a number in the layer."""
 
     def __init__(self, units: InitialUnits) -> None:
         self.units = units
@@ -347,17 +367,17 @@ class _LayerSweep:
         return found
 
     def layer(self, atom: AppliedUndef) -> Expr | None:
-        """Return the layer of a member of a family; None of other order parameters."""
+        """Return the layer of a member of a family; None for other order parameters."""
         args = self.units.family(atom).symbol.args
         return atom.args[args.index(ell)] if ell in args else None
 
     def growth(self, atom: AppliedUndef) -> tuple[int, Expr]:
-        """Return how a kernel at the layer ell follows from a neighbouring layer: the step and the factor.
+        """Return the step and the factor by which a kernel follows from a neighbouring layer.
 
         Raises
         ------
         NotApplicable
-            If it is no constant times the same kernel of one neighbouring layer.
+            If it is not a constant times the same kernel of one neighbouring layer.
         """
         here = self.at(atom, ell)
         if here not in self._growths:
@@ -365,6 +385,7 @@ class _LayerSweep:
         return self._growths[here]
 
     def _growth(self, here: AppliedUndef) -> tuple[int, Expr]:
+        """Return step and factor, without cache."""
         for step in (-1, 1):
             before = self.at(here, ell + step)
             factor_ = cancel(self.units.mean(here) / before)
@@ -420,7 +441,7 @@ class _LayerSweep:
         return found
 
     def influence(self, atom: AppliedUndef) -> dict[AppliedUndef, Expr]:
-        """Return how each kernel at the layer ell moves an observable: ``psi(ell)``."""
+        """Return the derivative of an observable by each kernel at the layer ell: ``psi(ell)``."""
         psi: dict[AppliedUndef, Expr] = {}
         for x in self.slopes(atom):
             step, factor_ = self.growth(x.atom)
@@ -437,7 +458,7 @@ class _LayerSweep:
         return psi
 
     def _require_all_layers(self, x: _Slope, step: int) -> None:
-        """Raise if an observable holds a kernel of some of the layers only."""
+        """Raise if an observable contains a kernel of some of the layers only."""
         ends = (x.first == 1 and step == -1) or (x.last == self.depth and step == 1)
         if not ends:
             raise NotApplicable(f"an observable that holds {x.atom} at the layers {x.first} to {x.last} only")
@@ -459,7 +480,7 @@ class _LayerSweep:
         return _powers_together(total, self.depth)
 
     def _mixed(self, atom: AppliedUndef, psi: dict[AppliedUndef, Expr]) -> Expr:
-        """Covariance of an average over the units of one layer with an observable of all layers."""
+        """Return the covariance of an average over one layer with an observable of all layers."""
         place = self.units.place(atom)
         if place is None:
             return S.Zero

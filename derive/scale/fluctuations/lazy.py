@@ -1,9 +1,9 @@
-"""Fluctuations of lazy networks: what initial outputs and the tangent kernel of the start do to errors.
+"""Fluctuations of lazy networks: effect of initial outputs and initial tangent kernels on errors.
 
-From the covariances at the start of training to N Cov of errors at all times, as ``gamma0 -> 0``, where each
-network of N units is trained by its own tangent kernel.  In the eigenbasis of the kernel of infinite width a
-perturbation of the kernel moves error k by ``E_kl(t)`` times error l at the start.  Used for the width from
-which order 1/N is enough and for ensembles.
+From the covariances at the start of training the module derives N Cov of errors at all times, as ``gamma0 ->
+0``, where each network of N units is trained by its own tangent kernel. In the eigenbasis of the kernel of
+infinite width a perturbation of the kernel changes error k by ``E_kl(t)`` times error l at the start. It
+gives the width from which order 1/N is sufficient, and the law of ensembles.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ k, mode, k_, mode_ = (Symbol(x, integer=True, positive=True) for x in ("k", "l",
 class LazyFluctuations(ConditionalResult):
     """N times the covariance of errors of lazy networks, to leading order in 1/N.
 
-    Attributes
+    Parameters
     ----------
-    program
-        The network and its training, in plain steps or in flow.
-    decay
-        What is left of the error along an eigenvector of the kernel at time t, over its value at the start.
-    initial
-        The error at time t over the deviation of the output at the start; zero for centred outputs.
-    response
+    program : Program
+        Network and its training, in plain steps or in flow.
+    decay : Expr
+        Ratio of the error along an eigenvector of the kernel at time t to its initial value.
+    initial : Expr
+        Error at time t over the deviation of the initial output; zero for centred outputs.
+    response : Expr
         ``E_kl(t)``: minus the error k at time t over a perturbation ``K_kl`` of the kernel and the target l.
     """
 
@@ -65,7 +65,13 @@ class LazyFluctuations(ConditionalResult):
     response: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the covariance rests on."""
+        """Return the assumptions of the covariance.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         told = (
             "derived: kernels and outputs at the start and their covariances; each enters errors linearly to "
             "leading order in 1/N",
@@ -89,9 +95,13 @@ class LazyFluctuations(ConditionalResult):
         )
 
     def in_modes(self) -> Expr:
-        """Return N Cov of the errors k and k_ at the times t and s, by sums over eigenvectors.
+        """Return N Cov of the errors k and k_ at two times, by sums over eigenvectors.
 
-        ``C_f`` and ``kappa`` are N Cov of outputs and of entries of the kernel at the start.
+        Returns
+        -------
+        Expr
+            Expression in ``C_f`` and ``kappa``, which are N Cov of outputs and of entries of the kernel at
+            the start.
         """
         E, y, kappa, C = (Function(x) for x in ("E", "y", "kappa", "C_f"))
         at = {lamda_k: Function("lamda")(k)}
@@ -102,17 +112,17 @@ class LazyFluctuations(ConditionalResult):
 
     @cached_property
     def kernel(self) -> InitialMean:
-        """The tangent kernel of one sample at the start."""
+        """Initial tangent kernel of one sample."""
         return initial_mean(self.program, ("K", mu, mu))
 
     @cached_property
     def kernel_covariance(self) -> InitialCovariance:
-        """N times the variance of the tangent kernel of one sample at the start."""
+        """N times the initial variance of the tangent kernel of one sample."""
         return initial_covariance(self.program, ("K", mu, mu))
 
     @cached_property
     def output_covariance(self) -> InitialCovariance:
-        """N times the variance of the output of one sample at the start."""
+        """N times the initial variance of the output of one sample."""
         return initial_covariance(self.program, (_output(self.program), mu))
 
     def one_sample(self, output: Expr | None = None, variance: Expr | None = None) -> Expr:
@@ -120,13 +130,15 @@ class LazyFluctuations(ConditionalResult):
 
         Parameters
         ----------
-        output, variance : Expr, optional
-            N times the variances of the output and of the kernel at the start; symbols if not given.
+        output : Expr | None, optional
+            N times the initial variance of the output; a symbol by default.
+        variance : Expr | None, optional
+            N times the initial variance of the kernel; a symbol by default.
 
         Returns
         -------
         Expr
-            A function of the time, the target y and the kernel ``lamda_k``.
+            Function of the time, the target y and the kernel ``lamda_k``.
 
         Examples
         --------
@@ -142,16 +154,17 @@ class LazyFluctuations(ConditionalResult):
 
     @property
     def same_mode(self) -> Expr:
-        """``E_kk(t)``, a function of ``lamda_k``."""
+        """Response ``E_kk(t)``, a function of ``lamda_k``."""
         return self.response.subs(lamda_l, lamda_k)
 
     @property
     def different_modes(self) -> Expr:
-        """``E_kl(t)`` for different eigenvalues."""
+        """Response ``E_kl(t)`` for different eigenvalues."""
         return _where_different(self.response)
 
 
 def _output(program: Program) -> str:
+    """Return the name of the output."""
     output = program.roles.output
     if output is None:
         raise NotApplicable("the program has no output with an error of its own")
@@ -159,22 +172,23 @@ def _output(program: Program) -> str:
 
 
 def lazy_fluctuations(program: Program) -> LazyFluctuations:
-    """Derive the fluctuations of errors of lazy networks on fixed data.
+    """Return the fluctuations of errors of lazy networks on fixed data.
 
     Parameters
     ----------
     program : Program
-        A network on fixed data with square losses, in plain steps or in flow; for centred outputs see
+        Network on fixed data with square losses, in plain steps or in flow; for centred outputs see
         :func:`derive.program.centring.centred`.
 
     Returns
     -------
     LazyFluctuations
+        Covariances of errors.
 
     Raises
     ------
     NotApplicable
-        If errors are not linear in outputs, or if weights decay or move by rules with memory or noise.
+        If errors are not linear in outputs, or if weights decay or have rules with memory or noise.
 
     Examples
     --------
@@ -205,14 +219,14 @@ def lazy_fluctuations(program: Program) -> LazyFluctuations:
 
 
 def _where_different(e: Expr) -> Expr:
-    """The value of cases where two numbers are not equal."""
+    """Return the value of cases where two numbers are not equal."""
     cases = [x for x in e.atoms(Piecewise)]
     chosen = {x: next(value for value, at in x.args if not isinstance(at, Eq)) for x in cases}
     return e.xreplace(chosen)
 
 
 def _rate(program: Program) -> Expr:
-    """How much an update counts, which is the same at all times."""
+    """Return the weight of an update, which is the same at all times."""
     require_linear_rules(program, "a lazy network with a tangent kernel")
     rules = {w.rule for w in program.trained()}
     if len(rules) != 1:

@@ -1,9 +1,9 @@
-"""One hidden linear layer and one sample: two independent chi-squared numbers are the whole network.
+"""One hidden linear layer and one sample: the network is a function of two independent chi-squared numbers.
 
-From the recursion of :mod:`derive.scale.fluctuations.gram` to its eigenvectors.  The averages A and B of the
-squares of a unit's components along them are multiplied by numbers that depend on the error alone, the output
-and the tangent kernel are linear in them, and at the start each is a mean of independent squares.  In flow
-they have a closed form at every width, and so have all orders in 1/N.  In steps moments are exact rational
+The recursion of :mod:`derive.scale.fluctuations.gram` has two eigenvectors. The averages A and B of the
+squared components of a unit along them are multiplied by numbers that depend on the error alone, the output
+and the tangent kernel are linear in them, and at the start each is a mean of independent squares. In flow
+they have a closed form at every width, and so have all orders in 1/N. In steps moments are exact rational
 functions of N.
 """
 
@@ -64,21 +64,24 @@ last = Symbol("r", positive=True)
 
 @dataclass(frozen=True)
 class OneSample(ConditionalResult):
-    """A linear network with one hidden layer and one sample, by the squares of two components of a unit.
+    """Linear network with one hidden layer and one sample, as two components.
 
-    Attributes
+    Parameters
     ----------
-    recursion
-        The recursion of the Gram matrix that it is taken from.
-    rate
-        ``rho``: in a step A is multiplied by ``(1 + rho Delta)^2`` and B by ``(1 - rho Delta)^2``; in a flow
-        ``dA/dt = 2 rho Delta A`` and ``dB/dt = -2 rho Delta B``.
-    output, kernel
-        The coefficients of A and B in the output and in the tangent kernel.
-    error
-        The error, a function of :data:`now`, :data:`first` and the target.
-    units
-        The number of units over N.  N times the variances of A and B at the start are ``2/units``.
+    recursion : GramRecursion
+        Recursion of the Gram matrix from which it follows.
+    rate : Expr
+        ``rho``: in a step the mean square A of one component is multiplied by ``(1 + rho Delta)^2`` and that
+        of the other, B, by ``(1 - rho Delta)^2``; in a flow ``dA/dt = 2 rho Delta A`` and ``dB/dt = -2 rho
+        Delta B``.
+    output : tuple[Expr, Expr]
+        Coefficients of A and B in the output.
+    kernel : tuple[Expr, Expr]
+        Coefficients of A and B in the tangent kernel.
+    error : Expr
+        Error as a function of :data:`now`, :data:`first` and the target.
+    units : Expr
+        Number of units over N. N times the initial variances of A and B are ``2/units``.
     """
 
     recursion: GramRecursion
@@ -89,7 +92,13 @@ class OneSample(ConditionalResult):
     units: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the two numbers rest on."""
+        """Return the assumptions of the two numbers.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         return (
             "derived: at the start A and B are independent means of squares of independent standard normal "
             "numbers, one for each unit, so that all that follows is exact at every width",
@@ -102,13 +111,36 @@ class OneSample(ConditionalResult):
         return aligned_latex(Eq(x, c[0] * a + c[1] * b, evaluate=False) for x, c in pairs)
 
     def of_error(self, output: Expr, start: Expr) -> Expr:
-        """Return the error for values of the output now and at the start."""
+        """Return the error for values of the output now and at the start.
+
+        Parameters
+        ----------
+        output : Expr
+            Output now.
+        start : Expr
+            Initial output.
+
+        Returns
+        -------
+        Expr
+            Error.
+        """
         return self.error.xreplace({now: output, first: start})
 
     # -- in steps --------------------------------------------------------------------------------------------
 
     def after(self, steps: int) -> tuple[Expr, Expr]:
-        """Return output and tangent kernel after a number of steps, polynomials in A and B at the start.
+        """Return output and tangent kernel after a number of steps.
+
+        Parameters
+        ----------
+        steps : int
+            Number of steps.
+
+        Returns
+        -------
+        tuple[Expr, Expr]
+            Polynomials in A and B at the start.
 
         Raises
         ------
@@ -125,7 +157,17 @@ class OneSample(ConditionalResult):
         return (c * a + d * b).expand(), (k * a + m * b).expand()
 
     def mean(self, e: Expr) -> Expr:
-        """Return the mean over networks of N units of a polynomial in A and B at the start, exactly.
+        """Return the exact mean over networks of N units of a polynomial in A and B.
+
+        Parameters
+        ----------
+        e : Expr
+            Polynomial in A and B at the start.
+
+        Returns
+        -------
+        Expr
+            Mean.
 
         Examples
         --------
@@ -142,17 +184,41 @@ class OneSample(ConditionalResult):
         return total
 
     def leading(self, e: Expr, other: Expr | None = None) -> Expr:
-        """Return N times the covariance of two functions of A and B at the start, to leading order."""
+        """Return N times the covariance of two functions of A and B, to leading order.
+
+        Parameters
+        ----------
+        e : Expr
+            Function of A and B at the start.
+        other : Expr | None, optional
+            Second function; the first by default.
+
+        Returns
+        -------
+        Expr
+            N times the covariance.
+        """
         at, both = {A: S.One, B: S.One}, e if other is None else other
         return Add(*[2 * (e.diff(x) * both.diff(x)).subs(at) / self.units for x in (A, B)])
 
     def shift(self, e: Expr) -> Expr:
-        """Return N times the mean minus the value of infinite width, to leading order."""
+        """Return N times the mean minus the value of infinite width, to leading order.
+
+        Parameters
+        ----------
+        e : Expr
+            Function of A and B at the start.
+
+        Returns
+        -------
+        Expr
+            N times the shift.
+        """
         return Add(*[(e.diff(x, 2) / self.units).subs({A: S.One, B: S.One}) for x in (A, B)])
 
 
 def _moment(power: int, degrees: Expr) -> Expr:
-    """The mean of a power of a chi-squared number over its degrees of freedom."""
+    """Return the mean of a power of a chi-squared number over its degrees of freedom."""
     return Mul(*[1 + 2 * S(k) / degrees for k in range(power)])
 
 
@@ -162,11 +228,12 @@ def one_sample(recursion: GramRecursion) -> OneSample:
     Parameters
     ----------
     recursion : GramRecursion
-        The recursion of the Gram matrix, in steps or in flow.
+        Recursion of the Gram matrix, in steps or in flow.
 
     Returns
     -------
     OneSample
+        Network.
 
     Raises
     ------
@@ -196,7 +263,7 @@ def one_sample(recursion: GramRecursion) -> OneSample:
 
 
 def _with_plain_names(found: GramMatrices, program: Program) -> GramMatrices:
-    """The matrices of one sample with symbols for the kernel of the inputs, the target and outputs."""
+    """Return the matrices of one sample with symbols for the input kernel, the target and outputs."""
     outputs = {f: now for f in found.outputs} | {f.xreplace({t: S.Zero}): first for f in found.outputs}
     kernels = {Function(x.kernel)(1, 1): Symbol(x.kernel, positive=True) for x in program.given}
     entries = [*found.motion, *found.start, *found.errors.values()]
@@ -205,6 +272,7 @@ def _with_plain_names(found: GramMatrices, program: Program) -> GramMatrices:
     names = {**others, **kernels, **outputs}
 
     def named(e: Any) -> Any:
+        """Return an expression in these symbols."""
         return e.xreplace(names)
 
     return GramMatrices(
@@ -219,11 +287,12 @@ def _with_plain_names(found: GramMatrices, program: Program) -> GramMatrices:
 
 
 def _is_identity(m: Matrix) -> bool:
+    """Return whether a matrix is the identity."""
     return all(cancel(x) == 0 for x in m - eye(m.rows))
 
 
 def _in_squares(Q: ImmutableMatrix, rows: Matrix) -> tuple[Expr, Expr]:
-    """The coefficients c of ``Q = sum_i c_i rows_i^T rows_i``."""
+    """Return the coefficients c of ``Q = sum_i c_i rows_i^T rows_i``."""
     c = [Symbol(f"c{i}") for i in range(rows.rows)]
     left = Q - rows.T * Matrix.diag(*c) * rows
     found = solve(list(left), c, dict=True)
@@ -237,20 +306,26 @@ def _in_squares(Q: ImmutableMatrix, rows: Matrix) -> tuple[Expr, Expr]:
 
 @dataclass(frozen=True)
 class OneLayerFlow(ConditionalResult):
-    """A linear network with one hidden layer and one sample in flow, at every width.
+    """Linear network with one hidden layer and one sample in flow, at every width.
 
     ``A = A_0 z`` and ``B = B_0/z``, where z grows from 1 to a value at which the error vanishes.
 
-    Attributes
+    Parameters
     ----------
-    modes
-        The network by A and B.
+    modes : OneSample
+        Network by A and B.
     """
 
     modes: OneSample
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the closed forms rest on."""
+        """Return the assumptions of the closed forms.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         return (
             *self.modes.conditions(),
             "derived: N Cov and N shift to leading order in 1/N by derivatives with respect to A_0 and B_0",
@@ -270,32 +345,32 @@ class OneLayerFlow(ConditionalResult):
 
     @cached_property
     def output(self) -> Expr:
-        """The output as a function of z, A_0 and B_0."""
+        """Output as a function of z, A_0 and B_0."""
         return self.modes.output[0] * A * growth + self.modes.output[1] * B / growth
 
     @cached_property
     def kernel(self) -> Expr:
-        """The tangent kernel as a function of z, A_0 and B_0."""
+        """Tangent kernel as a function of z, A_0 and B_0."""
         return self.modes.kernel[0] * A * growth + self.modes.kernel[1] * B / growth
 
     @cached_property
     def error(self) -> Expr:
-        """The error as a function of z, A_0 and B_0."""
+        """Error as a function of z, A_0 and B_0."""
         return self.modes.of_error(self.output, self.output.subs(growth, 1))
 
     @cached_property
     def velocity(self) -> Expr:
-        """``dz/dt``, a polynomial of second degree in z."""
+        """Velocity ``dz/dt``, a polynomial of second degree in z."""
         return (2 * self.modes.rate * growth * self.error).expand()
 
     @cached_property
     def growth_at_end(self) -> Expr:
-        """The value of z at which the error vanishes, as a function of A_0 and B_0."""
+        """Value of z at which the error vanishes, as a function of A_0 and B_0."""
         return self._roots[0]
 
     @cached_property
     def _roots(self) -> tuple[Expr, Expr]:
-        """The zeros of the velocity, the positive one first."""
+        """Zeros of the velocity, the positive one first."""
         a, b, c = Poly(self.velocity, growth).all_coeffs()
         a, b, c = (factor(x / -a) for x in (a, b, c))
         root = sqrt(factor(b**2 + 4 * c))
@@ -304,6 +379,18 @@ class OneLayerFlow(ConditionalResult):
     def growth_at(self, time: Expr = t) -> Expr:
         """Return z at a time, as a function of A_0 and B_0.
 
+        Parameters
+        ----------
+        time : Expr, optional
+            Time.
+
+        Returns
+        -------
+        Expr
+            Value of z.
+
+        Notes
+        -----
         The velocity is ``-k (z - p)(z - q)``, so that ``(z - p)/(z - q)`` decays as ``exp(-k (p - q) t)``.
         """
         p, q = self._roots
@@ -312,12 +399,25 @@ class OneLayerFlow(ConditionalResult):
         return (p - q * left) / (1 - left)
 
     def at(self, e: Expr, time: Expr = t) -> Expr:
-        """Return a function of z at a time; with A_0 and B_0 in it, it is exact at every width."""
+        """Return a function of z at a time, exact at every width.
+
+        Parameters
+        ----------
+        e : Expr
+            Function of z, A_0 and B_0.
+        time : Expr, optional
+            Time.
+
+        Returns
+        -------
+        Expr
+            Function of time, A_0 and B_0.
+        """
         return e.subs(growth, self.growth_at(time))
 
     @cached_property
     def kernel_at_end(self) -> Expr:
-        """The tangent kernel at the end of training, as a function of A_0 and B_0.
+        """Tangent kernel at the end of training, as a function of A_0 and B_0.
 
         The product of A and B is conserved, and so is the square of the kernel minus that of the output in
         the units of the kernel.
@@ -337,13 +437,21 @@ class OneLayerFlow(ConditionalResult):
 
     @cached_property
     def kernel_shift_at_end(self) -> Expr:
-        """N times the mean of the tangent kernel at the end minus its value at infinite width."""
+        """N times the difference between the mean final tangent kernel and its value at infinite width."""
         return factor(simplify(self.modes.shift(self.kernel_at_end)))
 
     def kernel_series(self, order: int) -> tuple[Expr, ...]:
-        """Return the coefficients of powers of 1/N of the mean of the tangent kernel at the end.
+        """Return the coefficients of powers of 1/N of the mean final tangent kernel.
 
-        They follow from derivatives by A_0 and B_0 and the central moments of chi-squared numbers.
+        Parameters
+        ----------
+        order : int
+            Highest power.
+
+        Returns
+        -------
+        tuple[Expr, ...]
+            Coefficients, from derivatives by A_0 and B_0 and the central moments of chi-squared numbers.
         """
         inverse = Symbol("epsilon", positive=True)
         moments = [_central_moment(m, self.modes.units / inverse) for m in range(2 * order + 1)]
@@ -357,38 +465,44 @@ class OneLayerFlow(ConditionalResult):
 
     @cached_property
     def _in_growth(self) -> dict[Expr, Expr]:
-        """The target in terms of z at the end, at infinite width."""
+        """Target in terms of z at the end, at infinite width."""
         at_end = self.error.subs({growth: last, A: 1, B: 1})
         target = Symbol(str(self.modes.recursion.program.roles.target), real=True)
         return {target: solve(at_end, target)[0]}
 
     def speed(self) -> Expr:
-        """Return minus the rate of the error over the error, a function of z, A_0 and B_0."""
+        """Return minus the rate of the error over the error.
+
+        Returns
+        -------
+        Expr
+            Function of z, A_0 and B_0.
+        """
         return -2 * self.modes.rate * growth * self.error.diff(growth)
 
     def _at_fixed_error(self, e: Expr, by: Symbol) -> Expr:
-        """The derivative of a function of z by A_0 or B_0, with z moved so that the error stays."""
+        """Return the derivative of a function of z by A_0 or B_0 at fixed error."""
         return e.diff(by) - self.error.diff(by) / self.error.diff(growth) * e.diff(growth)
 
     @cached_property
     def weights(self) -> dict[Symbol, Expr]:
-        """How fast the logarithm of the error is moved by A_0 and by B_0, functions of z."""
+        """Derivatives of the rate of the logarithm of the error by A_0 and by B_0, functions of z."""
         speed = self.speed()
         found = {x: self._at_fixed_error(speed, x) / speed for x in (A, B)}
         return {x: factor(e.subs({A: 1, B: 1})) for x, e in found.items()}
 
     @cached_property
     def _integrals(self) -> dict[Symbol, Expr]:
-        """The integrals of :attr:`weights` over time, functions of z and of its value at the end."""
+        """Integrals of :attr:`weights` over time, functions of z and of its final value."""
         velocity = factor(self.velocity.subs({A: 1, B: 1}).xreplace(self._in_growth))
         return {x: _integral(e / velocity) for x, e in self.weights.items()}
 
     @cached_property
     def error_sensitivity(self) -> dict[Symbol, Expr]:
-        """The derivatives of the error by A_0 and B_0, functions of z and of its value at the end.
+        """Derivatives of the error by A_0 and B_0, functions of z and of its final value.
 
-        The error obeys ``d Delta/dt = -speed Delta``.  A perturbation of its start decays with
-        ``speed Delta``, and one of the speed is integrated over time.
+        The error obeys ``d Delta/dt = -speed Delta``. A perturbation of its initial value decays with ``speed
+        Delta``, and one of the speed is integrated over time.
         """
         front = (self.speed() * self.error).subs({A: 1, B: 1}).xreplace(self._in_growth)
         start = {x: self.error.diff(x).subs({A: 1, B: 1, growth: 1}) / front.subs(growth, 1) for x in (A, B)}
@@ -396,7 +510,7 @@ class OneLayerFlow(ConditionalResult):
 
     @cached_property
     def kernel_sensitivity(self) -> dict[Symbol, Expr]:
-        """The same of the tangent kernel."""
+        """Derivatives of the tangent kernel by A_0 and B_0, functions of z and of its final value."""
         found = {}
         for x, moved in self.error_sensitivity.items():
             slope = self.kernel.diff(growth) / self.error.diff(growth)
@@ -411,28 +525,32 @@ class OneLayerFlow(ConditionalResult):
 
         Parameters
         ----------
-        first, second : mapping
+        first : Mapping[Symbol, Expr]
             :attr:`error_sensitivity` or :attr:`kernel_sensitivity`.
-        now, past : Expr
-            The values of z at the two times, such as :meth:`growth_at`.
+        second : Mapping[Symbol, Expr]
+            :attr:`error_sensitivity` or :attr:`kernel_sensitivity`.
+        now : Expr
+            Value of z at the first time, such as :meth:`growth_at`.
+        past : Expr
+            Value of z at the second time.
 
         Returns
         -------
         Expr
-            A function of both and of the value of z at the end.
+            Function of both and of the final value of z.
         """
         parts = [first[x].subs(growth, now) * second[x].subs(growth, past) for x in (A, B)]
         return 2 * Add(*parts) / self.modes.units
 
 
 def _central_moment(power: int, degrees: Expr) -> Expr:
-    """The mean of a power of a chi-squared number over its degrees of freedom, minus one."""
+    """Return the mean of a power of the deviation of a chi-squared number over its degrees of freedom."""
     terms = (binomial(power, k) * (-1) ** (power - k) * _moment(k, degrees) for k in range(power + 1))
     return Add(*terms).expand()
 
 
 def _integral(e: Expr) -> Expr:
-    """The integral of a rational function from 1 to z, with logarithms of positive numbers."""
+    """Return the integral of a rational function from 1 to z, with logarithms of positive numbers."""
     front, body = factor(e).as_independent(growth, as_Add=False)
     rest, logs = S.Zero, S.Zero
     for term in Add.make_args(apart(body, growth)):
@@ -447,7 +565,7 @@ def _integral(e: Expr) -> Expr:
 
 
 def _rational_integral(e: Expr) -> Expr:
-    """An integral that is rational: its poles have one order less than those of the function."""
+    """Return a rational integral, whose poles have one order less than those of the function."""
     below = fraction(e)[1].as_independent(growth, as_Add=False)[1]
     poles = Mul(*[Pow(x, n - 1) for x, n in factor_list(below, growth)[1]])
     c = [Symbol(f"c{k}") for k in range(Poly(poles, growth).degree())]
@@ -458,21 +576,22 @@ def _rational_integral(e: Expr) -> Expr:
 
 
 def one_layer_flow(program: Program) -> OneLayerFlow:
-    """Derive the exact flow of a linear network with one hidden layer and one sample, at every width.
+    """Return the exact flow of a linear network with one hidden layer and one sample.
 
     Parameters
     ----------
     program : Program
-        A linear network with one hidden layer in gradient flow.
+        Linear network with one hidden layer in gradient flow.
 
     Returns
     -------
     OneLayerFlow
+        Flow at every width.
 
     Raises
     ------
     NotApplicable
-        For steps, and for networks that are not two independent numbers.
+        For steps, and for networks that are not functions of two independent numbers.
 
     Examples
     --------

@@ -1,9 +1,9 @@
 """One unit at the start of training: its Gaussian products, and the order parameters that average over it.
 
-From :func:`derive.fluctuations` to averages over Gaussian numbers.  At time 0 memories are empty, so that
-each product of a weight and a vector is Gaussian with the covariance of its source, and an order parameter
-is a Gaussian average in which earlier order parameters are covariances.  Used by
-:mod:`derive.scale.fluctuations.initial`.
+From `derive.fluctuations` the module derives averages over Gaussian numbers. At time 0 memories are empty, so
+that each product of a weight and a vector is Gaussian with the covariance of its source, and an order
+parameter is a Gaussian average in which earlier order parameters are covariances.
+:mod:`derive.scale.fluctuations.initial` uses it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ INSTANT = ("", "past", "all")
 class InitialUnits:
     """Averages over one unit at the start of training.
 
-    Order parameters and fields stand at explicit indices: layers are integers or one symbol, samples are any
-    symbols, of which different ones are different samples.
+    Order parameters and fields have explicit indices: layers are integers or one symbol, and samples are
+    symbols, where different symbols are different samples.
 
     Parameters
     ----------
     theory : Fluctuations
-        Of any program whose weights are drawn at the start.
+        Fluctuations of a program whose weights are drawn at the start.
     """
 
     def __init__(self, theory: Fluctuations) -> None:
@@ -65,11 +65,11 @@ class InitialUnits:
         return {**found, **START}
 
     def unit(self, atom: AppliedUndef) -> Expr:
-        """Return what an order parameter averages, in products and their hats."""
+        """Return the averaged function of an order parameter, in products and their hats."""
         return self.written(put(self.family(atom).unit, self.binding(atom)))
 
     def place(self, atom: AppliedUndef) -> tuple[str, Expr] | None:
-        """Return the population and the layer that an order parameter averages over; None of a function."""
+        """Return population and layer of the average of an order parameter; None for a function."""
         home = self.family(atom).home
         if home is None:
             return None
@@ -79,18 +79,19 @@ class InitialUnits:
         return home.name, layer
 
     def ratio(self, atom: AppliedUndef) -> Expr:
-        """Return the number of units that an order parameter averages over, in units of N."""
+        """Return the number of units in the average of an order parameter, in units of N."""
         home = self.family(atom).home
         return S.One if home is None else sympify(home.ratio).xreplace(self.binding(atom))
 
     def canonical(self, e: Expr) -> Expr:
-        """Return an expression in which ``C_ba`` is written ``C_ab``: at equal times both are one number."""
+        """Return an expression with ``C_ba`` written as ``C_ab``, which is the same number at equal times."""
         e = e.xreplace({a: self._ordered(a) for a in self.members_in(e)})
         kernels = {x.kernel for x in self.theory.program.given}
         given = (a for a in e.atoms(AppliedUndef) if str(a.func) in kernels and len(a.args) == 2)
         return e.xreplace({a: a.func(*sorted(a.args, key=_label_order)) for a in given})
 
     def _ordered(self, a: AppliedUndef) -> Expr:
+        """Return a correlation with its vectors in standard order."""
         q = self.family(a)
         if q not in self.symmetric:
             return a
@@ -114,7 +115,7 @@ class InitialUnits:
     # -- fields ----------------------------------------------------------------------------------------------
 
     def written(self, body: Expr) -> Expr:
-        """Return an expression at the start with products in the place of fields."""
+        """Return an expression at the start with products in place of fields."""
         body = body.xreplace(START)
         hats = {a for x in body.atoms(Hatted) for a in x.atoms(AppliedUndef)}
         found: dict[Expr, Expr] = {}
@@ -145,8 +146,8 @@ class InitialUnits:
     def average(self, body: Expr) -> Expr:
         """Return the average of a product of fields and hats over one unit.
 
-        A hat differentiates everything else by the product whose equation it belongs to; the average of hats
-        alone is zero.
+        A hat differentiates all other factors by the product of its equation; the average of hats alone is
+        zero.
         """
         total = []
         for term in Add.make_args(body.expand()):
@@ -159,10 +160,12 @@ class InitialUnits:
         return Add(*total)
 
     def _products_in(self, e: Expr) -> list[AppliedUndef]:
+        """Return the products in an expression."""
         found = (a for a in e.atoms(AppliedUndef) if str(a.func) in self.products)
         return sorted(found, key=default_sort_key)
 
     def _gaussian(self, body: Expr) -> Expr:
+        """Return the Gaussian average of an expression in products."""
         fields = self._products_in(body)
         if not fields:
             return body
@@ -189,18 +192,20 @@ class InitialUnits:
                     raise NotApplicable(f"{atom} is not zero at the start, so that {field} is not Gaussian")
 
     def _response(self, atom: AppliedUndef) -> Expr:
+        """Return a response at the start."""
         return self.average(self.unit(atom))
 
     def kernels(self, field: Expr) -> Iterator[tuple[Expr, AppliedUndef]]:
-        """Yield what is applied to fields of the same instant in a product: factors and order parameters.
+        """Yield the kernels that act on fields of the same time in a product: factors and order parameters.
 
-        Samples that are summed over keep their symbols, one for all.
+        Summed samples keep their symbols, one for all.
         """
         for x in self.theory.terms:
             if len(x.hats) == 1 and x.addend.reach in INSTANT and str(x.hats[0].field.func) in self.products:
                 yield from self._kernels_of(x, field)
 
     def _kernels_of(self, x: ExponentTerm, field: Expr) -> Iterator[tuple[Expr, AppliedUndef]]:
+        """Yield the kernels in one term."""
         at = match(x.hats[0].field, field, x.addend.over)
         if at is None:
             return
@@ -221,7 +226,7 @@ class InitialUnits:
         return {atom: x for atom, x in found.items() if x != 0}
 
     def noise(self, first: AppliedUndef, second: AppliedUndef) -> Expr:
-        """Return how two averages over units vary together: kappa."""
+        """Return N times the covariance of two averages over units: kappa."""
         if self.place(first) != self.place(second) or self.place(first) is None:
             return S.Zero
         a, b = self.unit(first), self.unit(second)
@@ -229,12 +234,12 @@ class InitialUnits:
 
 
 def _label_order(x: Expr) -> tuple[int, Any]:
-    """The order in which samples are written: mu, alpha, then the others."""
+    """Return the sort key of a sample: mu, alpha, then the others."""
     return (mu, alpha).index(x) if x in (mu, alpha) else 2, default_sort_key(x)
 
 
 def _without_hats(term: Expr) -> tuple[Expr, list[Expr]]:
-    """A product without its hats, and the products that these belong to."""
+    """Return a product without its hats, and the products of these hats."""
     parts, hats = S.One, []
     for x in Mul.make_args(term):
         base, power = (x.base, x.exp) if isinstance(x, Pow) else (x, S.One)

@@ -1,9 +1,8 @@
-"""Widths from which order 1/N is enough, from the ratio of successive orders of the lazy loss.
+"""Widths from which order 1/N is sufficient, from the ratio of successive orders of the lazy loss.
 
-A lazy error is an exponential of the tangent kernel, which varies from network to network.  Averaged over a
-Gaussian kernel of variance V/N the loss is a series in 1/N, whose second term is as large as the first where
-the time is long: this gives the width below which the leading order fails.  The initial output gives another
-one.  Used where widths are judged.
+A lazy error is an exponential of the tangent kernel, which varies from network to network. Averaged over a
+Gaussian kernel of variance V/N the loss is a series in 1/N. At long times its second term is as large as the
+first, which gives the width below which the leading order fails. The initial output gives another such width.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ y = Symbol("y", real=True)
 
 @dataclass(frozen=True)
 class WidthValidity(ConditionalResult):
-    """Widths below which the leading order in 1/N fails, for one sample or one mode of the kernel.
+    """Widths below which the leading order in 1/N fails.
 
-    Attributes
+    Parameters
     ----------
-    lazy
-        The lazy fluctuations that they are taken from.
-    kernel_width
-        The ratio of order 1/N^2 to order 1/N of the lazy loss, times N, by ``V_K``.
-    late
-        The same at late times.
-    output_width
-        The ratio of order 1/N to order one of the loss at the start, times N, by ``V_f``; zero if centred.
+    lazy : LazyFluctuations
+        Lazy fluctuations of one sample or one mode of the kernel, from which they follow.
+    kernel_width : Expr
+        Ratio of order 1/N^2 to order 1/N of the lazy loss, times N, by ``V_K``.
+    late : Expr
+        The same ratio at late times.
+    output_width : Expr
+        Ratio of order 1/N to order one of the initial loss, times N, by ``V_f``; zero if centred.
     """
 
     lazy: LazyFluctuations
@@ -48,7 +47,13 @@ class WidthValidity(ConditionalResult):
     output_width: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the widths rest on."""
+        """Return the assumptions of the widths.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         return (
             "derived: the ratio of successive orders in 1/N of the lazy loss of one mode, which depends on "
             "the network through its tangent kernel and its initial output",
@@ -57,7 +62,13 @@ class WidthValidity(ConditionalResult):
         )
 
     def statements(self) -> tuple[str, ...]:
-        """Return sentences about the width, with the formulas that they state."""
+        """Return sentences about the width, with the formulas that they state.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Sentences.
+        """
         told = [
             f"order 1/N fails where N is not above {self.late}, because rates vary from network to network"
         ]
@@ -75,13 +86,31 @@ class WidthValidity(ConditionalResult):
         return aligned_latex(widths)
 
     def at(self, kernel_variance: Expr, output_variance: Expr) -> WidthValidity:
-        """Return the same with expressions for N Var of the kernel and of the output at the start."""
+        """Return the widths for given initial variances.
+
+        Parameters
+        ----------
+        kernel_variance : Expr
+            N times the initial variance of the kernel.
+        output_variance : Expr
+            N times the initial variance of the output.
+
+        Returns
+        -------
+        WidthValidity
+            Widths.
+        """
         put = {V_K: kernel_variance, V_f: output_variance}
         found = (x.xreplace(put) for x in (self.kernel_width, self.late, self.output_width))
         return WidthValidity(self.lazy, *found)
 
     def of_one_sample(self) -> WidthValidity:
-        """Return the same with the covariances at the start of one sample, derived from the program.
+        """Return the widths for one sample, with variances derived from the program.
+
+        Returns
+        -------
+        WidthValidity
+            Widths.
 
         Examples
         --------
@@ -94,16 +123,17 @@ class WidthValidity(ConditionalResult):
 
 
 def width_validity(program: Program) -> WidthValidity:
-    """Derive the widths below which the leading order in 1/N fails.
+    """Return the widths below which the leading order in 1/N fails.
 
     Parameters
     ----------
     program : Program
-        As :func:`derive.scale.fluctuations.lazy.lazy_fluctuations` takes it.
+        As for :func:`derive.scale.fluctuations.lazy.lazy_fluctuations`.
 
     Returns
     -------
     WidthValidity
+        Widths.
 
     Examples
     --------
@@ -126,5 +156,5 @@ def width_validity(program: Program) -> WidthValidity:
 
 
 def _order(loss: Expr, n: int) -> Expr:
-    """The coefficient of 1/N^n of the mean of a function of a Gaussian kernel of variance V_K/N."""
+    """Return the coefficient of 1/N^n of the mean of a function of a Gaussian kernel of variance V_K/N."""
     return loss.diff(lamda_k, 2 * n) * V_K**n / (2**n * factorial(n))
