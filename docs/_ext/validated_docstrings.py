@@ -39,7 +39,6 @@ PENDING = (
     "numerics.experiment",
     "numerics.fluctuations",
     "numerics.simulation",
-    "numerics.solver",
     "numerics.verification",
 )
 

@@ -155,8 +155,8 @@ class SampledDepth:
 
         Parameters
         ----------
-        powers : numpy.ndarray
-            Factor of each coefficient, shape ``(grids,)``.
+        powers : numpy.ndarray, shape (grids,)
+            Factor of each coefficient.
 
         Returns
         -------
@@ -185,8 +185,8 @@ class SampledDepth:
 
         Parameters
         ----------
-        powers : numpy.ndarray
-            Factor of each coefficient, shape ``(grids,)``.
+        powers : numpy.ndarray, shape (grids,)
+            Factor of each coefficient.
         left : int
             Number of coarsest grids to leave out.
 
@@ -203,7 +203,7 @@ class SampledDepth:
 
         Parameters
         ----------
-        run : dict
+        run : dict of numpy.ndarray, shape (layers, ...) or other
             Variables of one solution.
         name : str
             Variable.

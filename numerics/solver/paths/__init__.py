@@ -1,4 +1,4 @@
-"""Nonlinear theories in discrete steps: sampled paths of all populations, marched together in one sweep."""
+"""Nonlinear theories in discrete steps: sampled paths of all populations, marched in one causal sweep."""
 
 from __future__ import annotations
 

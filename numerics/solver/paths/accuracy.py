@@ -1,12 +1,12 @@
-"""How many samples, replicas and time nodes an accuracy takes: doubled, and measured each time.
+"""Search for the numbers of samples, replicas and time nodes that reach a required accuracy.
 
-An average of S paths misses noise, which replicas show, and a bias of order 1/S, which the difference
-between S and S/2 paths from the same seeds shows.  Both are measured relative to the scale of a watched
-quantity (:func:`scales_of`).  The bias falls with samples alone.  Of more samples and more replicas a search
-takes what costs fewer paths, by the power with which the noise has fallen so far: replicas add to those that
-there are, and new samples begin anew.  The grid of a flow is
-refined until what it misses is small beside the noise: every grid is solved from the same seeds, so most of
-the noise drops out of differences between grids.
+An average of S paths has noise, which replicas show, and a bias of order 1/S, which the difference between S
+and S/2 paths from the same seeds shows. Both are measured relative to the scale of a watched quantity
+(:func:`scales_of`). Only more samples reduce the bias. Between more samples and more replicas the search
+takes the one that needs fewer paths, from the power with which the noise has fallen so far: replicas add to
+the existing ones, and new samples begin anew. The grid of a flow is refined until its error is small compared
+with the noise: every grid is solved from the same seeds, so that most of the noise cancels in differences
+between grids.
 """
 
 from __future__ import annotations
@@ -29,40 +29,45 @@ Array = NDArray[np.float64]
 Watched = Mapping[str, Array]
 
 REPLICAS = 8
-"""Independent solutions whose spread gives the standard errors."""
+"""Number of independent solutions, from whose scatter standard errors follow."""
 
 PILOTS = 2
-"""Replicas that show what a grid misses, the first of those to come."""
+"""Number of replicas that show the error of a grid, the first of REPLICAS."""
 
 EAGER = 0.7
-"""Share of the replicas that would do which are added at first: the largest of many standard errors, each
-found from few replicas, is too large."""
+"""Share of the estimated replicas that are added at first.
+
+The largest of many standard errors, each from few replicas, is an overestimate.
+"""
 
 MARGIN = 1.1
-"""Replicas that are added, over those that would do if standard errors were known exactly."""
+"""Ratio of added replicas to those that would suffice if standard errors were known exactly."""
 
 POWER = 0.75
-"""The power of the samples with which standard errors fall, measured (docs/theory/nonlinear.md)."""
+"""Measured power of the samples with which standard errors fall (docs/theory/nonlinear.md)."""
 
 EXPECTED = 2.0
-"""Doublings of the samples that POWER counts as, beside those over which the error was seen to fall."""
+"""Weight of POWER, in doublings of the samples, relative to the observed decrease of the error."""
 
 POWERS_SEEN = 0.5, 1.0
-"""The least and the largest power that a search takes from its sizes: those of independent paths, and of
-smooth functions of few numbers."""
+"""Smallest and largest power that a search assumes.
+
+They are those of independent paths, and of smooth functions of few variables.
+"""
 
 LEAP = 3
-"""Doublings at once, at most: the bias is known from the size before, where it still falls like 1/samples."""
+"""Largest number of doublings at once; the bias is extrapolated over them like 1/samples."""
 
 SURE = 0.95
-"""How sure it is that what is seen beyond noise is there."""
+"""Confidence with which a difference counts as larger than noise."""
 
 SAME_UNITS = {"test_loss": "train_loss", "test_f": "error"}
-"""Quantities of test points, which may be tiny, and those of the training in the same units."""
+"""Quantities of test points, which may be tiny, and those of training in the same units."""
 
 MOST_REPLICAS = 64
+"""Largest number of replicas."""
 MOST_SAMPLES = 2**17
-"""The budget: replicas and samples beyond which an accuracy counts as out of reach."""
+"""Largest number of samples; an accuracy that needs more is out of reach."""
 
 CollectedSolutions = TypeVar("CollectedSolutions")
 
@@ -74,12 +79,12 @@ collects them, and gives what is watched of it.  The same number means the same 
 
 @dataclass(frozen=True)
 class Reached(Generic[CollectedSolutions]):
-    """Solutions of ``replicas`` replicas of ``samples`` paths and what they miss.
+    """Solutions of ``replicas`` replicas of ``samples`` paths, with their errors.
 
-    ``error`` is the largest standard error of what was watched, ``bias`` the root mean square of its bias
-    where noise alone would leave as much in less than one of twenty cases, and ``bias_bound`` with its noise,
-    each relative to the largest value of its quantity; ``missed`` is that bias of each quantity at each time.
-    ``power`` says that the error fell as ``samples**-power``, where several sizes were tried.
+    ``error`` is the largest standard error of the watched values. ``bias`` is the root mean square of the
+    bias if noise would exceed it in less than one of twenty cases, and ``bias_bound`` includes its noise;
+    each is relative to the largest value of its quantity. ``missed`` is the bias of each quantity at each
+    time. The error fell as ``samples**-power``, if several sizes were tried.
     """
 
     samples: int
@@ -94,7 +99,7 @@ class Reached(Generic[CollectedSolutions]):
 
 @dataclass
 class Level(Generic[CollectedSolutions]):
-    """Replicas of a number of samples: what they were put into, and what is watched of each."""
+    """Replicas with one number of samples: the collected solutions, and the watched values of each."""
 
     samples: int
     solutions: CollectedSolutions
@@ -102,32 +107,32 @@ class Level(Generic[CollectedSolutions]):
 
     @property
     def error(self) -> float:
-        """The largest relative standard error."""
+        """Largest relative standard error."""
         return max(float(e.max()) / scale for e, scale in zip(*self.errors(), strict=True))
 
     @property
     def typical(self) -> float:
-        """The largest relative root mean square of standard errors, of REPLICAS."""
+        """Largest relative root mean square of standard errors, for REPLICAS replicas."""
         size = max(rms(e) / scale for e, scale in zip(*self.errors(), strict=True))
         return size * float(np.sqrt(len(self.watched) / REPLICAS))
 
     def errors(self) -> tuple[list[Array], list[float]]:
-        """Standard errors and scales of what is watched."""
+        """Return standard errors and scales of the watched values."""
         spread = spread_of(self.watched)
         scales = scales_of(spread.mean())
         return list(spread.stderr().values()), [scales[k] for k in spread.mean()]
 
     def bias(self, coarse: Level[CollectedSolutions], sure: float = 0.0) -> tuple[float, float]:
-        """What a bias of order 1/samples leaves here, from the difference to fewer samples.
+        """Return the bias of order 1/samples at this level, from the difference to fewer samples.
 
-        Beyond noise, and at most; see :func:`apart`.
+        The two numbers are the bias beyond noise, and including noise; see :func:`apart`.
         """
         beyond, whole = apart(self.watched, coarse.watched, sure)
         gain = self.samples / coarse.samples - 1
         return beyond / gain, whole / gain
 
     def missed(self, coarse: Level[CollectedSolutions]) -> dict[str, Array]:
-        """The same beyond noise, of each quantity at each time; zero where noise alone would do."""
+        """Return the bias of each quantity at each time; zero if noise explains the difference."""
         gain = self.samples / coarse.samples - 1
         seen = _each_apart(self.watched, coarse.watched, SURE)
         gaps = in_time(self.watched, coarse.watched)
@@ -135,7 +140,7 @@ class Level(Generic[CollectedSolutions]):
 
 
 def spread_of(watched: Iterable[Watched]) -> Spread:
-    """Of all these replicas."""
+    """Return means and standard errors of all these replicas."""
     spread = Spread()
     for x in watched:
         spread.add(x)
@@ -143,12 +148,12 @@ def spread_of(watched: Iterable[Watched]) -> Spread:
 
 
 def scale_of(x: Array) -> float:
-    """The size that errors of ``x`` are held against: its largest value, or one if it is zero."""
+    """Return the size to which errors of ``x`` are relative: its largest value, or one if it is zero."""
     return float(np.abs(x).max()) or 1.0
 
 
 def scales_of(means: Mapping[str, Array]) -> dict[str, float]:
-    """The sizes that errors are held against: :func:`scale_of`, for test points at least that of training.
+    """Return the sizes to which errors are relative; for test points at least that of training.
 
     >>> scales_of({"error": np.array([1.0, 0.5]), "test_f": np.array([0.0, 1e-3])})
     {'error': 1.0, 'test_f': 1.0}
@@ -158,17 +163,17 @@ def scales_of(means: Mapping[str, Array]) -> dict[str, float]:
 
 
 def rms(x: Array) -> float:
-    """The root of the mean of the squares."""
-    with np.errstate(over="ignore"):  # shortly before a divergence
+    """Return the root mean square."""
+    with np.errstate(over="ignore"):  # values may overflow shortly before a divergence
         return float(np.sqrt(np.mean(x**2)))
 
 
 def apart(first: Sequence[Watched], second: Sequence[Watched], sure: float = 0.0) -> tuple[float, float]:
-    """How far two solutions from the same seeds are apart, beyond what noise leaves between them, and in all.
+    """Return the distance of two solutions from the same seeds, beyond noise and in total.
 
-    The root of the mean square difference of a quantity (for the first number less the square of its
-    standard error), relative to the quantity's scale; the largest such numbers.  With ``sure``, a
-    probability, what noise alone leaves as often as that counts as noise (Student's t).
+    It is the root mean square difference of a quantity relative to its scale (for the first number minus the
+    square of its standard error), and the largest of all quantities. With ``sure``, a probability, distances
+    that noise exceeds with probability ``1 - sure`` or more count as noise (Student's t).
 
     >>> noisy, other = [{"x": np.array([1.0, 2.0])}, {"x": np.array([1.2, 1.8])}], [{"x": np.ones(2)}] * 2
     >>> [round(x, 3) for x in apart(noisy, other)], apart(noisy, noisy)
@@ -183,7 +188,7 @@ def apart(first: Sequence[Watched], second: Sequence[Watched], sure: float = 0.0
 def _each_apart(
     first: Sequence[Watched], second: Sequence[Watched], sure: float
 ) -> dict[str, tuple[float, float]]:
-    """The same of each quantity."""
+    """Return the distances of :func:`apart` for each quantity."""
     gaps = spread_of({k: x[k] - y[k] for k in x} for x, y in zip(first, second, strict=False))
     scales, errors = scales_of(spread_of(first).mean()), gaps.stderr()
     least = max(1.0, stdtrit(min(len(first), len(second)) - 1, (1 + sure) / 2))
@@ -196,8 +201,10 @@ def _each_apart(
 
 
 def in_time(first: Sequence[Watched], second: Sequence[Watched]) -> dict[str, Array]:
-    """How far two solutions are apart at each time, the largest of the other axes: not less than at the times
-    before and after, as differences that change their sign are small somewhere.
+    """Return the distance of two solutions at each time, the largest of other axes.
+
+    It is at least the distance at the times before and after, because differences that change sign are small
+    somewhere.
 
     >>> one, other = [{"x": np.array([[1.0, 2.0], [0.0, 0.5], [0.0, 0.1]])}], [{"x": np.zeros((3, 2))}]
     >>> in_time(one, other)["x"].tolist()
@@ -218,14 +225,14 @@ def reach(
     begun: Level[CollectedSolutions] | None = None,
     affordable: Callable[[int], int] = lambda _: MOST_REPLICAS,
 ) -> Reached[CollectedSolutions]:
-    """Double the samples from ``first`` until standard errors and bias are below ``accuracy``.
+    """Increase samples and replicas from ``first`` samples until ``accuracy`` is reached.
 
-    Sizes are left out that would not do if noise fell with the power seen so far and the bias like
-    1/samples.  Replicas are added instead where they cost fewer paths, and at ``most`` samples, up to as many
-    as are ``affordable`` with these samples.
-    Some with half as many samples come before, which show the bias.  ``begun`` are the first ones with
-    ``first`` samples, if they have been solved before.  Without an accuracy ``first`` samples are what there
-    are.  Raises NotConverged with the accuracy that was reached when these do not do.
+    Sizes are skipped that would not suffice if noise fell with the power seen so far and the bias like
+    1/samples. Replicas are added instead if they need fewer paths, and at ``most`` samples, up to as many as
+    are ``affordable`` with these samples. Replicas with half of the first samples are solved before, which
+    show the bias. ``begun`` are the first replicas with ``first`` samples, if they exist already. Without an
+    accuracy only ``first`` samples are solved. Raises NotConverged with the accuracy that was reached if it
+    is not enough.
     """
     before = Level(2 * (first // 4), collect())
     _extend(attempt, before, REPLICAS // 2 if accuracy is None else REPLICAS)
@@ -267,6 +274,7 @@ def reach(
 def _extend(
     attempt: ReplicaSolver[CollectedSolutions], level: Level[CollectedSolutions], replicas: int
 ) -> None:
+    """Solve further replicas of a level up to a number."""
     if replicas > len(level.watched):
         level.watched += attempt(level.samples, range(len(level.watched), replicas), level.solutions)
 
@@ -284,10 +292,10 @@ def _plan(
     most: int,
     affordable: int,
 ) -> int:
-    """Return how often samples are doubled, so that the fewest paths reach the accuracy; 0 for more replicas.
+    """Return how often samples are doubled so that the fewest paths reach the accuracy; 0 for more replicas.
 
-    The noise is taken to fall as it fell since the size ``before``, less surely the closer that is, and the
-    bias like 1/samples.  Samples grow ``most`` times at most, and by LEAP doublings.
+    The noise is assumed to fall as it fell since the size ``before``, with less weight the closer that is,
+    and the bias like 1/samples. Samples grow by at most the factor ``most``, and by LEAP doublings.
     """
     doublings = np.log2(level.samples / before.samples)
     known = min(before.typical, level.typical) > 0
@@ -300,10 +308,10 @@ def _plan(
 def cheapest(
     noise: float, bias: float, power: float, have: int, most: int, affordable: int = MOST_REPLICAS
 ) -> int:
-    """Return the number of doublings that costs the fewest paths, for errors in units of the accuracy.
+    """Return the number of doublings that needs the fewest paths, for errors in units of the accuracy.
 
-    ``have`` replicas are there, whose standard error is ``noise``; it falls with the ``power`` of the samples
-    and the root of the number of replicas.  Without a plan that does there are as many doublings as may be.
+    ``have`` replicas exist, whose standard error is ``noise``; it falls with the ``power`` of the samples and
+    the root of the number of replicas. If no plan suffices the largest number of doublings is returned.
 
     >>> cheapest(1.3, 0.0, 0.75, 8, 64), cheapest(2.5, 0.0, 0.75, 8, 64), cheapest(2.5, 0.0, 0.75, 8, 2)
     (0, 2, 1)
@@ -324,7 +332,7 @@ def cheapest(
 def _more_replicas(
     attempt: ReplicaSolver[CollectedSolutions], level: Level[CollectedSolutions], accuracy: float, most: int
 ) -> None:
-    """As many as bring the standard error below ``accuracy``, if ``most`` of them allow that."""
+    """Add replicas until the standard error is below ``accuracy``; raise NotConverged beyond ``most``."""
     while level.error > accuracy:
         have = len(level.watched)
         needed = _needed(level, accuracy)
@@ -337,7 +345,7 @@ def _more_replicas(
 def _out_of_reach(
     level: Level[CollectedSolutions], accuracy: float, error: float, reason: str
 ) -> NotConverged:
-    """Return an error that says which accuracy was reached, and what would do."""
+    """Return an error with the accuracy that was reached and a remedy."""
     return NotConverged(
         f"solver.accuracy = {accuracy:.1e}: {len(level.watched)} replicas of {level.samples} samples reach "
         f"{max(error, level.error):.1e}, and {reason}; a search takes at most three times the estimated time "
@@ -346,7 +354,7 @@ def _out_of_reach(
 
 
 def _power(errors: Mapping[int, float]) -> float | None:
-    """The fitted power with which the standard error falls; None unless three sizes were tried."""
+    """Return the fitted power with which the standard error falls; None for fewer than three sizes."""
     found = [(np.log(n), np.log(e)) for n, e in errors.items() if e > 0]
     if len(found) < 3:
         return None
@@ -355,10 +363,10 @@ def _power(errors: Mapping[int, float]) -> float | None:
 
 
 SHARE = 0.25
-"""What a grid may miss, in standard errors."""
+"""Largest error of a grid, in standard errors."""
 
 FEW = 8
-"""Intervals of the coarsest grid, if there are more output times than that."""
+"""Number of intervals of the coarsest grid, if there are more output times."""
 
 SMOOTH, ROUGH = 4, 2
 """Orders of the integrator: for functions with a continuous derivative, and for others and for noise.
@@ -368,23 +376,24 @@ than the second order, so a higher one would only cost stability: rates up to 1/
 to half of that with order three."""
 
 POWERS = {SMOOTH: 2.0, ROUGH: 1.5}
-"""Powers of the step with which averages are taken to converge at least, without noise."""
+"""Assumed powers of the step with which averages converge at least, without noise."""
 
 COARSEST = 0.3
-"""Steps of the coarsest grid by the clock of an age."""
+"""Step of the coarsest grid in slowed time."""
 
 AMPLIFIED, LARGE, MANY = 2.0, 0.1, 4
 """By how much the noise of steps that are too long is more than that of others, a large standard error, and
 on how many grids in a row it is one of too few samples."""
 
 LOST = 3
-"""On how many grids in a row numbers may lose their accuracy before a flow is given up."""
+"""Largest number of successive grids that may lose their accuracy before the flow is refused."""
 
 
 @dataclass(frozen=True)
 class Integrator:
-    """What it is called, its order, the power of the step with which what it misses falls at least, and the
-    clock by which steps are even.
+    """Integrator of a flow: name, order, power of the step with which its error falls at least, and clock.
+
+    Steps are equal in the slowed time ``age``, if there is one.
     """
 
     name: str
@@ -395,10 +404,10 @@ class Integrator:
 
 @dataclass(frozen=True)
 class Settled(Generic[CollectedSolutions]):
-    """A grid that contains the output times, its replicas, and what to report of it.
+    """Converged grid that contains the output times, its replicas, and notes.
 
-    ``missed`` is what the grid misses of each quantity at each time, with the noise of the replicas that
-    show it; ``seen`` is that beyond noise, as a share of the largest value.
+    ``missed`` is the error of the grid for each quantity at each time, with the noise of the replicas that
+    show it; ``seen`` is the part beyond noise, relative to the largest value.
     """
 
     grid: TimeGrid
@@ -409,9 +418,9 @@ class Settled(Generic[CollectedSolutions]):
 
 
 def grids(times: Array, order: int, age: Age | None = None) -> Iterator[TimeGrid]:
-    """Ever finer grids, the first ones through some of the output times alone; outputs are those there are.
+    """Yield ever finer grids; the first ones contain only some of the output times.
 
-    By the clock of an age all steps shorten together, whatever the output times are.
+    In the slowed time of an age all steps shrink together, for any output times.
 
     >>> [len(g.nodes) for g, _ in zip(grids(np.linspace(0.0, 1.0, 65), 2), range(3))]
     [13, 21, 37]
@@ -431,19 +440,19 @@ def grids(times: Array, order: int, age: Age | None = None) -> Iterator[TimeGrid
 
 
 def kept(count: int, stride: int) -> NDArray[np.intp]:
-    """Every ``stride``-th of the output times, and the last one."""
+    """Return the positions of every ``stride``-th output time, and of the last one."""
     return np.unique([*range(0, count, stride), count - 1])
 
 
 class _Tried(NamedTuple, Generic[CollectedSolutions]):
-    """A grid, what solves replicas on it, and those that it has solved."""
+    """Grid, the solver of replicas on it, and the replicas solved so far."""
 
     grid: TimeGrid
     solve: ReplicaSolver[CollectedSolutions]
     level: Level[CollectedSolutions]
 
     def seen_by(self, coarse: _Tried[CollectedSolutions]) -> list[Watched]:
-        """What is watched at the output times of a coarser grid."""
+        """Return the watched values at the output times of a coarser grid."""
         if self.grid.age is not None:
             return self.level.watched
         nodes, others = (x.nodes[x.outputs] for x in (self.grid, coarse.grid))
@@ -451,7 +460,7 @@ class _Tried(NamedTuple, Generic[CollectedSolutions]):
         return [{k: x[at] for k, x in y.items()} for y in self.level.watched]
 
 
-def settle_paths(
+def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all of its rules share
     times: Array,
     attempt: Callable[[TimeGrid], ReplicaSolver[CollectedSolutions]],
     collect: Callable[[], CollectedSolutions],
@@ -461,28 +470,28 @@ def settle_paths(
     accuracy: float | None,
     integrator: Integrator,
 ) -> Settled[CollectedSolutions]:
-    """Refine until a grid misses a share of the standard error, or ``rtol`` if that is more.
+    """Refine the grid of a flow until its error is a share of the standard error, or ``rtol`` if larger.
 
-    ``attempt`` solves replicas on a grid, PILOTS of them: what a grid misses shows in few, as all grids are
-    solved from the same seeds.  The standard error of REPLICAS is taken to be smaller by the root of the
-    number of replicas.  Two grids whose steps have the ratio r are apart by ``d = e (r**p - 1)``, where the
-    finer one misses e and the coarser one ``r**p e``, with the power p of the integrator.  The coarser one is
-    taken if it will do.  What it misses is then found from REPLICAS, of it and of the grid before it, which
-    costs least and of whose noise least is left; where that is more, refining goes on.
+    ``attempt`` solves replicas on a grid, PILOTS of them: few show the error of a grid, because all grids are
+    solved from the same seeds. The standard error of REPLICAS is estimated to be smaller by the root of the
+    number of replicas. Two grids whose steps have the ratio r differ by ``d = e (r**p - 1)``, where the finer
+    one has the error e and the coarser one ``r**p e``, with the power p of the integrator. The coarser one is
+    taken if it suffices. Its error is then measured with REPLICAS of it and of the grid before it, which
+    needs least time and has least noise; if it is larger, refining goes on.
 
-    Two grids are further apart than the coarser one was found to miss where they tell directions of the
-    sources apart in another order: then they take other random numbers for them, and what they are apart is
-    noise, of which two pilots say little.  All REPLICAS are pilots from there on, and as noise does not fall
-    with the step, a grid is taken to miss at most ``e' / r``, where the coarser one was found to miss e'.
+    Two grids differ by more than the error of the coarser one if they order the directions of the sources
+    differently: they then use other random numbers for them, and their difference is noise, about which two
+    pilots say little. From there on all REPLICAS are pilots, and because noise does not fall with the step,
+    the error of a grid is at most ``e' / r``, where e' is that of the coarser one.
 
-    Steps that are too long for a rule amplify noise, in which what they miss is hidden; shorter ones leave
-    less of it.  So no grid is taken whose standard error is more than AMPLIFIED of that on the next one, and
-    where that is LARGE, of that on any of MANY grids in a row.  Where finer ones lose their accuracy, the
-    last one will do that misses no more than the accuracy.
+    Steps that are too long for a rule amplify noise, which hides their error. So no grid is taken whose
+    standard error is more than AMPLIFIED times that of the next one, or if that is LARGE, of any of MANY
+    successive grids. If finer grids lose their accuracy, the last grid is taken whose error is below the
+    accuracy.
 
     Differences and errors are root mean squares over times and samples; differences count as far as they
-    exceed their own noise.  The standard error counts as no larger than an ``accuracy``, or than LARGE.
-    Raises :class:`~numerics.errors.NotConverged` beyond MAX_NODES nodes.
+    exceed their own noise. The standard error counts as at most the ``accuracy``, or LARGE. Raises
+    :class:`~numerics.errors.NotConverged` beyond MAX_NODES nodes.
     """
     tried: list[_Tried[CollectedSolutions]] = []
     unknown = np.array([np.inf, np.inf])  # beyond the noise of what was found, and with it
@@ -502,7 +511,7 @@ def settle_paths(
                 False,
             )  # an explicit integrator diverges when its step is too long
             continue
-        except NotConverged:  # what nearly diverges loses its accuracy, and so do many steps
+        except NotConverged:  # dynamics that nearly diverge, or many steps, lose their accuracy
             if lost == LOST:
                 last = _last(tried, integrator, accuracy or LARGE) if calm else None
                 if last is None:
@@ -550,7 +559,7 @@ def settle_paths(
 def _last(
     tried: Sequence[_Tried[CollectedSolutions]], integrator: Integrator, accuracy: float
 ) -> Settled[CollectedSolutions] | None:
-    """The last grid of which all REPLICAS are there, if it misses no more than the accuracy."""
+    """Return the last grid with all REPLICAS, if its error is below the accuracy; None otherwise."""
     for k in range(-1, -len(tried), -1):
         if len(tried[k].grid.outputs) < len(tried[-1].grid.outputs):
             break
@@ -563,8 +572,10 @@ def _last(
 def _confirmed(
     tried: Sequence[_Tried[CollectedSolutions]], k: int, bound: float, integrator: Integrator
 ) -> Settled[CollectedSolutions]:
-    """The k-th grid, all REPLICAS of it, and what it misses by those of the grid before it, or after the
-    first one; ``bound`` is the most that it misses as far as was found before.
+    """Return the k-th grid with all REPLICAS, and its error.
+
+    The error is measured by the grid before it, or after the first one; ``bound`` is the largest error found
+    before.
     """
     chosen, before = tried[k], len(tried) + k > 0
     other = tried[k - 1] if before else tried[k + 1]

@@ -1,8 +1,9 @@
-"""The order in which a step of sampled paths computes the quantities of a theory, and what is read when.
+"""Causal order of the operations of a step of sampled paths.
 
-From the tables of a theory (:mod:`~numerics.lowering.quantities`) to its operations, sorted topologically: a
-cycle means that no order within a step is causal.  A march reads from it also which quantities later steps
-read, which averages no step reads, and whether functions on the way from a source to a response jump.
+The input are the tables of a theory (:mod:`~numerics.lowering.quantities`); the output are its operations,
+sorted topologically: a cycle means that no order within a step is causal. A march also reads from it which
+quantities later steps read, which averages no step reads, and whether functions between a source and a
+response jump.
 """
 
 from __future__ import annotations
@@ -25,25 +26,24 @@ from numerics.solver.linear.plan import NotCausal, in_order
 
 
 class Model:
-    """A theory as a march of paths needs it: its tables, and the operations of a step in causal order.
+    """Theory in the form of a march of paths: its tables, and the operations of a step in causal order.
 
-    ``groups`` are sources that are correlated, in the order in which they are drawn.
+    ``groups`` are correlated sources, in the order in which they are drawn.
     """
 
     def __init__(self, tables: QuantityTables) -> None:
         self.tables = tables
         self.groups = tables.groups
         self.blocks = list(self.groups)
-        """What is drawn at once: all of a group, unless some of its sources need others at the same step."""
+        """Sources that are drawn at once: a whole group, unless some depend on others at the same step."""
         self.in_order = True
-        """Are blocks in the order in which they are drawn?"""
+        """Whether blocks are in the order in which they are drawn."""
         self.order = self._causal_order()
 
     def _causal_order(self) -> list[PathOperation]:
-        """Sort the operations of a step; a matrix that is used twice in sequence has its sources drawn one
-        after another.
+        """Sort the operations of a step; the sources of a matrix used several times are drawn one by one.
 
-        Raises Unserved if some operations need each other even so.
+        Raises Unserved if some operations still depend on each other.
         """
         try:
             return self._sorted()
@@ -59,6 +59,7 @@ class Model:
             raise Unserved(f"sampled paths find no order within a step: {reason}") from None
 
     def _sorted(self) -> list[PathOperation]:
+        """Sort the operations with the present blocks of sources."""
         return in_order(
             _operations(self), lambda op: _needs(self, op), lambda op: f"{op[0]} {op[1][0]}{op[1][1]}"
         )
@@ -71,7 +72,7 @@ class Model:
 
     @cached_property
     def afterwards(self) -> set[MemberKey]:
-        """Correlations that no operation reads: they are found all at once, when all steps are done."""
+        """Correlations that no operation reads; they are computed together after all steps."""
         read = {x[1] for op in self.order for x in _needs(self, op)}
 
         def plain(e: PathEntry) -> bool:
@@ -84,7 +85,7 @@ class Model:
 
     @cached_property
     def read_later(self) -> set[MemberKey]:
-        """What is read after its step: by sums over the past, by averages, or for its rounding."""
+        """Quantities that are read after their step: by sums over the past, averages or rounding errors."""
         sums = [m for q in self.tables.quantities.values() for ms in q.memories.values() for m in ms]
         found = {m.what for m in sums if m.reach != "now"}
         entries = [*self.tables.entries.values(), *self.tables.scalars.values()]
@@ -97,7 +98,7 @@ class Model:
 
     @cached_property
     def read_at_zero(self) -> set[MemberKey]:
-        """The fields of which some quantity reads the values at time zero."""
+        """Fields whose values at time zero are read by a quantity."""
         tables = self.tables
         leaves = [x for q in tables.quantities.values() for x in q.function.leaves]
         read = {tables.node(x) for x in leaves if isinstance(x, AppliedUndef) and tables.is_at_zero(x)}
@@ -105,29 +106,29 @@ class Model:
 
     @cached_property
     def kinds(self) -> dict[Responding, str]:
-        """``linear``, ``smooth`` or ``jumps``: the functions on the way from a source to what responds."""
+        """``linear``, ``smooth`` or ``jumps`` for the functions between a source and a response."""
         averages = [c for e in self.tables.entries.values() for c in e.averages.values()]
         return {c: _kind(self, c) for c in averages if isinstance(c, Responding)}
 
     @cached_property
     def moving_sources(self) -> set[MemberKey]:
-        """The sources with a covariance that depends on times."""
+        """Sources whose covariance depends on times."""
         times = {*TIMES}
         return {a for (a, _), c in self.tables.covariances.items() if c.expr.free_symbols & times}
 
 
 def group_of(model: Model, source: MemberKey) -> int:
-    """The group that a source belongs to."""
+    """Return the number of the group of a source."""
     return next(i for i, g in enumerate(model.groups) if source in g)
 
 
 def size_of(model: Model, group: int) -> int:
-    """How many entries a group has at one time."""
+    """Return the number of entries of a group at one time."""
     return sum(prod(model.tables.sources[n][1]) for n in model.groups[group])
 
 
 def involved(model: Model, what: MemberKey, group: int) -> dict[MemberKey, None]:
-    """The quantities on the way from a group to ``what``, in no particular order."""
+    """Return the quantities between a group and ``what``, in no particular order."""
     tables = model.tables
     upstream: dict[MemberKey, None] = {}
     todo = [what]
@@ -145,7 +146,7 @@ def involved(model: Model, what: MemberKey, group: int) -> dict[MemberKey, None]
 
 
 def sources_now(model: Model, what: MemberKey, group: int) -> frozenset[MemberKey]:
-    """The sources of a group that a quantity is a function of at its own time."""
+    """Return the sources of a group of which a quantity is a function at its own time."""
     tables = model.tables
     todo, seen = [what], set[MemberKey]()
     while todo:
@@ -162,11 +163,12 @@ def sources_now(model: Model, what: MemberKey, group: int) -> frozenset[MemberKe
 
 
 def moves(model: Model, group: tuple[MemberKey, ...]) -> bool:
-    """Does a covariance in a group depend on times?  If not, its sources are the same at all of them."""
+    """Return whether a covariance in a group depends on times; if not, its sources are constant in time."""
     return not model.moving_sources.isdisjoint(group)
 
 
 def _kind(model: Model, c: Responding) -> str:
+    """Return the kind of the functions between the source and the quantity of a response."""
     tables = model.tables
     group = group_of(model, c.source)
     way = involved(model, c.what, group)
@@ -193,9 +195,9 @@ def _kind(model: Model, c: Responding) -> str:
 
 
 def derivative_paths(model: Model, responses: Iterable[MemberKey], samples: int) -> int:
-    """Return how many of the paths carry derivatives for these responses.
+    """Return the number of paths that carry derivatives for these responses.
 
-    Derivatives of linear functions are the same along all paths; the first path and its mirror image carry
+    Derivatives of linear functions are equal on all paths, so that the first path and its mirror image carry
     them.
     """
     ways = (c for n in responses for c in model.tables.entries[n].averages.values())
@@ -209,6 +211,7 @@ PathOperation = tuple[str, MemberKey]
 
 
 def _operations(model: Model) -> Iterator[PathOperation]:
+    """Yield all operations of a step."""
     tables = model.tables
     for i in range(len(model.blocks)):
         yield "draw", ("", (i,))
@@ -225,7 +228,10 @@ def _operations(model: Model) -> Iterator[PathOperation]:
         yield "scalar", n
 
 
-def _needs(model: Model, op: PathOperation) -> Iterator[PathOperation]:
+def _needs(  # noqa: PLR0912 - one branch for each kind of operation
+    model: Model, op: PathOperation
+) -> Iterator[PathOperation]:
+    """Yield the operations of the same step that must precede an operation."""
     tables = model.tables
     kind, node = op
     if kind == "draw":
@@ -234,7 +240,7 @@ def _needs(model: Model, op: PathOperation) -> Iterator[PathOperation]:
         for (a, b), c in tables.covariances.items():
             if a in block:
                 yield from _reads(model, c.expr, present=b in known)
-            if b in block and a != b:  # the second source now, the first one before
+            if b in block and a != b:  # the second source at this step, the first one at an earlier step
                 yield from _reads(model, c.expr.xreplace({t: s, s: t}), present=a in known)
         yield from (_random(model, n) for n in known - {*block})
     elif kind == "quantity":
@@ -256,7 +262,7 @@ def _needs(model: Model, op: PathOperation) -> Iterator[PathOperation]:
 
 
 def _applied(model: Model, x: EntrySum) -> Iterator[PathOperation]:
-    """What a weight with pairs of units that is applied to a vector reads of this step."""
+    """Yield the operations of this step that a weight over pairs of units, applied to a vector, reads."""
     yield from _reads(model, x.factor, present=True)
     if x.own is not None:
         yield from _drawn(model, x.own.node)
@@ -265,6 +271,7 @@ def _applied(model: Model, x: EntrySum) -> Iterator[PathOperation]:
 
 
 def _averages(model: Model, kind: str, e: PathEntry) -> Iterator[PathOperation]:
+    """Yield the operations of this step that the averages of an order parameter read."""
     for mean in e.averages.values():
         if isinstance(mean, Responding):
             yield from _drawn(model, mean.what)
@@ -282,19 +289,20 @@ def _averages(model: Model, kind: str, e: PathEntry) -> Iterator[PathOperation]:
 
 
 def _random(model: Model, node: MemberKey) -> PathOperation:
+    """Return the operation that computes a random node."""
     if node in model.tables.sources:
         return "draw", ("", (next(i for i, x in enumerate(model.blocks) if node in x),))
     return "quantity", node
 
 
 def _drawn(model: Model, node: MemberKey) -> Iterator[PathOperation]:
-    """The operation that gives a random node its values at this step; attributes always have them."""
+    """Yield the operation that computes a random node; attributes need none."""
     if node not in model.tables.attributes:
         yield _random(model, node)
 
 
 def _reads(model: Model, e: Expr, present: bool) -> Iterator[PathOperation]:
-    """The averages of this step in ``e``, read at s < t and, if ``present``, at s = t."""
+    """Yield the averages of this step in an expression, read at s < t and, if ``present``, at s = t."""
     tables = model.tables
     for x in e.atoms(AppliedUndef):
         node = tables.node(x)

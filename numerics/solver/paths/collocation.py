@@ -1,22 +1,21 @@
-"""Flows in steps that grow with their age: outputs are solved for within a step, gradients are slow.
+"""Flows in steps that grow with time: implicit collocation of the outputs, with slowly varying gradients.
 
 An explicit rule, ``W_n+1 = W_n + sum_m w_nm J_m^T Delta_m`` with ``J = df/dW``, is stable up to steps of
-about one over the largest rate of learning, however little still happens.  What is fast are the outputs, few
-numbers, which move by the tangent kernel ``K(t, s) = J(t) J(s)^T``.  So gradients are polynomials through the
-last nodes, ``J~(s) = sum_m l_m(s) J_m``, and within a step outputs move as these have it:
+about one over the largest learning rate of a mode, even if little changes. Only the outputs are fast, few
+numbers which move by the tangent kernel ``K(t, s) = J(t) J(s)^T``. So gradients are polynomials through the
+last nodes, ``J~(s) = sum_m l_m(s) J_m``, and within a step outputs obey
 
     df/ds = rate K~(s) Delta(f) + r,    K~(s) = sum_km l_k(s) l_m(s) K(t_k, t_m),
     W(t_n+1) = m(t_n+1) W(0) + rate int_0^t_n+1 k(t_n+1, s) J~(s)^T Delta(f(s)) ds.
 
-Radau's collocation, which is stable at any step, gives the first line, and the second is a sum over updates
-with weights that differ from sample to sample: a training rule again, whose theory is marched as it is.  What
-outputs do beyond the first line where weights decay or are shaken, r, is what was missed over the last step,
-per time.  A kernel K that is not that of the network would cost accuracy, which grids show, and not change
-what they converge to.
+Radau collocation, which is stable for any step, solves the first line, and the second is a sum over updates
+with weights that differ from sample to sample: a training rule again, whose theory is marched as it is. The
+remainder r of outputs with weight decay or noise is the error of the first line over the last step, per time.
+An inaccurate kernel K reduces accuracy, which grids show, and does not change the limit of fine grids.
 
 A rule with a velocity is a linear system, ``z' = A z + b U`` with the weight ``z_0`` and the update U: its
 state is a sum over updates like the weight, ``z_i(t_n) = sum_m S_i(m) J_m^T``, with weights S_i(m) of each
-error, and within a step outputs move as
+error, and within a step outputs obey
 
     df/ds = b_0 J~(s) U(s) + sum_j>0 A_0j J~(s) z_j(s),
     z(s) = e^(A (s - t_n)) z(t_n) + int_t_n^s e^(A (s - s')) b U(s') ds',    U(s) = rate J~(s)^T Delta(f(s)).
@@ -52,26 +51,26 @@ STAGES = np.array([(4 - 6**0.5) / 10, (4 + 6**0.5) / 10, 1.0])
 """Radau's points, in steps."""
 
 INSIDE = np.array([integral_weights(STAGES, 0.0, x) for x in STAGES])
-"""Integrals up to each of them of the polynomial through all."""
+"""Weights of the integrals from 0 to each point, shape ``(points, points)``."""
 
 SLOPE = 1e-7
-"""The share of outputs by which they are moved for a derivative."""
+"""Relative change of outputs for numerical derivatives."""
 
 TAYLOR = np.linalg.inv(np.vander(STAGES, increasing=True))
-"""Coefficients of the polynomials that are one at a point and zero at the others, ``(powers, points)``."""
+"""Coefficients of the Lagrange polynomials of the points, shape ``(powers, points)``."""
 
 NEWTON, HALVINGS, SETTLED = 60, 30, 1e-11
-"""Iterations of Newton's method, halvings of each, and the last change of the outputs."""
+"""Largest numbers of Newton iterations and of halvings of each; relative change of outputs at convergence."""
 
 TANGENT, WEIGHTS = "K", (WEIGHT, ())
+"""Name of the tangent kernel, and node of the weights of updates."""
 
 
 def by_sample(theory: Theory) -> Theory:
-    """The theory of an integrated flow with weights of its own for each error: ``w(t, s) Delta(mu, s)`` is
-    ``w(mu, t, s)``.
+    """Return the theory of an integrated flow with separate weights for each error.
 
-    Raises NotApplicable where errors or weights enter in another way, where the error is no smooth function
-    of the output, and where no tangent kernel is known.
+    ``w(t, s) Delta(mu, s)`` becomes ``w(mu, t, s)``. Raises NotApplicable if errors or weights enter in
+    another way, if the error is not a smooth function of the output, and if no tangent kernel is known.
     """
     known = {str(e.lhs.func): e for e in (*theory.scalars, *theory.observables)}
     weight = Function(WEIGHT)(t, s)
@@ -101,9 +100,10 @@ def by_sample(theory: Theory) -> Theory:
 
 @dataclass(frozen=True)
 class Stepping:
-    """How a flow is stepped: its nodes, through how many gradients are interpolated, the ``rate``, and the
-    linear system of the rule, ``A`` (n, n) and ``b`` (n,) over the rate; whether outputs ``drift``, as
-    weights decay or are shaken.
+    """Steps of a flow: nodes, number of interpolated gradients, ``rate``, and the linear system of the rule.
+
+    The system is ``A`` (n, n) and ``b`` (n,) over the rate. ``drifts`` states whether weight decay or noise
+    moves outputs.
     """
 
     nodes: Array
@@ -114,17 +114,17 @@ class Stepping:
     drifts: bool
 
     def over(self, step: float, share: float = 1.0) -> tuple[Array, Array]:
-        """``e^(A x)`` (n, n), and ``int_0^x e^(A (x - y)) b l_q(y) dy`` (n, stages) with the polynomials l_q
-        through the stages of a ``step``, after a ``share`` of it, ``x = share step``.
+        """Return the propagator of the linear system over a share of a step, and the weights of its input.
 
-        The system is linear in ``(z, p_0, p_1, p_2)``, where the input is ``p_0``, a polynomial of y/x, with
-        ``p_n' = (n + 1) p_n+1``.
+        They are ``e^(A x)`` (n, n), and ``int_0^x e^(A (x - y)) b l_q(y) dy`` (n, stages) with the
+        polynomials l_q through the stages of a ``step``, at ``x = share step``. The system is linear in ``(z,
+        p_0, p_1, p_2)``, with the input ``p_0`` a polynomial of y/x and ``p_n' = (n + 1) p_n+1``.
 
         >>> kept, fed = Stepping(np.zeros(1), 1, 1.0, np.array([[-2.0]]), np.ones(1), True).over(3.0)
         >>> bool(np.isclose(kept[0, 0], np.exp(-6))), bool(np.isclose(fed.sum(), (1 - np.exp(-6)) / 2))
         (True, True)
         """
-        from scipy.linalg import expm  # slow to import, and seldom needed
+        from scipy.linalg import expm  # imported here because it is slow and seldom used
 
         n, powers, x = len(self.A), len(STAGES), step * share
         whole = np.zeros((n + powers, n + powers))
@@ -134,17 +134,17 @@ class Stepping:
         return found[:n, :n], found[:n, n:] * share ** np.arange(powers) @ TAYLOR
 
     def reads(self, model: Model) -> frozenset[MemberKey]:
-        """The order parameters that steps are found from: those of the tangent kernel."""
+        """Return the order parameters from which steps are computed: those of the tangent kernel."""
         rates = [layers_written_out(e.rhs) for e in model.tables.observables]
         return frozenset(node_of(x) for e in rates for x in e.atoms(AppliedUndef))
 
     def start(self, march: PathMarch) -> Collocation:
-        """The steps of a march, before its first one."""
+        """Return the collocation of a march, before its first step."""
         return Collocation(self, march)
 
 
 class Collocation:
-    """The weights of updates in a march, found step by step."""
+    """Weights of updates in a march, computed step by step."""
 
     def __init__(self, stepping: Stepping, march: PathMarch) -> None:
         self.stepping, self.march = stepping, march
@@ -163,7 +163,7 @@ class Collocation:
         self.predicted: Array | None = None
 
     def errors(self, f: Array) -> Array:
-        """Errors of outputs, both ``(cases, outputs)``."""
+        """Return the errors of outputs, both of shape ``(cases, outputs)``."""
         known = self.march.known
         own = KnownArrays(known.values, known.data, {}, known.first, known.functions, known.literals)
         own.found[self.output.node] = f.T.reshape(*self.sizes, 1, len(f))
@@ -172,7 +172,7 @@ class Collocation:
         return np.ascontiguousarray(value.reshape(-1, len(f)).T)
 
     def slopes(self, f: Array) -> tuple[Array, Array]:
-        """Errors and their derivatives by the outputs, ``(cases, outputs[, outputs])``."""
+        """Return errors and their derivatives by the outputs, shape ``(cases, outputs[, outputs])``."""
         count = f.shape[1]
         step = SLOPE * (1 + np.abs(f))
         moved = f[:, None] + np.eye(count) * step[:, None]
@@ -181,8 +181,9 @@ class Collocation:
         return found[:, 0], ((found[:, 1:] - found[:, :1]) / step[..., None]).transpose(0, 2, 1)
 
     def row(self, node: int, first: int) -> Array:
-        """The tangent kernel of a node with those from ``first`` up to itself, times the rate: ``(nodes,
-        replicas, outputs, outputs)``.
+        """Return the tangent kernel of a node with those from ``first`` up to itself, times the rate.
+
+        Shape ``(nodes, replicas, outputs, outputs)``.
         """
         sizes = self.march.tables.size(self.axes)
         at = _places((s, *self.axes), (node + 1 - first, *sizes))
@@ -193,7 +194,7 @@ class Collocation:
         return self.stepping.rate * shaped
 
     def kernels(self, last: range, first: int) -> Array:
-        """The tangent kernel of the ``last`` nodes with those from ``first`` on."""
+        """Return the tangent kernel of the ``last`` nodes with those from ``first`` on."""
         self.rows[last[-1]] = self.row(last[-1], first)
         self.rows = {k: x[-(k + 1 - first) :] for k, x in self.rows.items() if k >= last[0]}
 
@@ -203,19 +204,23 @@ class Collocation:
         return np.array([[*self.rows[k], *later(k)] for k in last])
 
     def outputs(self, now: int) -> Array:
-        """The outputs at a node, ``(replicas, outputs)``."""
+        """Return the outputs at a node, shape ``(replicas, outputs)``."""
         found: Array = (
             self.march.known.found[self.output.node][..., now, :].reshape(-1, self.march.replicas).T
         )
         return found
 
     def fastest(self) -> float:
-        """The largest rate at which outputs are learnt at the first node."""
+        """Return the largest rate at which outputs are learnt at the first node."""
         _, slopes = self.slopes(self.outputs(0))
         return float(np.abs(np.linalg.eigvals(self.row(0, 0)[0] @ slopes)).max())
 
     def advance(self, done: int) -> None:
-        """The weights with which the updates of the steps that are done enter at the next node."""
+        """Compute the weights of the updates of all completed steps at the next node.
+
+        Collocation gives the errors ``Delta(f_q)`` at the stages q of the step; the states are then
+        ``z(t_n+1) = e^(A step) z(t_n) + sum_q new_q Delta(f_q) l_m(s_q)``.
+        """
         nodes, now = self.stepping.nodes, done - 1
         if done == len(nodes):
             return
@@ -238,8 +243,9 @@ class Collocation:
         self.weights[..., now + 1, :, :] = self.states[0]
 
     def velocities(self, last: range, basis: Array, step: float) -> tuple[Array, Array]:
-        """How outputs move at the stages: ``df/ds = moved_p + sum_q fed_pq Delta(f_q)``, of shapes (replicas,
-        stages, outputs) and (replicas, stages, stages, outputs, outputs).
+        """Return the rates of outputs at the stages, ``df/ds = moved_p + sum_q fed_pq Delta(f_q)``.
+
+        Shapes (replicas, stages, outputs) and (replicas, stages, stages, outputs, outputs).
         """
         A, b, now = self.stepping.A, self.stepping.b, last[-1]
         whole = self.kernels(last, last[0] if len(A) == 1 else 0)
@@ -255,8 +261,9 @@ class Collocation:
         return moved, share[:, :, None, None] * kernels
 
     def relax(self, f: Array, start: Array, fed: Array) -> tuple[Array, Array]:
-        """Outputs and errors at the stages, ``f_q = start_q + sum_p fed_qp Delta(f_p)``, from ``f``: Newton's
-        method, with steps that are halved until the equations are met better.
+        """Solve ``f_q = start_q + sum_p fed_qp Delta(f_p)`` for outputs and errors at the stages.
+
+        Newton's method begins at ``f``; its steps are halved until the residual falls.
         """
         cases, count = f.shape
         one = np.eye(count * len(STAGES))
@@ -289,20 +296,21 @@ class Collocation:
 
 
 def steady(nodes: Array, at: Array) -> Array:
-    """Polynomials of one degree less than goes through the nodes, which give nothing for what alternates from
-    node to node: ``(at, nodes)``.
+    """Return polynomials that give zero for values alternating from node to node, shape ``(at, nodes)``.
+
+    Their degree is one less than that through all nodes.
 
     >>> steady(np.array([0.0, 1.0, 2.0]), np.array([3.0])).tolist()
     [[-0.75, 0.5, 1.25]]
     """
     gaps = nodes[:, None] - nodes + np.eye(len(nodes))
-    difference = 1 / gaps.prod(axis=1)  # of polynomials of a lower degree it is zero
+    difference = 1 / gaps.prod(axis=1)  # it is zero for polynomials of a lower degree
     signs = (-1.0) ** np.arange(len(nodes))
     basis = lagrange(nodes, at)
     return basis - np.outer(basis @ signs / (difference @ signs), difference)
 
 
 def _places(indices: Sequence[Symbol], sizes: Sequence[int]) -> dict[Symbol, Any]:
-    """Each index all along an axis of its own."""
+    """Return an axis for each index."""
     ndim = len(indices)
     return {x: Axis(0, n, k, ndim) for k, (x, n) in enumerate(zip(indices, sizes, strict=True))}

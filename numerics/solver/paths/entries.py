@@ -1,12 +1,12 @@
 """Weights whose rule acts on each entry, on sampled paths: arrays over pairs of paths.
 
-An entry of a matrix belongs to a path of each of two populations.  The array V of what training has added
-starts at zero and obeys the rule of the weight itself,
+An entry of a matrix belongs to a path of each of two populations. The array V of the trained change starts at
+zero and obeys the rule of the weight,
 
     V(t + 1) = (1 - decay) V(t) + rate inside Q_t,
 
-with the states of the rule beside it; a unit reads ``(1/S) sum_j V_ij v_j``.  Arrays have S^2 entries for S
-paths, D S towards D given coordinates, and S for a vector of weights.  They are moved by blocks of rows that
+together with the states of the rule; a unit reads ``(1/S) sum_j V_ij v_j``. Arrays have S^2 entries for S
+paths, D S for D given coordinates, and S for a vector of weights. They are updated in blocks of rows that
 stay in the cache of the processor.
 """
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 BLOCK = 2**15
-"""Entries that are moved at once: their states and what is computed of them stay in the cache."""
+"""Number of entries that are updated at once, so that they and their states stay in the cache."""
 
 CANCELLED, VISIBLE = 1e-13, 1e-3
-"""Share of its terms below which a gradient is rounding, and the size of a step that is none."""
+"""Share of its terms below which a gradient is rounding; size of a step above which this matters."""
 
 UNIT = Symbol("unit")
-"""The axis of paths, or of coordinates."""
+"""Axis of paths, or of coordinates."""
 
 
 class EntryWeights:
-    """All weights of pairs of some replicas that are marched together."""
+    """All weights over pairs of paths, of replicas that are marched together."""
 
     def __init__(self, march: PathMarch) -> None:
         if march.device != CPU:
@@ -52,12 +52,12 @@ class EntryWeights:
         self.factors: dict[tuple[EntrySum, tuple[Symbol, ...]], TensorReader] = {}
 
     def advance(self, now: int) -> None:
-        """Make the step of every weight at this time."""
+        """Update every weight by the step at this time."""
         for x in self.arrays:
             x.advance(now)
 
     def applied(self, x: EntrySum, indices: tuple[Symbol, ...], now: int) -> Array:
-        """``factor E~[V copy(v)]``, broadcastable to ``(replicas, *indices, paths)``."""
+        """Return ``factor E~[V copy(v)]``, broadcastable to ``(replicas, *indices, paths)``."""
         key, march, axes = (x, indices), self.march, (*indices, *x.over)
         if key not in self.factors:
             self.factors[key] = TensorReader(march.known, x.factor, axes, march.tables.sizes)
@@ -78,7 +78,7 @@ class EntryWeights:
 
 
 class _EntryWeight:
-    """One weight: entries ``(replicas, members, paths, partners)`` and the states of its rule."""
+    """One weight: entries of shape ``(replicas, members, paths, partners)``, and the states of its rule."""
 
     def __init__(self, march: PathMarch, array: EntryArray) -> None:
         self.march, self.array, self.rule = march, array, EntryRule.of(array.rule)
@@ -94,7 +94,10 @@ class _EntryWeight:
         self.numbers = [TensorReader(known, x, array.indices, sizes) for x in self.rule.numbers]
 
     def applied(self, x: EntrySum, now: int) -> tuple[Array, tuple[Symbol, ...]]:
-        """The weight times a vector, averaged over partners, and its indices: ``(replicas, ..., paths)``."""
+        """Return the weight times a vector, averaged over partners, and its indices.
+
+        The product has shape ``(replicas, *indices, paths)``.
+        """
         V, own = self.V, self.array.indices
         if x.vector is None:
             return V[..., 0].reshape(len(V), *self.members, -1), own
@@ -110,7 +113,7 @@ class _EntryWeight:
         return found.reshape(len(V), *self.members, *self.march.tables.size(more), -1), order
 
     def values(self, v: EntryVector, now: int) -> Array:
-        """A vector at this time, ``(replicas or 1, *indices, units)``."""
+        """Return a vector at this time, shape ``(replicas or 1, *indices, units)``."""
         march = self.march
         if v.given:
             array = march.known.arrays[v.node[0]]
@@ -126,25 +129,25 @@ class _EntryWeight:
         return found
 
     def sides(self, x: GradientTerm, reader: TensorReader, now: int) -> tuple[Array, Array | None]:
-        """The two factors of a term of the gradient: ``(replicas, members, summed, units)`` each."""
+        """Return the two factors of a term of the gradient, each ``(replicas, members, summed, units)``."""
         kernel = np.asarray(reader(now, now))
         own = self._along(x.own, x, now)
         own = own * (kernel[..., None] if kernel.ndim else kernel)
         return self._flat(own, x), None if x.other is None else self._flat(self._along(x.other, x, now), x)
 
     def _along(self, v: EntryVector, x: GradientTerm, now: int) -> Array:
-        """A vector along the indices of the weight and those that are summed over, replicas first."""
+        """Return a vector along the indices of the weight and the summed ones, replicas first."""
         axes = (*self.array.indices, *x.over)
         return arranged(self.values(v, now), ("replica", *v.symbols, UNIT), ("replica", *axes, UNIT))
 
     def _flat(self, values: Array, x: GradientTerm) -> Array:
-        """The same with members, and what is summed over, as one axis each."""
+        """Return values with one axis for the members and one for the summed indices."""
         whole = (*self.members, *self.march.tables.size(x.over))
         full = np.broadcast_to(values, (len(values), *whole, values.shape[-1]))
         return full.reshape(len(full), prod(self.members), -1, full.shape[-1])
 
     def advance(self, now: int) -> None:
-        """One step of every entry, by blocks of rows."""
+        """Update every entry by one step, in blocks of rows."""
         pairs = [self.sides(x, r, now) for x, r in zip(self.array.terms, self.kernels, strict=True)]
         rate, decay, inside = (self._number(x, now) for x in self.motion)
         numbers = [self._number(x, now) for x in self.numbers]
@@ -158,7 +161,7 @@ class _EntryWeight:
                 self._move(at, left, right, (scale, _at(decay, at)), [_at(x, at) for x in numbers])
 
     def _number(self, reader: TensorReader, now: int) -> Array:
-        """A number of each replica and member."""
+        """Return a number for each replica and member."""
         value = np.asarray(reader(now, now), dtype=float)
         value = value.reshape(1) if not value.ndim else value
         lead = len(value)
@@ -166,14 +169,14 @@ class _EntryWeight:
 
     @staticmethod
     def _joined(pairs: list[tuple[Array, Array | None]], at: tuple[int, int]) -> tuple[Array, Array | None]:
-        """Two matrices whose product is the gradient of all entries of one replica and member."""
+        """Return two matrices whose product is the gradient of all entries of one replica and member."""
         left = np.concatenate([_of(x, at) for x, _ in pairs])
         if pairs[0][1] is None:
             return left, None
         return left, np.concatenate([_of(y, at) for _, y in pairs if y is not None])
 
     def _require_gradient(self, left: Array, right: Array | None, numbers: list[float], now: int) -> None:
-        """Raise NotConverged where a gradient cancels to rounding, and the rule makes a step of that."""
+        """Raise NotConverged if a gradient is only rounding and the rule still makes a visible step."""
         rows = next(_blocks(self.V.shape[2:]))
         part = left[:, rows]
         gradient = part.sum(axis=0)[:, None] if right is None else part.T @ right
@@ -197,7 +200,7 @@ class _EntryWeight:
         motion: tuple[float, float],
         numbers: list[float],
     ) -> None:
-        """The step of one matrix, ``left`` (summed, rows) and ``right`` (summed, columns)."""
+        """Update one matrix, with ``left`` of shape (summed, rows) and ``right`` (summed, columns)."""
         V, (scale, decay) = self.V[at], motion
         for rows in _blocks(V.shape):
             part = left[:, rows]
@@ -213,19 +216,20 @@ class _EntryWeight:
 
 
 def _of(values: Array, at: tuple[int, int]) -> Array:
-    """The values of one replica and member."""
+    """Return the values of one replica and member."""
     replica, member = at
     found: Array = values[min(replica, len(values) - 1), member]
     return found
 
 
 def _at(values: Array, at: tuple[int, int]) -> float:
+    """Return the number of one replica and member."""
     replica, member = at
     return float(values[min(replica, len(values) - 1), member])
 
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Some rows at a time."""
+    """Yield blocks of rows."""
     size = max(1, BLOCK // shape[1])
     for first in range(0, shape[0], size):
         yield slice(first, min(first + size, shape[0]))

@@ -43,11 +43,11 @@ class Orbits:
 
     @classmethod
     def of(cls, blocks: Sequence[Labels], classes: Sequence[Hashable], axes: Sequence[int]) -> Orbits | None:
-        """Return the orbits of indices whose values of the same block can be exchanged; None if all are
-        single entries.
+        """Return the orbits of indices with exchangeable values; None if all are single entries.
 
-        Indices of the same class are permuted together: entries are in one orbit if their values are of the
-        same blocks, and equal to each other where those of the other entry are.
+        Values of the same block can be exchanged. Indices of the same class are permuted together: entries
+        are in one orbit if their values are of the same blocks, and equal to each other where those of the
+        other entry are.
         """
         values = np.indices([len(x) for x in blocks]).reshape(len(blocks), -1)
         keys = [block[x] for block, x in zip(blocks, values, strict=True)]
@@ -229,4 +229,5 @@ def _letter(tables: QuantityTables, number: int) -> str:
 
 
 def _arrays(data: Mapping[str, Any]) -> dict[str, Array]:
+    """Return the data that are arrays."""
     return {k: np.asarray(v, dtype=float) for k, v in data.items() if not callable(v)}

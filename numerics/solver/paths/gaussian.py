@@ -1,8 +1,9 @@
-"""Gaussian sources of one population, drawn step by step, each step conditionally on the past.
+"""Gaussian sources of one population, drawn step by step, conditional on the past.
 
-A group is a set of sources that are correlated with each other.  Its covariance grows by a block of rows each
-step, and with it a Cholesky factor, in all replicas at once.  A new entry whose variance, given all entries
-before it, is below ``PIVOT`` of its own variance follows from them: it needs no new normal number.
+A group is a set of correlated sources. Its covariance grows by a block of rows in each step, and with it a
+Cholesky factor, in all replicas at once. A new entry whose conditional variance is below ``PIVOT`` of its own
+variance is determined by the earlier ones and needs no new normal number. The march of sampled paths draws
+its sources from it, and computes responses by Stein's lemma with the same factor.
 """
 
 from __future__ import annotations
@@ -22,41 +23,41 @@ from numerics.sobol import BITS, directions
 Array = NDArray[np.float64]
 
 PIVOT = 1e-7
-"""Relative innovation variance below which an entry follows from those before it.
+"""An entry with less than this share of conditional variance is determined by those before it.
 
-Pivots that are each apart from those before by less can depend on each other all together by rounding alone,
-as close times of a flow do: with 1e-8 a few seeds in a hundred were left with -1e-3 of a variance.
+With smaller pivots rounding errors make entries jointly dependent, as at close times of a flow: with 1e-8 a
+few seeds in a hundred had a conditional variance of -1e-3 of a variance.
 """
 
 CUT = 1e-3
-"""Negative innovation variance, relative, up to which it is taken for zero, and counted as bias."""
+"""Negative conditional variances up to this share are set to zero, and counted as bias."""
 
 BLOCK = 256
-"""Dimensions of one Sobol sequence."""
+"""Number of dimensions of one Sobol sequence."""
 
 CHUNK = 32
-"""Dimensions whose points are made together: most of a block are never asked for."""
+"""Number of dimensions whose points are computed together; most dimensions of a block are never used."""
 
 
 @lru_cache(maxsize=32)
 def _directions(dimensions: int, bits: int) -> NDArray[np.uint32]:
-    """Return the numbers that the first ``2**bits`` Sobol points are sums of: ``(bits, dimensions, 1)``."""
+    """Return the numbers of which the first ``2**bits`` Sobol points are sums, ``(bits, dimensions, 1)``."""
     return np.ascontiguousarray(directions(dimensions)[:, :bits].T)[..., None]
 
 
 LARGE = 2**20
-"""Numbers in an array whose pages are large."""
+"""Size of an array that has large pages of memory."""
 
 PENDING = 20
-"""Rows by which an inverse is corrected before they are put into it: writing all of it takes longest."""
+"""Number of rows of a low-rank correction before it is added to the inverse, which is slow to write."""
 
 
 class Scrambled:
-    """Points of Sobol sequences with scrambled bits, one for each generator.
+    """Sobol sequences with scrambled bits, one for each generator.
 
-    Matousek's linear scrambling with a random shift, as in numerics.sobol, which draws all of every matrix;
-    here only its columns for bits that the points have, some tens of times fewer numbers.  As the scrambling
-    is linear, the directions are scrambled and not the points.
+    Matousek's linear scrambling with a random shift, as in numerics.sobol, which draws complete matrices;
+    here only their columns for bits of the points are drawn, some tens of times fewer numbers. Scrambling is
+    linear, so that the directions are scrambled and not the points.
     """
 
     def __init__(self, dimensions: int, points: int, rngs: Sequence[np.random.Generator]) -> None:
@@ -74,11 +75,11 @@ class Scrambled:
             self.directions ^= ((x >> low) & 1)[:, None] * column
 
     def uniform(self, some: slice) -> Array:
-        """Points between zero and one, some dimensions, shape ``(generators, dimensions, points)``."""
+        """Return points in (0, 1) of some dimensions, shape ``(generators, dimensions, points)``."""
         shift = self.shift[:, some]
         y = np.empty((*shift.shape[:2], 2**self.bits), dtype=np.uint32)
         y[..., :1] = shift
-        for k in range(self.bits):  # points are met in the order of the reflected Gray code
+        for k in range(self.bits):  # points in the order of the reflected Gray code
             n = 2**k
             np.bitwise_xor(y[..., :n][..., ::-1], self.directions[k, :, some], out=y[..., n : 2 * n])
         found: Array = (y[..., : self.points] + 0.5) / 2.0**BITS
@@ -86,13 +87,13 @@ class Scrambled:
 
 
 class Room:
-    """Memory in few large arrays: its first touch takes longer than its use, unless pages are large."""
+    """Memory in few large arrays, because the first write to small pages of new memory is slow."""
 
     def __init__(self, device: Device = CPU) -> None:
         self.device, self.used = device, LARGE
 
     def take(self, *shape: int) -> PathArray:
-        """An array with whatever was in it."""
+        """Return an uninitialised array."""
         count = prod(shape)
         if self.used + count > LARGE:
             self.block, self.used = self.device.empty(max(count, LARGE)), 0
@@ -101,17 +102,17 @@ class Room:
 
 
 class Latents:
-    """Normal numbers of one population, of scrambled points: ``points`` are those of the first paths.
+    """Normal numbers of one population, from scrambled points; ``points`` are those of the first paths.
 
-    The other paths have the same numbers with other signs.  In half of all paths the numbers of ``flipped``
-    groups change sign and the others repeat, so that products of one of each average to zero exactly.  In
-    half of each half all numbers change sign if paths are ``paired``, so that odd functions of all sources
-    average to zero exactly.  Even and odd functions alone gain nothing from pairs, which halve the number of
+    The other paths have the same numbers with other signs. In half of all paths the numbers of ``flipped``
+    groups change sign and the others repeat, so that products of one of each average to zero exactly. If
+    paths are ``paired``, all numbers change sign in half of each half, so that odd functions of all sources
+    average to zero exactly. Functions that are even or odd gain nothing from pairs, which halve the number of
     points.
 
-    With ``matched``, the first numbers, as many as half of the points, are orthonormal over the points and of
-    zero mean: then every second moment of the sources is exact.  A replica with a part of the most
-    ``samples`` has each of its paths several times over.
+    With ``matched``, the first numbers, as many as half of the points, are orthonormal over the points and
+    have mean zero, so that every second moment of the sources is exact. A replica with fewer paths than the
+    largest one has each of its paths several times.
     """
 
     def __init__(
@@ -132,14 +133,15 @@ class Latents:
         self.matched = matched
 
     def signs(self, flipped: bool) -> tuple[float, ...]:
-        """The signs of the numbers of a group in each part of the paths."""
+        """Return the signs of the numbers of a group in each part of the paths."""
         other = -1.0 if flipped else 1.0
         return (1.0, -1.0, other, -other) if self.paired else (1.0, other)
 
     def more(self) -> None:
-        """The next CHUNK dimensions, whatever the number of them all: finer grids begin with the same ones.
+        """Add the next CHUNK dimensions; finer grids begin with the same ones.
 
-        A block beyond the first BLOCK is another scrambled sequence whose points are met in random order.
+        Each block of BLOCK dimensions after the first is another scrambled sequence, with its points in
+        random order.
         """
         within, now = self.made % BLOCK, slice(self.made, self.made + CHUNK)
         if not within:
@@ -147,7 +149,7 @@ class Latents:
             self.sequences = [Scrambled(BLOCK, n, [self.rngs[i] for i in own]) for n, own in self.parts]
             self.order = [[self.rngs[i].permutation(n) for i in own] for n, own in self.parts if self.made]
         for k, (count, members) in enumerate(self.parts):
-            own = members if self.parts[1:] else slice(None)  # a view, where all have as many paths
+            own = members if self.parts[1:] else slice(None)  # a view if all replicas have as many paths
             block = self.sequences[k].uniform(slice(within, within + CHUNK))
             if self.order:
                 block = np.stack([x[:, order] for x, order in zip(block, self.order[k], strict=True)])
@@ -155,7 +157,7 @@ class Latents:
             block = self.device.namespace.tile(block, (1, 1, self.count // count))
             if self.matched and (new := min(count // 2 - self.made, CHUNK)) > 0:
                 basis, mine = self.points[own, : self.made], block[:, :new]
-                # once is orthogonal to rounding: scrambled points nearly are; in place, as new memory is slow
+                # one pass suffices, because scrambled points are nearly orthogonal; new memory is slow
                 mine -= self.device.namespace.mean(mine, axis=2, keepdims=True)
                 mine -= (mine @ transposed(basis) / self.count) @ basis
                 root = np.linalg.cholesky(self.device.take(mine @ transposed(mine)) / self.count)
@@ -164,8 +166,9 @@ class Latents:
         self.made += CHUNK
 
     def draw(self, live: NDArray[np.bool_]) -> PathArray:
-        """The next normal numbers of each replica where it is ``live``, its first ones, and zeros elsewhere;
-        shape ``(replicas, numbers, points)``.
+        """Return the next normal numbers of each replica where ``live``, and zeros elsewhere.
+
+        Shape ``(replicas, numbers, points)``.
         """
         counts = live.sum(axis=1)
         while self.made < (self.used + counts).max():
@@ -179,19 +182,18 @@ class Latents:
 
 
 class NotPositive(NotConverged):
-    """A covariance that is not positive by more than CUT: numbers have lost their accuracy."""
+    """Raised for a covariance that is not positive by more than CUT, because accuracy is lost."""
 
 
 class Growing:
-    """The entries of a group so far, in all replicas: their Cholesky factors, and what they are made of.
+    """Entries of a group so far, in all replicas: Cholesky factors and normal numbers.
 
-    ``rows`` holds ``L`` of ``x = L z`` for all entries x, ``inverse`` that of its rows at the ``pivots``, a
-    triangle; a replica has zeros where others have a pivot more in a step.  ``normals`` are z at the points,
-    and parts of the paths have them, and so x, with each of the ``signs``.  ``free`` counts the entries that
-    do not follow from others after each step.  ``cut`` is how far each
-    covariance is from the nearest one that is positive, relative to a variance.  With a ``ridge`` the inverse
-    of ``ridge + L^T D^-1 L``, with the variances D of the entries, is ``damped`` less ``U^T U``, where U are
-    ``pending`` rows of ``parts``.
+    ``rows`` is ``L`` of ``x = L z`` for all entries x, ``inverse`` the inverse of its rows at the ``pivots``,
+    a triangle; a replica has zeros where others have one more pivot in a step. ``normals`` are z at the
+    points, and each part of the paths has them with one of the ``signs``. ``free`` is the number of entries
+    after each step that are not determined by others. ``cut`` is the distance of each covariance from the
+    nearest positive one, relative to a variance. With a ``ridge`` the inverse of ``ridge + L^T D^-1 L``, with
+    the variances D of the entries, is ``damped`` minus ``U^T U``, where U are ``pending`` rows of ``parts``.
     """
 
     def __init__(
@@ -209,7 +211,7 @@ class Growing:
         self.chosen: list[NDArray[np.intp]] = []
         self.least = PIVOT
         self.given: Iterator[NDArray[np.intp]] = iter(())
-        # zeros are pages that nobody has touched: what is beyond the width takes no memory
+        # numpy.zeros takes no memory until it is written: entries beyond the width need none
         self.rows, self.inverse, self.damped = self.device.zeros(3, count, most, most)
         if self.ridge:
             diagonal = self.damped.reshape(count, -1)[:, :: most + 1]
@@ -219,10 +221,11 @@ class Growing:
         self.normals = room.take(count, most, latents.count)
 
     def extend(self, past: Array, now: Array) -> PathArray:
-        """Values of the next entries, ``size`` or fewer, on every path, ``(replicas, entries, samples)``.
+        """Return values of the next entries on every path, shape ``(replicas, entries, samples)``.
 
-        ``past`` is their covariance with all entries before, ``now`` with each other, replicas first.
-        Raises NotPositive for a covariance that is not.
+        ``past`` is their covariance with all earlier entries, ``now`` with each other, replicas first. The
+        Cholesky factor grows by ``L_new = past L^-T`` and the pivoted factor of the conditional covariance
+        ``now - L_new L_new^T``. Raises NotPositive if that is not positive.
         """
         n, m, k, put = self.count, now.shape[1], self.width, self.device.put
         at = np.ogrid[: len(now), :m, :0][:2]
@@ -248,7 +251,7 @@ class Growing:
             self.normals[:, k:w] = self.latents.draw(live)
         self.variance[:, n : n + m] = variance
         here = here[..., : self.width]
-        if self.ridge:  # written to seldom, as it is large
+        if self.ridge:  # the large inverse is written only after PENDING rows
             rows = here / put(scale)
             part = self._less(self._damped(rows), rows, 1.0)
             self.parts[:, self.pending : self.pending + m, : self.width] = part
@@ -268,19 +271,21 @@ class Growing:
         return values
 
     def _damped(self, x: PathArray) -> PathArray:
-        """``x (ridge + L^T D^-1 L)^-1``."""
+        """Return ``x (ridge + L^T D^-1 L)^-1``."""
         parts = self.parts[:, : self.pending, : self.width]
         return x @ self.damped[:, : self.width, : self.width] - x @ transposed(parts) @ parts
 
     def _less(self, seen: PathArray, rows: PathArray, sign: float) -> PathArray:
-        """P, where an inverse A loses ``P^T P`` when ``rows^T rows`` is added to its matrix, or gains that
-        when it is taken away, by the formula of Woodbury; ``seen`` is ``rows A``.
+        """Return P such that an inverse A loses ``P^T P`` if ``rows^T rows`` is added to its matrix.
+
+        With ``sign`` -1 the rows are subtracted and the inverse gains ``P^T P`` (Woodbury). ``seen`` is
+        ``rows A``.
         """
         middle = np.eye(rows.shape[1]) + sign * self.device.take(seen @ transposed(rows))  # a small square
         return self.device.put(np.linalg.inv(np.linalg.cholesky(middle))) @ seen
 
     def moments(self, v: PathArray) -> PathArray:
-        """``<v z^T>`` with the normal numbers so far, replicas first; ``v`` has all paths last."""
+        """Return ``<v z^T>`` with the normal numbers so far, replicas first; ``v`` has all paths last."""
         points = self.normals.shape[2]
         folded = v[..., :points]
         for k, sign in enumerate(self.signs[1:], 1):
@@ -290,17 +295,17 @@ class Growing:
     def responses(
         self, moments: PathArray, entries: int, present: Sequence[int] = (), *, damped: bool = True
     ) -> Array:
-        """``<d v / d x>`` for the first entries x and those ``present``, which come after them.
+        """Return ``<d v / d x>`` for the first entries x and those ``present``, which come after them.
 
-        Replicas first, from the :meth:`moments` of v.  It is zero for entries between these, and for
-        those that are not drawn yet; the last one is the last of a step.
+        ``moments`` are those of v (:meth:`moments`); replicas come first. The result is zero for entries
+        between these, and for entries that are not drawn yet; the last one is the last of a step.
 
-        Stein's lemma, ``<v x^T> = <d v / d x> C``, with the covariance C of the entries damped by the ridge:
-        directions in which the sources hardly vary, of which the paths say nothing, count less.  As x is
-        ``L z`` and C is ``L L^T``, ``<d v / d x> = <v z^T> (ridge + L^T D^-1 L)^-1 L^T D^-1``.  Without a
-        ridge the lemma is taken in the range of C, as ``<v z^T> = <d v / d x> L``, and booked under pivots.
-        So it is where it is not to be ``damped`` though there is a ridge, but a replica of which one of these
-        entries follows from others has nan: nothing tells them apart.
+        Stein's lemma is ``<v x^T> = <d v / d x> C``, with the covariance C of the entries, to which a ridge
+        is added: directions in which the sources hardly vary, of which the paths contain no information, are
+        weighted less. As x is ``L z`` and C is ``L L^T``, ``<d v / d x> = <v z^T> (ridge + L^T D^-1 L)^-1 L^T
+        D^-1``. Without a ridge the lemma is solved in the range of C, as ``<v z^T> = <d v / d x> L``, and
+        assigned to pivots. The same holds if not ``damped`` although there is a ridge; a replica in which one
+        of these entries is determined by others then has NaN, because the single responses are undetermined.
         """
         size = -(-max((entries, *(x + 1 for x in present))) // self.size) * self.size
         found = np.zeros((*moments.shape[:2], size))
@@ -321,7 +326,7 @@ class Growing:
             rows = transposed(self.rows[:, taken, :k])
             found[..., taken] = self.device.take(answer @ rows) / self.variance[:, None, taken]
             return found
-        if len(taken) > first and len(left_out):  # pivots may be entries that are left out
+        if len(taken) > first and len(left_out):  # an entry that is left out may be a pivot
             scale = np.sqrt(self.variance[:, taken])
             rows = self.device.take(self.rows[:, taken, :k]) / scale[..., None]
             inverse = np.linalg.pinv(rows, rcond=PIVOT**0.5)
@@ -339,15 +344,14 @@ class Growing:
 def _pivoted(
     left: Array, variance: Array, scale: Array, least: float, given: NDArray[np.intp] | None = None
 ) -> tuple[Array, Array, NDArray[np.intp], Array]:
-    """Cholesky factors L of ``left`` of each replica, the largest pivots, relative to a variance, first.
+    """Return Cholesky factors L of ``left`` in each replica, largest pivots relative to a variance first.
 
-    Pivots above ``least`` are taken.  If pivots are ``given``, these are taken.
-
-    The columns of L; what their normal numbers are of the entries; the pivots, -1 where a replica has fewer
-    of them; and the largest negative variance, relative to its own, that was taken for zero.
+    Pivots above ``least`` are taken, or those that are ``given``. The results are the columns of L; the
+    inverse, which gives normal numbers from entries; the pivots, -1 if a replica has fewer; and the largest
+    negative variance, relative to its own variance, that was set to zero.
     """
     count, m = variance.shape
-    both = np.zeros((count, m, 2 * m))  # what is left, and which entries it is of
+    both = np.zeros((count, m, 2 * m))  # the remaining covariance, and its rows as combinations of entries
     rest, diagonal = both[..., :m], both.reshape(count, -1)[:, :: 2 * m + 1]
     np.divide(left, scale * transposed(scale), out=rest)
     diagonal[...] = left.diagonal(axis1=1, axis2=2) / variance  # equal ones stay equal: the first is taken

@@ -1,9 +1,10 @@
-"""Some replicas together: all populations marched through the steps, in one causal sweep.
+"""March of sampled paths: all populations of some replicas, in one causal sweep over the steps.
 
-Replicas differ in their paths and in their kernels; they are marched side by side, so that what the
-interpreter does in a step is done once for all of them.  Arrays of quantities have shape ``(replicas, steps,
-entries, samples)``, their indices flattened into ``entries``; averages are in memory as the products that
-give them are, ``(replicas, t, indices at t, s, indices at s)``.
+Replicas differ in their paths and in their kernels; they are marched side by side, so that the overhead of a
+step is shared. Arrays of quantities have shape ``(replicas, steps, entries, samples)``, with their indices
+flattened into ``entries``; averages are stored in the order of the products that give them, ``(replicas, t,
+indices at t, s, indices at s)``. :mod:`numerics.solver.paths.solve` prepares a march and collects its
+results.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ from numerics.solver.paths.parity import paired
 
 Array = NDArray[np.float64]
 PastQuantity = tuple[MemberKey, bool]
-"""What a sum over the past runs over: a quantity, and whether it is read at the present alone."""
+"""Quantity in a sum over the past, and whether it is read at the present only."""
 
 REPLICA, PATH = Symbol("replica"), Symbol("path")
-"""The axes of replicas and of paths."""
+"""Axes of replicas and of paths."""
 
 DAMPING = 10
 """The ridge of Stein's lemma, times the entries of a source over the square of the paths.
@@ -69,15 +70,18 @@ a ridge of 1/paths leaves up to nine (docs/theory/nonlinear.md).
 ALL = slice(None)
 
 PANEL = 4
-"""Source times whose derivatives are kept together: products with them are larger, zeros in them more."""
+"""Number of source times whose derivatives are stored together.
+
+A larger number makes matrix products larger, and adds zeros to them.
+"""
 
 
 @dataclass(frozen=True)
 class AverageRecipe:
-    """How an order parameter or scalar is found: its axes in memory, its averages, and what is made of them.
+    """Computation of an order parameter or scalar: its axes in memory, its averages, and its expression.
 
-    A sum over indices of averages is one more of these, whose axes begin with those indices.  ``sizes`` are
-    those of the axes, and zero for times.
+    A sum over indices of averages is another recipe, whose axes begin with those indices. ``sizes`` are those
+    of the axes, and zero for times.
     """
 
     axes: IndexSymbols
@@ -86,22 +90,22 @@ class AverageRecipe:
     reading: TensorReader
 
     def shape(self, late: slice, early: slice) -> tuple[int, ...]:
-        """The sizes of the axes for as many times."""
+        """Return the sizes of the axes for these times."""
         counts = iter((late.stop - late.start, early.stop - early.start))
         return tuple([n or next(counts) for n in self.sizes])
 
     def at(self, late: slice, early: slice) -> tuple[slice, ...]:
-        """Where these times are in the array, replicas first."""
+        """Return the slices of these times in the array, replicas first."""
         times = iter((late, early))
         return (ALL, *[ALL if n else next(times) for n in self.sizes])
 
 
 @dataclass
 class PastTerm:
-    """A term of a sum over the past: its kernel along the indices of the field, the time, those of what it
-    multiplies, and ``gone`` ones that only the kernel is summed over.
+    """Term of a sum over the past: a kernel along the indices of the field, time, and a quantity.
 
-    Where the kernel does not depend on t, ``total`` is the sum over the steps before ``done``.
+    The kernel has ``gone`` further indices, over which only it is summed. If the kernel does not depend on t,
+    ``total`` is the sum over the steps before ``done``.
     """
 
     memory: PastSum
@@ -117,10 +121,10 @@ class PastTerm:
 
 
 SMALL = 2.0**-20
-"""The change of an average by which slopes of scalars are found."""
+"""Change of an average for numerical derivatives of scalars."""
 
 FEW_PATHS = 0.25
-"""Share of paths up to which those that are not finite are tails, and not all of the dynamics."""
+"""If fewer than this share of paths are not finite, the average has heavy tails; otherwise it diverges."""
 
 HEAVY_TAILS = (
     ", because {} of {} paths are not: this average has tails too heavy to be sampled, or does not exist, so "
@@ -129,21 +133,22 @@ HEAVY_TAILS = (
 
 
 class PathMarch:
-    """The state of some replicas; ``whole`` keeps all quantities at all steps, those that none reads too.
+    """State of replicas that are marched together.
 
-    Order parameters that no step needs are found at the end, but for those that are ``watched``.
+    ``whole`` keeps all quantities at all steps, also those that no step reads. Order parameters that no step
+    needs are computed at the end, except those that are ``watched``.
 
     Responses in ``jacobian`` are averages of derivatives along all paths, the others come from Stein's lemma.
-    A ridge in the lemma mixes entries of a response whose sources are nearly the same.  It changes fields by
-    less than the noise, and single entries by up to all of them.  So those in ``again`` come from the lemma
+    A ridge in the lemma mixes entries of a response whose sources are nearly equal. It changes fields by less
+    than the noise, and single entries by up to their full size. So responses in ``again`` come from the lemma
     for the steps, and a second time, into ``single``, from derivatives along ``carriers`` of the paths; those
-    in ``undamped`` from the lemma without a ridge, nan where a source follows from others.  These derivatives
-    read responses from ``single``, because a derivative of a field holds their single entries.
+    in ``undamped`` from the lemma without a ridge, NaN if a source is determined by others. These derivatives
+    read responses from ``single``, because a derivative of a field contains their single entries.
 
-    What has an axis of paths lies on the device of ``room``, averages and kernels in NumPy's memory.
+    Arrays with an axis of paths lie on the device of ``room``, averages and kernels in NumPy's memory.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0915 - all arrays of a march are allocated from the same sizes
         self,
         model: Model,
         known: KnownArrays,
@@ -198,7 +203,7 @@ class PathMarch:
         axes = {n: _axes(e) for n, e in entries.items()}
         shapes = [[steps if x in TIMES else tables.sizes[x] for x in axes[n]] for n in entries]
         ends = np.cumsum([self.replicas * prod(x) for x in shapes])
-        every = np.full(ends[-1], np.nan)  # one array has large pages, which are few
+        every = np.full(ends[-1], np.nan)  # a single array, because it has large pages of memory
         for (n, e), shape, part in zip(entries.items(), shapes, np.split(every, ends[:-1]), strict=True):
             array = self.arrays[n] = part.reshape(self.replicas, *shape)
             if e.is_response:
@@ -249,7 +254,10 @@ class PathMarch:
         self.again = Tangents(self, again, carriers, unmixed) if again else None
 
     def run(self, *after: Callable[[int], None]) -> None:
-        """All steps, calls of how many are done ``after`` each.  Raises Diverged for what is not finite."""
+        """March all steps, and call each of ``after`` with the number of completed steps.
+
+        Raises Diverged if a value is not finite.
+        """
         for now in range(self.steps):
             for kind, node in self.order:
                 if kind == "draw":
@@ -274,13 +282,13 @@ class PathMarch:
             self.store(self.tables.entries[n], every, every, self.evaluated(self.averaged[n], every, every))
 
     def paths(self, node: MemberKey) -> int:
-        """How many paths a quantity has: all ``samples`` for each unit that attributes tell apart."""
+        """Return the number of paths of a quantity: ``samples`` for each unit with its own attributes."""
         return self.units[node] * self.samples
 
     # -- sources ---------------------------------------------------------------------------------------
 
     def draw(self, index: int, now: int) -> None:
-        """The sources of a block at this step, given those of its group before."""
+        """Draw the sources of a block at this step, conditional on earlier ones of its group."""
         nodes = self.model.blocks[index]
         group = group_of(self.model, nodes[0])
         if group in self.constant and now:
@@ -288,7 +296,9 @@ class PathMarch:
         blocks = [self.covariances(a, self.model.groups[group], now) for a in nodes]
         found = blocks[0] if len(nodes) == 1 else np.concatenate(blocks, axis=1)
         past, present = found[:, :, :now].reshape(*found.shape[:2], -1), found[:, :, now]
-        if present.shape[1] < present.shape[2]:  # others are drawn at this step before or after
+        if (
+            present.shape[1] < present.shape[2]
+        ):  # other sources of the group are drawn separately at this step
             start = sum(prod(self.tables.sources[n][1]) for n in self.model.before(nodes))
             past = np.concatenate([past, present[:, :, :start]], axis=2)
             present = present[:, :, start : start + present.shape[1]]
@@ -300,19 +310,19 @@ class PathMarch:
             at += count
 
     def _for_units(self, node: MemberKey, values: PathArray) -> PathArray:
-        """The values of a source on its paths: units that attributes tell apart have the same."""
+        """Return the values of a source on all its paths; units with different attributes share them."""
         count = self.units[node]
         return values if count == 1 else self.device.namespace.tile(values, (1, 1, count))
 
     def _over_units(self, values: PathArray, paths: int) -> PathArray:
-        """The mean over units, so that of each the same number of ``paths`` is left."""
+        """Return the mean over units, such that ``paths`` values remain."""
         if values.shape[-1] == paths:
             return values
         blocks = values.reshape(*values.shape[:-1], -1, paths)
         return self.device.namespace.mean(blocks, axis=blocks.ndim - 2)
 
     def _covariance(self, a: MemberKey, b: MemberKey) -> tuple[TensorReader | None, bool]:
-        """``<a(t) b(s)>`` along the indices of a, a time, and the indices of b; is a the later one?"""
+        """Return ``<a(t) b(s)>`` along the indices of a, a time, and those of b; and whether a is later."""
         sizes = self.tables.sizes
         if (a, b) in self.tables.covariances:
             c = self.tables.covariances[a, b]
@@ -323,7 +333,7 @@ class PathMarch:
         return None, True
 
     def covariances(self, a: MemberKey, nodes: tuple[MemberKey, ...], now: int) -> Array:
-        """``<a(now) b(s)>``, s up to now: replicas, entries of ``a``, s, entries of each ``b``."""
+        """Return ``<a(now) b(s)>`` for s up to now: replicas, entries of ``a``, s, entries of each ``b``."""
         blocks, times = [], slice(0, now + 1)
         first = self.tables.sources[a][1]
         for b in nodes:
@@ -337,7 +347,7 @@ class PathMarch:
     # -- quantities ------------------------------------------------------------------------------------
 
     def quantity(self, q: Quantity, now: int) -> None:
-        """A field or a function of fields at this step, on every path."""
+        """Compute a field or a function of fields at this step, on every path."""
         self.seen[q.node] = leaves = self.leaves(q, now)
         value = self.functions[q.node](*leaves)
         here = self.random[q.node][:, now]
@@ -345,7 +355,7 @@ class PathMarch:
         here[...] = full.reshape(here.shape)
 
     def _leaf(self, q: Quantity, x: Expr) -> list[PastTerm] | EntrySum | TensorReader | PathArray:
-        """A sum over the past, a weight, what is known, or paths at all steps, along the indices of ``q``."""
+        """Return how a leaf of ``q`` is read: a sum over the past, a weight, a known array, or paths."""
         if x in q.entries:
             return q.entries[x]
         if x in q.memories:
@@ -359,7 +369,7 @@ class PathMarch:
         return arranged(shaped, (REPLICA, t, *symbols, PATH), (REPLICA, t, *q.indices, PATH))
 
     def leaves(self, q: Quantity, now: int) -> list[Any]:
-        """What the expression of ``q`` is made of, each broadcastable to ``(replicas, *sizes, samples)``."""
+        """Return the leaves of ``q``, each broadcastable to ``(replicas, *sizes, samples)``."""
         found: list[Any] = []
         for x in self.leaves_of[q.node]:
             if isinstance(x, list):
@@ -375,13 +385,13 @@ class PathMarch:
         return found
 
     def spread(self, values: PathArray, symbols: tuple[Symbol, ...], own: tuple[Symbol, ...]) -> PathArray:
-        """``values`` of replicas with indices ``symbols``, broadcastable along the indices ``own``."""
+        """Return ``values`` with indices ``symbols``, broadcastable along the indices ``own``."""
         shaped = values.reshape(len(values), *self.tables.size(symbols), *values.shape[2:])
         rest = range(values.ndim - 2)
         return arranged(shaped, (REPLICA, *symbols, *rest), (REPLICA, *own, *rest))
 
     def term(self, q: Quantity, m: PastSum, known: KnownArrays) -> PastTerm:
-        """A term of a sum over the past, its kernel read from ``known``."""
+        """Return a term of a sum over the past, its kernel read from ``known``."""
         inner = tuple(x for x in m.symbols if x in m.over)
         gone = tuple(x for x in m.over if x not in m.symbols)
         time = () if m.reach == "now" else (s,)
@@ -394,10 +404,10 @@ class PathMarch:
     def pasts(
         self, q: Quantity, terms: Sequence[PastTerm], now: int, *, steady: bool
     ) -> dict[PastQuantity, Array]:
-        """The kernels of a sum over the past by what they multiply; terms on the same quantity are added.
+        """Return the kernels of a sum over the past by quantity; terms of the same quantity are added.
 
-        Each has shape ``(replicas, entries of q, times, entries of what)``, or one entry of q for all.
-        ``steady`` ones are left out unless they are asked for.
+        Each has shape ``(replicas, entries of q, times, entries of the quantity)``, or one entry of q for
+        all. Terms whose kernel does not depend on t are included only if ``steady``.
         """
         found: dict[PastQuantity, Array] = {}
         for term in terms:
@@ -415,7 +425,7 @@ class PathMarch:
         return found
 
     def kernel(self, q: Quantity, term: PastTerm, times: slice, now: int) -> Array:
-        """The kernel of a term, ``(replicas, entries of q or one for all, times, entries of what)``."""
+        """Return the kernel of a term: replicas, entries of q (or one), times, entries of the quantity."""
         own, sizes, symbols = q.indices, q.sizes, term.memory.symbols
         value = np.asarray(term.reading(now, times))
         first, ndim = 1 + len(own), 2 + len(own) + len(term.sizes)
@@ -427,7 +437,7 @@ class PathMarch:
         full = _broadcast(value, (self.replicas, *sizes, count, *term.sizes))
         if term.gone:
             full = full.sum(axis=tuple(range(ndim - term.gone, ndim)))
-        if len(term.inner) < len(symbols):  # an index of what that is not summed is one of q's own
+        if len(term.inner) < len(symbols):  # an index of the quantity that is not summed is an index of q
             left = list(term.inner)
             for x in symbols:
                 if x not in left:
@@ -438,7 +448,7 @@ class PathMarch:
         return full.reshape(self.replicas, prod(sizes), count, term.entries)
 
     def memory(self, q: Quantity, terms: Sequence[PastTerm], now: int) -> Any:
-        """A sum over the past."""
+        """Return ``sum_s k(now, s) x(s)``, broadcastable to ``(replicas, *sizes, paths)``."""
         total: Any = 0.0
         for (what, present), kernel in self.pasts(q, terms, now, steady=False).items():
             if kernel.shape[2]:
@@ -458,7 +468,7 @@ class PathMarch:
         return total.reshape(self.replicas, *sizes, total.shape[-1])
 
     def applied(self, kernel: Array, what: MemberKey, start: int) -> PathArray:
-        """A kernel times the values of a quantity at the times from ``start`` on, summed."""
+        """Return a kernel times the values of a quantity at times from ``start`` on, summed."""
         past = self.random[what][:, start : start + kernel.shape[2]]
         rows = self.device.put(kernel.reshape(*kernel.shape[:2], -1))
         return rows @ past.reshape(self.replicas, -1, past.shape[-1])
@@ -466,13 +476,14 @@ class PathMarch:
     # -- averages --------------------------------------------------------------------------------------
 
     def _averaged(self, e: PathEntry, axes: tuple[Symbol, ...]) -> AverageRecipe:
+        """Return the recipe of an order parameter or scalar."""
         inner = [self._averaged(x, (*x.indices[: len(x.args) - len(e.args)], *axes)) for x in e.sums.values()]
         reading = TensorReader(self.known, e.expr, axes, self.tables.sizes, (*e.averages, *e.sums))
         sizes = tuple(0 if x in TIMES else self.tables.sizes[x] for x in axes)
         return AverageRecipe(axes, sizes, (*e.averages.values(), *inner), reading)
 
     def average(self, e: PathEntry, kind: str, now: int) -> None:
-        """An order parameter at times (now, past), (past, now) or (now, now), or a scalar."""
+        """Compute an order parameter at times (now, past), (past, now) or (now, now), or a scalar."""
         if e.node in self.mirrored_nodes:
             self.mirrored(e, now)
             return
@@ -483,11 +494,11 @@ class PathMarch:
         self.store(e, late, early, self.evaluated(self.averaged[e.node], late, early))
 
     def evaluated(self, e: AverageRecipe, late: slice, early: slice) -> Array:
-        """An order parameter or scalar at times ``late`` x ``early``, along its axes, replicas first."""
+        """Return an order parameter or scalar at times ``late`` x ``early``, replicas first."""
         return self.made(e, late, early, self.averages_in(e, late, early))
 
     def averages_in(self, e: AverageRecipe, late: slice, early: slice) -> list[Array]:
-        """The averages that an order parameter or scalar is computed from."""
+        """Return the averages from which an order parameter or scalar is computed."""
         given: list[Array] = []
         for c in e.averages:
             if isinstance(c, AverageRecipe):
@@ -498,18 +509,18 @@ class PathMarch:
         return given
 
     def made(self, e: AverageRecipe, late: slice, early: slice, given: Sequence[Array]) -> Array:
-        """The same from its averages."""
+        """Return an order parameter or scalar from its averages."""
         return _broadcast(e.reading(late, early, given), (self.replicas, *e.shape(late, early)))
 
     @property
     def cut(self) -> float:
-        """The most that was taken from a covariance to make it positive, relative to a variance."""
+        """Largest part removed from a covariance to make it positive, relative to a variance."""
         return float(max((g.cut.max() for g in self.groups.values()), default=0.0))
 
     def rounding(self) -> float:
-        """What rounding leaves in the scalars: of ``F(<X>)`` about ``F' eps (<X^2> / paths)^(1/2)``.
+        """Return the rounding error of scalars, of ``F(<X>)`` about ``F' eps (<X^2> / paths)^(1/2)``.
 
-        That is much where the slope is large: an output carries ``1/gamma0``.
+        It is large if the slope is large: an output contains ``1/gamma0``.
         """
         found, now = 0.0, slice(self.steps - 1, self.steps)
         for n in self.tables.scalars:
@@ -531,7 +542,7 @@ class PathMarch:
         return found
 
     def mirrored(self, e: PathEntry, now: int) -> None:
-        """``<X(t) X(s)>`` at this step: row, column and diagonal from one product."""
+        """Compute ``<X(t) X(s)>`` at this step: row, column and diagonal from one product."""
         own, late, early = self.averaged[e.node], slice(now, now + 1), slice(0, now + 1)
         row = self.store(e, late, early, self.evaluated(own, late, early))
         if now:
@@ -549,9 +560,9 @@ class PathMarch:
         return self.asymmetry.passed(e.node, late, early, full, found)
 
     def store(self, e: PathEntry, late: slice, early: slice, full: Array) -> Array:
-        """Put what was found of ``e`` at times ``late`` x ``early`` there, made symmetric, and return it.
+        """Store values of ``e`` at times ``late`` x ``early``, averaged over symmetries, and return them.
 
-        Raises Diverged if it is not finite.
+        Raises Diverged if they are not finite.
         """
         if not np.isfinite(full.sum()):
             when = 1 + self.averaged[e.node].axes.index(t)
@@ -566,7 +577,7 @@ class PathMarch:
         return full
 
     def _heavy_tails(self, e: PathEntry, step: int) -> str:
-        """Return what to say where few of the paths of an average are not finite; empty if many are not."""
+        """Return a message if few of the paths of an average are not finite; empty if many are."""
         for c in self.averaged[e.node].averages:
             if not isinstance(c, PathCorrelation):
                 continue
@@ -581,14 +592,14 @@ class PathMarch:
     def correlate(
         self, e: AverageRecipe, c: PathCorrelation | Responding, late: slice, early: slice
     ) -> Array:
-        """An average along the axes of ``e``, replicas first."""
+        """Return an average along the axes of ``e``, replicas first."""
         assert isinstance(c, PathCorrelation)
         x = self.random[c.first][:, late]
         if c.second is None:
             mean = self.device.take(self.device.namespace.mean(x, axis=3))
             return self.arranged(e, mean, c.first_symbols)
         y = self.random[c.second][:, early]
-        paths = min(x.shape[-1], y.shape[-1])  # quantities that meet in no field share no unit
+        paths = min(x.shape[-1], y.shape[-1])  # independent quantities are averaged over units separately
         x, y = self._over_units(x, paths), self._over_units(y, paths)
         flat = self._products(*(z.reshape(self.replicas, -1, paths) for z in (x, y)))
         flat /= paths
@@ -596,7 +607,7 @@ class PathMarch:
         return self.arranged(e, both, c.first_symbols, c.second_symbols)
 
     def _products(self, x: PathArray, y: PathArray) -> Array:
-        """``sum_i x_ai y_bi`` of each replica; they are up to twice as fast with the shorter one first."""
+        """Return ``sum_i x_ai y_bi`` of each replica; the shorter factor first is up to twice as fast."""
         if x.shape[1] > y.shape[1]:
             return self._products(y, x).transpose(0, 2, 1)
         return self.device.take(x @ transposed(y))
@@ -604,7 +615,7 @@ class PathMarch:
     def arranged(
         self, e: AverageRecipe, values: Array, first: IndexSymbols, second: IndexSymbols | None = None
     ) -> Array:
-        """``(replicas, late, entries [, early, entries])`` along the axes of ``e``, replicas first."""
+        """Return ``(replicas, late, entries [, early, entries])`` along the axes of ``e``, replicas first."""
         lead = (t, *first) if second is None else (t, *first, s, *second)
         if lead != e.axes and {*lead} - {*e.axes}:
             raise ValueError(f"an average carries an index of {lead} that what it is for does not have")
@@ -613,7 +624,7 @@ class PathMarch:
         return shaped if lead == e.axes else arranged(shaped, (REPLICA, *lead), (REPLICA, *e.axes))
 
     def response(self, e: PathEntry, now: int) -> None:
-        """A response at this step to the past (and, unless it is strict, to the present)."""
+        """Compute a response at this step to the past (and, unless it is strict, to the present)."""
         count = now if e.causal == "strict" else now + 1
         if count == 0:
             return
@@ -630,7 +641,7 @@ class PathMarch:
     def responded(
         self, e: PathEntry, carried: Tangents | None, now: int, count: int, *, damped: bool = True
     ) -> Array:
-        """A response from derivatives that are ``carried``, or by Stein's lemma, along its axes."""
+        """Return a response from ``carried`` derivatives, or by Stein's lemma, along its axes."""
         own, given = self.averaged[e.node], []
         for c in e.averages.values():
             assert isinstance(c, Responding)
@@ -639,7 +650,7 @@ class PathMarch:
         return self.made(own, slice(now, now + 1), slice(0, count), given)
 
     def read_now(self, what: MemberKey, group: int) -> list[int]:
-        """The places, among entries of a group at one step, of those that a quantity reads at its time."""
+        """Return the positions, among entries of a group at one step, that a quantity reads at its time."""
         if (what, group) not in self.present:
             nodes, read = self.model.groups[group], sources_now(self.model, what, group)
             sizes = [prod(self.tables.sources[n][1]) for n in nodes]
@@ -649,8 +660,9 @@ class PathMarch:
         return self.present[what, group]
 
     def moments(self, c: Responding, group: Growing, now: int) -> PathArray:
-        """Moments of what responds with the normal numbers of a group, which damped and undamped responses
-        of a step share.
+        """Return moments of a responding quantity with the normal numbers of a group.
+
+        Damped and undamped responses of a step share them.
         """
         step, found = self.moments_of.get(c, (-1, None))
         if step != now:
@@ -661,14 +673,14 @@ class PathMarch:
     def responding(
         self, c: Responding, carried: Tangents | None, now: int, count: int, *, damped: bool
     ) -> Array:
-        """``<d X(now) / d source(s < count)>``, axes (replicas, 1, entries of X, s, of the source)."""
+        """Return ``<d X(now) / d source(s < count)>``, axes (replicas, 1, entries of X, s, of the source)."""
         index = group_of(self.model, c.source)
         group, nodes = self.groups[index], self.model.groups[index]
         if carried is not None:
             found = carried.mean(c.what, index, now, count)
         else:
-            # of the sources of this step the lemma takes those that the values are a function of: a source
-            # that does not change in time would share the response to its past otherwise
+            # of the sources of this step the lemma takes only those in the value, because a source that is
+            # constant in time would otherwise take a part of the response to its past
             present = [now * group.size + k for k in self.read_now(c.what, index)]
             seen = group.responses(self.moments(c, group, now), now * group.size, present, damped=damped)
             found = np.zeros((*seen.shape[:2], count * group.size))
@@ -680,10 +692,10 @@ class PathMarch:
 
 
 def units_of(tables: QuantityTables, node: MemberKey, data: Mapping[str, Any]) -> int:
-    """How many units attributes tell apart where a quantity lives.
+    """Return the number of units with different attributes on which a quantity is defined.
 
-    Raises ValueError for an attribute without numbers and Unserved for attributes of one population that
-    have different numbers of them.
+    Raises ValueError for an attribute without numbers, and Unserved if attributes of one population have
+    different numbers of values.
     """
     attributes = tables.attributes_of.get(node, ())
     for name in attributes:
@@ -696,14 +708,14 @@ def units_of(tables: QuantityTables, node: MemberKey, data: Mapping[str, Any]) -
 
 
 def _history(shape: tuple[int, ...], whole: bool, room: Room) -> PathArray:
-    """Room for values at all steps (axis 1), or where those of other steps are not kept, for one step."""
+    """Return an array for values at all steps (axis 1), or for one step if ``whole`` is false."""
     found = room.take(*(shape if whole else (shape[0], 1, *shape[2:])))
     found[...] = np.nan
     return found if whole else room.device.overlaid(found, shape)
 
 
 def _axes(e: PathEntry) -> IndexSymbols:
-    """The axes of ``e`` in memory: as the product of paths that gives it has them, or as they are written."""
+    """Return the axes of ``e`` in memory: in the order of the product of paths, or as they are written."""
     for c in e.averages.values():
         if isinstance(c, PathCorrelation):
             found = (t, *c.first_symbols, *((s, *c.second_symbols) if e.two_times else ()))
@@ -715,12 +727,12 @@ def _axes(e: PathEntry) -> IndexSymbols:
 
 
 def written(e: PathEntry, axes: IndexSymbols, array: Array) -> Array:
-    """An array with these axes, replicas first, with its axes as they are written and replicas last."""
+    """Return an array with these axes, replicas first, with its axes as written and replicas last."""
     return array.transpose(*(1 + axes.index(x) for x in e.args), 0)
 
 
 def _is_symmetric(e: PathEntry) -> bool:
-    """Is ``e`` the average of a product of one quantity with itself, at any two indices?"""
+    """Return whether ``e`` is the average of a product of one quantity with itself, at any two indices."""
     c = e.averages.get(e.expr)
     return (
         isinstance(c, PathCorrelation)
@@ -730,7 +742,7 @@ def _is_symmetric(e: PathEntry) -> bool:
 
 
 def _broadcast(value: Any, shape: tuple[int, ...]) -> Array:
-    """:func:`numpy.broadcast_to`, which takes long to find that there is nothing to do."""
+    """Return :func:`numpy.broadcast_to`, which is slow also for arrays that have the shape already."""
     if np.shape(value) == shape:
         return np.asarray(value)
     found: Array = np.broadcast_to(value, shape)
@@ -738,7 +750,7 @@ def _broadcast(value: Any, shape: tuple[int, ...]) -> Array:
 
 
 def _diagonal(axis: int, ndim: int, size: int) -> Array:
-    """One where the index at ``axis`` equals that of a new last axis."""
+    """Return one where the index at ``axis`` equals that of a new last axis, and zero elsewhere."""
     return np.eye(size).reshape([size if k in (axis, ndim) else 1 for k in range(ndim + 1)])
 
 
@@ -746,18 +758,18 @@ def _diagonal(axis: int, ndim: int, size: int) -> Array:
 
 
 class Tangents:
-    """Derivatives of the quantities that the responses ``wanted`` need, by the groups that they ask for.
+    """Derivatives along the paths of the quantities for the responses ``wanted``, by groups of sources.
 
     For a quantity and a group, derivatives at a step have shape ``(replicas, entries, times and then size of
-    the group, paths)``; those of quantities that sums over the past read are kept in panels of ``PANEL``
-    source times, each from the first of these times on.  They are carried along ``paths`` of the paths: the
-    first ones, and those that mirror them.  Order parameters are those of ``unmixed``, if it is given.
+    the group, paths)``. Those of quantities in sums over the past are stored in panels of ``PANEL`` source
+    times, each from the first of these times on. They are carried along ``paths`` of the paths: the first
+    ones, and their mirror images. Order parameters are those of ``unmixed``, if it is given.
     """
 
     def __init__(
         self, march: PathMarch, wanted: frozenset[MemberKey], paths: int, unmixed: KnownArrays | None = None
     ) -> None:
-        self.march: PathMarch = proxy(march)  # a circle would keep all arrays until the collector comes by
+        self.march: PathMarch = proxy(march)  # a reference cycle would keep all arrays in memory
         self.wanted, self.samples = wanted, paths
         model, tables = march.model, march.tables
         self.ways: dict[MemberKey, dict[int, None]] = {}
@@ -771,7 +783,7 @@ class Tangents:
         self.panels: dict[tuple[MemberKey, int], list[PathArray]] = {}
         self.current: dict[tuple[MemberKey, int], tuple[int, PathArray]] = {}
         self.first: dict[tuple[MemberKey, int], PathArray | None] = {}
-        """Derivatives at time zero of the fields that are read there later."""
+        """Derivatives at time zero of the fields whose values at time zero are read later."""
         self.device = march.device
         self.terms, self.readings = march.terms, {}
         if unmixed is not None:
@@ -789,11 +801,11 @@ class Tangents:
             }
 
     def size(self, group: int) -> int:
-        """How many entries a group has at one time."""
+        """Return the number of entries of a group at one time."""
         return self.march.groups[group].size
 
     def of(self, node: MemberKey, group: int, now: int) -> PathArray | None:
-        """Derivatives at this step by the sources at times ``0..now``; None if there are none."""
+        """Return derivatives at this step by the sources at times ``0..now``; None if they vanish."""
         model = self.march.model
         if node in model.groups[group]:
             return self.unit(node, group, now)
@@ -808,7 +820,7 @@ class Tangents:
         return found
 
     def finish(self, now: int) -> None:
-        """Have the derivatives of this step that later sums over the past read."""
+        """Compute the derivatives of this step that later sums over the past read."""
         for node, groups in self.ways.items():
             for group in groups if node in self.kept else ():
                 self.of(node, group, now)
@@ -816,7 +828,7 @@ class Tangents:
             self.first.update({(node, group): self.of(node, group, 0) for group in self.ways.get(node, ())})
 
     def read(self, x: AppliedUndef, group: int, now: int) -> PathArray | None:
-        """Derivatives at this step of a field, which may be read at time zero."""
+        """Return derivatives at this step of a field, which may be read at time zero."""
         tables = self.march.tables
         if not tables.is_at_zero(x):
             return self.of(node_of(x), group, now)
@@ -834,7 +846,7 @@ class Tangents:
         return wider
 
     def unit(self, node: MemberKey, group: int, now: int) -> PathArray:
-        """A source by itself: one at the same time and index."""
+        """Return the derivative of a source by itself: one at the same time and index."""
         size, own = self.size(group), self.march.random[node].shape[2]
         one = np.zeros((1, own, (now + 1) * size, 1))
         one[0, :, now * size :, 0] = np.eye(size)[self.columns(node, group)]
@@ -853,7 +865,7 @@ class Tangents:
             panel[:, now - k * PANEL, :, : part.shape[2]] = part
 
     def carried(self, x: Any) -> Any:
-        """Values on the paths that carry derivatives; a value that is the same on all paths stays one."""
+        """Return values on the paths that carry derivatives; a value equal on all paths stays single."""
         whole = self.march.samples
         if self.samples == whole or not np.ndim(x) or x.shape[-1] == 1:
             return x
@@ -861,7 +873,10 @@ class Tangents:
         return halves.reshape(*x.shape[:-1], -1)
 
     def step(self, q: Quantity, group: int, now: int) -> PathArray:
-        """The chain rule at this step."""
+        """Return the derivatives of a quantity at this step by the chain rule.
+
+        ``d q / d source = sum_i (dq / dx_i) d x_i / d source`` over the leaves x_i of its expression.
+        """
         march = self.march
         leaves = [self.carried(x) for x in march.seen[q.node]]
         for i in range(len(leaves)):
@@ -893,7 +908,7 @@ class Tangents:
         return total
 
     def memory(self, q: Quantity, leaf: Expr, group: int, now: int) -> PathArray | None:
-        """Derivatives of a sum over the past."""
+        """Return the derivatives of a sum over the past, ``sum_s k(now, s) d x(s) / d source``."""
         march, size = self.march, self.size(group)
         paths = march.units[q.node] * self.samples
         total: PathArray | None = None
@@ -925,7 +940,7 @@ class Tangents:
         return total
 
     def add_sources(self, total: PathArray, kernel: Array, what: MemberKey, group: int, start: int) -> None:
-        """Add the derivatives of a sum over sources themselves, the first of them at the time ``start``."""
+        """Add the derivatives of a sum over sources themselves, the first of them at time ``start``."""
         columns = self.columns(what, group)
         for k in range(kernel.shape[2]):
             first = (start + k) * self.size(group)
@@ -933,13 +948,13 @@ class Tangents:
             total[:, :, here] += self.device.put(np.ascontiguousarray(kernel[:, :, k]))[..., None]
 
     def columns(self, node: MemberKey, group: int) -> slice:
-        """Where the entries of a source stand among those of its group."""
+        """Return the positions of the entries of a source among those of its group."""
         nodes, own = self.march.model.groups[group], self.march.random[node].shape[2]
         before = sum(self.march.random[n].shape[2] for n in nodes[: nodes.index(node)])
         return slice(before, before + own)
 
     def mean(self, what: MemberKey, group: int, now: int, count: int) -> Array:
-        """``<d what(now) / d source>`` for the sources at times before ``count``, replicas first."""
+        """Return ``<d what(now) / d source>`` for the sources at times before ``count``, replicas first."""
         march, size = self.march, self.size(group)
         found = np.zeros((march.replicas, march.random[what].shape[2], count * size))
         there = self.of(what, group, now)

@@ -1,4 +1,4 @@
-"""Sampled paths as a method: what they take, at what cost, and how exactly."""
+"""Sampled paths as a method: conditions, cost and error."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from numerics.solver.refusals import given_samples, moving_features, no_for
 Array = NDArray[np.float64]
 
 SAMPLED = 1e-5
-"""The accuracy that is out of reach of sampled paths."""
+"""Smallest error that is stated for sampled paths."""
 
 
 class PathsMethod:
-    """Any theory: sampled paths of the single-site processes."""
+    """Method ``paths`` for any theory: sampled paths of the single-site processes."""
 
     name = "paths"
     responses = True
@@ -32,6 +32,7 @@ class PathsMethod:
     )
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+        """Estimate cost and error, or refuse a flow whose error jumps."""
         if problem.flow and error_jumps(problem.program):
             jumps = "the error jumps in the output, and steps of sampled paths go over it unseen"
             return no_for(problem, "training.objective", jumps, '"square", "logistic", or rule = "gd"')
@@ -55,6 +56,7 @@ class PathsMethod:
         return Yes(cost, memory, max(error, SAMPLED), note + lacks, error if given else ACCURACY)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
+        """Solve by sampled paths."""
         from numerics.solver.by_role import kept
         from numerics.solver.paths.problem import solve_paths
 

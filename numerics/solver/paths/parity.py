@@ -1,8 +1,8 @@
-"""Symmetries of a theory under signs of its sources, by which the signs of paths are chosen.
+"""Symmetries of a theory under sign changes of its sources, which determine the signs of sampled paths.
 
-From a theory that has been read to a parity for each quantity, and to the populations whose paths come in
-pairs with opposite sources: there the odd part of every function averages to zero exactly.  Sampled paths
-read the latter.
+The input are the tables of a theory; the output are a parity for each quantity, and the populations whose
+paths come in pairs with opposite sources, for which the odd part of every function averages to zero exactly.
+The march of sampled paths uses the latter.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from numerics.names import MemberKey
 from numerics.solver.paths.causal_order import Model
 
 EVEN, ODD, NEITHER = 1, -1, 0
-"""The factor of a function if sources change sign; NEITHER also stands for a parity that is not known."""
+"""Factor of a function if sources change sign; NEITHER also means that the parity is unknown."""
 
 POINTS = 16
-"""Points at which a function is compared with itself."""
+"""Number of points at which a function is evaluated before and after the sign change."""
 
 STEPS = 3
-"""Length of the histories on which the parity of a rule is found."""
+"""Length of the histories from which the parity of a rule is determined."""
 
 ROUNDING = 1e-9
-"""The largest difference between equal values, relative to the largest of them."""
+"""Largest difference between equal values, relative to the largest of them."""
 
 
 @lru_cache(maxsize=8)
 def paired(model: Model) -> list[bool]:
     """Return for each population whether its paths come in pairs with opposite sources.
 
-    Sources of the last group have either sign beside the same others in any case.  Where all quantities are
-    even or odd if some of these signs change, pairs would repeat averages.
+    The sources of the last group always have both signs with the same values of the others. If all quantities
+    are even or odd under some of these sign changes, pairs would only repeat averages.
     """
     tables = model.tables
     last = {n for x in tables.populations for n in model.groups[x.groups[-1]]}
@@ -52,10 +52,10 @@ def paired(model: Model) -> list[bool]:
 
 
 def parities(tables: QuantityTables, flipped: Set[MemberKey]) -> dict[MemberKey, int]:
-    """Return EVEN or ODD for each node of a theory that is one of them if these sources change sign.
+    """Return EVEN or ODD for each node that has a parity under a sign change of the sources ``flipped``.
 
-    The parity of a function is found from its values at random points.  In a sum over the past, terms whose
-    parity is not known yet are taken to have that of the others; the result is checked with all terms.
+    The parity of a function is determined from its values at random points. In a sum over the past, terms of
+    unknown parity are assumed to have the parity of the others; the result is then checked with all terms.
     """
     known = {n: ODD if n in flipped else EVEN for n in (*tables.sources, *tables.attributes)}
     found = known
@@ -72,7 +72,10 @@ def parities(tables: QuantityTables, flipped: Set[MemberKey]) -> dict[MemberKey,
 
 
 def _parity(tables: QuantityTables, q: Quantity, known: Mapping[MemberKey, int], *, complete: bool) -> int:
-    """Return the parity of a quantity; unless ``complete``, sums over the past lack what is not known."""
+    """Return the parity of a quantity.
+
+    Unless ``complete``, terms of unknown parity are left out of sums over the past.
+    """
     rng = np.random.default_rng(0)
     values: list[Any] = []
     signs = [_sign(tables, q, x, known, complete) for x in q.function.leaves]
@@ -91,7 +94,7 @@ def _parity(tables: QuantityTables, q: Quantity, known: Mapping[MemberKey, int],
         np.allclose(after, factor * np.asarray(before), rtol=0.0, atol=allowed, equal_nan=True)
         for factor in (EVEN, ODD)
     )
-    if even and odd:  # zero, maybe because of terms that are not known
+    if even and odd:  # zero, possibly because unknown terms are left out
         return EVEN if all(signs) else NEITHER
     return EVEN if even else ODD if odd else NEITHER
 
@@ -99,7 +102,7 @@ def _parity(tables: QuantityTables, q: Quantity, known: Mapping[MemberKey, int],
 def _sign(
     tables: QuantityTables, q: Quantity, leaf: Expr, known: Mapping[MemberKey, int], complete: bool
 ) -> int:
-    """Return the parity of what a function is made of; numbers and kernels are even."""
+    """Return the parity of a leaf of a function; numbers and kernels are even."""
     if leaf in q.entries:
         entries = q.entries[leaf]
         if entries.own is not None:
@@ -119,7 +122,9 @@ def _sign(
 
 @lru_cache(maxsize=32)
 def parity_of_rule(rule: Entrywise) -> int:
-    """Return whether the steps of a rule are odd or even in the history of the gradient, at random histories.
+    """Return whether the steps of a rule are odd or even in the history of the gradient.
+
+    It is determined from random histories.
 
     >>> from derive.program import adam, eta
     >>> parity_of_rule(adam(eta))

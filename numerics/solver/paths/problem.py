@@ -1,7 +1,7 @@
-"""Solve any problem on given samples by sampled paths, and label the averages.
+"""Solution of problems on given samples by sampled paths: number of paths, averages, and variables.
 
-The theory is that of the program, in exact steps or, along a flow, as an integrator has it.
-Everything in a result is an average over paths, with a standard error from independent replicas.
+The theory is that of the program, in exact steps or, for a flow, on a time grid. All values of a result are
+averages over paths, with standard errors from independent replicas.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ Array = NDArray[np.float64]
 ArraysByMember = dict[MemberKey, Array]
 
 PATHS = 2.0**32
-"""Bytes of paths and tables of a replica up to which samples are doubled."""
+"""Largest number of bytes of a replica for which samples are doubled."""
 
 
 SPREAD = 4.0
-"""The relative standard error of losses and errors, times the samples, measured (tanh, L = 2 and 3)."""
+"""Measured relative standard error of losses and errors, times the samples (tanh, L = 2 and 3)."""
 
 GRIDS = 4.5
-"""What refining the grid of a flow takes, in solutions on the coarsest one, measured."""
+"""Measured time of refining the grid of a flow, in solutions on the coarsest grid."""
 
 TOLD_APART = 16
-"""Paths for each entry of a source, times its indices, from which the errors of kernels are known, measured
+"""Measured number of paths for each entry of a source from which the errors of kernels are known
 (docs/theory/nonlinear.md)."""
 
 LOST = (
@@ -80,45 +80,45 @@ LOST = (
 )
 
 FEW = 64
-"""Paths that show how fast outputs are learnt at the start."""
+"""Number of paths from which the first learning rates of outputs are estimated."""
 
 NOISE = (
     "standard errors are as large as the values: single entries of a response come from derivatives along "
     "paths, and where a function jumps, or these take too long, from Stein's lemma, which does not tell "
     "sources apart that are nearly the same; more solver.samples would do, or fewer steps"
 )
-"""Why a response is not in a result."""
+"""Reason for which a response is left out of a result."""
 
 
 def solve_paths(
     problem: Problem, kernels: str = "full", progress: Progress | None = None
 ) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The contract's variables with their standard errors, by name, and what to report.
+    """Return the variables of a result with standard errors, and notes.
 
-    ``kernels`` is ``full``, ``trace`` or ``none``.  ``solver.samples`` is taken as it is; without it, samples
-    and replicas are chosen for ``solver.accuracy``.
+    ``kernels`` is ``full``, ``trace`` or ``none``. ``solver.samples`` fixes the number of paths; without it,
+    samples and replicas are chosen for ``solver.accuracy``.
 
-    The status is not ok where the standard error or the bias beyond noise is more than ``solver.accuracy``,
-    or than POOR if the file says nothing; where replicas say nothing of the errors of kernels, or not enough
-    of what a grid misses, ``unknown_errors`` says why (:func:`unknown`).
+    The status is not ok if the standard error or the bias beyond noise is larger than ``solver.accuracy``, or
+    than POOR if the file states none. ``unknown_errors`` gives the reason if replicas do not bound the errors
+    of kernels (:func:`unknown`) or of the grid.
 
-    Raises :class:`~numerics.errors.SpecError` for fewer samples than Stein's lemma needs and for what no
-    memory holds, :class:`~numerics.errors.Diverged` with the step, and
-    :class:`~numerics.errors.NotConverged` when an accuracy is out of reach.
+    Raises :class:`~numerics.errors.SpecError` for fewer samples than Stein's lemma needs and for insufficient
+    memory, :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged` if an
+    accuracy is out of reach.
     """
     for more in (1, 2, 4):
         try:
             return _solved(problem, kernels, progress, more)
-        except NotPositive:  # a matter of chance, and rarer with more samples
+        except NotPositive:  # it depends on the random numbers, and is rarer with more samples
             if problem.solver.samples is not None or more == 4:
                 raise
     raise AssertionError
 
 
-def _solved(
+def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
     problem: Problem, kernels: str, progress: Progress | None, more: int
 ) -> tuple[dict[str, Array], dict[str, Any]]:
-    """:func:`solve_paths` from so many times the fewest samples."""
+    """Return the result of :func:`solve_paths` with ``more`` times the smallest number of samples."""
     solver = problem.solver
     notes: dict[str, Any] = {}
     grid: TimeGrid | None = None
@@ -196,18 +196,18 @@ def _solved(
 
 
 def _unclear(values: Mapping[str, Array], name: str, replicas: int) -> bool:
-    """Does a response of a layer have too large an error to be shown?  A of the last layer is not there."""
+    """Return whether a response of a layer has too large an error; A of the last layer is absent."""
     pairs = zip(values[name][:-1], values[name + STDERR][:-1], strict=True)
     return any(unclear(value, error * np.sqrt(replicas), replicas) for value, error in pairs)
 
 
 def unknown(values: Mapping[str, Array], entries: int, samples: int) -> str | None:
-    """Why the standard errors of kernels do not bound what is wrong with them; None if they do.
+    """Return why standard errors of kernels do not bound their errors; None if they do.
 
-    Few paths for each of the ``entries`` of a source leave a bias that half as many paths do not show, as
-    they are biased as much; and where kernels are hardly more than their noise, replicas are so skew that
-    their spread says little: where ``max_t (<e^2> / <k^2>)^(1/2) > POOR`` at equal times, over the samples of
-    a layer, with the kernel k and its standard error e.
+    Few paths for each of the ``entries`` of a source leave a bias that half as many paths do not show,
+    because they have the same bias. If kernels are hardly larger than their noise, replicas are so skew that
+    their scatter says little: this is so if ``max_t (<e^2> / <k^2>)^(1/2) > POOR`` at equal times, over the
+    samples of a layer, with the kernel k and its standard error e.
 
     >>> k = np.ones((1, 2, 2, 1, 1))
     >>> unknown({"G": k, "G_stderr": 0.01 * k}, 4, 64), unknown({"G": k, "G_stderr": 0.2 * k}, 4, 64)
@@ -239,12 +239,12 @@ def unknown(values: Mapping[str, Array], entries: int, samples: int) -> str | No
 def prepared_for(
     problem: Problem, grid: TimeGrid | None = None, kernels: str = "none", *, responses: bool = True
 ) -> Prepared:
-    """The theory ready to be marched, in steps or on a grid, of a flow the coarsest unless one is given.
+    """Return the theory ready to be marched, in steps or on a grid; for a flow by default the coarsest.
 
-    Correlations that no step reads are found where a result holds ``kernels``, or watches them for want of
-    numbers; single entries of ``responses`` where it holds all kernels, of steps.
+    Correlations that no step reads are computed if a result has ``kernels``, or watches them because the
+    theory has no scalars. Single entries of ``responses`` are computed if a result in steps has all kernels.
 
-    Raises :class:`~numerics.errors.Unserved` for what paths do not serve.
+    Raises :class:`~numerics.errors.Unserved` for forms of a theory that sampled paths refuse.
     """
     data: dict[str, Any] = dict(problem.arrays)
     given: dict[str, Any] = {"values": problem.values, "device": device_named(problem.solver.device)}
@@ -270,16 +270,16 @@ def prepared_for(
 
 
 def _shows_responses(problem: Problem) -> bool:
-    """Return whether the theory has a response that a result holds."""
+    """Return whether the theory has a response that a result contains."""
     named = (str(q.symbol.func) for q in problem.discrete.order_parameters if q.kind == "response")
     return any(name in RESPONSES for name in named)
 
 
 def forecast(problem: Problem, kernels: str = "full") -> tuple[float, float, float]:
-    """Seconds, bytes and relative error that paths take and reach, from the sizes of what is marched.
+    """Estimate seconds, bytes and relative error of sampled paths, from the sizes of the theory.
 
-    The first attempt has as many samples as the file says, or the fewest; those for an accuracy that is
-    asked for are found by doubling, as if the error of the first one fell like 1/samples from SPREAD.
+    The first attempt has ``solver.samples``, or the smallest number; those for a required accuracy are
+    estimated by doubling, as if the error fell like 1/samples from SPREAD.
     """
     complete = prepared_for(problem, kernels=kernels)
     samples = problem.solver.samples
@@ -298,10 +298,10 @@ def forecast(problem: Problem, kernels: str = "full") -> tuple[float, float, flo
 
 @dataclass(frozen=True)
 class _AccuracySearch:
-    """A search for an accuracy: seconds and bytes that are estimated, and those that it may take.
+    """Search for an accuracy: estimated seconds and bytes, and their bounds.
 
-    It begins with ``first`` samples, after half as many, is estimated to end with ``last`` of them, and tries
-    ``most`` of them at most.
+    It begins with ``first`` samples, after half as many, is estimated to end with ``last`` samples, and tries
+    at most ``most``.
     """
 
     prepared: Prepared
@@ -313,20 +313,20 @@ class _AccuracySearch:
 
     @property
     def most(self) -> int:
-        """The most samples that are tried."""
+        """Largest number of samples that is tried."""
         most = self.first
         while self.doubled and 2 * most <= MOST_SAMPLES and self._may(2 * most):
             most *= 2
         return most
 
     def affordable(self, samples: int) -> int:
-        """The most replicas of so many samples."""
+        """Return the largest number of replicas with so many samples."""
         left = max(SLACK * self.seconds, BRIEF) - _spent(self.prepared, self.first, samples)
         more = int(max(left, 0.0) / self.prepared.seconds(samples))
         return min(REPLICAS + more, MOST_REPLICAS)
 
     def _may(self, samples: int) -> bool:
-        """Are so many samples within the bounds of time and memory?"""
+        """Return whether so many samples are within the bounds of time and memory."""
         return (
             self.prepared.bytes(samples) <= PATHS
             and _held(self.prepared, samples) <= max(SLACK * self.bytes, SMALL)
@@ -335,7 +335,7 @@ class _AccuracySearch:
 
 
 def _spent(prepared: Prepared, first: int, last: int) -> float:
-    """Estimated seconds of REPLICAS of half of ``first`` samples, of these, and of all up to ``last``."""
+    """Return the estimated seconds of REPLICAS of ``first``/2 samples, and of all sizes to ``last``."""
     sizes = [first // 2]
     while sizes[-1] < last:
         sizes.append(2 * sizes[-1])
@@ -343,13 +343,13 @@ def _spent(prepared: Prepared, first: int, last: int) -> float:
 
 
 def _held(prepared: Prepared, samples: int) -> float:
-    """About how many bytes replicas that are marched side by side take."""
+    """Return the estimated bytes of replicas that are marched side by side."""
     each = prepared.bytes(samples) + prepared.derivatives(samples)
     return float(each * min(REPLICAS, prepared.together(samples)))
 
 
 def _search(problem: Problem, prepared: Prepared, first: int) -> _AccuracySearch:
-    """The search that is estimated: errors fall like 1/samples from SPREAD, or as replicas are added."""
+    """Estimate the search: errors fall like 1/samples from SPREAD, or as replicas are added."""
     given, accuracy = problem.solver.samples, problem.solver.accuracy or ACCURACY
     if given is not None:
         extra = 0.0
@@ -368,7 +368,7 @@ def _search(problem: Problem, prepared: Prepared, first: int) -> _AccuracySearch
 
 
 def _first(problem: Problem, prepared: Prepared) -> int:
-    """The samples to begin with.  Raises SpecError if the file has fewer than the responses need."""
+    """Return the first number of samples; raise SpecError if the file has fewer than responses need."""
     given, least = problem.solver.samples, prepared.least
     if given is None:
         return prepared.enough
@@ -391,13 +391,13 @@ def _first(problem: Problem, prepared: Prepared) -> int:
 
 
 def _refuse_too_large(problem: Problem, prepared: Prepared, samples: int) -> None:
-    """Raise SpecError for arrays that are larger than the memory, before anything runs."""
+    """Raise SpecError before a run if its arrays are larger than the memory."""
     said = problem.said("training.points" if problem.flow else "training.steps")
     require_memory(prepared.bytes(samples), said, f"with {samples} paths", "fewer times, or fewer samples")
 
 
 LIKELY = 1.4
-"""The error of the first replicas, over the accuracy, with which a search is likely to end there."""
+"""A search is likely to end if the error of the first replicas is below this multiple of the accuracy."""
 
 
 # -- replicas side by side ----------------------------------------------------------------------------------
@@ -405,13 +405,14 @@ LIKELY = 1.4
 
 @dataclass
 class _Derivatives:
-    """Which replicas carry derivatives along their paths, which a result shows and no replica reads.
+    """Choice of the replicas that carry derivatives along their paths, for responses in a result.
 
-    They take longer than the paths, so that a search for an ``accuracy`` goes without them until it is likely
-    to end, if the error falls with POWER of the number of paths, to LIKELY times the accuracy.  Without an
-    accuracy it ends with the ``first`` number of paths.  Of one number of paths the first REPLICAS carry
-    them: others are added for the accuracy of errors and outputs, and responses have standard errors of their
-    own.  ``done`` holds numbers of paths of which replicas have carried them.
+    No replica reads these responses, and derivatives take longer than the paths. So a search for an
+    ``accuracy`` runs without them until it is likely to end, when the error, falling with POWER of the number
+    of paths, is below LIKELY times the accuracy. Without an accuracy it ends with the ``first`` number of
+    paths. The first REPLICAS of a number of paths carry derivatives: others are added for the accuracy of
+    errors and outputs, and responses have their own standard errors. ``done`` are the numbers of paths of
+    which replicas have carried them.
     """
 
     prepared: Prepared
@@ -427,39 +428,40 @@ class _Derivatives:
         return samples in self.done
 
     def _is_last(self, samples: int) -> bool:
+        """Return whether the search is likely to end with so many paths."""
         if self.accuracy is None:
             return samples == self.first
         likely = self.accuracy * LIKELY
         return any(e * (n / samples) ** POWER <= likely for n, e in self.errors.items() if n < samples)
 
     def note(self, samples: int, watched: list[dict[str, Array]]) -> None:
-        """Keep the standard error of these replicas."""
+        """Store the standard error of these replicas."""
         self.errors[samples] = Level(samples, None, list(watched)).error
 
 
 @dataclass
 class AuthoredReplicas:
-    """Order parameters and numbers of replicas of a program whose quantities have no roles."""
+    """Order parameters and scalars of replicas of a program whose quantities have no roles."""
 
     runs: dict[MemberKey, list[Array]] = field(default_factory=dict)
 
     def add(self, found: ArraysByMember) -> None:
-        """Add replicas, which the first axis counts."""
+        """Add replicas, which are the first axis."""
         for n, x in found.items():
             self.runs.setdefault(n, []).append(x)
 
     def averaged(self, problem: Problem) -> dict[str, Array]:
-        """The variables with their standard errors, under the names of the author."""
+        """Return the variables with standard errors, under the names of the author."""
         return averaged_by_author(problem, {n: np.concatenate(x) for n, x in self.runs.items()})
 
 
 @dataclass(frozen=True)
 class _Attempt:
-    """Solves replicas, puts their variables into what collects them, and gives their losses and errors.
+    """Solver of replicas, which collects their variables and yields their losses and errors.
 
-    Paths and replicas, as many as ``beside`` says, are marched beside the first ones of half as many paths.
-    With ``derivatives`` single entries of responses come from replicas that carry them, and ``prepared`` has
-    none.
+    Replicas in ``beside``, a number of paths and of replicas, are marched together with the first ones of
+    half as many paths. With ``derivatives`` single entries of responses come from replicas that carry them,
+    and ``prepared`` has none.
     """
 
     problem: Problem
@@ -475,6 +477,7 @@ class _Attempt:
     def __call__(
         self, samples: int, numbers: Iterable[int], into: Replicas | AuthoredReplicas
     ) -> Iterator[dict[str, Array]]:
+        """Solve the replicas of these numbers, collect them in ``into``, and yield watched values."""
         numbers, watched = list(numbers), []
         joined = 2 * samples == self.beside[0]  # whose kernels nobody reads
         later = self.waiting.pop((samples, len(numbers)), None)
@@ -506,7 +509,7 @@ class _Attempt:
             self.derivatives.note(samples, watched)
 
     def add_responses(self, reached: Reached[Replicas]) -> None:
-        """Add the responses to solutions of which no replica has carried derivatives."""
+        """Add responses to solutions of which no replica has carried derivatives."""
         if self.derivatives is None or reached.samples in self.derivatives.done:
             return
         numbers = list(range(REPLICAS))
@@ -516,11 +519,11 @@ class _Attempt:
             reached.solutions.kernels.add_all(kernels)
 
     def numbers(self, found: ArraysByMember) -> dict[str, Array]:
-        """The numbers that have no role, replicas along the first axis."""
+        """Return the scalars without a role, replicas along the first axis."""
         return numbers_of_author(self.problem, self.early(found), 1)
 
     def early(self, found: ArraysByMember) -> ArraysByMember:
-        """The numbers of the theory, replicas along the first axis and output times along the second."""
+        """Return the scalars of the theory, replicas first and output times second."""
         numbers = {n: np.moveaxis(found[n], -1, 1) for n in self.prepared.numbers}
         if self.grid is None:
             return numbers
@@ -529,7 +532,10 @@ class _Attempt:
     def by_author(
         self, found: ArraysByMember, left: float, into: AuthoredReplicas
     ) -> Iterator[dict[str, Array]]:
-        """The same of a program without roles: outputs are watched, or else all numbers, or correlations."""
+        """Collect replicas of a program without roles, and yield their watched values.
+
+        Outputs are watched, or all scalars if there are none, or correlations at equal times.
+        """
         own, numbers = self.early(found), self.numbers(found)
         pairs = {
             (q.name, node_of(q.symbol)[1])
@@ -549,13 +555,13 @@ class _Attempt:
             yield {name: x[replica] for name, x in watched.items()}
 
     def in_loss(self) -> set[str]:
-        """The labels of numbers that the loss is a function of; none of a program without a loss."""
+        """Return the labels of scalars in the loss; empty for a program without a loss."""
         loss = self.problem.program.loss
         read = set() if loss is None else {str(x.func) for x in loss.atoms(AppliedUndef)}
         return {label for label, x in authored_variables(self.problem).items() if x.name in read}
 
     def refuse_rounded_numbers(self, left: float, numbers: Mapping[str, Array]) -> None:
-        """Raises NotConverged where rounding leaves too much of the numbers of replicas."""
+        """Raise NotConverged if the rounding error of the scalars of replicas is too large."""
         sizes = [np.abs(x).reshape(*x.shape[:2], -1).max(axis=2) for x in numbers.values()]
         if not any(ran_away(x).any() for size in sizes for x in size):
             self.refuse_rounding(left / max(map(scale_of, sizes)))
@@ -563,7 +569,7 @@ class _Attempt:
     def marched(
         self, prepared: Prepared, samples: int, numbers: list[int], more: int, count: int
     ) -> Iterator[tuple[ArraysByMember, float]]:
-        """Solutions, and what rounding leaves of them; ``count`` others of ``more`` samples are put aside."""
+        """Yield solutions and their rounding errors; ``count`` others of ``more`` samples are set aside."""
         first, every = len(numbers), [*numbers, *range(count)]
         seeds = [np.random.SeedSequence(self.problem.solver.seed, spawn_key=(n,)) for n in every]
         progress, total, left = self.progress, len(every) * prepared.steps, [0.0]
@@ -581,7 +587,7 @@ class _Attempt:
             yield {n: x[:first] for n, x in found.items()} if count else found, left[-1]
 
     def refuse_rounding(self, share: float) -> None:
-        """Raises NotConverged where rounding leaves too much of the errors."""
+        """Raise NotConverged if the rounding error relative to the errors is too large."""
         if (self.problem.solver.accuracy or ACCURACY) < share < np.inf:
             key, value = self.problem.said("network.gamma0")
             if share > 1:
@@ -598,7 +604,7 @@ class _Attempt:
 
 
 def _sound(batches: Iterator[ArraysByMember]) -> Iterator[ArraysByMember]:
-    """The same, with what goes wrong in the middle named by its kind."""
+    """Yield the same batches; failures of linear algebra are raised as NotConverged with a remedy."""
     try:
         yield from batches
     except NotPositive as reason:
@@ -611,7 +617,7 @@ def _sound(batches: Iterator[ArraysByMember]) -> Iterator[ArraysByMember]:
 
 
 def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | None) -> Settled[Any]:
-    """The grid on which the flow has settled to a part of the statistical error."""
+    """Return the grid on which the flow has converged to a share of the statistical error."""
     solver = problem.solver
 
     def attempt(grid: TimeGrid) -> _Attempt:
@@ -641,8 +647,9 @@ EARLY = 0.25
 
 
 def integrator_for(problem: Problem) -> Integrator:
-    """Collocation of the outputs where the theory allows it, and an explicit rule elsewhere: with noise, with
-    momentum, for errors that jump, and where a coefficient of the rule depends on the time.
+    """Return collocation of the outputs if the theory allows it, and an explicit rule otherwise.
+
+    The explicit rule serves noise, momentum, errors that jump, and coefficients that depend on time.
     """
     rule: Any = problem.program.rule
     noisy = is_noisy(rule)
@@ -663,7 +670,7 @@ def integrator_for(problem: Problem) -> Integrator:
 
 
 def _fastest(problem: Problem) -> float:
-    """The largest rate at which outputs are learnt at the start, of a few paths."""
+    """Return the largest rate at which outputs are learnt at first, from a few paths."""
     start = np.zeros(1)
     prepared = prepared_for(problem, TimeGrid(start, np.zeros((0, 1)), np.arange(0), 1, Age(1.0)))
     rates: list[float] = []

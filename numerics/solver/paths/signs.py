@@ -1,8 +1,9 @@
-"""Signs of single errors: where a theory is no limit of networks because an error goes through zero.
+"""Signs of single errors: steps after which a theory is not the limit of networks.
 
-A step that reads the sign of an error of one sample is a discontinuous function of an order parameter.  Where
-the error goes through zero, networks of any width cross it at different steps: their outputs differ by more
-than ``N^(-1/2)``, and no theory at infinite width holds after that.
+A step that depends on the sign of an error of one sample is a discontinuous function of an order parameter.
+If the error crosses zero, networks of any width cross it at different steps: their outputs differ by more
+than ``N^(-1/2)``, and no theory at infinite width holds after that. Sampled paths check their solutions for
+it.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ Array = NDArray[np.float64]
 
 
 def require_errors_of_one_sign(tables: QuantityTables, known: KnownArrays) -> None:
-    """Raise NotConverged where the sign of one error, which enters a step, is a matter of chance.
+    """Raise NotConverged if the sign of one error that enters a step is not determined.
 
-    That is where the error goes through zero before the last step, or where replicas differ in its sign.
-    Errors of data that change from step to step may have any signs, as long as replicas agree.
+    This is so if the error crosses zero before the last step, or if replicas differ in its sign. Errors of
+    data that change from step to step may have any signs, as long as replicas agree.
     """
     for e, weight in _read_by_sign(tables):
         indices = tuple(sorted({i for x in e.atoms(AppliedUndef) for i in indices_of(x)}, key=str))
@@ -52,14 +53,14 @@ def require_errors_of_one_sign(tables: QuantityTables, known: KnownArrays) -> No
 
 
 def _streams(e: Expr, tables: QuantityTables, known: KnownArrays) -> bool:
-    """Do the numbers in ``e`` hold data that change from step to step?"""
+    """Return whether the scalars in an expression depend on data that change from step to step."""
     read = [tables.scalars[node_of(x)].expr for x in e.atoms(AppliedUndef) if node_of(x) in tables.scalars]
     atoms = [x for body in (*read, e) for x in body.atoms(AppliedUndef)]
     return any(str(x.func) in known.arrays and x.has(t, s) for x in atoms)
 
 
 def _along_time(e: Expr, indices: tuple[Expr, ...], tables: QuantityTables, known: KnownArrays) -> Array:
-    """A number at all times: ``(replicas or 1, times, *indices)``."""
+    """Return a scalar at all times, shape ``(replicas or 1, times, *indices)``."""
     steps = max(x.shape[-2] for x in known.found.values())
     reader = TensorReader(known, e.xreplace({s: t}), (t, *indices), tables.sizes)
     found: Array = np.asarray(reader(slice(0, steps), slice(0, steps)))
@@ -67,7 +68,7 @@ def _along_time(e: Expr, indices: tuple[Expr, ...], tables: QuantityTables, know
 
 
 def _read_by_sign(tables: QuantityTables) -> Iterator[tuple[Expr, str]]:
-    """The numbers whose signs enter steps, at the time s, each with the weight that moves by it."""
+    """Yield the scalars whose signs enter steps, at time s, each with the weight that they update."""
     for q in tables.quantities.values():
         for memory in (m for ms in q.memories.values() for m in ms):
             for x in sorted(memory.kernel.atoms(sign), key=str):
@@ -79,12 +80,12 @@ def _read_by_sign(tables: QuantityTables) -> Iterator[tuple[Expr, str]]:
 
 
 def _is_of_one_sample(array: EntryArray, tables: QuantityTables) -> bool:
-    """Is the gradient of an entry a single product?"""
+    """Return whether the gradient of an entry is a single product."""
     return len(array.terms) == 1 and all(tables.sizes[x] == 1 for x in array.terms[0].over)
 
 
 def jumps_at_zero(rule: Entrywise) -> bool:
-    """Return whether the step is a function of the present gradient alone that jumps where this is zero.
+    """Return whether a step is a function of the present gradient only and jumps at zero.
 
     >>> from derive.program import adam, eta, sign_descent
     >>> jumps_at_zero(sign_descent(eta)), jumps_at_zero(adam(eta))

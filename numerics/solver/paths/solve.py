@@ -1,7 +1,7 @@
-"""Solve a nonlinear theory by paths: independent replicas, their mean and their standard error.
+"""Solution of nonlinear theories by sampled paths: independent replicas, their mean and standard error.
 
-The theory is read for given numbers and marched by replicas, some of them side by side; sampled paths are
-kept for whoever asks for them.
+The theory is read for given numbers and marched by replicas, some of them side by side. The input are a
+theory, numbers and data; the output are order parameters and scalars, and sampled paths on request.
 """
 
 from __future__ import annotations
@@ -46,16 +46,35 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 LEAST = 8
-"""The fewest samples, an even number."""
+"""Smallest number of samples, an even number."""
 
 
 @dataclass(frozen=True)
 class Solved(Evaluated):
-    """What :func:`solve_particles` found, with standard errors over the replicas.
+    """Solution of :func:`solve_particles`, with standard errors over replicas, which are ``runs``.
 
-    ``responses`` says for each response how its values were computed (``jacobian``, or ``stein``), or that it
-    is ``left out``; ``runs`` are the replicas.  ``accuracy`` and
-    ``bias`` are what :func:`solve_to_accuracy` reached.
+    Attributes
+    ----------
+    method : str
+        ``"particles"``.
+    values : dict
+        Means over replicas by name and layer, with the axes of :class:`~numerics.solver.evaluated.Evaluated`.
+    errors : dict
+        Standard errors, with the same shapes.
+    runs : dict
+        The same of each replica, along the first axis.
+    samples : int
+        Number of paths of each replica.
+    replicas : int
+        Number of replicas.
+    responses : dict
+        For each response ``"jacobian"`` or ``"stein"``, the way its values were computed, or ``"left out"``.
+    paths : xarray.Dataset or None
+        Sampled paths, if they were requested.
+    accuracy : float or None
+        Largest relative standard error, from :func:`solve_to_accuracy`.
+    bias : float or None
+        Bound of the relative bias, from :func:`solve_to_accuracy`.
     """
 
     samples: int
@@ -67,7 +86,7 @@ class Solved(Evaluated):
 
 
 @one_thread
-def solve_particles(
+def solve_particles(  # noqa: PLR0913 - public signature
     theory: Theory,
     *,
     steps: int,
@@ -82,38 +101,73 @@ def solve_particles(
     paths: Paths | None = None,
     device: Device = CPU,
 ) -> Solved:
-    """Order parameters and scalars of ``theory`` at times ``0..steps-1``, from sampled paths.
+    """Compute order parameters and scalars at times ``0..steps-1`` from sampled paths.
 
-    ``theory`` is in discrete steps and at integer depth, linear or not; ``values`` and ``data`` as for
-    :func:`numerics.solver.direct.evaluate`.  All populations are marched together in one sweep: sources are
-    drawn conditionally on their past, correlations and scalars are averages over ``samples`` paths.  Each of
-    ``replicas`` solutions has its own paths and its own kernels; their spread gives the standard errors,
-    their common bias is of order 1/samples.
+    All populations are marched together in one sweep: sources are drawn conditional on their past, and
+    correlations and scalars are averages over ``samples`` paths. Each replica has its own paths and its own
+    kernels.
 
-    ``responses`` are found from derivatives carried along the paths (``jacobian``), or from Stein's lemma
-    (``stein``), which needs no derivative and serves functions that jump.  The lemma divides by the
-    covariance of a source, to which ``ridge`` of each variance is added (by default 10 times the entries over
-    the square of the samples): single entries of responses are then smoothed, and what they do to the fields
-    changes by less than the noise; ``ridge=0`` divides in the numerical range of the covariance.  It fits as
-    many numbers as a source has entries (samples of the data times steps): paths should not be many times
-    fewer.
-    ``auto`` takes derivatives where no function on the way jumps and where all of the theory is linear or the
-    source has no more than 24 entries.  So few entries cost little, and single entries of responses are not
-    smoothed; with more of them the same time, spent on more paths and the lemma, gives the smaller error of
-    fields and correlations.  Of the responses themselves ``auto`` then gives what derivatives along some of
-    the paths give, or the lemma without a ridge where a function on the way jumps or where derivatives take
-    too long.  A response whose root mean square standard error is more than UNCLEAR of its values, as that of
-    sources that are nearly the same at neighbouring times may be by the lemma, is not in the result.
+    Parameters
+    ----------
+    theory : Theory
+        In discrete steps and at integer depth, linear or not.
+    steps : int
+        Number of times.
+    values : dict, optional
+        Numbers for symbols, as for :func:`numerics.solver.direct.evaluate`.
+    data : dict, optional
+        Arrays of data by name, as for :func:`numerics.solver.direct.evaluate`.
+    samples : int
+        Number of paths of each replica.
+    replicas : int
+        Number of independent solutions, from whose scatter standard errors follow; their common bias is of
+        order 1/samples.
+    seed : int
+        Seed of the paths.
+    responses : {"auto", "jacobian", "stein"}
+        Derivatives carried along the paths, or Stein's lemma; see Notes.
+    matched : bool, optional
+        Whether second moments of the sources are exact; by default if weights have no noise, whose many
+        directions it would bias.
+    ridge : float, optional
+        Share of each variance that is added to the covariance in Stein's lemma; by default 10 times the
+        entries over the square of the samples. 0 solves in the numerical range of the covariance.
+    paths : Paths, optional
+        Paths of every replica to return.
+    device : Device
+        Device on which paths are computed.
 
-    ``matched`` makes second moments of the sources exact; by default where weights have no noise, whose many
-    directions it would bias.  ``paths`` are kept of every replica.  They are computed on ``device``.
+    Returns
+    -------
+    Solved
+        Values and standard errors, with the axes of :class:`~numerics.solver.direct.Evaluated`.
 
-    The axes of the result are those of :class:`~numerics.solver.direct.Evaluated`.
+    Raises
+    ------
+    Unserved
+        For forms of a theory that sampled paths refuse, such as flows.
+    ValueError
+        For missing values and data, and for ``"jacobian"`` if a function jumps.
+    Diverged
+        If an average is not finite.
 
-    Raises :class:`~numerics.errors.Unserved` for what particles do not serve, such as flows,
-    and for ``jacobian`` where a function jumps; ValueError for missing values and data;
-    :class:`~numerics.errors.Diverged` when an average is not finite.
+    Notes
+    -----
+    Stein's lemma needs no derivative and serves functions that jump. It divides by the covariance of a source
+    plus a ridge: single entries of responses are then smoothed, and their effect on the fields changes by
+    less than the noise. It fits as many numbers as a source has entries (samples of the data times steps), so
+    that there should not be many times fewer paths.
 
+    ``"auto"`` takes derivatives if no function between source and response jumps, and if the whole theory is
+    linear or the source has no more than 24 entries. So few entries need little time, and single entries of
+    responses are not smoothed; with more entries the same time, spent on more paths and the lemma, gives a
+    smaller error of fields and correlations. The responses in the result are then computed from derivatives
+    along some of the paths, or from the lemma without a ridge if a function jumps or if derivatives take too
+    long. A response whose root mean square standard error is more than UNCLEAR of its values is left out, as
+    may happen by the lemma for sources that are nearly equal at neighbouring times.
+
+    Examples
+    --------
     >>> from derive.theory import mean_field
     >>> from derive.program import P, eta, gamma0, mlp
     >>> theory = mean_field(mlp(2, "tanh"))
@@ -146,7 +200,7 @@ def solve_particles(
 
 
 @one_thread
-def solve_to_accuracy(
+def solve_to_accuracy(  # noqa: PLR0913 - public signature
     theory: Theory,
     *,
     steps: int,
@@ -157,12 +211,41 @@ def solve_to_accuracy(
     responses: Responses = "auto",
     first: int | None = None,
 ) -> Solved:
-    """:func:`solve_particles` with as many samples and replicas as an accuracy takes.
+    """Solve by sampled paths, with as many samples and replicas as an accuracy needs.
 
-    Samples are doubled from ``first`` (:attr:`Prepared.enough`) until the standard error and the bias of
-    every scalar of the theory, relative to its largest value, are below ``accuracy``; see
-    :mod:`~numerics.solver.paths.accuracy`.  Raises ValueError for an accuracy that is not between 0 and
-    1, NotConverged for one that is out of reach, and what :func:`solve_particles` raises.
+    Samples are doubled until the standard error and the bias of every scalar of the theory, relative to its
+    largest value, are below ``accuracy``; see :mod:`~numerics.solver.paths.accuracy`.
+
+    Parameters
+    ----------
+    theory : Theory
+        In discrete steps and at integer depth.
+    steps : int
+        Number of times.
+    accuracy : float
+        Required accuracy, between 0 and 1.
+    values : dict, optional
+        Numbers for symbols.
+    data : dict, optional
+        Arrays of data by name.
+    seed : int
+        Seed of the paths.
+    responses : {"auto", "jacobian", "stein"}
+        As for :func:`solve_particles`.
+    first : int, optional
+        First number of samples; :attr:`Prepared.enough` by default.
+
+    Returns
+    -------
+    Solved
+        Values, standard errors, and the accuracy that was reached.
+
+    Raises
+    ------
+    ValueError
+        For an accuracy that is not between 0 and 1.
+    NotConverged
+        For an accuracy that is out of reach.
     """
     if not 0 < accuracy < 1:
         raise ValueError(f"accuracy = {accuracy}: a number between 0 and 1")
@@ -184,7 +267,7 @@ _ReplicaArrays = list[dict[MemberKey, Array]]
 
 
 def _solved(prepared: Prepared, runs: dict[MemberKey, Array], samples: int) -> Solved:
-    """Means and standard errors over these replicas; without responses that are not known."""
+    """Return means and standard errors over these replicas, without responses that are too noisy."""
     count = len(next(iter(runs.values())))
     single = {prepared.whole.get(n, n) for n in prepared.single}
     found = {n: runs[n] for n in single}
@@ -198,52 +281,51 @@ def _solved(prepared: Prepared, runs: dict[MemberKey, Array], samples: int) -> S
 Responses = Literal["auto", "stein", "jacobian"]
 
 FEWEST = 256
-"""Samples that a search for the right number begins with, or more if there are many entries."""
+"""First number of samples of a search, larger if there are many entries."""
 
 SPEED, CALL, DERIVATIVE = 1.5e10, 2e-5, 8e-9
-"""Operations a second of large products, seconds of an operation of a step as one of some replicas together,
-and of a derivative along a path: on one core, measured.
+"""Measured on one core: operations a second of large products; seconds of an operation of a step, for
+replicas marched together; seconds of a derivative along a path.
 """
 
 ENTRY = 4e-9
-"""Seconds of a step of one entry of a weight whose rule acts on each, for each of its states and two more: on
-one core, measured (sign 8 ns, Adam 16 ns an entry)."""
+"""Measured seconds, on one core, of a step of an entry of a weight with an entrywise rule.
 
-VALUE, NORMAL = 1e-8, 1.2e-7
-"""Seconds of a value of a field on a path, and of a normal number with its part in conditional sources, on
-one core, measured.
+The time is that for each of its states and two more (sign 8 ns, Adam 16 ns an entry).
 """
 
+VALUE, NORMAL = 1e-8, 1.2e-7
+"""Measured seconds, on one core, of a value of a field on a path, and of a normal number used in sources."""
+
 FEW = 24
-"""Entries of a source up to which derivatives along paths cost no more than Stein's lemma for their error."""
+"""Largest number of entries of a source for which derivatives are as efficient as Stein's lemma."""
 
 CARRIERS = 32
-"""The fewest paths of a replica along which derivatives are carried for the responses of a result."""
+"""Smallest number of paths of a replica that carry derivatives for the responses of a result."""
 
 PATIENCE = 4.0, 1.0
-"""How long that may take: times what the march takes without, and seconds of a replica beside it."""
+"""Largest time of these derivatives: multiple of the time of the march, plus seconds of a replica."""
 
 LITTLE = 0.025
-"""Seconds that derivatives of a replica may take where its march takes less: 0.2 s of all replicas."""
+"""Seconds that derivatives of a replica may always take: 0.2 s for all replicas."""
 
 UNCLEAR = 0.5
-"""The root mean square standard error of a response, over that of its values, from which it is left out."""
+"""A response is left out if its root mean square standard error exceeds this share of its values."""
 
 
 class Prepared:
-    """A theory read for its sizes, and numbers for which replicas solve it.
+    """Theory read for its sizes, with the numbers for which replicas solve it.
 
-    What is read is the same for all other numbers: the points of a sweep, and the grids of a flow, share it.
+    The tables are the same for all other numbers: the points of a sweep, and the grids of a flow, share them.
 
-    With ``stepping`` weights of updates are found step by step: the theory is one with weights by sample.
-    Responses of which a result shows ``single`` entries are found a second time, ``beside`` the march by
-    derivatives along some paths, or by the lemma without a ridge.  ``methods`` says how each response is
-    found, ``entries`` how many entries a source has at most to which
-    Stein's lemma is applied.  Without ``kernels`` correlations and observables that no step reads are not
-    found.
+    With ``stepping`` weights of updates are computed step by step; the theory is one with weights by sample.
+    Responses of which a result shows ``single`` entries are computed a second time, ``beside`` the march by
+    derivatives along some paths, or by the lemma without a ridge. ``methods`` states how each response is
+    computed, ``entries`` is the largest number of entries of a source in Stein's lemma. Without ``kernels``
+    correlations and observables that no step reads are not computed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options of solve_particles
         self,
         theory: Theory,
         *,
@@ -279,24 +361,24 @@ class Prepared:
 
     @property
     def numbers(self) -> list[MemberKey]:
-        """The nodes of scalars, by which solutions have them."""
+        """Nodes of scalars, as the keys of solutions."""
         return list(dict.fromkeys(self.whole.get(n, n) for n in self.tables.scalars))
 
     @property
     def exchangeable(self) -> str | None:
-        """The values of indices over whose permutations averages are taken, such as ``k = 1, 2``."""
+        """Values of indices over whose permutations averages are taken, such as ``k = 1, 2``, or None."""
         found = exchangeable_values(self.tables, self.data, (*self.tables.entries, *self.tables.scalars))
         said = [f"{x} = {', '.join(map(str, block))}" for x, blocks in found.items() for block in blocks]
         return "; ".join(said) or None
 
     def _jumps(self, n: MemberKey) -> bool:
-        """Does a function on the way to a response jump?"""
+        """Return whether a function between a source and a response jumps."""
         averages = self.tables.entries[n].averages.values()
         return any(isinstance(c, Responding) and self.model.kinds[c] == "jumps" for c in averages)
 
     @property
     def entries(self) -> int:
-        """The most entries, steps times indices, of a source to which Stein's lemma is applied; or zero."""
+        """Largest number of entries, steps times indices, of a source in Stein's lemma; zero without it."""
         model = self.model
         asked = {
             group_of(model, c.source)
@@ -310,26 +392,26 @@ class Prepared:
 
     @property
     def most(self) -> int:
-        """The most entries, steps times indices, of any source."""
+        """Largest number of entries, steps times indices, of any source."""
         return self.steps * max((size_of(self.model, i) for i in range(len(self.model.groups))), default=0)
 
     @property
     def least(self) -> int:
-        """The fewest samples: one for four entries, or one for each where a function has a kink.
+        """Smallest number of samples: one for four entries, or one for each if a function has a kink.
 
-        What Stein's lemma misses is a fraction of the spread of a replica even there (docs/benchmarks.md),
-        and is measured.  Jumps of derivatives are noisier: covariances were found that are not positive.
+        The error of Stein's lemma is then a fraction of the scatter of replicas (docs/benchmarks.md), and is
+        measured. Jumps of derivatives are noisier: covariances that are not positive occurred.
         """
         return max(2 * LEAST, 2 * int(np.ceil(self.entries / (8 if self.smooth else 2))))
 
     @property
     def enough(self) -> int:
-        """Samples that a search for the right number begins with."""
+        """First number of samples of a search for an accuracy."""
         return int(max(FEWEST, 2 ** np.ceil(np.log2(self.least))))
 
     @property
     def smooth(self) -> bool:
-        """Has every function on the way a continuous derivative?"""
+        """Whether every function has a continuous derivative."""
         for q in self.tables.quantities.values():
             for i, x in enumerate(q.function.leaves):
                 moving = isinstance(x, AppliedUndef) and self.tables.is_random(x)
@@ -341,33 +423,33 @@ class Prepared:
         return True
 
     def _found(self) -> list[PathEntry]:
-        """The order parameters that are found."""
+        """Return the order parameters that are computed."""
         left_out = frozenset() if self.kernels else self.model.afterwards
         return [e for n, e in self.tables.entries.items() if n not in left_out]
 
     def _moving(self) -> list[int]:
-        """The entries, steps times indices, of each source that changes with time."""
+        """Return the entries, steps times indices, of each group of sources that changes with time."""
         model = self.model
         return [self.steps * size_of(model, i) for i, g in enumerate(model.groups) if moves(model, g)]
 
     def bytes(self, samples: int) -> int:
-        """About how much memory a replica takes."""
+        """Return the estimated memory of a replica in bytes."""
         paths, tables = self._numbers
         return 8 * (samples * paths + tables + self._weights(samples))
 
     def _weights(self, samples: int) -> int:
-        """Numbers that a replica keeps of weights whose rule acts on each entry, with their states."""
+        """Return how many numbers a replica stores for weights whose rule acts on each entry, with states."""
         return sum(self._entries(x, samples) * (1 + len(x.rule.states)) for x in self.tables.weights)
 
     def _entries(self, x: EntryArray, samples: int) -> int:
-        """The number of entries of such a weight: of pairs of paths, or of paths and coordinates."""
+        """Return the number of entries of such a weight: pairs of paths, or paths and coordinates."""
         own, other = (max((self.units.get(n, 1) for n in nodes), default=1) for nodes in x.nodes)
         partners = 1 if x.single else np.shape(self.data[x.given])[-1] if x.given else other * samples
         return int(prod(self.tables.size(x.indices)) * own * samples * partners)
 
     @cached_property
     def _numbers(self) -> tuple[int, int]:
-        """How many numbers a replica keeps for each path, and in its factors and tables."""
+        """Number of values that a replica stores for each path, and in its factors and tables."""
         model = self.model
         past = model.read_later
         counts = [prod(q.sizes) * self.units[n] for n, q in self.tables.quantities.items() if n in past]
@@ -383,7 +465,7 @@ class Prepared:
         return self.steps * sum(counts), sum(n**2 for n in self._moving()) + sum(tables)
 
     def seconds(self, samples: int) -> float:
-        """About how long a replica takes, with derivatives along its paths."""
+        """Return the estimated seconds of a replica, with derivatives along its paths."""
         count = self._carried(samples) or self.carriers(samples)
         values = self.steps * sum(prod(q.sizes) for q in self.tables.quantities.values())
         numbers = samples * (values * VALUE + sum(self._moving()) * NORMAL)
@@ -392,17 +474,17 @@ class Prepared:
         return self._march_seconds(samples) + numbers + steps + self._derivative_seconds(count)
 
     def _derivative_seconds(self, paths: int) -> float:
-        """The same of derivatives along so many paths, each a sum over the past."""
+        """Return the estimated seconds of derivatives along so many paths."""
         return self._derivatives(paths) / 8 * (DERIVATIVE + self.most / SPEED)
 
     def _march_seconds(self, samples: int) -> float:
-        """The same without: products of matrices, a factor of each covariance, and overhead."""
+        """Return the estimated seconds without derivatives: products, factors of covariances, overhead."""
         paths, factors, calls = self._march_work
         return (samples * paths + factors) / SPEED + calls * CALL
 
     @cached_property
     def _march_work(self) -> tuple[float, float, int]:
-        """Operations of a march for each path, those of factors of covariances, and calls of operations."""
+        """Operations of a march for each path, those of factors of covariances, and number of calls."""
         sizes, T = self.tables.sizes, self.steps
         past = 0.0
         for q in self.tables.quantities.values():
@@ -419,29 +501,29 @@ class Prepared:
         return 2 * (past + sum(pairs) + sum(n**2 / 4 for n in entries)), sum(n**3 for n in entries), calls
 
     def _units_of(self, e: PathEntry) -> int:
-        """The most units whose paths an average of an order parameter is taken over."""
+        """Return the largest number of units over whose paths an order parameter averages."""
         firsts = [c.first for c in e.averages.values() if isinstance(c, PathCorrelation)]
         return max((self.units.get(n, 1) for n in firsts), default=1)
 
     def derivatives(self, samples: int) -> int:
-        """About how much memory derivatives along the paths of a replica take."""
+        """Return the estimated memory of derivatives along the paths of a replica in bytes."""
         return self._derivatives(self._carried(samples)) + self._derivatives(self.carriers(samples))
 
     def _carried(self, samples: int) -> int:
-        """Paths that carry derivatives in every march; none if Stein's lemma gives all responses."""
+        """Return the number of paths with derivatives in every march; 0 with Stein's lemma only."""
         wanted = [n for n, how in self.chosen.items() if how == "jacobian"]
         return derivative_paths(self.model, wanted, samples) if wanted else 0
 
     def _derivatives(self, paths: int) -> int:
-        """The same of so many paths."""
+        """Return the estimated memory of derivatives along so many paths in bytes."""
         counts = [prod(q.sizes) * self.units[n] for n, q in self.tables.quantities.items()]
         size = max((size_of(self.model, i) for i in range(len(self.model.groups))), default=0)
         return 8 * paths * self.steps**2 * sum(counts) * size
 
     def carriers(self, samples: int) -> int:
-        """Paths that carry derivatives for the responses of a result: as many as take the time of a march.
+        """Return the number of paths with derivatives for the responses of a result.
 
-        None where the fewest of them take too much time or memory.
+        They take about the time of a march; 0 if the smallest number takes too much time or memory.
         """
         if not self.beside:
             return 0
@@ -453,19 +535,19 @@ class Prepared:
         return min(max(even, least), samples, 2 * int(self.device.memory // (4 * self._derivatives(1))))
 
     def together(self, samples: int) -> int:
-        """How many replicas are marched side by side."""
+        """Return the number of replicas that are marched side by side."""
         return max(1, self.device.memory // (self.bytes(samples) + self.derivatives(samples)))
 
     def runs(
         self, samples: int, seeds: Sequence[np.random.SeedSequence], **given: Any
     ) -> Iterator[dict[MemberKey, Array]]:
-        """One solution for each seed, by names and layers; a scalar has its time first (:meth:`batches`)."""
+        """Yield one solution for each seed, by name and layer; scalars have time first (:meth:`batches`)."""
         for batch in self.batches([samples] * len(seeds), seeds, **given):
             for i in range(len(next(iter(batch.values())))):
                 found = {n: x[i] for n, x in batch.items()}
                 yield {n: np.moveaxis(x, -1, 0) if n in self.numbers else x for n, x in found.items()}
 
-    def batches(
+    def batches(  # noqa: PLR0913 - independent options
         self,
         samples: Sequence[int],
         seeds: Sequence[np.random.SeedSequence],
@@ -477,12 +559,12 @@ class Prepared:
         whole: bool = False,
         asymmetry: Asymmetry | None = None,
     ) -> Iterator[dict[MemberKey, Array]]:
-        """Solutions for these seeds, along the first axis, by names and layers; times come last.
+        """Yield solutions for these seeds, along the first axis, by name and layer; times come last.
 
-        As many replicas are marched side by side as the device has memory for; which ones changes none of
-        them.  The ``samples`` of each divide the most.  ``progress`` is called with the steps done so far,
-        ``finished`` with each replica's march and its number in it; ``whole`` keeps all of its paths.
-        ``asymmetry`` is that of replicas which are marched side by side.
+        As many replicas are marched side by side as memory allows; their solutions do not depend on it. The
+        ``samples`` of each replica divide the largest number. ``progress`` is called with the number of
+        completed steps, ``finished`` with the march of each replica and its number in it; ``whole`` keeps all
+        of its paths. ``asymmetry`` is that of replicas which are marched side by side.
         """
         jacobian = frozenset(n for n, how in self.chosen.items() if how == "jacobian")
         carriers = self.carriers(max(samples))
@@ -530,13 +612,15 @@ class Prepared:
             yield put_together(found, self.tables.written_out)
 
     def _written(self, march: PathMarch) -> dict[MemberKey, Array]:
-        """The responses that a result shows, their axes as they are written, replicas last."""
+        """Return the responses that a result shows, with axes as they are written, replicas last."""
         entries, averaged = self.tables.entries, march.averaged
         return {n: written(entries[n], averaged[n].axes, x) for n, x in march.single.items()}
 
 
 def unclear(value: Array, spread: Array, replicas: int) -> bool:
-    """Is the error of a response, whose replicas have this spread, too large to show it, or not known?
+    """Return whether the error of a response is too large to show it, or unknown.
+
+    ``spread`` is the standard deviation over replicas.
 
     >>> one = np.ones(3)
     >>> unclear(one, 0.1 * one, 8), unclear(one, 2 * one, 8), unclear(one * np.nan, one, 8)
@@ -548,7 +632,7 @@ def unclear(value: Array, spread: Array, replicas: int) -> bool:
 
 @lru_cache(maxsize=8)
 def _read(theory: Theory, own: frozenset[tuple[str, RealNumber]]) -> Model:
-    """The tables of a theory for its sizes.  Raises Unserved for averages that do not exist."""
+    """Read the tables of a theory for its sizes; raise Unserved for averages that do not exist."""
     for x in singularities(theory):
         if not x.has_mean:
             raise Unserved(f"{x}, an average that does not exist")
@@ -556,16 +640,17 @@ def _read(theory: Theory, own: frozenset[tuple[str, RealNumber]]) -> Model:
 
 
 def _counted(progress: Callable[[int], None], before: int, count: int) -> Callable[[int], None]:
+    """Return a function that reports the completed steps of ``count`` replicas."""
     return lambda step: progress(before + count * step)
 
 
 def name_of(n: MemberKey) -> str:
-    """A node as it is written: ``Phi(2)``."""
+    """Return a node as it is written: ``Phi(2)``."""
     return f"{n[0]}{''.join(f'({k})' for k in n[1])}"
 
 
 def _responses(model: Model, asked: Responses, steps: int) -> dict[MemberKey, str]:
-    """How each response is found."""
+    """Return how each response is computed."""
     chosen: dict[MemberKey, str] = {}
     responding = {
         n: [c for c in e.averages.values() if isinstance(c, Responding)]
@@ -586,7 +671,7 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[MemberKey, st
 
 
 def kept(march: PathMarch, paths: Paths, times: Sequence[int], replica: int) -> dict[str, Block]:
-    """The paths that a replica of a march that has run through its steps sampled.
+    """Return the paths sampled by a replica of a completed march.
 
     Raises ValueError for a field that the theory does not have.
     """
@@ -596,6 +681,7 @@ def kept(march: PathMarch, paths: Paths, times: Sequence[int], replica: int) -> 
 
 
 def _block(march: PathMarch, name: str, e: Expr, paths: Paths, times: Sequence[int], replica: int) -> Block:
+    """Return the paths of one expression of fields at chosen layers, indices and times."""
     fields = {x for x in e.atoms(AppliedUndef) if march.tables.is_random(x)}
     layers = sorted({n[1][0] for n in march.random if n[1]}) if ell in e.free_symbols else []
     layers = [k for k in layers if all(node_of(x.subs(ell, k)) in march.random for x in fields)]
