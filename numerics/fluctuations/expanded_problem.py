@@ -100,7 +100,11 @@ def lowered(problem: Problem, grid: TimeGrid | None = None, times: int | None = 
     data |= {name: _of_layer(numbers) for name, numbers in problem.layered.items()}
     known = KnownArrays(values, data, literals=dict(problem.literals))
     whole = len(problem.times if grid is None else grid.nodes)
-    return LoweredFluctuations(theory, TheorySizes(values, whole if times is None else times), known)
+    try:
+        return LoweredFluctuations(theory, TheorySizes(values, whole if times is None else times), known)
+    except NotApplicable as reason:
+        key = problem.said("training.rule" if problem.seen else "data.kind")
+        raise SpecError(*key, str(reason), "another program or rule") from None
 
 
 def _of_layer(numbers: Any) -> Callable[[int], float]:

@@ -18,6 +18,7 @@ from sympy import Abs, Add, Dummy, Expr, Heaviside, Max, Min, Mul, S, Symbol, si
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, ell, s, spelled, t
+from derive.errors import NotApplicable
 from derive.theory.fluctuations import Addend, FluctuatingParameter, Fluctuations, Hatted, addends
 from numerics.errors import Unserved
 from numerics.lowering.expressions import CompiledFunction, KnownArrays, function
@@ -50,7 +51,10 @@ class TheorySizes:
             return np.full(size, int(e))
         if e in grid:
             return grid[e]
-        e = e.subs({x: int(self.values[x.name]) for x in e.free_symbols if x not in grid})
+        sizes = [x for x in e.free_symbols if x not in grid]
+        if any(x.name not in self.values for x in sizes):
+            raise NotApplicable(f"fluctuations are not solved where a sum inside of a function runs to {e}")
+        e = e.subs({x: int(self.values[x.name]) for x in sizes})
         if not e.free_symbols:
             return np.full(size, int(e))
         found = np.zeros(size, int)

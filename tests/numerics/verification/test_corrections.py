@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.fluctuations import finite_width
 from numerics.fluctuations.corrections import WidthCorrections
+from numerics.fluctuations.expanded_problem import size_growth
 from numerics.solver import solve
 from numerics.stats import sample_variance
 from numerics.verification import Effort, networks, verify
@@ -27,6 +29,7 @@ from numerics.verification.corrections import (
 from numerics.verification.openings import FULL
 from numerics.verification.plan import NetworkPlan, expected_tolerance, plan_of
 from numerics.verification.report import Check
+from tests.numerics.networks.cases import CASES as NETWORKS
 
 SEEDS = 900
 """Networks of a width, of which twice the variance is seen."""
@@ -224,6 +227,21 @@ def test_a_refusal_has_the_reason_of_the_solver():
     plan = plan_corrections(problem, [1, 2], FULL, pairs=True)
     assert plan.shifted is None
     assert "acts on each entry" in plan.reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["attention", "heads with random scores"])
+def test_attention_is_refused_with_a_reason(name: str):
+    case = NETWORKS[name]()
+    problem = Problem.of(case.program, **case.given, solver=case.solver)
+    with pytest.raises(SpecError, match="fluctuations are not"):
+        size_growth(problem)
+
+
+def test_large_programs_are_refused_before_anything_is_derived():
+    case = NETWORKS["blocks of four experts"]()
+    problem = Problem.of(case.program, **case.given, solver=case.solver)
+    assert plan_corrections(problem, [1], FULL, pairs=False).reason == SHORT
 
 
 @pytest.mark.slow
