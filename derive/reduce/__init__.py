@@ -1,1 +1,5 @@
-"""Reductions: from a theory to something simpler and equal, or the reason why that cannot be had."""
+"""Reductions of a theory to simpler equivalent equations, or messages that state why this is impossible.
+
+The modules take a :class:`~derive.theory.Theory` (or a program) and return a theory, differential equations
+or closed forms. The solvers, the analysis and the pages of the documentation use them.
+"""

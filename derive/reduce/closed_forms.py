@@ -1,8 +1,8 @@
-"""Differential equations in closed form: polynomial conserved quantities, and one unknown with a square root.
+"""Closed solutions of differential equations: polynomial conserved quantities, and separable equations.
 
-Conserved quantities are found by linear algebra.  Of ``dx/dt = rate(x)`` with one square root of a quadratic,
-Euler's substitution makes the integrand of ``t = int dx/rate`` rational; two simple poles give one inverse
-hyperbolic tangent, which can be inverted.
+Conserved quantities are found by linear algebra. For ``dx/dt = rate(x)`` with one square root of a quadratic,
+Euler's substitution makes the integrand of ``t = int dx/rate`` rational; with two simple poles the integral
+is one inverse hyperbolic tangent, which is inverted. :mod:`derive.reduce.whitened` uses both.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from derive.errors import NotApplicable
 
 @dataclass(frozen=True)
 class Separable:
-    """``dx/dt = rate``: ``elapsed`` is the time to reach x, and ``solution`` is x at time t.
+    """Solution of ``dx/dt = rate``: ``elapsed`` is the time to reach x, ``solution`` is x at time t.
 
-    The time is ``weight * log(growth)`` as well: ``atanh z = log((1 + z)/(1 - z))/2``.
+    The time also is ``weight * log(growth)``, because ``atanh z = log((1 + z)/(1 - z))/2``.
     """
 
     rate: Expr
@@ -59,7 +59,7 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     """Solve ``dx/dt = rate(x)`` from ``start``.
 
     Raises :class:`NotApplicable` unless the rate is rational in x and one square root of a quadratic, and
-    ``dt/dw`` has two simple poles only.
+    ``dt/dw`` in Euler's variable w has exactly two simple poles.
 
     >>> from sympy.abc import t
     >>> x = Symbol("x", positive=True)
@@ -84,15 +84,17 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     begin = inverse.subs(x, start)
 
     def reduced(v: Expr) -> Expr:
+        """Return the argument of atanh."""
         return (v - middle) / half
 
     def ratio(v: Expr) -> Expr:
+        """Return ``(v - below)/(above - v)``, which grows exponentially in time."""
         return (v - below) / (above - v)
 
     elapsed = weight * (atanh(reduced(inverse)) - atanh(reduced(begin)))
     if _over_roots(elapsed.diff(x) * rate) != 1:
         raise NotApplicable(f"the integral found for 1/({rate}) does not differentiate back to it")
-    E = Dummy("E", positive=True)  # exp(2 time / weight), by which (w - below)/(above - w) grows
+    E = Dummy("E", positive=True)  # exp(2 time / weight), the growth of (w - below)/(above - w)
     grown = E * ratio(begin)
     arrived = (below + above * grown) / (1 + grown)
     solution = _hyperbolic(_over_roots(at.subs(w, arrived)), E, 2 * time / weight)
@@ -100,13 +102,15 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
 
 
 def _radical(rate: Expr, x: Symbol) -> Expr:
-    found = [p for p in rate.atoms(Pow) if p.exp == Rational(1, 2) and p.has(x)]
-    if len(found) != 1 or not found[0].base.is_polynomial(x) or Poly(found[0].base, x).degree() != 2:
+    """Return the only square root of a quadratic in ``rate``."""
+    radicals = [p for p in rate.atoms(Pow) if p.exp == Rational(1, 2) and p.has(x)]
+    if len(radicals) != 1 or not radicals[0].base.is_polynomial(x) or Poly(radicals[0].base, x).degree() != 2:
         raise NotApplicable(f"{rate}: must contain one square root of a quadratic in {x}")
-    return found[0]
+    return radicals[0]
 
 
 def _two_poles(integrand: Expr, w: Symbol) -> tuple[Expr, Expr]:
+    """Return the two poles of an integrand, the lower one first."""
     numerator, denominator = fraction(together(integrand))
     poles = roots(Poly(denominator, w))
     if len(poles) != 2 or set(poles.values()) != {1} or Poly(numerator, w).degree() > 0:
@@ -116,7 +120,7 @@ def _two_poles(integrand: Expr, w: Symbol) -> tuple[Expr, Expr]:
 
 
 def _over_roots(e: Expr) -> Expr:
-    """Simplify a rational function of square roots: they become letters, whose squares are known."""
+    """Simplify a rational function of square roots, which are replaced by symbols with known squares."""
     radicals = sorted((p for p in e.atoms(Pow) if p.exp in (Rational(1, 2), Rational(-1, 2))), key=str)
     bases = {p.base for p in radicals}
     letters = {sqrt(base): Dummy(f"S{k}", positive=True) for k, base in enumerate(sorted(bases, key=str))}
@@ -129,11 +133,12 @@ def _over_roots(e: Expr) -> Expr:
 
 
 def _hyperbolic(e: Expr, E: Symbol, angle: Expr) -> Expr:
-    """A rational function of ``E = exp(angle)`` by cosh and sinh of multiples of the angle."""
+    """Return a rational function of ``E = exp(angle)`` in cosh and sinh of multiples of the angle."""
     top, bottom = (Poly(p, E) for p in fraction(e))
     half = (bottom.degree() + min(k[0] for k in bottom.monoms())) // 2
 
     def written(p: Poly) -> Expr:
+        """Return a polynomial in E, divided by a power of E, in cosh and sinh."""
         waves = ((c, (k - half) * angle) for (k,), c in p.terms())
         total = Add(*[c * (cosh(x) + sinh(x)) for c, x in waves]).expand()
         return collect(total, total.atoms(cosh, sinh), factor)
@@ -144,15 +149,15 @@ def _hyperbolic(e: Expr, E: Symbol, angle: Expr) -> Expr:
 
 
 def _lowered(e: Expr, letter: Symbol, square: Expr) -> Expr:
+    """Return a polynomial in a symbol of known square, reduced to degree one."""
     return Poly(e, letter).rem(Poly(letter**2 - square, letter)).as_expr()
 
 
 def conserved(odes: Sequence[Eq], degree: int = 2) -> tuple[Expr, ...]:
-    """Polynomials in the unknowns, of at most ``degree``, that do not change along solutions.
+    """Return polynomials in the unknowns, of at most ``degree``, that are constant along solutions.
 
-    Invariants that are polynomials of ones found at lower degree are left out.  The equations must be
-    autonomous and polynomial in the unknowns; parameters may enter as rational functions.  Raises
-    ValueError if they are not.
+    Polynomials of invariants of lower degree are left out. The equations must be autonomous and polynomial in
+    the unknowns; parameters may enter rationally. Raises ValueError otherwise.
 
     >>> from sympy import symbols, Function
     >>> t = symbols("t")
@@ -171,17 +176,17 @@ def conserved(odes: Sequence[Eq], degree: int = 2) -> tuple[Expr, ...]:
         late = {a for u in rates for a in u.free_symbols} & flow[slots[x]].free_symbols
         if late or not flow[slots[x]].is_polynomial(*names):
             raise ValueError(f"d{x}/dt = {rate}: must be autonomous and polynomial in the unknowns")
-    found: list[Expr] = []
+    invariants: list[Expr] = []
     for d in range(1, degree + 1):
         for candidate in _invariants(flow, names, d):
-            if _independent(candidate, _products(found, names, d), names):
-                found.append(candidate)
+            if _independent(candidate, _products(invariants, names, d), names):
+                invariants.append(candidate)
     back = dict(zip(names, rates, strict=True))
-    return tuple((x / Poly(x, *names).LC()).expand().xreplace(back) for x in found)
+    return tuple((x / Poly(x, *names).LC()).expand().xreplace(back) for x in invariants)
 
 
 def _invariants(flow: dict[Symbol, Expr], names: list[Symbol], degree: int) -> list[Expr]:
-    """A basis of the kernel of ``I -> dI/dt`` on polynomials without constant term."""
+    """Return a basis of the kernel of ``I -> dI/dt`` on polynomials without constant term."""
     choices = (c for d in range(1, degree + 1) for c in combinations_with_replacement(names, d))
     monomials = [Mul(*c) for c in choices]
     images = [Poly(Add(*[m.diff(x) * flow[x] for x in names]), *names).as_dict() for m in monomials]
@@ -194,7 +199,7 @@ def _invariants(flow: dict[Symbol, Expr], names: list[Symbol], degree: int) -> l
 
 
 def _products(found: list[Expr], names: list[Symbol], degree: int) -> list[Expr]:
-    """Products of known invariants up to the degree."""
+    """Return the products of known invariants up to a degree."""
     size = {x: Poly(x, *names).total_degree() for x in found}
     return [
         Mul(*c).expand()
@@ -205,7 +210,7 @@ def _products(found: list[Expr], names: list[Symbol], degree: int) -> list[Expr]
 
 
 def _independent(candidate: Expr, known: list[Expr], names: list[Symbol]) -> bool:
-    """Is the candidate no linear combination of what is known?"""
+    """Return whether a polynomial is not a linear combination of known ones."""
     rows = [Poly(x, *names).as_dict() for x in (*known, candidate)]
     powers = sorted({k for row in rows for k in row})
     table = Matrix([[row.get(k, S.Zero) for row in rows] for k in powers])

@@ -1,5 +1,9 @@
-"""What is special to theories of training on random data: sources scaled, responses without memory, limits of
-the sizes, sums over modes, and the parts of the loss.
+"""Theories of training on random data: scaled sources, instantaneous responses, limits, modes, loss terms.
+
+:func:`absorb_factors` scales sources, :func:`instant_responses` removes responses without memory,
+:func:`theory_limit` takes limits of sizes, :func:`mode_sums` writes averages over modes as sums, and
+:func:`loss_decomposition` splits the loss by the sources of error. All take and return theories of linear
+programs on random data (linear2025).
 """
 
 from __future__ import annotations
@@ -42,12 +46,13 @@ from derive.theory.unfold import covariance
 
 
 def absorb_factors(theory: Theory, *sources: str) -> Theory:
-    """The same theory with each of the named sources scaled so that it enters with factor 1 or -1.
+    """Return the theory with each of the named sources scaled so that it enters with factor 1 or -1.
 
-    As papers do: ``v = w - r0/(nu gamma0)`` with ``<r0 r0> = nu C_g`` reads ``v = w - r0`` with ``<r0 r0> =
-    C_g/(nu gamma0^2)``.  Responses change by the same factor, what depends on time (the memory of a rule with
-    decay) stays outside, and an attribute of the unit goes into the covariance.  Raises
-    :class:`NotApplicable` for a source that does not occur, or enters two equations with different factors.
+    Papers write, for example, ``v = w - r0/(nu gamma0)`` with ``<r0 r0> = nu C_g`` as ``v = w - r0`` with
+    ``<r0 r0> = C_g/(nu gamma0^2)``. Responses are multiplied by the same factor; time-dependent factors (the
+    memory of a rule with decay) stay outside, and an attribute of the unit becomes part of the covariance.
+    Raises :class:`NotApplicable` for a source that does not occur, or enters two equations with different
+    factors.
 
     >>> from derive import isotropic, mean_field
     >>> theory = absorb_factors(mean_field(isotropic()), "r0", "u0")
@@ -62,16 +67,20 @@ def absorb_factors(theory: Theory, *sources: str) -> Theory:
 
 
 def _absorbed(theory: Theory, name: str, factor: Expr) -> Theory:
+    """Return the theory with one source divided by its factor."""
     pushed = [_pushed(theory, q, name, factor) for q in theory.order_parameters]
     scales = {q.name: x for q, (_, x) in zip(theory.order_parameters, pushed, strict=True) if x != 1}
 
     def rescaled(e: Expr) -> Expr:
+        """Return an expression with rescaled responses."""
         return rewritten(e, scales, lambda x: scales[str(x.func)] * x)
 
     def bare(e: Expr) -> Expr:
+        """Return an expression with the rescaled source."""
         return rewritten(e, [name], lambda x: x / factor)
 
     def own(u: Source) -> Expr:
+        """Return the factor of the covariance."""
         return Mul(*[factor for x in (u.symbol, u.partner) if _called(x, name)])
 
     moved = theory.map(lambda e: rescaled(sympify(e)))
@@ -84,24 +93,24 @@ def _absorbed(theory: Theory, name: str, factor: Expr) -> Theory:
 
 
 def source_factor(theory: Theory, name: str) -> Expr:
-    """What multiplies the source wherever it occurs, without sign and without what depends on time."""
-    found = set()
+    """Return the factor of a source wherever it occurs, without sign and time-dependent parts."""
+    factors = set()
     for e in theory.equations:
         for x in e.terms:
             for a in sorted((a for a in x.field.atoms(AppliedUndef) if _called(a, name)), key=str):
                 constant, _ = (x.coefficient * x.kernel * x.field / a).as_independent(t, s)
-                found.add(-constant if constant.could_extract_minus_sign() else constant)
-    if not found:
+                factors.add(-constant if constant.could_extract_minus_sign() else constant)
+    if not factors:
         raise NotApplicable(f"the theory has no source called {name}")
-    if len(found) > 1:
-        raise NotApplicable(f"{name} enters with different factors: {', '.join(sorted(map(str, found)))}")
-    return found.pop()
+    if len(factors) > 1:
+        raise NotApplicable(f"{name} enters with different factors: {', '.join(sorted(map(str, factors)))}")
+    return factors.pop()
 
 
 def _pushed(theory: Theory, q: OrderParameter, name: str, factor: Expr) -> tuple[OrderParameter, Expr]:
-    """A response with its definition in the new source, and what its old value is in units of the new.
+    """Return a response to the scaled source, and its old value in units of the new.
 
-    Of what the source pushes, attributes of the unit stay in the average, and numbers come out.
+    Attributes of the unit in front of the response stay in the average; numbers are moved out.
     """
     old = next((x for x in q.definition.atoms(Response) if _called(x.source, name)), None)
     if old is None:
@@ -114,6 +123,7 @@ def _pushed(theory: Theory, q: OrderParameter, name: str, factor: Expr) -> tuple
 
 
 def _called(x: Expr, name: str) -> bool:
+    """Return whether an expression is a function of this name."""
     return isinstance(x, AppliedUndef) and str(x.func) == name
 
 
@@ -121,10 +131,10 @@ def _called(x: Expr, name: str) -> bool:
 
 
 def instant_responses(theory: Theory) -> Theory:
-    """The theory with every response of a field without memory put in as a number at equal time.
+    """Return the theory with every response of a field without memory replaced by its value at equal time.
 
-    Online, a batch is used once, so ``R_Delta(t, s)`` is 1 at ``s = t`` and 0 before; the same holds for any
-    field without memory.  Written out, its order parameter and the sum over the past before it are gone.
+    Online, a batch is used once, so that ``R_Delta(t, s)`` is 1 at ``s = t`` and 0 before; the same holds for
+    any field without memory. The order parameter and its sum over past times are removed.
 
     >>> from derive import isotropic, mean_field
     >>> print(instant_responses(mean_field(isotropic(data="online"))).equation("h0").rhs)
@@ -144,9 +154,9 @@ def instant_responses(theory: Theory) -> Theory:
 
 
 def _instant(theory: Theory, q: OrderParameter) -> Expr | None:
-    """The factor of delta(t, s) in a response; None if memory makes it more than that."""
+    """Return the factor of delta(t, s) in a response; None if the response has memory."""
     node = next(iter(q.definition.atoms(Response)))
-    # in terms of sources at the same time, if that is all that the field is made of
+    # in terms of sources at the same time, if the field contains nothing else
     local = (e for e in reversed(theory.equations) if not any(x.remembers or x.over for x in e.terms))
     body = defined(node.body, [(e.lhs, e.rhs) for e in local])
     if any(theory.program.field_of(str(a.func)) for a in body.atoms(AppliedUndef)) or q.definition.has(Sum):
@@ -166,7 +176,7 @@ def _instant(theory: Theory, q: OrderParameter) -> Expr | None:
 
 
 def _at_once(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:
-    """``coefficient(t) sum_over sum_s delta(t, s) f(s)`` is ``sum_over coefficient(t) f(t)``."""
+    """Yield ``sum_over coefficient(t) f(t)`` for ``coefficient(t) sum_over sum_s delta(t, s) f(s)``."""
     hits = [a for a in x.expr.atoms(AppliedUndef) if is_at(a, q.symbol)]
     if not hits:
         yield x
@@ -180,9 +190,9 @@ def _at_once(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:
     now = {s: t} if x.remembers else {}
     x = replace(x.map(lambda e: e.xreplace(numbers).xreplace(now)), reach="")
     for r in x.over:
-        found = pinned(x.kernel, r.index)
-        if found is not None:
-            delta, place = found
+        pin = pinned(x.kernel, r.index)
+        if pin is not None:
+            delta, place = pin
             x = replace(x, kernel=x.kernel / delta, over=tuple(y for y in x.over if y != r))
             x = x.map(lambda e, at={r.index: place}: e.xreplace(at))
     yield x
@@ -192,12 +202,12 @@ def _at_once(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:
 
 
 def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
-    """The theory as each parameter in ``values`` goes to the given value (very many samples, wide layers).
+    """Return the theory as each parameter in ``values`` goes to its value (many samples, wide layers).
 
-    Order parameters are held fixed.  Terms that vanish go, and with them sources without covariance and
-    responses that nothing asks for.  Sources whose factors contain such a parameter are scaled first
-    (:func:`.absorb_factors`), and responses that have become instantaneous are written out
-    (:func:`.instant_responses`).  Raises :class:`NotApplicable` when a term has no finite limit.
+    Order parameters are held fixed. Vanishing terms are removed, as are sources without covariance and
+    responses that no equation contains. Sources with such a parameter in their factors are scaled first
+    (:func:`.absorb_factors`), and responses that have become instantaneous are replaced by their values
+    (:func:`.instant_responses`). Raises :class:`NotApplicable` if a term has no finite limit.
 
     >>> from sympy import oo
     >>> from derive import isotropic, mean_field
@@ -211,11 +221,13 @@ def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
 
 
 def _limit(theory: Theory, x: Symbol, value: Expr) -> Theory:
+    """Return the limit of a theory in one parameter."""
     theory = absorb_factors(theory, *scaled_sources(theory, x))
     sources = [replace(u, covariance=at_limit(u.covariance, x, value)) for u in theory.sources]
     dead = {u.symbol.func for u in sources if u.covariance == 0 and u.symbol.func == u.partner.func}
 
     def equation(e: Equation) -> Equation:
+        """Return the limit of an equation."""
         alive = (y for y in e.terms if not any(a.func in dead for a in y.field.atoms(AppliedUndef)))
         found = (_term_at_limit(y, x, value) for y in alive)
         return replace(e, terms=tuple(y for y in found if y.expr != 0))
@@ -232,7 +244,7 @@ def _limit(theory: Theory, x: Symbol, value: Expr) -> Theory:
 
 
 def _term_at_limit(term: Term, x: Symbol, value: Expr) -> Term:
-    """A term whose kernel goes to its limit, with the factors of ``x`` that stood in front of it."""
+    """Return a term in the limit; factors of ``x`` that were in front of it stay there."""
     fixed, moving = term.coefficient.as_independent(x, as_Add=False)
     if not (term.remembers or term.over) or moving.has(AppliedUndef) or term.field.has(x):
         return term.put(at_limit(term.expr, x, value))
@@ -241,10 +253,10 @@ def _term_at_limit(term: Term, x: Symbol, value: Expr) -> Term:
 
 
 def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
-    """The limit of an expression whose only parts that depend on ``x`` are factors.
+    """Return the limit of an expression that depends on ``x`` through factors only.
 
-    Where a factor stands, before a sum or in it, makes no difference: what depends on ``x`` is taken inside.
-    Raises :class:`NotApplicable` for any other dependence, and where there is no finite limit.
+    Factors in front of a sum are moved inside first. Raises :class:`NotApplicable` for any other dependence,
+    and if there is no finite limit.
 
     >>> from sympy import Function, oo
     >>> from sympy.abc import k, t, x
@@ -277,14 +289,14 @@ def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
 
 
 def scaled_sources(theory: Theory, x: Symbol) -> list[str]:
-    """Sources in front of which the parameter stands."""
+    """Return the names of the sources with the parameter in their factors."""
     own = {u.symbol.func for u in theory.sources}
     local = (y for e in theory.equations for y in e.terms if not (y.remembers or y.over) and y.expr.has(x))
     return sorted({str(a.func) for y in local for a in y.field.atoms(AppliedUndef) if a.func in own})
 
 
 def _needed(theory: Theory) -> Theory:
-    """Without responses that no equation contains."""
+    """Return the theory without responses that no equation contains."""
     used = {a.func for e in (*theory.equations, *theory.scalars) for a in e.rhs.atoms(AppliedUndef)}
     kept = tuple(q for q in theory.order_parameters if q.kind != "response" or q.symbol.func in used)
     return replace(theory, order_parameters=kept)
@@ -294,11 +306,11 @@ def _needed(theory: Theory) -> Theory:
 
 
 def mode_sums(theory: Theory) -> Theory:
-    """The theory with averages over the population that carries attributes written as sums over its units.
+    """Return the theory with averages over the population with attributes written as sums over its units.
 
-    A program on modes counts their number M as the reference size: with sums, the unit's index written out, M
-    drops out of the equations, their dimension-free form (linear2025 107-109).  Raises
-    :class:`NotApplicable` if the program has no attributes, or if the size does not drop out.
+    The number M of modes is the reference size of a program on modes. Written as sums, with the index of the
+    unit, the equations do not contain M: their dimension-free form (linear2025 107-109). Raises
+    :class:`NotApplicable` if the program has no attributes, or if M does not cancel.
 
     >>> from derive import mean_field, structured
     >>> theory = mode_sums(absorb_factors(mean_field(structured()), "r0", "u0"))
@@ -306,30 +318,31 @@ def mode_sums(theory: Theory) -> Theory:
     Sum(<h0(k, s)*h0(k, t)>, (k, 1, M))
     """
     if not theory.program.attributes:
-        raise NotApplicable("the units of no population are told apart: there are no modes to sum over")
+        raise NotApplicable("no population has attributes: there are no modes to sum over")
     return _Modes(theory).theory()
 
 
 def unit_averages(theory: Theory) -> Theory:
-    """Write averages over the population that carries attributes as means over its units.
+    """Return the theory with averages over the population with attributes written as means over its units.
 
-    Equations and sources of the units hold for each of them, with the unit's index written out.  Unlike in
+    Equations and sources of the units hold for each of them, with the index of the unit. Unlike in
     :func:`mode_sums`, order parameters stay averages, and the number of units ``UNITS`` is in their
-    definitions alone.
+    definitions only.
 
     Parameters
     ----------
     theory : Theory
-        Of a program whose units have attributes.
+        The theory of a program whose units have attributes.
 
     Returns
     -------
     Theory
+        The theory with an index of the unit.
 
     Raises
     ------
     NotApplicable
-        If the program has no attributes, or if the unit has several names.
+        If the program has no attributes, or the unit has several names.
 
     Examples
     --------
@@ -338,7 +351,7 @@ def unit_averages(theory: Theory) -> Theory:
     Sum(<h0(k, s)*h0(k, t)>/n_units, (k, 1, n_units))
     """
     if not theory.program.attributes:
-        raise NotApplicable("the units of no population are told apart: averages are those over one process")
+        raise NotApplicable("no population has attributes: averages are over identical units")
     return _Modes(theory, averages=True).theory()
 
 
@@ -350,12 +363,13 @@ class _Modes:
     """Averages over modes as sums over them; with ``averages`` as means over them."""
 
     def __init__(self, theory: Theory, *, averages: bool = False) -> None:
+        """Find the fields and sources of the modes, and the order parameters averaged over them."""
         self.old, self.program = theory, theory.program
         place = self.program.attributes[0].population
-        found = theory.program.unit_indices
-        if len(found) != 1:
-            raise NotApplicable(f"the unit has several names: {', '.join(sorted(map(str, found)))}")
-        (self.unit,) = found
+        units = theory.program.unit_indices
+        if len(units) != 1:
+            raise NotApplicable(f"the unit has several names: {', '.join(sorted(map(str, units)))}")
+        (self.unit,) = units
         self.averages = averages
         self.number = UNITS if averages else M * sympify(place.ratio)
         self.over = IndexRange(self.unit, Integer(1), self.number)
@@ -367,33 +381,35 @@ class _Modes:
         self.sums = {q.name for q in averaged}
 
     def lives(self, e: Expr) -> bool:
+        """Return whether an expression contains a field or source of the modes."""
         return any(str(a.func) in self.own for a in e.atoms(AppliedUndef))
 
     def theory(self) -> Theory:
-        told = "means over units" if self.averages else "sums over modes"
-        reduction = f"{self.old.reduction}, {told}".strip(", ")
+        """Return the theory with sums over modes."""
+        label = "means over units" if self.averages else "sums over modes"
+        reduction = f"{self.old.reduction}, {label}".strip(", ")
         new = replace(self.old.each(self.of_every_unit), observables=(), reduction=reduction)
         if self.averages:
             return new
-        left = [e.lhs for e in (*new.equations, *new.scalars) if e.rhs.has(M)]
-        left += [u.symbol for u in new.sources if u.covariance.has(M)]
-        if left:
-            raise NotApplicable(f"the number of modes {M} does not drop out of {left[0]}")
+        remaining = [e.lhs for e in (*new.equations, *new.scalars) if e.rhs.has(M)]
+        remaining += [u.symbol for u in new.sources if u.covariance.has(M)]
+        if remaining:
+            raise NotApplicable(f"the number of modes {M} does not cancel in {remaining[0]}")
         return new
 
     def summed(self, e: Expr) -> Expr:
-        """Averages over modes are sums over their number."""
+        """Return an expression with averages over modes as sums over modes."""
         e = sympify(e)
         return self.indexed(e if self.averages else rewritten(e, self.sums, lambda x: x / self.number))
 
     def indexed(self, e: Expr) -> Expr:
-        """Fields and sources of the modes with the unit as first index."""
+        """Return an expression with the unit as first index of fields and sources of the modes."""
         return rewritten(
             e, self.own, lambda x: x if x.args[:1] == (self.unit,) else x.func(self.unit, *x.args)
         )
 
     def of_every_unit(self, x: Any) -> Iterator[Any]:
-        """Equations and sources of the modes hold for each of them, and averages over modes are sums."""
+        """Yield an equation, source or order parameter with the index of the unit."""
         if not isinstance(x, OrderParameter):
             ranges = (self.over, *x.ranges) if self.lives(x.symbol) else x.ranges
             yield replace(x.map(self.summed), ranges=ranges)
@@ -412,7 +428,7 @@ BIAS, WIDTH, DATA, NOISE = "bias", "limited width", "limited data", "label noise
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a correlation function that comes from ``source``; ``label`` says what that stands for."""
+    """Contribution of ``source`` to a correlation function; ``label`` names the kind of error."""
 
     label: str
     source: str
@@ -421,7 +437,7 @@ class Part:
 
 @dataclass(frozen=True)
 class LossDecomposition:
-    """``correlation = sum of parts``, with the transfer functions that occur in them.
+    """Correlation function as a sum of parts, with the transfer functions in them.
 
     The loss is the correlation function at ``s = t``.
     """
@@ -433,11 +449,11 @@ class LossDecomposition:
 
     @property
     def eq(self) -> Eq:
-        """The identity."""
+        """The identity ``correlation = sum of parts``."""
         return Eq(self.correlation, Add(*[p.expr for p in self.parts]), evaluate=False)
 
     def part(self, label: str) -> Expr:
-        """All that carries this label; zero if nothing does."""
+        """Return the sum of the parts with this label; zero if there are none."""
         return Add(*[p.expr for p in self.parts if p.label == label])
 
     def _repr_latex_(self) -> str:
@@ -445,13 +461,13 @@ class LossDecomposition:
 
 
 def loss_decomposition(theory: Theory, name: str = "C_v") -> LossDecomposition:
-    """Take a correlation function of a linear theory apart by the sources that it comes from (eq. 13).
+    """Split a correlation function of a linear theory by the sources of error (eq. 13).
 
     The error vector is linear in the sources of its population: its correlation function is a sum of one
-    quadratic form for each source, with ``H_v_x(t, s)`` the answer of v to a push of x (:func:`.transfer`).
-    The target is a vector that nobody trains, width the randomness of a trained matrix, data that of one
-    nobody trains; label noise is the part of the samples' own errors that comes from a vector.  Raises
-    :class:`NotApplicable` when the correlation is not of one field of one place.
+    quadratic form for each source, with ``H_v_x(t, s)`` the response of v to a perturbation of x
+    (:func:`.transfer`). Labels: "bias" for an untrained vector (the target), "limited width" for a trained
+    matrix, "limited data" for an untrained matrix, "label noise" for the part of the samples' errors that
+    comes from a vector. Raises :class:`NotApplicable` if the correlation is not that of a single field.
 
     >>> from derive import isotropic, mean_field
     >>> parts = loss_decomposition(absorb_factors(mean_field(isotropic(noise=True)), "r0", "u0"))
@@ -463,7 +479,7 @@ def loss_decomposition(theory: Theory, name: str = "C_v") -> LossDecomposition:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A source's entry into an equation, with the factor in front of it."""
+    """Source in an equation, with its factor."""
 
     equation: Equation
     symbol: AppliedUndef
@@ -471,9 +487,13 @@ class _Entry:
 
 
 class _Decomposition:
-    """``depth`` counts how deep this one stands inside another, and keeps summation indices apart."""
+    """Decomposition of one correlation function.
+
+    ``depth`` counts nested decompositions, so that summation indices differ.
+    """
 
     def __init__(self, theory: Theory, name: str, depth: int = 0) -> None:
+        """Find the field of the correlation function at both times."""
         self.theory, self.program, self.depth = theory, theory.program, depth
         self.q, self.units = theory.order_parameter(name), theory.program.unit_indices
         self.given = {x.name for x in self.program.attributes}
@@ -486,33 +506,34 @@ class _Decomposition:
         self.transfers: dict[str, Transfer] = {}
 
     def result(self) -> LossDecomposition:
+        """Return the decomposition with its parts in a fixed order."""
         order = (BIAS, WIDTH, DATA, NOISE)
-        found = [x for pair in self.pairs() for x in self.parts(*pair)]
-        parts = tuple(sorted(found, key=lambda p: order.index(p.label)))
+        parts_found = [x for pair in self.pairs() for x in self.parts(*pair)]
+        parts = tuple(sorted(parts_found, key=lambda p: order.index(p.label)))
         return LossDecomposition(self.theory, self.q.symbol, parts, tuple(self.transfers.values()))
 
     # -- which sources ---------------------------------------------------------------------------------------
 
     def entries(self) -> Iterator[_Entry]:
-        """What the population's equations contain besides its own fields."""
+        """Yield the sources and given vectors in the equations of the population."""
         rows = tuple(population(self.theory, str(self.now.func)))
         names = {e.name for e in rows}
         for row in linear_form(self.theory, rows).rows:
             yield from (_Entry(row, x.field, x.weight) for x in row.sources)
             for x in row.actions:
                 if x.name not in names:
-                    raise NotApplicable(f"{x.expr} in the equation of {row.name} is no source")
+                    raise NotApplicable(f"{x.expr} in the equation of {row.name} is not a source")
             for part in Add.make_args(row.given):
-                found = [a for a in part.atoms(AppliedUndef) if str(a.func) in self.given]
-                if part != 0 and len(found) != 1:
-                    raise NotApplicable(f"{part} in the equation of {row.name} is no source")
-                yield from (_Entry(row, a, part / a) for a in found)
+                vectors = [a for a in part.atoms(AppliedUndef) if str(a.func) in self.given]
+                if part != 0 and len(vectors) != 1:
+                    raise NotApplicable(f"{part} in the equation of {row.name} is not a source")
+                yield from (_Entry(row, a, part / a) for a in vectors)
 
     def pairs(self) -> Iterator[tuple[_Entry, _Entry, Expr, str]]:
-        """Pairs of entries that are correlated: covariance at the two times, label."""
-        found = list(self.entries())
-        for x in found:
-            for y in found:
+        """Yield pairs of correlated entries with their covariance at the two times and their label."""
+        entries = list(self.entries())
+        for x in entries:
+            for y in entries:
                 if x.symbol == y.symbol and str(x.symbol.func) in self.given:
                     yield x, y, x.symbol * y.symbol, BIAS
                 a, b = (e.symbol.xreplace(self.within(e, i)) for i, e in enumerate((x, y), 1))
@@ -521,16 +542,17 @@ class _Decomposition:
                     yield x, y, value, self.label(x)
 
     def label(self, x: _Entry) -> str:
-        own = {u.matrix for u in self.theory.sources if x.symbol.func in (u.symbol.func, u.partner.func)}
+        """Return the kind of error of a source."""
+        matrices = {u.matrix for u in self.theory.sources if x.symbol.func in (u.symbol.func, u.partner.func)}
         for m in self.program.matrices:
-            if gaussian(m).name in own:
+            if gaussian(m).name in matrices:
                 return WIDTH if isinstance(m, TrainedMatrix) else DATA
         return BIAS
 
     # -- one part --------------------------------------------------------------------------------------------
 
     def parts(self, x: _Entry, y: _Entry, covariance: Expr, label: str) -> Iterator[Part]:
-        """One part, or two if the samples' errors are in it and have label noise."""
+        """Yield the part of a pair, or several parts if it contains errors of samples with label noise."""
         source = str(x.symbol.func)
         split = self.samples(covariance) if label == DATA and self.depth == 0 else ()
         for inner, value in split:
@@ -540,20 +562,22 @@ class _Decomposition:
             yield Part(label, source, self.form(x, y, covariance))
 
     def samples(self, covariance: Expr) -> tuple[tuple[Part, Expr], ...]:
-        """The covariance with the samples' own errors in it taken apart, if they have label noise."""
+        """Return the covariance with the errors of samples split, if they have label noise."""
         for q in self.theory.correlations():
             hits = [a for a in covariance.atoms(AppliedUndef) if a.func == q.symbol.func]
             if hits:
                 inner = _Decomposition(self.theory, q.name, self.depth + 1)
-                found = inner.result().parts
-                if any(p.label == BIAS for p in found):
+                inner_parts = inner.result().parts
+                if any(p.label == BIAS for p in inner_parts):
                     self.transfers |= {f"{k} of {q.name}": v for k, v in inner.transfers.items()}
                     place = dict(zip(q.symbol.args, hits[0].args, strict=True))
-                    return tuple((p, covariance.xreplace({hits[0]: p.expr.xreplace(place)})) for p in found)
+                    return tuple(
+                        (p, covariance.xreplace({hits[0]: p.expr.xreplace(place)})) for p in inner_parts
+                    )
         return ()
 
     def form(self, x: _Entry, y: _Entry, covariance: Expr) -> Expr:
-        """``sum over s_1, s_2 of H(t, s_1) <x(s_1) y(s_2)> H(s, s_2)``, weighed as in the definition."""
+        """Return ``sum over s_1, s_2 of H(t, s_1) <x(s_1) y(s_2)> H(s, s_2)``, with the weights of q."""
         body = self.carried(x, self.now, 1) * covariance * self.carried(y, self.past, 2)
         body *= self.average.args[0] / (self.now * self.past)
         limits = [(self.inner(r.index, i), 1, r.upper) for e, i in ((x, 1), (y, 2)) for r in self.channels(e)]
@@ -563,7 +587,7 @@ class _Decomposition:
         return self.q.definition.xreplace({self.average: value})
 
     def carried(self, x: _Entry, at: AppliedUndef, i: int) -> Expr:
-        """The source's factor at its time, times the transfer function from there."""
+        """Return the factor of a source at its time, times the transfer function from there."""
         into = x.equation.name
         if into not in self.transfers:
             self.transfers[into] = transfer(self.theory, into)
@@ -572,13 +596,13 @@ class _Decomposition:
         return x.factor.xreplace(self.within(x, i)) * h.func(*at.args[:-1], *names, at.args[-1], time)
 
     def within(self, x: _Entry, i: int) -> dict[Expr, Expr]:
-        """The indices of the entry and its time, by the names that they have inside the sums."""
+        """Return the indices and the time of an entry under their names inside the sums."""
         return {r.index: self.inner(r.index, i) for r in self.channels(x)} | {t: self.inner(s, i)}
 
     def channels(self, x: _Entry) -> list[IndexRange]:
-        """The indices of the entry's equation, but for that of the unit."""
+        """Return the ranges of the entry's equation other than that of the unit."""
         return [r for r in x.equation.ranges if r.index not in self.units]
 
     def inner(self, index: Symbol, i: int) -> Symbol:
-        """The name of an index or a time of the first or second entry."""
+        """Return the name of an index or time of the first or second entry."""
         return Symbol(f"{index.name}_{2 * self.depth + i}", **index.assumptions0)

@@ -1,11 +1,10 @@
-"""Networks at equilibrium: weights drawn from the Gibbs distribution of Langevin dynamics (selfconsistent2023
-K.17-K.23).
+"""Equilibrium of Langevin dynamics: weights of the Gibbs density (selfconsistent2023 K.17-K.23).
 
-The weights have the density for which no current flows: a Gaussian prior times a likelihood.  Integrating
-them out layer by layer, each product having the covariance that the theory gives its source, leaves an action
-of kernels, outputs and their conjugates, N times a number of order one, whose saddle point is found by
-differentiation.  Only the forward pass is used; that long Langevin dynamics ends here is a statement to be
-checked.
+The Gibbs density, for which no current flows, is a Gaussian prior times a likelihood. Integrating out the
+weights layer by layer, with the covariance that the theory gives the source of each product, leaves an action
+of kernels, outputs and their conjugates, N times a function of order one; its saddle point is found by
+differentiation. Only the forward pass is used. That long Langevin dynamics reaches this equilibrium is
+assumed, and has to be checked.
 """
 
 from __future__ import annotations
@@ -62,12 +61,13 @@ _PAIR = ((mu, 1, P), (alpha, 1, P))
 
 @dataclass(frozen=True)
 class Equilibrium(ConditionalResult):
-    """The action per unit of width, and its stationary point, for a chain of ``depth`` hidden layers.
+    """Action per unit of width and its stationary point, for a chain of ``depth`` hidden layers.
 
-    ``inverse_temperature`` is b and ``prior`` the variance of a weight without data (in units of that at
-    initialisation).  ``algebra`` is the action without the integrals over fields, and ``exponent`` that of
-    the integral over one unit of layer ell; ``fhat``, ``Phihat`` and ``hhat`` are conjugate variables, on the
-    imaginary axis.  ``Phi(0, mu, alpha)`` is the kernel of the inputs, ``error`` minus the slope of the loss.
+    ``inverse_temperature`` is b and ``prior`` the variance of a weight without data (in units of the initial
+    variance). ``algebra`` is the action without the integrals over fields, and ``exponent`` that of the
+    integral over one unit of layer ell; ``fhat``, ``Phihat`` and ``hhat`` are conjugate variables, on the
+    imaginary axis. ``Phi(0, mu, alpha)`` is the kernel of the inputs, ``error`` minus the derivative of the
+    loss.
     """
 
     depth: Expr
@@ -88,7 +88,7 @@ class Equilibrium(ConditionalResult):
     # -- its stationary point --------------------------------------------------------------------------------
 
     def variation(self, target: AppliedUndef, ranges: tuple[IndexRange, ...] = ()) -> Expr:
-        """``dS / d target``; the derivative of a single-site integral is an average."""
+        """Return ``dS / d target``; the derivative of a single-site integral is an average."""
         both = (IndexRange(mu, S.One, P), IndexRange(alpha, S.One, P), *ranges)
         algebra = functional_derivative(self.algebra, target, both)
         inner = functional_derivative(Sum(self.exponent, (ell, 1, self.depth)), target, both)
@@ -96,7 +96,13 @@ class Equilibrium(ConditionalResult):
         return _symmetric(algebra + sites)
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the equilibrium rests on."""
+        """Return the assumptions of the equilibrium, and what is derived.
+
+        Returns
+        -------
+        tuple of str
+            One sentence per condition.
+        """
         return (
             "assumed: the width goes to infinity at a fixed number of samples and layers",
             "assumed: long Langevin dynamics ends in the density of weights for which no current flows",
@@ -107,9 +113,9 @@ class Equilibrium(ConditionalResult):
 
     @cached_property
     def variations(self) -> dict[str, Expr]:
-        """Each derivative of the action, zero at the saddle point (K.19).
+        """Derivatives of the action, zero at the saddle point (K.19).
 
-        ``Phihat`` holds in layers 1..L, ``Phi`` in layers 1..L-1; ``Phi_last`` takes its place in layer L.
+        ``Phihat`` holds in layers 1..L, ``Phi`` in layers 1..L-1; ``Phi_last`` replaces it in layer L.
         """
         every = (IndexRange(ell, S.One, self.depth),)
         inside = (IndexRange(ell, S.One, self.depth - 1),)
@@ -123,32 +129,34 @@ class Equilibrium(ConditionalResult):
 
     @cached_property
     def solved(self) -> dict[str, Eq]:
-        """The same, solved: conjugate output, output, kernels and their conjugates (K.20-K.22), with ``Delta
-        = -loss'``."""
+        """Saddle-point equations for conjugate output, output, kernels and their conjugates (K.20-K.22).
+
+        The error is ``Delta = -loss'``.
+        """
         slope = loss(f(mu), y(mu)).diff(f(mu))
         c = {k: v.xreplace({slope: -Delta(mu)}) for k, v in self.variations.items()}
         hat = _isolate(c["f"], fhat(mu))
         put = {fhat(mu): hat, fhat(alpha): hat.xreplace({mu: alpha})}
         last = Phihat(self.depth, mu, alpha)
-        found = {
+        solutions = {
             fhat(mu): hat,
             f(mu): tidy_sums(_isolate(c["fhat"], f(mu)).xreplace(put)),
             Phi(ell, mu, alpha): _isolate(c["Phihat"], Phi(ell, mu, alpha)),
             last: _isolate(c["Phi_last"], last).xreplace(put),
         }
         if not (self.depth - 2).is_negative:
-            found[Phihat(ell, mu, alpha)] = _isolate(c["Phi"], Phihat(ell, mu, alpha))
+            solutions[Phihat(ell, mu, alpha)] = _isolate(c["Phi"], Phihat(ell, mu, alpha))
         names = ("fhat", "f", "Phi", "Phihat_last", "Phihat")
-        return {n: Eq(k, v, evaluate=False) for n, (k, v) in zip(names, found.items(), strict=False)}
+        return {n: Eq(k, v, evaluate=False) for n, (k, v) in zip(names, solutions.items(), strict=False)}
 
     # -- conjugate fields integrated out ---------------------------------------------------------------------
 
     @cached_property
     def correlator(self) -> Expr:
-        """``<hhat hhat^T>`` of a layer by the kernel ``Phi`` below and ``C = <h h^T>``, as matrices.
+        """The matrix ``<hhat hhat^T>`` of a layer in terms of the kernel ``Phi`` below and ``C = <h h^T>``.
 
         A total derivative in hhat integrates to zero: with E = d exponent/d hhat, ``1 + <hhat E> = 0`` and
-        ``<h E> = 0`` (both for any activation), which two linear equations give the correlator.
+        ``<h E> = 0`` for any activation. These linear equations give the correlator.
         """
         slope = _symmetric(functional_derivative(self.exponent, hhat(ell, mu), (IndexRange(mu, S.One, P),)))
         K, C = MatrixSymbol("Phi", P, P), MatrixSymbol("C", P, P)
@@ -162,13 +170,13 @@ class Equilibrium(ConditionalResult):
 
     @cached_property
     def conjugate_kernel(self) -> Expr:
-        """``Phihat`` of an inner layer as a matrix: its condition with the correlator put in (K.22, K.23)."""
+        """The conjugate ``Phihat`` of an inner layer as a matrix, from the correlator (K.22, K.23)."""
         rhs = self.solved["Phihat"].rhs
         (average,) = rhs.atoms(Average)
         return (rhs.coeff(average) * self.correlator).doit()
 
     def density(self, samples: int) -> Expr:
-        """The log of the unnormalised density of ``h1, .., hP`` in a layer: conjugate fields integrated out.
+        """Return the log of the unnormalised density of ``h1, .., hP`` in a layer, without conjugate fields.
 
         The kernel below is ``Phi11, Phi12, ..`` and the conjugate ``Phihat11, ..``.
         """
@@ -182,13 +190,13 @@ class Equilibrium(ConditionalResult):
                 numbers[Phihat(ell, i, j)] = Symbol(f"Phihat{low}{high}", real=True)
         e = self.exponent.subs(P, samples).doit().subs(numbers)
         (top,) = solve([e.diff(x) for x in hats], hats, dict=True)
-        return simplify(e.subs(top))  # a Gaussian integral is its exponent's extremum
+        return simplify(e.subs(top))  # a Gaussian integral is the extremum of its exponent
 
     def linear_saddle(self) -> tuple[Eq, ...]:
-        """Closed equations for a linear network of integer depth and one sample.
+        """Return closed equations for a linear network of integer depth and one sample.
 
-        Unknowns are ``f`` and ``Phi1 .. PhiL``; the kernel of the input is ``K``, the target ``y``.  Each
-        layer is Gaussian, with the inverse of minus the second derivative of its log density as variance.
+        Unknowns are ``f`` and ``Phi1 .. PhiL``; the kernel of the input is ``K``, the target ``y``. Each
+        layer is Gaussian; its variance is the inverse of minus the second derivative of its log density.
         """
         if self.phi != self.field or not self.depth.is_Integer:
             raise NotApplicable("closed equations need a linear network with a number of layers")
@@ -199,7 +207,7 @@ class Equilibrium(ConditionalResult):
         error = self.error.xreplace({f(mu): out, y(mu): Symbol("y", real=True)})
         errors = {Delta(i): error for i in (mu, alpha, S.One)}
         value = self.solved["f"].rhs.subs(P, 1).doit().xreplace({mu: S.One}).xreplace(errors)
-        found = [Eq(out, value.subs(Phi(depth, 1, 1), kernels[-1]), evaluate=False)]
+        equations = [Eq(out, value.subs(Phi(depth, 1, 1), kernels[-1]), evaluate=False)]
         precision = -self.density(1).diff(h1, 2)
         for n in range(1, depth + 1):
             if n == depth:
@@ -209,8 +217,8 @@ class Equilibrium(ConditionalResult):
                 put = {x: Matrix([[sizes[x.name]]]) for x in sized.atoms(MatrixSymbol)}
                 conjugate = Matrix(sized.subs(put).doit())[0, 0]
             names = {Symbol("Phi11", real=True): kernels[n - 1], Symbol("Phihat11", real=True): conjugate}
-            found.append(Eq(kernels[n], simplify(1 / precision.subs(names)), evaluate=False))
-        return tuple(found)
+            equations.append(Eq(kernels[n], simplify(1 / precision.subs(names)), evaluate=False))
+        return tuple(equations)
 
     def linear_output(self, numbers: Mapping[str, Expr] | None = None) -> tuple[Expr, dict[Symbol, Expr]]:
         """Eliminate the kernels from the equations of :meth:`linear_saddle`.
@@ -220,19 +228,19 @@ class Equilibrium(ConditionalResult):
 
         Parameters
         ----------
-        numbers : mapping from str to Expr, optional
+        numbers : mapping of str to Expr, optional
             Exact values for symbols of the equations, by name.
 
         Returns
         -------
-        tuple
+        tuple of (Expr, dict)
             A polynomial in the output ``f``, which vanishes at every stationary point, and the kernels as
             functions of ``f``.
 
         Raises
         ------
         NotApplicable
-            For what :meth:`linear_saddle` refuses, and for an equation that is not linear in such a kernel.
+            If :meth:`linear_saddle` raises it, or an equation is not linear in such a kernel.
 
         Examples
         --------
@@ -249,6 +257,7 @@ class Equilibrium(ConditionalResult):
         names = [given, *[kernel for kernel, _ in layers]]
 
         def put(e: Expr) -> Expr:
+            """Return an expression with the given numbers."""
             return e.subs({x: known[x.name] for x in e.free_symbols if x.name in known and x != given})
 
         kernels: dict[Symbol, Expr] = {}
@@ -263,10 +272,10 @@ class Equilibrium(ConditionalResult):
 
 
 def equilibrium(theory: Theory) -> Equilibrium:
-    """The equilibrium of Langevin dynamics on a chain of layers, of symbolic or integer depth.
+    """Return the equilibrium of Langevin dynamics on a chain of layers, of symbolic or integer depth.
 
-    The forward pass and its Gaussian products are those of the theory.  Raises :class:`NotApplicable` without
-    noise or without decay, for networks that are no chain and for samples with weights.
+    The forward pass and its Gaussian products are those of the theory. Raises :class:`NotApplicable` without
+    noise or without decay, for networks that are not chains, and for samples with weights.
 
     >>> from derive import mean_field, mlp
     >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)
@@ -281,19 +290,19 @@ def equilibrium(theory: Theory) -> Equilibrium:
     require_linear_rules(theory.program, "the equilibrium")
     strength, decay, diffusion = exponential(program.rule)
     if decay == 0 or diffusion == 0:
-        raise NotApplicable("weights have an equilibrium when they both decay and diffuse")
+        raise NotApplicable("the equilibrium needs weights that both decay and diffuse")
     if any(w.rule != program.rule for w in program.trained()):
-        raise NotApplicable("weights of different variances have different priors")
+        raise NotApplicable("the equilibrium needs one rule for all weights, because they have one prior")
     if has_sample_weights(program):
-        raise NotApplicable("the loss must count all samples alike: leave sample_weights out")
+        raise NotApplicable("the loss must weigh all samples equally: leave sample_weights out")
     inverse_temperature, prior = _gibbs(decay, diffusion)
     return _Measure(theory, strength, inverse_temperature, prior).action()
 
 
 def _gibbs(decay: Expr, diffusion: Expr) -> tuple[Expr, Expr]:
-    """Inverse temperature and prior variance: the density p for which no current flows.
+    """Return inverse temperature and prior variance of the density p for which no current flows.
 
-    The weights' velocity is ``v = push - decay theta``, so ``v p - (diffusion/2) dp/dtheta = 0``.
+    The velocity of the weights is ``v = push - decay theta``, so ``v p - (diffusion/2) dp/dtheta = 0``.
     """
     theta, push, density, slope = (Dummy(n) for n in ("theta", "push", "p", "dp"))
     current = (push - decay * theta) * density - diffusion / 2 * slope
@@ -303,66 +312,69 @@ def _gibbs(decay: Expr, diffusion: Expr) -> tuple[Expr, Expr]:
 
 
 class _Measure:
-    """The measure of outputs and fields when weights have the Gibbs density, averaged over the weights.
+    """Measure of outputs and fields for weights of the Gibbs density, averaged over the weights.
 
     A definition ``h = u`` with a Gaussian product u is a delta function, ``int dhhat exp(i hhat (h - u))``,
-    and ``<exp(c sum_mu hhat_mu u_mu)> = exp(c^2/2 sum hhat_mu hhat_alpha <u_mu u_alpha>)``.  Inner products
-    of a layer are kernels, each held by a conjugate that multiplies half of its constraint, for a pair of
-    samples is counted twice.  The conjugate of an output counts in units of ``scale``.
+    and ``<exp(c sum_mu hhat_mu u_mu)> = exp(c^2/2 sum hhat_mu hhat_alpha <u_mu u_alpha>)``. Inner products of
+    a layer are kernels. A conjugate multiplies half of the constraint of each kernel, because a pair of
+    samples is counted twice. The conjugate of an output is in units of ``scale``.
     """
 
     def __init__(self, theory: Theory, strength: Expr, inverse_temperature: Expr, prior: Expr) -> None:
+        """Read the chain of layers and its kernel."""
         self.theory, self.program, self.prior = theory, theory.program, prior
         self.chain = Chain(self.program)
         self.depth, self.scale = self.program.depth, self.program.scale
         self.strength, self.inverse_temperature = strength, inverse_temperature
         body = self.feature(ell, mu) * self.feature(ell, alpha)
-        found = [q for q in theory.correlations() if timeless(q.definition.args[0]) == body]
-        if len(found) != 1:
-            raise NotApplicable(f"<{body}> is no order parameter of the theory")
-        self.kernel, self.known = Phi(ell, mu, alpha), timeless(found[0].symbol)
+        kernels = [q for q in theory.correlations() if timeless(q.definition.args[0]) == body]
+        if len(kernels) != 1:
+            raise NotApplicable(f"<{body}> is not an order parameter of the theory")
+        self.kernel, self.known = Phi(ell, mu, alpha), timeless(kernels[0].symbol)
 
     def action(self) -> Equilibrium:
+        """Return the action with its exponents."""
         error = timeless(next(e.rhs for e in self.theory.scalars if not e.rhs.has(Average)))
         given = self.depth, self.scale, self.inverse_temperature, self.prior, self.chain.h, self.chain.phi
         return Equilibrium(*given, error, self.exponent(), self.algebra())
 
     def feature(self, site: Expr, sample: Expr) -> Expr:
-        """``phi(h)`` in one layer, without time."""
+        """Return ``phi(h)`` of one layer, without time."""
         return self.chain.phi.xreplace({self.chain.h: self.chain.h.func(site, sample)})
 
     def covariance(self, u: Source) -> Expr:
-        """``<u_mu u_alpha>`` of a product with weights of the prior, by the kernel of the layer below."""
+        """Return ``<u_mu u_alpha>`` of a product with prior weights, in terms of the kernel below."""
         entries = entry_covariance(self.program.rule, t, s)
         number, kernel = simplify(u.covariance / entries).as_independent(AppliedUndef, as_Add=False)
         if number != 1:
             raise NotApplicable(
-                f"{u.matrix} must start with unit variance, for the noise counts in units of it"
+                f"{u.matrix} must have unit initial variance, because noise is in units of it"
             )
         return self.prior * timeless(kernel)
 
     def sources(self, name: str) -> list[Source]:
-        """The products of which the field is made."""
+        """Return the Gaussian products in a field."""
         terms = (x for e in self.theory.equations if e.name == name for x in e.terms)
-        own = [x.field for x in terms if x.kind == "source"]
-        return [u for u in self.theory.sources if u.symbol in own]
+        products = [x.field for x in terms if x.kind == "source"]
+        return [u for u in self.theory.sources if u.symbol in products]
 
     def exponent(self) -> Expr:
-        """The exponent of one unit of layer ell: constraint, averaged product, conjugate of the kernel."""
+        """Return the exponent of one unit: constraint, averaged product, conjugate of the kernel."""
         for u in self.sources(str(self.chain.h.func)):
-            found, layer = self.covariance(u), u.symbol.args[0] - 1
-            if layer != 0 and found != self.prior * self.known.xreplace({ell: layer}):
-                raise NotApplicable(f"the covariance of {u.symbol} is no kernel of the layer below")
+            value, layer = self.covariance(u), u.symbol.args[0] - 1
+            if layer != 0 and value != self.prior * self.known.xreplace({ell: layer}):
+                raise NotApplicable(f"the covariance of {u.symbol} is not a kernel of the layer below")
         below = self.prior * self.kernel.xreplace({ell: ell - 1})
         constraint = I * Sum(hhat(ell, mu) * self.chain.h.func(ell, mu), _PAIR[0])
         conjugate = self.conjugate(self.feature(ell, mu) * self.feature(ell, alpha))
         return constraint + _cumulant(-I, lambda i: hhat(ell, i), below) - Sum(conjugate, *_PAIR)
 
     def conjugate(self, e: Expr) -> Expr:
+        """Return half of an expression times the conjugate kernel."""
         return _HALF * e * Phihat(*self.kernel.args)
 
     def algebra(self) -> Expr:
-        """The action without the single-site integrals: likelihood, outputs and kernels."""
+        """Return the action without the single-site integrals: likelihood, outputs and kernels."""
         output = next(e for e in self.theory.scalars if e.rhs.has(Average))
         (average,) = output.rhs.atoms(Average)
         z = self.chain.z
@@ -376,7 +388,7 @@ class _Measure:
         return heated + outputs + _cumulant(weight, fhat, overlap) + kernels
 
     def energy(self, slope: Expr) -> Expr:
-        """What the weights descend, per N: the readout's update over ``N df/dw``, times the loss."""
+        """Return the energy of the weights per N: the readout's update over ``N df/dw``, times the loss."""
         (w,) = [x for x in self.program.trained() if isinstance(x, TrainedVector)]
         error = next(e for e in self.theory.scalars if not e.rhs.has(Average))
         gradient = slope * self.chain.phi * error.lhs
@@ -384,26 +396,26 @@ class _Measure:
         update = (w.update.coefficient * w.update.vector).xreplace({old: mu})
         ratio = simplify(update / gradient)
         if ratio.atoms(AppliedUndef):
-            raise NotApplicable(f"the update {update} is no gradient of the output")
+            raise NotApplicable(f"the update {update} is not a gradient of the output")
         return self.strength * ratio * Sum(loss(f(mu), y(mu)), _PAIR[0])
 
 
 def _cumulant(factor: Expr, hat: Callable[[Expr], Expr], covariance: Expr) -> Expr:
-    """``<exp(factor sum_mu hat_mu u_mu)> = exp(this)`` for Gaussian u."""
+    """Return the exponent of ``<exp(factor sum_mu hat_mu u_mu)>`` for Gaussian u."""
     return factor**2 * _HALF * Sum(hat(mu) * hat(alpha) * covariance, *_PAIR)
 
 
 def _isolate(condition: Expr, unknown: AppliedUndef) -> Expr:
     """Solve a condition that is linear in ``unknown``."""
     slope = condition.coeff(unknown)
-    rest = condition - slope * unknown
-    if slope == 0 or rest.expand().has(unknown):
-        raise NotApplicable(f"{condition} = 0 does not fix {unknown}")
-    return (-rest / slope).expand()
+    constant = condition - slope * unknown
+    if slope == 0 or constant.expand().has(unknown):
+        raise NotApplicable(f"{condition} = 0 does not determine {unknown}")
+    return (-constant / slope).expand()
 
 
 def _linear_root(e: Expr, x: Symbol) -> Expr:
-    """The zero of a rational function of ``x`` whose numerator is linear in x."""
+    """Return the zero of a rational function of ``x`` whose numerator is linear in x."""
     p = Poly(numer(together(e)), x)
     p = p.exquo(Poly(x, x)) if p.degree() > 1 and p.nth(0) == 0 else p
     if p.degree() != 1:
@@ -412,7 +424,7 @@ def _linear_root(e: Expr, x: Symbol) -> Expr:
 
 
 def _symmetric(e: Expr) -> Expr:
-    """Kernels are symmetric: the free index first, and one name for what is summed over."""
+    """Return an expression with standard indices of its symmetric kernels: the free index first."""
 
     def turned(x: AppliedUndef) -> Expr:
         site, a, b = x.args

@@ -1,13 +1,13 @@
-"""The lazy limit of rules that are not linear in the updates: outputs move, features do not.
+"""Lazy limit of rules that are nonlinear in the gradient: outputs move, features do not.
 
-At ``gamma0 -> 0`` fields stay as they are at the start and outputs move by the response of the network to its
-weights. With gradient descent this is a kernel times the errors.  A step ``Q`` that is not linear has no
-kernel: the change of an output is the average, over units or pairs of units, of its gradient times the step,
+At ``gamma0 -> 0`` fields keep their initial values, and outputs move by the response of the network to its
+weights. For gradient descent this is a kernel times the errors. A nonlinear step ``Q`` has no kernel: the
+change of an output is the average, over units or pairs of units, of its gradient times the step,
 
     f_mu(t) = 1/scale sum_weights < J_mu(t) moved_mu(t) >,
 
-with ``J_mu`` the gradient of the output by the field that a weight enters, and ``moved`` what training has
-added to this field, both with frozen features.  It is an operator on the history of the errors.
+with ``J_mu`` the gradient of the output by the field that a weight enters, and ``moved`` the sum of the
+updates in this field, both at frozen features. It is a functional of the history of the errors.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ def frozen_features(theory: Theory) -> Theory:
     Parameters
     ----------
     theory : Theory
-        That of a network at an integer depth, whose outputs have one error each.
+        The theory of a network of integer depth, whose outputs have one error each.
 
     Returns
     -------
     Theory
-        Fields without what training adds to them; a field of its own for what each weight adds; and outputs
-        that move by their gradients.
+        Fields without updates, one more field for the updates of each weight, and outputs that move by their
+        gradients.
 
     Raises
     ------
     NotApplicable
-        For linear rules, which have a tangent kernel, a symbolic depth, and weights that are used in several
-        places.
+        If rules are linear (then there is a tangent kernel), the depth is symbolic, or weights are used in
+        several places.
 
     Examples
     --------
@@ -65,14 +65,15 @@ def frozen_features(theory: Theory) -> Theory:
     <g(1, mu, t)*moved_W0(1, mu, t)/gamma0> + <moved_w(1, mu, t)*tanh(h(1, mu, t))/gamma0>
     """
     if not theory.program.depth.is_Integer:
-        raise NotApplicable(f"the depth {theory.program.depth} is a symbol: frozen features need a number")
+        raise NotApplicable(f"the depth {theory.program.depth} is a symbol; frozen features need an integer")
     return _Frozen(theory).theory()
 
 
 class _Frozen:
-    """Takes what training adds out of the fields of a theory, and gives it to the outputs."""
+    """Transfer of the updates from the fields of a theory to its outputs."""
 
     def __init__(self, source: Theory) -> None:
+        """Read the program; raise NotApplicable if there is no output with its own error."""
         self.source = source
         self.reading = read(source.program)
         self.program = source.program
@@ -82,7 +83,7 @@ class _Frozen:
         self.output, self.error = str(roles.output.func), str(roles.error.func)
 
     def theory(self) -> Theory:
-        """The theory of the limit."""
+        """Return the theory of the limit."""
         added = [x for w in self.program.trained() for x in self.added(w)]
         equations = [self.still(e) for e in self.source.equations]
         parts = tuple(Term.local(x, "definition") for _, xs in added for x in xs)
@@ -97,12 +98,12 @@ class _Frozen:
         )
 
     def still(self, e: Equation) -> Equation:
-        """A field without responses and without what training adds."""
+        """Return the equation of a field without responses and updates."""
         terms = tuple(x for x in e.terms if x.kind in ("source", "definition"))
         return replace(e, terms=terms or (Term.local(S.Zero),))
 
     def added(self, w: TrainedMatrix | TrainedVector) -> Iterator[tuple[Equation, list[Expr]]]:
-        """Fields for the updates of one weight in each field, and the changes of the output by them."""
+        """Yield the fields of the updates of a weight, with the changes of the output by them."""
         if not isinstance(w.rule, NonlinearRule):
             raise NotApplicable(f"{w.name} moves by a linear rule, whose lazy limit has a tangent kernel")
         gradient = self.gradient(w)
@@ -116,21 +117,21 @@ class _Frozen:
                 yield replace(e, lhs=symbol, terms=terms), [Average(change.xreplace(k)) for k in places]
 
     def named(self, weight: str, e: Equation) -> AppliedUndef:
-        """A field for what training adds to another one."""
+        """Return the field of the updates of a weight in another field."""
         name = aside(f"moved_{weight}", {*self.reading.registry.taken, *self.reading.registry.found})
         return Function(name)(*e.lhs.args)
 
     def uses(self, w: TrainedMatrix | TrainedVector) -> Iterator[tuple[Definition, Application | Parameter]]:
-        """The forward uses of a weight, with the definitions that hold them."""
+        """Yield the forward uses of a weight, with the definitions that contain them."""
         for d in self.reading.definitions:
             if isinstance(w, TrainedMatrix):
-                found: list[Any] = [a for a in self.reading.products[d] if a.matrix == w.initial]
-                yield from ((d, a) for a in found if not a.transposed)
+                products: list[Any] = [a for a in self.reading.products[d] if a.matrix == w.initial]
+                yield from ((d, a) for a in products if not a.transposed)
             else:
                 yield from ((d, p) for p in self.reading.parameters[d] if p.initial == w.initial)
 
     def equations_of(self, d: Definition) -> Iterator[tuple[Equation, dict[Any, Any]]]:
-        """The equations of a definition: that of a family, or those of its members, with their layers."""
+        """Yield the equations of a definition (of a family, or of its members) with their layers."""
         for e in (e for e in self.source.equations if e.name == d.name):
             if e.lhs == d.lhs:
                 yield e, {}
@@ -141,14 +142,14 @@ class _Frozen:
                     yield e, {ell: at}
 
     def gradient(self, w: TrainedMatrix | TrainedVector) -> Expr:
-        """The gradient of an output by the field that a weight enters."""
+        """Return the gradient of an output by the field that a weight enters."""
         (u, *more) = w.update.terms
         errors = [a for a in u.coefficient.atoms(AppliedUndef) if str(a.func) == self.error]
         if more or len(errors) != 1:
-            raise NotApplicable(f"the update of {w.name} does not hold the error of one output")
+            raise NotApplicable(f"the update of {w.name} does not contain the error of one output")
         (error,) = errors
-        own = next(e for e in self.source.scalars if e.name == self.error)
-        here = dict(zip(error.args, own.lhs.args, strict=True))
+        error_equation = next(e for e in self.source.scalars if e.name == self.error)
+        here = dict(zip(error.args, error_equation.lhs.args, strict=True))
         body = u.left if isinstance(u, Outer) else u.vector
         ratio = sympify(self.program.site_of(body).ratio)
         return (u.coefficient / u.outside / error / self.program.scale * ratio * body).xreplace(here)

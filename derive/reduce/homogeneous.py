@@ -1,7 +1,7 @@
-"""Networks that are homogeneous in their weights: degrees, and plain chains of layers.
+"""Homogeneous networks: the degree of the output in the weights, and plain chains of layers.
 
-If ``f(c theta) = c^kappa f(theta)``, the degree kappa is found from a program by sending every weight to
-``c`` times itself and following the powers of c through its definitions.
+If ``f(c theta) = c^kappa f(theta)``, the degree kappa is found from a program by multiplying every weight by
+``c`` and following the powers of c through the definitions.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from derive.theory.applications import nonempty
 
 
 class NotHomogeneous(NotApplicable):
-    """A function or a network that does not scale as a power of its argument or weights."""
+    """Error: a function or network does not scale as a power of its argument or weights."""
 
 
 # -- functions -----------------------------------------------------------------------------------------------
 
 
 def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
-    """The power of c that ``e`` gains when each key of ``powers`` is multiplied by c to its value.
+    """Return the power of c that ``e`` gains if each key of ``powers`` is multiplied by c to its value.
 
-    Checked on every combination of signs of the keys.  Raises :class:`NotHomogeneous`.
+    All combinations of signs of the keys are checked. Raises :class:`NotHomogeneous`.
 
     >>> from sympy.abc import x, y
     >>> exponent(x**2 * y + y**3, {x: 1, y: 1})
     3
     """
-    c, found = Dummy("c", positive=True), []
+    c, exponents = Dummy("c", positive=True), []
     shown = str(e).replace("_", "")
-    monomial, rest = S.Zero, S.One  # powers of keys beside everything else
+    monomial, other_factors = S.Zero, S.One  # power of the keys, and other factors
     for x in Mul.make_args(e):
         base, n = x.as_base_exp()
         if base in powers and n.is_Integer:
             monomial += n * powers[base]
         else:
-            rest *= x
-    e = rest
+            other_factors *= x
+    e = other_factors
     keys = [x for x in powers if e.has(x)]
     sizes = {x: Dummy("size", positive=True) for x in keys}
-    # powers that are no numbers by symbols, for SymPy joins c**a c**b only where it knows a and b
+    # replace symbolic powers by plain symbols, because SymPy joins c**a c**b only for these
     names = {p: p if p.is_number else Dummy("power", real=True) for p in map(sympify, powers.values())}
     for signs in product((1, -1), repeat=len(keys)):
         before = {x: k * sizes[x] for x, k in zip(keys, signs, strict=True)}
@@ -62,14 +62,14 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
         power = simplify(c * ratio.diff(c) / ratio) if plain != 0 else c
         if {c, *sizes.values()} & power.free_symbols or ratio.atoms(AppliedUndef):
             unknown = ", ".join(sorted({str(a.func) for a in e.atoms(AppliedUndef)}))
-            reason = " is not homogeneous: at c*x it is no power of c times itself"
-            raise NotHomogeneous(shown + (f": nothing is known of {unknown}" if unknown else reason))
-        found.append(power.xreplace({d: p for p, d in names.items()}))
-    if not found:
+            reason = " is not homogeneous: at c*x it is not a power of c times itself"
+            raise NotHomogeneous(shown + (f": {unknown} has no definition" if unknown else reason))
+        exponents.append(power.xreplace({d: p for p, d in names.items()}))
+    if not exponents:
         raise NotHomogeneous(f"{e} vanishes")
-    if any(simplify(p - found[0]) != 0 for p in found):
-        raise NotHomogeneous(f"{shown} scales with other powers on either side of zero: {found}")
-    return simplify(monomial + found[0]) if monomial != 0 else found[0]
+    if any(simplify(p - exponents[0]) != 0 for p in exponents):
+        raise NotHomogeneous(f"{shown} scales with different powers on both sides of zero: {exponents}")
+    return simplify(monomial + exponents[0]) if monomial != 0 else exponents[0]
 
 
 # -- networks ------------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
 
 @dataclass(frozen=True)
 class Homogeneity:
-    """``f(c theta) = c^kappa f(theta)``, and the degree of each field (of layer ell) that f is made of."""
+    """Degree kappa of ``f(c theta) = c^kappa f(theta)``, and the degree of each field (of layer ell) of f."""
 
     kappa: Expr
     fields: Mapping[str, Expr]
@@ -85,10 +85,10 @@ class Homogeneity:
 
 @lru_cache(maxsize=64)
 def network_degree(program: Program) -> Homogeneity:
-    """The degree of a program's output in its trained weights.
+    """Return the degree of a program's output in its trained weights.
 
-    Raises :class:`NotHomogeneous`, naming the definition, for one whose terms scale differently (a bias, a
-    residual branch, most activations).
+    Raises :class:`NotHomogeneous`, naming the definition, if its terms scale differently (a bias, a residual
+    branch, most activations).
 
     >>> from sympy import Lambda, Max
     >>> from derive import mlp
@@ -98,13 +98,13 @@ def network_degree(program: Program) -> Homogeneity:
     2**(L + 1) - 1
     (q**(L + 1) - 1)/(q - 1)
     """
-    found = _Degrees(program)
-    kappa = found.of(output(program).lhs)
-    return Homogeneity(neat(kappa), dict(found.known))
+    degrees = _Degrees(program)
+    kappa = degrees.of(output(program).lhs)
+    return Homogeneity(neat(kappa), dict(degrees.known))
 
 
 def output(program: Program) -> Definition:
-    """The definition of the program's output: the one number that is a mean."""
+    """Return the definition of the program's output: the only scalar that is a mean."""
     means = [d for d in program.definitions if d.name in program.scalars and d.rhs.has(Mean)]
     if len(means) != 1:
         raise NotApplicable(f"{program.name} has {len(means)} outputs that are means")
@@ -112,17 +112,18 @@ def output(program: Program) -> Definition:
 
 
 class _Degrees:
-    """Powers of c of fields, each family's by its recursion in the layer."""
+    """Degrees of fields in the weights; those of a family of layers obey a recursion over layers."""
 
     def __init__(self, program: Program) -> None:
+        """Read definitions and names of trained weights."""
         self.program = program
         self.definitions = nonempty(program.definitions)
         self.trained = {w.name for w in program.trained()}
-        self.known: dict[str, Expr] = {}  # families' degrees, at their index
-        self.open: dict[str, Expr] = {}  # those being found, by a symbol
+        self.known: dict[str, Expr] = {}  # degrees of families, at their index
+        self.open: dict[str, Expr] = {}  # symbols of degrees that are being computed
 
     def of(self, atom: AppliedUndef) -> Expr:
-        """The degree of one field or number."""
+        """Return the degree of one field or scalar."""
         name, program = str(atom.func), self.program
         if name in program.constants or program.given_of(name) or program.attribute_of(name):
             return S.Zero
@@ -138,9 +139,9 @@ class _Degrees:
         return self.known[name].xreplace({_index(d): atom.args[0] for d in family})
 
     def family(self, name: str, inside: list[Definition], ends: list[Definition]) -> Expr:
-        """Solve ``d(n + 1) = a d(n) + b`` from the end of a family; all its terms must then scale alike."""
+        """Solve ``d(n + 1) = a d(n) + b`` from the end of a family; all its terms must scale alike."""
         if len(ends) != 1 or len(inside) > 1:
-            raise NotApplicable(f"{name} is no chain of layers with one end")
+            raise NotApplicable(f"{name} is not a chain of layers with one end")
         start = self.of_sum(ends[0])
         if not inside:
             return start
@@ -150,7 +151,7 @@ class _Degrees:
         del self.open[name]
         index, d, n = _index(inside[0]), Function("d"), Dummy("n", integer=True)
         if step.has(index):
-            raise NotApplicable(f"the degree of {name} changes from layer to layer: {step}")
+            raise NotApplicable(f"the degree of {name} depends on the layer: {step}")
         solved = rsolve(d(n + 1) - step.xreplace({here: d(n)}), d(n), {d(ends[0].lhs.args[0]): start})
         if solved is None:
             raise NotApplicable(f"the recursion {step} for the degree of {name} has no closed form")
@@ -159,11 +160,12 @@ class _Degrees:
         return self.known[name]
 
     def of_terms(self, d: Definition) -> list[Expr]:
+        """Return the degrees of the terms of a definition."""
         whole = d.rhs if d.rhs.has(Product, Mean, Sum) else d.rhs.expand()
         return [self.of_term(x) for x in Add.make_args(whole)]
 
     def of_sum(self, d: Definition) -> Expr:
-        """The degree of a definition's right-hand side: that of all its terms."""
+        """Return the degree of the right-hand side of a definition, which all of its terms must have."""
         first, *others = self.of_terms(d)
         for p in others:
             if simplify(p - first) != 0:
@@ -171,12 +173,13 @@ class _Degrees:
         return first
 
     def of_term(self, e: Expr) -> Expr:
-        """The degree of an entrywise expression, a product with a matrix, a mean or a sum."""
+        """Return the degree of an entrywise expression, a product with a matrix, a mean or a sum."""
         if isinstance(e, Sum | Mean):
             return self.of_term(e.args[0])
         powers: dict[Expr, Expr] = {}
 
         def masked(e: Expr, x: Expr, power: Expr) -> Expr:
+            """Return an expression with a symbol of known degree in place of ``x``."""
             slot = Dummy(str(x.func) if isinstance(x, AppliedUndef) else "slot", real=True)
             powers[slot] = power
             return e.xreplace({x: slot})
@@ -196,13 +199,13 @@ class _Degrees:
 
 
 def _index(d: Definition) -> Symbol | None:
-    """The layer's index of a family."""
+    """Return the layer index of a family; None for a single definition."""
     site = d.lhs.args[0] if d.lhs.args else S.Zero
     return next((r.index for r in d.ranges if site.has(r.index) and r.index not in (mu, alpha)), None)
 
 
 def neat(e: Expr) -> Expr:
-    """Factored, powers of one base put together: ``2**(L + 1) - 1``."""
+    """Return an expression factored, with powers of one base joined: ``2**(L + 1) - 1``."""
     return powsimp(factor(simplify(e)))
 
 
@@ -210,30 +213,31 @@ def neat(e: Expr) -> Expr:
 
 
 class Chain:
-    """A network of layers ``h -> phi(h) -> W phi(h)``, read by a vector ``z`` at its end.
+    """Network of layers ``h -> phi(h) -> W phi(h)`` with a readout vector ``z`` at its end.
 
-    ``h`` and ``phi`` are the field of the last layer and what the output reads of it.  Raises
+    ``h`` and ``phi`` are the field of the last layer and the function of it in the output. Raises
     :class:`NotApplicable` for any other network (biases, residual branches, sums over positions).
     """
 
     def __init__(self, program: Program) -> None:
+        """Find the readout and the last layer, and check the inner layers."""
         self.program = program
         body = next(iter(output(program).rhs.atoms(Mean))).args[0]
         names = {parameter(v).name for v in program.vectors}
         named = (d.lhs for d in program.definitions if names & {str(d.rhs), str(getattr(d.rhs, "func", ""))})
         read = [x for x in named if body.has(x)]
         if len(read) != 1:
-            raise NotApplicable(f"the output of {program.name} is no readout of the last layer")
+            raise NotApplicable(f"the output of {program.name} is not a readout of the last layer")
         self.z = read[0]
         self.phi = body / self.z
         fields = [a for a in self.phi.atoms(AppliedUndef) if program.field_of(str(a.func))]
         if len(fields) != 1:
-            raise NotApplicable(f"the output reads {self.phi}, not one field")
+            raise NotApplicable(f"the output contains {self.phi}, not a single field")
         self.h = fields[0]
         self._check()
 
     def _check(self) -> None:
-        """The inner layers are of the same kind: applied to phi(h), and met backwards by the same matrix."""
+        """Raise NotApplicable unless inner layers apply a matrix to phi(h), and its transpose backwards."""
         for d in nonempty(self.program.definitions):
             for x in d.products():
                 if d.rhs != x:

@@ -1,8 +1,7 @@
-"""Gradient independence: the same training with backward matrices drawn independently of the forward ones
-(eq. O.1).
+"""Gradient independence: training with backward matrices independent of the forward ones (eq. O.1).
 
-This is not a change to the theory but to the program; that the responses vanish and every product is its
-Gaussian source plus its memory then comes out of the conditioning rule.
+The change is made in the program, not in the theory: conditioning then yields vanishing responses, and every
+product as its Gaussian source plus its memory.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from derive.theory.conditioning import mean_field
 
 
 def independent_backward(program: Program, names: dict[str, str] | None = None) -> Program:
-    """The program in which a matrix used both forwards and transposed is two matrices.
+    """Return the program in which a matrix used both forwards and transposed is replaced by two matrices.
 
-    Each such matrix keeps its forward uses; a copy, called ``<name>_back`` unless ``names`` says otherwise,
-    with the same statistics, the same training and a start of its own, takes the transposed ones.  Programs
-    without such a matrix are returned as they are.  Raises KeyError when ``names`` has a matrix that the
-    program does not use both ways.
+    The matrix keeps its forward uses. A copy with the same statistics and training, but independent initial
+    weights, has the transposed uses; it is called ``<name>_back`` unless ``names`` gives another name.
+    Programs without such a matrix are returned unchanged. Raises KeyError if ``names`` contains another
+    matrix.
 
     >>> from derive import mlp
     >>> from derive.program import ell
@@ -43,10 +42,12 @@ def independent_backward(program: Program, names: dict[str, str] | None = None) 
     copies = {x: (names or {}).get(x, f"{x}_back") for x in doubled}
 
     def own(x: Product) -> Expr:
+        """Return a product with the copy of its matrix."""
         name, args = copies[_name(x)], x.matrix.args
         return Product(Function(name)(*args) if args else Symbol(name), True, x.vector)
 
     def backward(x: Expr) -> bool:
+        """Return whether an expression is a transposed use of such a matrix."""
         return isinstance(x, Product) and x.transposed and _name(x) in copies
 
     definitions = tuple(replace(d, rhs=d.rhs.replace(backward, own)) for d in program.definitions)
@@ -60,7 +61,7 @@ def independent_backward(program: Program, names: dict[str, str] | None = None) 
 
 
 def both_ways(program: Program) -> tuple[str, ...]:
-    """The matrices that are applied both forwards and transposed."""
+    """Return the names of the matrices that are applied both forwards and transposed."""
     uses: dict[str, set[bool]] = {}
     for d in nonempty(program.definitions):
         for x in d.products():
@@ -70,17 +71,18 @@ def both_ways(program: Program) -> tuple[str, ...]:
 
 
 def _name(x: Product) -> str:
+    """Return the name of the matrix of a product."""
     return str(x.matrix.func) if x.matrix.args else str(x.matrix)
 
 
 @dataclass(frozen=True)
 class Independence:
-    """The theory of a program beside that of the one with an independent backward pass.
+    """Difference of the theories of a program and of the program with an independent backward pass.
 
-    ``lost`` are the terms, by left-hand side, that only the first has, ``gained`` those that only the
-    second has; ``vanished`` the order parameters that are no longer there.  ``gaussian`` says whether every
-    matrix product of the second is a Gaussian source plus memory, and ``same_sources`` whether the
-    covariances are the same functions of the kernels in both.
+    ``lost`` are the terms, with their left-hand sides, of the first theory only, ``gained`` those of the
+    second only, ``vanished`` the order parameters that the second does not have. ``gaussian`` says whether
+    every matrix product of the second is a Gaussian source plus memory, ``same_sources`` whether the
+    covariances are the same functions of the kernels.
     """
 
     lost: tuple[tuple[Expr, Term], ...]
@@ -95,7 +97,7 @@ class Independence:
 
 
 def gradient_independence(theory: Theory) -> Independence:
-    """What gradient independence takes away from a theory.
+    """Return the difference that gradient independence makes to a theory.
 
     >>> from derive import mlp
     >>> found = gradient_independence(mean_field(mlp()))

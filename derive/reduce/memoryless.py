@@ -1,9 +1,9 @@
-"""Theories without memory: sums over the past become states that move by equations of their own.
+"""Theories without memory: sums over past times become states with equations of motion.
 
-A sum over the past is a running total when the present enters it only as a factor: then what was added at
-an earlier time need not be known any more.  With one hidden layer all sums are of this form, for any
-nonlinearity, with momentum and weight decay too; what is Gaussian is drawn once, at the start.  Where a field
-forgets its start, its noise and its updates alike, the field itself is the state (:func:`motions`).
+A sum over past times is a running total if the present enters it only as a factor, so that the times of its
+terms need not be stored. With one hidden layer all sums have this form, for any nonlinearity, also with
+momentum and weight decay; Gaussian variables are drawn once at time 0 (:func:`markov`). If a field relaxes
+from its start, its noise and its updates at one rate, the field itself is the state (:func:`motions`).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from derive.theory import Equation, Source, Term, Theory
 
 @dataclass(frozen=True)
 class State:
-    """A sum over the past that forgets when its terms were added.
+    """Running total of a sum over past times.
 
-    ``definition`` is the sum that ``symbol`` stands for, zero at time 0, and ``motion`` what follows by
-    differentiation: ``d symbol/dt = ...``, or in steps ``symbol(t + 1) = ...``; its right-hand side is read
-    at time t alone.
+    ``definition`` is the sum that ``symbol`` stands for, zero at time 0; ``motion`` follows by
+    differentiation: ``d symbol/dt = ...``, or ``symbol(t + 1) = ...`` in steps, with a right-hand side at
+    time t only.
     """
 
     symbol: AppliedUndef
@@ -53,11 +53,11 @@ class State:
 
 @dataclass(frozen=True)
 class Markov:
-    """A theory as a dynamical system: given what is drawn at the start, the present alone says what is next.
+    """Theory as a dynamical system: the present state determines the next one, given the draw at time 0.
 
-    ``start`` are the Gaussian variables (sources at time 0) with their covariances, ``states`` the sums over
-    the past, ``fields`` the fields of ``theory`` at time t in terms of both and of each other.  Scalars and
-    order parameters are averages over ``start``, as the theory has them.
+    ``start`` are the Gaussian variables (sources at time 0) with their covariances, ``states`` the running
+    totals, ``fields`` the fields at time t in terms of both and of each other. Scalars and order parameters
+    are averages over ``start``.
     """
 
     theory: Theory
@@ -67,7 +67,7 @@ class Markov:
 
     @property
     def discrete(self) -> bool:
-        """Does time count steps?"""
+        """Whether time is discrete."""
         return bool(self.theory.program.rule.discrete)
 
     def _repr_latex_(self) -> str:
@@ -75,13 +75,13 @@ class Markov:
 
 
 def markov(theory: Theory) -> Markov:
-    """The equations of motion of a theory without memory.
+    """Return the equations of motion of a theory without memory.
 
-    Served are theories in which the present and the past enter every sum over the past in separate factors,
-    or in a sum of such products (powers and exponentials of ``t - s``: momentum, decay), and in which noise
-    enters only at the start: networks with one hidden layer, with biases, channels and feedback alignment.
-    Raises :class:`NotApplicable`, naming the term, where two times are coupled: by kernels and responses
-    of deeper networks, by noise at all times, by sums that contain the present.
+    In such a theory present and past enter every sum over past times in separate factors, or in a sum of such
+    products (powers and exponentials of ``t - s``: momentum, decay), and there is noise at time 0 only:
+    networks with one hidden layer, with biases, channels and feedback alignment. Raises
+    :class:`NotApplicable`, naming the term, if two times are coupled: by kernels and responses of deeper
+    networks, by noise at all times, by sums that contain the present.
 
     >>> from derive import mean_field, mlp
     >>> flow = markov(mean_field(mlp(1, "tanh", "flow")))
@@ -117,11 +117,11 @@ def markov(theory: Theory) -> Markov:
 
 @dataclass(frozen=True)
 class Motion:
-    """How a field moves: ``dx = (gain - rate x) dt + noise``, in steps ``x(t + 1) = (1 - rate) x + gain``.
+    """Motion of a field: ``dx = (gain - rate x) dt + noise``, in steps ``x(t + 1) = (1 - rate) x + gain``.
 
-    ``gains`` are terms at time t, each a number times a field, summed.  ``partner`` is the field at other
-    indices; with it the noise has the covariance ``diffusion`` in a unit of time, and the field the
-    covariance ``start`` at time 0.
+    ``gains`` are terms at time t, each a number times a field, summed. ``partner`` is the field at other
+    indices: the covariance of the noise with it is ``diffusion`` per unit of time, that of the field
+    ``start`` at time 0.
     """
 
     field: AppliedUndef
@@ -134,12 +134,12 @@ class Motion:
 
     @property
     def gain(self) -> Expr:
-        """What the updates add."""
+        """The sum of the updates."""
         return Add(*[x.expr for x in self.gains])
 
     @property
     def velocity(self) -> Expr:
-        """The drift of a flow, sums apart from the factors before them."""
+        """The drift of a flow, with constant factors in front of sums."""
         return drawn_out(self.gain, lambda y: not y.atoms(AppliedUndef)) - self.rate * self.field
 
     @property
@@ -149,10 +149,10 @@ class Motion:
 
 
 def motions(theory: Theory) -> tuple[Motion, ...]:
-    """The motion of every field that is not given by others at the same time, in a theory without memory.
+    """Return the motion of every field that is not a function of others at the same time, without memory.
 
-    Raises :class:`NotApplicable` where a source moves with the fields (deeper networks), where one does not
-    relax exponentially, and where a field forgets its updates otherwise than its start (momentum).
+    Raises :class:`NotApplicable` if a source changes with the fields (deeper networks), does not relax
+    exponentially, or if updates decay otherwise than the initial value (momentum).
 
     >>> from derive import mean_field, mlp
     >>> from sympy import Symbol
@@ -164,29 +164,31 @@ def motions(theory: Theory) -> tuple[Motion, ...]:
 
 
 def _motion(theory: Theory, e: Equation) -> Motion:
+    """Return the motion of the field of an equation."""
     discrete = theory.program.rule.discrete
     named = {x.field for x in e.terms if x.kind == "source"}
-    own = [u for u in theory.sources if u.symbol in named]
-    if not own or any(u.symbol.func != u.partner.func for u in own) or len(own) != len(named):
-        raise NotApplicable(f"{e.lhs} is no sum of independent sources and memory")
-    relaxed = [_relaxed(u, discrete) for u in own]
+    sources = [u for u in theory.sources if u.symbol in named]
+    if not sources or any(u.symbol.func != u.partner.func for u in sources) or len(sources) != len(named):
+        raise NotApplicable(f"{e.lhs} is not a sum of independent sources and memory")
+    relaxed = [_relaxed(u, discrete) for u in sources]
     rate = relaxed[0][0]
     if any(x[0] != rate for x in relaxed):
         raise NotApplicable(f"the sources of {e.lhs} relax differently")
     gains: list[Term] = []
     kept, sums = _sums(e, discrete)
     if any(x.kind != "source" for x in kept):
-        raise NotApplicable(f"{e.lhs} is no sum of independent sources and memory")
+        raise NotApplicable(f"{e.lhs} is not a sum of independent sources and memory")
     for x in sums:
         if simplify(x.rate + rate) != 0:
-            raise NotApplicable(f"{e.lhs} forgets updates otherwise than its start: {x.total}")
+            raise NotApplicable(f"updates of {e.lhs} decay at another rate than its initial value: {x.total}")
         gains += x.gains
-    partner = e.lhs.func(*[t if x == s else x for x in own[0].partner.args])
+    partner = e.lhs.func(*[t if x == s else x for x in sources[0].partner.args])
     diffusion, start = (Add(*[x[k] for x in relaxed]) for k in (1, 2))
     return Motion(e.lhs, partner, rate, tuple(gains), diffusion, start, e.ranges)
 
 
 def _relaxed(u: Source, discrete: bool) -> tuple[Expr, Expr, Expr]:
+    """Return rate, noise and initial variance of a source; raise NotApplicable if it is not Markov."""
     moved = [a for a in u.covariance.atoms(AppliedUndef) if {t, s} & a.free_symbols]
     if moved:
         raise NotApplicable(f"the source {u.symbol} moves with {moved[0]}: its process is not Markov")
@@ -197,10 +199,10 @@ def _relaxed(u: Source, discrete: bool) -> tuple[Expr, Expr, Expr]:
 
 
 def relaxation(covariance: Expr, discrete: bool = False) -> tuple[Expr, Expr, Expr]:
-    """Relaxation rate, covariance rate of the noise and variance at the start of a Gaussian process of t, s.
+    """Return relaxation rate, covariance rate of the noise and initial variance of a Gaussian process.
 
-    ``c(t, s)`` for t > s must obey ``dc/dt = -rate c``; then it is that of ``du = -rate u dt + noise`` (in
-    steps ``u(t + 1) = (1 - rate) u + noise``).  Raises :class:`NotApplicable` otherwise.
+    ``c(t, s)`` for t > s must obey ``dc/dt = -rate c``; then it belongs to ``du = -rate u dt + noise`` (in
+    steps ``u(t + 1) = (1 - rate) u + noise``). Raises :class:`NotApplicable` otherwise.
 
     >>> from sympy import Min, exp
     >>> relaxation(exp(-t - s) * exp(2 * Min(s, t)))
@@ -222,9 +224,9 @@ def relaxation(covariance: Expr, discrete: bool = False) -> tuple[Expr, Expr, Ex
 
 
 def exponential(rule: TrainingRule) -> tuple[Expr, Expr, Expr]:
-    """Rate of updates, decay and diffusion of a rule in continuous time that forgets exponentially.
+    """Return learning rate, decay and diffusion of a flow whose memory is exponential.
 
-    Raises :class:`NotApplicable` for others.
+    Raises :class:`NotApplicable` for other rules.
 
     >>> from sympy import Symbol
     >>> from derive import GradientFlow
@@ -232,26 +234,26 @@ def exponential(rule: TrainingRule) -> tuple[Expr, Expr, Expr]:
     (1, a, D)
     """
     if rule.discrete:
-        raise NotApplicable("differential equations need gradient flow: the rule counts steps")
+        raise NotApplicable("differential equations need gradient flow: the rule has discrete steps")
     fed = rule.memory(t, s)[1]
     try:
         decay, diffusion, _ = relaxation(entry_covariance(rule, t, s))
     except NotApplicable:
         decay = diffusion = S.NaN
     if decay is S.NaN or simplify(fed.diff(t) + decay * fed) != 0:
-        raise NotApplicable(f"{rule!r} does not forget its start and its updates at one rate")
+        raise NotApplicable(f"{rule!r}: initial weights and updates do not decay exponentially at one rate")
     rate = simplify(fed.xreplace({s: t}))
     if rate.has(t):
         raise NotApplicable(f"{rule!r} has a rate that depends on the time, {rate}: give a constant rate")
     return rate, decay, diffusion
 
 
-# -- what is drawn at the start ------------------------------------------------------------------------------
+# -- sources at time 0 -------------------------------------------------------------------------------------
 
 
 def _drawn(theory: Theory) -> tuple[tuple[Source, ...], dict[str, Expr]]:
-    """The sources at time 0, and what each is multiplied by at time t."""
-    found: list[Source] = []
+    """Return the sources at time 0, and the factor of each at time t."""
+    sources: list[Source] = []
     scales: dict[str, Expr] = {}
     for u in theory.sources:
         if any(lim.has(t, s) for x in u.covariance.atoms(Product, Sum, Integral) for lim in x.limits):
@@ -260,21 +262,23 @@ def _drawn(theory: Theory) -> tuple[tuple[Source, ...], dict[str, Expr]]:
         scale = _scale(u.covariance, first)
         if scale is None:
             raise NotApplicable(
-                f"the source {u.symbol} is not drawn once: its covariance {u.covariance} does not follow "
-                "from that at the start"
+                f"the source {u.symbol} changes in time: its covariance {u.covariance} does not follow "
+                "from that at time 0"
             )
         for x in (u.symbol, u.partner):
             if scales.setdefault(str(x.func), scale) != scale:
-                raise NotApplicable(f"the source {x} has two dependences on time")
+                raise NotApplicable(f"the source {x} has two different time factors")
         ends = _at(u.symbol, S.Zero), _at(u.partner, S.Zero)
-        found.append(Source(*ends, first, u.ranges, u.matrix))
-    return tuple(found), scales
+        sources.append(Source(*ends, first, u.ranges, u.matrix))
+    return tuple(sources), scales
 
 
 def _scale(covariance: Expr, first: Expr) -> Expr | None:
-    """The time factor ``c``, ``c(0) = 1``, of a covariance ``c(t) c(s) first``; None for another covariance.
+    """Return the time factor ``c``, ``c(0) = 1``, of a covariance ``c(t) c(s) first``.
 
-    A function that the program does not give, such as a kernel at two times, is taken for none.
+    None for other covariances.
+
+    A function of times that the program does not give, such as a kernel, has no such factor.
     """
     if not covariance.has(t, s):
         return S.One
@@ -285,6 +289,7 @@ def _scale(covariance: Expr, first: Expr) -> Expr | None:
 
 
 def _at(e: Expr, now: Expr) -> Expr:
+    """Return an expression at time ``now``, with s = 0."""
     return e.xreplace({t: now, s: S.Zero})
 
 
@@ -293,7 +298,7 @@ def _at(e: Expr, now: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class _Running:
-    """Sums over the past that the present enters as one ``factor``; their kernels contain it."""
+    """Sums over past times with one common ``factor`` of the present; their kernels contain it."""
 
     factor: Expr
     parts: tuple[Term, ...]
@@ -301,44 +306,45 @@ class _Running:
 
     @property
     def total(self) -> Expr:
+        """The sum of the parts."""
         return Add(*[x.expr for x in self.parts])
 
     @property
     def rate(self) -> Expr:
-        """``factor'/factor``, in steps ``factor(t + 1)/factor - 1``."""
+        """The rate ``factor'/factor``, in steps ``factor(t + 1)/factor - 1``."""
         if self.discrete:
             return _tidy(self.factor.xreplace({t: t + 1}) / self.factor) - 1
         return _tidy(self.factor.diff(t) / self.factor)
 
     @property
     def gains(self) -> tuple[Term, ...]:
-        """The terms at s = t, as they are counted one step later."""
+        """The terms at s = t; in steps, as they are counted one step later."""
         change = self.factor.xreplace({t: t + 1}) / self.factor if self.discrete else S.One
-        found = []
+        gains = []
         for x in self.parts:
             numbers, rest = x.kernel.as_independent(AppliedUndef, as_Add=False)
             kernel = _tidy((change * numbers).xreplace({s: t})) * rest.xreplace({s: t})
-            found.append(replace(x, kernel=kernel, field=x.field.xreplace({s: t}), reach=""))
-        return tuple(found)
+            gains.append(replace(x, kernel=kernel, field=x.field.xreplace({s: t}), reach=""))
+        return tuple(gains)
 
     def motion(self, symbol: AppliedUndef) -> Eq:
-        """The derivative (or the next value) of the sum, by the product rule."""
-        new = Add(*[over(x.kernel * x.field, x.over) for x in self.gains])
+        """Return the derivative (or the next value) of the sum, by the product rule."""
+        added = Add(*[over(x.kernel * x.field, x.over) for x in self.gains])
         if self.discrete:
-            return Eq(symbol.xreplace({t: t + 1}), (1 + self.rate) * symbol + new, evaluate=False)
-        return Eq(Derivative(symbol, t), self.rate * symbol + new, evaluate=False)
+            return Eq(symbol.xreplace({t: t + 1}), (1 + self.rate) * symbol + added, evaluate=False)
+        return Eq(Derivative(symbol, t), self.rate * symbol + added, evaluate=False)
 
 
 def _sums(e: Equation, discrete: bool) -> tuple[list[Term], list[_Running]]:
-    """The terms of an equation at time t, and its sums over the past by their factors."""
+    """Return the terms of an equation at time t, and its sums over past times by their factors."""
     if e.lhs.is_Derivative:
-        raise NotApplicable(f"{e.lhs} is given by a differential equation already")
+        raise NotApplicable(f"{e.lhs} already has a differential equation")
     kept: list[Term] = []
     sums: dict[Expr, list[Term]] = {}
     for x in e.terms:
         if not x.remembers:
             if s in bound(x.expr):
-                raise NotApplicable(f"{e.lhs}: {x.expr} is no single sum over the past")
+                raise NotApplicable(f"{e.lhs}: {x.expr} is not a single sum over past times")
             kept.append(x)
             continue
         if x.reach != ("strict" if discrete else "flow"):
@@ -351,8 +357,8 @@ def _sums(e: Equation, discrete: bool) -> tuple[list[Term], list[_Running]]:
 
 
 def _separated(x: Term, lhs: Expr) -> list[tuple[Expr, Expr]]:
-    """The kernel as a sum of products, each with its factor that depends on t."""
-    found = []
+    """Return the kernel as a sum of products, each with its factor that depends on t."""
+    products = []
     for a in sorted((x.coefficient * x.kernel * x.field).atoms(AppliedUndef), key=str):
         if a.has(t):
             raise NotApplicable(
@@ -371,19 +377,22 @@ def _separated(x: Term, lhs: Expr) -> list[tuple[Expr, Expr]]:
                     f"{lhs}: {now} in its sum over the past couples the present to each time of the past: "
                     "the theory has memory"
                 )
-            found.append((now, part * free))
-    return found
+            products.append((now, part * free))
+    return products
 
 
 def _tidy(e: Expr) -> Expr:
-    """Powers of one base joined."""
+    """Return an expression with powers of one base joined."""
     swapped, bases = _positive(e)
     return simplify(powsimp(swapped)).xreplace(bases)
 
 
 def _positive(e: Expr) -> tuple[Expr, dict[Expr, Expr]]:
-    """Bases of powers of times by symbols, since ``b**(t - s)`` is a product only where b is not zero."""
-    found = {x.base for x in e.atoms(Pow) if x.exp.free_symbols}
-    bases = {x: Dummy("b", positive=True) for x in sorted(found, key=str)}
+    """Return an expression with bases of powers of times as positive symbols, and the bases.
+
+    ``b**(t - s)`` is a product only if b is not zero.
+    """
+    powers_of = {x.base for x in e.atoms(Pow) if x.exp.free_symbols}
+    bases = {x: Dummy("b", positive=True) for x in sorted(powers_of, key=str)}
     swapped = e.xreplace({x: Pow(bases[x.base], x.exp) for x in e.atoms(Pow) if x.base in bases})
     return swapped, {b: x for x, b in bases.items()}

@@ -1,8 +1,9 @@
-"""The moments of one hidden layer: differential equations of a flow, a map in exact steps (E.1, F.5-F.7).
+"""Moments of one hidden layer: differential equations of a flow, or a map in exact steps (E.1, F.5-F.7).
 
-Without memory (:mod:`.memoryless`) a field is moved by the fields at the same time.  Under flow the moments
-then evolve by the product rule, and in a linear network they close: the average of g h is the output itself.
-In steps second moments are polynomials in those before the step, and in the rate: a map, closed and exact.
+Without memory (:mod:`.memoryless`) the change of a field depends on the fields at the same time. In a flow
+the moments evolve by the product rule; in a linear network they close, because the average of g h is the
+output. In steps the second moments are polynomials in those before the step and in the learning rate: an
+exact closed map.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from derive.theory.conditioning import theory_of
 
 @dataclass(frozen=True)
 class TwoLayer:
-    """The theory of one hidden layer under gradient flow.
+    """Theory of one hidden layer under gradient flow.
 
-    ``fields`` are the field equations (F.5, E.1; their drift where there is noise) and ``start`` the
-    covariances of the fields at time 0; ``moments`` define the one-time functions; ``rates`` are their
-    equations with averages left in (F.6), ``closed`` the same, with that of the error, when no average
-    remains (F.7; empty otherwise), ``error`` the equation of the error in either case, and ``initial`` the
-    initial conditions of all one-time functions.
+    ``fields`` are the field equations (F.5, E.1; with noise their drift), ``start`` the covariances of the
+    fields at time 0, ``moments`` the definitions of the one-time functions, ``rates`` their equations with
+    averages (F.6). ``closed`` are these and the equation of the error without averages (F.7; empty if
+    averages remain), ``error`` is the equation of the error in either case, ``initial`` are the values at
+    time 0.
     """
 
     theory: Theory
@@ -49,15 +50,17 @@ class TwoLayer:
     initial: tuple[Eq, ...]
 
     def rate(self, name: str) -> Expr:
-        """The time derivative of the one-time function ``name`` in closed form.  Raises KeyError if there
-        is none."""
+        """Return the time derivative of a one-time function in closed form.
+
+        Raise KeyError if there is none.
+        """
         for e in (*self.closed, self.error):
             if str(e.lhs.args[0].func) == name:
                 return e.rhs
         raise KeyError(f"no closed equation for {name}")
 
     def latex(self) -> str:
-        """All equations, one a line."""
+        """Return all equations in LaTeX, one on each line."""
         equations = (*self.fields, *self.start, *self.moments, *self.rates)
         rows = [*equations, *(self.closed or (self.error,)), *self.initial]
         body = " \\\\\n  ".join(latex(e).replace(" = ", " &= ", 1) for e in rows)
@@ -68,11 +71,25 @@ class TwoLayer:
 
 
 def two_layer(theory: Theory | Program) -> TwoLayer:
-    """Differential equations of a theory of one hidden layer; weights may decay and diffuse.
+    """Return the differential equations of one hidden layer; weights may decay and diffuse.
 
-    Raises :class:`NotApplicable` for counted steps, for momentum, and when a source moves with the fields:
-    deeper networks.
+    Parameters
+    ----------
+    theory : Theory or Program
+        A theory or program of one hidden layer under gradient flow.
 
+    Returns
+    -------
+    TwoLayer
+        Equations of the fields, of their moments and of the error.
+
+    Raises
+    ------
+    NotApplicable
+        If time is discrete, the rule has momentum, or a source changes with the fields (deeper networks).
+
+    Examples
+    --------
     >>> from derive import mean_field, mlp
     >>> print(two_layer(mean_field(mlp(1, rule="flow"))).rate("Delta"))
     -G(t)*Sum(Delta(alpha, t)*K_x(mu, alpha), (alpha, 1, P)) - Sum(Delta(alpha, t)*H(mu, alpha, t), ...)
@@ -80,18 +97,18 @@ def two_layer(theory: Theory | Program) -> TwoLayer:
     theory = theory_of(theory, "two_layer")
     require_linear_rules(theory.program, "the theory of two layers in moments")
     site = every_index(flowing(theory))
-    found = _Moments(theory, site)
-    rates = tuple(Eq(Derivative(m.lhs, t), site.moment_rate(m.rhs.body)) for m in found.moments)
-    closed = [Eq(e.lhs, found.named(e.rhs)) for e in rates]
-    f, given = found.output, found.error
-    moved = (f.rhs / found.average) * site.moment_rate(found.average.body)
+    functions = _Moments(theory, site)
+    rates = tuple(Eq(Derivative(m.lhs, t), site.moment_rate(m.rhs.body)) for m in functions.moments)
+    closed = [Eq(e.lhs, functions.named(e.rhs)) for e in rates]
+    f, given = functions.output, functions.error
+    moved = (f.rhs / functions.average) * site.moment_rate(functions.average.body)
     if has_sample_weights(theory.program):
-        closed.append(Eq(Derivative(f.lhs, t), found.named(tidy_sums(moved.expand()))))
+        closed.append(Eq(Derivative(f.lhs, t), functions.named(tidy_sums(moved.expand()))))
     slope = tidy_sums((given.rhs.diff(f.lhs) * moved).expand())
-    error = Eq(Derivative(given.lhs, t), found.named(slope))
+    error = Eq(Derivative(given.lhs, t), functions.named(slope))
     complete = not any(e.has(Average) for e in (*closed, error))
-    initial = [Eq(m.lhs.subs(t, 0), found.at_start(m.rhs)) for m in found.moments]
-    value = found.at_start(f.rhs)
+    initial = [Eq(m.lhs.subs(t, 0), functions.at_start(m.rhs)) for m in functions.moments]
+    value = functions.at_start(f.rhs)
     if has_sample_weights(theory.program):
         initial.append(Eq(f.lhs.subs(t, 0), value))
     begin = Eq(given.lhs.subs(t, 0), given.rhs.xreplace({f.lhs: value}))
@@ -100,7 +117,7 @@ def two_layer(theory: Theory | Program) -> TwoLayer:
         theory=theory,
         fields=tuple(Eq(Derivative(x.field, t), tidy_sums(x.velocity.expand())) for x in site.flows),
         start=tuple(Eq(*x, evaluate=False) for x in pairs),
-        moments=tuple(found.moments),
+        moments=tuple(functions.moments),
         rates=rates,
         closed=(*closed, error) if complete else (),
         error=error,
@@ -113,7 +130,7 @@ def two_layer(theory: Theory | Program) -> TwoLayer:
 
 @dataclass(frozen=True)
 class MomentSteps:
-    """``step[x]`` is the value after one step of each one-time function x, ``initial[x]`` that at time 0."""
+    """Map of one-time functions: ``step[x]`` is x after one step, ``initial[x]`` is x at time 0."""
 
     theory: Theory
     step: dict[Expr, Expr]
@@ -126,11 +143,11 @@ class MomentSteps:
 
 
 def moment_steps(theory: Theory) -> MomentSteps:
-    """The map of the moments of a linear theory of one hidden layer in exact steps.
+    """Return the map of the moments of a linear theory of one hidden layer in exact steps.
 
-    The one-time functions are the correlation functions at equal times and the error.  Weights may decay and
-    diffuse.  Raises :class:`NotApplicable` for a flow, for a theory with memory, and for one whose moments do
-    not close.
+    The one-time functions are the correlation functions at equal times and the error. Weights may decay and
+    diffuse. Raises :class:`NotApplicable` for a flow, for a theory with memory, and if the moments do not
+    close.
 
     >>> from derive import mean_field, mlp
     >>> steps = moment_steps(mean_field(mlp(1, loss="sum")))
@@ -138,25 +155,28 @@ def moment_steps(theory: Theory) -> MomentSteps:
     H(mu, alpha, t) G(t) Delta(mu, t)
     """
     if not theory.program.rule.discrete:
-        raise NotApplicable("a flow has no steps")
+        raise NotApplicable("the theory is a flow, and the map needs discrete steps")
     site = every_index(theory)
-    found = _Moments(theory, site)
-    f, given = found.output, found.error
-    weight = f.rhs / found.average
-    step = {m.lhs: found.named(site.moment_rate(m.rhs.body)) for m in found.moments}
-    step[given.lhs] = given.rhs.xreplace({f.lhs: found.named(weight * site.moment_rate(found.average.body))})
-    if left := [x for e in step.values() for x in e.atoms(Average)]:
-        raise NotApplicable(f"{left[0]} is neither a correlation function nor the output: not linear")
-    initial = {m.lhs: found.at_start(m.rhs) for m in found.moments}
-    initial[given.lhs] = given.rhs.xreplace({f.lhs: found.at_start(f.rhs)})
+    functions = _Moments(theory, site)
+    f, given = functions.output, functions.error
+    weight = f.rhs / functions.average
+    step = {m.lhs: functions.named(site.moment_rate(m.rhs.body)) for m in functions.moments}
+    step[given.lhs] = given.rhs.xreplace(
+        {f.lhs: functions.named(weight * site.moment_rate(functions.average.body))}
+    )
+    if averages := [x for e in step.values() for x in e.atoms(Average)]:
+        raise NotApplicable(f"{averages[0]} is neither a correlation function nor the output: not linear")
+    initial = {m.lhs: functions.at_start(m.rhs) for m in functions.moments}
+    initial[given.lhs] = given.rhs.xreplace({f.lhs: functions.at_start(f.rhs)})
     return MomentSteps(theory, step, initial)
 
 
 class _Moments:
-    """One-time functions of a theory without memory, and averages by their names."""
+    """One-time functions of a theory without memory, and averages in terms of them."""
 
     def __init__(self, theory: Theory, site: SingleSite) -> None:
-        self.theory, self.unfolded = theory, site.unfolded  # in terms of the fields that move
+        """Define the one-time functions."""
+        self.theory, self.unfolded = theory, site.unfolded  # in terms of the independent fields
         self.motions = {str(x.field.func): x for x in site.flows}
         self.moments = [self.moment(q) for q in theory.correlations()]
         self.output = next(e for e in theory.scalars if e.rhs.has(Average))
@@ -164,15 +184,16 @@ class _Moments:
         self.average: Average = next(iter(self.output.rhs.atoms(Average)))
 
     def moment(self, q: OrderParameter) -> Eq:
-        """The one-time function of an order parameter and its definition."""
+        """Return the one-time function of an order parameter with its definition."""
         body = q.definition.args[0].subs(ell, 1).xreplace({s: t})
         indices = [x for x in q.symbol.args if x not in (ell, t, s) and x != 1]
         return Eq(Function(q.name)(*indices, t), Average(body), evaluate=False)
 
     @cached_property
     def value(self) -> Expr:
-        """The average that the output is made of: in terms of the error, but where samples have weights, and
-        the error of some of them is zero, in terms of the output.
+        """The average in the output, in terms of the error.
+
+        With weights of samples, where some errors may be zero, it is in terms of the output.
         """
         f, given = self.output, self.error
         if has_sample_weights(self.theory.program):
@@ -180,11 +201,12 @@ class _Moments:
         return solve(given.lhs - given.rhs.xreplace({f.lhs: f.rhs}), self.average)[0]
 
     def named(self, e: Expr) -> Expr:
-        """Call averages by the name of the one-time function that they are."""
+        """Return an expression with averages replaced by the one-time functions that they define."""
         known = [(self.average.body, self.value)]
         known += [(self.unfolded(m.rhs.body), m.lhs) for m in self.moments]
 
         def name(average: Expr) -> Expr:
+            """Return one average as a one-time function, if it is one."""
             for body, value in known:
                 if (found := _match(body, average.body)) is not None:
                     return value.xreplace(found)
@@ -193,9 +215,10 @@ class _Moments:
         return tidy_sums(e.replace(lambda x: isinstance(x, Average), name).expand())
 
     def at_start(self, e: Expr) -> Expr:
-        """Second moments of the fields at time 0 are those of their sources; other averages stay."""
+        """Return an expression at time 0: second moments of fields are those of their sources."""
 
         def value(average: Expr) -> Expr:
+            """Return one average at time 0."""
             fields = factors(self.unfolded(average.body))
             if len(fields) == 2 and all(isinstance(x, AppliedUndef) for x in fields):
                 x, y = sorted(fields, key=lambda a: mu not in a.args)
@@ -205,18 +228,18 @@ class _Moments:
         return e.replace(lambda x: isinstance(x, Average), value).subs(t, 0)
 
     def covariance(self, x: AppliedUndef, y: AppliedUndef, which: str) -> Expr:
-        """That at the ``start`` of two fields, or of their noise (``diffusion``)."""
-        own: Motion | None = self.motions.get(str(x.func))
-        if own is None or x.func != y.func:
+        """Return the covariance of two fields at the ``start``, or of their noise (``diffusion``)."""
+        motion: Motion | None = self.motions.get(str(x.func))
+        if motion is None or x.func != y.func:
             return S.Zero
-        names = binding(own.field.func(*own.field.args[:-1]), x.func(*x.args[:-1]))
-        names |= binding(own.partner.func(*own.partner.args[:-1]), y.func(*y.args[:-1]))
-        found: Expr = getattr(own, which)
-        return found.xreplace(names)
+        names = binding(motion.field.func(*motion.field.args[:-1]), x.func(*x.args[:-1]))
+        names |= binding(motion.partner.func(*motion.partner.args[:-1]), y.func(*y.args[:-1]))
+        value: Expr = getattr(motion, which)
+        return value.xreplace(names)
 
 
 def _match(pattern: Expr, body: Expr) -> dict[Expr, Expr] | None:
-    """Indices that turn ``pattern`` into ``body``."""
+    """Return the values of indices that turn ``pattern`` into ``body``; None if there are none."""
     free = [x for x in (mu, alpha) if pattern.has(x)]
     indices = sorted({x for a in body.atoms(AppliedUndef) for x in a.args if x.is_Symbol and x != t}, key=str)
     choices: list[dict[Expr, Expr]] = [{}]

@@ -1,7 +1,7 @@
-"""Theories with response terms left out: at equal times, or altogether.
+"""Theories with response terms removed: those at equal times, or all of them.
 
-An approximation that is made in the equations, and not in the network, is such an edited theory.  It is
-solved like a derived one, beside networks that decide.
+Such an edited theory is an approximation of the equations, not of the network. It is solved like a derived
+theory and compared with finite networks.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ RESPONSE = "response"
 
 
 def without_equal_times(theory: Theory) -> Theory:
-    """Return the theory in which no field answers a source of its own step.
+    """Return the theory in which no field responds to a source of its own step.
 
-    Terms that sum a response up to the present sum it up to the step before, and responses vanish at equal
-    times.  In a network ``z(t)`` then misses ``gamma0 B(t, t) phi(h(t))``.
+    Terms that sum a response up to the present sum it up to the previous step, and responses vanish at equal
+    times. Compared with a network, ``z(t)`` then lacks ``gamma0 B(t, t) phi(h(t))``.
 
     Parameters
     ----------
@@ -30,12 +30,12 @@ def without_equal_times(theory: Theory) -> Theory:
     Returns
     -------
     Theory
-        The edited theory; the same one where no response reaches the present.
+        The edited theory; the same theory if no response reaches the present.
 
     Raises
     ------
     NotApplicable
-        For a flow, whose terms do not separate the present from the past.
+        If the theory is a flow, in which the present has no weight.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def without_equal_times(theory: Theory) -> Theory:
     [{'A': 'strict', 'B': 'past'}, {'A': 'strict', 'B': 'strict'}]
     """
     if not theory.program.rule.discrete:
-        raise NotApplicable("a flow has no term of equal times alone: derive the theory in steps")
+        raise NotApplicable("a flow has no terms at equal times: derive the theory in discrete steps")
 
     def earlier(x: Term) -> Term:
         return replace(x, reach="strict") if x.kind == RESPONSE and x.reach == "past" else x
@@ -64,9 +64,9 @@ def without_equal_times(theory: Theory) -> Theory:
 
 
 def without_responses(theory: Theory) -> Theory:
-    """Return the theory whose fields are sources and memory alone, ``A = B = 0``.
+    """Return the theory whose fields are sources and memory only, ``A = B = 0``.
 
-    Outputs and kernels keep their definitions, so that the tangent kernel is that of the network.  No program
+    Outputs and kernels keep their definitions, so that the tangent kernel is that of the network. No program
     has this theory; that of independent backward matrices is
     :func:`derive.reduce.independence.independent_backward`.
 

@@ -1,10 +1,8 @@
-"""How decay and noise move the output, and where decay takes it: kernel ridge regression (selfconsistent2023
-J.1, K.3).
+"""Effect of weight decay and noise on the output, and kernel ridge regression (selfconsistent2023 J.1, K.3).
 
-By Ito's rule the output gains the tangent kernel times the errors, loses the decay rate times ``theta . grad
-f``, and gains half the noise strength times the trace of the Hessian.  Euler's identity ``theta . grad f =
-kappa f`` turns the decay of weights into decay of the output; an output that does not move any more is linear
-in the targets.
+By Ito's rule the rate of the output is the tangent kernel times the errors, minus the decay rate times
+``theta . grad f``, plus half the noise strength times the trace of the Hessian. By Euler's identity ``theta .
+grad f = kappa f`` weight decay acts as decay of the output; an output at rest is then linear in the targets.
 """
 
 from __future__ import annotations
@@ -52,11 +50,11 @@ TrainedWeight = TrainedMatrix | TrainedVector
 
 @dataclass(frozen=True)
 class Share:
-    """What one weight (or a family, ``layers``) contributes to the change of the output.
+    """Contribution of one weight (or of a family, ``layers``) to the rate of the output.
 
-    ``site`` is the layer of the field that the weight gives, None for a readout.  ``contraction`` is ``W .
-    df/dW``, a typed average; ``curvature`` the sum of ``d^2 f/dW_ij^2`` over its entries, each in units in
-    which noise of strength D adds ``D dt`` to its variance.
+    ``site`` is the layer of the field of the weight, None for a readout. ``contraction`` is the average ``W .
+    df/dW``; ``curvature`` the sum of ``d^2 f/dW_ij^2`` over the entries, each in units in which noise of
+    strength D adds ``D dt`` to its variance.
     """
 
     weight: str
@@ -66,16 +64,16 @@ class Share:
     layers: tuple[IndexRange, ...]
 
     def total(self, value: Expr) -> Expr:
-        """``value`` summed over the members of the family."""
+        """Return ``value`` summed over the members of the family."""
         return Sum(value, *[r.limits for r in self.layers]) if self.layers and value != 0 else value
 
 
 @dataclass(frozen=True)
 class OutputRate:
-    """``df/dt = gain - decay sum contraction + diffusion/2 sum curvature``.
+    """Rate of the output, ``df/dt = gain - decay sum contraction + diffusion/2 sum curvature``.
 
-    ``slope(ell, mu, t)`` is the average of ``d g_i/d h_i``, how a backward field answers within the same
-    moment to its own forward field; ``slopes`` are its equations, from the last layer down.
+    ``slope(ell, mu, t)`` is the average of ``d g_i/d h_i``, the instantaneous response of a backward field to
+    the forward field of its layer; ``slopes`` are its equations, from the last layer down.
     """
 
     output: AppliedUndef
@@ -87,7 +85,7 @@ class OutputRate:
 
     @property
     def eq(self) -> Eq:
-        """All of it as one equation."""
+        """The rate as one equation."""
         lost = sum((x.total(x.contraction) for x in self.shares), S.Zero)
         curved = sum((x.total(x.curvature) for x in self.shares), S.Zero)
         rate = self.gain - self.decay * lost + self.diffusion / 2 * curved
@@ -98,10 +96,10 @@ class OutputRate:
 
 
 def output_rate(theory: Theory) -> OutputRate:
-    """The rate of the output of a network under gradient flow with decay and noise, at any depth.
+    """Return the rate of the output of a network under gradient flow with decay and noise, at any depth.
 
-    Raises :class:`NotApplicable` for counted steps, for memory that is not exponential, for updates that are
-    no gradients, for unequal widths, for weights shared by positions, and for noise with skip connections.
+    Raises :class:`NotApplicable` for discrete steps, for memory that is not exponential, for updates that are
+    not gradients, for unequal widths, for weights shared by positions, and for noise with skip connections.
 
     >>> from derive import mean_field, mlp
     >>> lam, T = Symbol("lam", positive=True), Symbol("T", positive=True)
@@ -116,7 +114,10 @@ def output_rate(theory: Theory) -> OutputRate:
 
 
 class _Rate:
+    """Derivation of the rate of the output."""
+
     def __init__(self, theory: Theory) -> None:
+        """Read products and backward fields of the program."""
         self.program, self.kernel = theory.program, _tangent(theory)
         if any(x.population.ratio != 1 for x in self.program.fields):
             raise NotApplicable("the layers must be equally wide")
@@ -128,6 +129,7 @@ class _Rate:
         self.backward = [d for d in self.definitions if d.lhs.func in names]
 
     def rate(self) -> OutputRate:
+        """Return the rate with the contributions of all weights."""
         strength, decay, diffusion = exponential(self.program.rule)
         names = {x.matrix for x in self.kernel.terms}
         passed = (
@@ -135,7 +137,7 @@ class _Rate:
         )
         if diffusion != 0 and any(passed):
             raise NotApplicable(
-                "backward fields pass layers by: their answer to their own layer is not read off"
+                "backward fields skip layers, so their response to their own layer is not derived"
             )
         shares = tuple(self.share(w) for w in self.program.trained() if w.name in names)
         error = self.error(next(iter(self.program.trained())))
@@ -143,14 +145,15 @@ class _Rate:
         return OutputRate(self.output, gain, shares, decay, diffusion, self.slopes)
 
     def error(self, w: TrainedWeight) -> AppliedUndef:
-        """The error in an update."""
+        """Return the error in an update."""
         atoms = w.update.coefficient.atoms(AppliedUndef)
-        found = [a for a in atoms if str(a.func) in self.program.scalars]
-        if len(found) != 1:
-            raise NotApplicable(f"the update of {w.name} holds {len(found)} errors")
-        return found[0]
+        errors = [a for a in atoms if str(a.func) in self.program.scalars]
+        if len(errors) != 1:
+            raise NotApplicable(f"the update of {w.name} contains {len(errors)} errors")
+        return errors[0]
 
     def share(self, w: TrainedWeight) -> Share:
+        """Return the contribution of a weight."""
         error = self.error(w)
         here = dict(zip(error.args, self.output.args, strict=True))
         if any(r.index not in here for r in w.update.over):
@@ -163,13 +166,15 @@ class _Rate:
         uses = [(d, a.product) for d, a in used if a.product.vector == right and not a.summed]
         if not uses:
             raise NotApplicable(f"no definition applies {w.name} to {right}")
-        d, product = uses[0]  # that in which the matrix meets the vector of its own gradient
+        d, product = uses[0]  # the product with the vector of the matrix's own gradient
         coefficient = d.rhs.coeff(product)
         pushed = ((d.lhs - (d.rhs - coefficient * product)) / coefficient).expand()
         if any(v.uses(pushed) for v in map(parameter, self.program.vectors)):
             raise NotApplicable(f"{d.lhs} adds a vector parameter to the product with {w.name}")
         curvature = S.Zero
-        if any(x.rhs != 0 for x in self.slopes):  # a linear network's backward fields know no forward fields
+        if any(
+            x.rhs != 0 for x in self.slopes
+        ):  # backward fields of a linear network do not depend on forward fields
             held = vector(self.program, right, d.ranges)
             squared = self.reading.registry.correlation(held, held, t, t)
             curvature = factor * w.initial.variance * coefficient * squared * _slope(*d.lhs.args)
@@ -177,13 +182,13 @@ class _Rate:
         return Share(w.name, d.lhs.args[0], factor * Average(left * pushed).linear(), curvature, layers)
 
     def vector_share(self, w: TrainedVector, factor: Expr, here: dict[Expr, Expr]) -> Share:
-        """The output is linear in a readout."""
+        """Return the contribution of a readout, in which the output is linear."""
         for d in self.definitions:
             for member in w.initial.uses(d.rhs):
                 rest = d.rhs - d.rhs.coeff(member) * member
                 if rest != 0 or d.lhs.args[0] != self.program.site_of(w.update.vector).site:
                     raise NotApplicable(
-                        f"{w.name} enters {d.lhs} otherwise than as a factor, or not at the last layer: the "
+                        f"{w.name} is not a factor in {d.lhs}, or not at the last layer: the "
                         "ridge needs an output that is linear in its readout"
                     )
                 body = w.update.vector.xreplace(here) * d.lhs / d.rhs.coeff(member)
@@ -194,22 +199,22 @@ class _Rate:
 
     @cached_property
     def slopes(self) -> tuple[Eq, ...]:
-        """``<dg/dh>``: directly, and through the layer above, whose weights are used again on the way down.
+        """Equations of ``<dg/dh>``: directly, and through the layer above, whose weights act twice.
 
-        Beyond the last layer it is zero, and everywhere where no layer has a slope of its own.
+        It is zero beyond the last layer, and in all layers if no layer contributes directly.
         """
         h = next(d.lhs for d, a in self.products if not a.transposed)
-        found = {}
+        slopes = {}
         for d in self.backward:
             point = h.func(d.lhs.args[0], *h.args[1:])
             direct = d.rhs.diff(point)
-            own = Average(direct).linear() if direct != 0 else S.Zero
-            found[_slope(*point.args)] = own + self.through(d, point)
-        some = any(x.has(Average) for x in found.values())
-        return tuple(Eq(x, value if some else S.Zero, evaluate=False) for x, value in found.items())
+            direct_slope = Average(direct).linear() if direct != 0 else S.Zero
+            slopes[_slope(*point.args)] = direct_slope + self.through(d, point)
+        some = any(x.has(Average) for x in slopes.values())
+        return tuple(Eq(x, value if some else S.Zero, evaluate=False) for x, value in slopes.items())
 
     def through(self, d: Definition, point: AppliedUndef) -> Expr:
-        """``<dg/dz dz/dh>``: z applies the transpose of the matrix that h goes up with."""
+        """Return ``<dg/dz dz/dh>``, where z contains the transpose of the matrix that h is multiplied by."""
         total = S.Zero
         for e, a in self.products:
             used = [x for x in d.rhs.atoms(AppliedUndef) if x.func == e.lhs.func]
@@ -228,6 +233,7 @@ class _Rate:
 
 
 def _slope(*args: Expr) -> Expr:
+    """Return the function of the slope."""
     return Function("slope")(*args)
 
 
@@ -236,13 +242,13 @@ def _slope(*args: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class Representer(ConditionalResult):
-    """The output at rest of a homogeneous network with weight decay.
+    """Output at rest of a homogeneous network with weight decay, as kernel ridge regression.
 
-    ``kappa`` is the degree of the network, a weight at rest is ``held`` times its own update; ``balance``
-    follows for the outputs on the samples, and ``rate`` (of a flow, else None) is how they come there.
+    ``kappa`` is the degree of the network; a weight at rest is ``held`` times its own update; ``balance``
+    follows for the outputs on the samples, and ``rate`` (for a flow, else None) is the approach to it.
     ``trained`` is the output on the samples and ``anywhere`` that at an input with the tangent kernel ``k``
     (a column), as matrix expressions in the final tangent kernel ``K``, to which ``ridge`` is added, and the
-    targets ``y``; rows are samples and channels together, weights of samples a diagonal matrix.
+    targets ``y``. Rows are pairs of sample and channel; weights of samples are a diagonal matrix.
     """
 
     kappa: Expr
@@ -254,7 +260,13 @@ class Representer(ConditionalResult):
     anywhere: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the rest point rests on."""
+        """Return the assumptions of the state at rest, and what is derived.
+
+        Returns
+        -------
+        tuple of str
+            One sentence per condition.
+        """
         return (
             f"derived: the output is homogeneous of degree {self.kappa} in the weights",
             f"derived: a weight at rest is {self.held} times its own update",
@@ -268,14 +280,14 @@ class Representer(ConditionalResult):
 
 @lru_cache(maxsize=64)
 def representer(theory: Theory) -> Representer:
-    """Kernel ridge regression as the rest point of the output of a homogeneous network.
+    """Return kernel ridge regression as the state at rest of a homogeneous network with weight decay.
 
     Weights at rest are ``held`` times their updates, so ``theta . grad f`` is that times the tangent kernel
-    times the errors; by Euler it is ``kappa f``.  This holds for steps and flows, with momentum, for either
-    loss, any number of outputs and unequal widths.  That the weights do come to rest is not shown here.
+    times the errors; by Euler's identity it is ``kappa f``. This holds for steps and flows, with momentum,
+    for either loss, any number of outputs and unequal widths. That the weights come to rest is assumed.
 
     Raises NotHomogeneous for a network that is not homogeneous, :class:`NotApplicable` for a rule without
-    decay or with noise, for updates that are no gradients, and for errors that are not linear in the output.
+    decay or with noise, for updates that are not gradients, and for errors that are not linear in the output.
 
     >>> from derive import mean_field, mlp
     >>> lam = Symbol("lam", positive=True)
@@ -303,14 +315,14 @@ def representer(theory: Theory) -> Representer:
 
 
 def _held(program: Program) -> Expr:
-    """How many of its updates every weight holds at rest."""
+    """Return the ratio of every weight to its update at rest."""
     rules = [w.rule for w in program.trained()]
     if any(r.noise(t, s) != 0 for r in rules):
         raise NotApplicable("a rest point of the output needs decay, and no noise")
     held = {held_at_rest(r) for r in rules}
     if None in held:
         raise NotApplicable(
-            f"a rest point of the output needs decay, and {type(rules[0]).__name__} has none that keeps it: "
+            f"a rest point of the output needs decay; {type(rules[0]).__name__} has none with a rest state: "
             "GradientDescent(rate, decay=...) would do"
         )
     if len(held) != 1:
@@ -319,22 +331,22 @@ def _held(program: Program) -> Expr:
 
 
 def _error(program: Program, out: Definition) -> Definition:
-    """The definition of the error in the output."""
-    found = [d for d in program.definitions if d.name in program.scalars and d.rhs.has(out.lhs)]
-    if len(found) != 1:
-        raise NotApplicable(f"{program.name} has {len(found)} errors in its output")
-    return found[0]
+    """Return the definition of the error in terms of the output."""
+    errors = [d for d in program.definitions if d.name in program.scalars and d.rhs.has(out.lhs)]
+    if len(errors) != 1:
+        raise NotApplicable(f"{program.name} has {len(errors)} errors in its output")
+    return errors[0]
 
 
 def _tangent(theory: Theory) -> Equation:
-    """The tangent kernel."""
+    """Return the tangent kernel of a theory."""
     if not theory.observables:
-        raise NotApplicable(f"{theory.program.name}: its updates are no gradients of its output")
+        raise NotApplicable(f"{theory.program.name}: its updates are not gradients of its output")
     return theory.observables[0]
 
 
 def _gain(kernel: Equation, out: AppliedUndef, error: AppliedUndef, strength: Expr = S.One) -> Expr:
-    """The tangent kernel times the errors, over all samples and channels."""
+    """Return the tangent kernel times the errors, summed over samples and channels."""
     inner = kernel.ranges[len(kernel.ranges) // 2 :]
     past = dict(zip(out.args[:-1], [r.index for r in inner], strict=True))
     now = kernel.lhs.func(*[t if x == s else x for x in kernel.lhs.args])
@@ -355,7 +367,7 @@ def _at_rest(given: Definition, out: AppliedUndef, ridge: Expr, size: Expr) -> t
 
 
 def _diagonal(e: Expr, size: Expr) -> Expr:
-    """A number, or a number for each sample, as a matrix."""
+    """Return a number, or one number for each sample, as a matrix."""
     functions = e.atoms(AppliedUndef)
     if not functions:
         return e * SymbolicIdentity(size)
@@ -365,13 +377,13 @@ def _diagonal(e: Expr, size: Expr) -> Expr:
     return e.coeff(weight) * MatrixSymbol(str(weight.func), size, size)
 
 
-# -- one unit, one sample: does anything survive? ------------------------------------------------------------
+# -- fixed points of one hidden layer and one sample -------------------------------------------------------
 
 
 def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
-    """Where ``(<h^2>, <z^2>, f)`` of a linear network with one hidden layer and one sample come to rest.
+    """Return the fixed points of ``(<h^2>, <z^2>, f)`` of a linear one-layer network and one sample.
 
-    Raises :class:`NotApplicable` when the moments do not close.
+    Raises :class:`NotApplicable` if the moments do not close.
 
     >>> from derive import mean_field, mlp
     >>> lam = Symbol("lam", positive=True)
@@ -380,20 +392,21 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
     y + lam/(sqrt(K)*gamma0)
     y - lam/(sqrt(K)*gamma0)
     """
-    found = two_layer(theory)
-    if not found.closed:
+    layer_theory = two_layer(theory)
+    if not layer_theory.closed:
         raise NotApplicable("its moments do not close: the network is not linear")
     out = next(e for e in theory.scalars if e.rhs.has(Average)).lhs
     given = next(e for e in theory.scalars if e.rhs.has(out))
-    names = {e.lhs.args[0].func: Dummy(str(e.lhs.args[0].func), real=True) for e in found.closed}
+    names = {e.lhs.args[0].func: Dummy(str(e.lhs.args[0].func), real=True) for e in layer_theory.closed}
     value = solve(given.rhs - given.lhs, out)[0]
     names |= {Function("K_x"): Symbol("K", positive=True), Function("y"): Symbol("y", positive=True)}
 
     def one(e: Expr) -> Expr:
+        """Return an expression for one sample, with symbols for the unknowns."""
         e = e.subs(P, 1).doit()
         return e.xreplace({a: names[a.func] for a in e.atoms(AppliedUndef) if a.func in names})
 
-    unknown = [names[e.lhs.args[0].func] for e in found.closed]
-    points = solve([one(e.rhs) for e in found.closed], unknown, dict=True)
-    moments = [names[m.lhs.func] for m in found.moments]
+    unknown = [names[e.lhs.args[0].func] for e in layer_theory.closed]
+    points = solve([one(e.rhs) for e in layer_theory.closed], unknown, dict=True)
+    moments = [names[m.lhs.func] for m in layer_theory.moments]
     return tuple((*[x[m] for m in moments], simplify(one(value).subs(x))) for x in points)

@@ -1,9 +1,9 @@
-"""One hidden layer as a Markov process at each unit, and the equation of its joint density (eq. E.2, K.3).
+"""One hidden layer as a Markov process of each unit, and the equation of its density (eq. E.2, K.3).
 
-When the inputs are fixed and weights forget exponentially, the integral equations of a unit are stochastic
-differential equations: memory kernels and source covariances say at which rate a field relaxes, which noise
-it meets and which drift the updates give it.  The density of all units then obeys a continuity equation, or
-with noise a Fokker-Planck equation, and averages obey Ito's rule.
+If the inputs are fixed and weights relax exponentially, the integral equations of a unit are stochastic
+differential equations: memory kernels and source covariances give the relaxation rate of a field, its noise
+and the drift by updates. The density of the fields then obeys a continuity equation, with noise a
+Fokker-Planck equation, and averages obey Ito's rule.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from derive.theory import Equation, Theory
 
 @dataclass(frozen=True)
 class SingleSite:
-    """The stochastic process of one unit of a hidden layer.
+    """Stochastic process of one unit of a hidden layer.
 
-    ``flows`` are the motions of its independent fields, written without an index on which nothing depends;
-    ``definitions`` gives the others, such as ``g = phi'(h) z``, in terms of them.
+    ``flows`` are the motions of its independent fields, without indices on which nothing depends;
+    ``definitions`` gives other fields, such as ``g = phi'(h) z``, in terms of them.
     """
 
     theory: Theory
@@ -38,15 +38,16 @@ class SingleSite:
     definitions: dict[Expr, Expr]
 
     def flow(self, name: str) -> Motion:
-        """The flow of the field called ``name``.  Raises KeyError if there is none."""
+        """Return the motion of a field; raise KeyError for an unknown name."""
         for x in self.flows:
             if str(x.field.func) == name:
                 return x
         raise KeyError(f"no flow of {name}; there are {', '.join(str(x.field) for x in self.flows)}")
 
     def moment_rate(self, body: Expr) -> Expr:
-        """``d<body>/dt`` by Ito's rule, for a ``body`` made of fields at the time t; where time counts steps,
-        ``<body>`` after the next one, for a polynomial of at most second order in them.
+        """Return ``d<body>/dt`` by Ito's rule for a function of fields at time t.
+
+        In discrete time, return ``<body>`` after the next step, for a polynomial of at most second order.
 
         >>> from derive import mean_field, mlp
         >>> from derive.program import alpha, mu
@@ -75,14 +76,14 @@ class SingleSite:
                 names = binding(x.field, a) | binding(x.partner, b)
                 total += body.diff(a, b) * x.diffusion.xreplace(names) / 2
         random = frozenset(moving)
-        # sums apart from the factors before them, so that the average sees them
+        # move constant factors in front of sums, so that the average acts on the sums
         parts = [drawn_out(x, lambda y: not y.atoms(AppliedUndef)) for x in Add.make_args(total.expand())]
         return tidy_sums(Average(Add(*parts)).linear(random)) if total != 0 else S.Zero
 
     def unfolded(self, body: Expr) -> Expr:
-        """``body`` in terms of the independent fields."""
+        """Return an expression in terms of the independent fields."""
         flows = {str(x.field.func): x.field for x in self.flows}
-        # without an index that a field does not need
+        # drop the indices that a field does not need
         body = rewritten(
             body, flows, lambda x: x.func(x.args[0], *x.args[1 - len(flows[str(x.func)].args) :])
         )
@@ -91,18 +92,18 @@ class SingleSite:
     # -- the density -----------------------------------------------------------------------------------------
 
     def drift_pde(self, samples: int | None = None) -> Eq:
-        """The equation of the joint density ``p`` of the fields of a unit, one coordinate for each sample.
+        """Return the equation of the joint density ``p`` of the fields of a unit, at all samples.
 
         With an integer number of ``samples`` it is an ordinary SymPy equation for ``p(h1, .., hP, z, t)``.
-        Without one, P stays a symbol: the coordinate ``h(mu)`` stands for all of them in ``p(h(mu), z, t)``,
-        and derivatives are summed over samples.
+        Otherwise P is symbolic: the coordinate ``h(mu)`` stands for all of them in ``p(h(mu), z, t)``, and
+        derivatives are summed over samples.
 
         >>> from derive import mean_field, mlp
         >>> print(single_site(mean_field(mlp(1, rule="flow"))).drift_pde(1).rhs)
         -g*gamma0*Delta(1, t)*K_x(1, 1)*Derivative(p(h1, g, t), h1) - gamma0*h1*Delta(1, t)*Derivative(p(h1,
         g, t), g)
         """
-        density, slope = Dummy("p"), Function("slope")  # by the coordinates that it has as arguments
+        density, slope = Dummy("p"), Function("slope")  # derivative by the coordinates in its arguments
         total = density * self.compression()
         for x in self.flows:
             point, other = _coordinate(x.field), _coordinate(x.partner)
@@ -119,8 +120,8 @@ class SingleSite:
         return Eq(Derivative(p, t), written, evaluate=False)
 
     def members(self, samples: int) -> dict[Expr, Symbol]:
-        """The coordinates for a number of samples by their names: ``h1`` for ``h(1)``, ``z``."""
-        found = {}
+        """Return the coordinates for a number of samples as symbols: ``h1`` for ``h(1)``, ``z``."""
+        coordinates = {}
         for x in self.flows:
             uppers = [r.upper.subs(P, samples) for r in x.ranges]
             if not all(n.is_Integer for n in uppers):
@@ -128,11 +129,11 @@ class SingleSite:
             for at in product(*[range(int(r.lower), n + 1) for r, n in zip(x.ranges, uppers, strict=True)]):
                 names = {r.index: sympify(k) for r, k in zip(x.ranges, at, strict=True)}
                 member, name = _coordinate(x.field).xreplace(names), "_".join(map(str, at))
-                found[member] = Symbol(f"{x.field.func}{name}", real=True)
-        return found
+                coordinates[member] = Symbol(f"{x.field.func}{name}", real=True)
+        return coordinates
 
     def compression(self) -> Expr:
-        """Minus the divergence of the velocity: how fast the density grows along a path."""
+        """Return minus the divergence of the velocity: the growth rate of the density along a path."""
         total = S.Zero
         for x in self.flows:
             point, velocity = _coordinate(x.field), self.in_coordinates(x.velocity)
@@ -142,20 +143,20 @@ class SingleSite:
         return sympify(total)
 
     def in_coordinates(self, e: Expr) -> Expr:
-        """``e`` by the coordinates of the density."""
+        """Return an expression in the coordinates of the density."""
         names = {str(x.field.func) for x in self.flows}
         opened = self.unfolded(e)
-        own = [a for a in opened.atoms(AppliedUndef) if str(a.func) in names]
-        return opened.xreplace({a: _coordinate(a) for a in own})
+        fields = [a for a in opened.atoms(AppliedUndef) if str(a.func) in names]
+        return opened.xreplace({a: _coordinate(a) for a in fields})
 
     def _repr_latex_(self) -> str:
         return aligned_latex((x.eq for x in self.flows), self.theory)
 
 
 def single_site(theory: Theory) -> SingleSite:
-    """The stochastic differential equations of one hidden layer under gradient flow.
+    """Return the stochastic differential equations of one hidden layer under gradient flow.
 
-    Weights may decay and diffuse.  Raises :class:`NotApplicable` for counted steps, for memory that is not
+    Weights may decay and diffuse. Raises :class:`NotApplicable` for discrete steps, for memory that is not
     exponential (momentum), and for deeper networks, whose sources change with the fields.
 
     >>> from derive import mean_field, mlp
@@ -168,7 +169,10 @@ def single_site(theory: Theory) -> SingleSite:
     idle = {str(x.field.func): _idle(x) for x in whole.flows}
 
     def pruned(e: Expr) -> Expr:
+        """Return an expression with fields without their unused indices."""
+
         def fewer(x: AppliedUndef) -> AppliedUndef:
+            """Return one field without its unused indices."""
             return x.func(*[y for k, y in enumerate(x.args) if k not in idle[str(x.func)]])
 
         return rewritten(e, idle, fewer)
@@ -187,20 +191,20 @@ def single_site(theory: Theory) -> SingleSite:
 
 
 def every_index(theory: Theory) -> SingleSite:
-    """The same with all indices that the fields of the theory have, needed or not; also in exact steps."""
+    """Return the process with all indices of the fields, used or not; also in discrete steps."""
     only = (e for e in theory.equations if all(x.kind == "definition" for x in e.terms))
     return SingleSite(theory, motions(theory), {_unlayered(e.lhs, e): _unlayered(e.rhs, e) for e in only})
 
 
 def flowing(theory: Theory) -> Theory:
-    """The theory, refused where time counts steps."""
+    """Return the theory; raise NotApplicable if time is discrete."""
     if theory.program.rule.discrete:
-        raise NotApplicable("differential equations need gradient flow: the theory counts steps")
+        raise NotApplicable("differential equations need gradient flow: the theory has discrete steps")
     return theory
 
 
 def _idle(x: Motion) -> tuple[int, ...]:
-    """Places of indices of a field that neither its velocity nor its covariances depend on."""
+    """Return the positions of indices of a field on which neither velocity nor covariances depend."""
     used = (x.velocity.subs(x.field, 0) + x.start + x.diffusion).free_symbols
     pairs = enumerate(zip(x.field.args, x.partner.args, strict=True))
     return tuple(k for k, (a, b) in pairs if a != b and a.is_Symbol and not {a, b} & used)
@@ -210,12 +214,12 @@ def _idle(x: Motion) -> tuple[int, ...]:
 
 
 def _unlayered(e: Expr, equation: Equation) -> Expr:
-    """The one layer by its number."""
+    """Return an expression with the number of the only layer."""
     found = {r.index: r.lower for r in equation.ranges if r.lower == r.upper}
     return e.xreplace(found)
 
 
 def _coordinate(field: Expr) -> Expr:
-    """``h(mu)`` or ``z`` for a field: without layer and time."""
+    """Return the coordinate ``h(mu)`` or ``z`` of a field: without layer and time."""
     kept = [x for x in field.args if x != t and not sympify(x).is_Integer]
     return Function(str(field.func))(*kept) if kept else Symbol(str(field.func), real=True)

@@ -1,9 +1,9 @@
-"""Theories without feature learning, at all times and long after the start; weights that decay and diffuse.
+"""Theories at ``gamma0 = 0``, at all times and at long times; weights that decay and diffuse.
 
-At ``gamma0 = 0`` fields are their Gaussian sources, and kernels a recursion over the layers.  Where weights
-decay and diffuse, the covariance of an entry at two times tends to a function of their difference, and with
-it all kernels (selfconsistent2023 K.15, K.16).  What is left of the start and the noise since are two
-sources of one product (J.2, K.14).
+At ``gamma0 = 0`` fields are their Gaussian sources, and kernels obey a recursion over layers. If weights
+decay and diffuse, the covariance of an entry at two times tends to a function of their difference, and so do
+all kernels (selfconsistent2023 K.15, K.16). :func:`two_sources` writes the decayed initial weights and the
+noise as two sources of each product (J.2, K.14).
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from derive.program.rules import accumulate, entry_covariance
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 
-# -- at all times: nothing but the output moves --------------------------------------------------------------
+# -- at all times: only the output moves ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Static:
-    """A theory at ``gamma0 = 0``; symbols carry no times, for nothing here moves but the output.
+    """Theory at ``gamma0 = 0``, with symbols without times because only the output moves.
 
-    ``fields`` are what is left of their equations, ``sources`` and ``kernels`` (correlation functions) refer
-    to each other layer by layer, ``tangent`` is the tangent kernel in terms of them.  ``output`` is the
-    output at time t as a memory of past errors; both are None where the theory has no tangent kernel.
+    ``fields`` are the remaining equations, ``sources`` and ``kernels`` (correlation functions) refer to each
+    other layer by layer, ``tangent`` is the tangent kernel in terms of them, ``output`` the output at time t
+    as a memory of past errors. The last two are None if the theory has no tangent kernel.
     """
 
     theory: Theory
@@ -68,12 +68,12 @@ class Static:
 
 
 def static(theory: Theory) -> Static:
-    """The limit ``gamma0 -> 0`` of a theory, of one layer or of a family of layers.
+    """Return the limit ``gamma0 -> 0`` of a theory of one layer or of a family of layers.
 
-    The output alone moves, along its tangent kernel, by every update that the rule remembers.  Kernels are
-    those of the network at time 0 for any gamma0; of linear networks :mod:`derive.linear.lazy` gives all in
-    closed form.  Raises :class:`NotApplicable` where fields move at ``gamma0 = 0``: weight decay, noise,
-    theories whose updates gamma0 does not multiply.
+    Only the output moves, along its tangent kernel, by every update that the rule keeps. Kernels are those of
+    the network at time 0 for any gamma0; for linear networks :mod:`derive.linear.lazy` gives closed forms.
+    Raises :class:`NotApplicable` if fields move at ``gamma0 = 0``: weight decay, noise, or updates without
+    factor gamma0.
 
     >>> from derive import mean_field, mlp
     >>> end = static(mean_field(mlp(activation="erf")))
@@ -99,21 +99,21 @@ def static(theory: Theory) -> Static:
 
 
 def _left(e: Equation) -> Equation:
-    """A field's equation at gamma0 = 0."""
+    """Return the equation of a field at gamma0 = 0."""
     terms = []
     for x in e.terms:
         if (x.coefficient * x.kernel).subs(gamma0, 0) == 0:
             continue
-        left = x.map(lambda y: timeless(y.subs(gamma0, 0)))
-        if x.remembers or left.expr.has(t, s, Sum):
+        at_zero = x.map(lambda y: timeless(y.subs(gamma0, 0)))
+        if x.remembers or at_zero.expr.has(t, s, Sum):
             raise NotApplicable(f"{e.lhs} moves at gamma0 = 0: {x.expr} does not vanish")
-        if left.expr != 0:
-            terms.append(left)
+        if at_zero.expr != 0:
+            terms.append(at_zero)
     return Equation(timeless(e.lhs), tuple(terms), e.ranges)
 
 
 def _output(theory: Theory, tangent: Equation | None) -> Eq | None:
-    """The output, moved along its tangent kernel by all updates that the rule remembers."""
+    """Return the output as moved along its tangent kernel; None if there is no tangent kernel."""
     rule, roles = theory.program.rule, theory.program.roles
     if tangent is None or roles.output is None or roles.error is None:
         return None
@@ -127,7 +127,7 @@ def _output(theory: Theory, tangent: Equation | None) -> Eq | None:
 
 
 def timeless(e: Expr) -> Expr:
-    """Without times in the arguments of functions."""
+    """Return an expression without times in the arguments of functions."""
     return e.replace(
         lambda x: isinstance(x, AppliedUndef) and bool({t, s} & set(x.args)),
         lambda x: x.func(*[a for a in x.args if a not in (t, s)]),
@@ -142,11 +142,11 @@ tau = Symbol("tau", nonnegative=True)
 
 @dataclass(frozen=True)
 class Stationary:
-    """The kernels of a theory at ``gamma0 -> 0`` and then at long times, as functions of the time lag
-    ``tau``.
+    """Kernels of a theory at ``gamma0 -> 0`` and then at long times, as functions of the time lag ``tau``.
 
-    ``entry`` is the covariance of a weight's entry; ``fields`` are the covariances of the fields (``H`` of h,
-    ``Z`` of z) by the kernels, ``kernels`` those by the covariances of the fields, as Gaussian averages.
+    ``entry`` is the covariance of an entry of the weights; ``fields`` are the covariances of the fields
+    (``H`` of h, ``Z`` of z) in terms of kernels, ``kernels`` the kernels as Gaussian averages in terms of
+    these covariances.
     """
 
     theory: Theory
@@ -155,7 +155,7 @@ class Stationary:
     kernels: tuple[Eq, ...]
 
     def closed(self) -> tuple[Eq, ...]:
-        """``kernels`` with every Gaussian average that has a closed form evaluated.
+        """Return ``kernels`` with every Gaussian average evaluated that has a closed form.
 
         >>> from derive import mean_field, mlp
         >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)
@@ -175,12 +175,12 @@ class Stationary:
 
 
 def stationary(theory: Theory) -> Stationary:
-    """The stationary kernels of Langevin dynamics at weak feature learning, at any depth.
+    """Return the stationary kernels of Langevin dynamics at weak feature learning, at any depth.
 
-    As gamma0 goes to zero the fields are their Gaussian sources: memory carries a factor gamma0, and the
-    responses vanish on the sources.  Steps have their own law: one of length eta leaves weights of the
-    variance of the flow over 1 - eta decay/2.  Raises :class:`NotApplicable` when weights do not reach a
-    stationary state (no decay), for biases, and when a response survives at gamma0 = 0.
+    As gamma0 goes to zero the fields are their Gaussian sources, because memory has a factor gamma0 and
+    responses vanish on the sources. Discrete steps have another stationary state: with steps eta, the
+    variance is that of the flow over 1 - eta decay/2. Raises :class:`NotApplicable` if weights have no
+    stationary state (no decay), for biases, and if a response does not vanish at gamma0 = 0.
 
     >>> from derive import mean_field, mlp
     >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)
@@ -196,43 +196,45 @@ def stationary(theory: Theory) -> Stationary:
 
 
 class _Stationary:
+    """Derivation of the stationary kernels."""
+
     def __init__(self, theory: Theory) -> None:
+        """Assign sources to fields."""
         self.theory = theory
         entering = {e.name: [x.field for x in e.terms if x.kind == "source"] for e in theory.equations}
         self.moving = {name for name, fields in entering.items() if fields}
         self.of_source = {str(u.func): name for name, fields in entering.items() for u in fields}
-        own = (e for e in theory.equations if all(x.kind == "definition" for x in e.terms))
-        self.definitions = [(e.lhs, e.rhs) for e in own]
+        defining = (e for e in theory.equations if all(x.kind == "definition" for x in e.terms))
+        self.definitions = [(e.lhs, e.rhs) for e in defining]
 
     def limit(self) -> Stationary:
+        """Return the stationary kernels."""
         for e in self.theory.equations:
             for x in e.terms:
                 if x.kind == "memory" and (x.coefficient * x.kernel).subs(gamma0, 0) != 0:
                     raise NotApplicable(f"the memory {x.expr} survives at gamma0 = 0")
             if sum(x.kind == "source" for x in e.terms) > 1:
-                raise NotApplicable(
-                    f"{e.lhs} has a source of its own besides a product with a matrix: a bias"
-                )
+                raise NotApplicable(f"{e.lhs} has a bias: a source beside that of its product with a matrix")
         for q in self.theory.responses():
             self.vanishing(q)
         entries = {self.entry(x) for x in {_apart(u.covariance)[0] for u in self.theory.sources}}
         if len(entries) != 1:
-            raise NotApplicable(f"the weights relax differently: {entries}")
+            raise NotApplicable(f"weights relax at different rates: {entries}")
         entry = entries.pop()
         fields = tuple(self.covariance(u, entry) for u in self.theory.sources)
         kernels = (x for x in map(self.kernel, self.theory.correlations()) if x.lhs != x.rhs)
         return Stationary(self.theory, entry, fields, tuple(kernels))
 
     def entry(self, factor: Expr) -> Expr:
-        """The covariance of an entry at lag tau, long after the start, from that at the times t and s."""
+        """Return the covariance of an entry at lag tau at long times, from its covariance at t and s."""
         past, lag = Dummy("past", positive=True), Dummy("lag", positive=True)
         late = self.settled(factor.xreplace({t: past + lag, s: past}), past)
         if late in (0, oo) or late.has(past):
-            raise NotApplicable(f"weights reach no stationary state: the covariance {factor} tends to {late}")
+            raise NotApplicable(f"weights have no stationary state: the covariance {factor} tends to {late}")
         return simplify(late).xreplace({lag: tau})
 
     def settled(self, e: Expr, past: Expr) -> Expr:
-        """The limit of large ``past``, where what a step keeps of a weight is less than all of it."""
+        """Return the limit of large ``past``; in discrete time the factor that a step keeps is below one."""
         rule = self.theory.program.rule
         if not rule.discrete:
             return limit(simplify(e), past, oo)
@@ -244,7 +246,7 @@ class _Stationary:
         return late.replace(lambda x: isinstance(x, exp), lambda x: kept ** (-x.exp / loss))
 
     def covariance(self, u: Source, entry: Expr) -> Eq:
-        """``<h h>``, which is that of the source, by the kernel of the vector below (above)."""
+        """Return ``<h h>``, the covariance of the source, in terms of a neighbouring layer's kernel."""
         _, kernel = _apart(u.covariance)
         site, *first = u.symbol.args[:-1]
         name = self.of_source[str(u.symbol.func)].upper()
@@ -253,27 +255,27 @@ class _Stationary:
 
     @staticmethod
     def lagged(e: Expr) -> Expr:
-        """Two-time functions by their lag."""
+        """Return two-time functions as functions of their lag."""
         return e.replace(
             lambda x: isinstance(x, AppliedUndef) and x.args[-2:] == (t, s),
             lambda x: x.func(*x.args[:-2], tau),
         )
 
     def kernel(self, q: OrderParameter) -> Eq:
-        """A kernel as a product of Gaussian averages over the independent fields that it is made of."""
+        """Return a kernel as a product of Gaussian averages over independent fields."""
         body = factor_terms(defined(q.definition.body, self.definitions))
         fields = {a for a in body.atoms(AppliedUndef) if str(a.func) in self.moving}
         value: Expr = Mul(*[x for x in Mul.make_args(body) if not x.atoms(AppliedUndef)])
         for name in sorted({str(a.func) for a in fields}):
-            own = {a for a in fields if str(a.func) == name}
-            factors = [x for x in Mul.make_args(body) if x.atoms(AppliedUndef) & own]
-            if any(x.atoms(AppliedUndef) & (fields - own) for x in factors):
+            of_field = {a for a in fields if str(a.func) == name}
+            factors = [x for x in Mul.make_args(body) if x.atoms(AppliedUndef) & of_field]
+            if any(x.atoms(AppliedUndef) & (fields - of_field) for x in factors):
                 raise NotApplicable(f"<{body}> does not factorise over independent fields")
-            value *= self.pair(name, Mul(*factors), own)
+            value *= self.pair(name, Mul(*factors), of_field)
         return Eq(self.lagged(q.symbol), value, evaluate=False)
 
     def pair(self, name: str, body: Expr, fields: set[AppliedUndef]) -> Expr:
-        """A Gaussian average over one field at two times."""
+        """Return a Gaussian average over one field at two times."""
         now, then = (next(a for a in fields if a.args[-1] == time) for time in (t, s))
         x, y = Symbol("x", real=True), Symbol("y", real=True)
         H = Function(name.upper())
@@ -287,29 +289,30 @@ class _Stationary:
         return average.doit() if body == now * then else average
 
     def vanishing(self, q: OrderParameter) -> None:
-        """A response is zero when the fields are their sources: by its own chain rule, and by symmetry.
+        """Raise NotApplicable unless a response is zero when the fields are their sources.
 
-        What the chain rule leaves is odd in a source that is independent of the others.
+        It is zero by its chain rule, or because the result is odd in a source that is independent of the
+        others.
         """
         (response,) = q.definition.atoms(Response)
         names = {field: Function(source) for source, field in self.of_source.items()}
         body = defined(response.body, self.definitions)
         body = rewritten(body, names, lambda x: names[str(x.func)](*x.args))
         sources = tuple(self.of_source)
-        left = Response(body, response.source).doit(sources=sources, fields=sources, discrete=False)
-        if left == 0:
+        response_value = Response(body, response.source).doit(sources=sources, fields=sources, discrete=False)
+        if response_value == 0:
             return
         for name in sources:
-            own = [a for a in left.atoms(AppliedUndef) if str(a.func) == name]
-            if any(set(own) & set(x.variables) for x in left.atoms(Derivative)):
+            of_source = [a for a in response_value.atoms(AppliedUndef) if str(a.func) == name]
+            if any(set(of_source) & set(x.variables) for x in response_value.atoms(Derivative)):
                 continue
-            if simplify(left.xreplace({a: -a for a in own}) + left) == 0:
+            if simplify(response_value.xreplace({a: -a for a in of_source}) + response_value) == 0:
                 return
-        raise NotApplicable(f"the response {q.symbol} = <{left}> survives at gamma0 = 0")
+        raise NotApplicable(f"the response {q.symbol} = <{response_value}> survives at gamma0 = 0")
 
 
 def _apart(covariance: Expr) -> tuple[Expr, Expr]:
-    """The covariance of an entry, and the kernel of what the weights are applied to.
+    """Return the covariance of an entry, and the kernel of the vector to which the weights are applied.
 
     A kernel is a function of two samples; variances of weights are functions of the layer.
     """
@@ -323,11 +326,11 @@ def _apart(covariance: Expr) -> tuple[Expr, Expr]:
 
 @dataclass(frozen=True)
 class TwoSources:
-    """The theory with two sources a product, and the factors that it was split with.
+    """Theory with two sources for each product, and the factors of the split.
 
     ``kept`` is m(t), ``noise`` the covariance of the noise at t and s, both in units of the initial variance.
-    In ``theory`` each source ``u`` has a partner ``u_eps`` (none without noise), and each response ``A`` an
-    ``A_eps``, which has the noise as a factor in its definition.
+    In ``theory`` each source ``u`` has a partner ``u_eps`` (none without noise), and each response ``A`` a
+    partner ``A_eps``, whose definition contains the noise as a factor.
     """
 
     theory: Theory
@@ -336,13 +339,13 @@ class TwoSources:
 
 
 def two_sources(theory: Theory) -> TwoSources:
-    """Write a theory whose weights decay or diffuse with separate sources for start and noise.
+    """Return a theory with separate sources for decayed initial weights and noise.
 
-    The engine gives each product one source, with the covariance of an entry at two times, ``c(t, s) = m(t)
-    m(s) + noise(t, s)``, in front.  Written apart, ``u -> m(t) u + u_eps`` with two independent sources, a
+    A derived theory has one source for each product, with the covariance of an entry at two times, ``c(t, s)
+    = m(t) m(s) + noise(t, s)``, as a factor. With ``u -> m(t) u + u_eps`` and two independent sources, a
     response to u at s is m(s) times the response to the whole, and one to u_eps is that response itself: ``c
-    A = m(t) [m(s) A] + noise A``.  Raises :class:`NotApplicable` when the weights do neither, or when a rule
-    of theirs differs from the program's.
+    A = m(t) [m(s) A] + noise A``. Raises :class:`NotApplicable` if the weights neither decay nor diffuse, or
+    if rules of weights differ.
 
     >>> from derive import mean_field, mlp
     >>> lam = Symbol("lam", positive=True)
@@ -353,7 +356,7 @@ def two_sources(theory: Theory) -> TwoSources:
     rule = theory.program.rule
     kept, noise = rule.memory(t, s)[0], rule.noise(t, s)
     if kept == 1 and noise == 0:
-        raise NotApplicable("the weights keep their start and meet no noise: there is nothing to split")
+        raise NotApplicable("weights neither decay nor diffuse: there are no two sources to separate")
     if any(w.rule != rule for w in theory.program.trained()):
         raise NotApplicable("the weights follow different rules")
     apart = _Split(theory, entry_covariance(rule, t, s), kept, noise)
@@ -371,11 +374,15 @@ def two_sources(theory: Theory) -> TwoSources:
 
 
 class _Split:
+    """Split of the sources and responses of a theory."""
+
     def __init__(self, theory: Theory, entries: Expr, kept: Expr, noise: Expr) -> None:
+        """Set the covariance of an entry, its kept factor and its noise."""
         self.entries, self.kept, self.noise = entries, kept, noise
         self.names = {q.name for q in theory.responses()}
 
     def sources(self, u: Source) -> Iterator[Source]:
+        """Yield a source without its time factor, and its noise."""
         bare = simplify(u.covariance / self.entries)
         if {t, s} & bare.free_symbols and not bare.atoms(AppliedUndef):
             raise NotApplicable(f"the covariance {u.covariance} does not have the factor {self.entries}")
@@ -384,7 +391,7 @@ class _Split:
             yield replace(u, symbol=_other(u.symbol), partner=_other(u.partner), covariance=self.noise * bare)
 
     def terms(self, x: Term) -> Iterator[Term]:
-        """``u`` as ``m(t) u + u_eps``, and ``int c A g`` as ``m(t) int A g + int A_eps g``."""
+        """Yield ``u`` as ``m(t) u + u_eps``, and ``int c A g`` as ``m(t) int A g + int A_eps g``."""
         if x.kind == "source":
             yield x.times(self.kept)
             if self.noise != 0:
@@ -400,6 +407,7 @@ class _Split:
             yield x
 
     def order(self, q: OrderParameter) -> Iterator[OrderParameter]:
+        """Yield an order parameter, and for a response that to the noise."""
         yield q
         if q.kind == "response" and self.noise != 0:
             (average,) = q.definition.atoms(Average)
@@ -410,5 +418,5 @@ class _Split:
 
 
 def _other(x: AppliedUndef) -> AppliedUndef:
-    """The partner of a source or of a response."""
+    """Return the partner of a source or of a response."""
     return Function(f"{x.func}_eps")(*x.args)

@@ -1,9 +1,8 @@
-"""Whitened data: P samples become one (eq. F.8-F.16).
+"""Whitened data: the theory of P samples reduces to that of one sample (eq. F.8-F.16).
 
-With the identity as input kernel everything that feeds back lies along the target direction n, at any depth:
-in a basis of the samples whose first vector is n, one sample is all that moves, and any other must, and is
-checked to, move nothing.  With one hidden layer conserved quantities then leave one separable
-equation, whose limits in gamma0 are taken.
+With the identity as input kernel, all feedback is along the target direction n, at any depth: in a basis of
+the samples whose first vector is n, only one sample moves; that the others do not move is checked. With one
+hidden layer, conserved quantities then leave one separable equation, whose limits in gamma0 are taken.
 """
 
 from __future__ import annotations
@@ -67,12 +66,12 @@ output = Symbol("f", positive=True)
 
 
 def whitened_deep(theory: Theory) -> Theory:
-    """The theory of one sample that stands for all, for ``K_x = 1``; a Theory like any other.
+    """Return the theory of one sample that stands for all, for ``K_x = 1``.
 
-    Names: ``h_y``, ``u_y``, ``H_y``, ``A_y``, ``B_y`` are projections on n; the scalars ``Delta(t)`` and
-    ``f(t)`` keep their names, and the constant ``y`` is the length of the target vector. Raises
-    :class:`NotApplicable` when something moves in a direction orthogonal to the targets, and where samples
-    are no indices of vectors: errors that are not linear in the outputs, targets of several outputs.
+    ``h_y``, ``u_y``, ``H_y``, ``A_y``, ``B_y`` are projections on n; the scalars ``Delta(t)`` and ``f(t)``
+    keep their names, and the constant ``y`` is the length of the target vector. Raises :class:`NotApplicable`
+    if something moves in a direction orthogonal to the targets, and if samples are not indices of vectors:
+    errors that are not linear in the outputs, or targets of several outputs.
 
     >>> from derive import mean_field, mlp
     >>> from derive.program import ell
@@ -86,25 +85,29 @@ def whitened_deep(theory: Theory) -> Theory:
 class _Whitened:
     """Samples in a basis whose first vector is n.
 
-    With the identity as input kernel nothing tells one basis of the samples from another, as long as samples
-    are indices of vectors: once in a term or, summed over, twice.  So sample 1 is the direction of the
-    targets, and sample 2 stands for all others, of which the targets know nothing: what is not random
-    vanishes there, and between 1 and 2.
+    With the identity as input kernel all bases of the samples are equivalent, if samples are indices of
+    vectors: once in a term or, summed over, twice. Sample 1 is the direction of the targets; sample 2 stands
+    for all other directions, on which the targets do not depend. Deterministic functions of sample 2, or of
+    samples 1 and 2, vanish.
     """
 
     def __init__(self, theory: Theory) -> None:
+        """Find the positions of samples among the arguments of functions."""
         if theory.reduction:
             raise NotApplicable(f"the theory has been rewritten already ({theory.reduction})")
         if has_sample_weights(theory.program):
             raise NotApplicable(
-                "whitened data: the loss must count all samples alike: leave sample_weights out"
+                "whitened data: the loss must weigh all samples equally: leave sample_weights out"
             )
         if any(len(a.args) > 1 for e in theory.scalars for a in e.rhs.atoms(Function("y"))):
             raise NotApplicable("whitened data: the targets of several outputs have several directions")
         linear_form(theory)
         self.theory = theory
         self.random = {e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
-        self.places: dict[str, tuple[int, ...]] = {"K_x": (0, 1), "y": (0,)}  # where a function has samples
+        self.places: dict[str, tuple[int, ...]] = {
+            "K_x": (0, 1),
+            "y": (0,),
+        }  # positions of samples among the arguments
         symbols = [e.lhs for e in (*theory.equations, *theory.scalars, *theory.observables)]
         symbols += [u.symbol for u in theory.sources] + [q.symbol for q in theory.order_parameters]
         for x in symbols:
@@ -114,13 +117,14 @@ class _Whitened:
         self.names = {x: x if x in scalars else f"{x}_y" for x in self.places}
 
     def reduce(self) -> Theory:
+        """Return the theory of one sample."""
         self.nothing_moves_across()
         return replace(self.theory.each(self.on_one), reduction="whitened data")
 
     # -- along the targets: sample 1 alone -------------------------------------------------------------------
 
     def on_one(self, x: Any) -> Iterator[Any]:
-        """An equation, source or order parameter of the one sample."""
+        """Yield an equation, source or order parameter of the one sample."""
         kept = tuple(r for r in x.ranges if r.upper != P)
         if not isinstance(x, Equation):
             yield replace(x.map(self.along), ranges=kept)
@@ -129,7 +133,7 @@ class _Whitened:
         yield Equation(self.along(x.lhs), tuple(terms), kept)
 
     def along(self, e: Expr) -> Expr:
-        """Each function of samples by its projection on n."""
+        """Return an expression with each function of samples replaced by its projection on n."""
 
         def put(x: AppliedUndef) -> Expr:
             name = str(x.func)
@@ -144,7 +148,7 @@ class _Whitened:
     # -- across them: sample 2 -------------------------------------------------------------------------------
 
     def across(self, e: Expr, at: Mapping[Expr, Expr]) -> Expr:
-        """``e`` with samples 1 or 2 for its indices, and zero for what is not random and knows of 2."""
+        """Return ``e`` with samples 1 or 2 for its indices, and zero for deterministic functions of 2."""
 
         def put(x: AppliedUndef) -> Expr:
             samples = [x.args[i] for i in self.places[str(x.func)]]
@@ -155,27 +159,31 @@ class _Whitened:
         return rewritten(e.xreplace(dict(at)), {*self.places} - self.random, put)
 
     def summed(self, x: Term, at: Mapping[Expr, Expr]) -> Expr:
-        """A term's body with its samples summed over 1 and 2."""
-        own = [r.index for r in x.over if r.upper == P]
-        values = (dict(zip(own, choice, strict=True)) for choice in product((S.One, TWO), repeat=len(own)))
+        """Return the body of a term with its samples summed over 1 and 2."""
+        samples = [r.index for r in x.over if r.upper == P]
+        values = (
+            dict(zip(samples, choice, strict=True)) for choice in product((S.One, TWO), repeat=len(samples))
+        )
         return Add(*[self.across(x.coefficient * x.kernel * x.field, {**at, **v}) for v in values])
 
     def nothing_moves_across(self) -> None:
-        """Across, each field is its source, independent of what moves, and no feedback contains it."""
+        """Raise NotApplicable unless fields of sample 2 are independent sources without feedback."""
         for e in self.theory.equations:
             for x in (y for y in e.terms if y.kind != "source"):
                 if mu in e.lhs.args and (moved := self.summed(x, {mu: TWO})) != 0:
-                    raise NotApplicable(f"{e.lhs} moves across the targets: {moved}")
-                felt = self.summed(x, {mu: S.One})
-                if any(TWO in self.samples(a) for a in felt.atoms(AppliedUndef)):
-                    raise NotApplicable(f"{e.lhs} feels what lies across the targets: {felt}")
+                    raise NotApplicable(f"{e.lhs} moves in a direction orthogonal to the targets: {moved}")
+                feedback = self.summed(x, {mu: S.One})
+                if any(TWO in self.samples(a) for a in feedback.atoms(AppliedUndef)):
+                    raise NotApplicable(
+                        f"{e.lhs} depends on directions orthogonal to the targets: {feedback}"
+                    )
         for u in self.theory.sources:
             self.vector_indices(u.symbol, u.covariance, u.ranges, ())
             if {mu, alpha} <= {*u.symbol.args, *u.partner.args}:
                 mixed = self.across(u.covariance, {mu: S.One, alpha: TWO})
                 if mixed != 0:
                     raise NotApplicable(
-                        f"{u.symbol} along the targets is correlated with what lies across: {mixed}"
+                        f"{u.symbol} along the targets is correlated with orthogonal directions: {mixed}"
                     )
         for e in (*self.theory.equations, *self.theory.scalars, *self.theory.observables):
             for x in e.terms:
@@ -184,33 +192,33 @@ class _Whitened:
     def vector_indices(
         self, lhs: Expr, body: Expr, free: tuple[IndexRange, ...], over: tuple[IndexRange, ...]
     ) -> None:
-        """Does every sample stand once in each product, or twice if it is summed over?"""
+        """Raise NotApplicable unless every sample occurs once in each product, or twice if summed over."""
         wanted = Counter({r.index: n for n, rs in ((1, free), (2, over)) for r in rs if r.upper == P})
         for part in Add.make_args(body.expand()):
             if Counter(i for x in factors(part) for i in self.samples(x)) != wanted:
-                raise NotApplicable(f"{lhs} is no vector of samples: {part}")
+                raise NotApplicable(f"{lhs} is not a vector over samples: {part}")
 
     def samples(self, x: Expr) -> list[Expr]:
-        """The samples that a factor has."""
+        """Return the sample indices of a factor."""
         if isinstance(x, Average):
             return [i for y in factors(x.body) for i in self.samples(y)]
         if isinstance(x, AppliedUndef):
             return [x.args[i] for i in self.places.get(str(x.func), ())]
-        return sorted(x.free_symbols & {mu, alpha}, key=str) * 3  # of no vector
+        return sorted(x.free_symbols & {mu, alpha}, key=str) * 3  # not the index of a vector
 
 
 TWO = Integer(2)
 
 
 def spread(samples: Sequence[Expr], along: Expr, across: Expr) -> Expr:
-    """A function of one sample or two by its projection on n and, of two, that across."""
+    """Return a function of one or two samples in terms of its projections on n and orthogonal to n."""
     if len(samples) < 2:
         return along * Mul(*map(n, samples))
     return across * KroneckerDelta(*samples) + (along - across) * Mul(*map(n, samples))
 
 
 def whitened_steps(steps: MomentSteps) -> MomentSteps:
-    """Moments in exact steps for ``K_x = 1``: those of the theory of one sample.
+    """Return the moments in exact steps for ``K_x = 1``: those of the theory of one sample.
 
     Raises :class:`NotApplicable` as :func:`whitened_deep` does.
 
@@ -226,10 +234,10 @@ def whitened_steps(steps: MomentSteps) -> MomentSteps:
 class Whitened:
     """Two-layer theory for ``K_x = 1``.
 
-    ``tensors`` are the functions of samples by their projections on the targets, ``scalar`` the equations of
-    these (F.8) and ``initial`` their values at 0; ``invariants`` are conserved (F.10), ``eliminated`` gives
-    the other unknowns by the error, ``error`` and ``output`` are the remaining equation in Delta and in f
-    (F.11), ``motion`` its solution.
+    ``tensors`` are the functions of samples in terms of their projections on the targets, ``scalar`` the
+    equations of these (F.8) and ``initial`` their values at 0; ``invariants`` are conserved (F.10),
+    ``eliminated`` gives the other unknowns as functions of the error, ``error`` and ``output`` are the
+    remaining equation in Delta and in f (F.11), ``motion`` its solution.
     """
 
     theory: TwoLayer
@@ -249,7 +257,7 @@ class Whitened:
 
     @property
     def solution(self) -> Eq:
-        """The error at time t, in closed form: F.12 inverted."""
+        """The error at time t in closed form: F.12 inverted."""
         top, bottom = fraction(self.motion.solution)
         return Eq(Function("Delta")(t), factor((norm * bottom - top).expand()) / bottom, evaluate=False)
 
@@ -260,9 +268,25 @@ class Whitened:
 def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     """Reduce the two-layer equations on whitened data to one equation, and solve it.
 
-    Raises :class:`NotApplicable` for a theory whose equations do not close, or when the conserved
-    quantities of at most ``degree`` do not leave one separable equation.
+    Parameters
+    ----------
+    theory : TwoLayer, Theory or Program
+        A linear network with one hidden layer under gradient flow.
+    degree : int
+        The highest degree of conserved quantities.
 
+    Returns
+    -------
+    Whitened
+        The reduced equations and their solution.
+
+    Raises
+    ------
+    NotApplicable
+        If the equations do not close, or the conserved quantities do not leave one separable equation.
+
+    Examples
+    --------
     >>> from derive import mean_field, mlp
     >>> print(whitened(two_layer(mean_field(mlp(1, rule="flow")))).output.rhs)
     2*(-f + y)*sqrt(f**2*gamma0**2 + 1)
@@ -272,24 +296,24 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     require_type(theory, TwoLayer, "whitened", "a theory of one hidden layer, or what two_layer makes of it")
     if not theory.closed:
         raise NotApplicable("whitened data: the moment equations do not close; the network must be linear")
-    one = _Whitened(theory.theory)
-    reduced = two_layer(one.reduce())
+    basis = _Whitened(theory.theory)
+    reduced = two_layer(basis.reduce())
     scalar = tuple(Eq(e.lhs, factor(e.rhs), evaluate=False) for e in reduced.closed)
     initial = {e.lhs.args[0]: start.rhs for e, start in zip(scalar, reduced.initial, strict=True)}
     begun = zip(theory.closed, theory.initial, strict=True)
-    found = conserved(scalar, degree)
+    invariants = conserved(scalar, degree)
     delta = Function("Delta")(t)
-    eliminated = eliminate(found, initial, delta)
+    eliminated = eliminate(invariants, initial, delta)
     error = next(Eq(e.lhs, e.rhs.subs(eliminated), evaluate=False) for e in scalar if e.lhs.args[0] == delta)
-    rate = simplify(factor(-error.rhs.subs(delta, norm - output)))  # of the output, with Delta = y - f
+    rate = simplify(factor(-error.rhs.subs(delta, norm - output)))  # rate of the output, with Delta = y - f
     moved = Eq(Derivative(Function("f")(t), t), rate, evaluate=False)
-    tensors = (_tensor(one, e.lhs.args[0], start.rhs) for e, start in begun)
+    tensors = (_tensor(basis, e.lhs.args[0], start.rhs) for e, start in begun)
     return Whitened(
         theory,
-        tuple(e for e in tensors if e.lhs != e.rhs),  # a number of no samples stays what it is
+        tuple(e for e in tensors if e.lhs != e.rhs),  # a scalar without samples is unchanged
         scalar,
         tuple(Eq(k.subs(t, 0), v, evaluate=False) for k, v in initial.items()),
-        found,
+        invariants,
         tuple(Eq(k, v, evaluate=False) for k, v in eliminated.items()),
         error,
         moved,
@@ -298,16 +322,16 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
 
 
 def _tensor(one: _Whitened, x: AppliedUndef, start: Expr) -> Eq:
-    """A function of samples by its projection; what lies across the targets keeps its start."""
+    """Return a function of samples in terms of its projection; orthogonal to the targets it is constant."""
     samples, name = x.args[:-1], str(x.func)
     across = one.across(start, dict.fromkeys(samples, TWO))
     return Eq(x, spread(samples, Function(one.names.get(name, name))(t), across), evaluate=False)
 
 
 def eliminate(invariants: tuple[Expr, ...], initial: dict[Expr, Expr], keep: Expr) -> dict[Expr, Expr]:
-    """The other unknowns by ``keep``, on the branch of the level set that the initial values are on.
+    """Return the other unknowns as functions of ``keep``, on the branch of the initial values.
 
-    Raises :class:`NotApplicable` unless exactly one branch passes through them.
+    Raises :class:`NotApplicable` unless exactly one branch of the level set contains them.
     """
     others = [x for x in initial if x != keep]
     slots = {x: Symbol(f"_{k}") for k, x in enumerate(others)}
@@ -324,7 +348,7 @@ def eliminate(invariants: tuple[Expr, ...], initial: dict[Expr, Expr], keep: Exp
 
 
 def _readable(e: Expr, x: Expr, start: Expr) -> Expr:
-    """Write radicands as their initial value plus the rest, factored."""
+    """Return an expression with radicands written as initial value plus factored difference."""
     half = sympify(1) / 2
 
     def put(p: Expr) -> Expr:
@@ -336,13 +360,13 @@ def _readable(e: Expr, x: Expr, start: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class Limits:
-    """Both ends of the whitened two-layer dynamics.
+    """Limits of the whitened two-layer dynamics at small and large gamma0.
 
-    ``lazy`` is the equation of the error at gamma0 = 0 and ``lazy_solution`` its solution (F.13).  At large
+    ``lazy`` is the equation of the error at gamma0 = 0 and ``lazy_solution`` its solution (F.13). At large
     gamma0 the rate grows like ``gamma0^power``; ``rich`` is the equation to leading order (F.14),
-    ``unstable`` and ``stable`` its rest points for the output.  ``learning_time`` is the time to reach f to
-    leading order in large gamma0 and ``effective_start`` the output from which the limiting equation takes
-    just as long.
+    ``unstable`` and ``stable`` its fixed points for the output. ``learning_time`` is the time to reach f to
+    leading order in large gamma0, and ``effective_start`` the output from which the limiting equation takes
+    the same time.
     """
 
     lazy: Eq
@@ -359,7 +383,7 @@ class Limits:
 
 
 def whitened_limits(w: Whitened) -> Limits:
-    """Both limits in gamma0 of the solved two-layer theory.
+    """Return both limits in gamma0 of the solved two-layer theory.
 
     >>> from derive import mean_field, mlp
     >>> ends = whitened_limits(whitened(two_layer(mean_field(mlp(1, rule="flow")))))
@@ -387,15 +411,17 @@ def whitened_limits(w: Whitened) -> Limits:
 
 
 def _leading(e: Expr) -> Expr:
-    """Leading order in large gamma0."""
+    """Return the leading order in large gamma0."""
     small = Dummy("epsilon", positive=True)
     inside = e.subs(gamma0, 1 / small)
     return simplify(inside.as_leading_term(small)).subs(small, 1 / gamma0)
 
 
 def _approach(rate: Expr, rests: dict[Expr, Expr], start: Expr) -> Expr:
-    """``exp(slope * time)`` on the way from ``start`` to f, for a rate with simple rest points: ``1/rate``
-    in partial fractions; ``slope`` is that of the first rest point."""
+    """Return ``exp(slope * time)`` on the way from ``start`` to f, for a rate with simple zeros.
+
+    It follows from ``1/rate`` in partial fractions; ``slope`` is that of the first zero.
+    """
     first = next(iter(rests.values()))
     value: Expr = Rational(1)
     for p, slope in rests.items():
@@ -408,10 +434,10 @@ def _approach(rate: Expr, rests: dict[Expr, Expr], start: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class SingularStrength:
-    """Where the time to reach f is singular as a function of complex gamma0.
+    """Singularities in complex gamma0 of the time to reach f.
 
-    ``singular`` are its singularities, ``removable`` the points where only the formula is, ``radius`` that
-    of the series at gamma0 = 0 for fixed f, ``uniform`` the smallest over all f on the way.
+    ``singular`` are the singularities, ``removable`` points at which only the formula is singular, ``radius``
+    is that of the series about gamma0 = 0 for fixed f, ``uniform`` the smallest radius over all f on the way.
     """
 
     singular: tuple[Expr, ...]
@@ -421,11 +447,11 @@ class SingularStrength:
 
 
 def series_radius(w: Whitened) -> SingularStrength:
-    """The radius of convergence in gamma0 of the exact time to reach f.
+    """Return the radius of convergence in gamma0 of the exact time to reach f.
 
-    Singular points of ``int dx/rate`` come from those of 1/rate that reach an end of the path, or meet each
-    other with the path between them.  Where a square root of the formula vanishes without the integral
-    noticing, the formula is even in that root.
+    Singular points of ``int dx/rate`` are those at which a singularity of 1/rate reaches an end of the path,
+    or two of them pinch the path. A square root that vanishes is not a singularity if the formula is even in
+    it.
 
     >>> from derive import mean_field, mlp
     >>> print(series_radius(whitened(two_layer(mean_field(mlp(1, rule="flow"))))).radius)
@@ -433,7 +459,7 @@ def series_radius(w: Whitened) -> SingularStrength:
     """
     elapsed, coupling = w.motion.elapsed, Symbol("_gamma")
     if any(p.has(gamma0) for p in solve(w.output.rhs, output)):
-        raise NotApplicable(f"a rest point of df/dt = {w.output.rhs} moves with gamma0")
+        raise NotApplicable(f"a fixed point of df/dt = {w.output.rhs} depends on gamma0")
     singular: set[Expr] = set()
     removable: set[Expr] = set()
     for radicand in {p.base for p in elapsed.atoms(Pow) if abs(p.exp) == Rational(1, 2)}:

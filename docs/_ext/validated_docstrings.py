@@ -34,7 +34,6 @@ CODES = {
 }
 PENDING = (
     "derive.program",
-    "derive.reduce",
     "numerics.expansion",
     "numerics.experiment",
     "numerics.fluctuations",

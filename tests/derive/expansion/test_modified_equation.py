@@ -193,7 +193,7 @@ def test_moment_steps_of_any_data_are_those_of_a_network_of_vectors() -> None:
 
 
 def test_moments_of_other_theories_are_refused() -> None:
-    with pytest.raises(NotApplicable, match="a flow has no steps"):
+    with pytest.raises(NotApplicable, match="the theory is a flow"):
         moment_steps(mean_field(mlp(1, rule="flow")))
     with pytest.raises(NotApplicable):
         moment_steps(mean_field(mlp(2)))

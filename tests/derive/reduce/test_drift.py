@@ -158,9 +158,9 @@ def test_average_over_the_density_is_itos_rule() -> None:
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        (lambda: mlp(1, phi, "gd"), "counts steps"),
+        (lambda: mlp(1, phi, "gd"), "discrete steps"),
         (lambda: mlp(2, phi, "flow"), "not Markov"),
-        (lambda: mlp(1, phi, "flow", momentum=T), "forgets updates otherwise"),
+        (lambda: mlp(1, phi, "flow", momentum=T), "decay at another rate"),
     ],
     ids=["steps", "deep", "momentum"],
 )

@@ -133,7 +133,7 @@ def _integrand(e: Expr) -> Expr:
 
 
 def test_two_sources_need_decay_or_noise() -> None:
-    with pytest.raises(NotApplicable, match="nothing to split"):
+    with pytest.raises(NotApplicable, match="neither decay nor diffuse"):
         two_sources(mean_field(mlp(2, phi, "flow")))
 
 
@@ -170,12 +170,12 @@ def site_form(e: Expr, program: Program) -> Expr:
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        (lambda: mlp(2, phi, "gd"), "counts steps"),
-        (lambda: feedback_alignment(2, phi, "flow"), "no gradients"),
+        (lambda: mlp(2, phi, "gd"), "discrete steps"),
+        (lambda: feedback_alignment(2, phi, "flow"), "not gradients"),
         (lambda: convolution(2, phi, "flow", positions=3, receptive=1), "shared between positions"),
         (lambda: mlp(2, phi, "flow", bias=True), "adds a vector parameter"),
-        (lambda: mlp(2, phi, "flow", branch=T, weight_decay=lam, temperature=1), "pass layers by"),
-        (lambda: mlp(2, phi, "flow", momentum=T), "does not forget"),
+        (lambda: mlp(2, phi, "flow", branch=T, weight_decay=lam, temperature=1), "skip layers"),
+        (lambda: mlp(2, phi, "flow", momentum=T), "do not decay exponentially"),
     ],
     ids=["steps", "feedback", "convolution", "bias", "residual", "momentum"],
 )
@@ -281,7 +281,7 @@ def test_conditions_are_derivatives_of_the_action() -> None:
     [
         (lambda: mlp(2, phi, "flow", weight_decay=lam), "both decay and diffuse"),
         (lambda: mlp(2, phi, "flow", temperature=T), "both decay and diffuse"),
-        (lambda: mlp(2, phi, "gd", weight_decay=lam, temperature=T), "counts steps"),
+        (lambda: mlp(2, phi, "gd", weight_decay=lam, temperature=T), "discrete steps"),
         (
             lambda: mlp(2, phi, "flow", weight_decay=lam, temperature=T, bias=True),
             "more than a matrix product",
@@ -305,5 +305,5 @@ def test_action_follows_the_program() -> None:
     (first, *rest_of) = wide.matrices
     assert isinstance(first, TrainedMatrix)
     other = replace(first, initial=replace(first.initial, variance=S(2)))
-    with pytest.raises(NotApplicable, match="unit variance"):
+    with pytest.raises(NotApplicable, match="unit initial variance"):
         equilibrium(mean_field(replace(wide, matrices=(other, *rest_of))))

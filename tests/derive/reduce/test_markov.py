@@ -103,12 +103,12 @@ def test_what_is_drawn_at_the_start() -> None:
     ("program", "reason"),
     [
         (partial(mlp, 2, "tanh"), "Phi"),
-        (partial(mlp, L), "not drawn once"),
-        (partial(mlp, 1, "tanh", temperature=Rational(1, 2)), "not drawn once"),
+        (partial(mlp, L), "changes in time: its covariance"),
+        (partial(mlp, 1, "tanh", temperature=Rational(1, 2)), "changes in time: its covariance"),
         (partial(mlp, 1, "tanh", "multistep"), "w\\(t, s\\)"),
-        (partial(recurrent, 2), "not drawn once"),
-        (partial(isotropic, 1), "not drawn once"),
-        (partial(perceptron), "not drawn once"),
+        (partial(recurrent, 2), "changes in time: its covariance"),
+        (partial(isotropic, 1), "changes in time: its covariance"),
+        (partial(perceptron), "changes in time: its covariance"),
     ],
 )
 def test_memory_is_named(program: Callable[[], Program], reason: str) -> None:

@@ -153,7 +153,7 @@ def test_time_as_a_logarithm(w):
 
 
 def test_what_leaves_the_targets_is_refused():
-    with pytest.raises(NotApplicable, match="moves across the targets"):
+    with pytest.raises(NotApplicable, match="moves in a direction orthogonal to the targets"):
         whitened(two_layer(mean_field(mlp(1, bias=True, rule="flow"))))
     with pytest.raises(NotApplicable, match="sample_weights"):
         whitened(two_layer(mean_field(mlp(1, rule="flow", sample_weights=True))))
@@ -162,8 +162,8 @@ def test_what_leaves_the_targets_is_refused():
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"objective": "logistic"}, "no vector of samples"),
-        ({"objective": "hinge"}, "no vector of samples"),
+        ({"objective": "logistic"}, "not a vector over samples"),
+        ({"objective": "hinge"}, "not a vector over samples"),
         ({"outputs": 2}, "several directions"),
         ({"activation": "quadratic"}, "not linear"),
     ],

@@ -96,7 +96,7 @@ def test_a_response_that_is_left_out_is_seen() -> None:
 def test_theories_whose_kernels_change_in_time_are_refused() -> None:
     with pytest.raises(NotApplicable, match="indices or layers"):
         transforms(mode_sums(mean_field(structured(data="population", rule="flow"))))
-    with pytest.raises(NotApplicable, match="counts steps"):
+    with pytest.raises(NotApplicable, match="discrete steps"):
         transforms(mode_sums(mean_field(random_features(data="population", rule="gd"))))
 
 
