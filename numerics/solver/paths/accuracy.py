@@ -382,8 +382,8 @@ COARSEST = 0.3
 """Step of the coarsest grid in slowed time."""
 
 AMPLIFIED, LARGE, MANY = 2.0, 0.1, 4
-"""By how much the noise of steps that are too long is more than that of others, a large standard error, and
-on how many grids in a row it is one of too few samples."""
+"""Ratio of noise beyond which steps count as too long; a large standard error; and number of successive
+grids on which a large standard error means too few samples."""
 
 LOST = 3
 """Largest number of successive grids that may lose their accuracy before the flow is refused."""

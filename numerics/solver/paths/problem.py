@@ -479,7 +479,7 @@ class _Attempt:
     ) -> Iterator[dict[str, Array]]:
         """Solve the replicas of these numbers, collect them in ``into``, and yield watched values."""
         numbers, watched = list(numbers), []
-        joined = 2 * samples == self.beside[0]  # whose kernels nobody reads
+        joined = 2 * samples == self.beside[0]  # the kernels of these replicas are not read
         later = self.waiting.pop((samples, len(numbers)), None)
         prepared, bare = self.prepared, self.derivatives is not None
         first = 0 in numbers
