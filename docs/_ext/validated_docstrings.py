@@ -35,7 +35,6 @@ CODES = {
 PENDING = (
     "derive.program",
     "numerics.expansion",
-    "numerics.experiment",
     "numerics.fluctuations",
     "numerics.simulation",
     "numerics.verification",

@@ -1,4 +1,7 @@
-"""Activations as a user writes them: a name, or an expression in h such as ``tanh(0.8*h)/0.8``."""
+"""Activations as text of an experiment file: a name, or an expression in h such as ``tanh(0.8*h)/0.8``.
+
+The text becomes a SymPy expression by :mod:`.formulas`; the programs of an experiment hold it.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from derive.program.networks.options import NAMED
 from numerics.experiment.formulas import Reader
 
 h = Symbol("h", real=True)
-"""The field, as the text calls it."""
+"""The field in the text of an activation."""
 
 GRID = tuple(x / 4 for x in range(-160, 161))
-"""Where the text must be finite: what overflows at 40 grows faster than Gaussian averages allow."""
+"""Values of h at which an activation must be finite: one that overflows at 40 has no Gaussian averages."""
 
 NAMES = ", ".join(f'"{name}"' for name in NAMED)
 
@@ -36,9 +39,9 @@ def parse_activation(text: str) -> Expr:
     Raises
     ------
     SpecError
-        Naming what is not supported: anything but h, pi, numbers, ``+ - * / **`` with a number as exponent,
-        and the functions listed in ``SYMBOLIC``; text without h; and what is not real and finite for -40 <=
-        h <= 40.
+        For unsupported text: anything but h, pi, numbers, ``+ - * / **`` with a number as exponent, and the
+        functions listed in ``SYMBOLIC``; text without h; and text that is not real and finite for -40 <= h <=
+        40.
 
     Examples
     --------

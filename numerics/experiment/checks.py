@@ -1,7 +1,8 @@
-"""Checks of the arrays and numbers that a user gives: the same refusals for files and for Python.
+"""Checks of arrays and numbers of a user, with the same error messages for files and for Python.
 
-Each takes the key that a refusal names and returns float64.  :mod:`~numerics.experiment.experiment` calls
-them for the arrays of [data], :mod:`~numerics.experiment.problem` for those of a program.
+Each function takes the key that the message names and returns float64.
+:mod:`~numerics.experiment.experiment` calls them for the arrays of [data],
+:mod:`~numerics.experiment.problem` for those of a program.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ def real_numbers(key: str, given: ArrayLike, name: str | None = None) -> Array:
 def symmetric_positive(
     key: str, k: Array, precision: float, name: str | None = None, makes: str = ""
 ) -> Array:
-    """Return the symmetric part of a square matrix whose entries are rounded by ``precision``.
+    """Return the symmetric part of a square matrix (n, n) whose entries are rounded by ``precision``.
 
-    ``makes`` begins what a refusal says: "makes a kernel that ".  Raises SpecError for a matrix that is not
-    symmetric positive semidefinite beyond rounding.
+    ``makes`` is a prefix of the message, such as "makes a kernel that ".  Raises SpecError for a matrix that
+    is not symmetric positive semidefinite beyond rounding.
     """
     eps = max(precision, float(np.finfo(np.float64).eps))  # never finer than that of the eigenvalues below
     scale = float(np.abs(k).max())
@@ -78,13 +79,13 @@ def symmetric_positive(
 
 
 def precision_of(array: ArrayLike) -> float:
-    """Return the relative rounding of the numbers that an array was given in; 0 for integers."""
+    """Return the relative rounding error of the type of an array; 0 for integers."""
     dtype = np.asarray(array).dtype
     return float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
 
 
 def finite_number(key: str, given: object) -> float:
-    """Return a number as a float; raises SpecError for one that is not real, not finite, or no number.
+    """Return a number as a float; raise SpecError if it is not a finite real number.
 
     >>> finite_number("numbers.eta", "fast")
     Traceback (most recent call last):
@@ -105,7 +106,7 @@ def finite_number(key: str, given: object) -> float:
 
 
 def require_kernel(key: str, kernel: Array, precision: float) -> Array:
-    """Return the symmetric part of a kernel between its first half of axes and its second.
+    """Return the symmetric part of a kernel, whose first half of axes are rows and second half columns.
 
     Raises SpecError for a kernel whose halves differ or that is not symmetric positive semidefinite.
     """
@@ -117,7 +118,7 @@ def require_kernel(key: str, kernel: Array, precision: float) -> Array:
 
 
 def _is_real(number: object) -> bool:
-    """Is it a real number of Python, NumPy or SymPy, and no truth value?"""
+    """Return whether the value is a real number of Python, NumPy or SymPy, not a boolean."""
     if isinstance(number, bool | np.bool_ | str):
         return False
     exact = getattr(number, "is_number", False) and getattr(number, "is_real", False)  # of SymPy

@@ -1,11 +1,10 @@
-"""An experiment: what its TOML file says, checked, with the arrays it names.
+"""Experiments: the validated content of a TOML file, with the arrays that it names.
 
     experiment = Experiment.load("digits.toml")
     experiment.kernel, experiment.targets, experiment.network.gamma0, experiment.times
 
-Everything that can be wrong with it is refused here, as a `SpecError`, before anything runs.  What is merely
-left out is not wrong: the equations can be derived without arrays, rates and times (`require_numbers` says
-what computing needs).
+Invalid input raises `SpecError` before anything runs.  Keys may be missing: equations can be derived without
+arrays, rates and times; :func:`numerics.experiment.numbers.require_numbers` raises for what computing needs.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ Array = NDArray[np.float64]
 
 
 TRAINING, TESTING = ("inputs", "kernel", "targets"), ("test_inputs", "test_kernel", "test_targets")
-"""The keys of [data] that are arrays: of training samples, and of test points."""
+"""Keys of [data] that are arrays: of training samples, and of test points."""
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """P samples: `kernel` K^x = x.x/D of shape (P, P), `targets`, and `inputs` (P, D) if they are known.
+    """P training samples: `kernel` K^x = x.x/D of shape (P, P), `targets`, and `inputs` (P, D) or None.
 
     `targets` has shape (P,), or (P, C) for C > 1 outputs.  All arrays are read-only.  `rounding` is the
-    relative rounding of the entries of a kernel that was given.
+    relative rounding error of the entries of a given kernel.
     """
 
     kernel: Array
@@ -66,11 +65,11 @@ class HeldOut:
 def make_samples(
     arrays: Mapping[str, ArrayLike], *, names: Mapping[str, str] | None = None, outputs: int = 1
 ) -> tuple[Samples, HeldOut | None]:
-    """Checked samples and test points from arrays by the keys of [data], for a network with so many outputs.
+    """Return checked samples and test points from arrays by the keys of [data].
 
-    There are `inputs` (P, D) or a `kernel` (P, P), `targets`, and of test points, if there are any,
-    `test_inputs` (P*, D) or a `test_kernel` (P*, P + P*), and `test_targets`.  `names` are what refusals call
-    the arrays.
+    The keys are `inputs` (P, D) or `kernel` (P, P), and `targets`; for test points `test_inputs` (P*, D) or
+    `test_kernel` (P*, P + P*), and `test_targets`.  `names` are names of the arrays in error messages;
+    `outputs` is the number of outputs of the network.
 
     Raises SpecError for arrays that are missing or exclude each other, wrong shapes, numbers that are not
     finite, and a kernel that is not symmetric positive semidefinite.
@@ -90,18 +89,18 @@ def make_samples(
 
 @dataclass(frozen=True)
 class _Checked:
-    """Arrays by their keys, the names of the files that they come from, and how many outputs there are."""
+    """Arrays by key, the names of their files, and the number of outputs."""
 
     arrays: Mapping[str, ArrayLike]
     names: Mapping[str, str]
     outputs: int
 
     def refused(self, key: str, problem: str, accepted: str) -> SpecError:
-        """A refusal that names the array."""
+        """Return the SpecError that names the array."""
         return SpecError(f"data.{key}", self.names.get(key), problem, accepted)
 
     def both(self) -> tuple[Samples, HeldOut | None]:
-        """Training samples, and test points if there are any."""
+        """Return training samples, and test points or None."""
         check_complete(self.arrays, self.names, self.outputs)
         x, rounding = None, 0.0
         if "inputs" in self.arrays:
@@ -121,7 +120,7 @@ class _Checked:
             return samples, None
         count, source = len(k), "test_inputs" if "test_inputs" in self.arrays else "test_kernel"
         whole = (self.whole_of_inputs if source == "test_inputs" else self.whole_of_kernel)(samples)
-        whole[:count, :count] = k  # bit by bit: products of other sizes may round differently
+        whole[:count, :count] = k  # exactly the kernel of training: larger products may round differently
         known = xt = None
         if "test_targets" in self.arrays:
             known = frozen(self.targets("test_targets", "P*", len(whole) - count, source, "test points"))
@@ -130,11 +129,14 @@ class _Checked:
         return samples, HeldOut(frozen(whole), known, xt, count)
 
     def numbers(self, key: str) -> Array:
-        """A float64 copy; refuses what is not real or not finite, with the place of the first bad entry."""
+        """Return an array as float64; raise SpecError for entries that are not finite real numbers."""
         return real_numbers(f"data.{key}", self.arrays[key], self.names.get(key))
 
     def targets(self, key: str, count: str, there: int, source: str, what: str) -> Array:
-        """Targets of so many outputs, one dimension of one output, as many as ``source`` has samples."""
+        """Return the targets, shape (P,) or (P, C).
+
+        Their number must be that of the samples of ``source``.
+        """
         y = self.numbers(key)
         if y.ndim == 2 and y.shape[1] == 1:
             y = y[:, 0]
@@ -150,7 +152,7 @@ class _Checked:
         return y
 
     def kernel_of(self, key: str, x: Array) -> Array:
-        """``x.x/D``."""
+        """Return the kernel ``x.x/D`` of inputs (P, D), shape (P, P)."""
         with np.errstate(over="ignore", invalid="ignore"):
             kernel: Array = x @ x.T / x.shape[1]
         if not np.all(np.isfinite(kernel)):
@@ -158,7 +160,7 @@ class _Checked:
         return kernel
 
     def whole_of_inputs(self, samples: Samples) -> Array:
-        """The kernel of training samples and test points."""
+        """Return the kernel of training samples and test points from their inputs, shape (P + P*, P + P*)."""
         key = "test_inputs"
         if "test_kernel" in self.arrays:
             raise self.refused(key, "with data.test_kernel", "one of the two")
@@ -172,7 +174,7 @@ class _Checked:
         return self.kernel_of(key, np.concatenate([samples.inputs, x]))
 
     def whole_of_kernel(self, samples: Samples) -> Array:
-        """The same of a kernel that was given."""
+        """Return the kernel of training samples and test points from the given kernels."""
         key, count = "test_kernel", len(samples.kernel)
         if key not in self.arrays:
             accepted = "data.test_inputs or data.test_kernel too"
@@ -188,12 +190,15 @@ class _Checked:
         return self.positive(key, both, rounding, "makes a kernel of all points that ")
 
     def positive(self, key: str, k: Array, precision: float, makes: str = "") -> Array:
-        """The symmetric part of ``k``; raises SpecError if it is not symmetric positive semidefinite."""
+        """Return the symmetric part of ``k``.
+
+        Raise SpecError if it is not symmetric positive semidefinite.
+        """
         return symmetric_positive(f"data.{key}", k, precision, self.names.get(key), makes)
 
 
 def check_complete(given: Collection[str], names: Mapping[str, str], outputs: int = 1) -> None:
-    """Raises SpecError unless there are inputs or a kernel, and targets."""
+    """Raise SpecError unless targets and either inputs or a kernel are given."""
     if ("inputs" in given) == ("kernel" in given):
         problem = "neither is given"
         if "inputs" in given:
@@ -208,7 +213,7 @@ def check_complete(given: Collection[str], names: Mapping[str, str], outputs: in
 
 
 def _check_columns(y: Array, outputs: int, name: str | None = None, key: str = "data.targets") -> None:
-    """Raises SpecError if the targets are not those of a network with so many outputs."""
+    """Raise SpecError if the number of columns of the targets is not the number of outputs."""
     columns = y.shape[1] if y.ndim == 2 else 1
     if columns != outputs:
         problem = f"has shape {y.shape}, but network.outputs = {outputs}"
@@ -216,14 +221,15 @@ def _check_columns(y: Array, outputs: int, name: str | None = None, key: str = "
 
 
 def _shape(count: int | str, outputs: int) -> str:
+    """Return the shape of targets in words."""
     return f"shape ({count},)" if outputs == 1 else f"shape ({count}, {outputs})"
 
 
 def read_array(key: str, name: str, folder: Path) -> NDArray[Any]:
-    """The array in a file: ``x.npy``, ``all.npz:x`` (one of several) or ``x.csv`` (rows of numbers, which may
-    begin with one line of names); pickled objects are never loaded.
+    """Return the array in a file ``x.npy``, ``all.npz:x`` or ``x.csv``; pickled objects are never loaded.
 
-    Raises SpecError for a file that is not there or is none of these.
+    ``all.npz:x`` is one of several arrays.  A .csv file holds rows of numbers after an optional line of
+    names. Raises SpecError for a file that does not exist or has another format.
     """
     accepted = "a .npy, .npz (file.npz:name) or .csv file of numbers, relative to the experiment file"
     file, _, member = name.rpartition(".npz:")
@@ -235,27 +241,27 @@ def read_array(key: str, name: str, folder: Path) -> NDArray[Any]:
         if path.suffix == ".csv":
             return _table(path)
         with path.open("rb") as opened:
-            if np.lib.format.read_magic(opened) == (1, 0):  # as nearly all are; NumPy 1.26 takes any shape
+            if np.lib.format.read_magic(opened) == (1, 0):  # NumPy 1.26 does not check the shape
                 shape, _, _ = np.lib.format.read_array_header_1_0(opened)
                 if min(shape, default=0) < 0:
-                    raise ValueError(f"the shape {shape} is none")
+                    raise ValueError(f"the shape {shape} is not valid")
             opened.seek(0)
             array: NDArray[Any] = np.lib.format.read_array(opened, allow_pickle=False)
     except SpecError:
         raise
-    except Exception as error:  # a broken header fails in NumPy in any way that Python text can
+    except Exception as error:  # a broken header raises many types, because NumPy evaluates it as Python
         problem = f"cannot be read as an array: {' '.join(str(error).split())[:200]}"
         raise SpecError(key, name, problem, accepted) from None
     return array
 
 
 def require_file(key: str, name: str, path: Path, accepted: str) -> None:
-    """Raises SpecError for what is not there, and for what may have no end: a pipe, a device."""
+    """Raise SpecError if the path does not exist, or is a folder, a pipe or a device."""
     try:
         regular = path.is_file()
         there = regular or path.exists()
-    except (OSError, ValueError) as error:  # a name too long, or with a zero in it
-        raise SpecError(key, name, f"is no name of a file: {error}", accepted) from None
+    except (OSError, ValueError) as error:  # a name that is too long, or holds a null character
+        raise SpecError(key, name, f"is not the name of a file: {error}", accepted) from None
     if not there:
         raise SpecError(key, name, "no such file" + (f": {path}" if str(path) != name else ""), accepted)
     if not regular:
@@ -264,7 +270,7 @@ def require_file(key: str, name: str, path: Path, accepted: str) -> None:
 
 
 def _member(key: str, name: str, path: Path, member: str) -> NDArray[Any]:
-    """One array of an .npz file."""
+    """Return one array of an .npz file."""
     with np.load(path, allow_pickle=False) as arrays:
         if member not in arrays.files:
             problem = f"has no array {member}" if member else "does not say which array"
@@ -275,7 +281,7 @@ def _member(key: str, name: str, path: Path, member: str) -> NDArray[Any]:
 
 
 def _table(path: Path) -> NDArray[Any]:
-    """Numbers of a .csv file; a first line that holds a word is one of names, one column is a vector."""
+    """Return the numbers of a .csv file; a first line with words holds names, a single column is a vector."""
     rows = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     if rows and any(_is_word(x) for x in rows[0].split(",")):
         rows = rows[1:]
@@ -286,6 +292,7 @@ def _table(path: Path) -> NDArray[Any]:
 
 
 def _is_word(text: str) -> bool:
+    """Return whether the text is neither a number nor blank."""
     try:
         float(text)
     except ValueError:
@@ -294,8 +301,10 @@ def _is_word(text: str) -> bool:
 
 
 def fingerprint(arrays: Mapping[str, Array]) -> str | None:
-    """By which a result knows its data: SHA-256 over each array in turn, its name and its shape as Python
-    prints them, and its numbers as little-endian float64; None without any.
+    """Return a hash of arrays, which a result keeps to identify its data; None without arrays.
+
+    It is the SHA-256 of each array in turn: its name, its shape as Python prints it, and its numbers as
+    little-endian float64.
 
     >>> fingerprint({"targets": np.ones(2)})[:12]
     '7032157bdf0c'
@@ -308,7 +317,7 @@ def fingerprint(arrays: Mapping[str, Array]) -> str | None:
 
 
 def frozen(array: Array) -> Array:
-    """The array, read-only."""
+    """Return the array after making it read-only."""
     array.setflags(write=False)
     return array
 
@@ -316,19 +325,30 @@ def frozen(array: Array) -> Array:
 LOG_GRID_DECADES = 4
 
 MOST_PARTS = 100
-"""Parts of a dotted name beyond which a file is no experiment."""
+"""Largest number of parts of a dotted name in an experiment file."""
 
 GIVEN = "(array)"
-"""What stands in a spec for the name of an array of test points that was given without a file."""
+"""Placeholder in a spec for the name of an array of test points that was given without a file."""
 
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """A validated spec with its samples; immutable. Make one with `load`, `from_dict` or `replace`.
+    """A validated experiment with its samples; immutable.
 
-    Attributes: `spec`, the pydantic model of the file; `samples`, None if [data] names no arrays or the data
-    are random; `path` of the file, None if there is none; `text`, the TOML that results keep; `held_out`, the
-    test points, if there are any.
+    `load`, `from_dict` and `replace` make experiments.
+
+    Attributes
+    ----------
+    spec : Spec
+        Keys of the file, as a pydantic model.
+    samples : Samples or None
+        Training samples; None if [data] names no arrays or the data are random.
+    held_out : HeldOut or None
+        Test points.
+    path : Path or None
+        The file.
+    text : str
+        The TOML text that results keep.
     """
 
     spec: Spec
@@ -346,24 +366,67 @@ class Experiment:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Reads and checks an experiment file; raises SpecError."""
+        """Return the experiment of a file.
+
+        Parameters
+        ----------
+        path : str or Path
+            The TOML file; names of arrays in it are relative to its folder.
+
+        Returns
+        -------
+        Experiment
+            The checked experiment with its arrays.
+
+        Raises
+        ------
+        SpecError
+            If the file or an array cannot be read, or a key is invalid.
+        """
         path = Path(path)
         spec = parse(cls.tables_of(path))
         return cls(spec, *_samples_of(spec, path.parent), path, path.read_text(encoding="utf-8"))
 
     @classmethod
     def of(cls, source: Self | str | Path) -> Self:
-        """An experiment as it is, or that of the file at a path; raises SpecError."""
+        """Return an experiment unchanged, or load that of a file.
+
+        Parameters
+        ----------
+        source : Experiment, str or Path
+            The experiment, or its file.
+
+        Returns
+        -------
+        Experiment
+            The checked experiment.
+        """
         return cls.load(source) if isinstance(source, str | Path) else source
 
     @staticmethod
     def tables_of(path: str | Path) -> dict[str, Any]:
-        """What a file says, as tables; raises SpecError for one that is not there or is no TOML."""
+        """Return the tables of a TOML file.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+
+        Returns
+        -------
+        dict
+            The tables, not validated.
+
+        Raises
+        ------
+        SpecError
+            If the file does not exist or is not TOML.
+        """
         accepted = "an experiment file in TOML"
         require_file("file", str(path), Path(path), accepted)
         try:
             text = Path(path).read_text(encoding="utf-8")
-            for line in text.splitlines():  # tomllib takes the square of the parts of a name
+            for line in text.splitlines():  # the time of tomllib is quadratic in the parts of a name
                 if (name := line.partition("=")[0]).count(".") > MOST_PARTS and "," not in name:
                     raise ValueError(f"a name of {name.count('.') + 1} parts")
             return tomllib.loads(text)
@@ -371,11 +434,11 @@ class Experiment:
             raise SpecError("file", str(path), f"cannot be read: {error.strerror}", accepted) from None
         except UnicodeDecodeError as error:
             raise SpecError("file", str(path), f"is not UTF-8 text: {error.reason}", accepted) from None
-        except (ValueError, RecursionError) as error:  # of tomllib, and of numbers or nesting without end
+        except (ValueError, RecursionError) as error:  # from tomllib: syntax, long numbers, deep nesting
             raise SpecError("file", str(path), f"is not valid TOML: {error}", accepted) from None
 
     @classmethod
-    def from_dict(
+    def from_dict(  # noqa: PLR0913 - one argument for each array of [data]
         cls,
         tables: Mapping[str, Any],
         *,
@@ -387,8 +450,39 @@ class Experiment:
         test_targets: ArrayLike | None = None,
         folder: str | Path = ".",
     ) -> Self:
-        """Checks tables like those of a file; arrays given here stand in for files.
+        """Return the experiment of tables like those of a file.
 
+        Parameters
+        ----------
+        tables : mapping of str to mapping
+            The tables [network], [data], [training] and [solver].
+        inputs : array, shape (P, D), optional
+            Inputs of training samples.
+        kernel : array, shape (P, P), optional
+            Kernel x.x/D of the inputs, in place of ``inputs``.
+        targets : array, shape (P,) or (P, C), optional
+            Targets; needed if inputs or a kernel are given.
+        test_inputs : array, shape (P*, D), optional
+            Inputs of test points.
+        test_kernel : array, shape (P*, P + P*), optional
+            Kernel between test points and all points, in place of ``test_inputs``.
+        test_targets : array, shape (P*,) or (P*, C), optional
+            Targets of test points.
+        folder : str or Path
+            Folder of array files that the tables name.
+
+        Returns
+        -------
+        Experiment
+            The checked experiment.
+
+        Raises
+        ------
+        SpecError
+            If a key or an array is invalid.
+
+        Examples
+        --------
         >>> e = Experiment.from_dict(
         ...     {"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 3}},
         ...     kernel=[[1.0]], targets=[1.0])
@@ -408,13 +502,36 @@ class Experiment:
 
     @classmethod
     def without_arrays(cls, tables: Mapping[str, Any]) -> Self:
-        """Checks tables and reads none of the files that they name: enough to derive."""
+        """Return the experiment of tables without reading array files, which is enough to derive equations.
+
+        Parameters
+        ----------
+        tables : mapping of str to mapping
+            The tables of an experiment.
+
+        Returns
+        -------
+        Experiment
+            The checked experiment, without samples.
+        """
         spec = parse(tables)
         return cls(spec, text=_text(spec))
 
     def replace(self, changes: Mapping[str, object]) -> Self:
-        """A copy with keys changed by dotted path, checked again; None drops a key. Given samples are kept.
+        """Return a copy with some keys changed, checked again; samples are kept.
 
+        Parameters
+        ----------
+        changes : mapping of str to object
+            Values by dotted path; None removes a key.
+
+        Returns
+        -------
+        Experiment
+            The changed experiment.
+
+        Examples
+        --------
         >>> e = Experiment.from_dict({"network": {"depth": "L"}})
         >>> e.replace({"network.gamma0": 0.5}).network.gamma0
         0.5
@@ -454,8 +571,20 @@ class Experiment:
         return self.spec.solver
 
     def value(self, path: str) -> Any:
-        """The value of a key, such as "training.steps"; None of a table that is not there.
+        """Return the value of a key, such as "training.steps"; None if its table is missing.
 
+        Parameters
+        ----------
+        path : str
+            Dotted path of the key.
+
+        Returns
+        -------
+        object
+            The value.
+
+        Examples
+        --------
         >>> Experiment.from_dict({"network": {"depth": "L"}}).value("network.depth")
         'L'
         """
@@ -465,12 +594,12 @@ class Experiment:
 
     @property
     def symbolic(self) -> bool:
-        """Whether the depth is the symbol L: enough to derive and to print, not to compute."""
+        """Whether the depth is the symbol L, so that equations can be derived but not solved."""
         return self.spec.symbolic
 
     @property
     def depth(self) -> int:
-        """The number of hidden layers; raises SpecError if it is a symbol."""
+        """Number of hidden layers; raises SpecError if it is a symbol."""
         depth = self.network.depth
         if isinstance(depth, str):
             raise SpecError(
@@ -480,42 +609,42 @@ class Experiment:
 
     @property
     def kernel(self) -> Array:
-        """K^x = x.x/D, read-only, shape (P, P)."""
+        """Kernel K^x = x.x/D, read-only, shape (P, P)."""
         return self._known_samples.kernel
 
     @property
     def targets(self) -> Array:
-        """y, read-only, shape (P,), or (P, C) with C > 1 outputs."""
+        """Targets y, read-only, shape (P,), or (P, C) with C > 1 outputs."""
         return self._known_samples.targets
 
     @property
     def inputs(self) -> Array | None:
-        """x, read-only, shape (P, D), or None if only the kernel was given."""
+        """Inputs x, read-only, shape (P, D), or None if only the kernel was given."""
         return self._known_samples.inputs
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """The arrays that were given, by their keys of [data]; ``test_kernel`` is that of all points."""
-        found: dict[str, Array | None] = {}
+        """Given arrays, by their keys of [data]; ``test_kernel`` is the kernel of all points."""
+        arrays: dict[str, Array | None] = {}
         for prefix, part in (("", self.samples), ("test_", self.held_out)):
             if part is not None:
                 features = {"kernel": part.kernel} if part.inputs is None else {"inputs": part.inputs}
-                found |= {f"{prefix}{k}": x for k, x in {**features, "targets": part.targets}.items()}
-        return {k: x for k, x in found.items() if x is not None}
+                arrays |= {f"{prefix}{k}": x for k, x in {**features, "targets": part.targets}.items()}
+        return {k: x for k, x in arrays.items() if x is not None}
 
     @property
     def objective(self) -> str:
-        """The loss of an output."""
+        """Name of the loss of an output."""
         return self.training.objective
 
     @property
     def sample_count(self) -> int:
-        """The number of training samples and test points."""
+        """Number of training samples and test points."""
         return len(self.targets) + (0 if self.held_out is None else len(self.held_out))
 
     @property
     def effective_rate(self) -> float:
-        """What multiplies the sum over samples in an update: eta, or eta/P (mean); flow has eta = 1."""
+        """Factor of the sum over samples in an update: eta, or eta/P (mean loss); a flow has eta = 1."""
         rate = 1.0
         if self.training.rule != "flow":
             self.require_constant("the rate of an update", "learning_rate")
@@ -525,8 +654,17 @@ class Experiment:
         return rate / len(self.targets) if self.training.loss == "mean" else rate
 
     def require_constant(self, what: str, *keys: str) -> None:
-        """Raise SpecError if one of these keys of [training], or any, is an expression in t.
+        """Raise SpecError if a key of [training] is an expression in t.
 
+        Parameters
+        ----------
+        what : str
+            The analysis that needs constants, in words.
+        *keys : str
+            Keys that must be constant; all if none is given.
+
+        Examples
+        --------
         >>> training = {"learning_rate": "0.1/(1 + t)", "steps": 3}
         >>> e = Experiment.from_dict({"network": {"depth": 1}, "training": training})
         >>> e.require_constant("the growth of the first step")
@@ -542,6 +680,13 @@ class Experiment:
     def require_linear_rule(self, what: str) -> None:
         """Raise SpecError for an entrywise rule, whose steps are not linear in the gradient.
 
+        Parameters
+        ----------
+        what : str
+            The analysis that needs a linear rule, in words.
+
+        Examples
+        --------
         >>> e = Experiment.from_dict({"network": {"depth": 1}, "training": {"rule": "sign"}})
         >>> e.require_linear_rule("the expansion in gamma0")
         Traceback (most recent call last):
@@ -553,8 +698,15 @@ class Experiment:
             raise SpecError("training.rule", self.training.rule, reason, accepted)
 
     def require_moving_features(self, what: str) -> None:
-        """Raise SpecError for fixed samples in NTK scaling, where ``what`` has nothing to say.
+        """Raise SpecError for fixed samples in NTK scaling, whose features do not move.
 
+        Parameters
+        ----------
+        what : str
+            The analysis that needs moving features, in words.
+
+        Examples
+        --------
         >>> e = Experiment.from_dict({"network": {"depth": 1, "parametrization": "ntk"}})
         >>> e.require_moving_features("the expansion in gamma0")
         Traceback (most recent call last):
@@ -566,10 +718,11 @@ class Experiment:
 
     @property
     def times(self) -> Array:
-        """The times that are solved for: 0, 1, ..., steps for gd and sgd; `points` times from 0 to `time` for
-        flow, or `training.times` with both ends.
+        """Times that are solved for, shape (T,).
 
-        The log grid is 0 and then a geometric progression over the last four decades up to `time`.
+        They are 0, 1, ..., steps for rules in steps; for a flow `points` times from 0 to `time`, or
+        `training.times` with both ends.  The log grid is 0 and then a geometric progression over the last
+        four decades up to `time`.
         """
         training = self.training
         if training.rule != "flow":
@@ -587,13 +740,20 @@ class Experiment:
 
     @property
     def output_times(self) -> Array | None:
-        """`training.times`: the times that a result holds; None for all of `times`."""
+        """Times that a result holds, `training.times`; None for all of `times`."""
         times = self.training.times
         return None if times is None else np.array(times)
 
     def at_all_times(self) -> Self:
-        """The experiment whose results hold all times that are solved for.
+        """Return the experiment whose results hold all times that are solved for.
 
+        Returns
+        -------
+        Experiment
+            The experiment without ``training.times``.
+
+        Examples
+        --------
         >>> tables = {"network": {"depth": 2}, "training": {"steps": 9, "times": [0, 5]}}
         >>> Experiment.from_dict(tables).at_all_times().output_times is None
         True
@@ -604,6 +764,7 @@ class Experiment:
 
     @property
     def _known_samples(self) -> Samples:
+        """Training samples; raises SpecError if there are none."""
         if self.samples is not None:
             return self.samples
         accepted = "a table [data] with data.inputs or data.kernel, and data.targets"
@@ -615,7 +776,7 @@ class Experiment:
 
 
 def _samples_of(spec: Spec, folder: Path) -> tuple[Samples | None, HeldOut | None]:
-    """The samples and the test points that the spec names, if it names any."""
+    """Return the samples and the test points that the spec names, or None."""
     data = spec.data
     names = (
         {} if data is None else {k: x for k in (*TRAINING, *TESTING) if (x := getattr(data, k)) is not None}
@@ -628,7 +789,7 @@ def _samples_of(spec: Spec, folder: Path) -> tuple[Samples | None, HeldOut | Non
 
 
 def _with_arrays(tables: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
-    """The tables with a name for each array of test points, as whether there are any is part of a spec."""
+    """Return the tables with a placeholder name for each given array of test points."""
     data = dict(tables.get("data", {}))
     for key in TESTING:
         if data.get(key) is not None and key not in given and data[key] != GIVEN:

@@ -1,7 +1,7 @@
-"""The check that coefficients of training rules are finite numbers at all times of a problem.
+"""Check that the coefficients of training rules are finite at all times of a problem.
 
-The coefficients of a rule are expressions in the time.  They are evaluated on a grid, and where a denominator
-or the argument of a logarithm is zero between its points.  Problems are checked before anything runs.
+The coefficients are expressions in the time.  They are evaluated on a grid, and at zeros of denominators and
+of arguments of logarithms between grid points.  Problems are checked before anything runs.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from numerics.experiment.memory import MotionCoefficients
 Array = NDArray[np.float64]
 
 POINTS = 400
-"""Intervals of a flow at whose ends coefficients are tried."""
+"""Number of intervals of a flow at whose ends coefficients are evaluated."""
 
 FAR, NEAR, GROWTH = 1e-6, 1e-9, 1.2
-"""Two distances from a zero of a denominator, in units of the last time, and the factor by which a
-coefficient that is infinite there grows at least between them: a logarithm grows by 1.5."""
+"""Two distances from a zero of a denominator, in units of the last time, and the smallest factor by which a
+coefficient with a pole there grows between them: a logarithm grows by 1.5."""
 
 
 def not_finite(
@@ -34,7 +34,7 @@ def not_finite(
     Parameters
     ----------
     program
-        What is trained.
+        The program whose rules are checked.
     numbers
         Values of symbols.
     arrays
@@ -64,7 +64,7 @@ def not_finite(
 def _first_bad(
     e: Expr, value: Callable[[Array], Array], read: MotionCoefficients, times: Array
 ) -> float | None:
-    """The first time at which a coefficient has no finite value."""
+    """Return the first time at which a coefficient has no finite value, or None."""
     if read.discrete:
         grid = times[:-1]  # a coefficient belongs to the step that begins at its time
         zeros: list[float] = []
@@ -75,37 +75,42 @@ def _first_bad(
     return min([*zeros, *map(float, grid[bad])], default=None)
 
 
-def _zeros_below(e: Expr, read: MotionCoefficients, grid: Array) -> Iterator[float]:
-    """The zeros of denominators and of arguments of logarithms."""
+def _zeros_below(coefficient: Expr, read: MotionCoefficients, grid: Array) -> Iterator[float]:
+    """Yield the zeros of denominators and of arguments of logarithms."""
     from scipy.optimize import brentq, minimize_scalar  # slow to import, and seldom needed
 
-    e = e.replace(tan, lambda x: sin(x) / cos(x))
-    below = [x.base for x in e.atoms(Pow) if x.exp.is_negative] + [x.args[0] for x in e.atoms(log)]
+    coefficient = coefficient.replace(tan, lambda x: sin(x) / cos(x))
+    below = [x.base for x in coefficient.atoms(Pow) if x.exp.is_negative] + [
+        x.args[0] for x in coefficient.atoms(log)
+    ]
     for part in (x for x in below if x.has(t)):
         value = _quiet(read.function(part))
 
-        def one(x: float, value: Callable[[Array], Array] = value) -> float:
+        def value_at(x: float, value: Callable[[Array], Array] = value) -> float:
+            """Return the value at one time."""
             return float(value(np.array([x]))[0])
 
         y = value(grid)
         for k in np.flatnonzero(y[:-1] * y[1:] < 0):
-            yield float(brentq(one, grid[k], grid[k + 1], xtol=1e-15))
+            yield float(brentq(value_at, grid[k], grid[k + 1], xtol=1e-15))
         size = np.abs(y)
         lowest = (size[1:-1] <= size[:-2]) & (size[1:-1] <= size[2:])
         for k in np.flatnonzero(lowest & (y[:-2] * y[2:] > 0)):
             ends, options = (grid[k], grid[k + 2]), {"xatol": 1e-12}
-            found = minimize_scalar(lambda x: abs(one(x)), bounds=ends, method="bounded", options=options)
-            yield float(found.x)
+            minimum = minimize_scalar(
+                lambda x: abs(value_at(x)), bounds=ends, method="bounded", options=options
+            )
+            yield float(minimum.x)
 
 
 def _grows(value: Callable[[Array], Array], zero: float, last: float) -> bool:
-    """Return whether a coefficient grows without bound towards a zero of a part of it."""
+    """Return whether a coefficient grows without bound towards a zero of one of its parts."""
     far, near = (np.abs(value(zero + last * np.array([-x, x]))) for x in (FAR, NEAR))
     return bool(np.any(~np.isfinite(near) | (near > GROWTH * far)))
 
 
 def _quiet(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """The function without warnings of NumPy."""
+    """Return the function without warnings of NumPy."""
 
     def values(times: Array) -> Array:
         with np.errstate(all="ignore"):

@@ -1,9 +1,9 @@
-"""Functions of one variable as a user writes them, such as ``tanh(0.8*h)/0.8`` or ``0.1*min(1, (t + 1)/10)``.
+"""Functions of one variable as text of a file, such as ``tanh(0.8*h)/0.8`` or ``0.1*min(1, (t + 1)/10)``.
 
-User text is never evaluated as Python.  Its syntax tree is walked, and a node that is not on the lists
-below is refused by name.  The same walk gives the SymPy expression and its value at a number: the text is
-tried at numbers first, which refuses what is not real and finite, and what would be too large to hold.
-:mod:`.activation` and :mod:`.schedule` say which variable a text has and which numbers it is tried at.
+The text is never evaluated as Python.  Its syntax tree is walked, and a node that is not on the lists below
+raises SpecError.  The same walk gives the SymPy expression and its value at a number; values are computed
+first, which excludes functions that are not real and finite or too large.  :mod:`.activation` and
+:mod:`.schedule` define the variable and the numbers at which a text is evaluated.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from numerics.errors import SpecError
 
 LENGTH, NODES, DEPTH = 200, 100, 40
 EXPONENT, DENOMINATOR = 16, 100
-"""The largest power, also of a power; and the largest denominator of an exponent."""
+"""Largest exponent, also of nested powers, and largest denominator of an exponent."""
 LARGEST, DIGITS = 1e30, 1000
-"""The largest number (and the inverse of the smallest), and the most digits that arithmetic may give one."""
+"""Largest number (and inverse of the smallest), and largest number of digits of a computed fraction."""
 
 TINY = 1e-9
-"""A denominator that falls to this share of its value a step away has a zero there."""
+"""A denominator below this share of its value at the neighbouring grid point counts as zero."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The meaning of names, numbers, functions and powers: SymPy expressions, or floating-point numbers."""
+    """Meaning of names, numbers, functions and powers, as SymPy expressions or as floating-point numbers."""
 
     names: Mapping[str, Any]
     number: Callable[[Any], Any]
@@ -66,16 +66,18 @@ class Vocabulary:
 
 
 class _Unsupported(Exception):
-    """An argument that a function of an algebra does not take; :meth:`Reader.read` adds the text."""
+    """Argument that a function does not take; :meth:`Reader.read` adds the text."""
 
 
 def _named(name: str) -> Callable[[Expr], Expr]:
+    """Return the activation of a name as a function of an expression."""
     body = NAMED[name]
     (slot,) = body.free_symbols
     return lambda x: body.subs(slot, x)
 
 
 def _exponential(x: Expr) -> Expr:
+    """Return exp(x); raise for logarithms in x, because exp(c*log(x)) would become x**c."""
     if x.has(log):  # exp(c*log(x)) becomes x**c, whatever c is
         raise _Unsupported("takes exp of a logarithm")
     return exp(x)
@@ -86,13 +88,15 @@ SYMBOLIC: Mapping[str, Callable[..., Any]] = {
     **{name: _named(name) for name in ("relu", "softplus", "gelu")},
     **{"exp": _exponential, "max": Max, "min": Min},
 }
-"""Functions of activations, as SymPy has them."""
+"""Functions that activations may use, in SymPy."""
 
 STEPWISE: Mapping[str, Callable[..., Any]] = {"floor": floor}
-"""A function that a text in a count of steps has beside these."""
+"""Further functions for text in a number of steps."""
 
 
 def _or_infinite(function: Callable[[float], float]) -> Callable[[float], float]:
+    """Return the function with infinity in place of an overflow."""
+
     def value(x: float) -> float:
         try:
             return function(x)
@@ -103,6 +107,7 @@ def _or_infinite(function: Callable[[float], float]) -> Callable[[float], float]
 
 
 def _odd_or_infinite(function: Callable[[float], float]) -> Callable[[float], float]:
+    """Return an odd function with signed infinity in place of an overflow."""
     return lambda x: math.copysign(_or_infinite(function)(abs(x)), x)
 
 
@@ -124,24 +129,24 @@ OPERATORS: Mapping[type[ast.AST], tuple[str, Callable[[Any, Any], Any]]] = {
 
 @dataclass(frozen=True)
 class Reader:
-    """How the text of one key of a file is read.
+    """Rules for reading the text of one key of a file.
 
     Parameters
     ----------
     key
-        The key, which a refusal names.
+        The key, which error messages name.
     variable
-        What the text is a function of.
+        The variable of the function.
     grid
-        Numbers at which the text must be real and finite, and between which it must have no pole.
+        Numbers at which the function must be real and finite, and between which it must have no pole.
     accepted
-        What a refusal says would do.
+        Accepted text, for error messages.
     finite
-        What it says would do for a text that is not finite.
+        Accepted text, for messages about functions that are not finite.
     functions
-        The functions that the text may have.
+        Functions that the text may use.
     words
-        Names that stand for a whole text, listed where one is misspelt.
+        Names that stand for a whole text, suggested for a misspelt name.
     powers_of_numbers
         Whether a positive number may have a power that varies, as in ``0.9**t``.
     """
@@ -163,8 +168,8 @@ class Reader:
         Raises
         ------
         SpecError
-            Naming what is not supported: anything but the variable, pi, numbers, ``+ - * / **`` and the
-            functions of the reader; text without the variable; and what is not real and finite on the grid.
+            For unsupported text: anything but the variable, pi, numbers, ``+ - * / **`` and the functions of
+            the reader; text without the variable; and functions that are not real and finite on the grid.
         """
         tree = self._tree(text)
         self._check_shape(text, tree)
@@ -173,21 +178,22 @@ class Reader:
         self._check_poles(text, tree)
         names = {self.variable.name: self.variable, "pi": pi}
         try:
-            found = self._walk(
+            expression = self._walk(
                 text, tree, Vocabulary(names, _exact, self.functions, _power, _power_of_number)
             )
         except _Unsupported as error:
             raise self._refuse(text, str(error), "a power written as **") from None
-        self._check_expression(text, found)
-        return found
+        self._check_expression(text, expression)
+        return expression
 
     def _refuse(self, text: str, problem: str, accepted: str | None = None) -> SpecError:
+        """Return the SpecError for a text."""
         return SpecError(self.key, text, problem, accepted or self.accepted)
 
     # -- reading -------------------------------------------------------------------------------------------
 
     def _tree(self, text: str) -> ast.expr:
-        """The syntax tree, of text that is short and has no characters but those of arithmetic."""
+        """Return the syntax tree of a short text that holds only characters of arithmetic."""
         if len(text) > LENGTH:
             raise self._refuse(text, f"has {len(text)} characters", f"at most {LENGTH} characters")
         strange = re.search(r"[^A-Za-z0-9_.+\-*/(), ]", text)
@@ -205,7 +211,7 @@ class Reader:
             raise self._refuse(text, "cannot be read as an expression") from None
 
     def _check_shape(self, text: str, tree: ast.expr) -> None:
-        """Refuses what is too long, too deep or too large, before anything is made of it."""
+        """Raise SpecError for text that is too long, too deep or has too large numbers, before it is used."""
         nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr)]
         if len(nodes) > NODES:
             raise self._refuse(
@@ -227,20 +233,21 @@ class Reader:
             )
 
     def _degree(self, text: str, node: ast.AST) -> Fraction:
-        """The largest product of exponents that stand around one another."""
+        """Return the largest product of nested exponents."""
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and not self._is_exponential(node):
             return max(abs(self._exponent(text, node.right)), Fraction(1)) * self._degree(text, node.left)
         return max((self._degree(text, child) for child in ast.iter_child_nodes(node)), default=Fraction(1))
 
     def _varies(self, node: ast.AST) -> bool:
+        """Return whether a node depends on the variable."""
         return any(isinstance(x, ast.Name) and x.id == self.variable.name for x in ast.walk(node))
 
     def _is_exponential(self, node: ast.BinOp) -> bool:
-        """Whether this power is one of a number, and varies."""
+        """Return whether a power has a constant base and a varying exponent."""
         return self.powers_of_numbers and self._varies(node.right) and not self._varies(node.left)
 
-    def _walk(self, text: str, node: ast.expr, algebra: Vocabulary) -> Any:
-        """The meaning of a node in one algebra; refuses what is on no list."""
+    def _walk(self, text: str, node: ast.expr, algebra: Vocabulary) -> Any:  # noqa: PLR0911 - one a kind of node
+        """Return the value of a node in one algebra; raise SpecError for a node that is not supported."""
 
         def read(child: ast.expr) -> Any:
             return self._walk(text, child, algebra)
@@ -270,7 +277,7 @@ class Reader:
         raise self._refuse(text, f"contains {_called(node)}, which is not supported", self._supported(node))
 
     def _exponent(self, text: str, node: ast.expr) -> Fraction:
-        """A number, as a fraction; refuses anything else, and powers too large to be worked with."""
+        """Return a number as a fraction; raise SpecError for other exponents and for too large powers."""
         accepted = f"a number between -{EXPONENT} and {EXPONENT}, such as 2 or 0.5"
         if self._varies(node):
             raise self._refuse(text, f"has {self.variable} in an exponent", f"{accepted}; or exp(...)")
@@ -285,6 +292,7 @@ class Reader:
         return Fraction(power)
 
     def _supported(self, node: ast.expr) -> str:
+        """Return the accepted text for an unsupported node."""
         if isinstance(node, ast.Call):
             return f"one of {', '.join(self.functions)}"
         if isinstance(node, ast.Name):
@@ -294,29 +302,31 @@ class Reader:
     # -- its value at a number -----------------------------------------------------------------------------
 
     def _check_value(self, text: str, tree: ast.expr, x: float) -> None:
-        """Refuses what is not real and finite at x."""
+        """Raise SpecError if the function is not real and finite at x."""
         if not self._is_finite(text, tree, x):
             raise self._refuse(text, self.not_finite(text, x), self.finite)
 
     def not_finite(self, text: str, x: float) -> str:
-        """Return that a text is not finite at x, and because of which part of it."""
-        told = f"is not a finite real number at {self.variable} = {x:g}"
+        """Return the message that a function is not finite at x, with the part of the text that causes it."""
+        message = f"is not a finite real number at {self.variable} = {x:g}"
         whole = self._tree(text)
         part = self._wrong_part(text, whole, x)
         if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Div):
             below = ast.unparse(part.right)
-            return f"{told}, because it divides by {below}" + ("" if below == "0" else ", which is 0 there")
-        return told if part is whole else f"{told}, because {ast.unparse(part)} is not"
+            return f"{message}, because it divides by {below}" + (
+                "" if below == "0" else ", which is 0 there"
+            )
+        return message if part is whole else f"{message}, because {ast.unparse(part)} is not"
 
     def _wrong_part(self, text: str, node: ast.expr, x: float) -> ast.expr:
-        """The innermost part of a text that is not finite at x, of a text that is not."""
+        """Return the innermost part of a text that is not finite at x."""
         parts = node.args if isinstance(node, ast.Call) else ast.iter_child_nodes(node)
         wrong = (y for y in parts if isinstance(y, ast.expr) and not self._is_finite(text, y, x))
         first = next(wrong, None)
         return node if first is None else self._wrong_part(text, first, x)
 
     def _is_finite(self, text: str, tree: ast.expr, x: float) -> bool:
-        """Is a text real and finite at x?"""
+        """Return whether a function is real and finite at x."""
         try:
             return math.isfinite(self._value(text, tree, x))
         except SpecError:
@@ -325,7 +335,7 @@ class Reader:
             return False
 
     def _check_poles(self, text: str, tree: ast.expr) -> None:
-        """Refuses what divides by something that vanishes, also between the points of the grid."""
+        """Raise SpecError if a denominator vanishes on the grid or between its points."""
         for node in ast.walk(tree):
             below = None
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
@@ -348,11 +358,11 @@ class Reader:
                 if abs(before) > abs(here) <= abs(after):
                     least, size = self._least(text, below, low, x, high)
                     if size <= TINY * abs(before):
-                        told = f"divides by something that vanishes at {self.variable} = {least:g}"
-                        raise self._refuse(text, told, self.finite)
+                        message = f"divides by something that vanishes at {self.variable} = {least:g}"
+                        raise self._refuse(text, message, self.finite)
 
     def _least(self, text: str, tree: ast.expr, low: float, near: float, high: float) -> tuple[float, float]:
-        """Where the text's size has its minimum between the neighbours of a grid point, and that minimum."""
+        """Return the position and the value of the smallest absolute value near a grid point."""
 
         def size(x: float) -> float:
             return abs(self._value(text, tree, x))
@@ -363,6 +373,7 @@ class Reader:
         return low, size(low)
 
     def _value(self, text: str, tree: ast.expr, x: float) -> float:
+        """Return the value of a node at x."""
         functions = {name: NUMERIC[name] for name in self.functions}
         names = {self.variable.name: x, "pi": math.pi}
         return float(
@@ -372,7 +383,7 @@ class Reader:
     # -- the expression ------------------------------------------------------------------------------------
 
     def _check_expression(self, text: str, expression: Expr) -> None:
-        """Refuses what became a constant, and powers or numbers that would be slow to work with."""
+        """Raise SpecError for a constant, and for powers or numbers that are too large to compute with."""
         if not expression.has(self.variable):
             raise self._refuse(text, f"does not depend on {self.variable}")
         for x in expression.atoms(Rational):
@@ -384,14 +395,17 @@ class Reader:
 
 
 def _depth(node: ast.AST) -> int:
+    """Return the depth of a syntax tree."""
     return 1 + max((_depth(child) for child in ast.iter_child_nodes(node)), default=0)
 
 
 def _no_power(*_: object) -> Fraction:
+    """Raise for a power inside of an exponent."""
     raise _Unsupported("a power in an exponent")
 
 
 def _called(node: ast.expr) -> str:
+    """Return the description of a node in an error message."""
     match node:
         case ast.Name(id=name):
             return f"the name {name}"
@@ -407,6 +421,7 @@ def _called(node: ast.expr) -> str:
 
 
 def _real_power(base: float, exponent: Fraction) -> float:
+    """Return a power of a number; raise ValueError if it is complex."""
     result = base ** float(exponent)
     if not isinstance(result, float):
         raise ValueError("the root of a negative number")
@@ -414,18 +429,22 @@ def _real_power(base: float, exponent: Fraction) -> float:
 
 
 def _real_exponential(base: float, exponent: float) -> float:
+    """Return a power of a positive number with a real exponent."""
     if base <= 0:
         raise ValueError("a power of a number that is not positive")
     return float(base**exponent)
 
 
 def _exact(number: float) -> Expr:
+    """Return a decimal number as a fraction."""
     return Rational(repr(number))
 
 
 def _power(base: Expr, exponent: Fraction) -> Expr:
+    """Return a power of an expression with a rational exponent."""
     return base ** Rational(exponent.numerator, exponent.denominator)
 
 
 def _power_of_number(base: Expr, exponent: Expr) -> Expr:
+    """Return a power of a number with a symbolic exponent."""
     return base**exponent

@@ -1,7 +1,7 @@
-"""Arrays and numbers given in Python, checked against the indices of the program.
+"""Checks of arrays and numbers given in Python against the indices of the program.
 
 ``checked_arrays`` returns float64 arrays of the shapes that the program reads, ``checked_numbers`` one number
-for each name.  :class:`~numerics.experiment.problem.Problem` is made of both.
+for each name.  :class:`~numerics.experiment.problem.Problem` is made from both.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ Array = NDArray[np.float64]
 def checked_arrays(
     program: Program, arrays: Mapping[str, ArrayLike], times: int, sizes: Mapping[str, float]
 ) -> tuple[dict[str, Array], dict[str, float]]:
-    """Return the arrays of a program as float64, and the sizes that they say, such as that of ``P``.
+    """Return the arrays of a program as float64, and the sizes that follow from them, such as that of ``P``.
 
-    ``times`` is the number of times that are solved for, ``sizes`` are those that numbers say.  Raises
+    ``times`` is the number of times that are solved for, ``sizes`` are sizes given as numbers.  Raises
     SpecError for an array that is missing or that the program does not read, for entries that are not finite
-    real numbers, for a shape that is not that of its indices, and for a kernel that is not symmetric positive
-    semidefinite.  An attribute of units has one number for each of some units, which stand for all.
+    real numbers, for a shape that does not fit the indices, and for a kernel that is not symmetric positive
+    semidefinite.  An attribute of units has one number for each unit of a sample of units, which represents
+    all.
 
     >>> from derive.program import mlp
     >>> checked_arrays(mlp(2), {"K_x": [[1.0]], "y": [1.0, 2.0]}, 3, {})
@@ -59,7 +60,7 @@ def checked_arrays(
         require_size(f"numbers.{name}", size)
     shapes = _Shapes(program, times, {k: (v, f"numbers.{k}") for k, v in sizes.items()})
     shapes.shifted = shifted_reads(program, {k: int(v) for k, v in sizes.items()})
-    found = {}
+    checked = {}
     for name in sorted(arrays, key=lambda name: name not in kernels):  # kernels say how many samples
         value = shapes.checked(name, real_numbers(f"arrays.{name}", arrays[name]))
         if name in kernels:
@@ -69,40 +70,40 @@ def checked_arrays(
         if name in attributes and value.ndim != 1:
             accepted = "one number for each unit, shape (units,)"
             raise SpecError(f"arrays.{name}", None, f"has shape {value.shape}", accepted)
-        found[name] = shapes.through(name, value) if name in program.tables else value
-    literals, lengths = literals_in(program, sizes), {name: value.shape for name, value in found.items()}
+        checked[name] = shapes.through(name, value) if name in program.tables else value
+    literals, lengths = literals_in(program, sizes), {name: value.shape for name, value in checked.items()}
     require_literals(literals, lengths)
     require_entries(shapes.shifted, literals, lengths)
-    found = {name: found[name] for name in arrays} | vectors
-    return found, {k: float(n) for k, (n, _) in shapes.sizes.items()}
+    checked = {name: checked[name] for name in arrays} | vectors
+    return checked, {k: float(n) for k, (n, _) in shapes.sizes.items()}
 
 
 def _with_kernels(
     program: Program, arrays: Mapping[str, ArrayLike]
 ) -> tuple[dict[str, ArrayLike], dict[str, Array]]:
-    """The arrays with kernels in place of given vectors whose entries matter, and these vectors.
+    """Return the arrays, with kernels in place of given vectors whose entries matter, and these vectors.
 
-    Raises SpecError for a kernel in place of such vectors, and for what are no vectors.
+    Raises SpecError for a kernel in place of such vectors, and for arrays that are not vectors.
     """
     kernels = {x.name: x.kernel for x in program.given}
-    found, vectors = dict(arrays), dict[str, Array]()
+    completed, vectors = dict(arrays), dict[str, Array]()
     for name, weight in vectors_by_entries(program).items():
         key, kernel = f"arrays.{name}", kernels[name]
         reason = f"{weight} moves by a rule whose steps depend on the entries of its inputs"
-        if kernel in found:
+        if kernel in completed:
             raise SpecError(f"arrays.{kernel}", None, f"is given, and {reason}", f"{key}, the inputs (P, D)")
-        if name not in found:
+        if name not in completed:
             raise SpecError(key, None, f"is missing: {reason}", "the inputs (P, D)")
-        x = vectors[name] = real_numbers(key, found.pop(name))
+        x = vectors[name] = real_numbers(key, completed.pop(name))
         if x.ndim < 2 or x.shape[-1] < 1:
             raise SpecError(key, None, f"has shape {x.shape}", "the inputs (P, D)")
         flat = x.reshape(-1, x.shape[-1])
-        found[kernel] = (flat @ flat.T / x.shape[-1]).reshape(*x.shape[:-1], *x.shape[:-1])
-    return found, vectors
+        completed[kernel] = (flat @ flat.T / x.shape[-1]).reshape(*x.shape[:-1], *x.shape[:-1])
+    return completed, vectors
 
 
 def or_a_weight(program: Program, name: str) -> str:
-    """Return a hint for a missing name that stands where a vector of weights could."""
+    """Return a hint for a missing name that is used where a vector of weights could be."""
     fields = {x.name for x in program.fields}
     vectors = [d.rhs for d in program.definitions if d.name in fields]
     vectors += [mean for d in program.definitions for mean in d.rhs.atoms(Mean)]
@@ -121,19 +122,19 @@ def names_of_arrays(program: Program) -> set[str]:
 
 
 def _require_squares(name: str, value: Array) -> None:
-    """Raise SpecError for numbers whose squares overflow, as the square of an error would."""
+    """Raise SpecError for numbers whose squares overflow, because errors are squared."""
     with np.errstate(over="ignore"):
         if not np.isfinite(np.vdot(value, value)):
             raise SpecError(f"arrays.{name}", None, "has squares that overflow", "numbers of order one")
 
 
 def literals_in(program: Program, sizes: Mapping[str, float]) -> dict[Slot, Literals]:
-    """The axes of arrays that a program reads at integers."""
+    """Return the axes of arrays that a program reads at integers."""
     return literals_of(_uses(program), _lowest(program, sizes), {x.kernel for x in program.given})
 
 
 def checked_numbers(numbers: Mapping[Symbol | str, float]) -> dict[str, float]:
-    """Return numbers by name; raises SpecError for what is not a finite real number.
+    """Return numbers by name; raise SpecError for a value that is not a finite real number.
 
     >>> checked_numbers({"eta": 1})
     {'eta': 1.0}
@@ -142,10 +143,10 @@ def checked_numbers(numbers: Mapping[Symbol | str, float]) -> dict[str, float]:
 
 
 def require_domain(program: Program, symbol: Symbol, value: float) -> None:
-    """Raise SpecError for a number that its symbol cannot be.
+    """Raise SpecError for a number outside of the domain of its symbol.
 
-    These are sizes that are not whole or not positive, negative numbers for a positive symbol, and zero where
-    a definition divides by the symbol.
+    The check covers sizes that are not positive integers, negative numbers for a positive symbol, and zero
+    where a definition divides by the symbol.
     """
     key = f"numbers.{symbol.name}"
     if symbol.is_integer:
@@ -157,21 +158,21 @@ def require_domain(program: Program, symbol: Symbol, value: float) -> None:
 
 
 def require_constants(program: Program, numbers: Mapping[Symbol, float]) -> None:
-    """Raise SpecError for a number that makes a rate, a variance or a correlation one that cannot be."""
+    """Raise SpecError for a number that makes a rate, a variance or a correlation invalid."""
     weights = (*map(gaussian, program.matrices), *map(parameter, program.vectors))
     rules = {program.rule, *(w.rule for w in program.trained())}
     for x in (*rules, *weights, *filter(None, [program.descent])):
         stated = {k.name: getattr(x, k.name) for k in fields(x)} if is_dataclass(x) else {}
         for name, e in stated.items():
-            own = sorted((y for y in numbers if isinstance(e, Expr) and e.has(y)), key=spelled)
-            if not own:
+            symbols = sorted((y for y in numbers if isinstance(e, Expr) and e.has(y)), key=spelled)
+            if not symbols:
                 continue
             try:
-                replace(x, **{name: e.xreplace({y: expression(numbers[y]) for y in own})})  # type: ignore[type-var]
+                replace(x, **{name: e.xreplace({y: expression(numbers[y]) for y in symbols})})  # type: ignore[type-var]
             except ProgramError as error:
-                told, _, accepted = str(error).partition(": must be ")
-                key = f"numbers.{own[0]}"
-                raise SpecError(key, numbers[own[0]], f"gives {told}", accepted) from error
+                reason, _, accepted = str(error).partition(": must be ")
+                key = f"numbers.{symbols[0]}"
+                raise SpecError(key, numbers[symbols[0]], f"gives {reason}", accepted) from error
 
 
 def require_size(key: str, value: float) -> None:
@@ -181,12 +182,13 @@ def require_size(key: str, value: float) -> None:
 
 
 def _divides(e: Expr, symbol: Symbol) -> bool:
+    """Return whether an expression divides by a symbol."""
     return any(symbol == x for x in e.as_numer_denom()[1].free_symbols) if e.has(symbol) else False
 
 
 @dataclass
 class _Shapes:
-    """The indices of each array of a program, and the sizes that are known by now, with what says them."""
+    """Indices of each array of a program, and the sizes known so far, with the name that determines each."""
 
     program: Program
     times: int
@@ -198,7 +200,7 @@ class _Shapes:
         self.indices = _indices(self.program)
 
     def checked(self, name: str, value: Array) -> Array:
-        """The array in the shape of its indices; a last axis of length one may be left over."""
+        """Return the array in the shape of its indices; an extra last axis of length one is dropped."""
         key, indices = f"arrays.{name}", self.indices.get(name)
         if indices is None:
             return value
@@ -212,7 +214,7 @@ class _Shapes:
         return value
 
     def _note(self, name: str, index: Expr, size: int, shape: tuple[int, ...]) -> None:
-        """Compare the length of an axis with what is known of its index."""
+        """Compare the length of an axis with the known size of its index; raise SpecError if they differ."""
         key, said = f"arrays.{name}", f"has shape {shape}, but"
         accepted = self.accepted(name)
         if index in (t, s):
@@ -233,7 +235,10 @@ class _Shapes:
                 raise SpecError(key, None, problem, accepted)
 
     def through(self, name: str, value: Array) -> Array:
-        """A table of a rule with an entry for each of the times; that of the last one is not read."""
+        """Return a table of a rule with an entry for each time.
+
+        The last entry is repeated, as it is not read.
+        """
         own = [x in (t, s) for x in self.indices[name]]
         longer = [
             (0, max(0, self.times - n) if timed else 0) for n, timed in zip(value.shape, own, strict=True)
@@ -242,7 +247,7 @@ class _Shapes:
         return np.pad(value, longer, mode="edge")[cut]
 
     def accepted(self, name: str) -> str:
-        """The shape that the indices of an array ask for, in words."""
+        """Return the shape that the indices of an array require, in words."""
         axes = []
         for index in self.indices[name]:
             extent = self.times if index in (t, s) else self.extents.get((name, index), index)
@@ -252,9 +257,9 @@ class _Shapes:
 
 
 def _extents(program: Program) -> dict[tuple[str, Expr], Expr]:
-    """How many values each index of an array runs through, by the name of the array and the index.
+    """Return the number of values of each index of an array, by array and index.
 
-    Of an index with several ranges those count where the array is read, from the lowest value of any.
+    If an index has several ranges, those count where the array is read, from the lowest value of any range.
     """
     kernels = {x.name: x.kernel for x in program.given}
     lines = [(d.rhs, [(r.index, r.lower, r.upper) for r in d.ranges]) for d in program.definitions]
@@ -291,53 +296,54 @@ def _extents(program: Program) -> dict[tuple[str, Expr], Expr]:
 
 
 def _indices(program: Program) -> dict[str, tuple[Expr, ...]]:
-    """The indices of each array, by its name; of a kernel those of its vector, twice."""
-    found: dict[str, tuple[Expr, ...]] = {}
+    """Return the indices of each array, by its name; a kernel has those of its vector twice."""
+    indices: dict[str, tuple[Expr, ...]] = {}
     for use in _uses(program):
-        name, own = str(use.func), use.args
-        if name not in found or _plain(own) > _plain(found[name]):
-            found[name] = own
-    return found
+        name, arguments = str(use.func), use.args
+        if name not in indices or _plain(arguments) > _plain(indices[name]):
+            indices[name] = arguments
+    return indices
 
 
 def _uses(program: Program) -> Iterator[AppliedUndef]:
-    """Every use of an array, in order; a vector ``x(mu)`` stands as its kernel, ``K_x(mu, mu)``."""
+    """Yield every use of an array, in order; a vector ``x(mu)`` becomes its kernel, ``K_x(mu, mu)``."""
     kernels = {x.name: x.kernel for x in program.given}
     rules = {w.rule for w in program.trained()}
-    said = [d.rhs for d in program.definitions]
+    expressions = [d.rhs for d in program.definitions]
     for x in rules:
         if hasattr(x, "system"):  # a step from the last time is not taken
             stated = x.coefficients if isinstance(x, NonlinearRule) else x.system.coefficients
-            said += [e.xreplace({t: s}) for e in stated]
+            expressions += [e.xreplace({t: s}) for e in stated]
         else:
-            said += [*x.memory(t, s), x.noise(t, s)]
+            expressions += [*x.memory(t, s), x.noise(t, s)]
     coefficients = [u.coefficient for w in program.trained() for u in w.update.terms]
     uses = (
-        sorted((x for e in es for x in e.atoms(AppliedUndef)), key=spelled) for es in (said, coefficients)
+        sorted((x for e in es for x in e.atoms(AppliedUndef)), key=spelled)
+        for es in (expressions, coefficients)
     )
     for use in chain.from_iterable(uses):
-        name, own = str(use.func), use.args
+        name, arguments = str(use.func), use.args
         if name in kernels:
-            name, own = kernels[name], (*own, *own)
+            name, arguments = kernels[name], (*arguments, *arguments)
         elif name not in program.constants and name not in program.tables:
             continue
-        yield Function(name)(*own)
+        yield Function(name)(*arguments)
 
 
 def _lowest(program: Program, sizes: Mapping[str, float]) -> dict[Symbol, int]:
-    """The first value of each index, the lowest where an index has several ranges."""
+    """Return the first value of each index, the lowest if an index has several ranges."""
     limits = [
         *((r.index, r.lower) for d in program.definitions for r in d.ranges),
         *((x[0], x[1]) for d in program.definitions for total in d.rhs.atoms(Sum) for x in total.limits),
     ]
-    found: dict[Symbol, int] = {}
+    lowest: dict[Symbol, int] = {}
     for index, lower in limits:
-        first = lower.subs(sizes).subs(found)
+        first = lower.subs(sizes).subs(lowest)
         if first.is_Integer:
-            found[index] = min(found.get(index, int(first)), int(first))
-    return found
+            lowest[index] = min(lowest.get(index, int(first)), int(first))
+    return lowest
 
 
 def _plain(indices: tuple[Expr, ...]) -> int:
-    """How many of the indices are symbols, and not numbers or sums."""
+    """Return the number of indices that are symbols, not numbers or sums."""
     return sum(isinstance(x, Symbol) for x in indices)

@@ -1,8 +1,8 @@
-"""Where arrays begin that a program or its theory reads at integers, such as ``x(mu, 1)`` or ``y(mu, 2)``.
+"""First index values of arrays that a program or its theory reads at integers, such as ``y(mu, 2)``.
 
 Integers are values of indices, as the user writes them.  An axis whose index runs from ``lower`` has its
-first entry at ``lower``, and an axis of times at 0.  An axis that is read at integers alone begins at 1, or
-at the lowest of them if that is less.
+first entry at ``lower``, and an axis of times at 0.  An axis that is read only at integers begins at 1, or at
+the lowest of them if that is less.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def literals_of(
 ) -> dict[Slot, Literals]:
     """Return every axis that the expressions read at an integer or at an index of known range.
 
-    ``lowest`` has the first value of each index.  Both halves of the axes of ``kernels`` are the same.
+    ``lowest`` maps indices to their first values.  Both halves of the axes of ``kernels`` are the same.
 
     >>> from sympy import Function
     >>> y, c = Function("y"), Symbol("c")
     >>> literals_of([y(c, 2) + y(0, 1)], {c: 0})
     {('y', 0): Literals(first=0, read={0}), ('y', 1): Literals(first=1, read={1, 2})}
     """
-    found: dict[Slot, Literals] = {}
+    axes: dict[Slot, Literals] = {}
     plain: dict[Slot, int] = {}
     shifted: dict[Slot, int] = {}
     lowest = {t: 0, s: 0, **lowest}
@@ -57,23 +57,23 @@ def literals_of(
             slots = [(name, k)] if half == len(x.args) else [(name, k % half), (name, k % half + half)]
             for slot in slots:
                 if a.is_Integer:
-                    found.setdefault(slot, Literals()).read.add(int(a))
+                    axes.setdefault(slot, Literals()).read.add(int(a))
                 elif a in lowest:
                     plain[slot] = min(plain.get(slot, lowest[a]), lowest[a])
                 elif (index := index_of_axis(a, lowest)) is not None:
                     shifted[slot] = lowest[index]
     for slot in {*plain, *shifted}:
-        found.setdefault(slot, Literals())
-    for slot, axis in found.items():
+        axes.setdefault(slot, Literals())
+    for slot, axis in axes.items():
         axis.first = plain.get(slot, shifted.get(slot, min({1, *axis.read})))
-    return found
+    return axes
 
 
 def index_of_axis(a: Expr, indices: Iterable[Symbol]) -> Symbol | None:
-    """Return the index at whose first value an axis begins that is read at ``p + k``; None for no index.
+    """Return the index p whose first value is the start of an axis read at ``p + k``; None if there is none.
 
-    It is p, which comes before k among the ``indices``.  A partner stands where its index does, so that both
-    vectors of a kernel are read alike.
+    p is the index that comes before k in ``indices``.  A primed index has the place of its partner, so that
+    both vectors of a kernel are read alike.
 
     >>> p, p_, k = (Symbol(x, integer=True) for x in ("p", "p_", "k"))
     >>> index_of_axis(p_ + k, [p, k, p_])
@@ -93,12 +93,11 @@ def require_entries(
     shapes: Mapping[str, tuple[int, ...]],
     group: str = "arrays",
 ) -> None:
-    """Raise SpecError for an array without an entry for each value between the lowest and the highest.
+    """Raise SpecError for an array that lacks an entry between the lowest and the highest value read.
 
     >>> require_entries({("y", 1): (2, 4)}, {("y", 1): Literals()}, {"y": (2, 3)})
     Traceback (most recent call last):
-    numerics.errors.SpecError: arrays.y: has shape (2, 3), but its index 2 takes the values 2..4, and the \
-first entry is that of 1 (accepted: at least 4 entries along axis 2)
+    numerics.errors.SpecError: arrays.y: has shape (2, 3), but its index 2 takes the values 2..4, and ...
     """
     for (name, axis), (low, high) in reads.items():
         shape, first = shapes.get(name, ()), literals.get((name, axis), Literals()).first
@@ -116,17 +115,17 @@ first entry is that of 1 (accepted: at least 4 entries along axis 2)
 
 def require_literals(literals: Mapping[Slot, Literals], shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Raise SpecError for an integer at which an array of these shapes has no entry."""
-    for (name, axis), found in literals.items():
+    for (name, axis), axis_of_literals in literals.items():
         shape = shapes.get(name, ())
         if axis >= len(shape):
             continue
-        last = found.first + shape[axis] - 1
-        for value in sorted(found.read):
-            if not found.first <= value <= last:
+        last = axis_of_literals.first + shape[axis] - 1
+        for value in sorted(axis_of_literals.read):
+            if not axis_of_literals.first <= value <= last:
                 reason = f"has shape {shape}, but index {axis + 1} of {name} is read at {value}"
-                low, high = min(found.read), max(found.read)
-                if low < found.first:
-                    accepted = f"an index of at least {found.first}, the first value there"
+                low, high = min(axis_of_literals.read), max(axis_of_literals.read)
+                if low < axis_of_literals.first:
+                    accepted = f"an index of at least {axis_of_literals.first}, the first value there"
                 else:
-                    accepted = f"at least {high - found.first + 1} entries along axis {axis + 1}"
+                    accepted = f"at least {high - axis_of_literals.first + 1} entries along axis {axis + 1}"
                 raise SpecError(f"arrays.{name}", None, reason, accepted)

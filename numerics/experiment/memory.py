@@ -1,8 +1,8 @@
-"""Tables of the memory of a training rule: factors of the start and of updates, and the covariance of noise.
+"""Tables of the memory of training rules: factors of initial weights and of updates, covariance of noise.
 
-A rule is a linear system (:class:`derive.program.rules.LinearSystem`).  This module follows the system from
-one time to the next, by numbers, and makes from it the tables with which :func:`integrated` writes a program:
-``W(t) = m(t) W(0) + sum_s w(t, s) U(s) + noise of covariance n(t, s)``.  Solvers take them as data.
+A rule is a linear system (:class:`derive.program.rules.LinearSystem`).  This module solves it numerically at
+the given times, which gives the tables of programs from :func:`integrated`:
+``W(t) = m(t) W(0) + sum_s w(t, s) U(s) + noise of covariance n(t, s)``.  Solvers take the tables as data.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from numerics.errors import NotConverged
 Array = NDArray[np.float64]
 
 PIECES, MOST_PIECES = 64, 2**14
-"""Pieces of the time of a flow whose coefficients depend on it, at first and at most at once."""
+"""Number of pieces of a flow with coefficients in t: initial number, and largest number at one refinement."""
 
 ACCURACY = 1e-12
-"""Relative change under which a piece of an interval is short enough."""
+"""Relative change on halving below which a piece of an interval is accepted."""
 
 
 @dataclass(frozen=True)
 class RuleTables:
-    """Names of the tables of one rule, and the system that they follow from.
+    """Names of the tables of one rule, and the linear system that they follow from.
 
-    ``gain`` is the factor of updates that stays a symbol in theories; ``kept`` (T, T), ``left`` (T,) and
-    ``heat`` (T, T) are names, ``left`` None where nothing is lost and ``heat`` None where there is no noise.
+    ``gain`` is the factor of updates that stays a symbol in theories.  ``kept`` (T, T) is the table ``w``,
+    ``left`` (T,) the table ``m`` and ``heat`` (T, T) the table ``n``; ``left`` is None if initial weights do
+    not decay, ``heat`` is None without noise.
     """
 
     system: LinearSystem
@@ -48,12 +49,12 @@ class RuleTables:
     heat: str | None
 
     def nonlinear(self, rule: NonlinearRule) -> NonlinearRule:
-        """A rule that is not linear in the updates, with the memory of decay and rate from these tables."""
+        """Return an entrywise rule whose memory of decay and rate are these tables."""
         assert self.left is not None
         return replace(rule, memory_tables=(self.gain, self.left, self.kept))  # type: ignore[type-var]
 
     def rule(self, share: Expr) -> Multistep:
-        """The rule of a program that reads these tables; its noise is multiplied by ``share``."""
+        """Return the rule of a program that reads these tables; ``share`` multiplies its noise."""
         return Multistep(self.gain, self.kept, self.left, self.heat, diffusion=share)
 
     def values(
@@ -78,29 +79,29 @@ class RuleTables:
         """
         followed = Followed.of(self.system, self.discrete, numbers, times, arrays or {}, self.gain)
         left, kept, noise = followed.tables(noisy=self.heat is not None)
-        found = {self.kept: kept if weights is None else kept * weights}
+        tables = {self.kept: kept if weights is None else kept * weights}
         if self.left is not None:
-            found[self.left] = left
+            tables[self.left] = left
         if self.heat is not None:
-            found[self.heat] = noise
-        return found
+            tables[self.heat] = noise
+        return tables
 
 
 @lru_cache(maxsize=128)
 def tables_of_program(program: Program) -> tuple[tuple[TrainingRule, RuleTables], ...]:
     """Return the rules of a program that need tables, each with its tables.
 
-    A flow needs them for its integrator.  Steps need them where the memory is a product or a sum over times,
-    and where its closed form loses digits: of weights that forget and have noise, and of hidden states, whose
-    modes may decay alike.  Rules that differ by the
-    strength of their noise alone share their tables.
+    A flow needs them for its integrator.  Rules in steps need them if the memory is a product or a sum over
+    times, and where its closed form loses digits: for decaying weights with noise, and for rules with several
+    state variables, whose modes may decay at equal rates.  Rules that differ only by the strength of their
+    noise share their tables.
 
     Raises
     ------
     NotApplicable
         If the memory depends on the index of a family of weights, or a flow has no equation of motion.
     """
-    found: list[tuple[TrainingRule, RuleTables]] = []
+    pairs: list[tuple[TrainingRule, RuleTables]] = []
     alike: dict[TrainingRule, RuleTables] = {}
     rules = dict.fromkeys([program.rule, *(w.rule for w in program.trained())])
     for rule in rules:
@@ -110,15 +111,17 @@ def tables_of_program(program: Program) -> tuple[tuple[TrainingRule, RuleTables]
         bare = without_noise(rule)
         if bare not in alike:
             alike[bare] = _named(rule, system, program, alike.values())
-        found.append((rule, alike[bare]))
-    return tuple(found)
+        pairs.append((rule, alike[bare]))
+    return tuple(pairs)
 
 
 def symbols_of_rules(program: Program) -> dict[str, Symbol]:
     """Return the symbols of the coefficients of rules by name, those of memories that are tables included."""
     systems = [w.rule.system for w in program.trained() if hasattr(w.rule, "system")]
-    found = {x for system in systems for e in system.coefficients for x in e.free_symbols if system.tabulated}
-    return {x.name: x for x in sorted(found - {t}, key=str)}
+    symbols = {
+        x for system in systems for e in system.coefficients for x in e.free_symbols if system.tabulated
+    }
+    return {x.name: x for x in sorted(symbols - {t}, key=str)}
 
 
 def needs_tables(rule: TrainingRule) -> bool:
@@ -138,31 +141,31 @@ def needs_tables(rule: TrainingRule) -> bool:
 
 
 def without_noise(rule: TrainingRule) -> TrainingRule:
-    """The same rule without noise."""
+    """Return the rule without noise."""
     return replace(rule, diffusion=S.Zero) if hasattr(rule, "diffusion") else rule  # type: ignore[type-var]
 
 
 def share_of_noise(rule: TrainingRule, tables: RuleTables) -> Expr:
-    """The noise of a rule over that of its tables."""
+    """Return the noise of a rule divided by that of its tables."""
     pairs = zip(rule.system.noise_matrix, tables.system.noise_matrix, strict=True)  # type: ignore[attr-defined]
     return next((simplify(x / y) for x, y in pairs if y != 0), S.Zero)
 
 
 def _named(rule: Any, system: LinearSystem, program: Program, others: Any) -> RuleTables:
-    """Tables of a rule, under names that nothing else has."""
+    """Return the tables of a rule, under names that the program does not use."""
     gain = sympify(getattr(rule, "rate", S.One))
     if gain.has(t) or gain == 0:
         gain = S.One
     indices = {r.index for w in program.trained() for r in indices_of(w.initial)}
     if held := sorted(str(x) for e in system.coefficients for x in (e / gain).free_symbols & indices):
-        told = f"the memory of {rule!r} is a table, and its coefficients depend on {', '.join(held)}"
-        raise NotApplicable(f"{told}: use Parametrization(rates=...) for rates of single weights")
+        message = f"the memory of {rule!r} is a table, and its coefficients depend on {', '.join(held)}"
+        raise NotApplicable(f"{message}: use Parametrization(rates=...) for rates of single weights")
     left, noise = rule.memory(t, s)[0], rule.noise(t, s)
     taken = set(program.names_in_theory).union(*({x.kept, x.left, x.heat} for x in others))
     if not rule.discrete:
         for name in sorted({"w", *(("m",) if left != 1 else ()), *(("n",) if noise != 0 else ())} & taken):
-            told = f"the integrator of a flow has a table {name}, and so has the program something"
-            raise NotApplicable(f"{told}: give {name} another name")
+            message = f"the integrator of a flow has a table {name}, and so has the program something"
+            raise NotApplicable(f"{message}: give {name} another name")
     names = [_unused(name, taken) for name in ("w", "m", "n")]
     return RuleTables(
         system,
@@ -175,11 +178,12 @@ def _named(rule: Any, system: LinearSystem, program: Program, others: Any) -> Ru
 
 
 def indices_of(w: Any) -> tuple[Any, ...]:
-    """The ranges of the indices of a family of weights."""
+    """Return the ranges of the indices of a family of weights."""
     return tuple(w.indices) if hasattr(w, "indices") else ((w.index,) if w.index else ()) + w.others
 
 
 def _unused(name: str, taken: set[Any]) -> str:
+    """Return the name with underscores added until it is unused, and add it to ``taken``."""
     while name in taken:
         name += "_"
     taken.add(name)
@@ -188,10 +192,9 @@ def _unused(name: str, taken: set[Any]) -> str:
 
 @dataclass(frozen=True)
 class Followed:
-    """A linear system followed along its times.
+    """A linear system in steps: ``z(j + 1) = moved[j] z(j) + noise of covariance entered[j]``.
 
-    From time j to the next one ``z <- moved[j] z + noise of covariance entered[j]``; ``inputs[j]`` is the
-    factor of an update at j.  Shapes (T - 1, n, n), (T - 1, n, n) and (T, n).
+    ``inputs[j]`` is the factor of an update at j.  Shapes (T - 1, n, n), (T - 1, n, n) and (T, n).
     """
 
     moved: Array
@@ -210,7 +213,7 @@ class Followed:
         arrays: Mapping[str, Any],
         gain: Expr = S.One,
     ) -> Followed:
-        """Follow a system whose symbols have values, with updates over ``gain``."""
+        """Return the system at its times, for values of its symbols; updates are divided by ``gain``."""
         n, at = system.states, np.asarray(times, dtype=float)
         read = MotionCoefficients(numbers, arrays, discrete)
         inputs = np.stack([read(x / gain, at) for x in system.input], axis=-1)
@@ -218,7 +221,7 @@ class Followed:
         entries = [[read.function(x) for x in e] for e in (system.matrix, system.noise_matrix)]
 
         def rates(when: Array) -> tuple[Array, Array]:
-            """``A`` and the covariance of the noise per time, (times, n, n)."""
+            """Return ``A`` and the covariance of the noise per time, each (times, n, n)."""
             A, D = (
                 np.stack([x(when) for x in functions], axis=-1).reshape(-1, n, n) for functions in entries
             )
@@ -233,7 +236,7 @@ class Followed:
     def tables(self, noisy: bool) -> tuple[Array, Array, Array]:
         """Return ``m`` (T,), ``k`` (T, T), zero on and above the diagonal of steps, and ``n`` (T, T).
 
-        The first row of the propagator to all later times is followed back from the last time to the first.
+        The first row of the propagator to all later times is computed backwards from the last time.
         """
         count, n = self.inputs.shape
         row, kept = np.zeros((count, n)), np.zeros((count, count))
@@ -252,17 +255,17 @@ class Followed:
         return self.start * row[:, 0], kept, noise
 
     def variances(self) -> Array:
-        """The covariance of the noise in all components at each time, (T, n, n)."""
-        found = np.zeros((len(self.inputs), *self.moved.shape[1:]))
+        """Return the covariance of the noise in all components at each time, (T, n, n)."""
+        covariances = np.zeros((len(self.inputs), *self.moved.shape[1:]))
         for j, (move, enter) in enumerate(zip(self.moved, self.entered, strict=True)):
-            found[j + 1] = move @ found[j] @ move.T + enter
-        return found
+            covariances[j + 1] = move @ covariances[j] @ move.T + enter
+        return covariances
 
 
 def _exponentials(A: Array, D: Array, lengths: Array) -> tuple[Array, Array]:
-    """``e^{A x}`` and ``int_0^x e^{A u} D e^{A^T u} du`` of intervals of length x, (T - 1, n, n).
+    """Return ``e^{A x}`` and ``int_0^x e^{A u} D e^{A^T u} du`` for intervals of length x, (T - 1, n, n).
 
-    Of several components both are read from the exponential of one matrix of twice the size (Van Loan, 1978).
+    For several components both come from the exponential of one matrix of twice the size (Van Loan, 1978).
     """
     n = A.shape[1]
     x = lengths[:, None, None]
@@ -270,7 +273,7 @@ def _exponentials(A: Array, D: Array, lengths: Array) -> tuple[Array, Array]:
         with np.errstate(invalid="ignore", divide="ignore"):
             grown = np.where(A == 0, x, np.expm1(2 * A * x) / (2 * A))
         return np.exp(A * x), D * grown
-    from scipy.linalg import expm  # slow to import, and seldom needed
+    from scipy.linalg import expm  # slow to import, and rarely needed
 
     if not D.any():
         return np.asarray(expm(A * x)), np.zeros_like(A)
@@ -283,10 +286,10 @@ def _exponentials(A: Array, D: Array, lengths: Array) -> tuple[Array, Array]:
 
 
 def _integrated(rates: Any, times: Array) -> tuple[Array, Array]:
-    """The same where coefficients depend on the time.
+    """Return the propagators and noise covariances of intervals for coefficients that depend on the time.
 
     ``dE/dt = A E`` and ``dQ/dt = A Q + Q A^T + D``.  Intervals are cut into pieces, and a piece is halved
-    until steps of half the length change nothing: the pieces are short at kinks and pulses alone.
+    until steps of half the length change nothing beyond ACCURACY: pieces are short only at kinks and pulses.
 
     Raises NotConverged if there are too many pieces.
     """
@@ -307,8 +310,8 @@ def _integrated(rates: Any, times: Array) -> tuple[Array, Array]:
         done = ~moving
         pieces.append((interval[done], starts[done], now[:, done]))
         if moving.sum() > MOST_PIECES or (lengths[moving] <= np.spacing(times[-1])).any():
-            told = f"intervals of {whole.max():.3g} are too long for the coefficients of the training rule"
-            raise NotConverged(f"{told} at t = {starts[moving][0]:.3g}")
+            message = f"intervals of {whole.max():.3g} are too long for the coefficients of the training rule"
+            raise NotConverged(f"{message} at t = {starts[moving][0]:.3g}")
         half = lengths[moving] / 2
         starts = np.concatenate([starts[moving], starts[moving] + half])
         lengths, interval = np.tile(half, 2), np.tile(interval[moving], 2)
@@ -316,7 +319,7 @@ def _integrated(rates: Any, times: Array) -> tuple[Array, Array]:
 
 
 def _composed(pieces: list[tuple[Array, Array, Array]], count: int) -> tuple[Array, Array]:
-    """``E`` and ``Q`` of intervals from those of their pieces: ``E_2 E_1`` and ``E_2 Q_1 E_2^T + Q_2``.
+    """Return ``E`` and ``Q`` of intervals from those of pieces: ``E_2 E_1``, ``E_2 Q_1 E_2^T + Q_2``.
 
     ``pieces`` holds intervals (M,), starts (M,), and values (2, M, n, n).
     """
@@ -331,10 +334,10 @@ def _composed(pieces: list[tuple[Array, Array, Array]], count: int) -> tuple[Arr
 
 
 def _magnus(rates: Any, starts: Array, lengths: Array, parts: int) -> Array:
-    """``E`` and ``Q`` of intervals of one component, (2, T, 1, 1), in so many parts; stable at any length.
+    """Return ``E`` and ``Q`` of intervals of one component, (2, T, 1, 1); stable at any length.
 
-    Magnus's expansion to fourth order: the exponential of ``h (M_1 + M_2) / 2 + sqrt(3) h^2 [M_2, M_1] / 12``
-    for ``M = ((2 A, D), (0, 0))`` at the two Gauss points of a part of length h.
+    Magnus's expansion to fourth order on each of ``parts`` parts of length h: the exponential of ``h (M_1 +
+    M_2) / 2 + sqrt(3) h^2 [M_2, M_1] / 12`` for ``M = ((2 A, D), (0, 0))`` at the two Gauss points.
     """
     decay, noise = np.ones(len(lengths)), np.zeros(len(lengths))
     h = lengths / parts
@@ -352,9 +355,9 @@ def _magnus(rates: Any, starts: Array, lengths: Array, parts: int) -> Array:
 
 
 def _exponentials_of_magnus(rates: Any, starts: Array, whole: Array, parts: int) -> Array:
-    """``E`` of intervals without noise, and ``Q = 0``, (2, T, n, n), in so many parts; stable if they decay.
+    """Return ``E`` of intervals without noise, and ``Q = 0``, (2, T, n, n); stable if the system decays.
 
-    The expansion of :func:`_magnus` for the matrix ``A``.
+    The expansion of :func:`_magnus` for the matrix ``A``, on each of ``parts`` parts.
     """
     from scipy.linalg import expm  # slow to import, and seldom needed
 
@@ -369,7 +372,7 @@ def _exponentials_of_magnus(rates: Any, starts: Array, whole: Array, parts: int)
 
 
 def _runge_kutta(rates: Any, starts: Array, whole: Array, parts: int) -> Array:
-    """``E`` and ``Q`` of intervals, (2, T, n, n), in so many parts."""
+    """Return ``E`` and ``Q`` of intervals, (2, T, n, n), by ``parts`` classical Runge-Kutta steps."""
     lengths = whole / parts
     n = rates(starts[:1])[0].shape[1]
     state = np.zeros((2, len(lengths), n, n))
@@ -377,6 +380,7 @@ def _runge_kutta(rates: Any, starts: Array, whole: Array, parts: int) -> Array:
     h = lengths[:, None, None]
 
     def slope(x: Array, when: Array) -> Array:
+        """Return ``A E`` and ``A Q + Q A^T + D``."""
         rate, noise = rates(when)
         half = rate @ x[1]
         return np.stack([rate @ x[0], half + half.swapaxes(1, 2) + noise])
@@ -393,7 +397,7 @@ def _runge_kutta(rates: Any, starts: Array, whole: Array, parts: int) -> Array:
 
 @dataclass(frozen=True)
 class MotionCoefficients:
-    """Coefficients of an equation of motion as numbers at given times."""
+    """Coefficients of an equation of motion, evaluated at given times."""
 
     numbers: Mapping[Symbol, float]
     arrays: Mapping[str, Any]
@@ -402,49 +406,51 @@ class MotionCoefficients:
     def __call__(self, e: Expr, times: Array) -> Array:
         """Return the values (T,) of ``e`` at ``times`` (T,).
 
-        Raises NotApplicable for a function of the time in a flow, and ValueError for what has no value.
+        Raises NotApplicable for a tabulated function of the time in a flow, and ValueError for a symbol
+        without value.
         """
         return self.function(e)(times)
 
     def function(self, e: Expr) -> Callable[[Array], Array]:
-        """Return the function that takes times (T,) to the values (T,) of ``e``.
+        """Return the function that maps times (T,) to the values (T,) of ``e``.
 
         Raises ValueError for a symbol without a value; the function raises as :meth:`__call__` does.
         """
         e = sympify(e).subs(dict(self.numbers))
-        found = {x: Symbol(f"value{k}") for k, x in enumerate(sorted(e.atoms(AppliedUndef), key=str))}
-        bare = e.xreplace(found)
-        if unknown := sorted(str(x) for x in bare.free_symbols - {t, *found.values()}):
-            told = f"a coefficient of the training rule, {e}, holds {', '.join(unknown)}"
-            raise ValueError(f"{told}: give a number for it")
+        placeholders = {x: Symbol(f"value{k}") for k, x in enumerate(sorted(e.atoms(AppliedUndef), key=str))}
+        bare = e.xreplace(placeholders)
+        if unknown := sorted(str(x) for x in bare.free_symbols - {t, *placeholders.values()}):
+            message = f"a coefficient of the training rule, {e}, holds {', '.join(unknown)}"
+            raise ValueError(f"{message}: give a number for it")
         if bare.is_number:
             number = float(bare)
             return lambda times: np.full(np.shape(times), number)
-        value = _function(bare, tuple(found.values()))
+        value = _function(bare, tuple(placeholders.values()))
 
         def values(times: Array) -> Array:
-            made = value(times, *(self._table(x, times) for x in found))
-            return np.array(np.broadcast_to(np.asarray(made, dtype=float), np.shape(times)))
+            result = value(times, *(self._table(x, times) for x in placeholders))
+            return np.array(np.broadcast_to(np.asarray(result, dtype=float), np.shape(times)))
 
         return values
 
     def _table(self, x: AppliedUndef, times: Array) -> Array:
-        """The values of a function of the time that is given as an array with a number for each step."""
+        """Return the values of a function of the time given as an array with a number for each step."""
         name, (argument,) = str(x.func), x.args
         if not self.discrete:
             raise NotApplicable(f"{x} in a flow is a table of numbers: write it as an expression in t")
         if name not in self.arrays:
-            told = f"a coefficient of the training rule is {x}"
-            raise ValueError(f"{told}: give arrays[{name!r}], a number for each step")
+            message = f"a coefficient of the training rule is {x}"
+            raise ValueError(f"{message}: give arrays[{name!r}], a number for each step")
         table = np.asarray(self.arrays[name], dtype=float)
         places = np.broadcast_to(_function(argument, ())(times), np.shape(times))
         at = np.rint(np.asarray(places, dtype=float)).astype(int)
         if at.size and not 0 <= at.min() <= at.max() < len(table):
-            told = f"arrays[{name!r}] has {len(table)} numbers"
-            raise ValueError(f"{told}, and {x} is read at step {int(at.max())}")
+            message = f"arrays[{name!r}] has {len(table)} numbers"
+            raise ValueError(f"{message}, and {x} is read at step {int(at.max())}")
         return np.asarray(table[at])
 
 
 @lru_cache(maxsize=256)
 def _function(e: Expr, others: tuple[Symbol, ...]) -> Any:
+    """Return a compiled expression in t and other symbols."""
     return lambdify((t, *others), e, "numpy")

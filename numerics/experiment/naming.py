@@ -1,9 +1,8 @@
-"""The roles of the names in a program, and the same program in the names that solvers and results use.
+"""Renaming of a program by the roles of its names, so that its output is ``f`` and its error ``Delta``.
 
-A program's author may call its output, error, fields, data and indices anything.  Which scalar is the output
-is read off the program: updates are multiplied by an error, and an error is a function of one output.
-:func:`named_by_role` renames a program, one name to one name, so that its output is ``f`` and its error
-``Delta``; a :class:`~numerics.experiment.problem.Problem` of a program holds what comes out.
+The author of a program may use any names.  The output is found from the program: updates are multiplied by an
+error, and an error is a function of one output.  :func:`named_by_role` renames the program, one name to one
+name; a :class:`~numerics.experiment.problem.Problem` of a program holds the renamed program.
 """
 
 from __future__ import annotations
@@ -41,19 +40,19 @@ from numerics.names import (
 )
 
 CHANNEL = Symbol("c", integer=True)
-"""The index of outputs in programs of the builders."""
+"""Index of outputs in programs of the builders."""
 
 POSITION, CHANNELS = "p", Symbol("C", integer=True, positive=True)
-"""The index of positions of units, and the number of outputs."""
+"""Index of positions of units, and number of outputs."""
 
 ASIDE = "_own"
-"""The end of a name that is in the way of another."""
+"""Suffix of a name that conflicts with another."""
 
 CONSTANTS = {"target": TARGETS, "weight": SAMPLE_WEIGHT, "kernel": INPUT_KERNEL}
-"""What results and files call the constants of these roles."""
+"""Names of constants in results and files, by role."""
 
 CORRELATIONS = (FEATURE_KERNEL, LINEAR_KERNEL, GRADIENT_KERNEL)
-"""Correlations of a chain of layers: of what a layer hands on, of fields of a linear chain, of gradients."""
+"""Correlations of a chain of layers: of activations, of fields of a linear chain, of gradients."""
 
 SOURCES = FORWARD_SOURCE, BACKWARD_SOURCE
 """Sources of a chain of layers, forwards and backwards."""
@@ -62,7 +61,7 @@ FIELDS = frozenset({FIELD, GRADIENT, BACKPROPAGATED})
 """Fields of a chain of layers."""
 
 LABELS_OF_RANDOM_DATA = frozenset({LEARNT, C_LEARNT, "h0"})
-"""What results of random data are made of."""
+"""Names of vectors and correlations in results of random data."""
 
 KERNELS = (
     FEATURE_KERNEL,
@@ -96,16 +95,15 @@ ENGINE = frozenset(
         "u_p",
     }
 ) - {*LABELS_OF_RANDOM_DATA}
-"""Names that solvers and results give: to data, fields, kernels, sources and the tables of an integrator."""
+"""Names that solvers and results use for data, fields, kernels, sources and tables of an integrator."""
 
 
 def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, float]]:
     """Return the program with the names that results use, the author's names by those, and sizes.
 
-    Sizes are the number of samples, if the program has a number for it.
-
-    A name that is in the way of another is set aside.  A program whose names have their roles already, or
-    that has no single output, stays the same object.
+    Sizes hold the number of samples, if the program has a number for it.  A name that conflicts with one of
+    these names gets the suffix ASIDE.  A program whose names have their roles already, or that has no single
+    output, is returned unchanged.
 
     >>> from derive.program import mlp
     >>> program = mlp(2)
@@ -119,7 +117,7 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
     if roles.output is None or roles.error is None:
         data = {roles.residual: ERROR, roles.learnt: LEARNT}
         wanted = {own: name for own, name in data.items() if own is not None} | layers
-        if wanted and roles.residual is None:  # then it is the noise of labels that no field has
+        if wanted and roles.residual is None:  # sigma then means something else than label noise
             symbols |= {
                 x: Symbol(f"{x.name}{ASIDE}", **x.assumptions0) for x in symbols_of(program) & {sigma}
             }
@@ -136,9 +134,9 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
     chain = bool(layers) and _is_named_as_usual(program)
     reserved = [*([P.name] if sizes else []), *((*RESPONSES, *CORRELATIONS) if chain else ())]
     names, symbols = _apart(program, wanted, symbols, reserved)
-    silent = {v for v in names.values() if v in SOURCES}  # no result holds a source
+    silent = {v for v in names.values() if v in SOURCES}  # results do not hold sources
     back = {v: k for k, v in names.items() if k != v and v not in silent}
-    partners = {primed(x) for x in symbols}  # the engine's, which no author has a name for
+    partners = {primed(x) for x in symbols}  # made by the engine, without a name of the author
     back |= {v.name: k.name for k, v in symbols.items() if k != v and k not in partners}
     if not sizes and all(k == v for k, v in (*names.items(), *symbols.items())):
         written = _chain(program) if chain else program
@@ -152,12 +150,12 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
 
 
 def _fields_of(roles: Roles) -> dict[str | None, str]:
-    """The names that results use by those of the fields of a chain of layers."""
+    """Return the names that results use for the fields of a chain of layers, by the program's names."""
     return {roles.field: FIELD, roles.gradient: GRADIENT, roles.backpropagated: BACKPROPAGATED}
 
 
 def _symbols_of_roles(roles: Roles) -> dict[Symbol, Symbol]:
-    """The indices and sizes of results by those of the program."""
+    """Return the indices and sizes that results use, by those of the program."""
     symbols: dict[Symbol, Symbol] = {}
     if roles.sample is not None:
         symbols |= {roles.sample: mu, primed(roles.sample): alpha}
@@ -174,10 +172,10 @@ def _symbols_of_roles(roles: Roles) -> dict[Symbol, Symbol]:
 
 
 def _sources_of(program: Program) -> dict[str, str]:
-    """``u`` and ``r`` by the names of the forward and backward sources of a chain of layers.
+    """Return ``u`` and ``r`` by the names of the forward and backward sources of a chain of layers.
 
-    They are those of the matrices that lead into its population, and of its readouts.  None are renamed if a
-    name is forwards in one place and backwards in another.
+    These are the sources of the matrices that lead into its population, and of its readouts.  The result is
+    empty if a name is forward in one place and backward in another.
     """
     units = next(x.population.name for x in program.fields if x.name == program.roles.field)
     pairs: list[tuple[str, str]] = []
@@ -203,9 +201,9 @@ def _kernels_of(program: Program) -> dict[Expr, str]:
 
 
 def _is_named_as_usual(program: Program) -> bool:
-    """Does no correlation of a chain of layers have a name that its author gave?
+    """Return whether the author gave no own name to a correlation of a chain of layers.
 
-    A network names the correlation of a field ``h`` that no matrix is applied to, too.
+    A network also names the correlation of a field ``h`` that no matrix multiplies.
     """
     kernels, roles = _kernels_of(program), program.roles
     fields = {e for e in program.notation if isinstance(e, AppliedUndef) and str(e.func) == roles.field}
@@ -214,9 +212,9 @@ def _is_named_as_usual(program: Program) -> bool:
 
 
 def _chain(program: Program) -> Program:
-    """The program with the names of builders for the kernels of a chain of layers.
+    """Return the program with the builders' names for the kernels of a chain of layers.
 
-    So are the responses of its family of matrices, which a single layer does not have.
+    The responses of its family of matrices get names too; a single layer has none.
     """
     families = [w for w in program.trained() if isinstance(w, TrainedMatrix) and w.initial.index is not None][
         :1
@@ -231,7 +229,7 @@ def _chain(program: Program) -> Program:
 
 
 def _names_of(program: Program) -> set[str]:
-    """Every name in a program."""
+    """Return every name in a program."""
     matrices = [gaussian(m) for m in program.matrices]
     vectors = [parameter(v) for v in program.vectors]
     found = {x.name for x in program.fields} | {x.name for x in program.given}
@@ -246,10 +244,11 @@ def _names_of(program: Program) -> set[str]:
 
 
 def symbols_of(program: Program) -> set[Symbol]:
-    """Return every symbol in a program, indices among them."""
+    """Return every symbol in a program, indices included."""
     found: set[Symbol] = set()
 
     def seen(e: Any) -> Any:
+        """Add the symbols of an expression to the set."""
         found.update(expression(e).atoms(Symbol))
         return e
 
@@ -265,9 +264,9 @@ def symbols_of(program: Program) -> set[Symbol]:
 def _apart(
     program: Program, names: Mapping[str, str], symbols: Mapping[Symbol, Symbol], reserved: Iterable[str]
 ) -> tuple[dict[str, str], dict[Symbol, Symbol]]:
-    """The two renamings, with what is in the way of a name in them, or of one of the engine, set aside.
+    """Return both renamings, extended by new names for all names that conflict with theirs or the solver's.
 
-    Names of weights, and of fields without layers, are not set aside for the engine, which does not read
+    Names of weights, and of fields without layers, may be equal to names of the solver, which does not read
     them.
     """
     names, symbols = dict(names), dict(symbols)
@@ -277,6 +276,7 @@ def _apart(
     used = new | every | {x.name for x in known}
 
     def aside(name: str) -> str:
+        """Return an unused name."""
         found = f"{name}{ASIDE}"
         while found in used:
             found += "_"
@@ -304,7 +304,7 @@ def _apart(
 
 
 def _counted(program: Program, indices: set[Symbol], count: Symbol) -> Program:
-    """The program with a symbol for how far indices run, where it has a number."""
+    """Return the program with a symbol in place of the number that bounds some indices."""
 
     def counted(x: Any) -> Any:
         if isinstance(x, IndexRange):
@@ -322,7 +322,7 @@ def _counted(program: Program, indices: set[Symbol], count: Symbol) -> Program:
 
 
 def _inside(x: Any, rewritten: Callable[[Any], Any]) -> Any:
-    """What a part of a program holds, rewritten."""
+    """Return a part of a program with its contents rewritten."""
     if isinstance(x, tuple):
         return tuple(map(rewritten, x))
     if is_dataclass(x) and not isinstance(x, type):
@@ -331,25 +331,25 @@ def _inside(x: Any, rewritten: Callable[[Any], Any]) -> Any:
 
 
 def _everywhere(program: Program, rewritten: Callable[[Any], Any]) -> Program:
-    """The program with every part rewritten but its name, and names of correlations."""
+    """Return the program with every part rewritten except its name and the names of correlations."""
     parts = {f.name: rewritten(getattr(program, f.name)) for f in fields(program) if f.name not in KEPT}
     notation = {rewritten(k): v for k, v in program.notation.items()}
     return Program(name=program.name, notation=notation, **parts)
 
 
 KEPT = ("name", "notation")
-"""The fields of a program whose text is no name of a quantity."""
+"""Fields of a program whose text does not name quantities."""
 
 
 def _renamed(program: Program, names: Mapping[str, str], symbols: Mapping[Symbol, Symbol]) -> Program:
-    """The program with other names and symbols everywhere but in its notation."""
+    """Return the program with other names and symbols everywhere except in its notation."""
     weights = {gaussian(m).name for m in program.matrices} | {parameter(v).name for v in program.vectors}
     table: dict[Expr, Expr] = {**symbols, **{Symbol(n): Symbol(names[n]) for n in weights & {*names}}}
 
     sources = {x for w in map(gaussian, program.matrices) for x in w.sources}
     sources |= {x.source for x in map(parameter, program.vectors)}
     outside = {k: v for k, v in names.items() if k not in sources & program.tables}
-    """Names elsewhere than in rules: a source that is called like a table of a rule keeps its name."""
+    """Names outside of rules: a source with the same name as a table of a rule keeps its name."""
 
     def expressed(e: Expr, known: Mapping[str, str] = outside) -> Expr:
         return e.xreplace(table).replace(

@@ -1,6 +1,6 @@
-"""The numbers of an experiment for the symbols of its theory, and spectra of power-law data.
+"""Numbers of an experiment for the symbols of its theory, and spectra of power-law data.
 
-Where the file has a number for each layer, the theory has a function of the layer, whose values are symbols.
+If the file has a number for each layer, the theory has a function of the layer, whose values are symbols.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Attributes of units by name, each ``(n,)``, and how often each counts in sums over units, ``(n,)``."""
+    """Attributes of modes by name, each ``(n,)``, and the multiplicity of each in sums, ``(n,)``."""
 
     attributes: Mapping[str, Array]
     counts: Array
 
 
 NODES = 10
-"""Nodes of a stretch.  Its error is the 20th power of half its relative length, over the binomial (20 10)."""
+"""Nodes of an interval of modes.  The error is about (half its relative length)^20 / binomial(20, 10)."""
 
 STRETCH = 1.5
-"""The ratio of the largest to the smallest eigenvalue of a stretch, or of their numbers if these differ
-more."""
+"""Ratio of the largest to the smallest eigenvalue of an interval of modes, or of their indices if that is
+larger."""
 
 
 def power_law(capacity: float, source: float, modes: int, *, every: bool = False) -> Spectrum:
-    """Eigenvalues ``lamda = k^-capacity`` and targets ``w_star^2 lamda = k^(-capacity source - 1)``.
+    """Return eigenvalues ``lamda = k^-capacity`` and targets ``w_star^2 lamda = k^(-capacity source - 1)``.
 
-    With ``every`` each mode stands for itself; without, stretches of modes have NODES representatives.
+    With ``every`` each mode is its own node; without, intervals of modes are represented by NODES nodes.
 
     >>> spectrum = power_law(1.5, 1.0, 100_000)
     >>> len(spectrum.counts), round(float(spectrum.counts.sum()), 6)
@@ -66,19 +66,21 @@ def power_law(capacity: float, source: float, modes: int, *, every: bool = False
 
 
 def _stretches(modes: int, ratio: float) -> list[tuple[Array, Array]]:
-    found, first = [], 1
+    """Return nodes and weights of intervals of modes, whose ends have at most this ratio."""
+    stretches, first = [], 1
     while first <= modes:
         count = min(modes + 1 - first, max(1, int(first * (ratio - 1))))
-        found.append(gauss_sum(first, count, NODES))
+        stretches.append(gauss_sum(first, count, NODES))
         first += count
-    return found
+    return stretches
 
 
 def gauss_sum(first: int, count: int, nodes: int) -> tuple[Array, Array]:
-    """Nodes and weights for sums over the integers ``first .. first + count - 1``.
+    """Return nodes and weights for sums over the integers ``first .. first + count - 1``.
 
-    Gauss's rule of the discrete measure, from the recurrence of its orthogonal polynomials (those of
-    Chebyshev and Gram), exact for polynomials of degree ``2 nodes - 1``; all integers if they are no more.
+    The rule is Gauss's for this discrete measure, from the recurrence of its orthogonal polynomials (those of
+    Chebyshev and Gram).  It is exact for polynomials of degree ``2 nodes - 1``; up to ``nodes`` integers are
+    returned themselves.
 
     >>> k, weights = gauss_sum(5, 1000, 4)
     >>> round(float(weights @ k**7) / sum(n**7 for n in range(5, 1005)), 12)
@@ -93,9 +95,9 @@ def gauss_sum(first: int, count: int, nodes: int) -> tuple[Array, Array]:
 
 
 def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
-    """A number for every symbol of the theory in steps, those that stand for sizes among them.
+    """Return a number for every symbol of the theory in steps, sizes included.
 
-    Raises :class:`~numerics.errors.SpecError` for an experiment that lacks its learning rate or its arrays.
+    Raises :class:`~numerics.errors.SpecError` for an experiment without its learning rate or its arrays.
 
     >>> from numerics.experiment.experiment import Experiment
     >>> spec = {"network": {"depth": 1, "width_ratio": 2.0}, "data": {"kind": "isotropic", "noise": 0.3}}
@@ -103,24 +105,24 @@ def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
     {'gamma0': 1.0, 'nu': 2.0, 'sigma': 0.3}
     """
     spec = experiment.spec
-    found: dict[Symbol, Any] = {x: experiment.value(key) for x, key, _ in MEANING}
-    del found[theories.kept if spec.training.rule == "flow" else theories.tau]
+    numbers: dict[Symbol, Any] = {x: experiment.value(key) for x, key, _ in MEANING}
+    del numbers[theories.kept if spec.training.rule == "flow" else theories.tau]
     if spec.network.outputs == 1:
-        del found[theories.C]
-    found |= {theories.CONSTANTS[key]: x for key, x in spec.training.constants.items()}
-    # what is zero is not there, and what depends on the layer or on the time is a function
-    found = {x: v for x, v in found.items() if v and not isinstance(v, list | str)}
+        del numbers[theories.C]
+    numbers |= {theories.CONSTANTS[key]: x for key, x in spec.training.constants.items()}
+    # zeros are left out of the theory; numbers that depend on layer or time are functions in it
+    numbers = {x: v for x, v in numbers.items() if v and not isinstance(v, list | str)}
     if spec.kind == "fixed":
-        found[P] = experiment.sample_count
+        numbers[P] = experiment.sample_count
         if experiment.held_out is not None:
-            found[P_train] = len(experiment.targets)
+            numbers[P_train] = len(experiment.targets)
         if not isinstance(spec.network.init_variance, list):
-            found[theories.sigma] = np.sqrt(spec.network.init_variance)
+            numbers[theories.sigma] = np.sqrt(spec.network.init_variance)
     elif spec.data is not None:
-        found[noise] = spec.data.noise or 0.0
+        numbers[noise] = spec.data.noise or 0.0
     for name, values in layered_numbers(spec).items():
-        found |= {theories.of_layer(name, k): v for k, v in values.items()}
-    return {x: float(v) for x, v in found.items()}
+        numbers |= {theories.of_layer(name, k): v for k, v in values.items()}
+    return {x: float(v) for x, v in numbers.items()}
 
 
 MEANING: tuple[tuple[Symbol, str, str], ...] = (
@@ -142,10 +144,10 @@ MEANING: tuple[tuple[Symbol, str, str], ...] = (
     (N, "network.width", "units of a layer"),
     (B, "data.batch", "samples of a batch"),
 )
-"""Symbols of a theory, the key of the file that each is the number of, and what it stands for."""
+"""Symbols of a theory, the key of the file that gives each its number, and its meaning."""
 
 RESTING = "feature-learning strength over sqrt(N), zero at infinite width"
-"""What gamma0 stands for in NTK scaling on fixed samples."""
+"""Meaning of gamma0 in NTK scaling on fixed samples."""
 
 OF_FIXED = (
     (P, "data.targets", "samples"),
@@ -153,12 +155,13 @@ OF_FIXED = (
     (theories.sigma, "network.init_variance", "standard deviation of the initial weights"),
 )
 OF_RANDOM = ((noise, "data.noise", "standard deviation of the noise in the labels"),)
-"""What they stand for with given samples, or with random ones."""
+"""Symbols, keys and meanings for fixed samples, and for random ones."""
 
 
 def legend(spec: Spec, theory: Theory) -> str:
-    """The losses of random data in order parameters, and a line for each symbol that the file has a key for:
-    how it is printed, the key, its meaning.
+    """Return the text of the losses of random data, and a line for each symbol that the file has a key for.
+
+    A line holds the printed symbol, the key and its meaning.
 
     >>> from numerics.experiment.experiment import Experiment
     >>> data = {"kind": "isotropic", "sample_ratio": 2.0, "noise": 0.3}
@@ -180,27 +183,28 @@ def legend(spec: Spec, theory: Theory) -> str:
     asked |= set() if own_rule is None else own_rule.parameters
     lines = []
     if not fixed:
-        own = theory.losses(noise if spec.data is not None and spec.data.noise else 0)
-        lines = ["Losses", *(f"  {k:10} = {text(v)}" for k, v in own.items()), ""]
+        losses = theory.losses(noise if spec.data is not None and spec.data.noise else 0)
+        lines = ["Losses", *(f"  {k:10} = {text(v)}" for k, v in losses.items()), ""]
     rows = (*MEANING, *(OF_FIXED if fixed else OF_RANDOM))
     moving = {x: Function(x.name)(t) for x in theories.moving_symbols(spec)}
-    found = []
+    symbols = []
     for x, key, words in rows:
         if x in moving:
-            found.append((text(moving[x]), key, f"{words}, {getattr(spec.training, key.split('.')[1])}"))
+            symbols.append((text(moving[x]), key, f"{words}, {getattr(spec.training, key.split('.')[1])}"))
         elif x in asked:
-            found.append((text(x), key, RESTING if x == gamma0 and spec.features_rest else words))
-    width = max((len(name) for name, *_ in found), default=0)
-    return "\n".join([*lines, "Symbols", *(f"  {x:{width}}  {key}: {words}" for x, key, words in found)])
+            symbols.append((text(x), key, RESTING if x == gamma0 and spec.features_rest else words))
+    width = max((len(name) for name, *_ in symbols), default=0)
+    return "\n".join([*lines, "Symbols", *(f"  {x:{width}}  {key}: {words}" for x, key, words in symbols)])
 
 
 def arrays_of(experiment: Experiment) -> dict[str, Array]:
-    """The arrays that stand in the theory: ``K_x`` (P, P) and ``y`` (P,) or (P, C) of fixed samples.
+    """Return the arrays of the theory: for fixed samples ``K_x`` (P, P) and ``y`` (P,) or (P, C).
 
-    What the file gives as an expression in the step has a number for each, such as ``eta`` (T,).
+    A coefficient that the file gives as an expression in the step is an array with a number for each step,
+    such as ``eta`` (T,).
 
-    With P* test points, these come last: ``K_x`` is (P + P*, P + P*), targets that are not known are zero,
-    and ``rho`` is how much each counts in the loss, one for training samples and zero for test points.
+    With P* test points, these come last: ``K_x`` is (P + P*, P + P*), unknown targets are zero, and the array
+    ``rho`` is the weight of each in the loss, one for training samples and zero for test points.
 
     >>> from numerics.experiment.experiment import Experiment
     >>> network = {"network": {"depth": 2}}
@@ -224,22 +228,22 @@ def arrays_of(experiment: Experiment) -> dict[str, Array]:
 
 
 def inputs_of(experiment: Experiment) -> Array:
-    """The inputs of all points, training samples first."""
+    """Return the inputs of all points (P + P*, D), training samples first."""
     held = experiment.held_out
     parts = [experiment.inputs, None if held is None else held.inputs]
     return np.concatenate([x for x in parts if x is not None])
 
 
 def _schedules(experiment: Experiment) -> dict[str, Array]:
-    """The values at each step of what the file gives as expressions in t; none of a flow."""
+    """Return the values at each step of expressions in t in the file; empty for a flow."""
     if experiment.training.rule == "flow" or not experiment.training.schedules:
         return {}
-    found = theories.schedules_of(experiment.spec)
-    return {name: values_of(x, experiment.times) for name, x in found.items()}
+    schedules = theories.schedules_of(experiment.spec)
+    return {name: values_of(x, experiment.times) for name, x in schedules.items()}
 
 
 def spectrum_of(experiment: Experiment, *, every: bool = False) -> Spectrum | None:
-    """The modes of power-law data; ``every`` one, or as many as represent them to rounding."""
+    """Return the modes of power-law data, all with ``every``, else nodes that represent them to rounding."""
     data = experiment.spec.data
     if data is None or data.capacity is None or data.source is None or data.modes is None:
         return None
@@ -247,16 +251,16 @@ def spectrum_of(experiment: Experiment, *, every: bool = False) -> Spectrum | No
 
 
 def layered_numbers(spec: Spec) -> dict[str, dict[int, float]]:
-    """Lists of the file as functions of the layer, by the names that these have in programs and theories."""
+    """Return lists of the file as functions of the layer, by the names of these in programs and theories."""
     network = spec.network
-    found: dict[str, dict[int, float]] = {}
+    functions: dict[str, dict[int, float]] = {}
     if spec.kind == "fixed" and isinstance(network.init_variance, list):
-        found["sigma"] = {k: float(np.sqrt(v)) for k, v in enumerate(network.init_variance)}
+        functions["sigma"] = {k: float(np.sqrt(v)) for k, v in enumerate(network.init_variance)}
     if network.relative_widths is not None:
-        found["a"] = dict(enumerate(network.relative_widths, 1))
+        functions["a"] = dict(enumerate(network.relative_widths, 1))
     if isinstance(network.width_ratio, list):
-        found["nu"] = dict(enumerate(network.width_ratio, 1))
-    return found
+        functions["nu"] = dict(enumerate(network.width_ratio, 1))
+    return functions
 
 
 NEEDED = {
@@ -264,11 +268,11 @@ NEEDED = {
     "flow": ("time",),
     "power-law": ("capacity", "source", "modes"),
 }
-"""The numbers without which a rule or a kind of data cannot be computed."""
+"""Keys that a rule or a kind of data needs for numbers."""
 
 
 def layer_ratios(experiment: Experiment) -> list[float]:
-    """Return the neurons of hidden layers over the size N that ratios of the program refer to.
+    """Return the number of neurons of each hidden layer, relative to the size N of the program.
 
     >>> spec = {"network": {"depth": 2, "width_ratio": [1.0, 4.0]}, "data": {"kind": "isotropic"}}
     >>> layer_ratios(Experiment.from_dict(spec))
@@ -286,9 +290,9 @@ def layer_ratios(experiment: Experiment) -> list[float]:
 
 
 def require_numbers(experiment: Experiment, *, depth: bool = True) -> None:
-    """Raises SpecError naming the first number or array that computing needs and deriving does not.
+    """Raise SpecError for the first number or array that is missing and that a computation needs.
 
-    Without ``depth`` the number of layers may be a symbol.
+    ``depth=False`` lets the number of layers be a symbol.
 
     >>> from numerics.experiment.experiment import Experiment
     >>> require_numbers(Experiment.from_dict({"network": {"depth": 2}}))
@@ -311,6 +315,7 @@ def require_numbers(experiment: Experiment, *, depth: bool = True) -> None:
 
 
 def _require(table: FileSection, name: str, key: str, what: str) -> None:
+    """Raise SpecError if a key of a table is missing."""
     if getattr(table, key) is None:
         accepted = type(table).model_fields[key].description or ""
         raise SpecError(f"{name}.{key}", None, f"is missing; {what} needs it", accepted)

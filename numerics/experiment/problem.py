@@ -1,10 +1,10 @@
-"""A problem: a theory with numbers for its symbols, named arrays and a clock.
+"""Problems: a theory with numbers for its symbols, named arrays and times.
 
     problem = Problem.of("digits.toml")                                       # an experiment file
-    problem = Problem.of(program, numbers={...}, arrays={...}, times=range(51))  # a program of one's own
+    problem = Problem.of(program, numbers={...}, arrays={...}, times=range(51))  # a program
 
-It is what methods solve.  Nothing in it is a key of a file: whoever wants to know whether a network is linear
-asks the theory.
+Methods solve problems.  A problem does not depend on keys of a file: whether a network is linear, for
+example, follows from the theory.
 """
 
 from __future__ import annotations
@@ -74,28 +74,27 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Given:
-    """The reduction of a derived theory to one that stands in its place."""
+    """Reduction that replaces the derived theory by a given one."""
 
     theory: Theory
 
     def __call__(self, _: Theory) -> Theory:
+        """Return the given theory."""
         return self.theory
 
 
 DERIVATION = 2e-2, 2e-4
-"""Seconds to derive and compile a layer, and each pair of layers, measured up to 512."""
+"""Seconds to derive and compile a layer, and each pair of layers; measured for up to 512 layers."""
 
 
 def derivation(depth: object) -> float:
-    """About how many seconds the equations of so many layers take; of a symbolic number none to speak of."""
+    """Return the estimated seconds to derive equations of this depth; 0 for a symbol."""
     layers = float(depth) if isinstance(depth, int) else 0.0
     return DERIVATION[0] * layers + DERIVATION[1] * layers**2
 
 
 def require_derivation(said: tuple[str, Any], depth: object, most: float) -> None:
-    """Raises SpecError, which names the key and the value that were ``said``, for layers whose equations take
-    more than so many hours.
-    """
+    """Raise SpecError with the key and value ``said`` if the derivation takes more than ``most`` hours."""
     hours = derivation(depth) / 3600
     if hours > most:
         reason = f"deriving its equations takes about {hours:.2g} hours"
@@ -104,28 +103,43 @@ def require_derivation(said: tuple[str, Any], depth: object, most: float) -> Non
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A theory, the numbers for its symbols, named arrays, and a clock.
+    """A theory, numbers for its symbols, named arrays and times.
 
-    Attributes:
-    - ``program``: what is trained; its rule says whether time flows.
-    - ``numbers``: one for each symbol of the theory.
-    - ``arrays``: what no equation determines, by its name in the theory: ``K_x`` (P, P), ``y`` (P,) or
-      (P, C), ``rho`` (P,).
-    - ``times``: the times that are solved for: all steps 0, 1, ... of a rule that counts them, of a flow 0
-      and the output times.
-    - ``output_times``: the times that results hold, some of ``times``; None for all of them.
-    - ``solver``: samples, seed, tolerances and method.
-    - ``reductions``: what is done to the derived theory: sums over modes, the limit of wide layers, ...
-    - ``layered``: functions of the layer that are numbers, which ``numbers`` has too.
-    - ``spectrum``: the modes of the data, if units have attributes.
-    - ``seen``: the number of training samples, which come before test points; 0 of random data.
-    - ``text``: what results keep as ``spec``.
-    - ``author``: names of a program that its author calls otherwise, with the author's name for each.
-    - ``written``: the program as its author wrote it, where that has other names.
-    - ``family``: the program at symbolic depth that was given with a number for the depth.
-    - ``response_method``: how sampled paths find responses: by derivatives along paths, by Stein's lemma, or
-      by what costs less for networks of few layers.
-    - ``experiment``: the file that the problem was read from, whose keys a refusal names; None of a program.
+    Attributes
+    ----------
+    program : Program
+        The program that is trained; its rule counts steps or is a flow.
+    numbers : mapping of Symbol to float
+        A number for each symbol of the theory.
+    arrays : mapping of str to array
+        Given arrays, by their names in the theory: ``K_x`` (P, P), ``y`` (P,) or (P, C), ``rho`` (P,).
+    times : array, shape (T,)
+        Times that are solved for: all steps 0, 1, ... of a rule in steps; 0 and the output times of a flow.
+    output_times : array or None
+        Times that results hold, some of ``times``; None for all of them.
+    solver : Solver
+        Samples, seed, tolerances and method.
+    reductions : tuple of callable
+        Changes of the derived theory: sums over modes, the limit of wide layers, ...
+    layered : mapping
+        Numbers of each layer, by the name of their function; ``numbers`` holds them too.
+    spectrum : Spectrum or None
+        Modes of the data, if units have attributes.
+    seen : int
+        Number of training samples, which come before test points; 0 for random data.
+    text : str
+        The text that results keep as ``spec``.
+    author : mapping of str to str
+        The author's names of the program, by the names in ``program``.
+    written : Program or None
+        The program as its author wrote it, if that has other names.
+    family : Program or None
+        The program at symbolic depth, if the depth was given as a number.
+    experiment : Experiment or None
+        The experiment of the problem, whose keys error messages name; None for a program.
+    response_method : {"auto", "jacobian", "stein"}
+        How sampled paths compute responses: by derivatives along paths, by Stein's lemma, or by the cheaper
+        of the two for networks of few layers.
     """
 
     program: Program
@@ -146,7 +160,7 @@ class Problem:
     response_method: Literal["auto", "jacobian", "stein"] = "auto"
 
     def __post_init__(self) -> None:
-        """Raises SpecError for more layers than ``solver.hours`` allows to derive the equations of.
+        """Raise SpecError if deriving the equations takes longer than ``solver.hours``.
 
         >>> given = {"kernel": [[1.0]], "targets": [1.0]}
         >>> tables = {"network": {"depth": 10**9}, "training": {"learning_rate": 0.1, "steps": 3}}
@@ -167,10 +181,10 @@ class Problem:
         solver: Solver | None = None,
         text: str = "",
     ) -> Problem:
-        """The problem that an experiment, its file, or a program (or its theory) with numbers, arrays and
-        times poses.
+        """Return the problem of an experiment, its file, or a program (or theory) with its numbers.
 
-        A theory that is not what its program derives, such as one with a term left out, is solved as it is.
+        A theory that differs from the one that its program derives, such as one with a term left out, is
+        solved as it is.
 
         Raises :class:`~numerics.errors.SpecError` for a number, an array or a time that is missing, for one
         that does not belong to the program, and for a flow whose theory was changed.
@@ -181,50 +195,31 @@ class Problem:
         >>> problem.depth, problem.flow, problem.numbers[P]
         (2, False, 1.0)
         """
-        mine = {"numbers": numbers, "arrays": arrays, "times": times, "solver": solver}
-        for name in ("numbers", "arrays"):
-            if not isinstance(mine[name], Mapping | None):
-                raise SpecError(name, None, f"is {type(mine[name]).__name__}", "a mapping by name, {...}")
-        if not isinstance(solver, Solver | None):
-            raise SpecError(
-                "solver", None, f"is {type(solver).__name__}", "numerics.experiment.schema.Solver(...)"
-            )
-        given: object = source
-        if isinstance(given, Network):
-            accepted = (
-                "the program that its training by a rule gives, network.train(loss, GradientDescent(eta))"
-            )
-            raise SpecError("source", given.name, "is a Network, which says no loss and no rule", accepted)
-        if not isinstance(given, Problem | Experiment | Program | Theory | str | Path):
-            accepted = "an experiment, the path of its file, a program or a theory"
-            raise SpecError("source", None, f"{type(given).__name__} is no problem", accepted)
-        for name, value in mine.items() if not isinstance(source, Program | Theory) else ():
-            if value is not None:
-                kind = "a problem" if isinstance(source, Problem) else "an experiment file"
-                raise SpecError(name, None, f"is given beside {kind}, which has its own", "leaving it out")
+        _require_source(source, {"numbers": numbers, "arrays": arrays, "times": times, "solver": solver})
         if isinstance(source, Problem):
             return source
         if isinstance(source, str | Path | Experiment):
-            found = cls._of_experiment(Experiment.of(source))
-            found.require_finite_rules()
-            return found
+            problem = cls._of_experiment(Experiment.of(source))
+            problem.require_finite_rules()
+            return problem
         program = source.program if isinstance(source, Theory) else source
         changed = isinstance(source, Theory) and source not in (derived(program), mean_field(program))
         asked = (numbers or {}, arrays or {}, times, solver or Solver(), text)
-        found = cls._of_program(program, *asked, by_role=not changed)
-        found.require_finite_rules()
+        problem = cls._of_program(program, *asked, by_role=not changed)
+        problem.require_finite_rules()
         if not isinstance(source, Theory) or not changed:
-            return found
-        if found.flow:
+            return problem
+        if problem.flow:
             accepted = "its program, or the same change of a theory in steps"
             raise SpecError(
                 "theory", None, "is not what its program derives, and a flow needs steps", accepted
             )
-        layers = None if source.program.depth.is_Integer else found.depth
-        return replace(found, reductions=(Given(source if layers is None else source.at_depth(layers)),))
+        layers = None if source.program.depth.is_Integer else problem.depth
+        return replace(problem, reductions=(Given(source if layers is None else source.at_depth(layers)),))
 
     @classmethod
     def _of_experiment(cls, experiment: Experiment) -> Problem:
+        """Return the problem of an experiment."""
         require_numbers(experiment, depth=False)
         spec, program = experiment.spec, program_of(experiment)
         return cls(
@@ -254,6 +249,7 @@ class Problem:
         *,
         by_role: bool = True,
     ) -> Problem:
+        """Return the problem of a program with numbers, arrays and times; ``by_role`` renames it by role."""
         at, output_times = _times_of(times, program.rule.discrete)
         given = checked_numbers(numbers)
         if program.depth.is_Integer:
@@ -290,26 +286,28 @@ class Problem:
                 raise SpecError(f"numbers.{name}", None, "is missing", accepted)
         require_constants(written, {x: given[name] for name, x in symbols.items() if name in given})
         if by_role:
-            # a number and a function of one name are renamed apart
+            # a number and a function with the same name are renamed separately
             symbol_of = {own: name for name, own in author.items() if name in {*of_roles, *_sizes(program)}}
             role = {own: name for name, own in author.items() if name in names_of_arrays(program)}
             given = counted | {symbol_of.get(name, name): x for name, x in given.items()}
             data = {role.get(name, name): x for name, x in data.items()}
-        found = {x: given[name] for name, x in of_roles.items() if name in given}
+        numbers_by_symbol = {x: given[name] for name, x in of_roles.items() if name in given}
         seen = _training_samples(program, data, int(given.get(P.name, 0)))
         origin: dict[str, Any] = {"author": author, "written": written} if author else {}
         if family is not None and by_role:
             family = named_by_role(family)[0]
             family = family if family.at_depth(depth) == program else None
         origin["family"] = family
-        problem = cls(program, found, data, at, output_times, solver, seen=seen, text=text, **origin)
+        problem = cls(
+            program, numbers_by_symbol, data, at, output_times, solver, seen=seen, text=text, **origin
+        )
         of_modes = problem.attributes and problem.has_roles and problem.is_random_data
         return problem._over_modes() if of_modes else problem
 
     def _over_modes(self) -> Self:
-        """The problem of random data whose modes have attributes, with sums over modes in its theory.
+        """Return the problem of random data whose modes have attributes, with sums over modes in its theory.
 
-        Raises SpecError for a number of modes that is not the length of these arrays.
+        Raises SpecError if the number of modes is not the length of these arrays.
         """
         arrays = {x.name: self.arrays[x.name] for x in self.program.attributes}
         count = len(next(iter(arrays.values())))
@@ -332,12 +330,12 @@ class Problem:
 
     @property
     def is_random_data(self) -> bool:
-        """Whether results hold losses of random data, those of the theory's ``C_v``, and no outputs."""
+        """Whether results hold losses of random data, from the theory's ``C_v``, and no outputs."""
         known = self.program.roles.learnt is not None and C_LEARNT in self.program.notation.values()
         return known and not self.program.scalars
 
     def varied(self, variant: Variant) -> Self:
-        """The problem of another program made of this one, with the same numbers and arrays.
+        """Return the problem of a variant of the program, with the same numbers and arrays.
 
         >>> from derive.reduce.independence import independent_backward
         >>> tables = {"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 3}}
@@ -350,42 +348,41 @@ class Problem:
     def require_finite_rules(self) -> None:
         """Raise SpecError for a coefficient of a training rule that is infinite or not real at a time."""
         numbers = {**self.numbers, P: self.numbers.get(P, self.seen)}
-        found = not_finite(self.program, numbers, self.arrays, self.times)
-        if found is not None:
-            coefficient, at = found
+        bad = not_finite(self.program, numbers, self.arrays, self.times)
+        if bad is not None:
+            coefficient, at = bad
             what = f"the coefficient {coefficient} of its training rule"
-            told = f"{what} is not a finite real number at t = {at:.6g}"
+            reason = f"{what} is not a finite real number at t = {at:.6g}"
             accepted = f"a rule whose coefficients are finite from t = 0 to {self.times[-1]:g}"
-            raise SpecError(*self.said("training.rule"), told, accepted)
+            raise SpecError(*self.said("training.rule"), reason, accepted)
 
     def at_all_times(self) -> Self:
-        """The problem whose results hold all times that are solved for."""
+        """Return the problem whose results hold all times that are solved for."""
         experiment = None if self.experiment is None else self.experiment.at_all_times()
         return replace(self, output_times=None, experiment=experiment)
 
     @property
     def held(self) -> NDArray[np.intp] | None:
-        """The positions of the output times among ``times``; None for all of them."""
+        """Positions of the output times among ``times``; None for all of them."""
         if self.output_times is None or np.array_equal(self.output_times, self.times):
             return None
         return np.searchsorted(self.times, self.output_times)
 
     @property
     def time_name(self) -> str:
-        """What time counts: "step", or "time" of a flow."""
+        """Unit of time: "step", or "time" for a flow."""
         return "time" if self.flow else "step"
 
     def told(self, names: Iterable[str]) -> list[str]:
-        """What the author of the program calls these names of it."""
+        """Return the author's names for these names of the program."""
         return [self.author.get(name, name) for name in names]
 
     @property
     def has_roles(self) -> bool:
-        """Whether results call variables by role.
+        """Whether results name variables by role.
 
-        A program needs one output ``f`` with its error, or ``C_v`` among its correlations, the error of a
-        function that is learnt from random data.  Of other programs results hold what there is under the
-        names of its author.
+        This needs a program with one output ``f`` and its error, or with ``C_v`` among its correlations, the
+        error of a function learnt from random data.  Results of other programs use the author's names.
         """
         scalars = {*self.program.scalars}
         if self.experiment is not None or {OUTPUT, ERROR} <= scalars:
@@ -394,11 +391,11 @@ class Problem:
 
     @property
     def features_rest(self) -> bool:
-        """Whether gamma0 of the file stands for gamma0/sqrt(N) on fixed samples: zero at infinite width."""
+        """Whether gamma0 of the file means gamma0/sqrt(N), which is zero at infinite width."""
         return self.experiment is not None and self.experiment.spec.features_rest
 
     def at_width(self, width: int) -> Self:
-        """The problem of networks of ``width``, whose gamma0 is divided by the root of it in NTK scaling.
+        """Return the problem of networks of ``width``; in NTK scaling gamma0 is divided by sqrt(width).
 
         >>> tables = {"network": {"depth": 2, "parametrization": "ntk"},
         ...     "training": {"learning_rate": 0.1, "steps": 3}}
@@ -412,22 +409,22 @@ class Problem:
 
     @property
     def flow(self) -> bool:
-        """Whether time flows rather than counts steps."""
+        """Whether time is continuous and not counted in steps."""
         return not self.program.rule.discrete
 
     @property
     def values(self) -> dict[Symbol | str, float]:
-        """The numbers, with integers for those that are: sizes must be."""
+        """Numbers by symbol, with integers where they are whole, because sizes must be integers."""
         return {x: int(v) if float(v).is_integer() else v for x, v in self.numbers.items()}
 
     @property
     def depth(self) -> int | None:
-        """The number of hidden layers; None if it is a symbol."""
+        """Number of hidden layers; None if it is a symbol."""
         depth = self.program.depth
         return int(depth) if isinstance(depth, Integer) else None
 
     def open_depth(self) -> SpecError:
-        """Return the refusal of a depth that is a symbol, for what needs a number."""
+        """Return the SpecError for a symbolic depth where a number is needed."""
         reason = "is a symbol, and numbers need a number of layers"
         if self.experiment is not None:
             return SpecError(
@@ -441,84 +438,87 @@ class Problem:
     def memory(self) -> dict[str, Array]:
         """Tables of the memory of rules in steps, by the names that :attr:`discrete` gives them.
 
-        Those of a flow depend on the grid of its integrator, and are not here.
+        Tables of a flow depend on the grid of its integrator, and are not included.
         """
         if self.flow:
             return {}
-        found: dict[str, Array] = {}
+        memory: dict[str, Array] = {}
         numbers = {**self.numbers, P: self.numbers.get(P, self.seen)}
         for _, tables in tables_of_program(self.program):
-            found |= tables.values(numbers, self.times, arrays=self.arrays)
-        return found
+            memory |= tables.values(numbers, self.times, arrays=self.arrays)
+        return memory
 
     @property
     def data(self) -> dict[str, Array]:
-        """The arrays of the problem, and :attr:`memory`."""
+        """Arrays of the problem, and :attr:`memory`."""
         return {**self.arrays, **self.memory}
 
     @cached_property
     def literals(self) -> dict[Slot, Literals]:
-        """The axes of arrays that the program reads at integers."""
+        """Axes of arrays that the program reads at integers."""
         return literals_in(self.program, {str(x): v for x, v in self.numbers.items()})
 
     def position(self, symbol: AppliedUndef, axis: int) -> int:
-        """The position of the integer that stands at this axis of an array, in ``y(mu, 2)`` at axis 1."""
+        """Return the position of an integer index on its axis of an array, as in ``y(mu, 2)`` on axis 1."""
         name = str(symbol.func)
-        found = self.literals.get((name, axis), Literals())
-        return found.position(int(symbol.args[axis]), self.arrays[name].shape[axis])
+        axis_literals = self.literals.get((name, axis), Literals())
+        return axis_literals.position(int(symbol.args[axis]), self.arrays[name].shape[axis])
 
     @property
     def sample_count(self) -> int:
-        """The number of training samples and test points."""
+        """Number of training samples and test points."""
         return int(self.numbers.get(P, self.seen))
 
     @property
     def positions(self) -> bool:
-        """Whether units of a layer stand at positions, as those of a convolution do."""
+        """Whether units of a layer have positions, as in a convolution."""
         return self.program.roles.position is not None
 
     @cached_property
     def by_sample(self) -> bool:
-        """Whether backward fields differ from sample to sample; those of a linear network do not."""
+        """Whether backward fields differ between samples; in a linear network they do not."""
         stated = general(integrated(self.program), self.reductions).order_parameters
         return any(q.symbol.has(mu) for q in stated if q.name == GRADIENT_KERNEL)
 
     @property
     def outputs(self) -> int:
-        """The number of outputs: of the targets, else what the theory or the program says."""
+        """Number of outputs, from the targets, the theory or the program."""
         roles = self.program.roles
         end = _channels_of_random_data(self.program) if roles.output is None else roles.channels
         return 1 if end is None else int(expression(end).subs(self.numbers))
 
     @cached_property
     def theory(self) -> Theory:
-        """What is derived for the program, at its depth."""
+        """Theory of the program at its depth."""
         return derived(self.program, self.reductions, tuple(self.layered))
 
     @cached_property
     def discrete(self) -> Theory:
-        """The same in steps: of a flow, the theory as an integrator with weights ``w(t, s)`` has it."""
+        """Theory in steps; for a flow, the theory of its integrator with weights ``w(t, s)``."""
         return derived(integrated(self.program), self.reductions, tuple(self.layered))
 
     def stepped(self, *reductions: Reduction) -> Theory:
-        """The theory in steps after further ``reductions``; where the error of a flow jumps it is a ramp."""
+        """Return the theory in steps after further ``reductions``.
+
+        Jumps of the error of a flow become ramps.
+        """
         program = integrated(self.program)
         program = widened(program) if self.flow and error_jumps(program) else program
         return derived(program, (*self.reductions, *reductions), tuple(self.layered))
 
     @cached_property
     def linear(self) -> LinearForm | NotApplicable:
-        """The linear form of :attr:`discrete`, or the reason why it has none."""
+        """Linear form of :attr:`discrete`, or the reason why it has none."""
         return _linear(self.discrete)
 
     @property
     def data_sha256(self) -> str | None:
-        """The :func:`.fingerprint` of the arrays that were given, not of what follows from them."""
+        """The :func:`.fingerprint` of the given arrays, without arrays computed from them."""
         return fingerprint(self.arrays if self.experiment is None else self.experiment.arrays)
 
     @property
     def held_out(self) -> HeldOut | None:
-        """The test points: those of the file, or the samples that count nothing in a program's loss."""
+        """Test points of the file, or the samples of weight zero in a program's loss; None without."""
         if self.experiment is not None:
             return self.experiment.held_out
         if self.seen == self.sample_count:
@@ -528,51 +528,81 @@ class Problem:
 
     @property
     def targets(self) -> Array:
-        """y of training samples."""
+        """Targets of training samples."""
         return self.arrays[TARGETS][: self.seen]
 
     @property
     def objective(self) -> str | None:
-        """The loss of an output by its name; None of a program, whose losses are squares of its errors."""
+        """Name of the loss of an output; None for a program."""
         return None if self.experiment is None else self.experiment.objective
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The names of the numbers that units of the program keep, read from arrays.
+        """Names of the attributes of units, which are read from arrays.
 
         Modes of random data have a spectrum instead.
         """
-        own = () if self.experiment is not None or self.spectrum is not None else self.program.attributes
-        return tuple(self.told(x.name for x in own))
+        attributes = (
+            () if self.experiment is not None or self.spectrum is not None else self.program.attributes
+        )
+        return tuple(self.told(x.name for x in attributes))
 
     def require_no_attributes(self, what: str) -> None:
-        """Raise SpecError if units of the program have attributes, which ``what`` does not take."""
+        """Raise SpecError if units of the program have attributes, which ``what`` does not support."""
         if self.attributes:
             names = ", ".join(self.attributes)
             reason = f"has attributes of units ({names}), which {what} does not take"
             raise SpecError("program", self.program.name, reason, "solve and simulate")
 
     def said(self, key: str) -> tuple[str, Any]:
-        """A key of the file with its value, for a refusal; of a program without a file its own name."""
+        """Return a key of the file with its value, for an error message.
+
+        For a program "program" and its name.
+        """
         if self.experiment is None:
             return "program", self.program.name
         return key, self.experiment.value(key)
 
 
 EVALUATE = "numerics.solver.direct.evaluate, which solves it for a few steps"
-"""What serves programs that methods do not."""
+"""Advice for programs that no method supports."""
+
+
+def _require_source(source: object, given: Mapping[str, object]) -> None:
+    """Raise SpecError for a source that is not a problem, and for arguments that do not belong to it.
+
+    ``given`` holds the other arguments of :meth:`Problem.of` by name.
+    """
+    for name in ("numbers", "arrays"):
+        if not isinstance(given[name], Mapping | None):
+            raise SpecError(name, None, f"is {type(given[name]).__name__}", "a mapping by name, {...}")
+    if not isinstance(given["solver"], Solver | None):
+        kind = type(given["solver"]).__name__
+        raise SpecError("solver", None, f"is {kind}", "numerics.experiment.schema.Solver(...)")
+    if isinstance(source, Network):
+        accepted = "the program that its training by a rule gives, network.train(loss, GradientDescent(eta))"
+        raise SpecError("source", source.name, "is a Network, which has no loss and no rule", accepted)
+    if not isinstance(source, Problem | Experiment | Program | Theory | str | Path):
+        accepted = "an experiment, the path of its file, a program or a theory"
+        raise SpecError("source", None, f"{type(source).__name__} is not a problem", accepted)
+    if isinstance(source, Program | Theory):
+        return
+    for name, value in given.items():
+        if value is not None:
+            kind = "a problem" if isinstance(source, Problem) else "an experiment file"
+            raise SpecError(name, None, f"is given beside {kind}, which has its own", "leaving it out")
 
 
 def _channels_of_random_data(program: Program) -> Expr | None:
-    """How far the index of outputs runs, which the error of the function learnt has."""
+    """Return the number of outputs of random data, the upper end of the error's index, or None."""
     ends = [r.upper for d in program.definitions for r in d.ranges if d.name == ERROR_VECTOR]
     return ends[0] if len(ends) == 1 else None
 
 
 def _training_samples(program: Program, data: Mapping[str, Array], samples: int) -> int:
-    """How many samples are trained on: those before the last ones with weight zero.
+    """Return the number of training samples: all before the last ones with weight zero.
 
-    One of a stream, and none of random data.
+    It is one for a stream, and zero for random data.
     """
     roles = program.roles
     if roles.learnt is not None:
@@ -588,6 +618,7 @@ def _training_samples(program: Program, data: Mapping[str, Array], samples: int)
 
 @lru_cache(maxsize=64)
 def _linear(theory: Theory) -> LinearForm | NotApplicable:
+    """Return the linear form of a theory, or the reason why it has none, cached."""
     try:
         return linear_form(theory)
     except NotApplicable as reason:
@@ -595,7 +626,7 @@ def _linear(theory: Theory) -> LinearForm | NotApplicable:
 
 
 def _times_of(times: ArrayLike | None, steps: bool) -> tuple[Array, Array | None]:
-    """The times to solve for, and the output times among them if these are fewer.
+    """Return the times to solve for, and the output times among them if these are fewer.
 
     >>> _times_of([0, 2], steps=True)
     (array([0., 1., 2.]), array([0., 2.]))
@@ -614,14 +645,14 @@ def _times_of(times: ArrayLike | None, steps: bool) -> tuple[Array, Array | None
 
 
 def _symbols(program: Program) -> dict[str, Symbol]:
-    """The symbols of a program that need numbers, by name: those of its theory, loss and training rules."""
+    """Return the symbols of theory, loss and training rules of a program that need numbers, by name."""
     indices = {t, ell, *(r.index for d in program.definitions for r in d.ranges)}
     weights = {gaussian(m).name for m in program.matrices} | {parameter(v).name for v in program.vectors}
     loss = expression(0 if program.loss is None else program.loss)
-    own = {x.name: x for x in loss.free_symbols - indices if x.name not in weights}
-    return own | symbols_of_rules(program) | derived(program).symbols
+    of_loss = {x.name: x for x in loss.free_symbols - indices if x.name not in weights}
+    return of_loss | symbols_of_rules(program) | derived(program).symbols
 
 
 def _sizes(program: Program) -> set[str]:
-    """The names of the symbols that say how far an index runs."""
+    """Return the names of symbols that are upper ends of indices."""
     return {r.upper.name for d in program.definitions for r in d.ranges if isinstance(r.upper, Symbol)}

@@ -1,8 +1,7 @@
-"""Numbers by which a training rule multiplies updates, step by step, for estimates and identities.
+"""Factors of updates in the next step, from a training rule, for estimates and identities.
 
-From the equation of motion of a problem's rule (or the memory ``k(t, s)`` that the rule states in place of
-one), its numbers and its tables this module makes the share of an update that enters the weight in the next
-step.
+The input is the equation of motion of a problem's rule (or its memory ``k(t, s)``), its numbers and tables;
+the output is ``k(s + 1, s)`` at each step.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ if TYPE_CHECKING:
 
 
 def first_shares(problem: Problem) -> NDArray[np.float64]:
-    """Return ``k(s + 1, s)`` for each step s but the last: the share of an update in the next step.
+    """Return ``k(s + 1, s)`` for each step s except the last: the factor of an update in the next step.
 
-    Of a flow it is the rate of the rule, at each of the times.  Losses that are means over samples are those
-    over the training samples.
+    For a flow it is the rate of the rule at each of the times.  Means over samples are over training samples.
 
     >>> from derive.program import GradientDescent, eta, mlp
     >>> from numerics.experiment.problem import Problem
@@ -61,11 +59,11 @@ def is_mean(problem: Problem) -> bool:
 
 @lru_cache(maxsize=64)
 def _next(rule: TrainingRule) -> Expr:
-    """``k(s + 1, s)``."""
+    """Return ``k(s + 1, s)`` as an expression in s."""
     return rule.memory(t, s)[1].subs(t, s + 1).doit()
 
 
 def _number(problem: Problem, e: Expr) -> float:
-    """An expression of numbers and of entries of arrays, whose indices are steps."""
+    """Return the value of an expression of numbers and of array entries at integer steps."""
     table = {a: problem.arrays[str(a.func)][tuple(map(int, a.args))] for a in e.atoms(AppliedUndef)}
     return float(e.xreplace({a: sympify(float(x)) for a, x in table.items()}))

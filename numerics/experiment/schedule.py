@@ -1,4 +1,4 @@
-"""Schedules as a user writes them: numbers of a training rule that are expressions in the step, or time, t.
+"""Schedules as text of a file: coefficients of a training rule as expressions in the step, or time, t.
 
 ``0.2*min(1, (t + 1)/10)`` warms up in ten steps, ``0.1*(1 + cos(pi*t/100))/2`` decays as a cosine over a
 hundred, and ``0.1*0.5**floor(t/30)`` halves every thirty.  Step t is the one from t to t + 1.
@@ -19,7 +19,7 @@ from numerics.experiment.formulas import STEPWISE, SYMBOLIC, Reader
 Array = NDArray[np.float64]
 
 POINTS = 400
-"""Intervals of a flow at whose ends a schedule is tried."""
+"""Number of intervals of a flow at whose ends a schedule is evaluated."""
 
 EXAMPLE = '"0.2*min(1, (t + 1)/10)*(1 + cos(pi*t/100))/2"'
 
@@ -31,11 +31,11 @@ def parse_schedule(key: str, text: str, end: float | None, steps: bool, accepted
     Parameters
     ----------
     key
-        The key of the file, which a refusal names.
+        The key of the file, which error messages name.
     text
         An expression in t, read as activations are in h; ``floor`` in steps, and powers such as ``0.9**t``.
     end
-        The last step, or the time until which a flow is followed; None if the file does not say.
+        The last step, or the end time of a flow; None if the file does not give it.
     steps
         Whether t counts steps.
     accepted
@@ -63,16 +63,17 @@ def parse_schedule(key: str, text: str, end: float | None, steps: bool, accepted
         functions={**SYMBOLIC, **STEPWISE} if steps else SYMBOLIC,
         powers_of_numbers=True,
     )
-    found = reader.read(text)
+    schedule = reader.read(text)
     if steps and last:
-        table = values_of(found, np.arange(last))
+        table = values_of(schedule, np.arange(last))
         if not np.isfinite(table).all():
             at = int(np.flatnonzero(~np.isfinite(table))[0])
             raise SpecError(key, text, reader.not_finite(text, at), reader.finite)
-    return found
+    return schedule
 
 
 def _is_number(text: str) -> bool:
+    """Return whether the text is a number."""
     try:
         float(text)
     except ValueError:
@@ -81,17 +82,18 @@ def _is_number(text: str) -> bool:
 
 
 def values_of(schedule: Expr, times: Array) -> Array:
-    """Return the values of a schedule at times, NaN where it has none.
+    """Return the values of a schedule at times (T,), NaN where they are not real.
 
     >>> values_of(t**2 / 4, np.array([0.0, 1.0, 2.0]))
     array([0.  , 0.25, 1.  ])
     """
     with np.errstate(all="ignore"):
-        found = np.asarray(_function(schedule)(np.asarray(times, dtype=np.float64)))
-    found = np.where(np.imag(found) == 0, np.real(found), np.nan)
-    return np.array(np.broadcast_to(found, np.shape(times)), dtype=np.float64)
+        values = np.asarray(_function(schedule)(np.asarray(times, dtype=np.float64)))
+    values = np.where(np.imag(values) == 0, np.real(values), np.nan)
+    return np.array(np.broadcast_to(values, np.shape(times)), dtype=np.float64)
 
 
 @lru_cache(maxsize=256)
 def _function(schedule: Expr):  # type: ignore[no-untyped-def]
+    """Return the compiled schedule."""
     return lambdify(t, schedule, ["numpy", "scipy"])

@@ -1,7 +1,7 @@
-"""The experiment file as data: its keys, their types, what each accepts, and what goes with what.
+"""Schema of the experiment file: keys, types, accepted values, and combinations that are excluded.
 
-A field's description is the text that a refusal prints after "accepted:".  Everything that the engine derives
-is accepted.
+The description of a field is the text that error messages print after "accepted:".  All programs that the
+engine derives are accepted.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ SCHEDULED = ("learning_rate", "weight_decay", "momentum", "temperature")
 
 
 def _positive(value: float | str) -> float | str:
+    """Return the number if it is positive, or the text of an expression; used by pydantic."""
     if not isinstance(value, str) and value <= 0:
         raise PydanticCustomError("greater_than", "Input should be greater than 0")
     return value
 
 
 def _not_negative(value: float | str) -> float | str:
+    """Return the number if it is not negative, or the text of an expression; used by pydantic."""
     if not isinstance(value, str) and value < 0:
         raise PydanticCustomError("greater_than_equal", "Input should be greater than or equal to 0")
     return value
@@ -50,7 +52,7 @@ NonNegativeInTime = Annotated[float | str, AfterValidator(_not_negative)]
 OneOrMany = Positive | Annotated[list[Positive], Field(min_length=1)]
 
 MOST_STEPS = 1_000_000
-"""The most steps, and the most output times of a flow."""
+"""Largest number of steps, and of output times of a flow."""
 
 DataKind = Literal["fixed", "isotropic", "power-law"]
 RuleName = Literal["gd", "flow", "sgd", "sign", "adam", "adamw", "rmsprop", "lion"]
@@ -62,17 +64,17 @@ CONSTANTS: dict[str, dict[str, float]] = {
     "rmsprop": {"beta2": 0.999, "epsilon": 1e-8},
     "lion": {"beta1": 0.9, "beta2": 0.99},
 }
-"""Rules that move each weight by the history of its own gradient, with the defaults of their constants."""
+"""Entrywise rules, which use the history of each weight's own gradient, with defaults of their constants."""
 
 
 class FileSection(BaseModel):
-    """One table of the file: immutable, no unknown keys, no coercion, no NaN or infinity."""
+    """One table of the file: immutable, without unknown keys, conversions, NaN or infinity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class NetworkSection(FileSection):
-    """[network]: the architecture and its feature-learning strength."""
+    """Table [network]: architecture and feature-learning strength."""
 
     depth: Annotated[int, Field(ge=1)] | Literal["L"] = Field(
         description='the number of hidden layers, an integer >= 1, or "L" to keep it a symbol'
@@ -110,9 +112,9 @@ class NetworkSection(FileSection):
 
 
 class Data(FileSection):
-    """[data]: fixed samples, as inputs or as their kernel, and targets; or the statistics of random ones.
+    """Table [data]: fixed samples, as inputs or as their kernel, and targets; or statistics of random data.
 
-    Names of files are relative to the spec.
+    Names of files are relative to the experiment file.
     """
 
     kind: DataKind = Field(default="fixed", description='"fixed", "isotropic" or "power-law"')
@@ -147,7 +149,7 @@ class Data(FileSection):
 
 
 class TrainingSection(FileSection):
-    """[training]: the rule, and either its rate and steps or the time and output grid of a flow."""
+    """Table [training]: the rule, with its rate and steps or with the time and output grid of a flow."""
 
     rule: RuleName = Field(
         default="gd",
@@ -198,34 +200,34 @@ class TrainingSection(FileSection):
 
     @property
     def entrywise(self) -> bool:
-        """Whether each weight moves by the history of its own gradient."""
+        """Whether the rule acts on each weight separately, by the history of its own gradient."""
         return self.rule in CONSTANTS
 
     @property
     def constants(self) -> dict[str, float]:
-        """The constants of an entrywise rule by key, those that are left out at their defaults."""
+        """Constants of an entrywise rule by key, with defaults for missing ones."""
         usual = CONSTANTS.get(self.rule, {})
         return {key: x if (given := getattr(self, key)) is None else given for key, x in usual.items()}
 
     @property
     def schedules(self) -> dict[str, str]:
-        """The texts of the keys that depend on the time, by key."""
+        """Texts of the keys that depend on the time, by key."""
         found = {key: getattr(self, key) for key in SCHEDULED}
         return {key: x for key, x in found.items() if isinstance(x, str)}
 
     @property
     def end(self) -> float | None:
-        """The number of steps, or the time of a flow; None if it is left out."""
+        """Number of steps, or time of a flow; None if it is missing."""
         return self.time if self.rule == "flow" else self.steps
 
 
 class Solver(FileSection):
-    """[solver]: `samples` paths of a nonlinear process (a linear network has none), seed, tolerances.
+    """Table [solver]: `samples` paths of a nonlinear process, seed, tolerances, device and method.
 
-    Left out, samples and replicas are chosen for `accuracy`, the standard error and the bias of losses and
-    errors relative to the largest of them.  `rtol` bounds the time-discretisation error of a flow; exact
-    steps (gd) have none.  What is estimated to take more than so many `hours` is refused.
-    Sampled paths may be computed on a graphics card (`device`).
+    Linear networks have no sampled paths.  Missing samples and replicas are chosen for `accuracy`: the
+    standard error and the bias of losses and errors relative to the largest of them.  `rtol` bounds the
+    time-discretisation error of a flow; rules in steps have none.  A computation whose estimate exceeds
+    `hours` raises SpecError. Sampled paths may run on a graphics card (`device`).
     """
 
     samples: int | None = Field(
@@ -248,7 +250,7 @@ class Solver(FileSection):
 
 
 class Spec(FileSection):
-    """The whole file.  Only [network] is needed to derive; arrays and numbers are for computing."""
+    """Whole experiment file.  Deriving needs only [network]; computing needs arrays and numbers."""
 
     network: NetworkSection = Field(description="a table [network]")
     data: Data | None = Field(default=None, description="a table [data]")
@@ -262,26 +264,26 @@ class Spec(FileSection):
 
     @property
     def kind(self) -> DataKind:
-        """The kind of data, "fixed" if there is no table [data]."""
+        """Kind of data, "fixed" if there is no table [data]."""
         return "fixed" if self.data is None else self.data.kind
 
     @property
     def features_rest(self) -> bool:
-        """Whether gamma0 stands for gamma0/sqrt(N) on fixed samples, which is zero at infinite width."""
+        """Whether gamma0 means gamma0/sqrt(N) on fixed samples, which is zero at infinite width."""
         return self.kind == "fixed" and self.network.parametrization == "ntk"
 
     @property
     def centered(self) -> bool:
         """Whether the initial function is subtracted.
 
-        If the file does not say, for power-law data and for fixed samples in NTK scaling.
+        The default is true for power-law data and for fixed samples in NTK scaling.
         """
         center = self.training.center
         return self.kind == "power-law" or self.features_rest if center is None else center
 
     @property
     def asks_elsewhere(self) -> bool:
-        """Whether there are test points: samples that the network is asked on and not trained on."""
+        """Whether there are test points."""
         return self.data is not None and (self.data.test_inputs, self.data.test_kernel) != (None, None)
 
 
@@ -294,12 +296,16 @@ SECTIONS: dict[str, type[FileSection]] = {
 
 
 def refusal(error: ValidationError, tables: Mapping[str, Any]) -> SpecError:
-    """The first error; a misspelt key before others, as it is the likeliest reason that one is missing."""
+    """Return the SpecError of the first validation error; unknown keys come first.
+
+    A misspelt key is the most likely reason that another one is missing.
+    """
     details = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     return _refusal(details[0], tables)
 
 
 def _refusal(detail: ErrorDetails, tables: Mapping[str, Any]) -> SpecError:
+    """Return the SpecError for one validation error of pydantic."""
     path = [str(part) for part in detail["loc"][:2]]
     key = ".".join(path)
     if detail["type"] == "extra_forbidden":
@@ -316,12 +322,13 @@ def _refusal(detail: ErrorDetails, tables: Mapping[str, Any]) -> SpecError:
 
 
 def _description(path: list[str]) -> str:
+    """Return the accepted values of a key."""
     model: type[FileSection] = Spec if len(path) == 1 else SECTIONS[path[0]]
     return model.model_fields[path[-1]].description or "leaving it out"
 
 
 def _unknown_key(path: list[str], value: object) -> SpecError:
-    """Names the key that may have been meant: the same one in another table, else the nearest in this one."""
+    """Return the SpecError for an unknown key; it suggests the key of another table, or a similar one."""
     key = path[-1]
     elsewhere = [f"{name}.{key}" for name, model in SECTIONS.items() if key in model.model_fields]
     known = list(SECTIONS) if len(path) == 1 else list(SECTIONS[path[0]].model_fields)
@@ -335,7 +342,7 @@ DATA_KEYS = {
     "isotropic": ("sample_ratio", "batch_ratio", "noise"),
     "power-law": ("capacity", "source", "modes", "batch", "noise"),
 }
-"""The keys of [data] that each kind has."""
+"""Keys of [data] of each kind of data."""
 
 NETWORK_KINDS = {
     "bias": ("fixed",),
@@ -346,7 +353,7 @@ NETWORK_KINDS = {
     "relative_widths": ("fixed",),
     "width": ("power-law",),
 }
-"""The kinds of data that go with a key of [network] that is not at its default."""
+"""Kinds of data that accept a value other than the default for a key of [network]."""
 
 STEPPED = ("learning_rate", "steps")
 MIN = sys.float_info.min
@@ -357,11 +364,11 @@ RULE_KEYS: dict[str, tuple[str, ...]] = {
     "flow": ("time", "points", "grid"),
     **{rule: (*STEPPED, *constants) for rule, constants in CONSTANTS.items()},
 }
-"""The keys of [training] that not every rule has."""
+"""Keys of [training] that only some rules have, by rule."""
 
 
 def rules_with(key: str) -> str:
-    """Return in words which rules have a key of [training]; empty if all have it.
+    """Return in words the rules that have a key of [training]; empty if all have it.
 
     >>> rules_with("points"), rules_with("steps"), rules_with("epsilon"), rules_with("loss")
     ('"flow"', 'any but "flow"', '"adam", "adamw" or "rmsprop"', '')
@@ -373,7 +380,7 @@ def rules_with(key: str) -> str:
 
 
 def check_together(spec: Spec) -> None:
-    """All checks of keys against each other; raises SpecError."""
+    """Raise SpecError for keys that exclude each other."""
     _check_digits(spec)
     _check_data(spec)
     _check_network(spec)
@@ -387,12 +394,12 @@ def check_together(spec: Spec) -> None:
 
 
 def is_given(section: FileSection, key: str) -> bool:
-    """Is the key there, with a value other than its default?"""
+    """Return whether a key has a value other than its default."""
     return bool(getattr(section, key) != type(section).model_fields[key].default)
 
 
 def _said(section: FileSection) -> Iterable[tuple[str, Any]]:
-    """The keys that were written, with their values."""
+    """Yield the keys that were given, with their values."""
     for key in type(section).model_fields:
         value = getattr(section, key)
         if key in section.model_fields_set and value is not None:
@@ -400,7 +407,7 @@ def _said(section: FileSection) -> Iterable[tuple[str, Any]]:
 
 
 def _check_digits(spec: Spec) -> None:
-    """Refuses numbers so small that a float has not all its digits for them."""
+    """Raise SpecError for numbers below the smallest normal float."""
     for name in SECTIONS:
         section = getattr(spec, name)
         for key, value in () if section is None else _said(section):
@@ -412,10 +419,12 @@ def _check_digits(spec: Spec) -> None:
 
 
 def _kinds(kinds: Iterable[str]) -> str:
+    """Return kinds of data in words."""
     return " or ".join(f'data.kind = "{kind}"' for kind in kinds)
 
 
 def _check_data(spec: Spec) -> None:
+    """Raise SpecError for keys of [data] that belong to another kind of data."""
     if spec.data is None:
         return
     for key, value in _said(spec.data):
@@ -434,6 +443,7 @@ def _check_data(spec: Spec) -> None:
 
 
 def _check_network(spec: Spec) -> None:
+    """Raise SpecError for keys of [network] that belong to another kind of data."""
     for key, kinds in NETWORK_KINDS.items():
         if is_given(spec.network, key) and spec.kind not in kinds:
             value = getattr(spec.network, key)
@@ -444,7 +454,7 @@ def _check_network(spec: Spec) -> None:
 
 
 def _check_lists(spec: Spec) -> None:
-    """Lists have one entry for each layer (init_variance: for each of L + 1 weights)."""
+    """Raise SpecError unless lists have an entry for each layer (init_variance: L + 1 weights)."""
     depth = spec.network.depth
     for key, extra in (("init_variance", 1), ("width_ratio", 0), ("relative_widths", 0)):
         value = getattr(spec.network, key)
@@ -465,7 +475,7 @@ def _check_lists(spec: Spec) -> None:
 
 
 def _check_rule(spec: Spec) -> None:
-    """Refuses the keys of another rule."""
+    """Raise SpecError for keys that belong to another rule."""
     training = spec.training
     for key, value in _said(training):
         rules = rules_with(key)
@@ -476,7 +486,7 @@ def _check_rule(spec: Spec) -> None:
 
 
 def check_times(key: str, times: Sequence[float], steps: bool) -> None:
-    """Refuse output times that do not rise, are negative, or are no step numbers of a rule with ``steps``.
+    """Raise SpecError for output times that do not increase, are negative, or are not integers for ``steps``.
 
     >>> check_times("times", [0.0, 2.5], steps=True)
     Traceback (most recent call last):
@@ -493,7 +503,7 @@ def check_times(key: str, times: Sequence[float], steps: bool) -> None:
 
 
 def _check_times(spec: Spec) -> None:
-    """Refuse output times that the rule does not reach, and those of a flow beside a grid."""
+    """Raise SpecError for output times after the end of training, and for those of a flow beside a grid."""
     training, key = spec.training, "training.times"
     if training.times is None:
         return
@@ -510,7 +520,7 @@ def _check_times(spec: Spec) -> None:
 
 
 def _check_schedules(spec: Spec) -> None:
-    """Refuse expressions in t that cannot be read, or that leave the range of their key."""
+    """Raise SpecError for expressions in t that cannot be read, or that leave the range of their key."""
     training = spec.training
     if not training.schedules:
         return
@@ -538,6 +548,7 @@ def is_positive(value: float | str | None) -> bool:
 
 
 def _nonlinear(spec: Spec) -> bool:
+    """Return whether the activation is not the identity."""
     if spec.network.activation == "linear":
         return False
     from numerics.experiment.activation import is_linear
@@ -546,7 +557,7 @@ def _nonlinear(spec: Spec) -> bool:
 
 
 def _vanishes(spec: Spec) -> bool:
-    """Is gamma0/sqrt(width), which stands in for gamma0 in the theory of random data, zero?"""
+    """Return whether gamma0/sqrt(width), the gamma0 of the theory of random data, is zero."""
     network, sgd = spec.network, spec.training.rule == "sgd"
     if network.parametrization == "mean-field" or spec.kind == "fixed":
         return False
@@ -556,10 +567,12 @@ def _vanishes(spec: Spec) -> bool:
 
 
 def _batches(spec: Spec, key: str) -> bool:
+    """Return whether a key of [data] for batches is given."""
     return spec.data is not None and getattr(spec.data, key) is not None
 
 
 def _below_one(momentum: float | str) -> bool:
+    """Return whether the momentum is an expression or less than one."""
     return isinstance(momentum, str) or momentum < 1
 
 
@@ -682,11 +695,11 @@ CLASHES: tuple[tuple[str, Callable[[Spec], bool], str, str], ...] = (
         '0.0, or training.rule = "gd"',
     ),
 )
-"""Keys that do not go together: the key that is refused, when, why (of the spec), and what would do."""
+"""Combinations of keys that are excluded: the key named, the condition, the reason, and accepted values."""
 
 
 def parse(tables: Mapping[str, Any]) -> Spec:
-    """The validated form of what `tomllib` read; raises `SpecError` naming the first key that will not do.
+    """Return the validated form of the tables of a file; raise `SpecError` for the first invalid key.
 
     >>> parse({"network": {"depth": "L"}}).symbolic
     True

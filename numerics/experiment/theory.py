@@ -1,4 +1,8 @@
-"""From an experiment to what the engine derives for it."""
+"""Programs and theories of experiments: from a validated file to the equations that the engine derives.
+
+:func:`program_of` builds the program of an experiment with symbols for its numbers; :func:`derived` caches
+its theory after reductions, such as the limit of wide layers.  Problems, commands and analyses use both.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +47,11 @@ sigma = Symbol("sigma", positive=True)
 beta = Symbol("beta", positive=True)
 """Multiplier of a residual branch."""
 C = Symbol("C", integer=True, positive=True)
-"""The number of outputs."""
+"""Number of outputs."""
 decay = Symbol("lambda", positive=True)
 temperature = Symbol("T", positive=True)
 kept, tau = Symbol("m", positive=True), Symbol("tau", positive=True)
-"""Momentum: the share of the velocity that a step keeps, or the time constant of a flow."""
+"""Momentum: factor of the velocity in a step, or time constant of a flow."""
 
 CONSTANTS = {
     "beta1": Symbol("beta1", nonnegative=True),
@@ -59,7 +63,7 @@ CONSTANTS = {
 WIDE = "infinitely wide layers"
 
 Variant = Callable[[Program], Program]
-"""Another program in place of an experiment's own, such as the one with an independent backward pass."""
+"""Function that changes the program of an experiment, for example to an independent backward pass."""
 
 
 _mlp = lru_cache(maxsize=64)(mlp)
@@ -68,20 +72,22 @@ _modes = lru_cache(maxsize=64)(structured)
 
 
 class _Rule(TypedDict):
+    """Symbols of a rule that is given by its name, 0 where the file has no value."""
+
     weight_decay: Symbol | int
     momentum: Symbol | int
     temperature: Symbol | int
 
 
 Reduction = Callable[[Theory], Theory]
-"""What is done to a derived theory: a function of the module that defines it, by which caches know it."""
+"""Function that changes a derived theory.  It is defined at module level, because caches compare it."""
 
 LayerFunctionNames = tuple[str, ...]
-"""Names of functions of the layer that are numbers."""
+"""Names of functions of the layer that have numbers as values."""
 
 
 def of_layer(name: str, layer: object) -> Symbol:
-    """What stands in a theory at a depth for a number of a layer: it has the name of the function there.
+    """Return the symbol for a number of one layer; its name is that of the function at the layer.
 
     >>> of_layer("sigma", 2)
     sigma(2)
@@ -91,7 +97,7 @@ def of_layer(name: str, layer: object) -> Symbol:
 
 @lru_cache(maxsize=128)
 def general(program: Program, reductions: tuple[Reduction, ...] = ()) -> Theory:
-    """The theory of a program after ``reductions``, with one equation for all layers that are alike."""
+    """Return the theory of a program after ``reductions``, with one equation for all equal layers."""
     if not reductions:
         return mean_field(program)
     return reductions[-1](general(program, reductions[:-1]))
@@ -99,6 +105,7 @@ def general(program: Program, reductions: tuple[Reduction, ...] = ()) -> Theory:
 
 @lru_cache(maxsize=128)
 def _at_depth(theory: Theory) -> Theory:
+    """Return the theory with an equation for each layer, if the depth is an integer."""
     depth = theory.program.depth
     return theory.at_depth(int(depth)) if depth.is_Integer else theory
 
@@ -107,8 +114,9 @@ def _at_depth(theory: Theory) -> Theory:
 def derived(
     program: Program, reductions: tuple[Reduction, ...] = (), layered: LayerFunctionNames = ()
 ) -> Theory:
-    """The theory of a program after ``reductions``, at its depth if that is an integer; of ``layered``
-    functions each value is a symbol (:func:`of_layer`).
+    """Return the theory of a program after ``reductions``, at its depth if that is an integer.
+
+    Each value of the ``layered`` functions becomes a symbol (:func:`of_layer`).
 
     >>> print(derived(mlp(2)).equation("h", 2).terms[0].expr)
     u(2, mu, t)
@@ -118,6 +126,7 @@ def derived(
         return theory
 
     def numbered(e: Expr) -> Expr:
+        """Return the expression with symbols for the values of functions of the layer."""
         atoms = [x for x in e.atoms(AppliedUndef) if str(x.func) in layered and x.args[0].is_Integer]
         return e.xreplace({x: of_layer(str(x.func), x.args[0]) for x in atoms})
 
@@ -127,11 +136,11 @@ def derived(
 
 @lru_cache(maxsize=128)
 def integrated(program: Program) -> Program:
-    """The program with the memory of its rules as tables, where theories hold it as such.
+    """Return the program whose rules read their memory from tables, where it has no closed form in steps.
 
-    Of a flow, an update made at s enters with a weight ``w(t, s)`` of the integrator; with decay ``m(t)`` is
-    the factor of the initial weight, with temperature ``n(t, s)`` the covariance of noise.  In steps, rules
-    whose memory has no closed form have the same tables (:mod:`numerics.experiment.memory`).
+    In a flow, an update made at s enters with the integrator's weight ``w(t, s)``; with decay, ``m(t)`` is
+    the factor of the initial weight; with temperature, ``n(t, s)`` is the covariance of noise.  Rules in
+    steps whose memory has no closed form have the same tables (:mod:`numerics.experiment.memory`).
 
     >>> integrated(mlp(2, rule="flow", weight_decay=1)).rule
     Multistep(rate=1, weight='w', left='m', heat=None, discrete=True)
@@ -143,6 +152,7 @@ def integrated(program: Program) -> Program:
         return program
 
     def tabulated(rule: TrainingRule) -> TrainingRule:
+        """Return the rule that reads tables, or the rule itself."""
         if rule not in tables:
             return rule
         own = tables[rule]
@@ -154,18 +164,18 @@ def integrated(program: Program) -> Program:
 
 
 def _require_one_flow(program: Program) -> None:
-    """Raise NotApplicable unless all weights move by one flow with an equation of motion, and no field."""
+    """Raise NotApplicable unless all weights follow one flow with an equation of motion."""
     evolving = [d.lhs for d in program.definitions if d.evolves]
     if evolving:
-        told = f"{evolving[0]} evolves by itself, and integrators move weights alone"
+        message = f"{evolving[0]} evolves by itself, and integrators move weights alone"
         instead = "simulate, or a TrainedVector that moves along the rate of change, by a rule in steps"
-        raise NotApplicable(f"{told}: use {instead}")
+        raise NotApplicable(f"{message}: use {instead}")
     rules: list[Any] = [program.rule, *(w.rule for w in program.trained())]
     for rule in rules:
         if not hasattr(rule, "system"):
-            told = f"no integrator is known for the flow {rule!r}"
+            message = f"no integrator is known for the flow {rule!r}"
             raise NotApplicable(
-                f"{told}: use GradientFlow, MomentumFlow or LinearRule, or a rule that counts steps"
+                f"{message}: use GradientFlow, MomentumFlow or LinearRule, or a rule that counts steps"
             )
     if program.noisy and program.rule.noise(t, s) == 0:
         raise NotApplicable(
@@ -173,40 +183,42 @@ def _require_one_flow(program: Program) -> None:
         )
     alike = {without_noise(x) for x in rules}
     if len(alike) > 1:
-        told = f"weights move by different flows, {' and '.join(map(repr, sorted(alike, key=str)))}"
+        message = f"weights move by different flows, {' and '.join(map(repr, sorted(alike, key=str)))}"
         instead = "Parametrization(rates=...) for rates of single weights, and for decay of one weight a term"
-        raise NotApplicable(f"{told}: use one, {instead} such as Mean(w.symbol**2) in the loss")
+        raise NotApplicable(f"{message}: use one, {instead} such as Mean(w.symbol**2) in the loss")
 
 
 def wide_layers(theory: Theory) -> Theory:
-    """The limit of infinitely wide layers on isotropic data."""
+    """Return the limit of infinitely wide layers on isotropic data."""
     return replace(theory_limit(theory, {nu: oo}), reduction=WIDE)
 
 
 def wide_modes(theory: Theory) -> Theory:
-    """The limit of infinitely wide layers on data with a spectrum."""
+    """Return the limit of infinitely wide layers on data with a spectrum."""
     return replace(theory_limit(theory, {N: oo}), reduction=WIDE)
 
 
 def reductions_of(spec: Spec) -> tuple[Reduction, ...]:
-    """What is done to the theory of an experiment.
+    """Return the reductions of the theory of an experiment.
 
-    Isotropic data without a width ratio, and power-law data without a width unless batches are drawn: the
-    limit of wide layers.  Power-law data: averages over modes are written as sums.  Responses that are there
-    at equal time only are put in where batches are fresh.
+    Isotropic data without a width ratio, and power-law data without a width unless batches are drawn, have
+    the limit of wide layers.  Averages over modes of power-law data are written as sums.  Responses at equal
+    times are inserted where batches are fresh.
     """
-    found: list[Reduction] = []
+    reductions: list[Reduction] = []
     if spec.training.rule == "sgd":
-        found.append(instant_responses)
+        reductions.append(instant_responses)
     if spec.kind == "power-law":
-        found.append(mode_sums)
+        reductions.append(mode_sums)
     if _wide(spec):
-        found.append(wide_modes if spec.kind == "power-law" else wide_layers)
-    return tuple(found)
+        reductions.append(wide_modes if spec.kind == "power-law" else wide_layers)
+    return tuple(reductions)
 
 
 def theory_of(experiment: Experiment, variant: Variant | None = None) -> Theory:
-    """The theory of the experiment, as `dmft derive` shows it, or of a variant; the depth may be a symbol.
+    """Return the theory of an experiment or of a variant, as `dmft derive` prints it.
+
+    The depth may be a symbol.
 
     >>> from numerics.experiment.experiment import Experiment
     >>> online = {"network": {"depth": "L"}, "data": {"kind": "isotropic", "batch_ratio": 2.0}}
@@ -218,10 +230,7 @@ def theory_of(experiment: Experiment, variant: Variant | None = None) -> Theory:
 
 
 def path_integral_of(experiment: Experiment) -> Theory:
-    """The theory whose action and saddle point `dmft derive` shows: that of the program itself.
-
-    What `theory_of` does after the derivation has not been done.
-    """
+    """Return the theory before reductions, whose action and saddle point `dmft derive` prints."""
     spec = experiment.spec
     theory = mean_field(program_of(experiment))
     if spec.kind == "power-law":
@@ -231,10 +240,10 @@ def path_integral_of(experiment: Experiment) -> Theory:
 
 
 def program_of(experiment: Experiment, depth: Integer | Symbol | None = None) -> Program:
-    """The program that the experiment trains, with as many layers as it has or at another ``depth``.
+    """Return the program that the experiment trains, at its depth or at another ``depth``.
 
     Numbers of the file are symbols in it (eta, gamma0, lambda, beta, ...), lists are functions of the layer
-    (sigma(ell), a(ell), nu(ell)); only what is left out, or zero, or one, is not there.
+    (sigma(ell), a(ell), nu(ell)); values that are missing, or zero, or one, are left out.
 
     >>> from numerics.experiment.experiment import Experiment
     >>> spec = {"network": {"depth": 2, "bias": True}, "training": {"weight_decay": 0.1}}
@@ -263,21 +272,22 @@ def moving_symbols(spec: Spec) -> dict[Symbol, str]:
 
 @lru_cache(maxsize=64)
 def _moving(program: Program, symbols: tuple[Symbol, ...]) -> Program:
-    """The program with functions of the time in place of these symbols of its training rules."""
+    """Return the program with functions of the time in place of some symbols of its training rules."""
     put = {x: Function(x.name)(t) for x in symbols}
     return program.with_rules(lambda rule: _with_coefficients(rule, lambda e: e.xreplace(put)))
 
 
 def scheduled(program: Program, spec: Spec) -> Program:
     """Return the program with the expressions of the file in place of the functions of its training rules."""
-    found = schedules_of(spec)
-    if not found:
+    schedules = schedules_of(spec)
+    if not schedules:
         return program
 
     def put(e: Expr) -> Expr:
+        """Return the expression with schedules in place of functions of the time."""
         return e.replace(
-            lambda x: isinstance(x, AppliedUndef) and str(x.func) in found,
-            lambda x: found[str(x.func)].xreplace({t: x.args[0]}),
+            lambda x: isinstance(x, AppliedUndef) and str(x.func) in schedules,
+            lambda x: schedules[str(x.func)].xreplace({t: x.args[0]}),
         )
 
     return program.with_rules(lambda rule: _with_coefficients(rule, put))
@@ -299,13 +309,13 @@ def schedules_of(spec: Spec) -> dict[str, Expr]:
 
 
 def _with_coefficients(rule: TrainingRule, put: Callable[[Expr], Expr]) -> TrainingRule:
-    """The rule with each of its coefficients changed."""
+    """Return the rule with each of its coefficients changed."""
     changed = {x.name: put(e) for x in fields(rule) if isinstance(e := getattr(rule, x.name), Expr)}  # type: ignore[arg-type]
     return replace(rule, **changed)  # type: ignore[type-var]
 
 
 def centred(program: Program) -> Program:
-    """The same with outputs less those of the start: ``f(t) - f(0)`` in place of f, errors and all.
+    """Return the program with the initial outputs subtracted: ``f(t) - f(0)`` in place of f.
 
     >>> from derive.program import mlp
     >>> next(d.rhs for d in centred(mlp(1)).definitions if d.name == "f")
@@ -314,15 +324,15 @@ def centred(program: Program) -> Program:
     raw, definitions = Function(f"{OUTPUT}_raw"), []
     for d in program.definitions:
         if d.name == OUTPUT:
-            own = raw(*d.lhs.args)
-            definitions.append(replace(d, lhs=own))
-            d = replace(d, rhs=own - own.xreplace({t: S.Zero}))
+            raw_output = raw(*d.lhs.args)
+            definitions.append(replace(d, lhs=raw_output))
+            d = replace(d, rhs=raw_output - raw_output.xreplace({t: S.Zero}))
         definitions.append(d)
     return replace(program, definitions=tuple(definitions), scalars=(*program.scalars, str(raw)))
 
 
 def slope_jumps(program: Program) -> bool:
-    """Has an activation of the program a kink, as relu and abs have at zero?
+    """Return whether an activation of the program has a kink, as relu and abs have at zero.
 
     >>> from derive.program import mlp
     >>> [slope_jumps(mlp(1, activation)) for activation in ("tanh", "relu", "gelu")]
@@ -333,7 +343,7 @@ def slope_jumps(program: Program) -> bool:
 
 
 def error_jumps(program: Program) -> bool:
-    """Does the error jump in the output, as that of the hinge loss does at the margin?
+    """Return whether the error jumps as a function of the output, as that of the hinge loss at the margin.
 
     >>> from derive.program import mlp
     >>> [error_jumps(mlp(1, "relu", objective=x)) for x in ("square", "logistic", "hinge")]
@@ -343,11 +353,11 @@ def error_jumps(program: Program) -> bool:
 
 
 RISE = Symbol("epsilon_jump", positive=True)
-"""How far an output moves across a jump that was widened."""
+"""Change of an output across a widened jump."""
 
 
 def widened(program: Program) -> Program:
-    """The program with ramps in place of the error's jumps: they rise while the output moves by RISE.
+    """Return the program with ramps of width RISE in place of the error's jumps.
 
     >>> from derive.program import mlp
     >>> error = next(d.rhs for d in widened(mlp(1, objective="hinge")).definitions if d.name == "Delta")
@@ -356,24 +366,24 @@ def widened(program: Program) -> Program:
     >>> [round(float(error.replace(output, lambda *_: x)), 9) for x in (0.9, 1, 1.02, 1.1)]
     [1.0, 0.5, 0.3, 0.0]
     """
-    found = []
+    definitions = []
     for d in program.definitions:
         if d.name in program.scalars:
             rhs = d.rhs.replace(sign, lambda x: 2 * Heaviside(x) - 1)
             d = replace(d, rhs=rhs.replace(Heaviside, partial(_ramp, program)))
-        found.append(d)
-    return replace(program, definitions=tuple(found), descent=None)
+        definitions.append(d)
+    return replace(program, definitions=tuple(definitions), descent=None)
 
 
 def _ramp(program: Program, x: Expr, *_: Expr) -> Expr:
-    """``(|z + 1/2| - |z - 1/2| + 1)/2`` with ``z = x/RISE``, over what x moves with the outputs, about."""
+    """Return ``(|z + 1/2| - |z - 1/2| + 1)/2`` for ``z = x/(RISE sqrt(1 + sum_a (dx/da)^2))``, outputs a."""
     outputs = [a for a in x.atoms(AppliedUndef) if str(a.func) in program.scalars]
     z = x / (RISE * sqrt(1 + sum(x.diff(a) ** 2 for a in outputs)))
     return (Abs(z + S.Half) - Abs(z - S.Half) + 1) / 2
 
 
 def _fixed(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
-    """Centred or not: the initial function of infinitely wide layers is zero on given samples."""
+    """Return the program on fixed samples; centring changes nothing, as initial outputs are zero."""
     network, training = spec.network, spec.training
     variance = network.init_variance
     return _mlp(
@@ -393,7 +403,7 @@ def _fixed(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
 
 
 def _entrywise(spec: Spec) -> TrainingRule:
-    """The entrywise rule of a file, with symbols for its constants; those that are zero are left out."""
+    """Return the entrywise rule of a file, with symbols for its constants; zeros are left out."""
     constants = {key: CONSTANTS[key] if x else 0 for key, x in spec.training.constants.items()}
     return entrywise_rule(
         spec.training.rule,
@@ -405,6 +415,7 @@ def _entrywise(spec: Spec) -> TrainingRule:
 
 
 def _isotropic(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
+    """Return the program on isotropic data."""
     network, data = spec.network, spec.data
     assert data is not None
     seen = "full-batch" if data.sample_ratio else "online" if data.batch_ratio else "population"
@@ -422,10 +433,12 @@ def _isotropic(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
 
 
 def _unequal(layer: Expr) -> Expr:
+    """Return the width ratio as a function of the layer."""
     return Function("nu")(layer)
 
 
 def _structured(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
+    """Return the program on power-law data."""
     assert spec.data is not None
     online = spec.training.rule == "sgd"
     return _modes(
@@ -439,18 +452,19 @@ def _structured(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
 
 
 def _wide(spec: Spec) -> bool:
+    """Return whether the layers of an experiment on random data are infinitely wide."""
     if spec.kind == "power-law":
         return spec.training.rule != "sgd" and spec.network.width is None
     return spec.kind == "isotropic" and spec.network.width_ratio is None
 
 
 def _rule(spec: Spec, rule: str) -> TrainingRule:
-    """The rule for programs whose fields have the mean over samples, and fresh samples, in them."""
+    """Return the rule for programs whose fields contain the mean over samples, and for fresh samples."""
     return training_rule("gd" if rule == "sgd" else rule, "sum", **_numbers(spec))
 
 
 def _numbers(spec: Spec) -> _Rule:
-    """Numbers of a rule that is given by its name; an entrywise rule holds its own."""
+    """Return the symbols of a rule that is given by its name; an entrywise rule holds its own."""
     training = spec.training
     if training.entrywise:
         return {"weight_decay": 0, "momentum": 0, "temperature": 0}
@@ -470,10 +484,10 @@ def served(
     what: str,
     wants: Mapping[str, object],
 ) -> ServedResult:
-    """What ``derive`` gives; where a reduction does not apply, a refusal with its reason.
+    """Return ``derive(experiment)``; if a reduction does not apply, raise SpecError with the reason.
 
-    ``what`` says in words what was asked for.  The key that the refusal names is the first of ``wants`` whose
-    value in the file is another one than it says there, or than all that it says in a tuple.
+    ``what`` names the requested quantity in words.  The error names the first key of ``wants`` whose value in
+    the file is not the wanted one, or not one of a tuple of wanted ones.
 
     >>> def plain(e):
     ...     if e.network.bias: raise NotApplicable("biases add to every layer")

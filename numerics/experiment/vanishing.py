@@ -1,8 +1,8 @@
 """Gradients that vanish at the start of training by a symmetry of the samples.
 
-From the inputs, targets and activation of an experiment this module finds whether the gradients of all
-samples cancel where the output is zero.  Rules that do not see the size of a gradient, such as Adam, then
-make steps of what is left: rounding, or fluctuations of order ``N^(-1/2)``.  ``solve`` checks files first.
+The module tests whether the gradients of all samples cancel where the output is zero, from inputs, targets
+and activation of an experiment.  Rules that ignore the size of a gradient, such as Adam, then take full steps
+along rounding errors, or along fluctuations of order ``N^(-1/2)``.  ``solve`` checks files first.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from numerics.experiment.experiment import Experiment
 Array = NDArray[np.float64]
 
 ROUNDING = 1e-12
-"""Differences of inputs, and sums of errors, relative to the largest, that are zero but for rounding."""
+"""Relative size below which differences of inputs and sums of errors are rounding errors."""
 
 
 def require_gradients(experiment: Experiment) -> None:
-    """Raise SpecError where the gradients of all samples cancel at the start and the rule is entrywise.
+    """Raise SpecError if the rule is entrywise and the gradients of all samples cancel at the start.
 
     >>> tables = {"network": {"depth": 1, "activation": "tanh"}, "training": {"rule": "sign"}}
     >>> mirrored = Experiment.from_dict(tables, inputs=[[1.0], [-1.0]], targets=[0.5, 0.5])
@@ -44,13 +44,13 @@ def require_gradients(experiment: Experiment) -> None:
 
 
 def errors_at_start(experiment: Experiment) -> Array:
-    """The errors of training samples where all outputs are zero, to a factor: (P, C)."""
+    """Return the errors of training samples at zero output, up to a factor, shape (P, C)."""
     y = experiment.targets.reshape(len(experiment.targets), -1)
     return y - 1 / y.shape[1] if experiment.objective == "cross-entropy" else y
 
 
 def mirror_sign(experiment: Experiment) -> int:
-    """The factor of the gradient of an output if its input changes sign; 0 where it has no parity.
+    """Return the parity of the gradient under a sign change of the input: 1, -1, or 0 if it has none.
 
     >>> tables = {"network": {"depth": 2, "activation": "abs"}}
     >>> mirror_sign(Experiment.from_dict(tables))
@@ -68,19 +68,19 @@ def mirror_sign(experiment: Experiment) -> int:
 
 
 def _vanish(inputs: Array, errors: Array, mirror: int) -> bool:
-    """Return whether the errors of equal inputs, and of mirrored ones with this factor, add up to zero."""
-    left, allowed = [*range(len(inputs))], ROUNDING * float(np.abs(inputs).max())
+    """Return whether errors (P, C) of equal inputs, and of mirrored ones times ``mirror``, sum to zero."""
+    remaining, allowed = [*range(len(inputs))], ROUNDING * float(np.abs(inputs).max())
     total = 0.0
-    while left:
-        x, rest, whole = inputs[left[0]], [], np.zeros(errors.shape[1])
-        for mu in left:
+    while remaining:
+        x, others, error_sum = inputs[remaining[0]], [], np.zeros(errors.shape[1])
+        for mu in remaining:
             if np.abs(inputs[mu] - x).max() <= allowed:
-                whole += errors[mu]
+                error_sum += errors[mu]
             elif mirror and np.abs(inputs[mu] + x).max() <= allowed:
-                whole += mirror * errors[mu]
+                error_sum += mirror * errors[mu]
             else:
-                rest.append(mu)
-        if mirror != -1 or np.abs(x).max() > allowed:  # all fields of an odd network are zero at zero
-            total = max(total, float(np.abs(whole).max()))
-        left = rest
+                others.append(mu)
+        if mirror != -1 or np.abs(x).max() > allowed:  # the input 0 gives zero fields in an odd network
+            total = max(total, float(np.abs(error_sum).max()))
+        remaining = others
     return total <= ROUNDING * float(np.abs(errors).max(initial=0.0))

@@ -66,7 +66,7 @@ def trained(sample: Symbol = mu, time: Symbol = t) -> Program:
 def test_a_network_has_to_be_trained_before_it_is_solved() -> None:
     with pytest.raises(SpecError, match=r"is a Network, .*network\.train\(loss, GradientDescent\(eta\)\)"):
         numerics.solve(one_layer(), **GIVEN)  # type: ignore[arg-type]
-    with pytest.raises(SpecError, match="int is no problem"):
+    with pytest.raises(SpecError, match="int is not a problem"):
         numerics.solve(3, **GIVEN)  # type: ignore[call-overload]
 
 

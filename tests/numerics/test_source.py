@@ -346,7 +346,7 @@ def test_outputs_of_a_program_on_random_data() -> None:
             lambda e: numerics.solve(e, kernels="final"),
             'kernels = "final": no such choice (accepted: auto, full',
         ),
-        (lambda e: numerics.solve(3), "source: int is no problem (accepted: an experiment, the path"),
+        (lambda e: numerics.solve(3), "source: int is not a problem (accepted: an experiment, the path"),
         (lambda e: numerics.simulate(e, width=2.5, seeds=2), "width = 2.5: must be a whole number"),
         (lambda e: numerics.simulate(e, width=8, seeds=1), "seeds = 1: one network gives no standard error"),
         (lambda e: numerics.simulate(e, width=8, seeds=2, rng="a"), 'rng = "a": must be a whole number'),
