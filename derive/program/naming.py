@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from sympy import Expr, Symbol, sympify
+from sympy import Expr, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef, Subs
 
 from derive.calculus.symbols import IndexRange, L, P, ell, expression, mu, primed, s, spelled, t
@@ -59,12 +59,16 @@ def apart(natural: Iterable[tuple[NamedObject, str]], taken: Collection[str]) ->
 
 
 def complaints(
-    declared: Sequence[Declared], ranges: Iterable[IndexRange], said: Iterable[Expr]
+    declared: Sequence[Declared],
+    ranges: Iterable[IndexRange],
+    said: Iterable[Expr],
+    between: Collection[Symbol] = (),
 ) -> Iterator[str]:
     """Yield each collision of names in a program or network.
 
     ``declared`` are its fields, weights, constants, ...; ``ranges`` those of its indices, and ``said`` the
-    expressions in which numbers stand.
+    expressions in which numbers stand.  Indices of layers ``between`` the first and the last one may have no
+    value, as in a network with one hidden layer.
     """
     kinds: dict[str, str] = {}
     for kind, name in declared:
@@ -75,11 +79,47 @@ def complaints(
             yield f"{name} is the name of {both}: give one of them another name"
         else:
             kinds[name] = kind
-    ranges = list(ranges)
+    ranges, said = list(ranges), list(said)
     for r in ranges:
         if r.index in expression(r.upper).free_symbols | expression(r.lower).free_symbols:
             yield f"the index {r.index} is called like an end of its range: give it another name"
-    yield from _about_indices(kinds, {r.index for r in ranges}, list(said))
+        if r.index not in between:
+            yield from about_range(r)
+    yield from (complaint for e in said for complaint in _about_sums(e, between))
+    yield from _about_indices(kinds, {r.index for r in ranges}, said)
+
+
+def about_range(r: IndexRange) -> Iterator[str]:
+    """Yield why a range is none: it has no value for any values of its symbols, or an end that is no integer.
+
+    >>> from sympy import S
+    >>> k, n = Symbol("k"), Symbol("n", positive=True)
+    >>> [*about_range(IndexRange(k, S(1), S(0)))]
+    ['the range k = 1..0 is empty: let it end at 1 or above']
+    >>> [*about_range(IndexRange(k, S(1), n))], [*about_range(IndexRange(k, n + 1, S(1)))]
+    ([], ['the range k = n + 1..1 is empty: let it end at n + 1 or above'])
+    """
+    lower, upper = expression(r.lower), expression(r.upper)
+    for end in (lower, upper):
+        if end.is_number and end.is_integer is False:
+            yield f"the range {r.index} = {lower}..{upper} ends at {end}, which is no integer"
+            return
+    if (lower - upper).is_positive:
+        yield f"the range {r.index} = {lower}..{upper} is empty: let it end at {lower} or above"
+
+
+def indices_of_layers(heads: Iterable[Expr], families: Collection[str]) -> set[Symbol]:
+    """Return the indices that layers or ordered places of these families of fields are counted by."""
+    first = [a.args[0] for e in heads for a in e.atoms(AppliedUndef) if str(a.func) in families and a.args]
+    return {ell}.union(*(x.free_symbols for x in first))
+
+
+def _about_sums(e: Expr, between: Collection[Symbol]) -> Iterator[str]:
+    """Yield why sums in an expression have nothing to add."""
+    for total in sorted(e.atoms(Sum), key=spelled):
+        for index, *ends in total.limits:
+            if len(ends) == 2 and index not in between:
+                yield from (f"{total}: {told}" for told in about_range(IndexRange(index, *ends)))
 
 
 def _plural(kind: str) -> str:

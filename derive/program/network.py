@@ -19,7 +19,15 @@ from derive.calculus.sums import all_apart, defined, drawn_out, over
 from derive.calculus.symbols import IndexRange, L, P, ell, expression, mu, primed, spelled, t
 from derive.errors import ProgramError
 from derive.program.gradients import LOSS, Gradients, name_of
-from derive.program.naming import aside, bare_matrices, calls_in, complaints, functions_in, uses_of_names
+from derive.program.naming import (
+    aside,
+    bare_matrices,
+    calls_in,
+    complaints,
+    functions_in,
+    indices_of_layers,
+    uses_of_names,
+)
 from derive.program.nonlinear import NonlinearRule
 from derive.program.parts import Definition, Parts, ranges_of_loss
 from derive.program.program import Program
@@ -186,8 +194,17 @@ class Network:
         return tuple(r for _, r in sorted(found, key=lambda x: x[0]))
 
     def __post_init__(self) -> None:
-        for complaint in complaints(self._declared(), self.ranges, ()):
+        lines = self.forward if isinstance(self.forward, Mapping) else [d.lhs for d in self.forward]
+        between = indices_of_layers(lines, {x.name for x in self.fields if x.layered or x.ordered})
+        for complaint in complaints(self._declared(), self.ranges, (), between):
             raise ProgramError(complaint)
+        known: dict[Symbol, IndexRange] = {}
+        for r in self.ranges:
+            if known.setdefault(r.index, r) != r:
+                one, other = (f"{x.index} = {x.lower}..{x.upper}" for x in (known[r.index], r))
+                raise ProgramError(
+                    f"ranges: {one} and {other} are two ranges of one index; rename one of them"
+                )
         if isinstance(self.forward, Mapping):
             self._check_uses([(lhs, expression(rhs)) for lhs, rhs in self.forward.items()])
         else:

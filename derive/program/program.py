@@ -9,6 +9,7 @@ has ends.  The mean-field limit is taken elsewhere (:mod:`derive.theory`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -20,7 +21,14 @@ from sympy.utilities.iterables import strongly_connected_components
 from derive.calculus.symbols import IndexRange, L, alpha, ell, expression, mu, s, spelled, t
 from derive.errors import NotApplicable, ProgramError
 from derive.program.layer_index import with_layer_index
-from derive.program.naming import bare_matrices, calls_in, complaints, same_names, uses_of_names
+from derive.program.naming import (
+    bare_matrices,
+    calls_in,
+    complaints,
+    indices_of_layers,
+    same_names,
+    uses_of_names,
+)
 from derive.program.nonlinear import NonlinearRule, require_linear_rules
 from derive.program.parts import Definition, Named, Parts, gaussian, parameter
 from derive.program.roles import Roles, roles_of
@@ -180,6 +188,9 @@ def _complaints(program: Parts) -> Iterator[str]:
             yield from _about_product(program, d, product)
         yield from _about_terms(program, d)
         yield from _about_places(program, d)
+        yield from _about_reach(program, str(d.lhs), d.rhs)
+    for loss in stated_loss(program):
+        yield from _about_reach(program, "the loss", loss)
     yield from _about_loss(program, known)
     for w in program.trained():
         yield from _about_update(program, w)
@@ -299,9 +310,10 @@ def _about_names(program: Parts) -> Iterator[str]:
     families = (w.initial for w in program.trained())
     ranges = [r for d in program.definitions for r in d.ranges]
     ranges += [r for w in families for r in _ranges_of(w)]
-    yield from complaints(declared, ranges, [d.rhs for d in program.definitions])
-    weights = {w.name: len(w.symbol.args) for w in _weights(program)}
+    between = layers_of(program)
     said = [d.rhs for d in program.definitions]
+    yield from complaints(declared, ranges, [*said, *stated_loss(program)], between)
+    weights = {w.name: len(w.symbol.args) for w in _weights(program)}
     attributes = {x.name for x in program.attributes}
     yield from uses_of_names([d.lhs for d in program.definitions], weights, said, attributes)
     yield from bare_matrices({gaussian(m).name for m in program.matrices}, said)
@@ -453,6 +465,51 @@ def _about_places(program: Parts, d: Definition) -> Iterator[str]:
         if home is not None and v.uses(outside) and v.population.name != home.name:
             lives = f"{d.lhs} lives on {_place(home)} but uses {v.name}"
             yield f"{lives}, which lives on {_place(v.population)}"
+
+
+def layers_of(program: Parts) -> set[Symbol]:
+    """Return the indices by which layers, and places that are run through in order, are counted."""
+    families = {x.name for x in program.fields if x.layered or x.ordered}
+    return indices_of_layers([d.lhs for d in program.definitions], families)
+
+
+def stated_loss(program: Parts) -> tuple[Expr, ...]:
+    """Return the loss of a program, if it states one."""
+    return () if program.loss is None else (expression(program.loss),)
+
+
+def _about_reach(program: Parts, where: str, e: Expr) -> Iterator[str]:
+    """A sum runs over no member that a family of fields, numbers or weights does not have."""
+    families = _families(program)
+    for total in sorted(e.atoms(Sum), key=spelled):
+        spans = {x: (expression(ends[0]), expression(ends[1])) for x, *ends in total.limits if len(ends) == 2}
+        for atom in sorted(total.function.atoms(AppliedUndef), key=spelled):
+            for place, x in enumerate(atom.args):
+                r = families.get((str(atom.func), place))
+                if r is None or x not in spans:
+                    continue
+                lower, upper = spans[x]
+                if (upper - r.upper).is_positive or (r.lower - lower).is_positive:
+                    there = f"{atom.func} has members {r.lower}..{r.upper} there"
+                    yield f"{where}: the sum over {x} = {lower}..{upper} reads {atom}, but {there}"
+
+
+def _families(program: Parts) -> dict[tuple[str, int], IndexRange]:
+    """Return the ranges of indices by name and place, where there is one definition of all members.
+
+    Layers are left out, because ends of a family of layers are defined apart.
+    """
+    found: dict[tuple[str, int], IndexRange] = {}
+    counts = Counter(d.name for d in program.definitions)
+    for d in program.definitions:
+        if counts[d.name] == 1 and not _layered(program, d):
+            own = {r.index: r for r in d.ranges}
+            found |= {(d.name, k): own[x] for k, x in enumerate(d.lhs.args) if x in own}
+    for v in map(parameter, program.vectors):
+        found |= {(v.name, k): r for k, r in enumerate(v.indices) if r.index != ell}
+    for m in map(gaussian, program.matrices):
+        found |= {(m.name, k + (m.index is not None)): r for k, r in enumerate(m.others)}
+    return found
 
 
 def _place(p: Population) -> str:

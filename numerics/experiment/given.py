@@ -15,12 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from sympy import Expr, Function, Integer, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import expression, s, spelled, t
+from derive.calculus.symbols import IndexRange, expression, s, spelled, t
 from derive.errors import ProgramError
 from derive.program import Mean, Program
 from derive.program.entrywise import vectors_by_entries
+from derive.program.naming import about_range
 from derive.program.nonlinear import NonlinearRule
 from derive.program.parts import gaussian, parameter
+from derive.program.program import layers_of, stated_loss
 from derive.program.shifts import Slot, shifted_reads
 from numerics.errors import SpecError
 from numerics.experiment.checks import finite_number, precision_of, real_numbers, require_kernel
@@ -173,6 +175,33 @@ def require_constants(program: Program, numbers: Mapping[Symbol, float]) -> None
                 reason, _, accepted = str(error).partition(": must be ")
                 key = f"numbers.{symbols[0]}"
                 raise SpecError(key, numbers[symbols[0]], f"gives {reason}", accepted) from error
+
+
+def require_ranges(program: Program, numbers: Mapping[Symbol, float]) -> None:
+    """Raise SpecError for a number that leaves an index without values, or an end that is no integer."""
+    known = {x: expression(int(n) if float(n).is_integer() else n) for x, n in numbers.items()}
+    ranges = [r for d in program.definitions for r in d.ranges]
+    ranges += [r for m in map(gaussian, program.matrices) for r in m.others]
+    ranges += [r for v in map(parameter, program.vectors) for r in v.indices]
+    ranges += [
+        IndexRange(index, *ends)
+        for e in (*(d.rhs for d in program.definitions), *stated_loss(program))
+        for total in e.atoms(Sum)
+        for index, *ends in total.limits
+        if len(ends) == 2
+    ]
+    between = layers_of(program)
+    for r in (x for x in ranges if x.index not in between):
+        own = sorted(
+            (expression(r.lower).free_symbols | expression(r.upper).free_symbols) & {*known}, key=str
+        )
+        for told in about_range(r.subs(known)) if own else ():
+            raise SpecError(
+                f"numbers.{own[0]}",
+                numbers[own[0]],
+                f"is no size here: {told}",
+                "a number for which every range has values",
+            )
 
 
 def require_size(key: str, value: float) -> None:

@@ -42,6 +42,7 @@ from numerics.experiment.given import (
     or_a_weight,
     require_constants,
     require_domain,
+    require_ranges,
 )
 from numerics.experiment.literals import Literals
 from numerics.experiment.memory import symbols_of_rules, tables_of_program
@@ -284,7 +285,9 @@ class Problem:
             elif not x.is_integer:
                 accepted = f"a number for this symbol of the theory{or_a_weight(written, name)}"
                 raise SpecError(f"numbers.{name}", None, "is missing", accepted)
-        require_constants(written, {x: given[name] for name, x in symbols.items() if name in given})
+        numbers_given = {x: given[name] for name, x in symbols.items() if name in given}
+        require_constants(written, numbers_given)
+        require_ranges(written, numbers_given)
         if by_role:
             # a number and a function with the same name are renamed separately
             symbol_of = {own: name for name, own in author.items() if name in {*of_roles, *_sizes(program)}}
