@@ -172,7 +172,7 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
     Unserved
         For averages that no rule covers.
     ValueError
-        For missing values and data.
+        For missing values and data, and for a ``start`` below 1.
     Diverged
         If a value is not finite.
     NotConverged
@@ -187,6 +187,8 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
     >>> print(solved.rule, solved.dimensions, solved.converged, solved.value("Delta").round(6).tolist())
     trapezoid 2 True [[1.0], [0.598979], [0.385721]]
     """
+    if start is not None and start < 1:
+        raise ValueError(f"start = {start}: must be at least 1")
     given: dict[str, Any] = {"steps": steps, "times": times, "values": values, "data": data}
     solver = _NodeSolver(theory, kernels=kernels, accuracy=accuracy, most=most, rule=rule, **given)
     for last in solver.answers(start, replicas, seed):
@@ -344,7 +346,7 @@ def _counts(rule: Rule, dimensions: int, most: int, start: int | None) -> Iterat
         count = max(2, min(count, int(most ** (1 / max(dimensions, 1)) / FACTOR)))
     yield count
     while True:
-        count = 2 * count if rule == "sobol" else int(FACTOR * count)
+        count = 2 * count if rule == "sobol" else max(count + 1, int(FACTOR * count))
         if (count if rule == "sobol" else count**dimensions) > most:
             return
         yield count

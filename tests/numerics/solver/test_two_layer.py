@@ -136,6 +136,16 @@ def test_standard_errors_halve_with_four_times_the_replicas() -> None:
     assert ratio == pytest.approx(2, rel=3 / np.sqrt(2 * 31))  # three errors of a spread of 32 numbers
 
 
+def test_a_small_first_set_of_points_is_not_compared_with_itself() -> None:
+    """From one point on, each set is larger than the last, or the error would be zero by construction."""
+    best = solved("tanh", steps=3, kernels=False)
+    ours = solved("tanh", steps=3, rule="hermite", start=1, accuracy=1e-3, kernels=False)
+    gap = np.abs(ours.value("Delta") - best.value("Delta"))
+    assert (gap <= ours.stderr("Delta") + 1e-7).all()
+    with pytest.raises(ValueError, match="start = 0: must be at least 1"):
+        solved("tanh", steps=3, start=0)
+
+
 def test_rank_of_the_data() -> None:
     """Repeated and antiparallel samples add no dimension."""
     x = np.array([[1.0, 0.5], [1.0, 0.5], [-2.0, -1.0]])
