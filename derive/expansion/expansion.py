@@ -18,7 +18,7 @@ from derive.show.text import wrap
 
 COLUMNS = 110
 PrintedBlock = Iterable[tuple[str, list[str]]]
-"""What stands at the left, and the terms that stand at the right."""
+"""Left-hand sides, each with the terms of its right-hand side."""
 
 
 class Expansion(ABC):

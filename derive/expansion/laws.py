@@ -23,7 +23,7 @@ from derive.linear.operators import T, operator, size
 
 OperatorFactors = tuple[Expr, ...]
 OperatorTerm = tuple[Expr, int, OperatorFactors]
-"""A number, the power of gamma0 in front, and operators: a law's addend."""
+"""Term of an equation: a number, the power of gamma0, and operators."""
 
 
 def laws(closure: LinearClosure) -> dict[str, list[OperatorTerm]]:
@@ -202,7 +202,7 @@ class _Matrices:
 
 
 MatrixChain = tuple[list[tuple[MatrixSymbol, Expr]], list[MatrixSymbol], Expr]
-"""Matrices and what they are, one after the other; what these start from; and the result."""
+"""Steps (matrices with their definitions), given matrices, and the result."""
 
 
 def chain(closure: LinearClosure, depth: int, order: int, name: str, layer: int) -> MatrixChain:

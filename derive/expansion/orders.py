@@ -65,7 +65,7 @@ from derive.theory import Equation, OrderParameter, Source, Term, Theory
 from derive.theory.document import Show, render
 
 SourceAtIndices = tuple[str, tuple[Expr, ...]]
-"""The name of a source and its indices but the time."""
+"""Name of a source, and its indices without the time."""
 
 
 def named(name: object, *orders: int) -> str:
@@ -389,7 +389,7 @@ class Expander(Expressions):
                 raise NotApplicable(f"{told}: give it another name")
         own = [x for x, kind in self.kinds.items() if kind in ("field", "source")]
         self.random = {named(x, n): x for x in own for n in range(order + 1)}
-        # what is there at s = t though its part of order zero is not: with tables, responses too
+        # parts that exist at s = t although order zero does not; with tables also responses
         strict = [q.name for q in theory.responses() if q.causal == "strict"] if tables else []
         self.instant = {named(x, n) for x in (*tables, *strict) for n in range(1, order + 1)}
 
@@ -549,7 +549,7 @@ def _names(e: Expr) -> set[str]:
 
 
 WEIGHT = "w"
-"""The weights with which past updates count."""
+"""Name of the weights of past updates."""
 
 
 def boundary_coefficients(order: int) -> tuple[Expr, ...]:

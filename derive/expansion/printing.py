@@ -36,10 +36,10 @@ from derive.show import PaperLatex, PaperText, latex, notation, text
 from derive.show.latex import beside
 
 INTEGRALS = 2
-"""Up to this order entries are printed as time integrals; beyond, they fill pages."""
+"""Highest order at which entries are printed as time integrals; higher orders fill pages."""
 
 SHOWN = 4
-"""Where not all orders have words, those up to this order are printed."""
+"""Highest order whose words are printed if not all orders have words."""
 
 ENTRIES = {"H": (mu, alpha), "G": (), "A": (mu,), "B": (alpha,), "K": (mu, alpha)}
 

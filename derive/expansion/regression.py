@@ -53,13 +53,13 @@ from derive.reduce.data import theory_limit
 from derive.theory import Equation, Term, Theory, mean_field
 
 kept = Symbol("q", positive=True)
-"""What a step leaves of an error that all samples see alike: 1 minus the rate times the tangent kernel."""
+"""Remaining fraction of a common error after a step: 1 minus the rate times the tangent kernel."""
 z, y = Symbol("z"), Symbol("y")
 """Arguments of generating functions in t and s."""
 
 
 ON_DATA = ("v", "Delta", "h0")
-"""The fields that are left when layers are a number."""
+"""Fields that remain when the layers are replaced by a number."""
 
 
 def lazy_regression(theory: Theory, order: int, name: str = "C_v") -> PowerSeries:

@@ -33,10 +33,10 @@ from derive.theory import Equation, OrderParameter, Source, Term, Theory
 from derive.theory.names import QuantityAtLayer
 
 GIVEN: tuple[str, Expr | None] = ("", None)
-"""What is given and not drawn, such as a target, as a source."""
+"""Source that represents given data, such as a target."""
 
 UNKNOWN = Dummy("beyond")
-"""Stands for an order that is not known, wherever it is read."""
+"""Mark of an order that is not known."""
 
 
 @dataclass(frozen=True)
@@ -384,7 +384,7 @@ class Made:
 
     def term(self, x: Term) -> Term | None:
         """Return a term without parts that vanish, or None."""
-        if x.field.has(Average):  # of a scalar: averages stand in one term
+        if x.field.has(Average):  # for a scalar, whose averages are in one term
             left = self.kept(x.field)
             return None if left == 0 or not self.holds(x.coefficient * x.kernel) else replace(x, field=left)
         return x if self.holds(x.coefficient * x.kernel * x.field) else None

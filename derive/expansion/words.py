@@ -320,7 +320,7 @@ class Recursion(Generic[AlgebraElement]):
         if name in self.laws:
             e = self.laws[name]
             return self.at_order(self.placed(e.rhs.subs(ell, layer + ell - e.lhs.args[1])), n)
-        # a kernel follows a response from layer to layer, and remembers the correlation of the last one
+        # a kernel is a response plus the memory of a correlation of the neighbouring layer
         responses, memories = parts_of(self.kernels[name], self.closure)
         parts = [self.follow(str(x.func), self.placed(x.args[0].subs(ell, layer)), n) for x in responses]
         for x in memories:
@@ -406,7 +406,7 @@ WordCoefficients = dict[Any, Sampled]
 """Words (in a tangent kernel: pairs of words) with coefficients, polynomials in ell and L, none zero."""
 TANGENT = "K"
 WORDS = 8
-"""The last order that is written in words: each gamma0^2 multiplies their number by thirteen."""
+"""Highest order that is written in words; each gamma0^2 multiplies their number by thirteen."""
 
 
 @dataclass(frozen=True)
@@ -662,7 +662,7 @@ class AnyDepth(Recursion[WordCoefficients]):
         self.steps[name, n] = S.Zero
         e = self.law(name, ell, n)
         step = self.steps.pop((name, n))
-        # forget the equations in which the operator sought stood
+        # delete cached equations that contain the unknown operator
         self.kept = {k: v for k, v in self.kept.items() if k[1] != n}
         e = e and self.algebra.rest(e)
         if step == 0:

@@ -249,7 +249,7 @@ class _Sink:
 
 
 _Balanced = tuple[Power, Power, Mapping[Symbol, Expr]]
-"""Loss and kernel as powers of the clock, and the moments of the profile in them."""
+"""Loss and kernel as powers of the integrated kernel, and the moments of the profile in them."""
 
 
 def bottlenecks(found: Resources, law: RichScaling) -> tuple[Bottleneck, ...]:
@@ -346,7 +346,7 @@ class _Bottlenecks:
         loss = Dummy("l", positive=True)
         sink = self.integral(BATCH, Power(loss * self.summed_pushes(), self.before.power))
         first = replace(sink, part=sink.part.subs({loss: self.before.coefficient}))
-        # after the crossover the loss is what the sink, which it makes, decides
+        # after the crossover the loss determines the sink, which determines the loss
         after, kernel, values = self.balanced(sink)
         if after.coefficient.has(loss):
             raise NotApplicable(f"the loss after the crossover depends on itself: {after}")

@@ -87,23 +87,23 @@ from derive.theory.theory import Theory
 
 GivenNumber: TypeAlias = int | float | str | Fraction | Expr
 DIGITS = 40
-"""The longest number that is read from text."""
+"""Maximal length of a number in text."""
 RULES: Mapping[str, Callable[[Expr], Expr]] = {"sgd": lambda g: g, "sign": sign}
-"""What a rule makes of a gradient: itself, or the sign of every entry (Adam without memory)."""
+"""Step of a rule as a function of the gradient: itself, or the sign of every entry (Adam without memory)."""
 c = Symbol("c", real=True)
 """Learning rates are ``eta L^-c``."""
 x_0, chi = Symbol("x_0", real=True), Symbol("chi", real=True, nonzero=True)
-"""Width one: the input, and the slope of the loss at the output."""
+"""Input, and slope of the loss at the output, at width one."""
 xi = Symbol("xi", real=True)
 """The input, the same at both steps."""
 chi_0 = Symbol("chi_0", real=True)
 """The slope of the loss at the start."""
 tau = Symbol("tau", positive=True)
-"""A layer's place between 0 and 1."""
+"""Relative position of a layer, between 0 and 1."""
 epsilon = Symbol("epsilon", positive=True)
-"""A distance between layers, as a share of the depth."""
+"""Relative distance between layers, in units of the depth."""
 q = Symbol("q", positive=True)
-"""By how much correlations at the start grow in a layer."""
+"""Factor by which initial correlations grow in a layer."""
 z = Symbol("z", positive=True)
 """``L (q - 1)``."""
 # -- solved --------------------------------------------------------------------------------------------------
@@ -620,7 +620,7 @@ def trained_by(program: Program, rule: str | Entrywise) -> Program:
     if isinstance(rule, Entrywise):
         update = replace(W.update, coefficient=rate * share ** rule_degrees(rule).degree)
         return replace(program, matrices=(replace(W, update=update),), descent=None)
-    # of one sample: the gradient has rank one, and so has what an entrywise power of it makes of it
+    # for one sample the gradient and its entrywise powers have rank one
     made = RULES[rule]
     update = replace(
         W.update, coefficient=rate * made(share), left=made(W.update.left), right=made(W.update.right)

@@ -387,7 +387,7 @@ class _Changes:
 # -- exponents -----------------------------------------------------------------------------------------------
 
 REMAINDER = 2
-"""The order of Taylor's remainder of a smooth phi, which is what a linearised layer leaves out."""
+"""Order of the Taylor remainder of a smooth phi, which a linearised layer neglects."""
 
 
 class Shown:
@@ -467,7 +467,7 @@ def depth_exponents(theory: Theory) -> DepthExponents:
     stream, output, answer = f"D_{up}_1_1", f"{net.output}_1", f"R_{up}{net.readout}_1"
     start, gradients = f"{own}_0_0", f"{net.overlap}_0_0"
     forward = sizes(steps, STEADY, of=(output, answer, start, f"{own}_1_1", gradients))
-    # averages of a smooth activation move as far as the correlations that they are functions of
+    # averages of a smooth activation change as much as the correlations in them
     smooth = {"KE_1": (f"E_{up}_1", stream), "KD_1_1": (stream,)}
     moved = sizes(changes(steps), STABLE if averaged else STEADY, of=(stream, output), like=smooth)
     later = at_all_steps(two, STABLE)

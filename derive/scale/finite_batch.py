@@ -177,7 +177,7 @@ def batch_noise(theory: Theory) -> BatchNoise:
 
 
 _other = Dummy("j", integer=True, positive=True)
-"""The mode that is pushed."""
+"""Index of the perturbed mode."""
 
 
 def _in_steps(theory: Theory, into: str) -> Expr:

@@ -65,9 +65,9 @@ from derive.show.conditions import ConditionalResult
 from derive.theory import Theory
 
 driver = Symbol("lamda_j", positive=True)
-"""The eigenvalue of a mode that drives another one."""
+"""Eigenvalue of a driving mode."""
 age = Symbol("age", positive=True)
-"""The time that a mode has had."""
+"""Time since the perturbation of a mode."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def first_in_width(theory: Theory) -> FirstInWidth:
 
 
 _a, _b = Symbol("a_h"), Symbol("b_g")
-"""The kernels by which g of a layer remembers h, over gamma0, and h remembers g, times gamma0."""
+"""Memory kernels of h in g, over gamma0, and of g in h, times gamma0."""
 
 
 def _first_in_response() -> Expr:
@@ -329,7 +329,7 @@ class _Wave:
 
 
 argument = Symbol("x", positive=True)
-"""An eigenvalue times the time that a mode has had."""
+"""Eigenvalue times the time since the perturbation."""
 
 
 def _check_pair(drive: _Wave, own: _Wave, pushed: _Wave, pushing: _Wave, rise: int, kernel: Expr) -> None:

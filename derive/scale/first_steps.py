@@ -254,13 +254,13 @@ class ExactSteps(Unrolled):
         powers = [p for p in self.told(Pow) if p.exp.is_Rational and not p.exp.is_Integer]
         roots = {p.base: lcm(*(x.exp.q for x in powers if x.base == p.base)) for p in powers}
         self.roots = {Dummy(f"root_{x}", positive=True): (x, n) for x, n in roots.items() if x.is_Symbol}
-        if self.roots:  # in y with x = y**n all is rational
+        if self.roots:  # the substitution x = y**n makes all coefficients rational
             powers_of = {x: y**n for y, (x, n) in self.roots.items()}
             super().__init__(self.theory.map(lambda e: e.subs(powers_of)))
         numbers = sorted({x for x in self.told(Pow) if x.is_number and not x.is_rational}, key=str)
         self.domain = QQ.algebraic_field(*numbers) if numbers else QQ
         known = self.names | self.fields | self.source_names
-        self.widths = {  # and other numbers of layers
+        self.widths = {  # widths and other numbers of layers
             x.func(Integer(k))
             for x in self.told(AppliedUndef)
             if str(x.func) not in known and len(x.args) == 1 and (x.args[0] == ell or x.args[0].is_Integer)
@@ -535,7 +535,7 @@ class LayerFamilies(ABC):
             front = [self.put(p.coeff_monomial(y)) for y in names.values()]
             rows[k] = dict(zip(group, front, strict=True)), self.put(p.coeff_monomial(1))
         edges = {k: {d for d, c in row.items() if not self.vanishes(c)} for k, (row, _) in rows.items()}
-        for part in _groups(edges):  # where what couples them is zero, one after the other
+        for part in _groups(edges):  # decoupled families are solved one after the other
             rest = []
             for k in part:
                 row, value = rows[k]

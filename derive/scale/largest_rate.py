@@ -226,7 +226,7 @@ def _plain(e: Expr) -> Expr:
 # -- aligned weights ----------------------------------------------------------------------------------------
 
 size = Symbol("S", positive=True)
-"""The square of every weight over its strength, in a balanced network."""
+"""Squared singular value over strength, equal for all weights of a balanced network."""
 
 
 @dataclass(frozen=True)
@@ -436,7 +436,7 @@ def _value(name: str, *place: Expr) -> Expr:
 # -- dominant balance ----------------------------------------------------------------------------------------
 
 i, j = Symbol("i", nonnegative=True), Symbol("j", nonnegative=True)
-"""How far a layer is from the first one, and from the last."""
+"""Distances of a layer from the first and from the last one."""
 
 
 @dataclass(frozen=True)

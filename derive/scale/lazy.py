@@ -70,13 +70,13 @@ from derive.show.latex import aligned_latex
 from derive.theory import OrderParameter, Theory
 
 MOST = 400
-"""Steps along which the answer is followed to the end of the law."""
+"""Largest number of continuation steps to the edge of the spectrum."""
 y, H, k = Symbol("y"), Symbol("H"), Symbol("k", positive=True)
-"""The rate times the sum over earlier steps; the answer of the error to the target; an eigenvalue."""
+"""Rate times the sum over earlier steps; response of the error to the target; eigenvalue."""
 SIZE = Dummy("c", positive=True)
 """``C_v`` as the argument of the noise."""
 left = (1 - eta * k) ** 2
-"""What a step leaves of an eigenvalue's share of the loss."""
+"""Fraction of the loss along an eigenvector that remains after a step."""
 
 
 def _crossing(below: Callable[[Any], bool], high: Any, digits: int) -> Any:
@@ -191,7 +191,7 @@ class LazyKernel(ConditionalResult):
         _, first, second = self.moments(2, values)
         with mpmath.workdps(30 + 2 * steps):
             growth = lambdify(eta, self.growth(steps, values), "mpmath")
-            # one step is back at its start at twice the ratio of the moments, more are beyond
+            # one step returns to the initial loss at twice the ratio of moments; more steps do so earlier
             high = mpmath.mpf(2) * float(first / second) * (1 + mpmath.mpf(10) ** -12)
             return float(_crossing(lambda rate: growth(rate) < 1, high, 16))
 
@@ -420,7 +420,7 @@ class _Responses:
         for u in self.theory.sources:
             if u.symbol in drawn:
                 return rewritten(sympify(u.covariance), self.names, self.start)
-        return Dummy("c", positive=True)  # moved by other responses; finite, which is all that matters
+        return Dummy("c", positive=True)  # changed by other responses; only its finiteness matters
 
 
 def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:

@@ -19,7 +19,7 @@ from derive.scale.modes import capacity as capacity_
 from derive.theory import Source, Theory
 
 z, z_ = Symbol("z", positive=True), Symbol("zprime", positive=True)
-"""Rates that belong to two times."""
+"""Laplace variables of two times."""
 
 
 def on_eigenvalues(e: Expr) -> Expr:

@@ -62,9 +62,9 @@ beta = Symbol("beta", positive=True)
 time = Symbol("t", positive=True)
 """A late time."""
 K = Symbol("K", positive=True)
-"""The kernel that the modes meet."""
+"""Kernel of the modes."""
 rate, rate_ = Symbol("omega", positive=True), Symbol("omega_", positive=True)
-"""The lazy rates of the mode whose error is looked at, and of one that drives it."""
+"""Lazy rates of the observed mode and of a driving mode."""
 tau = Symbol("tau", positive=True)
 """An earlier time."""
 lamda, w_star = Function("lamda"), Function("w_star")
@@ -202,7 +202,7 @@ def lazy_modes(theory: Theory) -> LazyModes:
     theory = wide(theory)
     responses, kernel = kernel_of_modes(theory)
     v = Function("v")(k, t)
-    slope = -K * factor_of(linear_form(theory).row("h0"), "v")  # of v' = slope v, or of its step
+    slope = -K * factor_of(linear_form(theory).row("h0"), "v")  # solution of v' = slope v, or of its step
     if slope.has(t):
         raise NotApplicable(f"modes are learnt at a rate that changes in time: {slope}")
     grown = (1 + slope) ** t if theory.program.rule.discrete else exp(slope * t)
@@ -422,7 +422,7 @@ def _driven(driving: Expr, m: Expr, p: Expr, kernel: Expr) -> Powers:
     outer = (exp(-u), capacity * (beta + m) + 1)
     inner = (F, capacity * (beta + max(n)) + 1)
     found = convolution(outer, inner, u, capacity, time, less=1 - p)
-    # so far for rates k^-capacity and times t kernel
+    # for rates k^-capacity and times t kernel
     terms = [Power(x.coefficient * kernel ** (x.power + m + max(n) - 1), x.power) for x in found.terms]
     return Powers(time, tuple(terms), found.error, found.conditions)
 

@@ -65,7 +65,7 @@ SPECTRAL = frozenset({"muon"})
 
 LEARNING, TANGENT = "feature learning", "neural tangent"
 CORNERS = (LEARNING, TANGENT)
-"""Fields move by order one; or outputs are of order one at the start and move by order one."""
+"""Regimes: fields change by order one; or outputs are of order one initially and change by order one."""
 INPUT, HIDDEN, READOUT, BIAS, GAIN = KINDS = ("input", "hidden", "readout", "bias", "gain")
 """Kinds of weights."""
 
@@ -218,7 +218,7 @@ class OptimizerPowers(ConditionalResult):
             own[name] = sympify(scales[kind]) - (self.output if kind == READOUT else 0)
         free = {x: own[family_name(x)[2:]] for x in self._free if family_name(x).startswith("a_")}
         found = {x: sympify(self.solved.get(x, x)).xreplace(free) for x in unknowns(self.program)}
-        zero = dict.fromkeys((x for x in found if found[x] == x), S.Zero)  # what no condition speaks of
+        zero = dict.fromkeys((x for x in found if found[x] == x), S.Zero)  # exponents without conditions
         return {str(x): v.xreplace(zero) for x, v in found.items()}
 
     @cached_property

@@ -66,7 +66,7 @@ from derive.scale.rule_degrees import is_linear, step_powers
 from derive.theory.applications import nonempty
 
 N = Symbol("N", positive=True)
-"""The width, where a program shows its powers."""
+"""Width, in expressions with powers of it."""
 HALF = Rational(1, 2)
 IndexExpressions = Mapping[Symbol, Expr]
 QuantityAtStep = tuple[str, Expr | None, int]
@@ -569,7 +569,7 @@ class Counting:
             return []
         kinds = [p.odd for p in whole if (p.power - largest).expand() == 0]
         uneven = frozenset[Generator]()
-        if not is_linear(rule):  # of a sum of an even and an odd gradient Q is neither
+        if not is_linear(rule):  # Q of a sum of an even and an odd gradient has no parity
             uneven = uneven.union(*(x ^ kinds[0] for x in kinds))
         largest += values
         slope = EntrySize((size - largest).expand(), mixed=uneven)
@@ -691,7 +691,7 @@ def applied(shape: Shape, arguments: tuple[EntrySizes, ...], first: bool = False
         raise Grows(f"{shape.name} of a field that grows as N^({size}) is no power of N")
     found = [_signature(shape, start, 0).at(_size_of(shape, base))]
     moved = [(i, p) for i, parts in enumerate(arguments) for p in parts if p.order]
-    if grows and not first:  # what training adds may outgrow what was there: no expansion, no parity
+    if grows and not first:  # a change may exceed the initial value: no expansion, no parity
         large = [
             EntrySize(shape.degree * p.power, owed=p.owed, order=p.order, unknown=True) for _, p in moved
         ]

@@ -85,7 +85,7 @@ from derive.show.latex import aligned_latex, latex
 from derive.theory import Theory
 
 cut, cut_ = Symbol("lamda_c", positive=True), Symbol("lamda_cprime", positive=True)
-"""``z/(K R_Delta(z))``, a cut-off: modes with eigenvalues above it have been learnt."""
+"""Cut-off ``z/(K R_Delta(z))``: modes with eigenvalues above it have been learnt."""
 _t, _t_ = Dummy("t", positive=True), Dummy("t'", positive=True)
 
 
@@ -240,7 +240,7 @@ def fixed_data(theory: Theory) -> FixedData:
 
     summed = theory.order_parameter("R_vu").definition
     (response,) = summed.atoms(Response)
-    answer = response.body / v(k, t) * enters * into_h0  # what mode k adds to R_vu
+    answer = response.body / v(k, t) * enters * into_h0  # contribution of mode k to R_vu
     errors = transfer(theory, "Delta")
     around = errors.operators["Delta"].subs({x.operator: loop for x in errors.kernels})
     (back,) = solve(around - R, loop)
@@ -473,7 +473,7 @@ def batch_law(
 
 
 DIGITS = 10
-"""Of sums over modes that have no closed form."""
+"""Names of sums over modes without closed form."""
 
 
 def _sum_said(e: Sum) -> str:

@@ -65,7 +65,7 @@ from derive.show.latex import aligned_latex
 from derive.theory import Theory
 
 share, share_ = Symbol("S", positive=True), Symbol("Sprime", positive=True)
-"""The sum over modes of ``lamda/(lamda + lamda_c)``: how many modes have been learnt."""
+"""Sum over modes of ``lamda/(lamda + lamda_c)``, the effective number of learnt modes."""
 
 _mode, _t, _t_ = (Dummy(n, positive=True) for n in ("lamda", "t", "t'"))
 _SECOND: Mapping[Expr, Expr] = {z: z_, cut: cut_, share: share_}

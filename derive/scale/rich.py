@@ -68,19 +68,19 @@ from derive.show.latex import aligned_latex
 from derive.theory import Equation, Term, Theory
 
 c_h, c_g, phi = (Function(x, nonnegative=True) for x in ("c_h", "c_g", "phi"))
-"""Sizes of h and g in each layer, and what a mode has learnt over ``c_g(1)``."""
+"""Sizes of h and g in each layer, and learnt part of a mode over ``c_g(1)``."""
 sigma = Function("sigma", positive=True)
 """The large singular value of a matrix of weights, over the root of the width."""
 kappa = Symbol("kappa", real=True)
-"""What the conserved difference of two squared singular values is; of order one."""
+"""Conserved difference of two squared singular values, of order one."""
 now, then, first = (Symbol(x, positive=True) for x in ("sigma", "sigma_s", "sigma_0"))
 """The singular value at the time of an equation, at that of a memory, and at the start."""
 x, u = Symbol("x", positive=True), Symbol("u", positive=True)
-"""An eigenvalue times the clock, and an earlier clock over the present one."""
+"""Eigenvalue times X, and ratio of an earlier X to the present one."""
 X = Symbol("X", positive=True)
-"""The clock, in ``c_g(1) = B X^q``."""
+"""Integral of the kernel over time (the clock), in ``c_g(1) = B X^q``."""
 I_F, I_v = Symbol("I_F", positive=True), Symbol("I_v", positive=True)
-"""Moments of the share learnt of a mode, squared, and of the share left, squared."""
+"""Moments of the squared learnt fraction of a mode, and of the squared remaining fraction."""
 SIZES: Mapping[str, Callable[..., Expr]] = {"h": c_h, "g": c_g}
 SHAPES = tuple(f"C_{name}" for name in SIZES)
 
@@ -287,7 +287,7 @@ class _RankOne:
             c_h(1, t): bottom,
         }
         rates = self.rates(upward, top, moved, bottom)
-        # all singular values are alike, and c_g goes from layer to layer by one of them
+        # all singular values are equal, and c_g of neighbouring layers differs by one factor
         common = {c_g(1, t): Repeated(sigma(t), (ell, 1, L)).doit()}
         squares = gamma0**2 * Sum(phi(self.index, t) ** 2, self.limits)
         places = (("h", ell + 1), ("g", ell), ("g", L), ("xi",), ("h0",), ("h", 1))
@@ -757,7 +757,7 @@ class RichBalance:
         top, loss = learnt.terms[0], left.terms[0]
         q = simplify(top.power / rise).factor()  # c^rise = front sum (w F)^2
         size = (front * top.coefficient) ** simplify(1 / rise)
-        p = Dummy("p", positive=True)  # 1 - 2 q: the kernel grows slower than its clock; t = int dX/c^2
+        p = Dummy("p", positive=True)  # p = 1 - 2 q > 0; t = int dX/c^2
         (clock,) = solve(integrate(X ** (p - 1), (X, 0, X)) - size**2 * late, X)
         named_clock = tidied(clock.subs(p, 1 - 2 * q))
         values = self.moments(q)
@@ -834,9 +834,9 @@ class RichBalance:
 
         phi_ = own - e * other
         norm = averaged(moved(phi_**2), lambda p, s: product_transform(p, s, -power), own, other)
-        if power == 0:  # modes that have been learnt do not feel it
+        if power == 0:  # it has no effect on learnt modes
             norm = moved(phi_**2).subs({own: 1, other: 1})
-        size = part.share / (moved((1 + e) ** (rise - 2)) - norm)  # sigma^2 moves by share and by the norm
+        size = part.share / (moved((1 + e) ** (rise - 2)) - norm)  # change of sigma^2 by share and norm
         left = (1 - (1 + e) * phi_).subs({own: 1 - own, other: 1 - other})
         fields = averaged(moved(left**2), lambda p, s: missing(p, s, self.source), own, other)
         p = Dummy("p", positive=True)
@@ -925,7 +925,7 @@ def dropped(found: RichScaling) -> tuple[Neglected, ...]:
     big, top = kernel ** (1 / (2 * found.depth)), kernel ** (S.One / 2)  # sigma and c_g(1), without constants
     squares = clock ** found.balance.squares()
     bottom = big**2 / (gamma0 * late * top)  # c_h(1): gamma0 c_h(1) c_g(1) is the rate of sigma^2
-    again = squares * (gamma0 * late * top / big) ** 2  # an answer of an answer, by C_h0 and C_g(2)
+    again = squares * (gamma0 * late * top / big) ** 2  # second iteration of the response, by C_h0 and C_g(2)
     if any(power_in(again, y) != 0 for y in (late, gamma0)):
         raise NotApplicable("answers of the first layer change by powers when they are iterated")
 

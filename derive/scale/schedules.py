@@ -84,11 +84,11 @@ def best_schedule(noise: BatchNoise) -> BestSchedule:
         raise NotApplicable(f"the gain falls as t**({noise.gain.terms[0].power}), and no late push matters")
     u, tau, rate, mu, x = (Dummy(n, positive=True) for n in ("u", "tau", "eta", "mu", "x"))
     gain = u ** (2 * _h - 2)
-    (best,) = solve((rate * gain + mu / rate).diff(rate), rate)  # at each u, mu for the number of steps
+    (best,) = solve((rate * gain + mu / rate).diff(rate), rate)  # at each u; mu fixes the number of steps
     left, spent = (integrate(powsimp(e), (u, 0, tau)) for e in (1 / best, best * gain))
     (multiplier,) = solve(left - T, mu)
     spent, first = (simplify(e.subs(mu, multiplier)) for e in (spent, best.subs(u, tau)))
-    # tau = T^x where signal and noise are alike
+    # tau = T^x where signal and noise are equal
     (clock,) = solve(-_p * x - power_in(spent, tau) * x - power_in(spent, T), x)
     peak = power_in(first, tau) * clock + power_in(first, T)
     decay = power_in(best, u) / power_in(left, tau)

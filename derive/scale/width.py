@@ -478,7 +478,7 @@ def width_constraints(program: Program, spectral: Collection[str] = ()) -> Const
     for requirement, nodes in ((OUTPUTS, outputs(program)), (FEATURES, fields(moved))):
         for node in nodes:
             systematic = moved.owed(*node, systematic=True)
-            # what is there by chance counts for fields that a weight does not move otherwise
+            # changes by chance count for fields that a weight does not change otherwise
             owed = systematic if requirement == OUTPUTS else moved.owed(*node) | systematic
             found += [
                 Condition(requirement, _called(node), x, weight)
@@ -852,22 +852,22 @@ class _Symmetry:
 
     def directions(self) -> tuple[dict[Expr, Expr], ...]:
         """Return the null space of the system, as far as exponents are concerned."""
-        for x, env in self.read.rules.values():  # every term has the power of the field that is defined
+        for x, env in self.read.rules.values():  # every term must have the power of the defined field
             whole = self.shift(x.lhs, env)
             self.rows += [y - whole for y in self.shifts(x.rhs, env)]
-        for w in self.program.trained():  # an update has that of the raw weight
+        for w in self.program.trained():  # an update must have the power of the raw weight
             u = w.update
             bodies = (u.vector,) if isinstance(w, TrainedVector) else (u.left, u.right)  # type: ignore[union-attr]
             for env in self.read.members(families(w.initial)):
                 for inner in self.read.members(u.over):
                     found = self.shifts(Mul(u.coefficient, *bodies), {**env, **inner})
                     self.rows += [y - self.raw(w.name, env) for y in found]
-        for name, start in weights(self.program).items():  # and so has the standard deviation at the start
+        for name, start in weights(self.program).items():  # and so must its initial standard deviation
             for env in self.read.members(families(start)):
                 (power,) = self.powers(sympify(start.variance), env)
                 self.rows.append(power / 2 - self.raw(name, env))
         asked = [x for x in self.exponents if any(row.has(x) for row in self.rows)]
-        # d first, c last, so that directions come out one by one
+        # d first and c last, so that the reduced basis has simple directions
         own = [x for x in (d, *sorted(set(asked) - {c, d}, key=str), c) if x in asked]
         hidden = sorted({x for row in self.rows for x in row.free_symbols} - set(self.exponents), key=str)
         M = Matrix([[row.expand().coeff(x) for x in (*hidden, *own)] for row in self.rows])
@@ -908,7 +908,7 @@ class _Symmetry:
         if e in inside:
             return moved
         degree = shape_of(e, inside).degree
-        if degree is not None and len(inside) == 1:  # relu takes positive factors out
+        if degree is not None and len(inside) == 1:  # such as relu, which is homogeneous
             return [degree * moved[0]]
         self.rows += moved
         return [S.Zero]

@@ -1,4 +1,7 @@
-"""What the large-size limit makes of a program."""
+"""Mean-field theories of programs: equations of single units in the limit of infinite width.
+
+`mean_field` derives them, and `Theory` holds, prints and compares them.
+"""
 
 from derive.calculus.averages import Average, Response
 from derive.theory.conditioning import mean_field

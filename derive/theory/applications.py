@@ -96,7 +96,7 @@ def _graph(program: Program, answered: list[tuple[Application, Application]]) ->
 
     for d in program.definitions:
         if d.name in graph and not d.evolves:
-            # what multiplies a product acts at once; what is inside one acts by its source and responses
+            # factors of a product act at once; its vector acts by the source and the responses
             enter(d.name, d.rhs.replace(lambda e: isinstance(e, Product), lambda _: Dummy("product")))
     for a, b in answered:
         enter(a.gives_field, b.key[2])
@@ -553,7 +553,7 @@ def with_ends_apart(program: Program) -> Program:
 
 
 MOST_CUTS = 64
-"""Ends of families that are defined apart, at most."""
+"""Largest number of ends of families that are defined separately."""
 
 
 def _span(d: Definition, place: Expr) -> MemberBounds:
@@ -713,7 +713,7 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
     """
     forward, scalars = _forward_weights(reading), reading.program.scalars
     weights = [w for w in reading.program.trained() if w.name in forward]
-    nonlinear = (NonlinearRule, RewrittenSteps)  # outputs do not move by inner products of gradients
+    nonlinear = (NonlinearRule, RewrittenSteps)  # changes of outputs are not inner products of gradients
     if any(isinstance(w.rule, nonlinear) for w in weights):
         return ()
     matrices = [w for w in weights if isinstance(w, TrainedMatrix)]
@@ -758,7 +758,7 @@ def _gradient_squared(
     if any((r.upper - r.lower).is_negative for r in family):
         return S.Zero, ()
     here: dict[Any, Any] = {x: r.index for x, r in zip(error.args[:-1], outputs, strict=True)}
-    inner = [r for r in w.update.over if r.index not in here]  # within one output, such as positions
+    inner = [r for r in w.update.over if r.index not in here]  # indices within one output, such as positions
     here |= {r.index: Symbol(r.index.name.rstrip("_"), **r.index.assumptions0) for r in inner}
     there = {x: primed(y) for x, y in here.items()}
     inner = [r.renamed(here[r.index]) for r in inner]
@@ -773,7 +773,7 @@ def _gradient_squared(
         now = vector(program, body.xreplace(here), own, family if trained else ())
         value *= reading.registry.correlation(now, past)
     for r in family:
-        if r.index in here:  # one member for each output: different members do not meet
+        if r.index in here:  # one member for each output; different members are independent
             value *= KroneckerDelta(here[r.index], there[r.index])
     summed = [r for r in family if r.index not in here]
     return value, (*summed, *inner, *(r.renamed(primed(r.index)) for r in inner))
@@ -793,7 +793,7 @@ def _forward_weights(reading: Reading) -> set[str]:
         d = todo.pop()
         if d not in seen:
             seen.append(d)
-            for a in d.rhs.atoms(AppliedUndef):  # the end of a family if it is one, else the family
+            for a in d.rhs.atoms(AppliedUndef):  # the end of a family, or the whole family
                 named = [e for e in reading.definitions if e.name == str(a.func)]
                 todo += [e for e in named if e.lhs.args[:1] == a.args[:1]] or named
     names = {gaussian(reading.program.matrix_of(x)).name for d in seen for x in d.products()}

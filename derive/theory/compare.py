@@ -117,7 +117,7 @@ def _listed(theory: TheoryData, alike: Counter[Any]) -> dict[str, _Item]:
     found: dict[str, _Item] = {}
     for label, stated in _stated(theory):
         if isinstance(stated, Source) and stated.covariance == 0:
-            continue  # of weights that start at zero: a field that is zero need not be listed
+            continue  # sources of weights that start at zero vanish and may be missing
         if alike[label, stated] > 0:
             alike[label, stated] -= 1
             continue
@@ -150,7 +150,7 @@ def _equation(label: str, e: Equation, order: Order) -> _Item:
 
 def _source(u: Source, order: Order) -> _Item:
     """Return a source in normal form."""
-    pair = sorted((u.symbol, u.partner), key=lambda x: str(x.func))  # whichever of the two came first
+    pair = sorted((u.symbol, u.partner), key=lambda x: str(x.func))  # independent of the order of the two
     names = _slots(*pair)
     covariance = order(_form(_at_first_layer(u.covariance, u.ranges).xreplace(names)))
     parts = [("covariance", covariance), ("matrix", Symbol(f"of {u.matrix}"))]

@@ -114,7 +114,7 @@ class _Derivation:
             if v.meets(x) and v.source() != x.source():
                 self.sources[f"{v.source()}, {x.source()}"] = self.parameter_source(v, x)
         self.registry.name_all()
-        observables = tangent_kernel(self.reading)  # may meet correlations that no equation needed
+        observables = tangent_kernel(self.reading)  # may add correlations that no equation uses
         return Theory(
             program=self.program,
             sources=tuple(self.sources.values()),
@@ -128,7 +128,7 @@ class _Derivation:
 
     def condition(self, a: Application) -> list[Term]:
         """Return the Gaussian source, the responses and the memory that replace the product ``M(t) a(t)``."""
-        if not a.is_random:  # the updates are all that the weight does
+        if not a.is_random:  # the weight consists of its updates
             return self.memory(a, a.trained) if a.trained is not None else []
         if (key := str(a.source())) not in self.sources:
             self.sources[key] = self.covariance(a, a, S.One)
@@ -176,7 +176,7 @@ class _Derivation:
         rule = "response of the vector to the opposite use of the matrix"
         field = past.beside(a).vector.body
         term = Term("response", field, kernel=kernel, over=ranges, matrix=a.matrix.name, rule=rule)
-        if a.matrix.fresh:  # only the step at which the matrix was drawn knows it
+        if a.matrix.fresh:  # the matrix exists only in the step in which it is drawn
             now = term.map(lambda e: e.xreplace({s: t}))
             return [replace(now, rule=f"{rule}, at the step at which it is drawn")]
         told = rule + (", equal time included" if instant else "")

@@ -184,7 +184,7 @@ class Term(Rewritable):
 
 
 ROUNDING = 1e-12
-"""By what share floats may differ whose factors were multiplied in another order."""
+"""Relative difference of floats whose factors were multiplied in another order."""
 
 
 def _equal(one: Expr, other: Expr) -> bool:
@@ -343,7 +343,7 @@ class OrderParameter(Stated):
 
 
 STATED = ("equations", "scalars", "observables", "sources", "order_parameters")
-"""Where a theory holds what it states."""
+"""Attributes of a theory that contain its statements."""
 
 
 @dataclass(frozen=True)

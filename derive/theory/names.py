@@ -62,7 +62,7 @@ class Vector:
     def plain(self) -> Expr:
         """Expression with every index taken at its own value: ``phi(h(ell, mu, a, t))``."""
         moved = {x: i for x, i in zip(self.arguments, self.indices, strict=True) if x != i}
-        literal = {x: i for x, i in moved.items() if x.is_number}  # a place, and no power or limit of a sum
+        literal = {x: i for x, i in moved.items() if x.is_number}  # positions, not powers or limits of sums
         body = self.body.replace(
             lambda a: bool(literal) and isinstance(a, AppliedUndef),
             lambda a: a.func(*[literal.get(x, x) for x in a.args]),
@@ -95,7 +95,7 @@ def vector(
     order = _in_order(body)
     kept = tuple(sorted(own, key=lambda r: order.index(r.index) if r.index in order else len(order)))
     taken = ([x for x in places if x.has(r.index) and r.index not in chosen] for r in kept)
-    # in one place, such as a + k
+    # the common argument, such as a + k
     arguments = (x[0] if len(x) == 1 else r.index for r, x in zip(kept, taken, strict=True))
     return Vector(body, site, kept, tuple(arguments))
 
@@ -300,7 +300,7 @@ class Registry:
     def _letters(self, body: Expr, slots: list[Symbol]) -> list[Symbol]:
         """Return the indices in the definitions of a vector's fields if all differ, else ``slots``."""
         fields = _fields_of(self.program, body)
-        if any(x.ordered for _, x in fields):  # whose places run further than those of one definition
+        if any(x.ordered for _, x in fields):  # their positions exceed the range of one definition
             return slots
         own: dict[Symbol, Symbol] = {}
         for atom, _ in fields:

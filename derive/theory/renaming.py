@@ -77,7 +77,7 @@ def _rearranged(ours: OrderParameter, theirs: OrderParameter) -> tuple[int, ...]
     a, b = ours.symbol.args, theirs.symbol.args
     if len(a) != len(b) or len(a) > 7:
         return None
-    for places in permutations(range(len(a))):  # in order first
+    for places in permutations(range(len(a))):  # the identity first
         put = {x: b[k] for x, k in zip(a, places, strict=True)}
         allowed = all(x == y or (_is_free(x) and _is_free(y)) for x, y in put.items())
         if allowed and ours.definition.xreplace(put) == theirs.definition:
@@ -241,7 +241,7 @@ def _shape(e: Any, colours: Colours, mark: str) -> Any:
 
 
 _INDICES = ("slot", "dummy", "_")
-"""How the names of indices begin in a normal form."""
+"""Beginnings of the names of indices in a normal form."""
 
 
 def _matchings(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> Iterator[dict[str, str]]:

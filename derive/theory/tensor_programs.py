@@ -179,7 +179,7 @@ class _Translation:
         if name in self.sources:
             return self.source(e)
         if name in self.parameters:
-            q = self.parameters[name]  # by its definition, at the arguments (also layers) of this one
+            q = self.parameters[name]  # its definition at these arguments, including the layer
             values = dict(zip(q.symbol.args, e.args, strict=True))
             return self.expression(q.definition.subs(values, simultaneous=True))
         return self.z(e) if name in self.fields else None
@@ -189,7 +189,7 @@ class _Translation:
         origin = self.origin(e)
         own = origin.source()
         values = {x: y for x, y in zip(own.args, e.args, strict=True) if x.is_Symbol}
-        for x, y in zip(own.args, e.args, strict=True):  # a layer such as ell + 1 says what ell is
+        for x, y in zip(own.args, e.args, strict=True):  # a layer such as ell + 1 determines ell
             if not x.is_Symbol and len(x.free_symbols & {ell}) == 1 and x != y:
                 values[ell] = ell + (y - x)
         if isinstance(origin, Application):
@@ -223,7 +223,7 @@ class _Translation:
             e = e.xreplace(slopes).replace(
                 lambda x, p=pattern: isinstance(x, Expr) and x.func == p.func, called
             )
-            e = e.xreplace({slot: d for d, slot in slopes.items()})  # the slope of phi is not that of x
+            e = e.xreplace({slot: d for d, slot in slopes.items()})  # derivatives of phi keep their name
         return e
 
 
@@ -263,7 +263,7 @@ class _Signs:
 
     def parenthesize(self, item: Expr, level: int, *args: Any, **kwargs: Any) -> str:
         """Return the printed form of an item, with parentheses where needed."""
-        if isinstance(item, _Symbol):  # SymPy goes by class names, and takes Dot for a scalar product
+        if isinstance(item, _Symbol):  # SymPy's printers use class names and treat Dot as a scalar product
             return str(self._print(item))  # type: ignore[attr-defined]
         return str(super().parenthesize(item, level, *args, **kwargs))  # type: ignore[misc]
 

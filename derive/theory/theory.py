@@ -23,7 +23,7 @@ from derive.theory.data import TheoryData
 from derive.theory.document import Show
 
 ERROR, ERROR_VECTOR = "Delta", "v"
-"""The error of a sample, and the vector whose product with an input it is, without the noise of its label."""
+"""Error of a sample, and vector whose product with the input is the error without label noise."""
 
 
 @dataclass(frozen=True, repr=False)

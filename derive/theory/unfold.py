@@ -236,7 +236,7 @@ def unfold(theory: TheoryData, what: Any, levels: int = 1) -> Expr:
         e = all_apart(unfolder.once(e).expand(), (), nested=True)
     if not strict:
         return e
-    deltas = (x for x in e.atoms(KroneckerDelta, DiracDelta))  # at a source time before the present
+    deltas = (x for x in e.atoms(KroneckerDelta, DiracDelta))  # zero for earlier source times
     return e.xreplace({x: S.Zero for x in deltas if {str(a) for a in x.free_symbols} == {"s", "t"}})
 
 
@@ -245,7 +245,7 @@ class _Unfolder:
 
     def __init__(self, theory: TheoryData) -> None:
         self.theory, joined = theory, families(theory)
-        # ends first: at its own layer an end is found before the family that it was joined to
+        # ends first, so that at its own layer an end is found before its family
         self.sources = (*ends(self.theory.sources), *joined.sources)
         self.equations = (*ends(self.theory.equations), *joined.equations)
         self.names = frozenset(str(x.func) for u in self.sources for x in (u.symbol, u.partner))
@@ -259,7 +259,7 @@ class _Unfolder:
         if not isinstance(what, str):
             return sympify(what), False
         known: dict[str, tuple[Expr, bool]] = {}
-        for q in self.theory.order_parameters:  # of several layers the first
+        for q in self.theory.order_parameters:  # the first of several layers
             known.setdefault(q.name, (q.definition, q.causal == "strict"))
         for e in self.theory.scalars:
             known.setdefault(e.name, (e.rhs, False))

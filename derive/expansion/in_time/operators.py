@@ -34,7 +34,7 @@ TimeErrorPowers = tuple[int, ...]
 """The powers of (t, E_1, E_2, ...) in a term."""
 
 Image = dict[TimeErrorPowers, Any]
-"""What a linear map makes of one term: powers with coefficients in the field."""
+"""Image of one term under a linear map: powers with coefficients in the field."""
 
 
 class Exponentials:
@@ -645,7 +645,7 @@ class FromWords(OperatorValues):
 
     def output(self, n: int) -> ModeVector:
         """Return order n of the output, from the words whose errors are known."""
-        # words are kept once their errors are known; equal times first, which leaves far fewer terms
+        # words are cached once their errors are known; equal times leave far fewer terms
         found, pending = self.outputs.get(n) or (ModeVector({}), terms(self.series.output[n]))
         ready = [(c, w) for c, w in pending if self.settled(letters(w))]
         a = self.algebra
@@ -671,7 +671,7 @@ class FromWords(OperatorValues):
         value = self.letter(ls[0])
         if value.causal and not value.flipped:
             value = self.algebra.product(value, self.product(ls[1:])) if ls[1:] else value
-        else:  # after a constant only flipped letters can stand: K a^T b^T is taken from the left
+        else:  # only transposed letters follow a constant: K a^T b^T is multiplied from the left
             for x in ls[1:]:
                 value = self.algebra.product(value, self.letter(x))
         if self.settled(ls):

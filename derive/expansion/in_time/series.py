@@ -351,7 +351,7 @@ norm = Symbol("y", positive=True)
 tau = Symbol("tau", nonnegative=True)
 """Time in units of the rates."""
 SIDES = {"H": 2, "K": 2, "G": 0, "A": 1, "B": 1, "C": 1, "D": 1, "Delta": 1, "f": 1, "loss": 0}
-"""How many modes an entry has."""
+"""Number of mode indices of each quantity."""
 
 
 @dataclass(frozen=True)
@@ -702,7 +702,7 @@ class _Letters:
         self.renamed: dict[Any, Any] = dict(
             zip(functions.ring.symbols, (self.time, *self.waves), strict=False)
         )
-        # letters of the field that stay letters: those of decays per step
+        # symbols of the field for decays per step are kept as letters
         self.fixed: dict[Any, Expr] = {}
         for a, meaning in scales.names.items():
             if isinstance(a, Dummy):

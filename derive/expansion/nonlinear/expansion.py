@@ -74,7 +74,7 @@ from derive.theory import Theory
 SampleIndices = tuple[Symbol, ...]
 
 DATA = "K_x"
-"""What given data are called."""
+"""Name of the kernel of given data."""
 
 
 class Writer:
@@ -286,7 +286,7 @@ KINKS = (Abs, Heaviside, Max, Min, Piecewise, sign)
 
 
 EARLIER = Heaviside(t - s, 0)
-"""One at s < t, else zero: it stands in responses, and goes without saying where they are printed."""
+"""Causality factor of responses: one at s < t, else zero; it is not printed."""
 
 
 @dataclass(frozen=True)
@@ -756,7 +756,7 @@ def tangent_kernel(
 # -- printing ------------------------------------------------------------------------------------------------
 
 LONGEST = 45
-"""An entry with more terms than this is counted, not printed."""
+"""Largest number of terms of an entry that is printed; of longer ones the number is stated."""
 
 LEGEND = """\
 [X]_n is the coefficient of γ₀ⁿ.  u and r are the sources at γ₀ = 0, which rest; averages are

@@ -92,19 +92,19 @@ from derive.theory import Theory
 kappa = Symbol("kappa", integer=True, positive=True)
 """The sample whose field is at the kink."""
 x = Symbol("x", real=True)
-"""Where the unit starts: ``u_kappa / |gamma0|``."""
+"""Initial position of the unit, ``u_kappa / |gamma0|``."""
 
 sigma, X, V, r, u, phi, Z, xi = (Function(n) for n in ("sigma", "X", "V", "r", "u", "phi", "Z", "xi"))
 Xbar, Vbar = Function("Xbar"), Function("Vbar")
 rho, upsilon = Function("rho"), Function("upsilon")
-"""``G^-1 r`` and ``Phi^-1 u``, by Stein's lemma the response to a push of r, or u, that lasts."""
+"""``G^-1 r`` and ``Phi^-1 u``, by Stein's lemma the response to a constant perturbation of r or u."""
 turned = Function("turned")
 """``d sigma(kappa, t) / d u(kappa, s)``, in units of gamma0."""
 
 FACTORS = {"Phi": ("phi", "phi"), "G": ("g", "g"), OUTPUT: ("phi", "z")}
 """The fields that an order parameter averages; f, of one sample and time, is divided by gamma0."""
 RESPONSES = {"A": ("phi", "rho"), "B": ("g", "upsilon")}
-"""The same for responses, summed over the times of the push, and divided by gamma0."""
+"""The same for responses, summed over the times of the perturbation, and divided by gamma0."""
 Cases = dict[tuple[bool, ...], Expr]
 
 
@@ -212,7 +212,7 @@ class KinkExpansion(Expansion):
     @property
     def drift(self) -> Expr:
         """Covariance ``<xi(t) xi(s)>`` of the change of u, from its covariance at order two."""
-        if not self.drifts:  # with one hidden layer sources rest
+        if not self.drifts:  # with one hidden layer sources are static
             return S.Zero
         ends = (((t, s), 1), ((t, S.Zero), -1), ((S.Zero, s), -1), ((S.Zero, S.Zero), 1))
         return Add(*[c * self._variance(2, *times) for times, c in ends])
@@ -287,7 +287,7 @@ class KinkExpansion(Expansion):
         else:
             slope = sigma(sample)
             feature = (phi(u(sample)), slope * (V(sample, time) if followed else Vbar(sample, time)))
-        # [z - r]_1 is the same for both, for it knows features at order 0 only
+        # [z - r]_1 is the same for both because it contains features at order 0 only
         z = r(at), Z(at, time)
         pushed = {q.name: (q(sample), S.Zero) for q in (rho, upsilon)}
         return {"phi": feature, "z": z, "g": (slope * z[0], slope * z[1])} | pushed
@@ -310,7 +310,7 @@ class KinkExpansion(Expansion):
                     change += number * Add(*[a[k] * b[n - k] for k in range(n + 1)])
                 if change.expand() != 0:
                     cases[own] = change.expand()
-                    # minus what the source alone changes: of even order in r, Phi has such a part only
+                    # subtract the effect of the source alone, which is even in r, as only Phi is
                     a, b = pair(own, False)
                     alone = (self._excess * b[0] if own[0] else 0) + (
                         a[0] * self._excess.subs(t, s) if own[-1] else 0
@@ -458,7 +458,7 @@ class KinkExpansion(Expansion):
         if name == "Delta":
             return ErrorLaw.of(self.bulk.theory).order([self.coefficient(OUTPUT, k) for k in range(2)])
         moved = self.layer(name) if n == self.jumps[name].order else S.Zero
-        if name == OUTPUT:  # f is linear in the error that it remembers
+        if name == OUTPUT:  # f is linear in the error in its memory
             lazy = self.generic.coefficient(OUTPUT, 0)
             old = [v for v in lazy.atoms(AppliedUndef) if str(v.func) == "v"]
             moved += lazy.xreplace({v: Function("v1")(*v.args) for v in old})
@@ -563,7 +563,7 @@ class KinkExpansion(Expansion):
         def numbered(e: Expr) -> Expr:
             return e.replace(lambda y: isinstance(y, AppliedUndef) and str(y.func) == "K_x", lambda _: kernel)
 
-        # what stands beside r sigma v in the equation of X; v integrates the error
+        # the factor of r sigma v in the equation of X, where v is the integral of the error
         remembered = numbered(self.moved(kappa, False).function)
         (inner,) = remembered.atoms(Integral, Sum)
         force = remembered / inner / (self.bulk.site.weight if isinstance(inner, Sum) else 1)
@@ -755,7 +755,7 @@ def straight(site: Site) -> TermsByLaw:
         found["A", 1] = mean([pushed(e, "r") for e in phi], 2)
         for n in (LOWEST, 0):
             found["B", n] = mean([pushed(e, "u") for e in g], n + 1)
-        # beyond the last layer is no B, and r does not move
+        # beyond the last layer B does not exist, and r is static
         end = {key: x for key, x in known.items() if key not in (("D", LOWEST), (site.r.name, 1))}
         last = _StraightFields(site, end | {("D", 0): [REMEMBERED]})
         features = [last.phi(0, k) for k in range(3)]
@@ -783,7 +783,7 @@ def _turning(terms: Terms, summed: bool) -> Terms:
 
 v, dv = Symbol("v", positive=True), Symbol("dv", positive=True)
 away = Symbol("x", positive=True)
-"""The distance from the kink at the start."""
+"""Initial distance from the kink."""
 size = Symbol("rho", positive=True)
 """The size of r."""
 

@@ -67,7 +67,7 @@ class ForestCoefficient(NamedTuple):
 
 
 PAIR: Forest = (Node(-1, ROW), Node(-1, COL))
-"""Two times with nothing between them: what multiplies it is a number, or a function of both times."""
+"""Two unconnected times; its coefficient is a number, or a function of both times."""
 
 OPAQUE = -2
 """The order of the error at a node whose kernel is one function of both times, with the error in it."""
@@ -157,13 +157,13 @@ def _sorted(p: Piece) -> Piece:
         for j in sorted(children[i], key=nested):
             walk(j, here)
 
-    for i in sorted(children[-1], key=lambda i: p.nodes[i].sample):  # the row's first
+    for i in sorted(children[-1], key=lambda i: p.nodes[i].sample):  # nodes of the row first
         walk(i, -1)
     return Piece(tuple(nodes), tuple(sorted(map(_symmetric, p.statics))), tuple(sorted(p.averages)))
 
 
 CORRELATIONS = frozenset({"Phi", "G", "K_x"})
-"""``X_mu,alpha(t, s) = X_alpha,mu(s, t)``: of two tensors that say the same one is used."""
+"""Symmetric order parameters, ``X_mu,alpha(t, s) = X_alpha,mu(s, t)``; one of two equal tensors is used."""
 
 
 def _symmetric(s: StaticTensor) -> StaticTensor:
@@ -460,7 +460,7 @@ def raised(phi: tuple[int, ...]) -> list[tuple[int, ...]]:
 # -- averages ------------------------------------------------------------------------------------------------
 
 WeightedProduct = tuple[Rational, Piece]
-"""A product and the number in front of it."""
+"""Product and its coefficient."""
 
 
 def average(series: TermsByOrder, n: int, u: Neighbour, r: Neighbour, shapes: Shapes) -> Terms:
@@ -592,7 +592,7 @@ class _TreeSearch:
         for n in range(order + 1):
             self.settle(n)
             if n and self.found[OUTPUT, n]:
-                # the part of f_n that is there without Delta_n drives it; with no drive there is none
+                # the part of f_n without Delta_n drives Delta_n, which vanishes without drive
                 self.errors.add(n)
                 self.settle(n)
 
@@ -649,7 +649,7 @@ def solved_laws(site: Site, order: int) -> Laws:
     laws = {}
     for x, terms in tensors.items():
         law = Law(x, shifts.get(x.name, 0), terms)
-        if x.name == OUTPUT:  # at the last layer, where some of D is gone
+        if x.name == OUTPUT:  # at the last layer, where parts of D vanish
             kept = {
                 p: c
                 for p, c in terms.items()

@@ -22,11 +22,11 @@ from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 
 E, cost = Symbol("E", positive=True), Symbol("C", positive=True)
-"""The number of networks, and what all of them cost."""
+"""Number of networks, and total cost."""
 shift, variance = Symbol("m", real=True), Symbol("V", positive=True)
 """N times the shift of the mean output, and N times the variance of the output."""
 bias, spread = Symbol("a", positive=True), Symbol("b", positive=True)
-"""What bias and variance add to the loss: ``a/N^q`` and ``b/(N E)``."""
+"""Coefficients of bias and variance in the loss: ``a/N^q`` and ``b/(N E)``."""
 
 
 @dataclass(frozen=True)

@@ -447,7 +447,7 @@ class _LayerSweep:
             step, factor_ = self.growth(x.atom)
             own = Symbol("j", integer=True)
             front = factor_ ** ((own - ell) * -step)
-            # a kernel moves those of the layers that are computed after it
+            # a kernel changes the kernels of layers that are computed later
             low, high = (ell, x.last) if step == -1 else (x.first, ell)
             if x.first == x.last:
                 added = front.subs(own, x.first) * x.value.subs(ell, x.first)

@@ -40,7 +40,7 @@ from derive.theory.path_integral.saddle import Assembly
 from derive.theory.path_integral.step_order import responses_at_equal_times
 
 ParameterName = str | FluctuatingParameter
-"""An order parameter, or the name of one; of several members of a family the first one."""
+"""Order parameter, or its name, which means the first of several members of a family."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -22,7 +22,7 @@ from derive.program.words import Population
 from derive.theory.fluctuations.data import ALWAYS, FluctuatingParameter, FluctuationData
 
 Letters = Mapping[Symbol, Symbol]
-"""Other letters for indices and times."""
+"""New names of indices and times."""
 
 
 @dataclass(frozen=True)

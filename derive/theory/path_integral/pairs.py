@@ -39,7 +39,7 @@ def pair_memory(a: Application, trained: TrainedMatrix, member: dict[Any, Any]) 
     rate = solution(trained.rule).fed(t, s).xreplace(member) * trained.update.outside.xreplace(
         {**member, t: s}
     )
-    units = a.acts_on.ratio  # of the partner's population, over N
+    units = a.acts_on.ratio  # units of the partner's population over N
     coupling = _exponent(-I * rate * units, step, (row, column), hat, a.ranges)
     constraint = over(I * hat * field, a.ranges)
     slope = functional_derivative(constraint, hat, a.ranges).coeff(field)

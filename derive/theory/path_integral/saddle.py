@@ -153,7 +153,7 @@ class SaddlePoint:
 
     def _single_site(self, leg: UseVariable) -> list[Term]:
         """Return the terms of the field: auxiliary source and responses."""
-        if isinstance(leg, Leg) and not is_random(leg.use):  # its updates are all there is
+        if isinstance(leg, Leg) and not is_random(leg.use):  # the weight consists of its updates
             return []
         constraint = self.action.exponent(leg.home, "constraint")
         slope = functional_derivative(constraint, leg.hat, leg.limits).coeff(leg.primal)
@@ -277,7 +277,7 @@ class _Step:
         self.products = {str(x.primal.func): Dummy(str(x.primal.func)) for x in action.legs}
         self.links: dict[Dummy, list[Expr]] = {}
         for d in action.reading.definitions:
-            if d.name in self.variables and not d.evolves:  # a rate moves its field only later
+            if d.name in self.variables and not d.evolves:  # a rate changes its field only at later times
                 self.links.setdefault(self.variables[d.name], []).append(self.written(d.rhs))
 
     def written(self, e: Expr) -> Expr:
@@ -338,7 +338,7 @@ class Assembly:
         self.instant = instant_responses(self.action) if at_equal_times is None else at_equal_times
         self.fixed = set()
         for q in self.action.responses.values():
-            # given vectors respond to nothing, vectors that meet a matrix of one step to no other step
+            # given vectors do not respond; a matrix of one step gives responses within that step only
             name, atoms = str(q.symbol.func), q.leg.body.atoms(AppliedUndef)
             moves = any(self.program.field_of(str(a.func)) is not None for a in atoms)
             if not moves or (q.leg.use.matrix.fresh and name not in self.instant):
@@ -373,7 +373,7 @@ class Assembly:
         definition = self.saddle.pushed(a, self.saddle.response(a))
         moved = dict(zip(v.arguments, v.indices, strict=True))
         symbol, definition = (x.xreplace(moved) for x in (self.action.called(a.symbol), definition))
-        # the response to the source of any member: equations use that of the member itself
+        # defined for the source of any member; equations use the response to the same member
         past = a.other.past(a.leg.use.indices)
         definition = definition.xreplace({past.beside(a.leg).source: past.source})
         kept = len(symbol.args) - len(past.ranges) - 2
