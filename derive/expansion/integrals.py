@@ -388,7 +388,7 @@ class _Entries:
     def product(self, vs: tuple[Nested, ...]) -> list[Nested]:
         """Return a product of integrals over the same range as a sum of integrals."""
         if len(vs) > 1 and self.rule.discrete:
-            raise NotApplicable("a product of sums over steps, within another sum, is left as it is")
+            raise NotApplicable("a product of sums over steps within another sum cannot be reduced")
         found: list[Nested] = [vs[0] if vs else ()]
         for v in vs[1:]:
             found = [w for u in found for w in shuffled(u, v)]
@@ -402,7 +402,7 @@ class _Entries:
             yield from (((), v) for v in self.product(since))
             return
         if self.rule.discrete:
-            raise NotApplicable("a sum over all steps, within a sum from s on, is left as it is")
+            raise NotApplicable("a sum over all steps within a sum from s on cannot be reduced")
         v, *others = whole
         for k in range(len(v) + 1):
             late, early = v[:k], v[k:]

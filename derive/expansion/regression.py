@@ -101,11 +101,13 @@ class _Regression:
 
     def __init__(self, theory: Theory, order: int) -> None:
         if not theory.program.rule.discrete:
-            raise NotApplicable("a flow has no steps")
+            raise NotApplicable("the rule is a flow: give exact steps")
         plain_steps(theory.program)
         wide = theory_limit(theory, {nu: oo}) if any(e.rhs.has(nu) for e in theory.equations) else theory
         if not any(e.name == "Delta" and e.rhs.has(Sum) for e in wide.equations):
-            raise NotApplicable("without samples that stay there is no series in 1/alpha")
+            raise NotApplicable(
+                "the samples are not reused at every step: a series in 1/alpha needs a full batch"
+            )
         self.series = expand_sizes(_regression(wide), alpha, order)
         self.theory = self.series.expanded
         self.responses = {q.name: q for q in self.theory.responses()}
@@ -120,7 +122,7 @@ class _Regression:
             while late := [r for r in ready if _fields(r) & {x.lhs for x in rows if x not in ready}]:
                 ready = [r for r in ready if r not in late]
             if not ready:
-                raise NotApplicable(f"the responses in the equation of {rows[0].lhs} need each other")
+                raise NotApplicable(f"the responses in the equation of {rows[0].lhs} depend on each other")
             self.together(ready)
             rows = tuple(r for r in rows if r not in ready)
 
@@ -255,7 +257,7 @@ def _at(base: Expr, m: int, time: Expr) -> Expr:
     (argument,) = base.free_symbols & {z, y}
     slope, start = Poly(base, argument).all_coeffs()
     if m < 1 or start == 0:
-        raise NotApplicable(f"({base})**{-m} is there at one time only")
+        raise NotApplicable(f"({base})**{-m} is not zero at one time only")
     paths = ff(time + m - 1, m - 1) / factorial(m - 1)
     return start**-m * simplify(-slope / start) ** time * expand_func(paths)
 

@@ -198,12 +198,12 @@ class _EarlyRecursion:
             raise NotApplicable("the recursion is that of one output on isotropic data")
         if "xi" not in names:
             raise NotApplicable(
-                "not centred: the initial error owes something to the weights; give center=True"
+                "not centred: the initial error depends on the initial weights; give center=True"
             )
         self.exact = exact_steps(theory, None if order is None else (eta, order))
         rule = theory.program.rule
         if rule.memory(t, s)[0] != 1 or rule.noise(t, s) != 0:
-            raise NotApplicable("weights that decay or meet noise move without an error")
+            raise NotApplicable("weights with decay or noise change without an error")
         if rule.memory(t, s)[1].has(t, s):
             raise NotApplicable("updates enter with a factor that depends on the time: give a constant rate")
         if self.remembered():
@@ -241,7 +241,9 @@ class _EarlyRecursion:
         repeated = exact.number(gain) * exact.value(Function("C_v")(now, now)) + exact.number(drive)
         gap = exact.value(Function("C_v")(then, then)) - repeated - sum(terms.values(), exact.zero)
         if exact.trimmed(gap):
-            raise NotApplicable("the terms found are not all that a step adds to a first step")
+            raise NotApplicable(
+                "the four neglected terms do not sum to the difference between the recursion and the step"
+            )
         return {x: self.shown(exact.trimmed(value)) for x, value in terms.items()}
 
     def kernel(self, now: Expr, past: Expr) -> Any:

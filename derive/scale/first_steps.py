@@ -87,7 +87,7 @@ class Unrolled:
 
     def __init__(self, theory: Theory) -> None:
         if not theory.program.rule.discrete:
-            raise NotApplicable("the first step of a flow is infinitely small: give the rule as exact steps")
+            raise NotApplicable("a flow has no first step: give the rule as exact steps")
         joined = families(theory)
         self.theory = theory
         self.rows = linear_form(theory, [*ends(theory.equations), *joined.equations]).rows
@@ -179,7 +179,9 @@ class Unrolled:
             definition = parameter.definition.xreplace(place)
             averages = definition.atoms(Average)
             if len(averages) != 1:
-                raise NotApplicable(f"{a} is a sum over units that differ, which is not served here")
+                raise NotApplicable(
+                    f"{a} is an average over units that differ: averages over equivalent units are needed"
+                )
             (average,) = averages
             front = self.number((definition / average).expand())
             self.values[a] = self.trimmed(front * self.averaged(average.args[0]))
@@ -191,7 +193,9 @@ class Unrolled:
             return self.form(body.body).get(body.source, self.zero)
         fields = factors(body)
         if not all(isinstance(x, AppliedUndef) and str(x.func) in self.fields for x in fields):
-            raise NotApplicable(f"<{body}> is an average over units that differ, which is not served here")
+            raise NotApplicable(
+                f"<{body}> is an average over units that differ: averages over equivalent units are needed"
+            )
         return self.overlap(*map(self.form, fields))
 
     def overlap(self, one: SourceCombination, two: SourceCombination) -> Any:
@@ -319,7 +323,9 @@ class ExactSteps(Unrolled):
         try:
             return self.field.from_sympy(e)
         except ValueError:
-            raise NotApplicable(f"{e} differs between units, which is not served here") from None
+            raise NotApplicable(
+                f"{e} differs between units: the steps need averages over equivalent units"
+            ) from None
 
     def quotient(self, x: Any, y: Any) -> Any:
         """Return the quotient of two elements."""
@@ -464,7 +470,7 @@ class LayerFamilies(ABC):
         program = theory.program
         if L in program.depth.free_symbols and any(f.layered and f.population.shared for f in program.fields):
             raise NotApplicable(
-                "all layers of a residual network are the same units: give its depth as a number"
+                "the layers of a residual network share their units: give its depth as a number"
             )
         self.read = Unrolled(theory)
         self.families: dict[OrderParameterAtTimes, Any] = {}
@@ -658,7 +664,7 @@ class EveryDepth(ExactSteps, LayerFamilies):
             if values == found:
                 return values
             found = values
-        raise NotApplicable("the recurrences in the layer do not settle order by order in the rate")
+        raise NotApplicable("the recurrences in the layer cannot be solved order by order in the rate")
 
     def passed_on(self, m: Any) -> bool:
         """Return whether a family is passed on unchanged to order zero in the rate, or not at all."""
@@ -882,7 +888,7 @@ def _moves(growth: Expr, rate: Symbol) -> Poly:
     """Return a polynomial in the rate that vanishes where the loss does not change, without the root zero."""
     found = Poly(fraction(cancel(growth - 1))[0], rate)
     if found.nth(0) != 0:
-        raise NotApplicable("the loss moves without training")
+        raise NotApplicable("the loss changes at learning rate zero")
     return found.exquo(Poly(rate, rate))
 
 

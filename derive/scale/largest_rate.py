@@ -328,7 +328,7 @@ class _Aligned:
                 f"it is not derived for a matrix of samples ({', '.join(fixed)}): give the population's loss"
             )
         if any(w.update.over for w in weights) or len(self.readouts) != 1:
-            raise NotApplicable("a network of several outputs does not become one of rank one")
+            raise NotApplicable("the reduction to rank one needs a single output")
         self.known = {self.amplitude(d.lhs): self.number(d.rhs) for d in program.definitions}
         self.basis = [
             "derived: weights of rank one along directions that neighbours share stay so under the updates "
@@ -353,7 +353,9 @@ class _Aligned:
         for w, layers in families:
             below, above = self.known[g(ell)] * h(ell), g(ell + 1) * self.known[h(ell + 1)]
             if self.same(below / above) != 1:
-                raise NotApplicable("weights do not learn in step: give layers of one width in a chain")
+                raise NotApplicable(
+                    "singular values grow at different rates: give layers of one width in a chain"
+                )
             pushes[w.name] = self.push(w), above
             output *= Repeated(self.known[g(ell)] / g(ell + 1), layers.limits)
         pushes[readout.name] = self.push(readout), self.known[g(depth)] * h(depth)
@@ -368,7 +370,9 @@ class _Aligned:
         count = sum(inner, Integer(len(singles) + 1))
         factor = simplify(output / size ** (count / 2))
         if factor.has(size):
-            raise NotApplicable(f"what a balanced network has learnt is {output}, no power of the weights")
+            raise NotApplicable(
+                f"the output of a balanced network is {output}, which is not a power of the weights"
+            )
         end = _plain(factor ** (-2 / count))
         sharpness = _plain(count / end)
         self.basis.append(
@@ -404,7 +408,7 @@ class _Aligned:
         for d in self.program.definitions:
             if len(fixed) == 1 and d.rhs.has(fixed[0].symbol):
                 return self.amplitude(d.lhs), sqrt(fixed[0].variance)
-        raise NotApplicable("there must be one target")
+        raise NotApplicable("the program must have exactly one target")
 
     def push(self, w: TrainedMatrix | TrainedVector) -> Expr:
         """Return a weight times its update."""
@@ -424,7 +428,9 @@ class _Aligned:
         """Return ``e``; raise NotApplicable if it depends on weights or fields."""
         e = cancel(e)
         if e.atoms(AppliedUndef) or e.free_symbols & {a for a in self.known if a.is_Symbol}:
-            raise NotApplicable(f"weights do not learn in step: {e}; give layers of one width in a chain")
+            raise NotApplicable(
+                f"singular values grow at different rates: {e}; give layers of one width in a chain"
+            )
         return e
 
 
@@ -536,7 +542,9 @@ class _Balance:
         unknown = list(self.unknown.values())
         solutions = solve(rows, unknown, dict=True)
         if len(solutions) != 1 or set(solutions[0]) != set(unknown):
-            raise NotApplicable("updates do not balance in one way, with powers that are affine in the layer")
+            raise NotApplicable(
+                "the balance of updates has no unique solution with powers that are affine in the layer"
+            )
         self.solved = solutions[0]
         left = {x.expr: self.largest(x, e) for e in equations for x in e.terms if x not in self.kept(e)}
         return Balance(
@@ -635,7 +643,7 @@ class _Balance:
                 continue
             ways.append(self.size(x.weight.xreplace(place)) + further)
         if not ways:
-            raise _Nowhere(f"{field} does not move with {source}")
+            raise _Nowhere(f"{field} does not respond to {source}")
         return ways[0] if len({self.value(x) for x in ways}) == 1 else _greatest(map(self.value, ways))
 
     def largest(self, x: Term, e: Equation) -> Expr:
@@ -645,7 +653,7 @@ class _Balance:
         at = [gap.xreplace({ell: end}).expand() for r in layers for end in (r.lower, r.upper)] or [gap]
         worst = _greatest(at)
         if _sign(worst.coeff(log(gamma0))) != -1:
-            raise NotApplicable(f"{x.expr} is no smaller than {e.lhs} as gamma0 -> oo")
+            raise NotApplicable(f"{x.expr} is not smaller than {e.lhs} as gamma0 -> oo")
         return worst
 
 

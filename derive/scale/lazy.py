@@ -220,7 +220,7 @@ class LazyKernel(ConditionalResult):
             unknown = [(e, x) for e in rows for x in todo if e.free_symbols & todo == {x}]
             plain = next(((e, x) for e, x in unknown if Poly(e, x).degree() == 1), None)
             if plain is None:
-                raise NotApplicable("the responses do not follow from one another, layer by layer")
+                raise NotApplicable("the responses cannot be eliminated one after the other")
             found.append((plain[1], solve(*plain)[0]))
             todo.discard(plain[1])
             rows.remove(plain[0])
@@ -240,7 +240,7 @@ class LazyKernel(ConditionalResult):
             e = fraction(cancel(e.xreplace({x: value})))[0]
         parts = [f for f, _ in factor_list(e, H, y)[1] if f.has(H) and f.subs({H: 1, y: 0}).expand() == 0]
         if len(parts) != 1:
-            raise NotApplicable("the law of the kernel is not determined by its start")
+            raise NotApplicable("the equation of H(y) has several solutions with H(0) = 1")
         return parts[0]
 
     def edge(self, values: Mapping[Symbol, Any]) -> float:
@@ -283,7 +283,9 @@ class LazyKernel(ConditionalResult):
         try:
             return float(-1 / _turning(gap, float(self.depth + 1)))
         except (ValueError, ZeroDivisionError):
-            raise NotApplicable("the law of the kernel cannot be followed to its end: too narrow") from None
+            raise NotApplicable(
+                "the edge of the spectrum is not found by continuation: layers are too narrow"
+            ) from None
 
 
 def lazy_kernel(theory: Theory, depth: int | None = None) -> LazyKernel:
@@ -353,7 +355,7 @@ class _Responses:
             push = average.args[0]
             rows[x] = q.definition / average * self.answer(push.body, push.source) / unit
         return {
-            x: limit_at_zero(e, "a response grows faster than its unit as gamma0 -> 0")
+            x: limit_at_zero(e, "a response grows faster than the limit gamma0 -> 0 allows")
             for x, e in rows.items()
         }
 

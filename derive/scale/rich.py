@@ -174,7 +174,7 @@ class RankOne(ConditionalResult):
         solved = Integral(source * exp(-rate * (X - Y)), (Y, 0, X))
         rest = solved.diff(X) - source.subs(Y, X) + rate * solved
         if rate.has(own, size) or simplify(rest.expand().doit(integrals=False)) != 0:
-            raise NotApplicable(f"a mode is not learnt linearly, at a rate of its own: {speed}")
+            raise NotApplicable(f"the equation of a mode is not linear in its learnt part: {speed}")
         return solved
 
     def inner_response(self) -> Expr:
@@ -198,7 +198,7 @@ class RankOne(ConditionalResult):
         # h = outside[0] y_h, g = outside[1] y_g; y_h = int inside[0] g, y_g = int inside[1] h
         rates = [simplify(inside[i].subs(s, t) * outside[1 - i] / speed) for i in (0, 1)]
         if any(r.has(t) for r in rates):
-            raise NotApplicable(f"the answers of a layer are not autonomous in log sigma: {rates}")
+            raise NotApplicable(f"the response rates of a layer depend on time besides log sigma: {rates}")
         z, fields = Symbol("z", nonnegative=True), [Function(x) for x in ("y_h", "y_g")]
         system = [Eq(fields[i](z).diff(z), rates[i] * fields[1 - i](z)) for i in (0, 1)]
         answers = []
@@ -209,7 +209,7 @@ class RankOne(ConditionalResult):
             share = share.subs({sigma(ell, t): now, sigma(ell, s): then})
             answers.append(expand(simplify(grown.rewrite(exp).subs(z, log(now / then)) * share)))
         if simplify(answers[0] - answers[1]) != 0 or answers[0].has(t, s):
-            raise NotApplicable(f"h and g of a layer answer differently: {answers}")
+            raise NotApplicable(f"h and g of a layer have different responses: {answers}")
         return answers[0]
 
 
@@ -229,7 +229,8 @@ def _memory(theory: Theory, name: str, site: Expr | None = None) -> tuple[Expr, 
     terms = [x for x in theory.equation(name, site).terms if x.kind == "memory"]
     if len(terms) != 1 or terms[0].over:
         raise NotApplicable(
-            f"the equation of {name} needs exactly one sum over the past, and has {[x.expr for x in terms]}"
+            f"the equation of {name} must contain exactly one sum over the past, and contains "
+            f"{[x.expr for x in terms]}"
         )
     return put(terms[0].coefficient * terms[0].kernel), put(terms[0].field)
 
@@ -333,7 +334,9 @@ class _RankOne:
         inside = summand.xreplace({kernel.symbol: product}) * field
         outside = inside / self.memory("xi", None, c_g(1, t))
         if outside.has(s):
-            raise NotApplicable(f"{outside}: what the first layer remembers is not what a mode has learnt")
+            raise NotApplicable(
+                f"{outside}: the memory of the first layer is not proportional to the learnt part of a mode"
+            )
         outside = outside.xreplace({self.h0.lhs: self.h0.rhs})
         return gamma0 * Sum(outside / gamma0 * phi(self.index, t), self.limits)
 
@@ -916,7 +919,9 @@ def dropped(found: RichScaling) -> tuple[Neglected, ...]:
     [('-1/4', '-1')]
     """
     if found.growth == 0:
-        raise NotApplicable("easy tasks: the kernel stops growing, so that no term gets smaller with time")
+        raise NotApplicable(
+            "easy tasks: the kernel stops growing, so that neglected terms do not decrease in time"
+        )
     one, rows = found.reduced, list[Neglected]()
     kernel, clock = (
         late ** power_in(e, late) * gamma0 ** power_in(e, gamma0)
@@ -927,7 +932,7 @@ def dropped(found: RichScaling) -> tuple[Neglected, ...]:
     bottom = big**2 / (gamma0 * late * top)  # c_h(1): gamma0 c_h(1) c_g(1) is the rate of sigma^2
     again = squares * (gamma0 * late * top / big) ** 2  # second iteration of the response, by C_h0 and C_g(2)
     if any(power_in(again, y) != 0 for y in (late, gamma0)):
-        raise NotApplicable("answers of the first layer change by powers when they are iterated")
+        raise NotApplicable("iteration of the response of the first layer changes its power of t or gamma0")
 
     def row(term: Expr, field: Expr, size: Expr, share: Expr | None = None, start: Expr = 1 / now) -> None:
         """Add a term with its size in powers of t and gamma0."""

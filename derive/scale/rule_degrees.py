@@ -251,7 +251,7 @@ def _power_of_function(e: Expr, inside: list[Expr | None]) -> Expr | None:
         return None if inside[0] is None else (e.exp * inside[0]).expand()
     if isinstance(e, Abs | Max | Min):
         if len({*inside}) > 1:
-            raise NotApplicable(f"{e}: is not counted where its arguments have different powers")
+            raise NotApplicable(f"{e}: its power is not known if its arguments have different powers")
         return inside[0]
     if isinstance(e, sign):
         return None if inside[0] is None else S.Zero
@@ -262,7 +262,7 @@ def _power_near_zero(e: Expr, inside: list[Expr | None]) -> Expr:
     """Return the power of a smooth function of one small argument: its lowest order in it."""
     (argument,) = inside
     if argument is None or argument.is_nonpositive is not True:
-        raise NotApplicable(f"{e}: is not counted at an argument that vanishes or grows")
+        raise NotApplicable(f"{e}: its power is not known at an argument that vanishes or grows")
     x = Dummy("x", real=True)
     plain = e.func(x)
     lowest = next((k for k in range(4) if plain.diff(x, k).subs(x, 0) != 0), 0)
@@ -279,5 +279,5 @@ def _largest(powers: Iterable[Expr | None]) -> Expr | None:
         if gap.is_positive:
             best = p
         elif not gap.is_nonpositive:
-            raise NotApplicable(f"which is larger, N^({p}) or N^({best})?  Exponents must be known")
+            raise NotApplicable(f"N^({p}) and N^({best}) cannot be compared: exponents must be numbers")
     return best

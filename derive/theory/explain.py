@@ -33,7 +33,7 @@ def explain(theory: TheoryData, name: str) -> str:
     if not blocks:
         known = [e.name for e in equations] + [u.name for u in theory.sources]
         known += [q.name for q in theory.order_parameters]
-        raise KeyError(f"no equation for {name}; the theory speaks of {', '.join(dict.fromkeys(known))}")
+        raise KeyError(f"no equation for {name}; the theory has {', '.join(dict.fromkeys(known))}")
     return "\n\n".join(blocks)
 
 
@@ -59,7 +59,7 @@ def explain_term(theory: TheoryData, what: Any) -> str:
     if not blocks and members != theory:
         return explain_term(members, what)
     if not blocks:
-        raise KeyError(f"{expr} is no part of any equation, covariance or definition of this theory")
+        raise KeyError(f"{expr} does not occur in any equation, covariance or definition of this theory")
     return "\n\n".join(blocks)
 
 

@@ -394,7 +394,7 @@ class Modes:
         operators = [x for x in parts if isinstance(x, ModeKernel)]
         total = sum((x.number for x in parts if isinstance(x, Multiple)), self.functions.zero)
         if operators and len(operators) < len(parts):
-            raise NotApplicable("a multiple of the identity, added to an operator at the same order")
+            raise NotApplicable("a multiple of the identity cannot be added to an operator at the same order")
         if operators:
             return self.add(*operators)
         return Multiple(total) if total else None
@@ -482,7 +482,7 @@ class Modes:
         if b.flipped:
             return self.flipped(self.product(self.flipped(b), self.flipped(a)))
         if not a.causal or a.flipped:
-            raise NotApplicable("nothing bounds the time between two operators")
+            raise NotApplicable("the time between two operators is not bounded")
         x = self.functions
 
         def parts() -> Iterator[tuple[Any, PolyElement]]:

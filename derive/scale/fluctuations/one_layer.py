@@ -148,7 +148,7 @@ class OneSample(ConditionalResult):
             For a flow.
         """
         if not self.recursion.discrete:
-            raise NotApplicable("a flow has no steps")
+            raise NotApplicable("the rule is a flow: give exact steps")
         a, b = A, B
         (c, d), (k, m) = self.output, self.kernel
         for _ in range(steps):

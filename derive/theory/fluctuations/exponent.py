@@ -132,7 +132,7 @@ class ExponentBuilder:
         if self.program.attributes:
             names = ", ".join(x.name for x in self.program.attributes)
             raise NotApplicable(
-                f"fluctuations are those of averages over units that are alike; attributes ({names}) tell "
+                f"fluctuations are derived for averages over equivalent units; attributes ({names}) tell "
                 "them apart"
             )
 

@@ -344,7 +344,7 @@ def test_parts_of_terms_and_order_parameters_are_explained() -> None:
     renamed = theory.equation("h", 1).terms[1].expr.subs(eta, eta)
     assert "GradientDescent" in theory.explain_term(renamed)
     assert "correlated by tau" in mean_field(recurrent(tau)).explain("x")
-    with pytest.raises(KeyError, match="the theory speaks of"):
+    with pytest.raises(KeyError, match="the theory has"):
         theory.explain("nothing")
     with pytest.raises(KeyError, match="no part of any"):
         theory.explain_term(Function("nothing")(t))
