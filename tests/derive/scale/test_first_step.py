@@ -153,7 +153,7 @@ def test_the_critical_rate_leaves_the_loss_where_it_is() -> None:
         (partial(isotropic, data="population", branch=0.5), "residual"),
         (partial(isotropic, data="population", outputs=2), "one output"),
         (partial(structured), "units that differ"),
-        (partial(isotropic, data="population", center=False, widths=Function("nu")), "from layer to layer"),
+        (partial(isotropic, data="population", center=False, widths=Function("nu")), "depend on the layer"),
     ],
 )
 def test_what_has_no_closed_form_is_refused(program: Callable[[], Program], reason: str) -> None:

@@ -346,5 +346,5 @@ def test_parts_of_terms_and_order_parameters_are_explained() -> None:
     assert "correlated by tau" in mean_field(recurrent(tau)).explain("x")
     with pytest.raises(KeyError, match="the theory has"):
         theory.explain("nothing")
-    with pytest.raises(KeyError, match="no part of any"):
+    with pytest.raises(KeyError, match="does not occur in any"):
         theory.explain_term(Function("nothing")(t))
