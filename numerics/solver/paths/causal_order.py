@@ -111,6 +111,14 @@ class Model:
         return {c: _kind(self, c) for c in averages if isinstance(c, Responding)}
 
     @cached_property
+    def entries_of_variance(self) -> dict[MemberKey, list[PathEntry]]:
+        """The order parameters in the covariance of each source with itself."""
+        tables = self.tables
+        read = {a: tables.covariances[a, a].expr.atoms(AppliedUndef) for a in tables.sources}
+        nodes = {a: sorted({tables.node(x) for x in some} & {*tables.entries}) for a, some in read.items()}
+        return {a: [tables.entries[n] for n in found] for a, found in nodes.items()}
+
+    @cached_property
     def moving_sources(self) -> set[MemberKey]:
         """Sources whose covariance depends on times."""
         times = {*TIMES}

@@ -48,7 +48,7 @@ from numerics.solver.paths.causal_order import (
 from numerics.solver.paths.entries import EntryWeights
 from numerics.solver.paths.exchange import Asymmetry, orbits_of
 from numerics.solver.paths.gaussian import Growing, Latents, Room
-from numerics.solver.paths.parity import paired
+from numerics.solver.paths.parity import flipped, paired
 
 Array = NDArray[np.float64]
 PastQuantity = tuple[MemberKey, bool]
@@ -224,6 +224,7 @@ class PathMarch:
         self.weights = EntryWeights(self) if tables.weights else None
         children = [seed.spawn(len(tables.populations)) for seed in seeds]
         in_pairs = [x and not any(n % 4 for n in samples) for x in paired(model)]
+        signed = flipped(model)
         self.groups: dict[int, Growing] = {}
         for k, population in enumerate(tables.populations):
             dimensions = steps * sum(size_of(model, i) for i in population.groups)
@@ -232,7 +233,7 @@ class PathMarch:
                 count, times = size_of(model, i), 1 if i in self.constant else steps
                 usual = DAMPING * np.minimum(count * steps, paths) / paths**2 if ridge is None else ridge
                 damping = usual if i in asked else 0.0
-                self.groups[i] = Growing(latents, count, times, i == population.groups[-1], damping, room)
+                self.groups[i] = Growing(latents, count, times, i in signed, damping, room)
         if asymmetry is not None:
             asymmetry.share_pivots(self.groups)
         order = model.order

@@ -1,25 +1,33 @@
 """Symmetries of a theory under sign changes of its sources, which determine the signs of sampled paths.
 
-The input are the tables of a theory; the output are a parity for each quantity, and the populations whose
-paths come in pairs with opposite sources, for which the odd part of every function averages to zero exactly.
-The march of sampled paths uses the latter.
+The input are the tables of a theory; the output are a parity for each quantity, the sources of which half of
+the paths have the opposite, and the populations whose paths come in pairs with opposite sources, for which
+the odd part of every function averages to zero exactly.  The march of sampled paths uses the latter two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from sympy import Expr
+from sympy import Expr, S
 from sympy.core.function import AppliedUndef
 
 from derive.program.entrywise import Entrywise
 from numerics.lowering.entries import EntryRule
-from numerics.lowering.quantities import Quantity, QuantityTables
+from numerics.lowering.quantities import (
+    PastSum,
+    PathCorrelation,
+    PathEntry,
+    Quantity,
+    QuantityTables,
+    Responding,
+)
 from numerics.names import MemberKey
-from numerics.solver.paths.causal_order import Model
+from numerics.solver.paths.causal_order import Model, group_of, sources_now
 
 EVEN, ODD, NEITHER = 1, -1, 0
 """Factor of a function if sources change sign; NEITHER also means that the parity is unknown."""
@@ -38,17 +46,99 @@ ROUNDING = 1e-9
 def paired(model: Model) -> list[bool]:
     """Return for each population whether its paths come in pairs with opposite sources.
 
-    The sources of the last group always have both signs with the same values of the others. If all quantities
-    are even or odd under some of these sign changes, pairs would only repeat averages.
+    The sources of the :func:`flipped` groups always have both signs with the same values of the others. If
+    all quantities are even or odd under some of these sign changes, pairs would only repeat averages.
     """
     tables = model.tables
-    last = {n for x in tables.populations for n in model.groups[x.groups[-1]]}
+    signed = {n for i in flipped(model) for n in model.groups[i]}
     sources = {*tables.sources}
-    symmetries = [parities(tables, flipped) for flipped in (sources, last, sources - last)]
+    symmetries = [parities(tables, some) for some in (sources, signed, sources - signed)]
     return [
         len(x.groups) > 1 and not any(known.keys() >= {*x.members} for known in symmetries)
         for x in tables.populations
     ]
+
+
+@lru_cache(maxsize=8)
+def flipped(model: Model) -> frozenset[int]:
+    """Return the groups of which half of the paths have sources of the opposite sign beside the same others.
+
+    A product of quantities that is odd in these sources averages to zero exactly.  At the start, where sums
+    over the past are empty, networks have such a symmetry: outputs and gradients change sign with the
+    readout (:class:`_SignsAtStart`).  In causal order, an average in a scalar that is not odd adds the last
+    group that makes it so and more of them odd.  A population without such sources takes its last group.
+    """
+    tables = model.tables
+    scalars = [tables.scalars[node] for kind, node in model.order if kind == "scalar"]
+    averages = [c for e in scalars for c in _correlations(e) if _may_be_odd(tables, c)]
+    known: dict[frozenset[int], _SignsAtStart] = {}
+
+    def signs(groups: frozenset[int]) -> _SignsAtStart:
+        if groups not in known:
+            known[groups] = _SignsAtStart(model, groups)
+        return known[groups]
+
+    def odd(groups: frozenset[int]) -> int:
+        return sum(_parity_within(c, signs(groups).known) == ODD for c in averages)
+
+    chosen: frozenset[int] = frozenset()
+    for c in averages:
+        if _parity_within(c, signs(chosen).known) != ODD:
+            nodes = [c.first] if c.second is None else [c.first, c.second]
+            read = [i for i in range(len(model.groups)) if any(sources_now(model, n, i) for n in nodes)]
+            more = (chosen | {i} for i in reversed(read) if i not in chosen)
+            better = (x for x in more if _parity_within(c, signs(x).known) == ODD and odd(x) > odd(chosen))
+            chosen = next(better, chosen)
+    signed = signs(chosen).groups
+    return frozenset(
+        i for x in tables.populations for i in ([k for k in x.groups if k in signed] or x.groups[-1:])
+    )
+
+
+class _SignsAtStart:
+    """Parities of a theory at time zero if sources of the ``chosen`` groups change sign, in causal order.
+
+    A group whose covariance is an average of products of two odd quantities, such as that of a transposed
+    matrix, changes sign with them: ``groups`` are all that do.
+    """
+
+    def __init__(self, model: Model, chosen: Set[int]) -> None:
+        tables = model.tables
+        self.model, self.groups, drawn = model, {*chosen}, set[int]()
+        self.known: dict[MemberKey, int] = dict.fromkeys(tables.attributes, EVEN)
+        for kind, node in model.order:
+            if kind == "quantity":
+                quantity = tables.quantities[node]
+                self.known[node] = _parity(tables, quantity, self.known, complete=True, start=True)
+            elif kind == "draw":
+                block = model.blocks[node[1][0]]
+                group = group_of(model, block[0])
+                if group not in drawn and any(map(self._is_odd, block)):
+                    self.groups.add(group)
+                drawn.add(group)
+                self.known |= dict.fromkeys(block, ODD if group in self.groups else EVEN)
+
+    def _is_odd(self, source: MemberKey) -> bool:
+        """Return whether the covariance of a source is an average over two odd quantities."""
+        entries = self.model.entries_of_variance[source]
+        pairs = [(c.first, c.second) for e in entries for c in _correlations(e) if c.second]
+        return any(self.known.get(one) == self.known.get(other) == ODD for one, other in pairs)
+
+
+def _may_be_odd(tables: QuantityTables, c: PathCorrelation) -> bool:
+    """Return whether a product may be odd in some sources; a square, for example, is even."""
+    if c.second is not None or c.first not in tables.quantities:
+        return c.first != c.second
+    q = tables.quantities[c.first]
+    leaves = [x for x in q.function.leaves if x in q.memories or x in q.entries or tables.is_random(x)]
+    return any(_parity_of_leaves(q, some) == ODD for some in (leaves, *([x] for x in leaves)))
+
+
+def _correlations(e: PathEntry) -> Iterator[PathCorrelation]:
+    """Yield the averages of products in an order parameter or scalar."""
+    yield from (c for c in e.averages.values() if isinstance(c, PathCorrelation))
+    for inner in e.sums.values():
+        yield from _correlations(inner)
 
 
 def parities(tables: QuantityTables, flipped: Set[MemberKey]) -> dict[MemberKey, int]:
@@ -71,20 +161,45 @@ def parities(tables: QuantityTables, flipped: Set[MemberKey]) -> dict[MemberKey,
         known = {n: p for n, p in known.items() if n not in wrong}
 
 
-def _parity(tables: QuantityTables, q: Quantity, known: Mapping[MemberKey, int], *, complete: bool) -> int:
+def _parity(
+    tables: QuantityTables,
+    q: Quantity,
+    known: Mapping[MemberKey, int],
+    *,
+    complete: bool,
+    start: bool = False,
+) -> int:
     """Return the parity of a quantity.
 
-    Unless ``complete``, terms of unknown parity are left out of sums over the past.
+    Unless ``complete``, terms of unknown parity are left out of sums over the past. At the ``start`` sums
+    have only their terms of the present step.
     """
     rng = np.random.default_rng(0)
     values: list[Any] = []
-    signs = [_sign(tables, q, x, known, complete) for x in q.function.leaves]
+    now = {x: _present(tables, ms, known) for x, ms in q.memories.items()} if start else q.memories
+    empty = {*q.entries, *(x for x, ms in now.items() if not ms)} if start else set()
+    q = replace(q, memories=now)
+    signs = [EVEN if x in empty else _sign(tables, q, x, known, complete) for x in q.function.leaves]
     for x, sign in zip(q.function.leaves, signs, strict=True):
         summed = x in q.memories or x in q.entries
+        if x in empty or (start and x not in q.memories and _is_zero(tables, x, known)):
+            values.append(0.0)
+            continue
         if sign == NEITHER and not (summed and not complete and _is_unknown(q, x, known)):
             return NEITHER
         is_number = x not in q.memories and not tables.is_random(x)
         values.append(rng.uniform(0.5, 1.5) if is_number else sign**2 * rng.normal(size=POINTS))
+    return _parity_of_values(q, values, signs)
+
+
+def _parity_of_leaves(q: Quantity, odd: Sequence[Expr]) -> int:
+    """Return the parity of a quantity in some of its leaves, the others being fixed."""
+    values = list(np.random.default_rng(0).normal(size=(len(q.function.leaves), POINTS)))
+    return _parity_of_values(q, values, [ODD if x in odd else EVEN for x in q.function.leaves])
+
+
+def _parity_of_values(q: Quantity, values: Sequence[Any], signs: Sequence[int]) -> int:
+    """Return the parity of a quantity from its values at points, if its leaves take these signs."""
     with np.errstate(all="ignore"):
         before = q.function(*values)
         after = q.function(*[sign * x for sign, x in zip(signs, values, strict=True)])
@@ -97,6 +212,34 @@ def _parity(tables: QuantityTables, q: Quantity, known: Mapping[MemberKey, int],
     if even and odd:  # zero, possibly because unknown terms are left out
         return EVEN if all(signs) else NEITHER
     return EVEN if even else ODD if odd else NEITHER
+
+
+def _present(
+    tables: QuantityTables, memories: Sequence[PastSum], known: Mapping[MemberKey, int]
+) -> list[PastSum]:
+    """Return the terms of the present step whose kernel does not vanish at the start."""
+    return [m for m in memories if m.through and not _is_zero(tables, m.kernel, known)]
+
+
+def _is_zero(tables: QuantityTables, e: Expr, known: Mapping[MemberKey, int]) -> bool:
+    """Return whether an expression vanishes because averages in its order parameters and numbers do."""
+    named = {x: tables.node(x) for x in e.atoms(AppliedUndef)}
+    numbers = {x: tables.entries.get(n) or tables.scalars.get(n) for x, n in named.items()}
+    zero = {x: S.Zero for x, entry in numbers.items() if entry and _vanishes(entry, known)}
+    return bool(zero) and e.xreplace(zero) == 0
+
+
+def _vanishes(e: PathEntry, known: Mapping[MemberKey, int]) -> bool:
+    """Return whether an order parameter or number is zero because its averages are those of odd functions."""
+    zero = {x: S.Zero for x, inner in e.sums.items() if _vanishes(inner, known)}
+    zero |= {x: S.Zero for x, c in e.averages.items() if _parity_within(c, known) == ODD}
+    return bool(zero) and e.expr.xreplace(zero) == 0
+
+
+def _parity_within(c: PathCorrelation | Responding, known: Mapping[MemberKey, int]) -> int:
+    """Return the parity of what an average is taken of."""
+    first, second = (c.what, c.source) if isinstance(c, Responding) else (c.first, c.second)
+    return known.get(first, NEITHER) * (EVEN if second is None else known.get(second, NEITHER))
 
 
 def _sign(

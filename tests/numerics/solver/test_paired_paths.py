@@ -1,4 +1,4 @@
-"""Paths in pairs with opposite sources, where signs of sources are no symmetry of a theory."""
+"""Signs of the sources of paths: which half of the paths have opposite ones, and which come in pairs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ import pytest
 from sympy import Symbol, exp, tanh
 
 from derive.program import P, eta, gamma0
+from derive.program.networks import normalised, recurrent_task
+from numerics.experiment.problem import Problem
 from numerics.paths import Paths
 from numerics.solver.paths import Solved, solve_particles
-from tests.benchmarks.programs import gated
+from numerics.solver.paths.parity import flipped
+from numerics.solver.paths.problem import prepared_for
+from tests.benchmarks.programs import gated, gram, residual, signs
 from tests.derive.once import mean_field, mlp
+from tests.numerics.networks.case import Case
 from tests.numerics.solver.helpers import TARGETS, kernel
 
 K = kernel(2)
@@ -92,3 +97,45 @@ def test_numbers_of_paths_that_four_does_not_divide(samples: int) -> None:
     many = solved("relu", samples=4096)
     distance = found.value("Delta") - many.value("Delta")
     assert (np.abs(distance) <= 6 * np.hypot(found.stderr("Delta"), many.stderr("Delta")) + 1e-12).all()
+
+
+def task() -> Case:
+    """A recurrent network that answers after two inputs."""
+    arrays = {"K_x": gram(2, 2), "y": signs(2)}
+    return Case(recurrent_task(2), {"eta": 0.2, "gamma0": 1.0}, arrays, 1)
+
+
+def rms_before() -> Case:
+    """Two branches that see the stream over its root mean square."""
+    arrays = {"K_x": gram(2), "y": signs(2)}
+    return Case(normalised(2, branch=0.5), {"eta": 0.1, "gamma0": 1.0}, arrays, 1)
+
+
+MAKERS = {"residual": lambda: residual(2, 1), "recurrent": task, "normalised": rms_before}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_outputs_begin_at_zero_where_layers_share_their_units(name: str) -> None:
+    """Readout and transposed matrices change sign together, so that every output at the start has the mean
+    zero: one sign of a single group would leave the noise of paths.
+    """
+    case = MAKERS[name]()
+    values = {**case.numbers, "P": 2}
+    found = solve_particles(
+        mean_field(case.program), steps=1, values=values, data=case.arrays, samples=64, replicas=3
+    )
+    np.testing.assert_allclose(found.value("f")[0], 0.0, atol=64 * np.finfo(float).eps)
+
+
+@pytest.mark.parametrize(
+    ("name", "signed"),
+    [
+        ("residual", {("r", (k,)) for k in (1, 2, 3, 4)}),
+        ("recurrent", {("r_w", (2,)), ("r_W", (1,))}),
+        ("normalised", {("r_w", ()), ("r_W", (0,)), ("r_W", (1,))}),
+    ],
+)
+def test_sources_of_gradients_change_sign(name: str, signed: set[Any]) -> None:
+    case = MAKERS[name]()
+    model = prepared_for(Problem.of(case.program, **case.given)).model
+    assert {n for i in flipped(model) for n in model.groups[i]} == signed
