@@ -284,8 +284,12 @@ def _scale(covariance: Expr, first: Expr) -> Expr | None:
         return S.One
     if any(x.has(t, s) for x in covariance.atoms(AppliedUndef)):
         return None
-    scale = simplify(_at(covariance, t) / first)
-    return scale if simplify(covariance - scale * scale.xreplace({t: s}) * first) == 0 else None
+    ratio = _at(covariance, t) / first
+    for simpler in (powsimp, simplify):  # powers of numbers need no more, and simplify takes a second
+        scale = simpler(ratio)
+        if simpler(covariance - scale * scale.xreplace({t: s}) * first) == 0:
+            return scale
+    return None
 
 
 def _at(e: Expr, now: Expr) -> Expr:
