@@ -3,7 +3,7 @@
 An average of S paths has noise, which replicas show, and a bias of order 1/S, which the difference between S
 and S/2 paths from the same seeds shows. Both are measured relative to the scale of a watched quantity
 (:func:`scales_of`). Only more samples reduce the bias. Between more samples and more replicas the search
-takes the one that needs fewer paths, from the power with which the noise has fallen so far: replicas add to
+takes the one that needs less time, from the power with which the noise has fallen so far: replicas add to
 the existing ones, and new samples begin anew. The grid of a flow is refined until its error is small compared
 with the noise: every grid is solved from the same seeds, so that most of the noise cancels in differences
 between grids.
@@ -58,6 +58,9 @@ They are those of independent paths, and of smooth functions of few variables.
 LEAP = 3
 """Largest number of doublings at once; the bias is extrapolated over them like 1/samples."""
 
+DOUBLED = tuple(2.0**n for n in range(LEAP + 1))
+"""Times of a replica after so many doublings, if it takes as long as its paths are many."""
+
 SURE = 0.95
 """Confidence with which a difference counts as larger than noise."""
 
@@ -75,6 +78,19 @@ CollectedSolutions = TypeVar("CollectedSolutions")
 ReplicaSolver = Callable[[int, Iterable[int], CollectedSolutions], Iterable[Watched]]
 """``attempt(samples, numbers, into)`` solves the replicas of these numbers, puts each solution ``into`` what
 collects them, and gives what is watched of it.  The same number means the same seed."""
+
+
+def _all_affordable(_: int) -> int:
+    """Return the budget of replicas, whatever the number of samples is."""
+    return MOST_REPLICAS
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Largest number of replicas of a number of samples, and the time of each of them in any unit."""
+
+    affordable: Callable[[int], int] = _all_affordable
+    seconds: Callable[[int], float] = float
 
 
 @dataclass(frozen=True)
@@ -223,13 +239,13 @@ def reach(
     first: int,
     most: int = MOST_SAMPLES,
     begun: Level[CollectedSolutions] | None = None,
-    affordable: Callable[[int], int] = lambda _: MOST_REPLICAS,
+    budget: Budget = Budget(),
 ) -> Reached[CollectedSolutions]:
     """Increase samples and replicas from ``first`` samples until ``accuracy`` is reached.
 
     Sizes are skipped that would not suffice if noise fell with the power seen so far and the bias like
-    1/samples. Replicas are added instead if they need fewer paths, and at ``most`` samples, up to as many as
-    are ``affordable`` with these samples. Replicas with half of the first samples are solved before, which
+    1/samples. Replicas are added instead if they need less time, and at ``most`` samples, up to as many as
+    the ``budget`` allows with these samples. Replicas with half of the first samples are solved before, which
     show the bias. ``begun`` are the first replicas with ``first`` samples, if they exist already. Without an
     accuracy only ``first`` samples are solved. Raises NotConverged with the accuracy that was reached if it
     is not enough.
@@ -245,7 +261,7 @@ def reach(
         if accuracy is None or max(level.error, bias) <= accuracy or 2 * samples > most:
             break
         while level.error > accuracy or bias > accuracy:
-            doublings = _plan(level, before, accuracy, bias, most // samples, affordable(samples))
+            doublings = _plan(level, before, accuracy, bias, most // samples, budget)
             if doublings:
                 break
             have, needed = len(level.watched), _needed(level, accuracy)
@@ -257,7 +273,7 @@ def reach(
     if accuracy is not None:
         if bias > accuracy:
             raise _out_of_reach(level, accuracy, bias, f"a bias of {bias:.1e} is left")
-        _more_replicas(attempt, level, accuracy, affordable(samples))
+        _more_replicas(attempt, level, accuracy, budget.affordable(samples))
     seen, _ = level.bias(before, SURE)
     return Reached(
         samples,
@@ -290,9 +306,9 @@ def _plan(
     accuracy: float,
     bias: float,
     most: int,
-    affordable: int,
+    budget: Budget,
 ) -> int:
-    """Return how often samples are doubled so that the fewest paths reach the accuracy; 0 for more replicas.
+    """Return how often samples are doubled so that the accuracy needs the least time; 0 for more replicas.
 
     The noise is assumed to fall as it fell since the size ``before``, with less weight the closer that is,
     and the bias like 1/samples. Samples grow by at most the factor ``most``, and by LEAP doublings.
@@ -302,31 +318,43 @@ def _plan(
     fell = np.log2(before.typical / level.typical) if known else POWER * doublings
     seen = (EXPECTED * POWER + fell) / (EXPECTED + doublings)
     power = float(np.clip(seen, *POWERS_SEEN))
-    return cheapest(level.error / accuracy, bias / accuracy, power, len(level.watched), most, affordable)
+    affordable = budget.affordable(level.samples)
+    costs = [budget.seconds(level.samples * 2**k) for k in range(LEAP + 1)]
+    have = len(level.watched)
+    return cheapest(level.error / accuracy, bias / accuracy, power, have, most, affordable, costs)
 
 
 def cheapest(
-    noise: float, bias: float, power: float, have: int, most: int, affordable: int = MOST_REPLICAS
+    noise: float,
+    bias: float,
+    power: float,
+    have: int,
+    most: int,
+    affordable: int = MOST_REPLICAS,
+    costs: Sequence[float] = DOUBLED,
 ) -> int:
-    """Return the number of doublings that needs the fewest paths, for errors in units of the accuracy.
+    """Return the number of doublings that needs the least time, for errors in units of the accuracy.
 
-    ``have`` replicas exist, whose standard error is ``noise``; it falls with the ``power`` of the samples and
-    the root of the number of replicas. If no plan suffices the largest number of doublings is returned.
+    ``costs`` are the times of a replica after so many doublings. ``have`` replicas exist, whose standard
+    error is ``noise``; it falls with the ``power`` of the samples and the root of the number of replicas. If
+    no plan suffices the largest number of doublings is returned.
 
     >>> cheapest(1.3, 0.0, 0.75, 8, 64), cheapest(2.5, 0.0, 0.75, 8, 64), cheapest(2.5, 0.0, 0.75, 8, 2)
     (0, 2, 1)
     >>> cheapest(0.5, 3.5, 0.75, 8, 64), cheapest(1.9, 0.0, 0.5, 8, 64), cheapest(30.0, 0.0, 0.75, 8, 64)
     (1, 0, 3)
+    >>> cheapest(1.9, 0.0, 0.5, 8, 64, costs=[1.0, 1.2, 1.6, 2.4])
+    2
     """
     unbiased = int(np.floor(np.log2(max(bias, 1.0))))  # fewer than bring it down: it is known with its noise
     unbiased = max(unbiased, int(bias > 1))
     largest = max(min(LEAP, most.bit_length() - 1), 1)
-    costs: dict[int, float] = {}
+    times: dict[int, float] = {}
     for k in range(unbiased, largest + 1):
         replicas = np.ceil(MARGIN * have * (noise * 2.0 ** (-k * power)) ** 2)
         if replicas <= affordable:
-            costs[k] = 2**k * max(replicas, REPLICAS) if k else max(replicas - have, 1)
-    return min(costs, key=costs.__getitem__) if costs else largest
+            times[k] = costs[k] * (max(replicas, REPLICAS) if k else max(replicas - have, 1))
+    return min(times, key=times.__getitem__) if times else largest
 
 
 def _more_replicas(

@@ -44,6 +44,7 @@ from numerics.solver.paths.accuracy import (
     REPLICAS,
     ROUGH,
     SMOOTH,
+    Budget,
     Integrator,
     Level,
     Reached,
@@ -144,7 +145,8 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
     derivatives = _Derivatives(complete, accuracy, first) if deferred else None
     attempt = _Attempt(problem, prepared, kernels, grid, progress, beside, derivatives)
     search = _search(problem, prepared, first)
-    reached = reach(attempt, collect, accuracy, first, search.most, begun, search.affordable)
+    budget = Budget(search.affordable, prepared.seconds)
+    reached = reach(attempt, collect, accuracy, first, search.most, begun, budget)
     attempt.add_responses(reached)
     values = reached.solutions.averaged(problem)
     responses = [name for name in RESPONSES if name in values and problem.has_roles]
@@ -371,7 +373,8 @@ def _first(problem: Problem, prepared: Prepared) -> int:
     """Return the first number of samples; raise SpecError if the file has fewer than responses need."""
     given, least = problem.solver.samples, prepared.least
     if given is None:
-        return prepared.enough
+        likely = SPREAD / (problem.solver.accuracy or ACCURACY)
+        return max(prepared.enough, min(prepared.cheap, 1 << int(np.log2(likely))))
     if given < least:
         share, more = ("one for four of the", 8) if prepared.smooth else ("the", 2)
         reason = (

@@ -283,6 +283,13 @@ Responses = Literal["auto", "stein", "jacobian"]
 FEWEST = 256
 """First number of samples of a search, larger if there are many entries."""
 
+PLENTY, CALLS = 1024, 3.0
+"""Largest first number of samples, and largest time of a replica of more than FEWEST samples.
+
+The latter is in units of the time of the calls: a march of few samples takes two or three times as long as
+its calls (measured, 8 replicas of eight programs).
+"""
+
 SPEED, CALL, DERIVATIVE = 1.5e10, 2e-5, 8e-9
 """Measured on one core: operations a second of large products; seconds of an operation of a step, for
 replicas marched together; seconds of a derivative along a path.
@@ -408,6 +415,14 @@ class Prepared:
     def enough(self) -> int:
         """First number of samples of a search for an accuracy."""
         return int(max(FEWEST, 2 ** np.ceil(np.log2(self.least))))
+
+    @property
+    def cheap(self) -> int:
+        """Largest power of two of samples that take little more time than the calls of the operations."""
+        samples = FEWEST
+        while 2 * samples <= PLENTY and self.seconds(2 * samples) <= CALLS * self._march_work[2] * CALL:
+            samples *= 2
+        return samples
 
     @property
     def smooth(self) -> bool:

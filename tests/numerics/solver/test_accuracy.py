@@ -18,6 +18,7 @@ from numerics.solver.paths.accuracy import (
     PILOTS,
     POWER,
     REPLICAS,
+    Budget,
     Integrator,
     ReplicaSolver,
     apart,
@@ -124,7 +125,7 @@ def test_out_of_reach() -> None:
     with pytest.raises(NotConverged, match=r"1.0e-04: .* replicas would do, at most 64 are tried"):
         reach(Attempt(bias=0.0, noise=4.0), Spread, 1e-4, first=64, most=128)
     with pytest.raises(NotConverged, match=r"1.0e-04: .* replicas would do, at most 9 are tried"):
-        reach(Attempt(bias=0.0, noise=4.0), Spread, 1e-4, 64, 128, affordable=lambda _: 9)
+        reach(Attempt(bias=0.0, noise=4.0), Spread, 1e-4, 64, 128, budget=Budget(lambda _: 9))
     said = r"1.0e-03: 8 replicas of 128 samples reach 3.0e-02, and a bias of 3.0e-02 is left; .* would do"
     with pytest.raises(NotConverged, match=said):
         reach(Attempt(bias=8.0, noise=0.01), Spread, 1e-3, first=64, most=128)

@@ -243,10 +243,10 @@ def test_another_program_in_its_place() -> None:
 def test_samples_are_chosen_for_an_accuracy() -> None:
     network = {"depth": 1, "gamma0": 2.0}
     coarse = solve(experiment(network, accuracy=0.02, method="paths"), kernels="none")
-    fine = solve(experiment(network, accuracy=0.0005, method="paths"), kernels="none")
+    fine = solve(experiment(network, accuracy=0.0002, method="paths"), kernels="none")
     assert coarse.attrs["samples"] == 256
     assert fine.attrs["samples"] > 256
-    assert fine.attrs["accuracy"] <= 0.0005
+    assert fine.attrs["accuracy"] <= 0.0002
     assert 0.4 < fine.attrs["error_power"] < 1.5
     assert excess(in_errors(fine.error - coarse.error, coarse.error_stderr), 7) < 1
 

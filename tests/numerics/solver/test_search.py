@@ -10,9 +10,12 @@ import pytest
 
 from numerics.errors import NotConverged
 from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
 from numerics.solver import explain, solve
 from numerics.solver.method import Yes
 from numerics.solver.paths import problem as paths_problem
+from numerics.solver.paths.accuracy import LEAP, cheapest
+from numerics.solver.paths.solve import FEWEST
 
 X = np.random.default_rng(0).normal(size=(6, 8))
 Y = np.array([1.0, -1.0, 1.0, 1.0, -1.0, 1.0])
@@ -107,3 +110,21 @@ def test_many_dimensions_are_sampled_by_the_cheapest_method() -> None:
     assert said["nodes"].cost > 30 * said["paths"].cost
     assert choice.method is not None
     assert choice.method.name == "paths"
+
+
+def test_a_search_begins_with_more_samples_where_they_take_little_time() -> None:
+    """Of one sample and two steps the calls take the time; of six samples and forty steps the paths do, and a
+    large accuracy needs few of them.
+    """
+    small, large = experiment("tanh", 1), experiment("tanh", 6).replace({"training.steps": 40})
+    prepared = [paths_problem.prepared_for(Problem.of(e)) for e in (small, large)]
+    assert prepared[0].cheap > prepared[1].cheap == FEWEST
+    rough = Problem.of(small.replace({"solver.accuracy": 0.05}))
+    assert paths_problem._first(rough, prepared[0]) == FEWEST
+
+
+def test_replicas_are_added_where_more_samples_take_longer() -> None:
+    """Pairs of paths take the square of their number: the same error by replicas takes less time."""
+    noise, power, have = 2.0, 0.75, 8
+    assert cheapest(noise, 0.0, power, have, 64) > 0
+    assert cheapest(noise, 0.0, power, have, 64, costs=[4.0**k for k in range(LEAP + 1)]) == 0
