@@ -36,7 +36,6 @@ PENDING = (
     "derive.program",
     "numerics.expansion",
     "numerics.fluctuations",
-    "numerics.simulation",
     "numerics.verification",
 )
 

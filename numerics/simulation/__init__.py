@@ -1,11 +1,11 @@
-"""Finite networks by brute force: what the theory is held against.
+"""Simulations of finite networks, which theories are compared with.
 
     simulate(experiment, width=512, seeds=16)           means over networks and their standard errors
     simulate_program(program, width=256, steps=5, ...)  the same for any program, in its own names
 
-A program is taken literally: every Gaussian matrix is drawn at a finite size, every training step taken, its
-definitions evaluated unit by unit.  Nothing of the mean-field theory is used, and no code of the solvers, so
-that it can judge the theory of any program.
+A program is executed literally: every Gaussian matrix is drawn at a finite size, every training step is
+taken, its definitions are evaluated unit by unit.  No mean-field theory and no code of the solvers is used,
+so that simulations are an independent check of the theory of any program.
 """
 
 from .experiment import KernelTimes, simulate

@@ -1,8 +1,8 @@
-"""Weights of finite networks whose rule moves each entry by the history of its own gradient.
+"""Training of finite weights by entrywise rules, such as Adam, with a history for each entry.
 
-The gradient of a matrix is a product of few vectors, but the step that a rule such as Adam makes of it is
-none.  So steps are arrays of the shape of the weight; they are made of some columns at a time, which stay in
-the cache of the processor.
+The gradient of a matrix is a product of few vectors, but the step that such a rule makes from it is not.
+Steps are arrays of the shape of the weight, computed in blocks of columns that fit the cache of the
+processor.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from .rows import FormulaReaders, NetworkReader, NetworkState
 Array = NDArray[np.float64]
 
 BLOCK = 2**15
-"""Entries of a weight that are moved at once."""
+"""Number of entries of a weight that are updated together."""
 
 
 @dataclass(frozen=True, eq=False)
 class EntryLaw:
-    """The law of one entry on arrays: the next states and the step, from gradient and states.
+    """Step of one entry of a weight as a function of arrays: next states and step, from gradient and states.
 
-    ``function`` takes the gradient, the states and the values of ``numbers``, and returns the next states
-    and Q.  The gradient is the update times ``units`` over ``outside``, and the weight moves by ``rate *
+    ``function`` takes the gradient, the states and the values of ``numbers``, and returns the next states and
+    Q. The gradient is the update times ``units`` divided by ``outside``, and the weight moves by ``rate *
     outside / units`` times Q.
     """
 
@@ -55,9 +55,10 @@ class EntryLaw:
         reading: FormulaReaders,
         env: Mapping[Any, int],
     ) -> EntryLaw:
-        """Return the law of a rule, with readers of its parameters, which may depend on the time."""
+        """Return the step of a rule, with readers of its parameters, which may depend on the time."""
 
         def reader(e: Expr) -> NetworkReader:
+            """Return the reader of an expression."""
             return reading.read([binder.bind(e, env)])
 
         own = [A, *(x for x, _ in rule.states)]
@@ -90,25 +91,25 @@ class EntryLaw:
 
 
 def leaves(e: Expr) -> set[Expr]:
-    """The symbols and functions of an expression, the largest ones."""
+    """Return the largest symbols and functions in an expression."""
     if isinstance(e, AppliedUndef | Symbol):
         return {e}
     return {x for arg in e.args for x in leaves(arg)}
 
 
 def of_network(read: NetworkReader, state: NetworkState, k: int) -> float:
-    """A number of the k-th network."""
+    """Return a number of the k-th network."""
     found = read(state)[:, 0, 0]
     return float(found[min(k, len(found) - 1)])
 
 
 def _columns(w: Array, columns: slice) -> Array:
-    """Columns of a matrix; a vector is one column."""
+    """Return columns of a matrix; a vector is one column."""
     return w[:, None] if w.ndim == 1 else w[:, columns]
 
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Some columns at a time."""
+    """Yield blocks of columns."""
     size = max(1, BLOCK // shape[0])
     for first in range(0, shape[1], size):
         yield slice(first, min(first + size, shape[1]))

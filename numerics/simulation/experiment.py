@@ -1,13 +1,15 @@
-"""Finite networks of any problem: its program taken literally, network by network.
+"""Simulations of finite networks for any problem, with the variables of results.
 
-The size that grows is that of the hidden layers (the widest of them); on isotropic data the number of
-features follows from ``width_ratio``, and samples or batches from theirs.  On power-law data modes and batch
-are those of the file.  A flow takes Runge-Kutta steps, halved on the first network until they do not matter.
+The width is that of the widest hidden layer.  On isotropic data the number of features follows from
+``width_ratio``, and samples or batches from their ratios; on power-law data modes and batch are those of the
+file.  A flow is integrated by Runge-Kutta steps, which are halved on the first network until the result does
+not change.
 
-Where the slope of the activation jumps (relu), so does a network's G in time, whenever a unit crosses the
-kink; and some units are held at it, where every step leaves them on one side or the other.  Steps then come
-to errors and features in first order only, and to G in the mean over networks.  They are those of Euler:
-after Runge-Kutta steps held units are on the two sides in wrong shares, and G is up to 40 per cent too small.
+If the slope of the activation jumps (relu), a network's G jumps in time whenever a unit crosses the kink, and
+some units are held at the kink, where every step leaves them on one side or the other.  Steps then converge
+to first order only for errors and features, and for G in the mean over networks.  Euler steps are used: after
+Runge-Kutta steps the held units are on the two sides in wrong proportions, and G is up to 40 per cent too
+small.
 """
 
 from __future__ import annotations
@@ -67,34 +69,39 @@ MeasuredKernels = Literal["full", "trace", "none"]
 ObservableAxes = Mapping[str, tuple[ObservableAxis, ...]]
 
 KERNEL_TIME, TRACE_TIME = "kernel_time", "trace_time"
-"""Dimensions of kernels of all pairs of samples, and of sums over equal samples, that are measured at some
-of the times."""
+"""Time dimensions of kernels of all pairs of samples, and of sums over equal samples, measured at some of the
+times."""
 
 KERNELS = (LINEAR_KERNEL, FEATURE_KERNEL, GRADIENT_KERNEL)
-"""What a program calls the kernels of its layers."""
+"""Names of the kernels of layers in a program."""
 
 HALVINGS = 14
-"""How often the step of a flow is halved before it is given up."""
+"""Largest number of halvings of the step of a flow."""
 
 NOISY = 3e-3
-"""What steps of a flow with noise may miss, far less than networks scatter."""
+"""Smallest tolerance of a flow with noise; it is far below the variation between networks."""
 
 ROUGH = 1e-3
-"""The same where the slope of the activation, or the error, jumps."""
+"""Smallest tolerance of a flow in which the slope of the activation, or the error, jumps."""
 
 SMOOTH = (ERROR, OUTPUT, LINEAR_KERNEL, FEATURE_KERNEL)
-"""What of a network has no jumps in time even then; the first does where the error jumps in the output."""
+"""Variables that do not jump in time even then; the first one does if the error jumps in the output."""
 
 NAMES = {LINEAR_KERNEL: FEATURE_KERNEL, ERROR: "error"}
-"""What numbers of a program are called in results, where that is something else."""
+"""Names of variables in results that differ from those in the program."""
 
 
 @dataclass(frozen=True)
 class KernelTimes:
-    """Positions of the times at which kernels of fixed samples are measured.
+    """Selection of times at which kernels of fixed samples are measured.
 
-    ``pairs`` are those of kernels of all pairs of samples, ``traces`` those of their sums over equal samples,
-    of the gradient kernel of linear networks and of the trace of the tangent kernel.
+    Attributes
+    ----------
+    pairs : tuple of int
+        Positions of the times of kernels of all pairs of samples.
+    traces : tuple of int
+        Positions of the times of their sums over equal samples, of the gradient kernel of linear networks,
+        and of the trace of the tangent kernel.
     """
 
     pairs: tuple[int, ...] = ()
@@ -102,11 +109,24 @@ class KernelTimes:
 
     @property
     def dimensions(self) -> dict[str, tuple[int, ...]]:
-        """The times along each dimension of the results."""
+        """Positions of times along each dimension of the results."""
         return {KERNEL_TIME: self.pairs, TRACE_TIME: self.traces}
 
     def dimension(self, name: str, nonlinear: bool) -> str | None:
-        """Return the dimension of times of a variable or of its error; None of one that has all times."""
+        """Return the dimension of times of a variable or of its error.
+
+        Parameters
+        ----------
+        name : str
+            Name of the variable.
+        nonlinear : bool
+            Whether the network is nonlinear.
+
+        Returns
+        -------
+        str or None
+            The dimension; None for a variable at all times.
+        """
         name = named(name)
         if name.endswith(TRACE) or (name == GRADIENT_KERNEL and not nonlinear):
             return TRACE_TIME
@@ -114,7 +134,7 @@ class KernelTimes:
 
 
 @one_thread
-def simulate(
+def simulate(  # noqa: PLR0913 - public options, all but the source keyword-only
     source: Problem | Experiment | Program | Theory | str | Path,
     *,
     width: int,
@@ -128,35 +148,63 @@ def simulate(
     throw: bool = True,
     **given: Any,
 ) -> xr.Dataset:
-    """Means over ``seeds`` networks and their standard errors (``*_stderr``), with the contract's variables,
-    of an experiment, its file, any problem, or a program (or its theory) with ``numbers``, ``arrays`` and
-    ``times`` as :meth:`.Problem.of` takes them.
+    """Train finite networks and return means over them with standard errors.
 
-    ``width`` is the number of neurons of the widest hidden layer.  ``rng`` is an entropy, a generator that
-    draws one, or None; it is kept as ``seed``.  ``kernels``, of fixed samples: ``full`` measures those of all
-    pairs of samples and times and the tangent kernel, ``trace`` their sums over equal samples, ``none``
-    neither; :class:`KernelTimes` measures them at some of the times, which results have along
-    ``kernel_time`` and ``trace_time``.  ``each`` is called with the variables of every network.
-    ``tolerance`` bounds what the steps of a flow miss, relative to the size of each variable (with
-    noise it is at least NOISY; where the activation's slope or the error jumps it is ROUGH, and what jumps in
-    time is not judged); the attribute ``integration_error`` says what they do.  With ``training.center`` the
-    function of a network is what it says less what it said at the start.
-    ``variant`` takes the program to another one, which is trained instead.  What a program measures under
-    other names, or with other indices, than those of results is left out: :func:`.simulate_program` has it.
-    ``progress(done, seeds)`` counts networks.  Means differ from those of infinite width by O(1/N), which
-    :func:`numerics.stats.extrapolate` removes.
+    Parameters
+    ----------
+    source : Problem, Experiment, Program, Theory, str or Path
+        An experiment, its file, any problem, or a program (or its theory) with ``numbers``, ``arrays`` and
+        ``times``.
+    width : int
+        Number of neurons of the widest hidden layer.
+    seeds : int
+        Number of networks, at least two.
+    rng : int, Generator or None
+        Seed, or a generator that draws one; the result keeps it as ``seed``.
+    kernels : {"full", "trace", "none"} or KernelTimes
+        Kernels of fixed samples: those of all pairs of samples and times and the tangent kernel, their sums
+        over equal samples, none, or those at some of the times, along ``kernel_time`` and ``trace_time``.
+    tolerance : float
+        Bound on the integration error of a flow, relative to the size of each variable.  With noise it is at
+        least NOISY.  If the slope of the activation or the error jumps, it is ROUGH, and variables that jump
+        in time are not checked.  The attribute ``integration_error`` is the estimated error.
+    variant : callable, optional
+        Function that changes the program before it is trained.
+    progress : callable, optional
+        Called with (networks done, seeds).
+    each : callable(mapping of str to array), optional
+        Called with the variables of every network.
+    throw : bool
+        If false, networks of which one diverges give the output times before, with the status "diverged" and
+        the reason in the attribute ``diverged``.
+    **given
+        ``numbers``, ``arrays`` and ``times`` of a program, as :meth:`.Problem.of` takes them.
 
-    Without ``throw`` networks of which one diverges give the output times before, with the status "diverged"
-    and the reason in the attribute ``diverged``.
+    Returns
+    -------
+    xarray.Dataset
+        Means of the contract's variables, and standard errors (``*_stderr``).  Measurements of a program with
+        other names or indices are left out; :func:`.simulate_program` returns them.
 
-    An interrupt keeps the networks that are trained, if they are two or more: it becomes
-    :class:`~numerics.errors.Interrupted`, whose ``result`` are their means, with the status "partial".
+    Raises
+    ------
+    SpecError
+        For fewer than two seeds, an invalid option, isotropic data without ``network.width_ratio``, and a
+        ``gamma0`` so small that rounding hides the change of centred networks.
+    Diverged
+        If a network diverges, with the step or the time.
+    NotConverged
+        If no step of a flow is short enough.
+    Interrupted
+        After Ctrl-C, if two or more networks are trained; its ``result`` is their means, with the status
+        "partial".
 
-    Raises :class:`~numerics.errors.SpecError` for fewer than two seeds, a bad option and isotropic data
-    without ``network.width_ratio`` and a ``gamma0`` so small that rounding hides what centred networks learn,
-    :class:`~numerics.errors.Diverged` with the step or the time, and
-    :class:`~numerics.errors.NotConverged` when no step of a flow is short enough.
+    Notes
+    -----
+    Means differ from the limit of infinite width by O(1/N); :func:`numerics.stats.extrapolate` removes this.
 
+    Examples
+    --------
     >>> spec = {"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 3}}
     >>> found = simulate(Experiment.from_dict(spec, inputs=np.eye(2), targets=[1.0, -1.0]), width=50, seeds=4)
     >>> found.Phi.shape, bool((found.train_loss_stderr > 0).all())
@@ -185,7 +233,7 @@ def simulate(
 
 @dataclass(frozen=True)
 class _Ensemble:
-    """How many networks of which width are trained, and what of them is measured."""
+    """Options of a simulation: number and width of networks, seed, measured kernels, tolerance."""
 
     width: int
     seeds: int
@@ -196,7 +244,7 @@ class _Ensemble:
     each: Callable[[Mapping[str, Array]], None] | None = None
 
     def simulated(self, problem: Problem) -> xr.Dataset:
-        """Means over networks of a problem."""
+        """Return the means over networks of a problem."""
         width, seeds, entropy, kernels = self.width, self.seeds, self.entropy, self.kernels
         if problem.program.depth.is_Symbol:
             raise problem.open_depth()
@@ -216,6 +264,7 @@ class _Ensemble:
         spread, done = Spread(), 0
 
         def averages(status: str = "ok") -> xr.Dataset:
+            """Return the dataset of means over the networks trained so far."""
             means, errors = spread.mean(), spread.stderr()
             random = problem.experiment is not None and problem.experiment.spec.kind == "isotropic"
             return _at_kernel_times(
@@ -254,7 +303,7 @@ class _Ensemble:
                     if self.progress is not None:
                         self.progress(done, seeds)
         except KeyboardInterrupt:
-            if done < 2 or set(spread.counts.values()) != {done}:  # no error, or in the midst of a network
+            if done < 2 or set(spread.counts.values()) != {done}:  # too few networks, or one half added
                 raise
             raise Interrupted(averages("partial")) from None
         return averages()
@@ -278,7 +327,7 @@ def _at_kernel_times(
 
 
 RANDOM_START = 0.2
-"""Share of the errors at the start from which the random outputs of networks at the start are noted."""
+"""Share of the initial errors above which a note on random initial outputs is added."""
 
 
 def initial_outputs(
@@ -308,17 +357,17 @@ def initial_outputs(
 
 
 PRODUCTS, CALL = 4e9, 2e-4
-"""Products a second of one core, and seconds of a layer in a step of the smallest networks, measured."""
+"""Measured products per second of one core, and seconds for a layer in a step of the smallest networks."""
 
 
 def _require_resources(
     problem: Problem, size: int, width: int, seeds: int, kernels: MeasuredKernels | KernelTimes
 ) -> None:
-    """Raises SpecError for kernels that no memory holds, and for more than ``solver.hours``.
+    """Raise SpecError for kernels that do not fit in memory, and for times beyond ``solver.hours``.
 
-    The weights of a layer are width^2 (of the first one, width times the features); a step multiplies them
-    with the samples forwards and backwards and adds up the updates.  A flow takes at least four stages
-    between two times.
+    The weights of a layer are width^2 (of the first one, width times the features).  A step multiplies them
+    by the samples forwards and backwards and adds the updates.  A flow takes at least four stages between two
+    times.
     """
     depth, samples, steps = problem.depth or 1, max(problem.sample_count, 1), len(problem.times)
     weights = float(depth) * width * max(width, size)
@@ -336,7 +385,7 @@ def _require_resources(
 
 
 def _require_digits(problem: Problem, tolerance: float) -> None:
-    """Raises SpecError where rounding hides more than ``tolerance`` of what networks learn.
+    """Raise SpecError if rounding hides more than ``tolerance`` of the change of outputs.
 
     Weights change by ``gamma0`` of their size.  Outputs less those of the start, both ``1/gamma0`` times as
     large as the difference, keep all but ``eps/gamma0`` of it.  Without centring the outputs are that large.
@@ -353,9 +402,9 @@ def _require_digits(problem: Problem, tolerance: float) -> None:
 
 
 def entropy_of(rng: int | np.random.Generator | None) -> int:
-    """The entropy itself, one that a Generator draws, or one from the system.
+    """Return the seed itself, one that a Generator draws, or one from the system.
 
-    Raises ``SpecError`` (a ``ValueError``) for a negative one.
+    Raises ``SpecError`` (a ``ValueError``) for a negative seed.
     """
     if rng is None:
         return secrets.randbits(62)
@@ -376,7 +425,7 @@ def _networks(
     tolerance: float,
     seed: np.random.SeedSequence,
 ) -> tuple[Trainer, float | None]:
-    """The networks of a problem; of a flow with steps that are short enough, and what these miss."""
+    """Return the networks of a problem; for a flow with short enough steps and their estimated error."""
     program, fixed = problem.program, problem.seen > 0
     values: dict[str, Any] = {str(k): v for k, v in problem.values.items()}
     values |= {k: _by_layer(x) for k, x in problem.layered.items()}
@@ -444,6 +493,7 @@ def repeated(name: str, numbers: Array) -> Callable[[int], Array]:
     """
 
     def of_units(units: int) -> Array:
+        """Return the numbers repeated to a number of units."""
         if units % len(numbers):
             reason = f"gives {units} units, and arrays.{name} has {len(numbers)} numbers"
             raise SpecError("width", None, reason, f"a width that gives a multiple of {len(numbers)} units")
@@ -455,13 +505,12 @@ def repeated(name: str, numbers: Array) -> Callable[[int], Array]:
 def settled(
     networks: Trainer, seed: np.random.SeedSequence, tolerance: float, noisy: bool, smooth: Sequence[str] = ()
 ) -> tuple[Trainer, float]:
-    """Networks whose Runge-Kutta steps are short enough, and what these miss: what halving all of them
-    changes, relative to the size of each variable, as the order of the method has it (fourth, with noise
-    second, across kinks first and of what has no jumps in time).
+    """Return networks whose integration steps are short enough, and their estimated error.
 
-    How steps are shared among the intervals between recorded times is found interval by interval, on one
-    network; with noise or kinks all have the same length.  Raises :class:`~numerics.errors.NotConverged`
-    after HALVINGS halvings.
+    The error is the change on halving all steps, relative to the size of each variable, divided by ``2^order
+    - 1``: the order is 4, with noise 2, across kinks 1 (for variables that do not jump in time).  The number
+    of steps in each interval between recorded times is found on one network; with noise or kinks all steps
+    have one length. Raises :class:`~numerics.errors.NotConverged` after HALVINGS halvings.
     """
     order, error = 1 if smooth else 2 if noisy else 4, np.inf
     networks = networks if noisy or smooth else networks.fitted(seed, tolerance)
@@ -481,18 +530,20 @@ def settled(
         networks = halved
         if error <= tolerance:
             return networks, error
-        if not noisy and not smooth and last / 2 < error < UNSTABLE:  # no step is better: rounding
+        if not noisy and not smooth and last / 2 < error < UNSTABLE:  # rounding errors dominate
             break
     raise NotConverged(f"flow of a finite network: integration error {error:.2g}, wanted {tolerance:.2g}")
 
 
 def _change(old: Array, new: Array) -> float:
+    """Return the largest difference of two arrays, relative to the largest value."""
     return float(np.nanmax(np.abs(new - old)) / max(float(np.nanmax(np.abs(new))), 1e-300))
 
 
 def reference_size(experiment: Experiment, width: int) -> int:
-    """The size N that ratios of the program refer to, when the widest hidden layer has ``width`` neurons: on
-    power-law data the number of modes.
+    """Return the size N that ratios refer to, if the widest hidden layer has ``width`` neurons.
+
+    On power-law data it is the number of modes.
 
     >>> spec = {"network": {"depth": 2, "width_ratio": [1.0, 4.0]}, "data": {"kind": "isotropic"}}
     >>> reference_size(Experiment.from_dict(spec), 200)
@@ -505,7 +556,7 @@ def reference_size(experiment: Experiment, width: int) -> int:
 
 
 def _by_layer(numbers: Mapping[int, float]) -> Lambda:
-    """A number for each layer as a SymPy function of the layer."""
+    """Return numbers of layers as a SymPy function of the layer."""
     k = Symbol("k", integer=True)
     return Lambda(k, Piecewise(*((value, Eq(k, layer)) for layer, value in numbers.items())))
 
@@ -514,7 +565,7 @@ def _by_layer(numbers: Mapping[int, float]) -> Lambda:
 
 
 class Readout:
-    """From what a program measures, with so many axes, to the contract's variables."""
+    """Conversion of measurements of a program, with their axes, to the contract's variables."""
 
     def __init__(
         self, problem: Problem, axes: ObservableAxes, kernels: MeasuredKernels | KernelTimes
@@ -524,16 +575,16 @@ class Readout:
         self.nonlinear = any(name == mu.name for x in of_gradients for name, _ in axes.get(x, ()))
         traced = (FEATURE_KERNEL, TANGENT_KERNEL, *((GRADIENT_KERNEL,) if self.nonlinear else ()))
         self.summed = traced if kernels == "trace" else ()
-        """Measurements at equal samples that are summed."""
+        """Measurements at equal samples, which are summed to traces."""
         if isinstance(kernels, KernelTimes):
             self.summed = (TANGENT_KERNEL, *(f"{x}{TRACE}" for x in traced if x != TANGENT_KERNEL))
         self.equal = bool(self.summed)
         self.traced = () if self.equal else traced
-        """Kernels of all pairs of samples whose traces are taken."""
+        """Kernels of all pairs of samples, of which traces are added."""
         self.by_role = numbers_by_role(problem)
 
     def variables(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        """Those of one network."""
+        """Yield the variables of one network by name."""
         problem = self.problem
         if not problem.has_roles:
             yield from self._authored(run)
@@ -566,24 +617,24 @@ class Readout:
                 if name in found and self._known(name, found[name]):
                     yield f"{name}{TRACE}", _trace(found[name], name != TANGENT_KERNEL)
         elif C_LEARNT in found:
-            # inputs are Gaussian: that of a fresh one's error is known of every network, without a sample
+            # inputs are Gaussian, so that the test loss of each network is known without test samples
             fresh = equal_times(found[C_LEARNT]) + problem.numbers.get(noise, 0.0) ** 2 * problem.outputs
             yield "train_loss", equal_times(found["C_Delta"]) if "C_Delta" in found else fresh
             yield "test_loss", fresh
 
     def _first_layer(self, name: str) -> int | None:
-        """The first layer that results hold kernels of: those of an embedding, at layer 0, are left out."""
+        """Return the first layer of kernels in results; layer 0, an embedding, is left out."""
         return 1 if self.problem.seen and name.removesuffix(TRACE) in KERNELS else None
 
     def _of_samples(self, kernel: Array) -> Array:
-        """The tangent kernel with the axes of samples that outputs of a program without samples lack."""
+        """Return the tangent kernel with axes of samples added, if the program has no samples."""
         if not self.equal:
             return one_sample_kernel(kernel, self.problem.program)
         names = [name for name, _ in self.axes[TANGENT_KERNEL]]
         return kernel if mu.name in names else kernel[:, :, None]
 
     def _numbers(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        """The numbers of the program that have no role, at the values of their indices."""
+        """Yield the numbers of the program that have no role, at the values of their indices."""
         for label, variable in authored_variables(self.problem).items():
             if variable.pair is None and variable.name in run:
                 _, *axes = self.axes[variable.name]
@@ -594,7 +645,7 @@ class Readout:
                 yield label, run[variable.name][(slice(None), *at)]
 
     def _authored(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        """Variables under names of the program, and its loss; correlations with gaps are left out."""
+        """Yield variables under names of the program, and its loss; incomplete correlations are left out."""
         numbers = dict(self._numbers(run))
         yield from numbers.items()
         for label, variable in authored_variables(self.problem).items():
@@ -609,22 +660,22 @@ class Readout:
             yield "train_loss", loss
 
     def _has_layers_of_role(self, name: str) -> bool:
-        """Has a measurement an axis of layers if, and only if, the variable of its role has one?
+        """Return whether a measurement has an axis of layers exactly if the variable of its name has one.
 
-        The kernel of a field without layers may be called ``G`` too; its axes are no layers and times.
+        The kernel of a field without layers may be named ``G`` too.
         """
         variable = VARIABLES.get(NAMES.get(name, name))
         layered = any(axis == ell.name for axis, _ in self.axes[name])
         return variable is None or layered == ("layer" in variable.dims)
 
     def _known(self, name: str, x: Array) -> bool:
-        """Has it a name and the indices of a result?"""
+        """Return whether results have a variable of this name and number of dimensions."""
         places = self.problem.positions
         return name in VARIABLES and len(dimensions(name, x.ndim, self.nonlinear, places)) == x.ndim
 
 
 def _trace(kernel: Array, layered: bool) -> Array:
-    """Its sum over samples (and outputs) that are equal: of axes (layer,) t, s, those of a, those of b."""
+    """Return the sum of a kernel over equal samples (and outputs), shape ([layers,] times, times)."""
     lead = "lts" if layered else "ts"
     inner = "mc"[: (kernel.ndim - len(lead)) // 2]
     trace: Array = np.einsum(f"{lead}{inner}{inner}->{lead}", kernel)
@@ -632,7 +683,7 @@ def _trace(kernel: Array, layered: bool) -> Array:
 
 
 def _layers_first(x: Array, axes: tuple[ObservableAxis, ...], first: int | None = None) -> Array:
-    """Correlations of one layer with itself where layers share units, from the ``first`` layer on."""
+    """Return a correlation with layers as first axis, of one layer with itself, from layer ``first`` on."""
     names = [name for name, _ in axes]
     if "ell" not in names:
         return x

@@ -1,7 +1,7 @@
-"""From a SymPy expression to a formula with numbers for indices: which leaves it has, and how to compute it.
+"""Compilation of SymPy expressions to numerical formulas with numbers for their indices.
 
-An expression is compiled once (SymPy's ``lambdify`` on placeholders, so that no name in it is ever run) and
-then bound for each assignment of its indices.  Where the indices of constants start and end is read off the
+An expression is compiled once (SymPy's ``lambdify`` on placeholders, so that no name in it is executed) and
+then bound for each assignment of its indices.  The first and last index values of constants follow from the
 ranges of the indices in the program.
 """
 
@@ -72,14 +72,14 @@ Functions = tuple[tuple[str, Callable[..., Expr]], ...]
 
 
 class Missing(ValueError):
-    """A formula needs an entry that no definition gives."""
+    """Entry that a formula needs and no definition gives."""
 
 
 @dataclass
 class Binder:
-    """Binds the expressions of one program.
+    """Binding of the expressions of one program to numbers, index values and arrays.
 
-    ``domains`` says, for each field and scalar, which values each of its indices takes.
+    ``domains`` maps each field and scalar to the values of its indices.
     """
 
     program: Program
@@ -105,13 +105,13 @@ class Binder:
 
     @property
     def functions(self) -> Functions:
-        """What activations stand for."""
+        """Functions that activations stand for, sorted by name."""
         return tuple(sorted(self.values.functions.items(), key=lambda x: x[0]))
 
     # -- whole formulas --------------------------------------------------------------------------------------
 
     def number(self, e: Any, env: IndexValues) -> float:
-        """A number that depends on no field and no time: a ratio, a variance."""
+        """Return a number that depends on no field and no time, such as a ratio or a variance."""
         bound = self.bind(sympify(e), env)
         if bound not in self.known:
             if not all(isinstance(x, Fixed | Total) for x in bound.all_leaves()):
@@ -120,7 +120,7 @@ class Binder:
         return self.known[bound]
 
     def bind(self, e: Expr, env: IndexValues) -> Bound:
-        """``e`` with its indices replaced as ``env`` says.
+        """Return ``e`` as a formula, with its indices replaced by ``env``.
 
         Raises :class:`Missing` for an entry that is not defined, ``ValueError`` for anything unknown.
         """
@@ -137,7 +137,10 @@ class Binder:
         return self.bound[key]
 
     def decided(self, e: Expr, env: IndexValues) -> Expr:
-        """``e`` with the cases that indices choose; what is multiplied by zero need not be defined there."""
+        """Return ``e`` with those cases of Piecewise that the indices select.
+
+        Other cases need not be defined.
+        """
         known = {x: Integer(i) for x, i in env.items()}
         for x in e.free_symbols - env.keys():
             number = self.values.numbers.get(x.name)
@@ -149,8 +152,8 @@ class Binder:
 
     # -- leaves ----------------------------------------------------------------------------------------------
 
-    def leaf(self, e: Expr, env: IndexValues) -> Leaf:
-        """What ``e`` reads off the state."""
+    def leaf(self, e: Expr, env: IndexValues) -> Leaf:  # noqa: PLR0911 - one for each kind of leaf
+        """Return the leaf that reads ``e`` from the state."""
         if isinstance(e, Product):
             return self.product(e, env)
         if isinstance(e, Mean):
@@ -173,12 +176,14 @@ class Binder:
         return self.constant(name, e.args, env)
 
     def evaluated(self, e: Expr, env: IndexValues) -> Leaf:
+        """Return the leaf of a function of indices, which SymPy evaluates."""
         known = e.xreplace({x: Integer(env[x]) for x in e.free_symbols if x in env})
         if known.func == e.func:
             raise ValueError(f"{e}: only functions known to SymPy can be computed")
         return Total(parts=(self.bind(known, env),))
 
     def symbol(self, e: Symbol, env: IndexValues) -> Leaf:
+        """Return the leaf of an index, a weight, the time or a number."""
         if e in env:
             return Fixed(env[e])
         if e.name in self.vectors:
@@ -190,11 +195,12 @@ class Binder:
         return Fixed(self.values.numbers[e.name])
 
     def weight(self, name: str, key: tuple[int, ...]) -> Leaf:
+        """Return the leaf of a vector of weights."""
         v = self.vectors[name]
         return CurrentParameter((name, key), place=self.sizes.place(v.population, self.member(v, key)))
 
     def member(self, x: GaussianMatrix | GaussianVector, key: tuple[int, ...]) -> IndexValues:
-        """The indices of one member of a family."""
+        """Return the indices of one member of a family."""
         if x.name not in self.families:
             self.families[x.name] = {tuple(m.values()): m for m in members(x, self.values)}
         known = self.families[x.name]
@@ -203,6 +209,7 @@ class Binder:
         return known[key]
 
     def product(self, e: Product, env: IndexValues) -> Leaf:
+        """Return the leaf of a matrix times a vector."""
         m = gaussian(self.program.matrix_of(e))
         key = tuple(self.values.integer(x, env) for x in e.matrix.args)
         inner = self.member(m, key)
@@ -213,6 +220,7 @@ class Binder:
         return Applied((m.name, key), e.transposed, size, parts=(vector,), place=place)
 
     def total(self, e: Sum, env: IndexValues) -> Leaf:
+        """Return the leaf of a sum over indices."""
         ranges = tuple(IndexRange(*limits) for limits in reversed(e.limits))
         if t in {x for r in ranges for b in (r.lower, r.upper) for x in sympify(b).free_symbols}:
             raise ValueError(f"{e} sums over past times, which a program leaves to its rule")
@@ -220,7 +228,7 @@ class Binder:
         return Total(parts=addends, place=common_place([x.place() for x in addends], e))
 
     def entry(self, e: AppliedUndef, env: IndexValues) -> Leaf:
-        """A field or scalar; an index such as a + k that leaves its range goes round a ring."""
+        """Return the leaf of a field or scalar; a shifted index such as a + k is periodic."""
         name, args = e.func.__name__, e.args
         first = bool(args) and args[-1] == 0
         if not args or args[-1] not in (t, S.Zero):
@@ -238,19 +246,19 @@ class Binder:
         return FieldOrNumber((name, tuple(key)), first, place=place)
 
     def span(self, name: str) -> list[tuple[int, int]]:
-        """The first and last value of each index of a field."""
+        """Return the first and last value of each index of a field."""
         if name not in self.spans:
             columns = zip(*sorted(self.domains[name]), strict=True)
             self.spans[name] = [(min(c), max(c)) for c in columns]
         return self.spans[name]
 
     def ordered(self, e: Expr) -> bool:
-        """Does ``e`` hold an index of layers that are run through in order, which are on no ring?"""
+        """Return whether ``e`` holds an index of layers in order, which is not periodic."""
         return any(str(x) in self.order for x in e.free_symbols)
 
     @cached_property
     def order(self) -> frozenset[str]:
-        """The names of the indices of layers that are run through in order."""
+        """Names of the indices of layers that are computed in order."""
         definitions = [(d, self.program.field_of(d.name)) for d in self.program.definitions]
         return frozenset(
             str(own)
@@ -261,7 +269,7 @@ class Binder:
         )
 
     def home(self, x: Field, key: tuple[int, ...]) -> tuple[PopulationAtLayer, int]:
-        """Where a field's member lives, and how many units there are; members of a layer live together."""
+        """Return the population and layer of a field's member, and its number of units."""
         layer = key[0] if x.layered else None
         if (x.name, layer) not in self.homes:
             p = x.population if layer is None else x.population.at(Integer(layer))
@@ -269,6 +277,7 @@ class Binder:
         return self.homes[x.name, layer]
 
     def constant(self, name: str, args: tuple[Expr, ...], env: IndexValues) -> Leaf:
+        """Return the leaf of a constant array or function."""
         vector = self.program.given_of(name)
         wraps = tuple(
             vector is not None and isinstance(a, Add) and not a.has(t) and not self.ordered(a) for a in args
@@ -286,6 +295,7 @@ class Binder:
                 )
 
             def lookup(state: NetworkState) -> Any:
+                """Return the value of the constant at the step of the state."""
                 now = {**env, t: state.step}
                 return self.tables.at(name, tuple(self.values.integer(a, now) for a in args), wraps)
 
@@ -296,19 +306,22 @@ class Binder:
 
 
 def indices(x: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
-    """The indices of a family of weights, the layer first; none for a single one."""
+    """Return the indices of a family of weights, the layer first; none for a single weight."""
     if isinstance(x, GaussianVector):
         return x.indices
     return ((x.index,) if x.index else ()) + x.others
 
 
 def members(x: GaussianMatrix | GaussianVector, values: Values) -> list[dict[Symbol, int]]:
-    """Every member of a family of weights; one without indices for a single one."""
+    """Return the index values of every member of a family of weights.
+
+    One empty dictionary for a single weight.
+    """
     return list(values.members(indices(x)))
 
 
 def _carried_out(x: Expr) -> Expr:
-    """A derivative by fields, which are real: that of ``Abs`` is a sign."""
+    """Return a derivative with respect to fields, taken as real: that of ``Abs`` is a sign."""
     fields = {field: Dummy(str(field), real=True) for field in x.atoms(AppliedUndef)}
     found: Expr = x.xreplace(fields).doit()
     return found.xreplace({dummy: field for field, dummy in fields.items()})
@@ -316,9 +329,9 @@ def _carried_out(x: Expr) -> Expr:
 
 @lru_cache(maxsize=1000)
 def named(e: Expr, functions: Functions) -> Expr:
-    """Activations replaced by the functions they stand for, derivatives done.
+    """Return the expression with activations replaced by their functions and derivatives evaluated.
 
-    A derivative's point masses are left out: no unit of a finite network sits exactly on a kink.
+    Point masses in derivatives are dropped, because no unit of a finite network is exactly at a kink.
     """
     for name, function in functions:
         e = e.replace(
@@ -331,7 +344,7 @@ def named(e: Expr, functions: Functions) -> Expr:
 
 @lru_cache(maxsize=1000)
 def compiled(e: Expr, known: frozenset[str], functions: Functions) -> tuple[Slots, Callable[..., Any]]:
-    """The leaves of ``e``, of which the names are ``known``, and the function of their values."""
+    """Return the leaves of ``e``, whose names are ``known``, and the function of their values."""
     e = named(e, functions)
     slots = tuple(sorted(_leaves(e, known), key=str))
     if slots == (e,):
@@ -346,7 +359,7 @@ def compiled(e: Expr, known: frozenset[str], functions: Functions) -> tuple[Slot
 
 
 def _leaves(e: Expr, known: frozenset[str]) -> set[Expr]:
-    """The largest subexpressions that are read off the state rather than computed from others."""
+    """Return the largest subexpressions that are read from the state."""
     if isinstance(e, Product | Mean | Sum | Symbol):
         return {e}
     if isinstance(e, AppliedUndef):
@@ -364,20 +377,22 @@ def _leaves(e: Expr, known: frozenset[str]) -> set[Expr]:
 
 @lru_cache(maxsize=100)
 def _argument(i: int) -> Dummy:
+    """Return the i-th placeholder."""
     return Dummy(f"x{i}", real=True)
 
 
 @lru_cache(maxsize=500)
 def _function(places: tuple[Dummy, ...], body: Expr) -> Callable[..., Any]:
+    """Return the compiled function of placeholders."""
     function: Callable[..., Any] = lambdify(places, body, modules=["scipy", "numpy"], cse=True)
     return function
 
 
 def note_extents(binder: Binder, steps: int) -> None:
-    """Tell ``binder.tables`` over which values each index of each constant runs, and check the arrays.
+    """Record in ``binder.tables`` the index values of each constant, and check the shapes of arrays.
 
-    An index ``a + k`` that adds two of them says only where the ring of the first begins; an index that is
-    the time starts at 0.
+    A sum ``a + k`` of two indices determines only the start of the period of the first; an index that is the
+    time starts at 0.
     """
     tables, positions = binder.tables, {}
     for e, ranges in _contexts(binder):
@@ -401,6 +416,7 @@ def note_extents(binder: Binder, steps: int) -> None:
 def _note(
     binder: Binder, name: str, j: int, arg: Expr, columns: dict[Symbol, tuple[int, int]], steps: int
 ) -> None:
+    """Record the index values of one argument of a constant."""
     if arg.atoms(AppliedUndef):
         return  # a function of numbers of the program, not of indices
     if arg.has(t):
@@ -423,7 +439,7 @@ def _note(
 
 
 def _columns(binder: Binder, ranges: IndexRanges, inner: IndexRanges) -> dict[Symbol, tuple[int, int]]:
-    """The first and last value of each index, those of definitions before those of sums."""
+    """Return the first and last value of each index, those of definitions before those of sums."""
     found: dict[Symbol, tuple[int, int]] = {}
     for env in binder.values.members((*ranges, *inner)):
         for x, i in env.items():
@@ -433,7 +449,7 @@ def _columns(binder: Binder, ranges: IndexRanges, inner: IndexRanges) -> dict[Sy
 
 
 def _contexts(binder: Binder) -> Iterator[tuple[Expr, IndexRanges]]:
-    """Every expression of a program with the ranges of its indices, the most telling first."""
+    """Yield every expression of a program with the ranges of its indices; definitions come first."""
     program = binder.program
     for d in program.definitions:
         yield d.rhs, d.ranges
@@ -444,7 +460,7 @@ def _contexts(binder: Binder) -> Iterator[tuple[Expr, IndexRanges]]:
             yield e, family
         for u in w.update.terms if isinstance(w.update, Outer) else (w.update,):
             vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
-            # of two indices that are added, the one that is summed over tells where a ring begins
+            # of two indices that are added, the one that is summed over comes first: it gives the period
             dependent = any(_depends(r, family) for r in u.over)
             for e in (u.coefficient, *vectors):
                 yield sympify(e), (*family, *u.over) if dependent else (*u.over, *family)
@@ -461,5 +477,6 @@ def _contexts(binder: Binder) -> Iterator[tuple[Expr, IndexRanges]]:
 
 
 def _depends(r: IndexRange, family: IndexRanges) -> bool:
+    """Return whether a range depends on the indices of a family."""
     names = {x.index for x in family}
     return bool((sympify(r.lower).free_symbols | sympify(r.upper).free_symbols) & names)

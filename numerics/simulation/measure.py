@@ -1,5 +1,8 @@
-"""What is kept of networks: averages over the units of a population at all pairs of times, with their means
-over networks; and the units themselves, at chosen layers, times and samples."""
+"""Measurements of finite networks: averages over units at pairs of times, numbers, and paths of units.
+
+:func:`read_wanted` turns the requested correlations into readers; a :class:`Record` keeps the vectors at the
+recorded times, and a :class:`Pair` averages their products over units.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,18 @@ ObservableAxis = tuple[str, tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Measured:
-    """A mean over networks and its standard error (nan for one network), arrays of one shape.
+    """Mean over networks and its standard error (nan for one network), arrays of one shape.
 
-    ``axes`` names each axis and lists its values: for a correlation ``(ell,) t, s, indices of a, indices of
-    b``, for a number ``t, indices``.  The layer axis is there when each layer has units of its own;
-    ``measured[layer]`` takes one layer.  Combinations of indices that do not occur are nan.
+    Attributes
+    ----------
+    mean : array, shape given by ``axes``
+        Mean over networks; combinations of indices that do not occur are nan.
+    stderr : array, shape given by ``axes``
+        Its standard error.
+    axes : tuple of (str, tuple of float)
+        Name and values of each axis: for a correlation ``(ell,) t, s, indices of a, indices of b``, for a
+        number ``t, indices``.  The layer is an axis if each layer has its own units; ``measured[layer]``
+        selects one.
     """
 
     mean: Array
@@ -39,7 +49,7 @@ class Measured:
     axes: tuple[ObservableAxis, ...]
 
     def __getitem__(self, layer: int) -> Measured:
-        """One layer.  ``ValueError`` when the layer is not an axis, or not one of its values."""
+        """Return one layer; raise ``ValueError`` if the layer is not an axis, or not one of its values."""
         name, values = self.axes[0]
         if name == "t":
             raise ValueError("this quantity has no layer axis of its own")
@@ -51,7 +61,7 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One of the two vectors of a correlation: for each layer, which entry stands where in its index grid."""
+    """One of the two vectors of a correlation, with the grid positions of its entries for each layer."""
 
     axes: tuple[ObservableAxis, ...]
     layer: str | None
@@ -61,7 +71,7 @@ class Side:
 
     @cached_property
     def rows(self) -> dict[int | None, slice | NDArray[np.intp]]:
-        """Where the entries of each layer stand in the grid: everywhere, or at these of its places."""
+        """Positions of the entries of each layer in the grid of indices; a full slice if they fill it."""
         every = list(np.ndindex(*self.shape))
         place = {spot: i for i, spot in enumerate(every)}
         return {
@@ -71,19 +81,19 @@ class Side:
 
     @property
     def number(self) -> bool:
-        """A number rather than a vector."""
+        """Whether this is a number and not a vector."""
         return self.population is None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The lengths of its index axes."""
+        """Lengths of the index axes."""
         return tuple(len(values) for _, values in self.axes)
 
 
 class Record:
-    """What sides were at the recorded times: (networks, indices, times, units), nan where nothing is.
+    """Vectors at the recorded times: arrays (networks, indices, times, units), nan where nothing is recorded.
 
-    Indices are one axis, in the order of a C array of :attr:`Side.shape`.  ``places`` has, of each side, the
+    Indices are one axis, in the order of a C array of :attr:`Side.shape`.  ``places`` maps each vector to the
     positions of the times at which it is recorded.
     """
 
@@ -93,7 +103,7 @@ class Record:
         self.kept: dict[tuple[int, int | None], Array] = {}
 
     def take(self, state: NetworkState) -> None:
-        """One more time."""
+        """Record the state at one more time."""
         for i, (side, places) in enumerate(self.places.items()):
             at = bisect_left(places, self.now)
             if at == len(places) or places[at] != self.now:
@@ -111,7 +121,7 @@ class Record:
         self.now += 1
 
     def of(self, side: Side, site: int | None, times: tuple[int, ...] | None = None) -> Array:
-        """The record of one side at one layer, at all times at which it is recorded, or at these of them."""
+        """Return the record of one vector at one layer, at all of its times or at some of them."""
         whole = self.kept[self.sides.index(side), site]
         if times is None or times == self.places[side]:
             return whole
@@ -121,10 +131,10 @@ class Record:
 
 @dataclass(frozen=True)
 class Pair:
-    """A correlation ``(1/n) sum_i a_i(t) b_i(s)`` to be measured.
+    """Correlation ``(1/n) sum_i a_i(t) b_i(s)`` to be measured.
 
-    ``equal``: of a vector with itself, at equal indices only.  ``times``: positions of the times at which it
-    is measured, all by default.
+    ``equal``: correlate a vector with itself at equal indices only.  ``times``: positions of the times at
+    which it is measured; None for all.
     """
 
     name: str
@@ -134,12 +144,12 @@ class Pair:
     times: tuple[int, ...] | None = None
 
     def layers(self) -> list[int]:
-        """The layers at which both vectors live, when layers have units of their own."""
+        """Return the layers that both vectors have, if layers have their own units."""
         sites = self.first.sites if self.second.number else set(self.first.sites) & set(self.second.sites)
         return sorted(x for x in sites if x is not None)
 
     def axes(self, times: tuple[float, ...]) -> tuple[ObservableAxis, ...]:
-        """Of the array that ``value`` gives, networks left out."""
+        """Return the axes of the array of :meth:`value` after the axis of networks."""
         name = self.first.layer or self.second.layer
         layers = () if name is None else ((name, tuple(self.layers())),)
         used = {n for n, _ in self.first.axes}
@@ -148,7 +158,7 @@ class Pair:
         return (*layers, ("t", times), ("s", times), *self.first.axes, *(() if self.equal else second))
 
     def value(self, record: Record) -> Array:
-        """The averages of every network, from what was recorded."""
+        """Return the averages of every network, shape (networks, [layers,] times, times, indices...)."""
         sites: list[int | None] = [*self.layers()] or [None]
         indices = self.first.shape + (() if self.equal else self.second.shape)
         networks, times = record.networks, record.times if self.times is None else len(self.times)
@@ -169,7 +179,7 @@ class Pair:
 
 @dataclass
 class Wanted:
-    """Everything to be measured in a run."""
+    """All correlations and numbers to be measured in a run."""
 
     pairs: tuple[Pair, ...]
     scalars: Mapping[str, Side]
@@ -180,7 +190,7 @@ class Wanted:
         self.sides.extend(dict.fromkeys(found))
 
     def values(self, record: Record) -> dict[str, Array]:
-        """All measurements, networks along the first axis."""
+        """Return all measurements by name, networks along the first axis."""
         found = {p.name: p.value(record) for p in self.pairs}
         for name, x in self.scalars.items():
             entries = record.of(x, None)[..., 0].swapaxes(1, 2)
@@ -188,12 +198,15 @@ class Wanted:
         return found
 
     def axes(self, times: tuple[float, ...]) -> dict[str, tuple[ObservableAxis, ...]]:
-        """The axes of each measurement, networks left out."""
+        """Return the axes of each measurement after the axis of networks."""
         found = {p.name: p.axes(times) for p in self.pairs}
         return {**found, **{n: (("t", times), *x.axes) for n, x in self.scalars.items()}}
 
     def places(self, times: int) -> dict[Side, tuple[int, ...]]:
-        """The positions of the times at which each side is recorded: those of its pairs, of a number all."""
+        """Return the positions of the times at which each vector is recorded.
+
+        Numbers are recorded at all times.
+        """
         every = tuple(range(times))
         found: dict[Side, tuple[int, ...]] = dict.fromkeys(self.sides, ())
         for p in self.pairs:
@@ -204,10 +217,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class ChosenPairs:
-    """A correlation to be measured at some of the recorded times, or at equal values of an index alone.
+    """Correlation to be measured at some of the recorded times, or at equal values of an index only.
 
-    ``pair`` is a vector or two of them; ``times`` are positions of recorded times, all by default; ``equal``
-    is the index.
+    ``pair`` is a vector or a pair of vectors; ``times`` are positions of recorded times, None for all;
+    ``equal`` is the index.
     """
 
     pair: Any
@@ -218,12 +231,13 @@ class ChosenPairs:
 def read_wanted(
     binder: Binder, reading: FormulaReaders, wanted: Mapping[str, Any] | None, equal: Symbol | None = None
 ) -> Wanted:
-    """Which averages to take; of vectors with an index ``equal``, at equal indices only.
+    """Return the readers of the wanted averages.
+
+    Vectors with an index ``equal`` are averaged at equal indices.
 
     ``wanted`` maps a name to a vector (its correlation with itself at two times) or to a pair ``(a, b)``:
-    ``a`` at the time t, ``b`` at the time s (written with t or with s).  ``b`` may be a number: then the mean
-    of ``a`` times it.  None stands for every vector that the program's notation names.  A
-    :class:`ChosenPairs` is measured as it says.
+    ``a`` at the time t, ``b`` at the time s (written with t or with s).  If ``b`` is a number, the result is
+    the mean of ``a`` times ``b``.  None stands for every vector that the program's notation names.
     """
     program = binder.program
     if wanted is None:
@@ -254,7 +268,7 @@ def read_wanted(
 
 
 def read_side(binder: Binder, reading: FormulaReaders, e: Expr) -> Side:
-    """A vector with every value of its indices."""
+    """Return the readers of a vector at every value of its indices."""
     e = named(e, binder.functions)
     values = _index_values(binder, e)
     symbols = list(values)
@@ -284,7 +298,7 @@ def read_side(binder: Binder, reading: FormulaReaders, e: Expr) -> Side:
 
 
 def _index_values(binder: Binder, e: Expr) -> dict[Symbol, list[int]]:
-    """The values of each index, in the order in which they appear in fields and then in parameters."""
+    """Return the values of each index, in the order of appearance in fields and then in parameters."""
     found: dict[Symbol, set[int]] = {}
     for _, args, members in _uses(binder, e):
         for j, arg in enumerate(args):
@@ -301,9 +315,9 @@ def _index_values(binder: Binder, e: Expr) -> dict[Symbol, list[int]]:
 
 
 def _uses(binder: Binder, e: Expr) -> list[tuple[str, tuple[Any, ...], set[tuple[int, ...]]]]:
-    """Fields, numbers and families of parameters in ``e``, in order of appearance, with their members.
+    """Return fields, numbers and families of parameters in ``e`` with their arguments and members.
 
-    What a sum runs over is no index of ``e``: uses in which it stands are left out of their sum.
+    The summation index of a sum is not an index of ``e`` outside of the sum.
     """
     if isinstance(e, Sum):
         bound = e.bound_symbols
@@ -324,7 +338,7 @@ def _uses(binder: Binder, e: Expr) -> list[tuple[str, tuple[Any, ...], set[tuple
 
 
 def _layer_symbol(binder: Binder, e: Expr, symbols: list[Symbol]) -> Symbol | None:
-    """The index that says in which layer ``e`` lives."""
+    """Return the index of ``e`` that counts layers, or None."""
     for name, args, _ in _uses(binder, e):
         x = binder.program.field_of(name)
         if x is not None and x.layered and args:
@@ -333,7 +347,7 @@ def _layer_symbol(binder: Binder, e: Expr, symbols: list[Symbol]) -> Symbol | No
 
 
 def _scalar(program: Program, binder: Binder, name: str) -> Expr:
-    """A number at symbols for its indices: those of its definitions, or new ones where all have integers."""
+    """Return a number of the program at symbols for its indices; integer indices become new symbols."""
     lines = [d for d in program.definitions if d.name == name]
     if not lines or not binder.domains[name]:
         raise ProgramError(f"number {name} has no definition")
@@ -347,19 +361,19 @@ def _scalar(program: Program, binder: Binder, name: str) -> Expr:
 
 @dataclass
 class Kept:
-    """What is kept of each network at ``times``, and the record of those that are being trained."""
+    """Paths of each network at ``times``, and the record of the networks in training."""
 
     sides: Mapping[str, Side]
     times: Sequence[int]
     record: Record = field(init=False)
 
     def begin(self, networks: int) -> None:
-        """Before their first step."""
+        """Prepare the record of a group of networks."""
         every = tuple(range(len({*self.times})))
         self.record = Record(dict.fromkeys(self.sides.values(), every), networks, len(every))
 
     def look(self, state: NetworkState) -> None:
-        """Copy what is kept of this step."""
+        """Record this step, if it is one of the times."""
         if state.step in self.times:
             self.record.take(state)
             for side in self.sides.values():
@@ -369,7 +383,7 @@ class Kept:
                     )
 
     def taken(self) -> list[dict[str, Block]]:
-        """The blocks of the networks that have just been trained."""
+        """Return the blocks of the networks trained last."""
         found: list[dict[str, Block]] = [{} for _ in range(self.record.networks)]
         at = [sorted({*self.times}).index(x) for x in self.times]
         for name, side in self.sides.items():
@@ -394,7 +408,7 @@ def read_kept(binder: Binder, reading: FormulaReaders, paths: Paths, steps: int)
 
 
 def _chosen(reading: FormulaReaders, paths: Paths, side: Side) -> Side:
-    """The entries that are kept, under the names of their dimensions."""
+    """Return the entries that paths keep, under the names of their dimensions."""
     there = sorted(x for x in side.sites if x is not None)
     layers: list[Any] = paths.chosen("layers", there) if there else [None]
     axes, places = [], []

@@ -1,8 +1,8 @@
-"""The equation of motion of one weight of a finite network, read from its training rule.
+"""Equation of motion of one weight of a finite network, read from its training rule.
 
-A weight and its hidden states z obey ``z(t + 1) = A z(t) + b U(t) + noise``, in continuous time ``dz = (A z +
-b U) dt + noise``.  This module reads ``A``, ``b`` and the covariance of the noise at a time from the rule's
-system; nothing is taken from the memory that is derived from it.  :mod:`.weights` carries out the steps.
+A weight and its hidden states z obey ``z(t + 1) = A z(t) + b U(t) + noise``, or in continuous time ``dz = (A
+z + b U) dt + noise``.  This module evaluates ``A``, ``b`` and the covariance of the noise at a time from the
+rule's system, without the memory that is derived from it.  :mod:`.weights` carries out the steps.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ MatrixReaders = Mapping[tuple[int, int], NetworkReader]
 
 @dataclass(frozen=True, eq=False)
 class WeightMotion:
-    """The coefficients of the equation of motion of one weight; entries that are zero are left out.
+    """Coefficients of the equation of motion of one weight; entries that are zero are left out.
 
     ``A`` and ``noise`` have a reader for each pair of components, ``b`` for each component; the weight is
-    component 0 of ``states``.  ``start`` is the factor of the initial weight with which it starts.
+    component 0 of ``states``.  ``start`` is the factor of the initial weight.
     """
 
     states: int
@@ -41,12 +41,13 @@ class WeightMotion:
     def of(
         cls, rule: TrainingRule, binder: Binder, reading: FormulaReaders, env: Mapping[Any, int]
     ) -> WeightMotion | None:
-        """Return the equation of motion of a rule; None for a rule that states a memory in place of one."""
+        """Return the equation of motion of a rule; None for a rule that is defined by its memory only."""
         system: LinearSystem | None = getattr(rule, "system", None)
         if system is None:
             return None
 
         def reader(e: Any) -> NetworkReader:
+            """Return the reader of an expression."""
             return reading.read([binder.bind(e, env)])
 
         n = system.states
@@ -62,18 +63,19 @@ class WeightMotion:
         return all(i <= j for i, j in self.A)
 
     def rates(self, state: NetworkState) -> Array:
-        """``A`` now, (n, n, networks), or one for all networks."""
+        """Return ``A`` at the time of the state, shape (n, n, networks or 1)."""
         return self._filled(self.A, state)
 
     def inputs(self, state: NetworkState) -> Array:
-        """``b`` now, (n, networks)."""
+        """Return ``b`` at the time of the state, shape (n, networks or 1)."""
         return self._filled({(i, 0): x for i, x in self.b.items()}, state)[:, 0]
 
     def disturbance(self, state: NetworkState) -> Array:
-        """The covariance of the noise now, (n, n, networks)."""
+        """Return the covariance of the noise at the time of the state, shape (n, n, networks or 1)."""
         return self._filled(self.noise, state)
 
     def _filled(self, entries: MatrixReaders, state: NetworkState) -> Array:
+        """Return the values of readers as an array (n, n, networks or 1)."""
         values = {x: read(state)[:, 0, 0] for x, read in entries.items()}
         width = max((len(x) for x in values.values()), default=1)
         found = np.zeros((self.states, self.states, width))
@@ -85,8 +87,8 @@ class WeightMotion:
 def relaxed(rates: Array, noise: Array, time: float) -> tuple[Array, Array]:
     """Return ``e^{A time}`` and the covariance of the noise of that time, each (n, n, networks).
 
-    The covariance ``int_0^time e^{A u} D e^{A^T u} du`` is read from the exponential of one matrix of twice
-    the size (Van Loan, 1978); one component alone has it in closed form.
+    The covariance ``int_0^time e^{A u} D e^{A^T u} du`` follows from the exponential of one matrix of twice
+    the size (Van Loan, 1978); for one component there is a closed form.
     """
     if len(rates) == 1:
         rate = rates[0]
@@ -98,6 +100,7 @@ def relaxed(rates: Array, noise: Array, time: float) -> tuple[Array, Array]:
 
 
 def _relaxed(rates: Array, noise: Array, time: float) -> tuple[Array, Array]:
+    """Return ``e^{A time}`` and the covariance of the noise for one network, each (n, n)."""
     from scipy.linalg import expm  # slow to import, and seldom needed
 
     n = len(rates)
@@ -109,7 +112,7 @@ def _relaxed(rates: Array, noise: Array, time: float) -> tuple[Array, Array]:
 
 
 def _by_network(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """The arrays of each network in turn."""
+    """Yield the arrays of each network; a last axis of length one is shared by all."""
     count = max(x.shape[-1] for x in arrays)
     for k in range(count):
         yield tuple(x[..., min(k, x.shape[-1] - 1)] for x in arrays)

@@ -1,4 +1,8 @@
-"""A program unrolled: every member of every definition, in an order in which one step can compute them."""
+"""A program as a list of numerical tasks, in an order in which one step can compute them.
+
+:func:`unroll` evaluates all indices of all definitions and sorts the entries by dependence; a
+:class:`StepOrder` fills in the fields of a step.  :mod:`.run` uses it for each training step.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ from .rows import (
     rows_of,
 )
 
-#: An entry as large as this has diverged; averages of products of two are still finite numbers.
+#: Size from which an entry has diverged; averages of products of two such entries are still finite.
 LIMIT = 1e100
 
 
@@ -44,7 +48,7 @@ class StepNode:
 
 @dataclass(frozen=True)
 class Task:
-    """Entries of one block that are computed at once."""
+    """Entries of one block that are computed together."""
 
     nodes: tuple[StepNode, ...]
     read: NetworkReader
@@ -52,7 +56,7 @@ class Task:
     rows: Pick
 
     def value(self, state: NetworkState) -> Array:
-        """What the definitions say now."""
+        """Return the values of the definitions, shape (networks, rows, units)."""
         found = self.read(state)
         size = max(1, self.block[1])
         if found.shape[-1] not in (1, size):
@@ -63,9 +67,9 @@ class Task:
 
 @dataclass(frozen=True)
 class StepOrder:
-    """The order of one step: ``first`` at step 0, ``later`` afterwards, ``slopes`` of what evolves.
+    """Tasks of one step: ``first`` at step 0, ``later`` afterwards, ``slopes`` of evolving fields.
 
-    Nodes of one level do not need one another, so that they can be computed together.
+    Tasks of one level do not depend on one another.
     """
 
     reading: FormulaReaders
@@ -75,7 +79,7 @@ class StepOrder:
     starts: Mapping[MemberKey, Callable[[], Any]]
 
     def begin(self, weights: dict[MemberKey, Array], networks: int, flows: bool = False) -> NetworkState:
-        """The state before step 0."""
+        """Return the state before step 0."""
         state = NetworkState(weights, fields=self.reading.layout.empty(networks), flows=flows)
         for key, value in self.starts.items():
             block, row = self.reading.layout.rows[key]
@@ -83,7 +87,7 @@ class StepOrder:
         return state
 
     def compute(self, state: NetworkState) -> None:
-        """Fill in the fields of this step; raises ``numerics.errors.Diverged`` past LIMIT."""
+        """Compute the fields of this step; raise ``numerics.errors.Diverged`` for entries beyond LIMIT."""
         for task in self.first if state.step == 0 else self.later:
             value = task.value(state)
             if not np.vdot(value, value) < LIMIT**2 and not np.abs(value).max() < LIMIT:
@@ -93,16 +97,17 @@ class StepOrder:
             state.start = {b: x.copy() for b, x in state.fields.items()}
 
     def evolving(self, state: NetworkState) -> list[Array]:
-        """The evolving fields themselves."""
+        """Return the values of the evolving fields."""
         return [state.fields[x.block][:, x.rows].copy() for x in self.slopes]
 
     def put(self, state: NetworkState, values: list[Array]) -> None:
-        """Set the evolving fields."""
+        """Set the values of the evolving fields."""
         for task, value in zip(self.slopes, values, strict=True):
             state.fields[task.block][:, task.rows] = value
 
 
 def _diverged(state: NetworkState, task: Task, value: Array) -> None:
+    """Raise Diverged with the name, the step and the size of the largest entry of a task."""
     start = state.time == 0 if state.flows else state.step == 0
     when, remedy = f"step {state.step}", SMALLER
     if state.flows:
@@ -117,11 +122,11 @@ def _diverged(state: NetworkState, task: Task, value: Array) -> None:
 
 
 def unroll(binder: Binder, data: Mapping[str, Any]) -> StepOrder:
-    """Every member of every definition of a program, sorted.
+    """Return all entries of all definitions of a program, sorted by dependence.
 
-    What evolves starts from a definition at the time 0, else from ``data[name]`` (an array, a number or a
+    Evolving fields start from a definition at time 0, else from ``data[name]`` (an array, a number or a
     function of the number of units), else from zero.  Raises ``ValueError`` for an entry that is defined
-    twice or that needs itself within a step.
+    twice or that depends on itself within a step.
     """
     usual: dict[MemberKey, StepNode] = {}
     evolving: dict[MemberKey, StepNode] = {}
@@ -147,7 +152,7 @@ def unroll(binder: Binder, data: Mapping[str, Any]) -> StepOrder:
 
 
 def domains(binder: Binder) -> dict[str, set[tuple[int, ...]]]:
-    """For each field and scalar, the values that its indices take (time left out)."""
+    """Return the values that the indices of each field and scalar take, time left out."""
     found: dict[str, set[tuple[int, ...]]] = {}
     for d in binder.program.definitions:
         members = found.setdefault(d.name, set())
@@ -156,12 +161,14 @@ def domains(binder: Binder) -> dict[str, set[tuple[int, ...]]]:
 
 
 def _index(binder: Binder, lhs: AppliedUndef, env: Any) -> tuple[int, ...]:
+    """Return the index values of the left-hand side of a definition, time left out."""
     if not lhs.args or lhs.args[-1] not in (t, S.Zero):
         raise ValueError(f"{lhs} is defined at each step: its last argument must be the time t")
     return tuple(binder.values.integer(a, env) for a in lhs.args[:-1])
 
 
 def _nodes(binder: Binder, d: Definition) -> list[StepNode]:
+    """Return all entries of one definition."""
     x = binder.program.field_of(d.name)
     found: dict[MemberKey, StepNode] = {}
     for env in binder.values.members(d.ranges):
@@ -175,7 +182,7 @@ def _nodes(binder: Binder, d: Definition) -> list[StepNode]:
 
 
 def _levels(nodes: Mapping[MemberKey, StepNode], *, first: bool) -> list[tuple[StepNode, ...]]:
-    """Nodes by the longest chain of others that they wait for."""
+    """Return the entries in levels: each depends only on entries of earlier levels."""
     waits = {k: _needs(x.rhs, first) & set(nodes) for k, x in nodes.items()}
     sorter, levels = TopologicalSorter(waits), []
     try:
@@ -191,6 +198,7 @@ def _levels(nodes: Mapping[MemberKey, StepNode], *, first: bool) -> list[tuple[S
 
 
 def _tasks(reading: FormulaReaders, levels: list[tuple[StepNode, ...]]) -> Iterator[Task]:
+    """Yield the tasks of the levels; entries of a level with the same formula are one task."""
     for level in levels:
         groups: dict[Any, list[StepNode]] = {}
         for x in level:
@@ -201,10 +209,11 @@ def _tasks(reading: FormulaReaders, levels: list[tuple[StepNode, ...]]) -> Itera
 
 
 def _needs(b: Bound, first: bool) -> set[MemberKey]:
-    """What a formula reads in the same step; at step 0 the entries at time 0 too."""
+    """Return the entries that a formula reads in the same step; at step 0 also the entries at time 0."""
     return {x.key for x in b.all_leaves() if isinstance(x, FieldOrNumber) and (first or not x.first)}
 
 
 def _start(node: StepNode, data: Mapping[str, Any]) -> Callable[[], Any]:
+    """Return the function that gives the initial value of an evolving entry."""
     value = data.get(node.key[0], 0.0)
     return lambda: np.asarray(value(node.size) if callable(value) else value, dtype=float)

@@ -1,8 +1,8 @@
-"""Weights of finite networks under a rule that states its memory and no recursion.
+"""Training of finite weights by rules that are defined by their memory only.
 
-From the memory ``m(t)``, ``k(t, s)`` and the noise of a rule, and the updates U of the steps so far, it makes
-``W(t) = m(t) W(0) + sum_{s<t} k(t, s) U(s) + noise``, as it stands.  It serves rules of which
-:mod:`.weights` knows no step of their own; nothing is taken from a theory.
+From the memory ``m(t)``, ``k(t, s)`` and the noise of a rule, and all updates U so far, the weight is
+computed as ``W(t) = m(t) W(0) + sum_{s<t} k(t, s) U(s) + noise``.  It is used for rules without an equation
+of motion; nothing is taken from a theory.
 """
 
 from __future__ import annotations
@@ -23,15 +23,12 @@ from .formulas import Binder
 from .rows import Array
 
 PIVOT = 1e-10
-"""Share of a variance below which the noise of a step adds nothing new: rounding of the covariance."""
+"""Share of a variance below which the new noise of a step is a rounding error of the covariance."""
 
 
 @dataclass(frozen=True)
 class TwoTimeFunction:
-    """A function of two times, such as ``k(t, s)``: numbers for its symbols, tables for its functions.
-
-    ``fixed`` says that it does not depend on t.
-    """
+    """A function of two times, such as ``k(t, s)``, with numbers for symbols and tables for functions."""
 
     expr: Expr
     binder: Binder
@@ -39,7 +36,7 @@ class TwoTimeFunction:
 
     @property
     def fixed(self) -> bool:
-        """Is it the same at all times t?"""
+        """Whether the function does not depend on t."""
         return not self.expr.has(t)
 
     def __post_init__(self) -> None:
@@ -49,7 +46,10 @@ class TwoTimeFunction:
                 raise ValueError(f"{told}: give data[{name!r}], a number for each step")
 
     def __call__(self, time: int, past: Sequence[int]) -> Array:
-        """The values at one time t and several s.  Raises ValueError for a value that is not known."""
+        """Return the values at one time t and several s, shape (len(past),).
+
+        Raise ValueError if not finite.
+        """
         times, pasts = np.full(len(past), time), np.asarray(past, dtype=int)
         leaves, function = _compiled(self.expr)
         values = [self._leaf(x, times, pasts) for x in leaves]
@@ -60,6 +60,7 @@ class TwoTimeFunction:
         return np.broadcast_to(found, len(past))
 
     def _leaf(self, x: Expr, times: NDArray[np.int_], pasts: NDArray[np.int_]) -> Any:
+        """Return the values of a symbol or table at times t and s."""
         if not isinstance(x, AppliedUndef):
             return self.binder.number(x, self.env)
         name = str(x.func)
@@ -76,7 +77,7 @@ class TwoTimeFunction:
 
 @lru_cache(maxsize=200)
 def _compiled(e: Expr) -> tuple[tuple[Expr, ...], Any]:
-    """The leaves of ``e`` besides t and s, and the function of t, s and their values."""
+    """Return the leaves of ``e`` besides t and s, and the function of t, s and their values."""
     functions = {a for a in e.atoms(AppliedUndef) if not any(a in b.args for b in e.atoms(AppliedUndef))}
     bare = e.xreplace({a: Dummy() for a in functions})
     leaves = tuple(sorted({*functions, *(bare.free_symbols & e.free_symbols - {t, s})}, key=str))
@@ -86,7 +87,7 @@ def _compiled(e: Expr) -> tuple[tuple[Expr, ...], Any]:
 
 @dataclass(frozen=True)
 class RuleMemory:
-    """What a rule remembers of the start and of updates, and the covariance of its noise."""
+    """Memory of a rule: factors of initial weights and of updates, and the covariance of its noise."""
 
     left: TwoTimeFunction
     kept: TwoTimeFunction
@@ -94,24 +95,24 @@ class RuleMemory:
 
     @classmethod
     def of(cls, rule: TrainingRule, binder: Binder, env: Mapping[Any, int]) -> RuleMemory:
-        """The memory of one member of a family of weights."""
+        """Return the memory of one member of a family of weights."""
         left, kept = rule.memory(t, s)
         return cls(*(TwoTimeFunction(e, binder, env) for e in (left, kept, rule.noise(t, s))))
 
     @property
     def noisy(self) -> bool:
-        """Does the rule add noise?"""
+        """Whether the rule adds noise."""
         return bool(self.noise.expr != 0)
 
     @property
     def adds_up(self) -> bool:
-        """Does each update stay as it was added, so that nothing need be kept of it?"""
+        """Whether updates are only summed, so that they need not be kept."""
         return self.left.fixed and self.kept.fixed and not self.noisy
 
 
 @dataclass
 class Past:
-    """What one weight keeps of its past: its start, its updates, its independent noises and their factors."""
+    """Past of one weight: its start, its updates, its independent noises and their factors."""
 
     start: Array
     updates: list[Any] = field(default_factory=list)
@@ -120,7 +121,9 @@ class Past:
     """Row t holds how much of each independent noise is in the noise at t, a Cholesky factor."""
 
     def factor(self, noise: TwoTimeFunction, time: int) -> Array:
-        """The row at ``time``, which follows the rows before it.
+        """Return row ``time`` of the Cholesky factor of the noise.
+
+        Earlier rows must be known or are computed.
 
         Raises ValueError if the rule's noise has a negative variance given the past.
         """

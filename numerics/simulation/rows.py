@@ -1,8 +1,8 @@
-"""What formulas consist of once their indices are numbers, and many of them evaluated at once.
+"""Formulas of finite networks with numbers for indices, evaluated for many index values at once.
 
-Leaves only say what is read: entries of fields, products, means, constants.  Everything read has three
-axes: networks, rows (the entries of a field, such as its samples), units.  A length of one stands for all.
-Formulas that differ in their indices alone are one call of one function.
+Leaves describe reads: entries of fields, products, means, constants.  Every value has three axes: networks,
+rows (the entries of a field, such as its samples), units; a length of one is shared by all.  Formulas that
+differ only in their indices are evaluated by one call of one function.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ PopulationAtLayer = tuple[str, int | None]  # a population and, if each layer ha
 
 @dataclass(eq=False, kw_only=True)
 class Leaf:
-    """Something a formula reads off the state.
+    """A value that a formula reads from the state.
 
-    ``parts`` are the formulas inside; ``place`` says where its entries live, None for a number.
+    ``parts`` are the formulas inside; ``place`` is the population and layer of its entries, None for a
+    number.
     """
 
     parts: tuple[Bound, ...] = ()
@@ -32,28 +33,28 @@ class Leaf:
 
 @dataclass(eq=False)
 class Fixed(Leaf):
-    """A number or a vector that never changes."""
+    """A constant number or vector."""
 
     number: Any
 
 
 @dataclass(eq=False)
 class Timed(Leaf):
-    """The time, or what depends on nothing else, such as the sample drawn at a step."""
+    """The time, or a function of the time only, such as the sample drawn at a step."""
 
     lookup: Callable[[NetworkState], Any]
 
 
 @dataclass(eq=False)
 class Called(Leaf):
-    """A given function of numbers of the program, its parts, such as the slope of a loss."""
+    """A given function of numbers of the program, such as the slope of a loss."""
 
     function: Callable[..., Any]
 
 
 @dataclass(eq=False)
 class FieldOrNumber(Leaf):
-    """A field or a scalar, now or (``first``) at step 0."""
+    """A field or a scalar at this step or (``first``) at step 0."""
 
     key: MemberKey
     first: bool
@@ -61,14 +62,14 @@ class FieldOrNumber(Leaf):
 
 @dataclass(eq=False)
 class CurrentParameter(Leaf):
-    """A vector parameter as it is now."""
+    """A vector of weights at this step."""
 
     key: MemberKey
 
 
 @dataclass(eq=False)
 class Applied(Leaf):
-    """A matrix (or its transpose) applied to a vector of ``size`` entries, its part."""
+    """A matrix (or its transpose) times a vector of ``size`` entries."""
 
     key: MemberKey
     transposed: bool
@@ -77,12 +78,12 @@ class Applied(Leaf):
 
 @dataclass(eq=False)
 class Averaged(Leaf):
-    """The mean of the entries of a vector, its part."""
+    """The mean over the entries of a vector."""
 
 
 @dataclass(eq=False)
 class Total(Leaf):
-    """A sum over an index, written out in its parts."""
+    """A sum over an index, with its terms as parts."""
 
 
 @dataclass(eq=False)
@@ -94,19 +95,22 @@ class Bound:
     expr: Any = ""
 
     def all_leaves(self) -> Iterator[Any]:
-        """Every leaf, those inside products, means and sums included."""
+        """Yield every leaf, including those inside products, means and sums."""
         for x in self.leaves:
             yield x
             for part in x.parts:
                 yield from part.all_leaves()
 
     def place(self) -> PopulationAtLayer | None:
-        """Where the entries live; None for a number.  ``ValueError`` if on two populations."""
+        """Return the population and layer of the entries; None for a number.
+
+        Raise ``ValueError`` if mixed.
+        """
         return common_place([x.place for x in self.leaves], self.expr)
 
 
 def common_place(places: Iterable[PopulationAtLayer | None], *words: object) -> PopulationAtLayer | None:
-    """The one place among ``places``; one without a layer is taken to be in the layer of the others.
+    """Return the one place among ``places``; a place without a layer takes the layer of the others.
 
     >>> common_place([None, ("layer", None), ("layer", 2)], "h + b")
     ('layer', 2)
@@ -126,12 +130,12 @@ GroupKey = TypeVar("GroupKey", bound=Hashable)
 
 @dataclass(eq=False)
 class NetworkState:
-    """Networks at one time.
+    """State of networks at one time.
 
-    ``fields`` holds a block (networks, entries, units) of each field and number, ``start`` those of step 0;
-    ``weights`` (networks, ...) the matrices and vectors as they are now; ``hidden`` the hidden states of
-    their rules, such as a velocity; ``past`` what a rule that states its memory alone keeps.  Where time
-    ``flows``, ``step`` counts the recorded times.
+    ``fields`` holds an array (networks, entries, units) for each field and number, ``start`` those of step 0;
+    ``weights`` (networks, ...) the current matrices and vectors; ``hidden`` the hidden states of their rules,
+    such as a velocity; ``past`` the past of weights whose rule is defined by its memory.  If ``flows``,
+    ``step`` counts the recorded times.
     """
 
     weights: dict[MemberKey, Array]
@@ -143,10 +147,10 @@ class NetworkState:
     time: float = 0.0
     flows: bool = False
     started: bool = False
-    """The fields of step 0 are constants, even if this is step 0."""
+    """Whether ``start`` holds the fields of step 0, even at step 0."""
 
     def copied(self) -> NetworkState:
-        """A state of its own."""
+        """Return a copy of the state."""
         weights = {k: x.copy(order="K") for k, x in self.weights.items()}
         hidden = {k: [y.copy(order="K") for y in x] for k, x in self.hidden.items()}
         fields = {k: x.copy() for k, x in self.fields.items()}
@@ -154,7 +158,7 @@ class NetworkState:
         return NetworkState(weights, hidden, dict(self.past), fields, self.start, *clock)
 
     def distance(self, other: NetworkState) -> float:
-        """The largest difference of fields and numbers, relative to each (to one, of small numbers)."""
+        """Return the largest relative difference of fields and numbers (absolute for numbers below one)."""
         worst = 0.0
         for block, x in self.fields.items():
             y = other.fields[block]
@@ -167,19 +171,19 @@ NetworkReader = Callable[[NetworkState], Array]
 
 
 def itself(x: Any) -> Any:
-    """The function of a formula that is a single leaf."""
+    """Return the argument; the function of a formula that is a single leaf."""
     return x
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Where the entries of fields and numbers stand: the block and the row of each."""
+    """Positions of the entries of fields and numbers: block and row of each."""
 
     rows: dict[MemberKey, tuple[UnitBlock, int]]
 
     @staticmethod
     def of(sizes: dict[MemberKey, int]) -> RowLayout:
-        """From the number of units of each entry (0 for a number)."""
+        """Return the layout for the number of units of each entry (0 for a number)."""
         found: dict[MemberKey, tuple[UnitBlock, int]] = {}
         count: dict[UnitBlock, int] = {}
         for key in sorted(sizes):
@@ -189,26 +193,26 @@ class RowLayout:
         return RowLayout(found)
 
     def empty(self, networks: int) -> dict[UnitBlock, Array]:
-        """Blocks without values."""
+        """Return blocks filled with nan, shape (networks, rows, units)."""
         counts: dict[UnitBlock, int] = {}
         for block, row in self.rows.values():
             counts[block] = max(counts.get(block, 0), row + 1)
         return {b: np.full((networks, n, max(1, b[1])), np.nan) for b, n in counts.items()}
 
     def places(self, keys: Sequence[MemberKey]) -> list[tuple[UnitBlock, Pick, list[int]]]:
-        """For each block that holds some of the entries: which of its rows, and which of ``keys``."""
+        """Return, for each block that holds some of the entries, its rows and their positions in ``keys``."""
         groups = _grouped(range(len(keys)), lambda i: self.rows[keys[i]][0])
         return [(b, _pick([self.rows[keys[i]][1] for i in where]), where) for b, where in groups.items()]
 
 
 class FormulaReaders:
-    """Makes readers of formulas of one program."""
+    """Readers of formulas of one program: functions from a state to arrays (networks, rows, units)."""
 
     def __init__(self, layout: RowLayout) -> None:
         self.layout = layout
 
     def read(self, bounds: Sequence[Bound]) -> NetworkReader:
-        """The values of formulas, a row each."""
+        """Return the reader of formulas, one row each."""
         if len(unique := list(dict.fromkeys(bounds))) < len(bounds):
             inner, at = self.read(unique), {x: i for i, x in enumerate(unique)}
             index = np.array([at[x] for x in bounds])
@@ -220,6 +224,7 @@ class FormulaReaders:
         columns = [self.leaves([b.leaves[j] for b in bounds]) for j in range(len(bounds[0].leaves))]
 
         def value(state: NetworkState) -> Array:
+            """Return the values of the formulas."""
             found = np.asarray(function(*[x(state) for x in columns]), dtype=float)
             return found if found.ndim == 3 else found.reshape(1, 1, 1)
 
@@ -229,7 +234,7 @@ class FormulaReaders:
         return columns[0] if function is itself else value
 
     def leaves(self, leaves: Sequence[Any]) -> NetworkReader:
-        """The values of leaves that stand in the same place of formulas."""
+        """Return the reader of leaves that stand in the same place of formulas."""
         groups = _grouped(range(len(leaves)), lambda i: self._alike(leaves[i]))
         if len(groups) > 1:
             return _joined([(self.leaves([leaves[i] for i in x]), x) for x in groups.values()])
@@ -247,7 +252,7 @@ class FormulaReaders:
         return makers[type(first)](leaves)
 
     def _alike(self, x: Any) -> Hashable:
-        """Leaves for which this is the same are read together."""
+        """Return a key that is equal for leaves that can be read together."""
         if isinstance(x, FieldOrNumber):
             return FieldOrNumber, x.first, self.layout.rows[x.key][0]
         if isinstance(x, Applied):
@@ -261,22 +266,26 @@ class FormulaReaders:
         return (CurrentParameter, x.key) if isinstance(x, CurrentParameter) else (type(x), "")
 
     def _fixed(self, leaves: Sequence[Fixed]) -> NetworkReader:
+        """Return the reader of constants."""
         whole = np.stack([np.atleast_1d(np.asarray(x.number, dtype=float)) for x in leaves])[None]
         if (whole == whole[:, :1]).all():
             whole = whole[:, :1]
         return lambda state: whole
 
     def _timed(self, leaves: Sequence[Timed]) -> NetworkReader:
+        """Return the reader of functions of the time."""
         return lambda state: np.stack(
             [np.atleast_1d(np.asarray(x.lookup(state), dtype=float)) for x in leaves]
         )[None]
 
     def _called(self, leaves: Sequence[Called]) -> NetworkReader:
+        """Return the reader of given functions."""
         function = np.vectorize(leaves[0].function, otypes=[float])
         columns = [self.read([x.parts[j] for x in leaves]) for j in range(len(leaves[0].parts))]
         return lambda state: np.asarray(function(*[x(state) for x in columns]))
 
     def _field_or_number(self, leaves: Sequence[FieldOrNumber]) -> NetworkReader:
+        """Return the reader of fields or numbers."""
         ((block, pick, _),) = self.layout.places([x.key for x in leaves])
         if leaves[0].first:
             return lambda state: (state.start if state.step > 0 or state.started else state.fields)[block][
@@ -285,14 +294,17 @@ class FormulaReaders:
         return lambda state: state.fields[block][:, pick]
 
     def _parameter(self, leaves: Sequence[CurrentParameter]) -> NetworkReader:
+        """Return the reader of a vector of weights."""
         key = leaves[0].key
         return lambda state: state.weights[key][:, None]
 
     def _applied(self, leaves: Sequence[Applied]) -> NetworkReader:
+        """Return the reader of products ``x W^T``, one row for each vector."""
         vectors, size, key = self.read([x.parts[0] for x in leaves]), leaves[0].size, leaves[0].key
         transposed = leaves[0].transposed
 
         def value(state: NetworkState) -> Array:
+            """Return the products."""
             x, matrix = spread(vectors(state), 2, size), state.weights[key]
             product: Array = x @ (matrix if transposed else matrix.swapaxes(1, 2))
             return product
@@ -300,16 +312,19 @@ class FormulaReaders:
         return value
 
     def _averaged(self, leaves: Sequence[Averaged]) -> NetworkReader:
+        """Return the reader of means over units."""
         vectors = self.read([x.parts[0] for x in leaves])
         return lambda state: vectors(state).mean(axis=-1, keepdims=True)
 
     def _total(self, leaves: Sequence[Total]) -> NetworkReader:
+        """Return the reader of sums with equally many terms."""
         count = len(leaves[0].parts)
         if count == 0:
             return lambda state: np.zeros((1, 1, 1))
         addends = self.read([a for x in leaves for a in x.parts])
 
         def value(state: NetworkState) -> Array:
+            """Return the sums."""
             x = addends(state)
             if x.shape[1] == 1:
                 return count * x
@@ -320,23 +335,24 @@ class FormulaReaders:
 
 
 def spread(x: Array, axis: int, size: int) -> Array:
-    """``size`` entries along an axis on which one may stand for all."""
+    """Return the array with ``size`` entries along an axis, by broadcasting."""
     if x.shape[axis] == size:
         return x
     return np.broadcast_to(x, tuple(size if i == axis else n for i, n in enumerate(x.shape)))
 
 
 def rows_of(x: Array, index: Pick) -> Array:
-    """Some of the rows; of one that stands for all, itself."""
+    """Return some of the rows; a single row that is shared by all is returned itself."""
     return x if x.shape[1] == 1 else x[:, index]
 
 
 def _joined(parts: Sequence[tuple[NetworkReader, list[int]]]) -> NetworkReader:
-    """Rows read in groups, in the order of their numbers."""
+    """Return the reader that joins rows read in groups, in the order of their positions."""
     count = sum(len(where) for _, where in parts)
     picks = [_pick(where) for _, where in parts]
 
     def value(state: NetworkState) -> Array:
+        """Return the joined rows."""
         found = [read(state) for read, _ in parts]
         networks, units = (max(x.shape[axis] for x in found) for axis in (0, 2))
         whole = np.empty((networks, count, units))
@@ -348,7 +364,7 @@ def _joined(parts: Sequence[tuple[NetworkReader, list[int]]]) -> NetworkReader:
 
 
 def _pick(rows: list[int]) -> Pick:
-    """A slice where the rows are evenly spaced, so that reading makes no copy."""
+    """Return rows as a slice if they are evenly spaced, so that reading makes no copy."""
     step = rows[1] - rows[0] if len(rows) > 1 else 1
     if step > 0 and rows == list(range(rows[0], rows[-1] + 1, step)):
         return slice(rows[0], rows[-1] + 1, step)
@@ -356,6 +372,7 @@ def _pick(rows: list[int]) -> Pick:
 
 
 def _grouped(items: Iterable[int], key: Callable[[int], GroupKey]) -> dict[GroupKey, list[int]]:
+    """Return the items grouped by a key."""
     found: dict[GroupKey, list[int]] = {}
     for x in items:
         found.setdefault(key(x), []).append(x)

@@ -1,9 +1,8 @@
-"""Train the networks that a program describes, in steps or through continuous time, and measure them.
+"""Training and measurement of the finite networks of a program, in steps or in continuous time.
 
-Where time flows a step is that of the classical fourth-order Runge-Kutta method, or of Euler's where slopes
-jump.  With noise it has half of
-the exact decay and noise before and after it (Strang's splitting), which makes averages right to second order
-in its length.
+In continuous time a step is one of the classical fourth-order Runge-Kutta method, or of Euler's method if
+slopes jump.  With noise, half of the exact decay and noise comes before and half after it (Strang splitting),
+which makes averages accurate to second order in the step.
 """
 
 from __future__ import annotations
@@ -54,12 +53,12 @@ from .weights import (
 Rngs = Sequence[np.random.Generator]
 
 StageNodes = tuple[tuple[float, float], ...]
-"""Where the stages of a step are taken, and the share of each."""
+"""Stages of a step: their times in units of the step, and their weights."""
 
 RUNGE_KUTTA: StageNodes = ((0.0, 1 / 6), (0.5, 1 / 3), (0.5, 1 / 3), (1.0, 1 / 6))
 EULER: StageNodes = ((0.0, 1.0),)
-"""Where slopes jump, units are held at the jump, on one side or the other after every step: after steps of
-Euler on each side in the share of steps that keeps them there, after those of higher order not."""
+"""If slopes jump, units are held at the jump, on one side or the other after every step.  Only Euler steps
+leave them on each side in the share of steps that keeps them there."""
 
 
 def advance(
@@ -71,9 +70,10 @@ def advance(
     kicks: int = 1,
     nodes: StageNodes = RUNGE_KUTTA,
 ) -> None:
-    """The state after ``length``; its fields are those of the last stage and have to be computed anew.
+    """Advance the state by ``length``; the fields are those of the last stage and must be computed again.
 
-    Noise before and after the step is that of ``kicks`` parts: with two, that of steps of half the length.
+    Noise before and after the step is that of ``kicks`` parts: two parts are those of steps of half the
+    length.
     """
     driven = [x for x in moving if isinstance(x, WeightTraining)]  # a flow has an equation of motion
     noisy = [x for x in driven if x.noisy]
@@ -106,10 +106,10 @@ def advance(
 def _kicked(
     noisy: Sequence[WeightTraining], state: NetworkState, length: float, kicks: int, rngs: Rngs
 ) -> None:
-    """Noise and linear terms alone for some time, in so many parts.
+    """Apply noise and linear terms for some time, in ``kicks`` parts.
 
-    Coefficients that depend on the time are taken in the middle of each part, so that a step of Strang's
-    splitting stays right to second order.
+    Coefficients that depend on the time are taken in the middle of each part, so that a Strang step keeps its
+    second order.
     """
     began, part = state.time, length / kicks
     for k in range(kicks):
@@ -119,12 +119,12 @@ def _kicked(
 
 
 class _Path:
-    """One weight through the stages of a step, and its hidden states, without copies of them.
+    """One weight and its hidden states through the stages of a Runge-Kutta step, without copies of them.
 
-    With the updates U_k of the stages each component is ``z_i = sum_j a_ij z_j(0) + sum_k c_ik U_k``, and so
-    is its slope ``sum_j A_ij z_j + b_i U``.  From one stage to the next only the coefficients of the weight
-    change: it is scaled, and other components and a few outer products are added in place.  Hidden states are
-    needed at the end of the step alone.  Of a weight with noise, ``A`` acts between steps (:func:`relax`).
+    With the updates U_k of the stages each component is ``z_i = sum_j a_ij z_j(0) + sum_k c_ik U_k``, and its
+    slope is ``sum_j A_ij z_j + b_i U``.  Between stages only the coefficients of the weight change: it is
+    scaled, and other components and a few outer products are added in place.  Hidden states are needed only
+    at the end of the step.  For a weight with noise, ``A`` acts between steps (:func:`relax`).
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class _Path:
         self.w, *self.hidden = training.components(state)
         self.n = training.motion.states
         self.terms = np.eye(self.n + stages)[..., None]
-        """The components at the start and the updates; the last axis are networks, or one for all."""
+        """Unit vectors of initial components and updates; the last axis counts networks, or is 1."""
         self.start: Array = self.terms[: self.n]
         self.now = self.start
         self.slopes: list[Array] = []
@@ -143,7 +143,7 @@ class _Path:
         self.old = [x.copy() for x in (self.w, *self.hidden)] if coupled else []
 
     def look(self, state: NetworkState) -> None:
-        """The slopes at this stage."""
+        """Compute the slopes at this stage."""
         motion, u = self.training.motion, self.training.update.factors(state)
         update = self.terms[self.n + len(self.updates)]
         self.updates.append(Factors(u.left.copy(), u.right.copy()))
@@ -154,7 +154,10 @@ class _Path:
         self.slopes.append(slopes)
 
     def put(self, lengths: Mapping[int, float], *, last: bool = False) -> None:
-        """The start plus, over stages, length times slope; of hidden states at the ``last`` stage."""
+        """Set the weight to its start plus sums of length times slope over stages.
+
+        Hidden states at the ``last``.
+        """
         before, self.now = self.now[0], self.start + sum(x * self.slopes[k] for k, x in lengths.items())
         ratio = self.now[0, 0] / before[0]
         change = self.now[0] - ratio * before
@@ -170,41 +173,42 @@ class _Path:
                         x += by_network(self.now[i, j], x) * y
 
     def add(self, array: Array, ratio: Array, shares: Array) -> None:
-        """``ratio array + sum_k shares_k U_k``, in place."""
+        """Compute ``ratio array + sum_k shares_k U_k`` in place."""
         terms = [(c, u) for c, u in zip(shares, self.updates, strict=False) if c.any()]
         if terms or (ratio != 1).any():
             accumulate(array, ratio, 1.0, _together(terms) if terms else _nothing(array))
 
 
 def _together(terms: Sequence[tuple[Array, Factors]]) -> Factors:
-    """``sum of c U`` as one product."""
+    """Return ``sum_k c_k U_k`` as one product."""
     n = max(max(len(c), len(u.left), len(u.right)) for c, u in terms)
     left = [spread(c[:, None, None] * u.left, 0, n) for c, u in terms]
     return Factors(np.concatenate(left, axis=2), np.concatenate([spread(u.right, 0, n) for _, u in terms], 1))
 
 
 def _nothing(w: Array) -> Factors:
+    """Return factors of a zero update."""
     return Factors(np.zeros((1, w.shape[1], 1)), np.zeros((1, 1, w.shape[2] if w.ndim == 3 else 1)))
 
 
 TOGETHER = 2**19
-"""Entries of weights that are trained together, which a core's own memory holds."""
+"""Largest number of entries of weights of networks trained together; they fit the cache of a core."""
 
 UNSTABLE = 1e-2
-"""What steps miss that are too long to be stable, and shorter ones do not at once less of."""
+"""Integration error above which steps may be unstable, so that halving them need not reduce the error."""
 
 MOST = 2**14
-"""Steps between two recorded times, beyond which a flow is given up."""
+"""Largest number of steps between two recorded times of a flow."""
 
 TOGETHER_KEPT = 2**24
-"""Entries of fields that are recorded together."""
+"""Largest number of entries of recorded fields of networks that are trained together."""
 
 
 class Networks(dict[str, Measured]):
-    """What was measured, by name: means over networks with standard errors.
+    """Measurements by name: means over networks with standard errors.
 
-    If asked for, ``each`` holds what each network gave, with the networks along the first axis, and ``paths``
-    the fields of their units, as :mod:`numerics.paths` lays them out.
+    If asked for, ``each`` holds the values of each network along the first axis, and ``paths`` the fields of
+    their units, in the layout of :mod:`numerics.paths`.
     """
 
     each: Mapping[str, Array] | None = None
@@ -212,7 +216,7 @@ class Networks(dict[str, Measured]):
 
 
 @one_thread
-def simulate_program(
+def simulate_program(  # noqa: PLR0913 - public options, all but the program keyword-only
     program: Program,
     *,
     width: int,
@@ -232,35 +236,73 @@ def simulate_program(
     parametrization: Parametrization | None = None,
     tangent_kernel: bool = False,
 ) -> Networks:
-    """Train ``seeds`` networks of width N = ``width`` for ``steps`` steps; averages over units, as means over
-    networks with standard errors.
+    """Train finite networks of a program and return means of averages over units, with standard errors.
 
-    ``values``: a number for each symbol and a SymPy function for each undefined activation, by symbol or
-    name.  ``data``, by name: constants (``y(mu)``: shape (P,); also a mapping or a function of the indices),
-    vectors on given populations ((P, D) or (P, positions, D)) or their kernel instead, attributes (one number
-    for each unit, or a function of the number of units), where evolving fields start.  An array's index
-    starts at the lower bound of its range.
-    ``wanted``: see :func:`.measure.read_wanted`; without it every vector named in the program's notation.
-    Numbers of the program are always measured.  The layout of the results is that of :class:`Measured`.
-    ``dt``, for a program in continuous time only: the longest Runge-Kutta step.  It is recorded at multiples
-    of it, or at ``times`` (steps + 1 of them, from 0).
-    ``initial``: weights chosen instead of drawn, as ``{"w": array, "W": {1: array, 2: array}}`` in the units
-    in which they are applied (entries of variance ``variance/N``); fresh ones with a leading step axis.  A
-    family (readouts of several outputs too) may be one array with its members along the first axes.
-    ``each``: keep what every network gave; ``paths``: keep fields of its units at chosen steps (at chosen of
-    the ``times``, if these are given).  ``equal``: an index, such as the sample; correlations of a vector
-    that has it with itself are measured where its indices are equal, and have each of them once.
-    ``loss``, as :meth:`derive.program.Network.train` takes it: weights go down its gradient, found by central
-    differences through the forward pass (two of it for every weight), in place of the program's updates, as
-    a check of these; raw weights and their rates are those of ``parametrization``.
-    ``tangent_kernel``: measure it too, under that name; its axes are ``t, s`` and the indices of two outputs.
+    Parameters
+    ----------
+    program : Program
+        The program.
+    width : int
+        Width N.
+    steps : int
+        Number of steps, or of recorded times minus one in continuous time.
+    seeds : int
+        Number of networks.
+    values : mapping
+        A number for each symbol and a SymPy function for each undefined activation, by symbol or name.
+    data : mapping, optional
+        By name: constants (``y(mu)``: shape (P,); also a mapping or a function of the indices), vectors on
+        given populations ((P, D) or (P, positions, D)) or their kernel instead, attributes (one number for
+        each unit, or a function of the number of units), initial values of evolving fields.  The first entry
+        of an array belongs to the lower bound of the range of its index.
+    wanted : mapping, optional
+        Correlations to measure, see :func:`.measure.read_wanted`; by default every vector named in the
+        program's notation.  Numbers of the program are always measured.
+    seed : int
+        Seed of the first network.
+    dt : float, optional
+        Longest Runge-Kutta step, for a program in continuous time only.
+    times : sequence of float, optional
+        Recorded times, steps + 1 of them from 0; by default multiples of ``dt``.
+    initial : mapping, optional
+        Weights chosen instead of drawn, as ``{"w": array, "W": {1: array, 2: array}}`` in the units in which
+        they are applied (entries of variance ``variance/N``); fresh ones with a leading step axis.  A family
+        may be one array with its members along the first axes.
+    each : bool
+        Keep the values of every network.
+    paths : Paths, optional
+        Fields of units to keep, at chosen steps (or positions in ``times``).
+    equal : Symbol, optional
+        An index, such as the sample: correlations of a vector with itself are measured at equal indices only.
+    loss : Expr, optional
+        A loss as :meth:`derive.program.Network.train` takes it.  Weights then follow its numerical gradient
+        (central differences through the forward pass, two for every weight) in place of the program's
+        updates, as a check of these.
+    parametrization : Parametrization, optional
+        Raw weights and their rates for ``loss``.
+    tangent_kernel : bool
+        Measure the tangent kernel too; its axes are ``t, s`` and the indices of two outputs.
 
-    Conventions: a population has round(ratio N) units.  Matrices to a given population have entries of
-    variance ``variance ratio/D``.  A field's index written as a sum (``a + k``) that leaves its range goes
-    round a ring.  Noise of a rule has the law of the weight at initialisation times ``diffusion``.
-    Raises ``ValueError`` for what is missing or cannot be simulated, ``numerics.errors.Diverged`` naming the
-    step.
+    Returns
+    -------
+    Networks
+        A :class:`Measured` for each name.
 
+    Raises
+    ------
+    ValueError
+        For missing values and for programs that cannot be simulated.
+    Diverged
+        If a network diverges, with the step.
+
+    Notes
+    -----
+    A population has round(ratio N) units.  Matrices to a given population have entries of variance ``variance
+    ratio/D``.  A field's index written as a sum (``a + k``) is periodic.  Noise of a rule has the
+    distribution of the initial weight times ``diffusion``.
+
+    Examples
+    --------
     >>> from derive.program import mlp
     >>> run = simulate_program(mlp(2), width=50, steps=3, seeds=4, values={"eta": 0.1, "gamma0": 1, "P": 2},
     ...                        data={"K_x": np.eye(2), "y": np.ones(2)})
@@ -313,8 +355,35 @@ def simulate_program(
 
 @dataclass(frozen=True)
 class Trainer:
-    """Networks of one program at one width, prepared once and trained one at a time.
+    """Networks of one program at one width, prepared once and trained in groups.
 
+    Attributes
+    ----------
+    network : StepOrder
+        Tasks of one step.
+    weights : list of GaussianLaw
+        Distributions of the initial weights.
+    moving : list of Training
+        Training of each weight.
+    initial : mapping
+        Chosen initial weights, in place of drawn ones.
+    wanted : Wanted
+        Correlations and numbers to measure.
+    kept : Kept or None
+        Paths of units to keep.
+    times : tuple of float
+        Recorded times.
+    counts : tuple of int, or None
+        Number of steps between recorded times in continuous time.
+    kicks : int
+        Parts of the noise of a step; two parts are those of steps of half the length.
+    tangent : TangentKernel or None
+        Tangent kernel to measure.
+    nodes : tuple
+        Stages of a step and their weights.
+
+    Examples
+    --------
     >>> from derive.program import mlp
     >>> trainer = Trainer.of(mlp(1), width=20, steps=2, values={"eta": 0.1, "gamma0": 1, "P": 1},
     ...                      data={"K_x": np.eye(1), "y": np.ones(1)})
@@ -330,14 +399,12 @@ class Trainer:
     kept: Kept | None
     times: tuple[float, ...]
     counts: tuple[int, ...] | None
-    """Where time flows: how many steps are taken between recorded times."""
     kicks: int = 1
-    """Parts of the noise of a step; with two, that of steps of half the length."""
     tangent: TangentKernel | None = None
     nodes: StageNodes = RUNGE_KUTTA
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 - the options of simulate_program
         cls,
         program: Program,
         *,
@@ -356,10 +423,45 @@ class Trainer:
         tangent_kernel: bool = False,
         tangent_times: tuple[int, ...] | None = None,
     ) -> Self:
-        """Arguments and errors are those of :func:`simulate_program`; correlations of vectors with the index
-        ``equal``, and the tangent kernel with it, are measured at equal indices only.  A program without a
-        tangent kernel gives none.  ``tangent_times`` are positions of the recorded times at which it is
-        measured, all by default.
+        """Return the networks of a program, with the options of `simulate_program`.
+
+        Parameters
+        ----------
+        program : Program
+            The program.
+        width : int
+            Width N.
+        steps : int
+            Number of steps, or of recorded times minus one.
+        values : mapping
+            Numbers and functions for symbols.
+        data : mapping, optional
+            Constants, vectors, attributes and initial values.
+        wanted : mapping, optional
+            Correlations to measure.
+        dt : float, optional
+            Longest Runge-Kutta step in continuous time.
+        times : sequence of float, optional
+            Recorded times.
+        initial : mapping, optional
+            Weights chosen instead of drawn.
+        paths : Paths, optional
+            Fields of units to keep.
+        equal : Symbol, optional
+            Index at whose equal values correlations and the tangent kernel are measured.
+        loss : Expr, optional
+            Loss whose numerical gradient replaces the program's updates.
+        parametrization : Parametrization, optional
+            Raw weights and their rates for ``loss``.
+        tangent_kernel : bool
+            Measure the tangent kernel, if the program has one.
+        tangent_times : tuple of int, optional
+            Positions of the recorded times at which the tangent kernel is measured; all by default.
+
+        Returns
+        -------
+        Trainer
+            The networks.
         """
         _check(program, width, steps, dt, times)
         data = dict(data or {})
@@ -395,13 +497,13 @@ class Trainer:
 
     @property
     def axes(self) -> dict[str, tuple[ObservableAxis, ...]]:
-        """Of each measurement."""
+        """Axes of each measurement."""
         found = self.wanted.axes(self.times)
         return found if self.tangent is None else found | {TANGENT_KERNEL: self.tangent.axes(self.times)}
 
     @property
     def places(self) -> dict[Side, tuple[int, ...]]:
-        """The positions of the times at which each vector and number is recorded."""
+        """Positions of the times at which each vector and number is recorded."""
         count = len(self.times)
         found = self.wanted.places(count)
         if self.tangent is None:
@@ -412,7 +514,18 @@ class Trainer:
         return found
 
     def batches(self, seeds: Sequence[np.random.SeedSequence]) -> Iterator[list[np.random.SeedSequence]]:
-        """Seeds in groups of networks that are trained together: small ones many at a time."""
+        """Yield groups of seeds of networks that are trained together; small networks form large groups.
+
+        Parameters
+        ----------
+        seeds : sequence of SeedSequence
+            One seed a network.
+
+        Yields
+        ------
+        list of SeedSequence
+            Seeds of one group.
+        """
         entries = sum(prod(x.shape) for x in self.weights) or 1
         widest = max(block[1] for block, _ in self.network.reading.layout.rows.values())
         recorded = sum(prod(x.shape) * widest * len(x.sites) * len(at) for x, at in self.places.items())
@@ -422,10 +535,20 @@ class Trainer:
             yield list(seeds[k : k + size])
 
     def trained(self, seeds: Sequence[np.random.SeedSequence]) -> Iterator[tuple[dict[str, Array], int]]:
-        """What networks gave, along the first axis, and how many they are: group by group.
+        """Yield the measurements of each group of networks, along the first axis, and their number.
 
-        Where time flows, steps that suit one network can be too long for another whose kernels are larger: a
-        group that runs away, and what follows, takes steps of half the length, until there are MOST.
+        In continuous time, steps that suit one network can be too long for another with larger kernels: a
+        group that diverges, and all following groups, take steps of half the length, up to MOST steps.
+
+        Parameters
+        ----------
+        seeds : sequence of SeedSequence
+            One seed a network.
+
+        Yields
+        ------
+        tuple of (dict, int)
+            Measurements by name, and the number of networks.
         """
         networks = self
         for batch in self.batches(seeds):
@@ -440,15 +563,43 @@ class Trainer:
             yield found, len(batch)
 
     def halved(self) -> Self:
-        """With steps of half the length."""
+        """Return the networks with steps of half the length.
+
+        Returns
+        -------
+        Trainer
+            The same networks with twice the number of steps.
+        """
         return replace(self, counts=tuple(2 * x for x in self.counts or ()))
 
     def train(self, seed: np.random.SeedSequence) -> dict[str, Array]:
-        """The measurements of one network, whose randomness is that of ``seed``."""
+        """Return the measurements of one network.
+
+        Parameters
+        ----------
+        seed : SeedSequence
+            Seed of the network.
+
+        Returns
+        -------
+        dict of str to array
+            Measurements by name.
+        """
         return {name: x[0] for name, x in self.train_together([seed]).items()}
 
     def begin(self, rngs: Rngs) -> tuple[NetworkState, Record]:
-        """Before step 0."""
+        """Return the state before step 0 and an empty record.
+
+        Parameters
+        ----------
+        rngs : sequence of Generator
+            Random numbers, one generator a network.
+
+        Returns
+        -------
+        tuple of (NetworkState, Record)
+            The state and the record.
+        """
         weights = start(self.weights, rngs, self.initial)
         state = self.network.begin(weights, len(rngs), self.counts is not None)
         for x in self.moving:
@@ -457,9 +608,20 @@ class Trainer:
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # reported as divergence
     def train_together(self, seeds: Sequence[np.random.SeedSequence]) -> dict[str, Array]:
-        """Those of several networks, along the first axis; each is what it would be alone.
+        """Return the measurements of several networks, along the first axis.
 
-        They are taken at each step, or where time flows at the recorded times, with steps between them.
+        They are taken at each step, or in continuous time at the recorded times.  Each network is the same as
+        if it were trained alone.
+
+        Parameters
+        ----------
+        seeds : sequence of SeedSequence
+            One seed a network.
+
+        Returns
+        -------
+        dict of str to array
+            Measurements by name.
         """
         rngs = [np.random.default_rng(seed) for seed in seeds]
         (state, record), times = self.begin(rngs), self.times
@@ -477,7 +639,7 @@ class Trainer:
             if self.counts is None:
                 move(self.moving, state, rngs)
                 continue
-            state.step = step + 1  # the fields of the start are kept
+            state.step = step + 1  # keeps the fields of step 0
             for _ in range(self.counts[step]):
                 length = (times[step + 1] - time) / self.counts[step]
                 advance(self.network, self.moving, state, length, rngs, self.kicks, self.nodes)
@@ -486,16 +648,31 @@ class Trainer:
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def fitted(self, seed: np.random.SeedSequence, tolerance: float) -> Self:
-        """With so many steps between recorded times that one network misses less than half the tolerance.
+        """Return the networks with as many steps as one network needs for half of the tolerance.
 
-        Raises :class:`~numerics.errors.NotConverged` where MOST steps between two of them miss more.
+        Parameters
+        ----------
+        seed : SeedSequence
+            Seed of the network on which errors are estimated.
+        tolerance : float
+            Bound on the relative integration error.
+
+        Returns
+        -------
+        Trainer
+            The networks with the number of steps between recorded times.
+
+        Raises
+        ------
+        NotConverged
+            If MOST steps between two recorded times are not enough.
         """
         rngs = [np.random.default_rng(seed)]
         state, _ = self.begin(rngs)
         self.network.compute(state)
         counts, count = [], 1
         for step, (time, end) in enumerate(pairwise(self.times)):
-            state.step = step + 1  # what follows is no start: the fields of step 0 are kept
+            state.step = step + 1  # keeps the fields of step 0
             before, coarse, error = state.copied(), None, np.inf
             while True:
                 fine = before.copied()
@@ -529,7 +706,7 @@ class Trainer:
 def prepare(
     program: Program, values: Mapping[Any, Any], data: Mapping[str, Any], width: int, steps: int
 ) -> Binder:
-    """What the symbols, populations and constants of a program are at a finite width."""
+    """Return the binder of a program at a finite width: values of its symbols, populations and constants."""
     known = Values.of(values)
     _check_depth(program, known)
     vectors = given_vectors(program, data)
@@ -551,7 +728,7 @@ def prepare(
 
 
 def _count(length: float, longest: float) -> int:
-    """Powers of two, so that halving ``longest`` halves each step."""
+    """Return the number of steps in ``length``, a power of two: halving ``longest`` halves each step."""
     count = 1
     while length / count > longest * (1 + 1e-12):
         count *= 2
@@ -559,6 +736,7 @@ def _count(length: float, longest: float) -> int:
 
 
 def _check(program: Program, width: int, steps: int, dt: float | None, times: Sequence[float] | None) -> None:
+    """Raise ValueError for a width, steps or times that do not fit the program."""
     for name, value, least in (("width", width, 1), ("steps", steps, 0)):
         if value < least:
             raise ValueError(f"{name} = {value}: must be at least {least}")
@@ -575,7 +753,7 @@ def _check(program: Program, width: int, steps: int, dt: float | None, times: Se
 
 
 def _check_depth(program: Program, values: Values) -> None:
-    """A program for any depth is not yet a network."""
+    """Raise ValueError if the depth is a symbol without a number."""
     missing = {x for x in getattr(program.depth, "free_symbols", set()) if x.name not in values.numbers}
     bounds = [b for d in program.definitions for r in d.ranges for b in (r.lower, r.upper)]
     if any(

@@ -1,7 +1,7 @@
-"""Weights of finite networks whose rule acts on the singular values of the gradient.
+"""Training of finite matrices by rules that act on the singular values of the gradient, such as Muon.
 
-The gradient of a matrix is a product of few vectors: its singular vectors are found from orthogonal factors
-of both sides, and nothing of the size of the weight is decomposed.
+The gradient of a matrix is a product of few vectors; its singular vectors follow from QR factors of both
+sides, so that no matrix of the size of the weight is decomposed.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from .rows import FormulaReaders, NetworkReader, NetworkState
 Array = NDArray[np.float64]
 
 RANK = 1e-10
-"""Singular values below this share of the largest one belong to the null space of the gradient."""
+"""Share of the largest singular value below which one counts as zero."""
 
 
 @dataclass(frozen=True, eq=False)
 class SpectralLaw:
-    """The law of the singular values of one matrix.
+    """Step of one matrix as a function of the singular values of its gradient.
 
-    The gradient is the update times ``units`` over ``outside``.  ``function`` takes its singular values, over
-    the root of rows times columns, and the values of ``numbers``; the weight moves by ``rate * outside /
-    units`` times the root of rows times columns, along the singular vectors.
+    The gradient is the update times ``units`` divided by ``outside``.  ``function`` takes its singular
+    values, divided by sqrt(rows * columns), and the values of ``numbers``.  The weight moves along the
+    singular vectors by ``rate * outside / units * sqrt(rows * columns)`` times the result.
     """
 
     function: Callable[..., Any]
@@ -53,9 +53,10 @@ class SpectralLaw:
         reading: FormulaReaders,
         env: Mapping[Any, int],
     ) -> SpectralLaw:
-        """Return the law of a rule, with readers of its parameters, which may depend on the time."""
+        """Return the step of a rule, with readers of its parameters, which may depend on the time."""
 
         def reader(e: Expr) -> NetworkReader:
+            """Return the reader of an expression."""
             return reading.read([binder.bind(e, env)])
 
         own = sorted(leaves(rule.F) - {sigma}, key=str)

@@ -1,10 +1,10 @@
-"""The tangent kernel of finite networks, from the gradients of their outputs by every trained weight.
+"""Tangent kernel of finite networks, from gradients of their outputs with respect to trained weights.
 
-The gradient of an output by a weight is a sum of outer products ``left right^T`` of vectors of the network:
-a backward field, and what the weight is applied to.  The kernel of two outputs is the sum over weights of
-the inner product of the gradient of one output at the time t with the update at the time s, for each unit of
-the error of the other output.  These are products of inner products of vectors of one network, so that means
-over networks keep the correlations between them.
+The gradient of an output with respect to a weight is a sum of outer products ``left right^T`` of vectors of
+the network: a backward field, and the input of the weight.  The kernel of two outputs is the sum over weights
+of the inner product of the gradient of one output at time t with the update at time s for a unit error of the
+other output.  These are products of inner products of vectors of one network, so that means over networks
+keep the correlations between them.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from .rows import Applied, Array, Bound, CurrentParameter, FieldOrNumber, Fixed,
 from .weights import entries_behind
 
 NAME = "tangent_kernel"
-"""The name of the measurement."""
+"""Name of the measurement."""
 
 
 @dataclass(frozen=True, eq=False)
 class VectorRows:
-    """Vectors, or numbers, of networks that are read together, and which of them each term has.
+    """Vectors, or numbers, of networks that are read together, and the row of each term.
 
-    ``side`` is None if they never change; ``pair`` is a correlation that is measured anyway and has the inner
-    products of all of them, and ``site`` the position of their layer in it.
+    ``side`` is None if they are constant.  ``pair`` is a measured correlation that contains all their inner
+    products, and ``site`` the position of their layer in it.
     """
 
     bounds: tuple[Bound, ...]
@@ -56,7 +56,7 @@ class VectorRows:
         pairs: Iterable[Pair] = (),
         times: tuple[int, ...] | None = None,
     ) -> Self:
-        """The rows of one vector, or number, of each term, at the positions ``times``."""
+        """Return the rows of one vector, or number, of each term, at the positions ``times``."""
         bounds = tuple(dict.fromkeys(terms))
         for pair in (x for x in pairs if x.times == times):
             for site, layer in enumerate(pair.layers() or [None]):
@@ -75,12 +75,12 @@ class VectorRows:
 
     @cached_property
     def constant(self) -> Array:
-        """Rows that never change: (rows, units)."""
+        """Rows that are constant, shape (rows, units)."""
         x = self.reading.read(self.bounds)(NetworkState({}))[0]
         return np.broadcast_to(x, (len(self.bounds), x.shape[-1]))
 
     def numbers(self, record: Record) -> Array:
-        """Numbers of the terms: (networks, times, terms)."""
+        """Return the numbers of the terms, shape (networks, times, terms)."""
         if self.side is None:
             fixed: Array = self.constant[self.at, 0][None, None]
             return fixed
@@ -88,9 +88,9 @@ class VectorRows:
         return found
 
     def products(self, record: Record, measured: Mapping[str, Array], p: int, q: NDArray[np.intp]) -> Array:
-        """Inner products of the vector of the term ``p`` at t with those of ``q`` at s.
+        """Return inner products of the vector of term ``p`` at t with those of terms ``q`` at s.
 
-        The axes are (networks, t, s, q); a length of one stands for all.
+        The axes are (networks, t, s, q); a length of one is shared by all.
         """
         one, others = self.at[p], self.at[q]
         if self.pair is not None and (not self.pair.equal or (others == one).all()):
@@ -104,7 +104,7 @@ class VectorRows:
         return np.moveaxis(found, 1, -1)[..., back]
 
     def _measured(self, record: Record, kernel: Array, one: int, others: NDArray[np.intp]) -> Array:
-        """Inner products from a correlation that was measured."""
+        """Return inner products from a measured correlation."""
         assert self.pair is not None
         kernel = kernel if self.pair.first.layer is None else kernel[:, self.site]
         kernel = kernel.reshape(*kernel.shape[:3], *[len(self.bounds)] * (1 if self.pair.equal else 2))
@@ -114,7 +114,7 @@ class VectorRows:
 
     @property
     def _recorded(self) -> tuple[Side, int | None]:
-        """The side of the record, and the layer, at which these vectors are kept."""
+        """The recorded vector and the layer of these rows."""
         if self.pair is not None:
             layers: list[int | None] = [*self.pair.layers()] or [None]
             return self.pair.first, layers[self.site]
@@ -124,10 +124,10 @@ class VectorRows:
 
 @dataclass(frozen=True, eq=False)
 class WeightGradient:
-    """The gradients of all outputs by one weight, term by term, and what updates are for a unit of error.
+    """Gradients of all outputs with respect to one weight, and updates for a unit error, term by term.
 
-    ``outputs`` says of which output each term is, in increasing order; gradients times updates are divided
-    by ``units``.
+    ``outputs`` are the outputs of the terms, in increasing order; products of gradients and updates are
+    divided by ``units``.
     """
 
     gradient: VectorRows
@@ -138,11 +138,11 @@ class WeightGradient:
 
     @property
     def rows(self) -> tuple[VectorRows, ...]:
-        """All that is read of the network."""
+        """All rows that are read from the network."""
         return self.gradient, self.update, *self.vectors
 
     def add_to(self, kernel: Array, record: Record, measured: Mapping[str, Array], equal: bool) -> None:
-        """Add the share of this weight: axes (networks, t, s, output[, output])."""
+        """Add the contribution of this weight to ``kernel``, shape (networks, t, s, output[, output])."""
         gradient, update = self.gradient.numbers(record), self.update.numbers(record) / self.units
         present, first = np.unique(self.outputs, return_index=True)
         for p, output in enumerate(self.outputs):
@@ -158,9 +158,9 @@ class WeightGradient:
 
 @dataclass(frozen=True, eq=False)
 class TangentKernel:
-    """The tangent kernel of networks of one program; ``equal`` means of each output with itself alone.
+    """Tangent kernel of networks of one program; ``equal``: of each output with itself only.
 
-    ``times`` are positions of the recorded times at which it is measured, all by default.
+    ``times`` are positions of the recorded times at which it is measured; None for all.
     """
 
     gradients: tuple[WeightGradient, ...]
@@ -177,7 +177,10 @@ class TangentKernel:
         equal: bool = False,
         times: tuple[int, ...] | None = None,
     ) -> Self | None:
-        """That of a program; None of one whose updates are no gradients of outputs times their errors."""
+        """Return the tangent kernel of a program.
+
+        None if its updates are not gradients of outputs times errors.
+        """
         program = binder.program
         weights = trained_by_gradients(binder, network)
         if not weights:
@@ -209,17 +212,17 @@ class TangentKernel:
 
     @cached_property
     def sides(self) -> list[Side]:
-        """Fields and vectors that networks record for the tangent kernel alone."""
+        """Vectors that are recorded only for the tangent kernel."""
         return [x.side for w in self.gradients for x in w.rows if x.side is not None]
 
     def axes(self, times: tuple[float, ...]) -> tuple[ObservableAxis, ...]:
-        """Of the array that :meth:`value` gives, networks left out."""
+        """Return the axes of the array of :meth:`value` after the axis of networks."""
         times = times if self.times is None else tuple(times[k] for k in self.times)
         second = () if self.equal else tuple((f"{name}'", values) for name, values in self.outputs.axes)
         return (("t", times), ("s", times), *self.outputs.axes, *second)
 
     def value(self, record: Record, measured: Mapping[str, Array]) -> Array:
-        """The kernels of every network, from what was recorded and the correlations that were measured."""
+        """Return the kernels of every network, shape (networks, t, s, outputs...[, outputs...])."""
         count, twice = prod(self.outputs.shape), 1 if self.equal else 2
         times = record.times if self.times is None else len(self.times)
         kernel = np.zeros((record.networks, times, times, *[count] * twice))
@@ -236,11 +239,11 @@ class TangentKernel:
 
 
 def trained_by_gradients(binder: Binder, network: StepOrder) -> list[TrainedMatrix | TrainedVector]:
-    """Return the trained weights that outputs are computed with, if they move along gradients of outputs.
+    """Return the trained weights behind the outputs, if they move along gradients of outputs.
 
-    The error in the coefficient of an update says of which output the rest is the gradient.  The list is
-    empty if a coefficient has several errors or none, if a weight has several updates, and if gradients do
-    not pass through the transpose of a matrix.
+    The error in the coefficient of an update identifies the output whose gradient the other factors are.  The
+    list is empty if a coefficient has several errors or none, if a weight has several updates, and if
+    gradients do not pass through the transpose of a matrix.
     """
     program, nodes = binder.program, _nodes(network)
     known = {str(a.func) for w in program.trained() for a in _errors(program, w.update.coefficient)}
@@ -263,18 +266,18 @@ def trained_by_gradients(binder: Binder, network: StepOrder) -> list[TrainedMatr
 
 
 def _nodes(network: StepOrder) -> list[StepNode]:
-    """Every entry that is computed in a step."""
+    """Return every entry that is computed in a step."""
     return [n for task in (*network.later, *network.slopes) for n in task.nodes]
 
 
 def _errors(program: Program, coefficient: Expr) -> list[AppliedUndef]:
-    """The errors of outputs in a coefficient: numbers of the program with indices."""
+    """Return the errors of outputs in a coefficient: numbers of the program with indices."""
     atoms = sorted(coefficient.atoms(AppliedUndef), key=str)
     return [a for a in atoms if str(a.func) in program.scalars and len(a.args) > 1]
 
 
 def _factors(program: Program, w: TrainedMatrix | TrainedVector, error: AppliedUndef) -> tuple[Expr, ...]:
-    """The coefficients of the gradient and of the update for a unit of error, and the vectors of both."""
+    """Return the coefficients of gradient and update for a unit error, and the vectors of both."""
     update: Outer | Along = w.update
     moved = update.coefficient / error
     gradient = moved / program.scale**2 if update.gradient is None else update.gradient

@@ -1,5 +1,8 @@
-"""What symbols stand for: numbers, functions, the integers an index runs through, tables of constants; how
-many units populations have, and the inputs of given ones."""
+"""Values of symbols in a simulation: numbers, functions, indices, constants, sizes of populations.
+
+:class:`Values` sorts what a user gives, :class:`Tables` reads constants at indices, :class:`PopulationSizes`
+gives the number of units at a width, and :func:`given_vectors` makes inputs from kernels.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +27,19 @@ from .rows import PopulationAtLayer
 Array = NDArray[np.float64]
 
 ROUNDING = 1e3 * float(np.finfo(float).eps)
-"""Of the entries of kernels that others have computed."""
+"""Relative rounding error that is allowed in given kernels."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """Numbers for symbols and SymPy functions for activations, both known by name."""
+    """Numbers for symbols and SymPy functions for activations, by name."""
 
     numbers: Mapping[str, float]
     functions: Mapping[str, Callable[..., Expr]]
 
     @staticmethod
     def of(given: Mapping[Any, Any]) -> Values:
-        """Sort what a user gives; keys are symbols, functions or their names.
+        """Return the sorted values that a user gives; keys are symbols, functions or their names.
 
         >>> from sympy import tanh
         >>> v = Values.of({Symbol("P"): 3, "phi": tanh})
@@ -57,7 +60,10 @@ class Values:
         return Values(numbers, functions)
 
     def integer(self, e: Any, env: IndexValues) -> int:
-        """The integer that ``e`` is; ``ValueError`` if a symbol has no value or it is not an integer."""
+        """Return the integer value of ``e``.
+
+        Raise ``ValueError`` if a symbol has no value or it is not an integer.
+        """
         if isinstance(e, Integer):
             return int(e)
         if e in env:
@@ -76,7 +82,7 @@ class Values:
     def members(
         self, ranges: tuple[IndexRange, ...], env: IndexValues | None = None
     ) -> Iterator[dict[Symbol, int]]:
-        """Every assignment of the indices of ``ranges``; later bounds may depend on earlier indices."""
+        """Yield every assignment of the indices of ``ranges``; later bounds may depend on earlier indices."""
         known = dict(env or {})
         if not ranges:
             yield known
@@ -89,51 +95,54 @@ class Values:
 
 @dataclass
 class Tables:
-    """The constants: for each name an array, a mapping or a function, and where its indices start.
+    """Constants by name: an array, a mapping or a function for each, and the first values of indices.
 
-    An array's position starts at the lower bound of the range of the index that stands there; where integers
-    alone stand, at 1, or at the lowest of them if that is less.  Mappings have
-    the indices as keys (an integer, or a tuple of them); functions take them as arguments.
+    The first entry of an array belongs to the lower bound of the range of its index; if only integers are
+    read, to 1, or to the lowest of them if that is less.  Mappings have the indices as keys (an integer, or a
+    tuple of integers); functions take them as arguments.
     """
 
     data: Mapping[str, Any]
     seen: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     loose: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     literals: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
-    """The lowest and the highest integer that stands in the place of an index."""
+    """Lowest and highest integer index at each position."""
     shifts: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
-    """Where an index of a constant is shifted: the range of the index."""
+    """Range of the index at positions where it is shifted."""
     reads: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
-    """The lowest and the highest value that is read there."""
+    """Lowest and highest value that is read at these positions."""
 
     def note_literal(self, name: str, position: int, value: int) -> None:
-        """A use with an integer in the place of an index."""
+        """Record a read at an integer index."""
         low, high = self.literals.get((name, position), (value, value))
         self.literals[name, position] = min(low, value), max(high, value)
 
     def first(self, name: str, position: int) -> int:
-        """The index value of the first entry: where the index starts, of integers alone 1 or a lower one."""
+        """Return the index value of the first entry."""
         extent = self.extent(name, position) or (1, 1)
         return min(extent[0], self.literals.get((name, position), extent)[0])
 
     def note_shift(self, name: str, position: int, values: tuple[int, int]) -> None:
-        """A use of a constant at a shift of an index that runs over ``values`` (first, last)."""
+        """Record a read at a shift of an index that runs over ``values`` (first, last)."""
         low, high = self.shifts.get((name, position), values)
         self.shifts[name, position] = min(low, values[0]), max(high, values[1])
 
     def note(self, name: str, position: int, values: tuple[int, int], *, exact: bool) -> None:
-        """A use whose index runs over ``values`` (first, last); if not ``exact`` it may leave and wrap."""
+        """Record a read whose index runs over ``values`` (first, last).
+
+        If not ``exact`` it may be periodic.
+        """
         table = self.seen if exact else self.loose
         low, high = table.get((name, position), values)
         table[name, position] = (min(low, values[0]), max(high, values[1]))
 
     def extent(self, name: str, position: int) -> tuple[int, int] | None:
-        """The first and last value of an index, as far as the program says."""
+        """Return the first and last value of an index, as far as the program determines it."""
         slot = (name, position)
         return self.seen.get(slot, self.loose.get(slot, self.shifts.get(slot)))
 
     def at(self, name: str, indices: tuple[int, ...], wraps: tuple[bool, ...]) -> Any:
-        """The value for these indices; where ``wraps`` the position is taken on its ring."""
+        """Return the value at these indices; indices with ``wraps`` are periodic."""
         value = self.data[name]
         indices = tuple(
             ring(i, *x) if wrap and (x := self.extent(name, j)) is not None else i
@@ -158,7 +167,7 @@ class Tables:
         return array[tuple(offsets)]
 
     def check(self, name: str, positions: int) -> None:
-        """Raise ``ValueError`` when an array has not the shape that the index ranges say."""
+        """Raise ``ValueError`` if an array does not have the shape of its index ranges."""
         value = self.data[name]
         if callable(value) or isinstance(value, Mapping):
             return
@@ -185,7 +194,7 @@ class Tables:
                 )
 
     def require_entries(self, name: str, j: int, shape: tuple[int, ...], first: int) -> None:
-        """Raise ``ValueError`` when an axis has no entry for each value of a shifted index that is read."""
+        """Raise ``ValueError`` if an axis lacks an entry for a value of a shifted index."""
         low, high = self.reads.get((name, j), (first, first))
         if low < first or high - first >= shape[j]:
             raise ValueError(
@@ -195,7 +204,7 @@ class Tables:
 
 
 def ring(i: int, low: int, high: int) -> int:
-    """``i`` brought into low..high by going round.
+    """Return ``i`` modulo the range low..high.
 
     >>> [ring(i, 1, 3) for i in (0, 1, 3, 4, -1)]
     [3, 1, 3, 1, 2]
@@ -204,6 +213,7 @@ def ring(i: int, low: int, high: int) -> int:
 
 
 def _is_number(value: Any) -> bool:
+    """Return whether the value is a number of Python, NumPy or SymPy."""
     if isinstance(value, int | float | np.number):
         return True
     return bool(getattr(value, "is_number", False))
@@ -214,7 +224,7 @@ NumberEvaluator = Callable[[Any, IndexValues], float]
 
 @dataclass
 class PopulationSizes:
-    """The sizes of populations at width N.
+    """Sizes of populations at width N.
 
     A population has round(ratio N) units; a given one as many as its vectors have entries, D.
     """
@@ -225,17 +235,19 @@ class PopulationSizes:
     given: Mapping[str, int] = field(default_factory=dict)
 
     def place(self, p: Population, env: IndexValues) -> PopulationAtLayer:
-        """Which population it is: all layers are one where units are shared."""
+        """Return the name of a population and its layer; None as layer if all layers share their units."""
         site = None if p.shared or p.site is None else self.values.integer(p.site, env)
         return p.name, site
 
     def ratio(self, p: Population, env: IndexValues) -> float:
-        """Its size over N; ``p.at(layer)`` has put the layer in the place of ``ell``."""
+        """Return the size of a population divided by N."""
         return self.number(sympify(p.ratio), env)
 
     def size(self, p: Population, env: IndexValues) -> int:
-        """The number of units; ``ValueError`` when none are left, no memory holds a vector of them, or no
-        vector on a given one is known.
+        """Return the number of units of a population.
+
+        Raises ``ValueError`` if it is zero, if a vector does not fit in memory, or if the size of a given
+        population is unknown.
         """
         if p.given:
             if p.name not in self.given:
@@ -250,10 +262,10 @@ class PopulationSizes:
         return n
 
     def scale(self, m: GaussianMatrix, env: IndexValues) -> float:
-        """The N of ``m``: entries have variance ``variance/N`` and updates are divided by it.
+        """Return the N of ``m``: entries have variance ``variance/N`` and updates are divided by it.
 
-        Towards a given population only inner products per unit x.x/D are known, so there N = D/ratio: then a
-        product has the covariance variance * ratio * K_x for data of any dimension D.
+        For a given population only inner products per unit x.x/D are known, so N = D/ratio: then a product
+        has the covariance variance * ratio * K_x for data of any dimension D.
         """
         ends = [p for p in (m.rows, m.cols) if p.given]
         if len(ends) > 1:
@@ -264,11 +276,11 @@ class PopulationSizes:
 
 
 def given_vectors(program: Program, data: Mapping[str, Any]) -> dict[str, Array]:
-    """The vectors on given populations, arrays with the population as last axis.
+    """Return the vectors on given populations, arrays with the population as last axis.
 
     ``data[name]`` holds the vectors themselves, (P, D) or (P, positions, D); ``data[kernel]`` their inner
     products per unit, (P, P) or (P, positions, P, positions), of which a square root is taken.  Raises
-    ``ValueError`` when there is neither or both, or when vectors on one population differ in size.
+    ``ValueError`` if there is neither or both, or if vectors on one population differ in size.
     """
     found, by_entries = {}, vectors_by_entries(program)
     for v in program.given:
@@ -290,7 +302,7 @@ def given_vectors(program: Program, data: Mapping[str, Any]) -> dict[str, Array]
 
 
 def given_sizes(program: Program, vectors: Mapping[str, Array]) -> dict[str, int]:
-    """The size D of each given population."""
+    """Return the size D of each given population."""
     sizes: dict[str, int] = {}
     for v in program.given:
         size = vectors[v.name].shape[-1]
@@ -300,6 +312,7 @@ def given_sizes(program: Program, vectors: Mapping[str, Array]) -> dict[str, int
 
 
 def _vectors(v: GivenVector, data: Mapping[str, Any]) -> Array:
+    """Return the entries of a given vector, from data or from the square root of its kernel."""
     if v.name in data:
         x = real_numbers(f"data.{v.name}", data[v.name])
         if x.ndim < 1 or x.shape[-1] < 1:
@@ -315,11 +328,29 @@ def _vectors(v: GivenVector, data: Mapping[str, Any]) -> Array:
 
 
 def inputs_from_kernel(kernel: Array) -> Array:
-    """Inputs x, shape (P, D) with D = rank, such that x x^T/D = kernel.
+    """Return inputs x with the kernel x x^T/D = kernel.
 
-    Only the kernel matters: W^0 is Gaussian, so networks on any inputs with this kernel have the same law.
-    Raises ``ValueError`` if the kernel is not symmetric positive semidefinite.
+    Parameters
+    ----------
+    kernel : array, shape (P, P)
+        Symmetric positive semidefinite kernel.
 
+    Returns
+    -------
+    array, shape (P, D)
+        Inputs, where D is the rank of the kernel.
+
+    Raises
+    ------
+    ValueError
+        If the kernel is not symmetric positive semidefinite.
+
+    Notes
+    -----
+    W^0 is Gaussian, so that networks on any inputs with this kernel have the same distribution.
+
+    Examples
+    --------
     >>> x = inputs_from_kernel(np.array([[2.0, 1.0], [1.0, 2.0]]))
     >>> bool(np.allclose(x @ x.T / x.shape[1], [[2.0, 1.0], [1.0, 2.0]]))
     True

@@ -1,10 +1,10 @@
-"""Weights of one network: how they are drawn, and how their rule moves them in one step.
+"""Weights of finite networks: their initial distribution, and their training step.
 
-The equation of motion of each rule is carried out as it is written (:mod:`.motion`); nothing is taken from
-its memory.  A rule that states a memory alone is followed by it (:mod:`.recalled`).  Updates are those that
-the program derives or, as a check of these, gradients found numerically: each weight is moved a little, and
-forward pass and loss are done again.  The forward pass is all of the program that the loss needs; nothing is
-taken from its backward fields, errors and updates.
+The equation of motion of each rule is carried out as it is written (:mod:`.motion`), not its derived memory.
+A rule that is defined by its memory is followed by :mod:`.recalled`.  Updates are those that the program
+derives or, as a check of these, numerical gradients: each weight is perturbed, and forward pass and loss are
+computed again.  The forward pass is all of the program that the loss needs, without its backward fields,
+errors and updates.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ from .rows import (
 from .spectral import SpectralLaw
 
 SMALL, TINY = 4096, 256
-"""Entries of a matrix below which networks are updated together rather than one by one; the second where the
-update is one outer product."""
+"""Number of entries of a matrix below which networks are updated together, not one by one; the second number
+is for updates that are one outer product."""
 
 BAND = 8
-"""Rows of a matrix that are turned from row by row to column by column at once."""
+"""Number of rows of a matrix that are copied to storage by column at once."""
 
 ONE = np.ones((1, 1, 1))
 
 
 @dataclass(frozen=True)
 class GaussianLaw:
-    """One member of a family of Gaussian weights.
+    """Distribution of one member of a family of Gaussian weights.
 
-    Its entries have the standard deviation ``deviation``; M_ij and M_ji are correlated by ``symmetry``.
+    Its entries have the standard deviation ``deviation``; M_ij and M_ji have the correlation ``symmetry``.
     """
 
     key: MemberKey
@@ -76,7 +76,7 @@ class GaussianLaw:
     fresh: bool = False
 
     def draw(self, rng: np.random.Generator) -> Array:
-        """One sample."""
+        """Return one sample."""
         x = rng.standard_normal(self.shape)
         if self.symmetry != 0:
             even, odd = np.sqrt((1 + self.symmetry) / 2), np.sqrt((1 - self.symmetry) / 2)
@@ -89,9 +89,9 @@ class GaussianLaw:
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """The update ``U = left right``: (networks, rows, terms) and (networks, terms, columns).
+    """Update ``U = left right``: (networks, rows, terms) times (networks, terms, columns).
 
-    Of a vector, ``left`` is the update itself, as one column, and ``right`` is one.
+    For a vector, ``left`` is the update itself, as one column, and ``right`` is one.
     """
 
     left: Array
@@ -100,10 +100,10 @@ class Factors:
 
 @dataclass(frozen=True, eq=False)
 class Update:
-    """``sum over p of c_p l_p r_p^T / scale``, where many p may share one l_p or one r_p.
+    """Update ``sum_p c_p l_p r_p^T / scale``, where many p may share one l_p or one r_p.
 
-    With the numbers C(l, r) of the pairs that occur it is ``L C R^T``, and C goes to the side with more
-    vectors: that of a linear network, whose g is that of all samples, is a single outer product.
+    With the coefficients C(l, r) of the pairs that occur it is ``L C R^T``, and C multiplies the side with
+    more vectors: in a linear network, whose g is common to all samples, the update is a single outer product.
     """
 
     coefficients: NetworkReader
@@ -115,16 +115,16 @@ class Update:
 
     @cached_property
     def vectors(self) -> tuple[int, int]:
-        """How many there are on each side."""
+        """Number of left and right vectors of the update."""
         return int(self.pairs[0].max()) + 1, int(self.pairs[1].max()) + 1
 
     @cached_property
     def once(self) -> bool:
-        """Does no pair of vectors occur twice?"""
+        """Whether no pair of vectors occurs twice."""
         return len(set(zip(*map(tuple, self.pairs), strict=True))) == len(self.pairs[0])
 
     def factors(self, state: NetworkState) -> Factors:
-        """At this step."""
+        """Return the factors of the update at this step."""
         i, j = self.pairs
         c = spread(self.coefficients(state)[..., 0], 1, len(i))
         left = spread(self.left(state), 2, self.shape[0])
@@ -146,7 +146,7 @@ class Update:
 
 @dataclass(frozen=True, eq=False)
 class WeightTraining:
-    """How one weight moves: its update, and the equation of motion of its rule."""
+    """Training of one weight by its update and the equation of motion of its rule."""
 
     law: GaussianLaw
     update: Update | Numerical
@@ -154,18 +154,21 @@ class WeightTraining:
 
     @property
     def noisy(self) -> bool:
-        """Does noise enter the weight?"""
+        """Whether noise enters the weight."""
         return bool(self.motion.noise)
 
     def components(self, state: NetworkState) -> list[Array]:
-        """The weight and its hidden states, each (networks, rows, columns); hidden states start at zero."""
+        """Return the weight and its hidden states, each (networks, rows, columns).
+
+        Hidden states start at zero.
+        """
         w = state.weights[self.law.key]
         if self.law.key not in state.hidden:
             state.hidden[self.law.key] = [np.zeros_like(w) for _ in range(self.motion.states - 1)]
         return [w, *state.hidden[self.law.key]]
 
     def disturb(self, state: NetworkState, covariance: Array, rngs: Sequence[np.random.Generator]) -> None:
-        """Add noise with the law of the weight at initialisation, times a covariance of components."""
+        """Add noise with the distribution of the initial weight, times a covariance of components."""
         if not np.any(covariance):
             return
         z, factor = self.components(state), root(covariance)
@@ -178,12 +181,12 @@ class WeightTraining:
                         x[k] += share * drawn
 
     def begin(self, state: NetworkState) -> None:
-        """Multiply the drawn weight by the factor with which the rule starts it."""
+        """Multiply the drawn weight by the factor of the rule at the start."""
         if self.motion.start != 1:
             state.weights[self.law.key] *= self.motion.start
 
     def step(self, state: NetworkState, u: Factors, rngs: Sequence[np.random.Generator]) -> None:
-        """Move the weight one step on, by the update ``u``."""
+        """Move the weight by one step with the update ``u``."""
         A, b, z = self.motion.rates(state), self.motion.inputs(state), self.components(state)
         old = z if self.motion.in_place else [x.copy() for x in z]
         for i, x in enumerate(z):
@@ -199,7 +202,7 @@ class WeightTraining:
 
 @dataclass(frozen=True, eq=False)
 class Recalled:
-    """A weight whose rule states its memory alone: ``m(t) W(0) + sum_s k(t, s) U(s) + noise``."""
+    """Training of one weight by its memory: ``m(t) W(0) + sum_s k(t, s) U(s) + noise``."""
 
     law: GaussianLaw
     update: Update | Numerical
@@ -207,11 +210,11 @@ class Recalled:
 
     @property
     def noisy(self) -> bool:
-        """Does noise enter the weight?"""
+        """Whether noise enters the weight."""
         return self.memory.noisy
 
     def begin(self, state: NetworkState) -> None:
-        """``m(0) W(0)``; the past is kept unless updates just add up."""
+        """Set the weight to ``m(0) W(0)``; keep its past unless updates are only summed."""
         w = state.weights[self.law.key]
         if not self.memory.adds_up:
             state.past[self.law.key] = Past(w.copy(order="K"))
@@ -220,7 +223,7 @@ class Recalled:
             w *= left
 
     def step(self, state: NetworkState, u: Factors, rngs: Sequence[np.random.Generator]) -> None:
-        """The weight at the next step, from its past."""
+        """Compute the weight at the next step from its past."""
         w, now = state.weights[self.law.key], state.step + 1
         if self.memory.adds_up:
             accumulate(w, 1.0, float(self.memory.kept(now, [state.step])[0]), u)
@@ -242,7 +245,7 @@ class Recalled:
 
 @dataclass(frozen=True, eq=False)
 class EntrywiseTraining:
-    """The training of one weight whose rule moves each entry by the history of its gradient."""
+    """Training of one weight by an entrywise rule."""
 
     law: GaussianLaw
     update: Update | Numerical
@@ -250,23 +253,23 @@ class EntrywiseTraining:
 
     @property
     def noisy(self) -> bool:
-        """Does noise enter the weight?"""
+        """Whether noise enters the weight."""
         return False
 
     def begin(self, state: NetworkState) -> None:
-        """States start at zero."""
+        """Set the states of the rule to zero."""
         w = state.weights[self.law.key]
         state.hidden[self.law.key] = [np.zeros_like(w) for _ in range(self.motion.states)]
 
     def step(self, state: NetworkState, u: Factors, rngs: Sequence[np.random.Generator]) -> None:
-        """Move the weight one step on, by what its rule makes of the update ``u``."""
+        """Move the weight by one step of its rule with the update ``u``."""
         key = self.law.key
         self.motion.move(state.weights[key], state.hidden[key], u.left, u.right, state)
 
 
 @dataclass(frozen=True, eq=False)
 class SpectralTraining:
-    """The training of one matrix whose rule acts on the singular values of its gradient."""
+    """Training of one matrix by a rule that acts on the singular values of its gradient."""
 
     law: GaussianLaw
     update: Update | Numerical
@@ -274,19 +277,19 @@ class SpectralTraining:
 
     @property
     def noisy(self) -> bool:
-        """Does noise enter the weight?"""
+        """Whether noise enters the weight."""
         return False
 
     def begin(self, state: NetworkState) -> None:
-        """The rule has no states."""
+        """Do nothing, because the rule has no states."""
 
     def step(self, state: NetworkState, u: Factors, rngs: Sequence[np.random.Generator]) -> None:
-        """Move the weight one step on, by what its rule makes of the update ``u``."""
+        """Move the weight by one step of its rule with the update ``u``."""
         self.motion.move(state.weights[self.law.key], u.left, u.right, state)
 
 
 def accumulate(w: Array, beta: Array | float, alpha: Array | float, u: Factors) -> None:
-    """``w <- beta w + alpha left right`` in place, network by network: matrices are column by column."""
+    """Compute ``w <- beta w + alpha left right`` in place for each network; matrices are stored by column."""
     n = len(w)
     beta, alpha = np.zeros(n) + beta, np.zeros(n) + alpha
     if w.ndim == 2 or w[0].size < (SMALL if u.right.shape[1] > 1 else TINY):
@@ -308,7 +311,7 @@ Training: TypeAlias = WeightTraining | Recalled | EntrywiseTraining | SpectralTr
 
 
 def laws(binder: Binder) -> list[GaussianLaw]:
-    """Every weight of the program, in its order: matrices, then vectors; members in the order of indices."""
+    """Return the distribution of every weight: matrices, then vectors; members in the order of indices."""
     found = []
     for m in map(gaussian, binder.program.matrices):
         for env in members(m, binder.values):
@@ -327,7 +330,7 @@ def laws(binder: Binder) -> list[GaussianLaw]:
 
 
 def trainings(binder: Binder, reading: FormulaReaders, every: Sequence[GaussianLaw]) -> list[Training]:
-    """How each trained weight moves.  ``ValueError`` for a flow whose equation is not known here."""
+    """Return the training of each trained weight; raise ``ValueError`` for a flow without an equation."""
     by_key = {x.key: x for x in every}
     found: list[Training] = []
     for w in binder.program.trained():
@@ -363,7 +366,7 @@ def trainings(binder: Binder, reading: FormulaReaders, every: Sequence[GaussianL
 def _update(
     reading: FormulaReaders, pieces: Sequence[tuple[Bound, ...]], scale: float, shape: tuple[int, ...]
 ) -> Update:
-    """The pieces with every vector once."""
+    """Return the update of the pieces, with every vector once."""
     sides = [list(dict.fromkeys(x)) for x in list(zip(*pieces, strict=True))[1:]] or [[], []]
     at = [{x: i for i, x in enumerate(side)} for side in sides]
     places = [np.array([found[p[k]] for p in pieces], dtype=int) for k, found in enumerate(at, 1)]
@@ -379,7 +382,7 @@ def _update(
 
 
 def move(every: Sequence[Training], state: NetworkState, rngs: Sequence[np.random.Generator]) -> None:
-    """All weights one step on, at once."""
+    """Move all weights by one step, with updates from the same state."""
     plan = [(x, x.update.factors(state)) for x in every]
     plan = [(x, Factors(u.left.copy(), u.right.copy())) for x, u in plan]
     for x, u in plan:
@@ -389,7 +392,7 @@ def move(every: Sequence[Training], state: NetworkState, rngs: Sequence[np.rando
 def relax(
     every: Sequence[WeightTraining], state: NetworkState, time: float, rngs: Sequence[np.random.Generator]
 ) -> None:
-    """The equations of motion without updates for some time: ``dz = A z dt + noise``, with A as it is now."""
+    """Apply the equations of motion without updates for some time: ``dz = A z dt + noise``."""
     for x in every:
         moved, covariance = relaxed(x.motion.rates(state), x.motion.disturbance(state), time)
         z = x.components(state)
@@ -403,14 +406,14 @@ def relax(
 
 
 def by_network(x: Array, w: Array) -> Array:
-    """A number of each network beside its weights."""
+    """Return a number of each network with axes to multiply its weights."""
     return x.reshape(-1, *[1] * (w.ndim - 1))
 
 
 def start(
     every: Sequence[GaussianLaw], rngs: Sequence[np.random.Generator], initial: Mapping[MemberKey, Array]
 ) -> dict[MemberKey, Array]:
-    """The weights at the start: those of ``initial`` as given, the others drawn (fresh ones come later)."""
+    """Return the initial weights: those of ``initial``, the others drawn, without fresh ones."""
     found = {x.key: together(x.shape, len(rngs)) for x in every if not x.fresh}
     for k, rng in enumerate(rngs):
         for x in every:
@@ -420,15 +423,15 @@ def start(
 
 
 def together(shape: tuple[int, ...], networks: int) -> Array:
-    """Room for one weight of several networks; matrices are column by column.
+    """Return an empty array for one weight of several networks; matrices are stored by column.
 
-    Products with the rows of fields, ``x W^T``, and rank-one updates are fastest so.
+    Products with the rows of fields, ``x W^T``, and rank-one updates are then fastest.
     """
     return np.empty((networks, *shape[::-1])).transpose(0, *range(len(shape), 0, -1))
 
 
 def put(room: Array, x: Array) -> None:
-    """Copy a weight there, BAND rows at a time: columns of a whole matrix do not fit a core's own memory."""
+    """Copy a weight to ``room``, BAND rows at a time, so that columns fit the cache."""
     for i in range(0, len(x), BAND):
         room[i : i + BAND] = x[i : i + BAND]
 
@@ -450,10 +453,10 @@ def refresh(
 
 
 def chosen(every: Sequence[GaussianLaw], given: Mapping[str, Any], steps: int) -> dict[MemberKey, Array]:
-    """Weights chosen by the user, by key: an array for a single weight, a mapping from members for a family.
+    """Return the weights that the user chose, by key: an array for a single weight, a mapping for a family.
 
     A family may also be one array, whose first axes count the members.  Fresh weights have the step as first
-    axis.  Raises ``ValueError`` for names and shapes that do not fit.
+    axis. Raises ``ValueError`` for names and shapes that do not fit.
     """
     found: dict[MemberKey, Array] = {}
     names = sorted({x.key[0] for x in every})
@@ -476,14 +479,14 @@ def chosen(every: Sequence[GaussianLaw], given: Mapping[str, Any], steps: int) -
 
 
 def _told(member: tuple[int, ...]) -> str:
-    """A member of a family, as a key of ``initial`` names it."""
+    """Return a member of a family as a key of ``initial``, as text."""
     return str(member[0] if len(member) == 1 else member)
 
 
 def _of_members(
     name: str, value: Any, shapes: Mapping[tuple[int, ...], tuple[int, ...]]
 ) -> Mapping[tuple[int, ...], Any]:
-    """The arrays of the members of a family, which may be one array with the members along its first axes.
+    """Return the arrays of the members of a family, which may be one array with members along its first axes.
 
     Raises ``ValueError`` for one array that does not fit, and for a mapping for a single weight.
     """
@@ -507,7 +510,7 @@ def _of_members(
 
 
 def _piece(binder: Binder, w: TrainedMatrix | TrainedVector, u: Outer | Along, env: Any) -> tuple[Bound, ...]:
-    """Coefficient and vectors of one term."""
+    """Return coefficient and vectors of one term of an update."""
     ends = (w.initial.population,) if isinstance(w, TrainedVector) else (w.initial.rows, w.initial.cols)
     vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
     bounds = tuple(binder.bind(sympify(e), env) for e in (u.coefficient, *vectors))
@@ -522,18 +525,18 @@ def _piece(binder: Binder, w: TrainedMatrix | TrainedVector, u: Outer | Along, e
 
 
 STEP = 1e-4
-"""How far a weight is moved, over the root of its variance at the start."""
+"""Perturbation of a weight in numerical gradients, relative to its initial standard deviation."""
 
 AT_ONCE = 2**18
-"""Entries of weights that are moved in one evaluation."""
+"""Largest number of entries of perturbed weights in one evaluation."""
 
 
 @dataclass(frozen=True)
 class Numerical:
-    """The update ``U = -scale^2 N/n dloss/dM`` of raw weights ``theta = sqrt(n) M``, by central differences.
+    """Update ``U = -scale^2 N/n dloss/dM`` of raw weights ``theta = sqrt(n) M``, by central differences.
 
-    ``n`` is the number of units that the matrix M is applied to (for a vector, 1): what
-    :class:`~derive.program.Parametrization` says of raw weights that go down the gradient.
+    ``n`` is the number of units that the matrix M is applied to (for a vector, 1), as
+    :class:`~derive.program.Parametrization` defines raw weights that follow the gradient.
     """
 
     training: Training
@@ -542,7 +545,7 @@ class Numerical:
     factor: float
 
     def factors(self, state: NetworkState) -> Factors:
-        """The update, as the product of itself and one."""
+        """Return the update, as the product of itself and the identity."""
         count = len(state.weights[self.training.law.key])
         update = np.stack([self._of_one(state, k) for k in range(count)])
         if update.ndim == 2:
@@ -550,6 +553,7 @@ class Numerical:
         return Factors(update, np.eye(update.shape[2])[None])
 
     def _of_one(self, state: NetworkState, network: int) -> Array:
+        """Return the update of one network."""
         law = self.training.law
         own = {k: x[min(network, len(x) - 1)][None] for k, x in state.weights.items()}
         fields = {b: x[network][None] for b, x in state.fields.items()}
@@ -583,10 +587,11 @@ def numerical(
     loss: Expr,
     parametrization: Parametrization,
 ) -> list[Training]:
-    """The same weights, moved by what goes down ``loss``: an expression of numbers of the program and means
-    of its fields, summed over its indices, as :meth:`derive.program.Network.train` takes it.
+    """Return the trainings with the numerical gradient of ``loss`` as update.
 
-    Raises ``ValueError`` for a loss of which no number and no field of the program is part.
+    The loss is an expression of numbers of the program and means of its fields, summed over its indices, as
+    :meth:`derive.program.Network.train` takes it.  Raises ``ValueError`` for a loss that contains no number
+    and no field of the program.
     """
     program = binder.program
     computed = {*program.scalars, *(x.name for x in program.fields)}
@@ -605,7 +610,7 @@ def numerical(
 
 
 def _units(binder: Binder, law: GaussianLaw, parametrization: Parametrization) -> float:
-    """How many units a matrix is applied to; one for a vector."""
+    """Return the number of units that a matrix is applied to; one for a vector."""
     name, indices = law.key
     for m in map(gaussian, binder.program.matrices):
         if m.name == name:
@@ -618,7 +623,7 @@ def _units(binder: Binder, law: GaussianLaw, parametrization: Parametrization) -
 
 
 def _summed(program: Program, loss: Expr) -> Expr:
-    """The loss summed over the indices of the numbers in it."""
+    """Return the loss summed over the indices of the numbers in it."""
     ranges = ranges_of_loss(program.definitions, loss)
     return Sum(loss, *[r.limits for r in ranges]) if ranges else loss
 
@@ -636,5 +641,5 @@ def entries_behind(network: StepOrder, keys: Iterable[MemberKey]) -> set[MemberK
 
 
 def _entries(e: Bound) -> list[MemberKey]:
-    """The entries of fields and numbers that a formula reads now."""
+    """Return the entries of fields and numbers that a formula reads at this step."""
     return [x.key for x in e.all_leaves() if isinstance(x, FieldOrNumber) and not x.first]

@@ -80,7 +80,7 @@ def test_the_first_layer_starts_exactly_gaussian() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(ValueError, match="x is no field"):
+    with pytest.raises(ValueError, match="x is not a field"):
         run(mlp(1, "tanh"), Paths(("x",)))
     with pytest.raises(ValueError, match="times 4 is not there"):
         run(mlp(1, "tanh"), Paths(times=(4,)))
