@@ -1,12 +1,12 @@
-"""dmft-derive: write down how a network is trained, and derive the mean-field theory of that training.
+"""dmft-derive: derive the mean-field theory of the training of a neural network from its program.
 
 >>> import derive
 >>> theory = derive.mean_field(derive.mlp(derive.L, rule="flow"))
 >>> print(derive.linear_closure(theory).response("A"))
 ((-gamma0**2)*C[ell]*D[ell] + I)**(-1)*C[ell]
 
-Here is what most users need.  The words of :mod:`derive.program` write networks of one's own; the other rooms
-hold the rest (``docs/architecture.md``).
+The names here are those that most users need. :mod:`derive.program` has the objects in which a network is
+written; other packages are listed in ``docs/architecture.md``.
 """
 
 from __future__ import annotations
@@ -99,4 +99,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
+    """Return the public names."""
     return sorted(__all__)

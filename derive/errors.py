@@ -1,20 +1,20 @@
-"""What is refused: a program that is none, and a theory that has not the form something needs."""
+"""Exceptions of ``derive``: invalid programs, and theories without the form that an operation needs."""
 
 
 class ProgramError(ValueError):
-    """A program that does not describe a training run; the message says which part and why."""
+    """Error: a program does not describe a training run; the message names the part and the reason."""
 
 
 class NotApplicable(ValueError):
-    """A theory has not the form that was asked for; the message says what it lacks."""
+    """Error: a theory does not have the form that an operation needs; the message says what is missing."""
 
 
 class NotDerived(NotApplicable):
-    """A program whose mean-field theory is not derived; the message names the weight and its rule."""
+    """Error: the mean-field theory of a program is not derived; the message names the weight and its rule."""
 
 
 def require_type(value: object, kind: type, what: str, accepted: str) -> None:
-    """Raise :class:`NotApplicable` for an argument of another type, with what would do.
+    """Raise :class:`NotApplicable` for an argument of another type; the message says what is accepted.
 
     >>> require_type(3, str, "mean_field", "a program")
     Traceback (most recent call last):

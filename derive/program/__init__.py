@@ -1,4 +1,8 @@
-"""What a user writes down: populations, fields, Gaussian matrices, training rules, data."""
+"""Programs: populations, fields, Gaussian matrices, training rules and data of a training run.
+
+A user writes a forward pass and a loss (:class:`Network`), or calls a builder such as :func:`mlp`; the result
+is a :class:`Program`, from which :func:`derive.theory.mean_field` derives the theory.
+"""
 
 from derive.calculus.symbols import IndexRange, L, P, alpha, ell, eta, gamma0, mu, s, t
 from derive.errors import ProgramError

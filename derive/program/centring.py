@@ -1,7 +1,7 @@
-"""Networks whose function is counted from that of their initial weights, ``f(t) - f(0)``.
+"""Centred networks: outputs are counted from those of the initial weights, ``f(t) - f(0)``.
 
-From a program to the same program with errors and losses of the difference.  Initial outputs, which vary from
-network to network, then leave the errors; kernels keep their fluctuations.
+Errors and the loss of a program are changed to the difference. Initial outputs, which vary between networks,
+then leave the errors; kernels keep their fluctuations.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from derive.program.program import Program
 
 
 def centred(program: Program) -> Program:
-    """Return the program with outputs counted from their values at the start.
+    """Return the program with outputs counted from their initial values.
 
     Parameters
     ----------
     program : Program
-        A program with one output and an error of it.
+        A program with one output and its error.
 
     Returns
     -------
     Program
+        The program with changed errors and loss.
 
     Raises
     ------
     NotApplicable
-        If the program has no output with an error of its own.
+        If the program has no output with its own error.
 
     Examples
     --------

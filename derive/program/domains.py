@@ -1,9 +1,9 @@
 """Domains of summation: integer points that satisfy affine conditions, and sums over them.
 
-A condition is an expression that must be at least zero, such as ``p - r`` for ``r <= p``.  The gradient of a
+A condition is an expression that must be at least zero, such as ``p - r`` for ``r <= p``. The gradient of a
 sum over r from ``low(p)`` to ``high(p)`` is a sum over the p with ``low(p) <= r <= high(p)``: the same
-conditions, solved for p instead of r (:func:`summed`).  Variables are eliminated one after another
-(Fourier and Motzkin); this is exact for integers because every variable has the coefficient 1 or -1.
+conditions, solved for p instead of r (:func:`summed`). Variables are eliminated one after another (Fourier
+and Motzkin); this is exact for integers because every variable has the coefficient 1 or -1.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Conditions = list[Expr]
 def between(value: Expr, lower: Expr, upper: Expr, told: str) -> Conditions:
     """Return the conditions for ``lower <= value <= upper``; infinite bounds give none.
 
-    A lower bound may be a maximum and an upper one a minimum.  Raises :class:`ProgramError`, which begins
-    with ``told``, for the other two, because the points between are then no single interval.
+    A lower bound may be a maximum and an upper one a minimum. Raises :class:`ProgramError`, beginning with
+    ``told``, for the other two, because the points between do not form one interval.
 
     >>> from sympy.abc import n, p
     >>> between(n, S.One, Min(p, 4), "f")
@@ -42,15 +42,17 @@ def between(value: Expr, lower: Expr, upper: Expr, told: str) -> Conditions:
 
 
 def _plain(e: Basic) -> Basic:
+    """Return an expression with symbols for its dummies."""
     return e.xreplace({x: Symbol(x.name) for x in e.atoms(Dummy)})
 
 
 def _parts(e: Expr, kind: Any) -> list[Expr]:
+    """Return the arguments of a maximum or minimum, or the expression itself."""
     return sorted(e.args, key=str) if isinstance(e, kind) else [e]
 
 
 def implied(condition: Expr, known: Iterable[Expr]) -> bool:
-    """Return whether a condition follows from at most two of those that are known.
+    """Return whether a condition follows from at most two known conditions.
 
     >>> from sympy.abc import n, p
     >>> implied(p - 1, [n - 1, p - n]), implied(p - 2, [n - 1, p - n])
@@ -66,7 +68,7 @@ def implied(condition: Expr, known: Iterable[Expr]) -> bool:
 
 
 def affine_slope(e: Expr, index: Symbol) -> Expr:
-    """Return ``de/dindex``, which for a sum with one addend that holds the index is read from that.
+    """Return ``de/dindex`` of an affine expression.
 
     >>> from sympy.abc import n, p
     >>> affine_slope(n - p + 1, p), affine_slope(n * p, p)
@@ -79,7 +81,7 @@ def affine_slope(e: Expr, index: Symbol) -> Expr:
 
 
 def needed(conditions: Iterable[Expr], known: Iterable[Expr]) -> Conditions:
-    """Return the conditions that do not follow from those that are known, or from each other."""
+    """Return the conditions that do not follow from known ones, or from each other."""
     left = [x for x in dict.fromkeys(y.expand() for y in conditions) if not implied(x, known)]
     for x in tuple(left):
         others = [y for y in left if y != x]
@@ -91,9 +93,9 @@ def needed(conditions: Iterable[Expr], known: Iterable[Expr]) -> Conditions:
 def eliminated(
     index: Symbol, conditions: Iterable[Expr], told: str
 ) -> tuple[Conditions, Conditions, Conditions]:
-    """Return the lower bounds of an index, its upper bounds, and the conditions under which there is room.
+    """Return lower bounds and upper bounds of an index, and the conditions for a nonempty range.
 
-    Raises :class:`ProgramError`, which begins with ``told``, unless the index has the coefficient 1 or -1.
+    Raises :class:`ProgramError`, beginning with ``told``, unless the index has the coefficient 1 or -1.
 
     >>> from sympy.abc import n, p
     >>> eliminated(p, [n - 1, p - n, 5 - p], "f")
@@ -124,29 +126,31 @@ def summed(
     known: Conditions,
     told: str,
 ) -> tuple[Expr, Conditions]:
-    """Return the sum of ``value`` over the points of a domain, and the conditions under which it counts.
+    """Return the sum of ``value`` over the points of a domain, and conditions on its other indices.
 
     Parameters
     ----------
-    value
+    value : Expr
         The summand.
-    indices
+    indices : sequence of Symbol
         The indices to sum over, the innermost first.
-    domain
+    domain : list of Expr
         Conditions on ``indices`` and on other indices.
-    support
-        Conditions of the same kind, outside of which ``value`` is zero.  They shorten sums.
-    known
+    support : list of Expr
+        Conditions of the same kind, outside of which ``value`` is zero; they shorten sums.
+    known : list of Expr
         Conditions on other indices that hold where the sum is used.
-    told
-        What the sum is part of, for messages.
+    told : str
+        The name of the expression that contains the sum, for messages.
 
     Returns
     -------
-    tuple
-        The sum, and conditions on other indices, which are not known, outside of which it must be zero.  A
+    tuple of (Expr, list of Expr)
+        The sum, and the conditions on other indices that are not known, outside of which it must be zero. A
         sum whose upper limit is one below the lower is zero without a condition.
 
+    Examples
+    --------
     >>> from sympy import Function
     >>> from sympy.abc import n, p
     >>> f = Function("f")
@@ -169,7 +173,7 @@ def summed(
 
 
 def _tightest(bounds: Conditions, known: Conditions, kind: Any) -> Expr:
-    """The maximum of lower bounds or the minimum of upper ones, without those that others are beyond."""
+    """Return the maximum of lower bounds or minimum of upper ones, without bounds that others imply."""
     left = list(dict.fromkeys(bounds))
     sign = 1 if kind is Max else -1
     for x in tuple(left):
@@ -191,7 +195,7 @@ def indicator(conditions: Conditions) -> Expr:
 
 
 def _written(condition: Expr) -> Boolean:
-    """``p - r >= 0`` as ``r <= p``."""
+    """Return ``p - r >= 0`` as ``r <= p``."""
     positive: list[Expr] = []
     negative: list[Expr] = []
     for x in condition.as_ordered_terms():
@@ -200,7 +204,7 @@ def _written(condition: Expr) -> Boolean:
 
 
 def hull(index: Symbol, others: Iterable[Symbol], domain: Conditions, told: str) -> tuple[Expr, Expr]:
-    """Return the first and the last value that an index takes anywhere in a domain of it and others.
+    """Return the first and the last value of an index anywhere in a domain.
 
     >>> from sympy.abc import n, p
     >>> hull(n, [p], [n - 1, p - n, p - 1, 5 - p], "f")
@@ -211,6 +215,3 @@ def hull(index: Symbol, others: Iterable[Symbol], domain: Conditions, told: str)
             *_, domain = eliminated(y, domain, told)
     lower, upper, outer = eliminated(index, domain, told)
     return _tightest(lower, outer, Max), _tightest(upper, outer, Min)
-
-
-__all__ = ["between", "eliminated", "hull", "implied", "indicator", "needed", "summed"]

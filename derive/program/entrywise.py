@@ -1,8 +1,8 @@
-"""Entrywise training rules: sign descent, Adam, AdamW, RMSprop, Lion, and others of one's own.
+"""Entrywise training rules: sign descent, Adam, AdamW, RMSprop, Lion, and rules of users.
 
-An entrywise rule moves each weight by a function of the history of its own gradient, of nothing else.  The
-gradient of an entry is normalised so that it is of order one at large width, ``A = -gamma0 N dloss/dM`` for
-a matrix M as applied: ``A = sum_mu Delta_mu g_i phi_j``.  A step is
+An entrywise rule moves each weight by a function of the history of its own gradient. The gradient of an entry
+is normalised to order one at large width, ``A = -gamma0 N dloss/dM`` for a matrix M as applied: ``A = sum_mu
+Delta_mu g_i phi_j``. A step is
 
     W(t + 1) = (1 - decay(t)) W(t) + rate(t) gamma0 n Q_t,
 
@@ -32,32 +32,34 @@ States: TypeAlias = tuple[tuple[Symbol, Expr], ...]
 
 @dataclass(frozen=True)
 class Entrywise(NonlinearRule):
-    """A rule that moves each entry by ``Q``, a function of the history of the gradient of this entry.
+    """Training rule that moves each entry by ``Q``, a function of the history of the gradient of this entry.
 
     Parameters
     ----------
-    rate
+    rate : Expr
         Learning rate, which may depend on :data:`derive.program.t`.
-    Q
+    Q : Expr
         Expression of :data:`derive.program.entrywise.A`, of the symbols of ``states`` and of t.
-    states
-        Pairs of a symbol and its next value, an expression of A, of the symbols of the states and of t.  All
-        states start at zero, and move at once.
-    before
-        Whether Q reads the states before their step (Lion), and not after it (Adam).
-    decay
-        Share of the weight that is lost in a step; it may depend on t.
-    name
+    states : tuple of (Symbol, Expr)
+        Pairs of a symbol and its next value, an expression of A, of the symbols of the states and of t. All
+        states start at zero, and are updated simultaneously.
+    before : bool
+        Whether Q uses the states before their update (Lion), not after it (Adam).
+    decay : Expr
+        Fraction of the weight that is lost in a step; it may depend on t.
+    name : str
         Name in printed programs.
+    memory_tables : tuple, optional
+        A constant rate and the names of tables of m(t) and k(t, s), if the memory has no closed form.
 
     Raises
     ------
     ProgramError
-        If Q depends on no gradient, a state is defined twice, or a parameter cannot be that number.
+        If Q does not depend on the gradient, a state is defined twice, or a parameter is out of its domain.
 
     Examples
     --------
-    Descent whose steps are bounded, without and with a running mean of the gradient:
+    Descent with bounded steps, without and with a running mean of the gradient:
 
     >>> from sympy import symbols, tanh
     >>> eta, b, m = symbols("eta b m", positive=True)
@@ -76,6 +78,7 @@ class Entrywise(NonlinearRule):
     memory_tables: tuple[Expr, str, str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        """Check states, step and parameters."""
         for key in ("rate", "Q", "decay"):
             object.__setattr__(self, key, expression(getattr(self, key), f"{key} of {self.name}"))
         try:
@@ -103,8 +106,20 @@ class Entrywise(NonlinearRule):
         return (self.Q, *(e for _, e in self.states))
 
     def of_gradient(self, factor: Expr) -> Entrywise:
-        """Return the rule that reads the gradient times a factor, such as ``1/P`` of a loss that is a mean.
+        """Return the rule for the gradient times a factor, such as ``1/P`` for a mean loss.
 
+        Parameters
+        ----------
+        factor : Expr
+            The factor.
+
+        Returns
+        -------
+        Entrywise
+            The rule in terms of the multiplied gradient.
+
+        Examples
+        --------
         >>> sign_descent(Symbol("eta")).of_gradient(Symbol("a", positive=True)).Q
         sign(A)
         """
@@ -114,13 +129,27 @@ class Entrywise(NonlinearRule):
 
     @property
     def inner(self) -> frozenset[Symbol]:
-        """The gradient of an entry and the states."""
+        """The symbols of the gradient of an entry and of the states."""
         return frozenset({A, *(x for x, _ in self.states)})
 
 
 def sign_descent(rate: Expr, decay: Expr = S.Zero) -> Entrywise:
     """Return the rule that moves each entry by the sign of its gradient.
 
+    Parameters
+    ----------
+    rate : Expr
+        Learning rate.
+    decay : Expr
+        Fraction of a weight lost in a step.
+
+    Returns
+    -------
+    Entrywise
+        The rule.
+
+    Examples
+    --------
     >>> sign_descent(Symbol("eta")).Q
     sign(A)
     """
@@ -137,12 +166,12 @@ def adam(
 
     Parameters
     ----------
-    rate
+    rate : Expr
         Learning rate.
-    beta1, beta2
-        Shares of the running means of A and of its square that are kept in a step.
-    epsilon
-        Number beside the root of the mean square.
+    beta1, beta2 : Expr or float
+        Fractions of the running means of A and of its square that a step keeps.
+    epsilon : Expr or float
+        Number added to the root of the mean square.
 
     Returns
     -------
@@ -152,7 +181,7 @@ def adam(
     Raises
     ------
     ProgramError
-        If a share is not between 0 and 1, or epsilon is negative.
+        If a fraction is not between 0 and 1, or epsilon is negative.
 
     Examples
     --------
@@ -172,8 +201,26 @@ def adamw(
     *,
     name: str = "AdamW",
 ) -> Entrywise:
-    """Return Adam with decoupled decay: ``decay`` is the share of a weight lost in a step, rate times decay.
+    """Return Adam with decoupled weight decay.
 
+    Parameters
+    ----------
+    rate : Expr
+        Learning rate.
+    decay : Expr or float
+        Fraction of a weight lost in a step: learning rate times weight decay.
+    beta1, beta2, epsilon : Expr or float
+        As for :func:`adam`.
+    name : str
+        Name in printed programs and messages.
+
+    Returns
+    -------
+    Entrywise
+        The rule.
+
+    Examples
+    --------
     >>> adamw(Symbol("eta"), Symbol("lam", positive=True)).decay
     lam
     """
@@ -193,8 +240,26 @@ def rmsprop(
     epsilon: Expr | float = SMALL,
     decay: Expr | float = S.Zero,
 ) -> Entrywise:
-    """Return RMSprop without bias correction; ``beta2`` is the share of the mean square that is kept.
+    """Return RMSprop without bias correction.
 
+    Parameters
+    ----------
+    rate : Expr
+        Learning rate.
+    beta2 : Expr or float
+        Fraction of the mean square that a step keeps.
+    epsilon : Expr or float
+        Number added to the root of the mean square.
+    decay : Expr or float
+        Fraction of a weight lost in a step.
+
+    Returns
+    -------
+    Entrywise
+        The rule.
+
+    Examples
+    --------
     >>> rmsprop(Symbol("eta"), epsilon=0).Q
     A/sqrt(v)
     """
@@ -211,8 +276,26 @@ def lion(
     beta2: Expr | float = KEPT,
     decay: Expr | float = S.Zero,
 ) -> Entrywise:
-    """Return Lion: the sign of a mean of gradient and momentum, which reads the momentum before its step.
+    """Return Lion: the sign of a mean of gradient and momentum, with the momentum before its update.
 
+    Parameters
+    ----------
+    rate : Expr
+        Learning rate.
+    beta1 : Expr or float
+        Fraction of the momentum in the mean.
+    beta2 : Expr or float
+        Fraction of the momentum that a step keeps.
+    decay : Expr or float
+        Fraction of a weight lost in a step.
+
+    Returns
+    -------
+    Entrywise
+        The rule.
+
+    Examples
+    --------
     >>> lion(Symbol("eta")).before
     True
     """
@@ -223,10 +306,10 @@ def lion(
 
 
 def vectors_by_entries(program: Any) -> dict[str, str]:
-    """Return the given vectors of a program whose entries matter, each with the weight that reads them.
+    """Return the given vectors of a program whose entries matter, each with the weight applied to it.
 
-    A matrix that moves by an entrywise rule does not see its inputs through their kernel alone: on rotated
-    inputs another network is trained.
+    The steps of a matrix with an entrywise rule depend on the entries of its inputs, not only on their
+    kernel: on rotated inputs another network is trained.
 
     >>> from derive.program import mlp
     >>> from derive.program.entrywise import sign_descent, vectors_by_entries
@@ -242,7 +325,7 @@ def vectors_by_entries(program: Any) -> dict[str, str]:
 
 
 def _share(value: Expr | float, key: str, name: str) -> Expr:
-    """A share that is kept in a step, below one."""
+    """Return a fraction that a step keeps; raise ProgramError unless it is below one."""
     found = expression(value, f"{key} of {name}")
     FRACTION.require(found, f"{key} of {name}")
     return found

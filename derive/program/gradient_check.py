@@ -1,18 +1,18 @@
 """Gradient check: the updates of a program against the derivative of its loss, in a network of two units.
 
-Every weight, input and constant is drawn as a rational number, and the forward pass, the backward pass and
-the updates are evaluated entry by entry, as the definitions say, with 50 digits.  The loss is differentiated
-forwards, through its own definitions, along a random direction in all trained weights; functions are
-differentiated by SymPy.  Nothing here reads how :mod:`derive.program.gradients` transposes the forward pass.
+Every weight, input and constant is drawn as a rational number, and forward pass, backward pass and updates
+are evaluated entry by entry from the definitions, with 50 digits. The loss is differentiated forwards, by its
+own definitions, along a random direction in all trained weights; SymPy differentiates functions. The check
+does not use the transposition of the forward pass in :mod:`derive.program.gradients`.
 
 Let M be a matrix that is applied to n units, ``M = theta/sqrt(n)``, with raw weights that follow ``theta <-
-theta - rate scale^2 N d loss/d theta``.  Its update must be ``U = -speed d loss/dM`` with ``speed = rate
-scale^2 N/n``, and that of a vector ``U = -speed d loss/dv`` with ``speed = rate scale^2 N``.  For a direction
-``V = speed X`` of random entries X, the derivative of the loss along V is then minus the sum of ``U X`` over
-all entries, and any wrong entry of U breaks this.
+theta - rate scale^2 N d loss/d theta``. Its update must be ``U = -speed d loss/dM`` with ``speed = rate
+scale^2 N/n``, and that of a vector ``U = -speed d loss/dv`` with ``speed = rate scale^2 N``. For a direction
+``V = speed X`` with random entries X, the derivative of the loss along V is then minus the sum of ``U X``
+over all entries, and any wrong entry of U breaks this.
 
-A population of size ``ratio N`` has two units here, each of which stands for ``ratio N/2`` equal ones.  Sums
-over units count them as often, so that the check holds at any ratio, integer or not.
+A population of size ``ratio N`` has two units here, each of which stands for ``ratio N/2`` equal ones. Sums
+over units count them accordingly, so that the check holds at any ratio, integer or not.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ DualVector = list[Dual]
 
 
 class Undefined(ValueError):
-    """A definition or an update reads an entry that no definition gives."""
+    """Error: a definition or an update uses an entry that no definition gives."""
 
 
 @dataclass(frozen=True)
 class WrongUpdate:
-    """The derivative of the loss along a random direction of one weight: by its update, and by the loss."""
+    """Derivative of the loss along a random direction of one weight: from its update, and from the loss."""
 
     weight: str
     by_update: Expr | None
@@ -72,8 +72,8 @@ def check_gradients(program: Program) -> list[WrongUpdate]:
 
     Parameters
     ----------
-    program
-        A program with a ``loss`` and a ``descent``, such as :meth:`.Network.train` makes.  A symbolic depth
+    program : Program
+        A program with a ``loss`` and a ``descent``, such as :meth:`.Network.train` returns. A symbolic depth
         is compared at three layers, a symbolic number of samples at two.
 
     Returns
@@ -84,8 +84,8 @@ def check_gradients(program: Program) -> list[WrongUpdate]:
     Raises
     ------
     NotApplicable
-        If there is nothing to compare: no loss, updates that are no gradient on purpose, fields that evolve
-        in continuous time, or a network too large to write out.
+        If there is nothing to compare: no loss, updates that are not gradients on purpose, fields that evolve
+        in continuous time, or a network that is too large to evaluate.
 
     Examples
     --------
@@ -111,6 +111,7 @@ def check_gradients(program: Program) -> list[WrongUpdate]:
 
 
 def _compare(program: Program, descent: Parametrization) -> list[WrongUpdate]:
+    """Return the wrong updates of a program at integer depth."""
     numbers = _Numbers(program)
     weights = list(_weights(program, descent, numbers))
     directions = {(w.name, w.key): w.direction(numbers) for w in weights}
@@ -141,14 +142,16 @@ def _compare(program: Program, descent: Parametrization) -> list[WrongUpdate]:
 
 
 def _shown(x: Any) -> Expr:
+    """Return a number with 8 digits for a message."""
     return S(mpmath.nstr(x, 8))
 
 
 def _slope_of_loss(
     program: Program, numbers: _Numbers, directions: Mapping[tuple[str, MemberIndices], Any]
 ) -> tuple[Any, dict[tuple[str, MemberIndices], DualVector]]:
-    """The derivative of the loss, summed over its free indices, along directions of the weights; and the
-    values of all fields on the way.
+    """Return the derivative of the loss along directions of the weights, and the values of all fields.
+
+    The loss is summed over its free indices.
     """
     assert program.loss is not None
     network = _TinyNetwork(program, numbers, directions)
@@ -163,9 +166,10 @@ def _slope_of_loss(
 
 
 class _Numbers:
-    """Numbers for the symbols of a program, and which values its indices take."""
+    """Numbers for the symbols of a program, and the values of its indices."""
 
     def __init__(self, program: Program) -> None:
+        """List the entries of all definitions and the ends of all ranges."""
         self.program = program
         ends: set[Symbol] = set()
         for r in _all_ranges(program):
@@ -188,7 +192,7 @@ class _Numbers:
         self.layered = {x.name for x in program.fields if x.layered or x.ordered}
 
     def symbol(self, x: Symbol) -> Any:
-        """The number that a symbol stands for."""
+        """Return the number of a symbol."""
         if x not in self.table:
             if x == t:
                 self.table[x] = mpmath.mpf(2)
@@ -199,7 +203,7 @@ class _Numbers:
         return self.table[x]
 
     def integer(self, e: Any, env: IndexValues) -> int:
-        """The integer that an index or the end of a range is."""
+        """Return the integer value of an index or of the end of a range."""
         if e in env:
             return env[e]
         e = e if isinstance(e, Expr) else expression(e)
@@ -214,7 +218,7 @@ class _Numbers:
     def assignments(
         self, ranges: tuple[IndexRange, ...], env: IndexValues | None = None
     ) -> Iterator[IndexValues]:
-        """Every assignment of indices; a range may end at an index of another one."""
+        """Yield every assignment of indices; a range may end at an index of another one."""
         known = dict(env or {})
         if not ranges:
             yield known
@@ -228,11 +232,12 @@ class _Numbers:
 
 
 def _ends(r: IndexRange) -> set[Any]:
+    """Return the symbols in the ends of a range."""
     return {x for b in (r.lower, r.upper) for x in expression(b).free_symbols}
 
 
 def _all_ranges(program: Program) -> Iterator[IndexRange]:
-    """Every range that the program states, and those of its sums."""
+    """Yield every range of the program, and those of its sums."""
     bodies = [d.rhs for d in program.definitions]
     for d in program.definitions:
         yield from d.ranges
@@ -250,22 +255,25 @@ def _all_ranges(program: Program) -> Iterator[IndexRange]:
 
 
 def _indices(w: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
+    """Return the ranges of the indices of a family of weights."""
     if isinstance(w, GaussianVector):
         return w.indices
     return ((w.index,) if w.index else ()) + w.others
 
 
 def _terms(w: TrainedMatrix | TrainedVector) -> tuple[Outer | Along, ...]:
+    """Return the terms of the update of a weight."""
     return w.update.terms if isinstance(w.update, Outer) else (w.update,)
 
 
 def _sides(u: Outer | Along) -> tuple[Expr, ...]:
+    """Return the vectors of a term."""
     return (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
 
 
 @lru_cache(maxsize=10_000)
 def entry(*name: Any) -> Any:
-    """A rational number between -0.5 and 0.5 that is the same for the same name, and not zero."""
+    """Return a rational number between -0.5 and 0.5, not zero, that is determined by the name."""
     draw = Random(repr(name)).randrange(1, 10**6)
     return mpmath.mpf(draw if draw % 2 else -draw) / (2 * 10**6)
 
@@ -275,7 +283,7 @@ def entry(*name: Any) -> Any:
 
 @dataclass
 class _TinyNetwork:
-    """Everything that a program computes at one time, entry by entry, along ``directions`` of its weights."""
+    """Values of all quantities of a program at one time, entry by entry, along ``directions`` of its weights."""
 
     program: Program
     numbers: _Numbers
@@ -286,7 +294,7 @@ class _TinyNetwork:
     # -- expressions -----------------------------------------------------------------------------------------
 
     def value(self, e: Expr, env: IndexValues) -> DualVector:
-        """An expression for every unit of the population that it lives on, or a number."""
+        """Return an expression for every unit of its population, or one number."""
         self.evaluations += 1
         if self.evaluations > LARGEST:
             raise NotApplicable("even with two units a population the network is too large to write out")
@@ -314,6 +322,7 @@ class _TinyNetwork:
         return self._function(e, env)
 
     def _symbol(self, x: Symbol, env: IndexValues) -> DualVector:
+        """Return the value of an index, weight or parameter."""
         if x in env:
             return [(mpmath.mpf(env[x]), None)]
         if x.name in self.numbers.vectors:
@@ -321,12 +330,15 @@ class _TinyNetwork:
         return [(self.numbers.symbol(x), None)]
 
     def weight(self, name: str, key: MemberIndices) -> DualVector:
-        """A vector of weights."""
+        """Return a vector of weights."""
         along = self.directions.get((name, key))
         return [(2 * entry(name, key, i), None if along is None else along[i]) for i in range(UNITS)]
 
     def _product(self, e: Product, env: IndexValues) -> DualVector:
-        """A matrix applied to a vector; each unit of the vector counts as often as it stands for."""
+        """Return a matrix applied to a vector.
+
+        Each unit of the vector counts for the units that it stands for.
+        """
         name = str(e.matrix.func) if e.matrix.args else str(e.matrix)
         if name not in self.numbers.matrices:
             raise NotApplicable(f"{e} applies a matrix that the program does not have")
@@ -346,7 +358,7 @@ class _TinyNetwork:
         return found
 
     def _applied(self, e: AppliedUndef, env: IndexValues) -> DualVector:
-        """A field, a number, a weight, an input, a constant, or an activation that is left undefined."""
+        """Return the value of a field, scalar, weight, input, constant or undefined activation."""
         name, args = str(e.func), e.args
         if name in self.numbers.lines:
             return self._line(e, env)
@@ -362,7 +374,7 @@ class _TinyNetwork:
         return [(mpmath.mpf(1) / 2 + entry(name, key) / 2, None)]
 
     def _line(self, e: AppliedUndef, env: IndexValues) -> DualVector:
-        """Return the value of a definition; values of the first step are constants afterwards."""
+        """Return the value of a definition; values of the first step are constants later."""
         name = str(e.func)
         key = tuple(self._place(name, i, a, env) for i, a in enumerate(e.args[:-1]))
         if key not in self.numbers.lines[name]:
@@ -376,7 +388,7 @@ class _TinyNetwork:
         return self.computed[name, key]
 
     def _place(self, name: str, i: int, a: Expr, env: IndexValues) -> int:
-        """The value of an index; one that is shifted beyond its range goes round a ring."""
+        """Return the value of an index; one that is shifted beyond its range is periodic."""
         if a == t:
             return int(self.numbers.symbol(t))
         at = self.numbers.integer(a, env)
@@ -387,7 +399,7 @@ class _TinyNetwork:
         return at
 
     def _function(self, e: Expr, env: IndexValues) -> DualVector:
-        """A function of numbers, entry by entry, with the derivatives that SymPy finds."""
+        """Return a function of numbers, entry by entry, with derivatives by SymPy."""
         at_indices = {x: Integer(env[x]) for x in _leaves(e) if x in env}
         e = _at(e, at_indices) if at_indices else e
         leaves = _leaves(e)
@@ -408,12 +420,13 @@ class _TinyNetwork:
 
 
 def sizes(m: GaussianMatrix, key: MemberIndices, network: _TinyNetwork) -> tuple[Any, Any]:
-    """How many equal units each row and each column of a matrix stands for, in units of N/2."""
+    """Return the numbers of units that each row and each column of a matrix stands for, in units of N/2."""
     env = dict(zip((r.index for r in _indices(m)), key, strict=True))
     return tuple(_ratio(p, env, network) for p in (m.rows, m.cols))
 
 
 def _ratio(p: Population, env: IndexValues, network: _TinyNetwork) -> Any:
+    """Return the ratio of a population."""
     if p.given:
         return mpmath.mpf(1)
     ((ratio, _),) = network.value(expression(p.ratio), env)
@@ -424,6 +437,7 @@ def _ratio(p: Population, env: IndexValues, network: _TinyNetwork) -> Any:
 
 
 def _added(parts: list[DualVector]) -> DualVector:
+    """Return the sum of vectors of values and derivatives."""
     found = []
     for i in range(max((len(x) for x in parts), default=1)):
         entries = [x[i] if len(x) > 1 else x[0] for x in parts]
@@ -433,6 +447,7 @@ def _added(parts: list[DualVector]) -> DualVector:
 
 
 def _multiplied(parts: list[DualVector]) -> DualVector:
+    """Return the product of vectors of values and derivatives, by the product rule."""
     found = []
     for i in range(max(len(x) for x in parts)):
         value, slope = mpmath.mpf(1), None
@@ -449,7 +464,7 @@ def _multiplied(parts: list[DualVector]) -> DualVector:
 
 @lru_cache(maxsize=1000)
 def _leaves(e: Expr) -> tuple[Expr, ...]:
-    """The largest parts of a function that are values of the network."""
+    """Return the largest parts of a function that are values of the network."""
     if isinstance(e, Derivative):
         return tuple(e.expr.args)
     if isinstance(e, Subs):
@@ -462,7 +477,7 @@ def _leaves(e: Expr) -> tuple[Expr, ...]:
 
 
 def _at(e: Expr, values: Mapping[Any, Expr]) -> Expr:
-    """A function at the values of indices, but for those inside its leaves."""
+    """Return a function at values of indices, except those inside its leaves."""
     if isinstance(e, Sum | Mean | Product | AppliedUndef | Derivative) or not e.args:
         return values.get(e, e)
     if isinstance(e, Subs):
@@ -472,12 +487,13 @@ def _at(e: Expr, values: Mapping[Any, Expr]) -> Expr:
 
 @lru_cache(maxsize=100)
 def _argument(i: int) -> Dummy:
+    """Return the symbol of argument ``i``."""
     return Dummy(f"x{i}", real=True)
 
 
 @lru_cache(maxsize=1000)
 def _shape(e: Expr, names: tuple[tuple[Expr, Dummy], ...]) -> Expr:
-    """A function of its arguments alone; an undefined one is a polynomial of third degree."""
+    """Return a function of its arguments only; an undefined one is a polynomial of third degree."""
     if isinstance(e, Derivative):
         shape = _shape(e.expr, names)
         for x in e.variables:
@@ -488,9 +504,10 @@ def _shape(e: Expr, names: tuple[tuple[Expr, Dummy], ...]) -> Expr:
 
 
 def _known(e: Expr) -> Expr:
-    """An expression with polynomials for its undefined functions."""
+    """Return an expression with polynomials for its undefined functions."""
 
     def polynomial(x: Expr) -> Expr:
+        """Return the polynomial of one undefined function."""
         arguments = {_argument(i): a for i, a in enumerate(x.args)}
         return _polynomial(str(x.func), len(x.args)).xreplace(arguments)
 
@@ -499,7 +516,7 @@ def _known(e: Expr) -> Expr:
 
 @lru_cache(maxsize=100)
 def _polynomial(name: str, count: int) -> Expr:
-    """The polynomial that stands for an undefined function."""
+    """Return the polynomial that stands for an undefined function."""
     arguments = (S.One, *(_argument(i) for i in range(count)))
     return Add(
         *(
@@ -511,6 +528,7 @@ def _polynomial(name: str, count: int) -> Expr:
 
 @lru_cache(maxsize=1000)
 def _slope(shape: Expr, argument: Dummy) -> Expr:
+    """Return the derivative of a function by an argument."""
     return _known(shape.diff(argument))
 
 
@@ -520,6 +538,7 @@ ON_KINKS = {"Heaviside": lambda x, *_: mpmath.mpf(x > 0), "DiracDelta": lambda *
 
 @lru_cache(maxsize=1000)
 def _compiled(shape: Expr, count: int) -> Callable[..., Any]:
+    """Return a function for numbers; its value is nan if mpmath cannot compute it."""
     function = lambdify([_argument(i) for i in range(count)], shape, [ON_KINKS, "mpmath"])
 
     def value(*arguments: Any) -> Any:
@@ -536,7 +555,7 @@ def _compiled(shape: Expr, count: int) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class _Weight:
-    """One trained weight, a member of its family."""
+    """Trained weight, one member of its family."""
 
     weight: TrainedMatrix | TrainedVector
     key: MemberIndices
@@ -548,23 +567,26 @@ class _Weight:
 
     @property
     def name(self) -> str:
+        """The name of the weight."""
         return self.weight.name
 
     @property
     def label(self) -> str:
+        """The name with the indices of the member."""
         return f"{self.name}({', '.join(map(str, self.key))})" if self.key else self.name
 
     def direction(self, numbers: _Numbers) -> Any:
-        """A direction in the weight: its speed times random entries."""
+        """Return a direction in the weight: its speed times random entries."""
         if isinstance(self.weight, TrainedVector):
             return [self.speed * self.random(i) for i in range(UNITS)]
         return [[self.speed * self.random(i, j) for j in range(UNITS)] for i in range(UNITS)]
 
     def random(self, *at: int) -> Any:
+        """Return a random entry of the direction."""
         return entry("direction", self.name, self.key, *at)
 
     def along(self, network: _TinyNetwork, numbers: _Numbers) -> tuple[Any, Any]:
-        """Minus the sum of the update times the random entries, and the size of its terms."""
+        """Return minus the sum of the update times the random entries, and the size of its terms."""
         total, size = mpmath.mpf(0), mpmath.mpf(0)
         own = _indices(self.weight.initial)
         family = dict(zip((r.index for r in own), self.key, strict=True))
@@ -588,7 +610,7 @@ class _Weight:
 
 
 def _weights(program: Program, descent: Parametrization, numbers: _Numbers) -> Iterator[_Weight]:
-    """Every trained weight with its speed (see the module)."""
+    """Yield every trained weight with its speed (see the module)."""
     network = _TinyNetwork(program, numbers, {})
     for w in program.trained():
         m = w.initial

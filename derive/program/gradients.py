@@ -1,17 +1,17 @@
-"""Reverse-mode differentiation on the graph of a forward pass: the backward pass and every update.
+"""Reverse-mode differentiation on the graph of a forward pass: the backward pass and all updates.
 
 Let ``y(J) = F(..., x(A), ...)`` be a definition of the forward pass, J its indices and A those at which it
-uses x.  With ``c_x`` the gradient of an output (or of minus the loss) with respect to the entries of x,
+uses x. With ``c_x`` the gradient of an output (or of minus the loss) with respect to the entries of x,
 
     c_x(I)  =  sum over definitions, over uses x(A) and over all J with A(J) = I of   (dF/dx)^T c_y(J),
 
 where ``(dF/dx)^T`` multiplies by the derivative for an entrywise use, is ``M^T (coefficient c_y)`` for a
-product ``M x``, ``c_y (dE/dx)/n`` for a mean ``Mean(E)`` over n units, and ``n Mean(c_y dF/dx)`` for a
-number x.  Solving ``A(J) = I`` shifts the index of a layer or of an offset; what it leaves of J is summed
-over, except the indices of an output, which the gradient carries.  Uses at one end of a family of layers give
-a definition of their own.  A weight's gradient collects its uses in the same way: ``c_y x^T`` for a matrix.
-
-What is written down is ``b_x = n_x c_x`` with a normalisation n_x, ``gamma0 sqrt(N N_x)`` unless given.
+product ``M x``, ``c_y (dE/dx)/n`` for a mean ``Mean(E)`` over n units, and ``n Mean(c_y dF/dx)`` for a scalar
+x. The solution of ``A(J) = I`` shifts the index of a layer or of an offset; the remaining indices of J are
+summed over, except the indices of an output, which the gradient has too. Uses at one end of a family of
+layers give a separate definition. The gradient of a weight collects its uses in the same way: ``c_y x^T`` for
+a matrix. The definitions contain ``b_x = n_x c_x`` with a normalisation n_x, ``gamma0 sqrt(N N_x)`` by
+default.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ ANY = (S.NegativeInfinity, S.Infinity)
 
 @dataclass(frozen=True)
 class _Use:
-    """One place where ``by = F(..., target, ...)`` uses something: as an entry, in a mean or in a product.
+    """Use of a quantity in a definition ``by = F(..., target, ...)``: as an entry, in a mean or in a product.
 
-    ``factor`` is the derivative of F there, ``inner`` that of what the mean is taken of or the matrix applied
-    to.  Indices are dummies, which ``runs`` tells the ranges of; those in ``bound`` are summed over in F.
+    ``factor`` is the derivative of F there, ``inner`` that of the expression in the mean or of the vector of
+    the product. Indices are dummies with the ranges in ``runs``; those in ``bound`` are summed over in F.
     """
 
     by: Expr
@@ -95,7 +95,7 @@ class _Use:
 
 @dataclass(frozen=True)
 class _Solved:
-    """``A(J) = I`` solved for J, and where on the first axis it has a solution."""
+    """Solution of ``A(J) = I`` for J, and its range on the first axis."""
 
     indices: dict[Dummy, Expr]
     low: Expr
@@ -114,8 +114,9 @@ SlotRanges = tuple[IndexRange | None, ...]
 
 @dataclass(frozen=True)
 class _Cell:
-    """The gradient on the layers ``low..high``, where it is ``constant`` times ``value``, written at the
-    slots.  ``shift`` is that of the definition it comes from, if it comes from one.
+    """Gradient on the layers ``low..high``: ``constant`` times ``value``, written at the slots.
+
+    ``shift`` is that of the definition from which it comes, if it comes from one.
     """
 
     low: Expr
@@ -127,10 +128,10 @@ class _Cell:
 
 
 class Gradients:
-    """The backward pass and the updates of a forward pass.
+    """Backward pass and updates of a forward pass.
 
     ``output`` is ``f(mu, c, t)``, with ``error`` its ``Delta(mu, c, t)``; without them the gradient is that
-    of minus the number called LOSS, which is then one of the definitions.  Names of gradients avoid those
+    of minus the scalar called LOSS, which is then one of the definitions. Names of gradients avoid those in
     ``taken``.
     """
 
@@ -146,6 +147,7 @@ class Gradients:
         error: Expr | None = None,
         taken: frozenset[str] = frozenset(),
     ) -> None:
+        """Build the graph of the forward pass: vertices, uses, ranges and indices of the output."""
         self.taken = taken
         self.definitions, self.parametrization, self.names = definitions, parametrization, names
         self.output, self.error, self.root = output, error, LOSS if output is None else name_of(output)
@@ -177,16 +179,19 @@ class Gradients:
     # -- the graph: functions of fields that matrices are applied to are vertices of their own ---------------
 
     def _with_nodes(self, d: Definition) -> Definition:
+        """Return a definition with vertices for the functions of fields in its products and means."""
         bound = {x for e in d.rhs.atoms(Sum) for x, *_ in e.limits}
         indices = {r.index for r in d.ranges} | bound
 
         def with_node(e: Product) -> Expr:
+            """Return a product with a vertex for its vector."""
             number, vector = self._beside(e.vector, indices)
             return number * Product(e.matrix, e.transposed, self._node(d, vector, indices))
 
         rhs = d.rhs.replace(lambda e: isinstance(e, Product), with_node)
 
         def factors(mean: Mean) -> Expr:
+            """Return a mean with vertices for its factors."""
             number, body = self.split(mean.args[0])
             groups: dict[Expr | None, Expr] = {}
             for x in Mul.make_args(body):  # phi(h) may be a product itself, as h (1 + erf(h))/2 is
@@ -207,14 +212,14 @@ class Gradients:
         return replace(d, rhs=rhs.replace(lambda e: isinstance(e, Mean), factors))
 
     def _beside(self, vector: Expr, indices: set[Symbol]) -> tuple[Expr, Expr]:
-        """The numbers in a vector with indices that its fields lack, and the rest of the vector."""
+        """Return the scalars in a vector with indices that its fields lack, and the rest of the vector."""
         own = {x for a in self._atoms(vector) for x in a.free_symbols}
         numbers = Mul.make_args(self.split(vector)[0]) if own else ()
         outside = Mul(*[x for x in numbers if x.free_symbols & indices - own])
         return outside, vector / outside
 
     def _node(self, d: Definition, vector: Expr, indices: set[Symbol]) -> Expr:
-        """The vertex for a vector that is no multiple of one field."""
+        """Return the vertex for a vector that is not a multiple of one field."""
         atoms = self._atoms(vector)
         plain = not {name_of(a) for a in vector.atoms(AppliedUndef)} & self.scalars
         if not atoms or (len(atoms) == 1 and plain and _linear(vector, atoms[0])):
@@ -239,7 +244,7 @@ class Gradients:
         return Function(name)(*cover.args)
 
     def _factor(self, e: Expr) -> Expr | None:
-        """The vertex that ``e`` is, at other indices."""
+        """Return the vertex equal to ``e`` at other indices; None if there is none."""
         atoms = self._atoms(e)
         if len(atoms) != 1 or e == atoms[0]:
             return None
@@ -251,10 +256,11 @@ class Gradients:
         return None
 
     def _atoms(self, e: Expr) -> list[Expr]:
+        """Return the fields in an expression."""
         return sorted((a for a in e.atoms(AppliedUndef) if name_of(a) in self.fields), key=spelled)
 
     def written(self, e: Expr) -> Expr:
-        """``e`` with the functions that vertices stand for."""
+        """Return ``e`` with vertices replaced by the functions for which they stand."""
         table = {}
         for a in e.atoms(AppliedUndef):
             if name_of(a) in self.nodes:
@@ -277,7 +283,7 @@ class Gradients:
         runs: tuple[tuple[Dummy, IndexRange], ...],
         bound: frozenset[Dummy],
     ) -> Iterator[_Use]:
-        """Every derivative of ``outside * e``, into sums, means and products."""
+        """Yield the derivatives of ``outside * e``, into sums, means and products."""
         masks: dict[Expr, Dummy] = {}
         masked = self._masked(e, masks)
         whole = {v: k for k, v in masks.items()}
@@ -305,11 +311,13 @@ class Gradients:
                 yield _Use(by, node, slope, runs=runs, bound=bound)
 
     def _masked(self, e: Expr, masks: dict[Expr, Dummy]) -> Expr:
+        """Return an expression with symbols for its sums, means, products and tracked quantities."""
         if isinstance(e, Sum | Mean | Product) or self._tracked(e):
             return masks.setdefault(e, Dummy("x", real=True))
         return e.func(*[self._masked(x, masks) for x in e.args]) if e.args else e
 
     def _tracked(self, e: Expr) -> bool:
+        """Return whether an expression is a quantity with a gradient."""
         name = name_of(e)
         if isinstance(e, AppliedUndef) and (name in self.slots):
             return bool(e.args[-1] == t)  # what was computed at the first step is a constant later
@@ -318,7 +326,10 @@ class Gradients:
     # -- indices ---------------------------------------------------------------------------------------------
 
     def _solve(self, use: _Use, slots: tuple[Symbol, ...], axis: bool) -> _Solved:
-        """``A(J) = I``, one index after another; indices of sums are kept for later where others will do."""
+        """Solve ``A(J) = I``, one index after another.
+
+        Indices of sums are kept where others can be solved for.
+        """
         runs = dict(use.runs)
         solved: dict[Dummy, Expr] = {}
         places: dict[Dummy, int] = {}
@@ -362,10 +373,10 @@ class Gradients:
         return _Solved(solved, low, high, shift, family, chosen, places)
 
     def _domain(self, use: _Use, solved: _Solved, spans: SlotRanges, axis: bool) -> Conditions:
-        """Where the use contributes: every index that was solved for, or is summed over, lies in its range.
+        """Return the conditions under which a use contributes: all solved or summed indices are in their ranges.
 
-        Written in the slots of the target, whose ranges are ``spans``, and in indices that are summed over.
-        An index of a field that is shifted beyond its range goes round a ring, and is in range everywhere.
+        They are written in the slots of the target, whose ranges are ``spans``, and in indices that are
+        summed over. A shifted index of a field is periodic, and in range everywhere.
         """
         runs, told = dict(use.runs), spelled(_plain(use.by, dict(use.runs)))
         own = [c for x, r in use.runs for c in between(x, r.lower, r.upper, told)]
@@ -383,14 +394,14 @@ class Gradients:
         return [c.xreplace(solved.indices).expand() for c in found]
 
     def _support(self, use: _Use, solved: _Solved) -> Conditions:
-        """Where the gradient that is passed on is not zero, in the same indices."""
+        """Return the conditions for a nonzero gradient of the using quantity, in the same indices."""
         names = dict(zip(self.slots.get(name_of(use.by), ()), use.by.args, strict=False))
         return [c.xreplace(names).xreplace(solved.indices).expand() for c in self.domain(name_of(use.by))]
 
     def _goes_round(
         self, use: _Use, x: Dummy, spans: SlotRanges, i: int, own: Conditions, axis: bool
     ) -> bool:
-        """Does the index at place i leave its range, and is ``x`` at every place of the ring once?"""
+        """Return whether the index at position i leaves its range, and ``x`` takes all values of the ring once."""
         a, span, r = use.target.args[i], spans[i], dict(use.runs)[x]
         if not isinstance(a, Add) or span is None or (axis and i == 0):
             return False
@@ -406,7 +417,7 @@ class Gradients:
         )
 
     def domain(self, name: str) -> Conditions:
-        """Where a gradient is not zero, besides the ranges of its own indices: what all its uses share."""
+        """Return the conditions for a nonzero gradient beside the ranges of its indices, shared by all uses."""
         if name not in self.domains:
             self.domains[name] = []  # of a field that uses itself, at another layer
             found: list[Conditions] = []
@@ -419,7 +430,7 @@ class Gradients:
         return self.domains[name]
 
     def _contributing(self, use: _Use, solved: _Solved, name: str) -> Conditions:
-        """The conditions on the slots of ``name`` alone."""
+        """Return the conditions on the slots of ``name`` only."""
         conditions = self._domain(use, solved, self.ranges[name], self._on_axis(name))
         conditions += self._support(use, solved)
         told = spelled(_plain(use.by, dict(use.runs)))
@@ -429,11 +440,11 @@ class Gradients:
         return needed(conditions, self.known(name))
 
     def known(self, name: str) -> Conditions:
-        """The ranges of the indices of a field, a number or a function of a field."""
+        """Return the ranges of the indices of a field, a scalar or a function of a field, as conditions."""
         return _inside(self.slots[name], self.ranges[name], name)
 
     def _on_axis(self, name: str) -> bool:
-        """Is the first index that of a layer?"""
+        """Return whether the first index is that of a layer."""
         x = self.fields.get(self.owner.get(name, name))
         if x is None:  # a number of each layer
             known = [n for n, y in self.fields.items() if (y.layered or y.ordered) and n in self.slots]
@@ -442,7 +453,7 @@ class Gradients:
         return x.layered or x.ordered
 
     def _ranges(self, name: str) -> SlotRanges:
-        """Over what each index of a field, a number or a function of a field runs."""
+        """Return the range of each index of a field, a scalar or a function of a field."""
         owner = self.owner.get(name, name)
         lines = [d for d in self.definitions if d.name == owner]
         spans: list[IndexRange | None] = []
@@ -454,7 +465,7 @@ class Gradients:
         return tuple(spans)
 
     def _places(self) -> dict[str, tuple[int | None, ...]]:
-        """For each vertex that the output is computed from: where among its indices the output's are."""
+        """Return, for each vertex on which the output depends, the positions of the output's indices."""
         found: dict[str, tuple[int | None, ...]] = {self.root: tuple(range(len(self.labels)))}
         todo = [self.root]
         while todo:
@@ -479,6 +490,7 @@ class Gradients:
         return found
 
     def _mixes(self, use: _Use) -> ProgramError:
+        """Return the error for a quantity that combines quantities of different outputs."""
         by = _plain(use.by, dict(use.runs))
         return ProgramError(
             f"{by} mixes what is computed for different outputs, so that each output has a gradient at all "
@@ -491,18 +503,18 @@ class Gradients:
         return () if self.output is None else tuple(self.output.args[:-1])
 
     def _extra(self, name: str) -> tuple[Symbol, ...]:
-        """Those that a backward field carries besides the indices of its field."""
+        """Return the indices of a backward field beside those of its field."""
         return tuple(x for x, i in zip(self.labels, self.place[name], strict=True) if i is None)
 
     # -- what one use contributes ----------------------------------------------------------------------------
 
     def population(self, atom: Expr) -> Population:
-        """Where a field or a function of it lives."""
+        """Return the population of a field or of a function of it."""
         x = self.fields[self.owner.get(name_of(atom), name_of(atom))]
         return x.population.at(atom.args[0]) if x.layered else x.population
 
     def normal(self, atom: Expr) -> Expr:
-        """``n_x/N`` of a field, n_x of a number."""
+        """Return ``n_x/N`` of a field, n_x of a scalar."""
         name = name_of(atom)
         if name == self.root:
             return S.One
@@ -513,7 +525,7 @@ class Gradients:
         return scale if name in self.scalars else scale * sqrt(expression(self.population(atom).ratio))
 
     def called(self, name: str) -> str:
-        """The name of the gradient with respect to a field, a number or a function of a field."""
+        """Return the name of the gradient with respect to a field, a scalar or a function of a field."""
         return self._called[name] if name in self._called else self._natural(name)
 
     def _names_of_gradients(self) -> dict[str, str]:
@@ -524,7 +536,7 @@ class Gradients:
         return named | apart(((n, x) for n, x in natural.items() if n not in named), self.taken | chosen)
 
     def _natural(self, name: str) -> str:
-        """``g`` and ``z`` for ``h``, ``g_q`` and ``z_q`` for others, unless a user chose."""
+        """Return the default name: ``g`` and ``z`` for ``h``, ``g_q`` and ``z_q`` for a field q, or the user's choice."""
         owner = self.owner.get(name, name)
         given = self.names.get(owner)
         if name not in self.nodes:
@@ -534,13 +546,14 @@ class Gradients:
         return first if same[0] == name else f"{first}_{same.index(name) + 1}"
 
     def backward(self, atom: Expr) -> Expr:
-        """The backward field at ``atom``."""
+        """Return the backward field at ``atom``."""
         name = name_of(atom)
         if name == self.root:
             return S.One if self.output is not None else S.NegativeOne
         return Function(self.called(name))(*atom.args[:-1], *self._extra(name), t)
 
     def _contribution(self, use: _Use) -> Expr:
+        """Return the contribution of one use to a gradient."""
         ratio, back = self.normal(use.target) / self.normal(use.by), self.backward(use.by)
         if use.kind == "mean":
             seen = use.factor * back
@@ -565,12 +578,12 @@ class Gradients:
         return ratio * use.factor * back
 
     def split(self, e: Expr) -> tuple[Expr, Expr]:
-        """The factors that are the same for all units, and the others."""
+        """Return the factors that are equal for all units, and the others."""
         local = [x for x in Mul.make_args(e) if self.varies(x)]
         return Mul(*[x for x in Mul.make_args(e) if not self.varies(x)]), Mul(*local)
 
     def varies(self, e: Expr) -> bool:
-        """Does ``e`` differ from unit to unit?"""
+        """Return whether ``e`` differs from unit to unit."""
         bare = e.replace(lambda x: isinstance(x, Mean), lambda _: Dummy())
         own = self.inside | set(self.nodes)
         own |= {self._called[n] for n in (*self.fields, *self.nodes) if n in self._called}
@@ -578,7 +591,10 @@ class Gradients:
         return bool(named) or bare.has(Product) or any(v.uses(bare) for v in self.vectors.values())
 
     def _settled(self, use: _Use, solved: _Solved, value: Expr, taken: Iterable[Symbol]) -> Expr:
-        """Indices solved for; those that are left carry the output's names or are summed over."""
+        """Return a contribution at the solved indices.
+
+        Remaining ones are those of the output, or are summed over.
+        """
         where = self.place[name_of(use.by)]
         labels = {use.by.args[i]: x for x, i in zip(self.labels, where, strict=True) if i is not None}
         names: dict[Any, Any] = {x: labels[x] for x, _ in use.runs if x in labels and x not in solved.indices}
@@ -619,12 +635,13 @@ class Gradients:
                 )
 
     def _in_range(self, r: IndexRange) -> Conditions:
+        """Return the conditions for an index in its range."""
         return between(r.index, r.lower, r.upper, spelled(r.index))
 
     # -- the backward pass -----------------------------------------------------------------------------------
 
     def cells(self, name: str) -> list[_Cell]:
-        """The gradient with respect to a field, layer by layer where its form changes."""
+        """Return the gradient with respect to a field, by ranges of layers with one form."""
         slots, axis = self.slots[name], self._on_axis(name)
         found: list[tuple[_Cell, Expr]] = []
         for use in self.uses.get(name, ()):
@@ -659,7 +676,7 @@ class Gradients:
         return cells
 
     def definitions_of(self, name: str) -> list[Definition]:
-        """The backward field of ``name``, with one definition for each form that it has."""
+        """Return the backward field of ``name``, with one definition for each form that it has."""
         slots = self.slots[name]
         found: list[tuple[bool, Definition]] = []
         cells, x = self.cells(name), self.fields.get(self.owner.get(name, name))
@@ -683,17 +700,18 @@ class Gradients:
         return [d for _, d in sorted(found, key=lambda x: x[0])]
 
     def range_of(self, index: Symbol) -> IndexRange:
-        """Over what an index runs that is not one of layers."""
+        """Return the range of an index other than that of layers."""
         found = (r for d in self.definitions for r in d.ranges if r.index == index)
         if (own := next(found, None)) is None:
             raise ProgramError(f"nothing says over what {index} runs")
         return own
 
     def tidy(self, e: Expr) -> Expr:
-        """Functions for vertices, constants in front of products and means."""
+        """Return an expression with functions for vertices, and constants in front of products and means."""
         e = self.written(e)
 
         def outside(x: Product | Mean) -> Expr:
+            """Return a product or mean with its constants in front."""
             constant, local = self.split(x.args[-1])
             return constant * x.func(*x.args[:-1], local)
 
@@ -706,13 +724,13 @@ class Gradients:
     # -- updates ---------------------------------------------------------------------------------------------
 
     def updates(self, weight: GaussianWeight) -> list[Outer] | list[Along]:
-        """Minus the gradient of the loss with respect to a weight times N, one term for each use."""
+        """Return minus the gradient of the loss with respect to a weight times N, one term for each use."""
         uses = [u for u in self.uses.get(weight.name, ()) if name_of(u.by) in self.place]
         joined = _joined([self._update(weight, use) for use in uses], weight)
         return [self._on_its_members(weight, solved, u) for solved, u in joined]
 
     def _on_its_members(self, weight: GaussianWeight, solved: _Solved, u: Any) -> Any:
-        """An update of some members of a family is zero for the others."""
+        """Return an update that is zero for members of a family that do not have it."""
         if not weight.symbol.args or solved.low == ANY[0]:
             return u
         first, *_ = _family(weight)
@@ -730,16 +748,17 @@ class Gradients:
         return _times(u, chosen)
 
     def _layered(self, name: str) -> bool:
-        """Is it a field of each layer, forwards or backwards, that is not computed in an order?"""
+        """Return whether a name is that of a layered field, forwards or backwards, that is not ordered."""
         names = {self.called(n): x for n, x in self._vertices()} | self.fields
         return name in names and names[name].layered
 
     def _vertices(self) -> Iterator[tuple[str, Field]]:
-        """The fields and the functions of them, each with the field that it is a function of."""
+        """Yield the fields and the functions of them, each with its field."""
         yield from self.fields.items()
         yield from ((n, self.fields[owner]) for n, owner in self.owner.items())
 
     def _update(self, weight: GaussianWeight, use: _Use) -> tuple[_Solved, Outer | Along]:
+        """Return the update of a weight by one use."""
         by, p = use.by, self.parametrization
         symbol = weight.symbol
         solved = self._solve(use, tuple(symbol.args), bool(symbol.args))
@@ -790,9 +809,9 @@ class Gradients:
     def _summed(
         self, use: _Use, solved: _Solved, domain: Conditions, spans: SlotRanges
     ) -> tuple[dict[Any, Any], tuple[IndexRange, ...]]:
-        """New names for the indices that an update sums over, ``alpha`` for ``mu`` and ``p_`` for ``p``.
+        """Return new names and ranges of the summed indices of an update: ``alpha`` for ``mu``, ``p_`` for ``p``.
 
-        Each runs over all values that it takes anywhere in the ``domain``: no range depends on another index.
+        Each index takes all values that it has anywhere in the ``domain``: no range depends on another index.
         """
         told, free = (
             spelled(_plain(use.by, dict(use.runs))),
@@ -825,12 +844,12 @@ class Gradients:
 
 
 def name_of(e: Expr) -> str:
-    """The name of an applied symbol, of a symbol or of a member of a family."""
+    """Return the name of an applied symbol, of a symbol or of a member of a family; else an empty string."""
     return e.func.__name__ if isinstance(e, AppliedUndef) else spelled(e) if isinstance(e, Symbol) else ""
 
 
 def _slots(definitions: tuple[Definition, ...], name: str) -> tuple[Symbol, ...]:
-    """The symbols that stand for the indices of a field, its time aside."""
+    """Return the symbols for the indices of a field without its time."""
     own = [d for d in definitions if d.name == name]
     found: list[Symbol] = []
     for i in range(len(own[0].lhs.args) - 1):
@@ -841,19 +860,19 @@ def _slots(definitions: tuple[Definition, ...], name: str) -> tuple[Symbol, ...]
 
 
 def _moved(r: IndexRange, names: Mapping[Any, Any]) -> IndexRange:
-    """A range whose ends are written in other indices; it keeps its name."""
+    """Return a range with ends in other indices; it keeps its name."""
     return IndexRange(r.index, *(expression(b).xreplace(names) for b in (r.lower, r.upper)))
 
 
 def _family(weight: GaussianWeight) -> tuple[IndexRange, ...]:
-    """Over what the indices of a family of weights run."""
+    """Return the ranges of the indices of a family of weights."""
     if isinstance(weight, GaussianVector):
         return weight.indices
     return ((weight.index,) if weight.index else ()) + weight.others
 
 
 def _times(u: Any, factor: Expr) -> Any:
-    """An update times a number."""
+    """Return an update times a number."""
     if factor == 1:
         return u
     if u.gradient is not None:
@@ -869,12 +888,13 @@ def _ends(d: Definition, place: int) -> tuple[Expr, Expr]:
 
 
 def _inside(slots: tuple[Symbol, ...], spans: SlotRanges, told: str) -> Conditions:
+    """Return the conditions for indices in their ranges."""
     pairs = ((x, r) for x, r in zip(slots, spans, strict=True) if r is not None)
     return [c for x, r in pairs for c in between(x, r.lower, r.upper, told)]
 
 
 def _inner_first(free: list[Symbol], runs: IndexRuns, names: Mapping[Any, Any]) -> list[Symbol]:
-    """Indices to sum over: those first whose ranges end at others."""
+    """Return the indices to sum over; those come first whose ranges end at others."""
     ends = {names[x]: {names.get(y) for y in _symbols(r)} for x, r in runs if names.get(x) in free}
     found: list[Symbol] = []
     while left := [x for x in free if x not in found]:
@@ -883,11 +903,12 @@ def _inner_first(free: list[Symbol], runs: IndexRuns, names: Mapping[Any, Any]) 
 
 
 def _symbols(r: IndexRange) -> set[Any]:
+    """Return the symbols in the ends of a range."""
     return {*expression(r.lower).free_symbols, *expression(r.upper).free_symbols}
 
 
 def _slope(e: Expr, x: Dummy) -> Expr:
-    """``de/dx``: what sums, products and powers need is less than SymPy does for them."""
+    """Return ``de/dx``, with short cuts for sums, products and powers."""
     if e == x:
         return S.One
     inside = [y for y in e.args if x in y.free_symbols]
@@ -902,9 +923,10 @@ def _slope(e: Expr, x: Dummy) -> Expr:
 
 
 def _with_tanh(e: Expr) -> Expr:
-    """The expression with ``tanh(a)`` for ``sinh(a)/cosh(a)``, which overflows where the tanh is one."""
+    """Return the expression with ``tanh(a)`` for ``sinh(a)/cosh(a)``, which overflows at large a."""
 
     def divided(product: Expr) -> Expr:
+        """Return one product with tanh."""
         powers = product.as_powers_dict()
         for y in [y for y in powers if isinstance(y, sinh)]:
             below = cosh(*y.args)
@@ -917,6 +939,7 @@ def _with_tanh(e: Expr) -> Expr:
 
 
 def _linear(e: Expr, atom: Expr) -> bool:
+    """Return whether an expression is a multiple of ``atom``."""
     body = e.subs(atom, _UNKNOWN)
     slope = _slope(body, _UNKNOWN)
     return not slope.has(_UNKNOWN) and slope * _UNKNOWN - body == 0
@@ -927,15 +950,17 @@ _UNKNOWN = Dummy()
 
 
 def _plain(e: Expr, runs: dict[Dummy, IndexRange]) -> Expr:
+    """Return an expression with the indices for their dummies."""
     return e.xreplace({x: r.index for x, r in runs.items()})
 
 
 def _divided(e: Expr, constant: Expr) -> Expr:
+    """Return an expression divided by a constant, inside of a sum."""
     return Sum(e.function / constant, *e.limits) if isinstance(e, Sum) else e / constant
 
 
 def _cuts(cells: list[_Cell]) -> list[tuple[Expr, Expr]]:
-    """The layers cut at every end of a cell."""
+    """Return the ranges of layers between all ends of cells."""
     if any(c.low == ANY[0] for c in cells):
         return [ANY]
     cuts: list[Expr] = []
@@ -949,6 +974,7 @@ def _cuts(cells: list[_Cell]) -> list[tuple[Expr, Expr]]:
 
 
 def _before(a: Expr, b: Expr) -> bool:
+    """Return whether layer a is not above layer b; raise ProgramError if this depends on the depth."""
     gap = expression(b - a)
     if gap.is_nonnegative:
         return True
@@ -958,6 +984,7 @@ def _before(a: Expr, b: Expr) -> bool:
 
 
 def _covers(c: _Cell, low: Expr, high: Expr) -> bool:
+    """Return whether a cell contains a range of layers."""
     if (low, high) == (c.low, c.high):
         return True
     if expression(high - low).is_negative or expression(c.high - c.low).is_negative:
@@ -966,7 +993,7 @@ def _covers(c: _Cell, low: Expr, high: Expr) -> bool:
 
 
 def _merged(cells: list[_Cell], axis: tuple[Symbol, ...]) -> list[_Cell]:
-    """Neighbouring cells in which the gradient has one form, as one."""
+    """Return the cells with neighbours of one form merged."""
     found: list[_Cell] = []
     for c in cells:
         c = replace(c, constant=S.One)
@@ -979,6 +1006,7 @@ def _merged(cells: list[_Cell], axis: tuple[Symbol, ...]) -> list[_Cell]:
 
 
 def _same(a: _Cell, b: _Cell, axis: Symbol) -> bool:
+    """Return whether two cells have one form."""
     if a.value == b.value and (a.family or b.family):
         return True
     for point, wide in ((a, b), (b, a)):
@@ -988,7 +1016,7 @@ def _same(a: _Cell, b: _Cell, axis: Symbol) -> bool:
 
 
 def _joined(lines: list[tuple[_Solved, Any]], weight: GaussianWeight) -> list[tuple[_Solved, Any]]:
-    """Updates of the same form at neighbouring layers as one."""
+    """Return updates with those of one form at neighbouring layers merged."""
     found: list[tuple[_Solved, Any]] = []
     for line in lines:
         for i, other in enumerate(found):
@@ -1001,7 +1029,7 @@ def _joined(lines: list[tuple[_Solved, Any]], weight: GaussianWeight) -> list[tu
 
 
 def _one_update(weight: Any, a: tuple[_Solved, Any], b: tuple[_Solved, Any]) -> tuple[_Solved, Any] | None:
-    """One update that is ``a`` at one layer and ``b`` at its neighbours, or None."""
+    """Return one update that is ``a`` at one layer and ``b`` at its neighbours, or None."""
     axis = weight.symbol.args[0] if weight.symbol.args else None
     for (one, u), (many, v) in ((a, b), (b, a)):
         beside = one.low in (many.low - 1, many.high + 1)
@@ -1022,4 +1050,5 @@ def _one_update(weight: Any, a: tuple[_Solved, Any], b: tuple[_Solved, Any]) -> 
 
 
 def _at(u: Any, at: dict[Any, Any]) -> Any:
+    """Return an update at values of indices."""
     return replace(u.map(lambda e: e.subs(at)), over=u.over)

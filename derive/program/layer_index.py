@@ -1,9 +1,9 @@
-"""The index of layers, which is found by where it stands and not by its name.
+"""The index of layers, identified by its position in expressions and not by its name.
 
-An index is that of layers if it stands in the first place of a layered field, chooses a member of a family of
-matrices with an ``index``, or a member of a family of vectors whose population has a layer.  The theory calls
-it ``ell``.  :func:`with_layer_index` writes a program so, with another letter for an ``ell`` that counts
-something else, such as the places of an ordered family.
+An index is that of layers if it is in the first position of a layered field, selects a member of a family of
+matrices with an ``index``, or a member of a family of vectors whose population has a layer. The theory calls
+it ``ell``: :func:`with_layer_index` renames it in a program, and renames an ``ell`` that counts something
+else, such as the positions of an ordered family.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Place = tuple[str, int]
 def with_layer_index(program: AnyParts) -> AnyParts:
     """Return the program with ``ell`` for every index of layers, and for nothing else.
 
-    Each definition, weight and part of the notation has its own index of layers.  The object itself is
-    returned where nothing changes.
+    Each definition, weight and part of the notation has its own index of layers. The same object is returned
+    if nothing changes.
     """
     if not _may_differ(program):
         return program
@@ -42,6 +42,7 @@ def with_layer_index(program: AnyParts) -> AnyParts:
     other = Symbol(aside("k", taken), integer=True)
 
     def written(part: Any) -> Any:
+        """Return a part with renamed indices."""
         change = _change(part, places, indices, other)
         return _renamed(part, change) if change else part
 
@@ -56,7 +57,7 @@ def with_layer_index(program: AnyParts) -> AnyParts:
 
 
 def _may_differ(program: Parts) -> bool:
-    """Is some layer counted by another index, or may an ``ell`` count something else?"""
+    """Return whether layers are counted by another index, or an ``ell`` may count something else."""
     layered = {x.name for x in program.fields if x.layered}
     for d in program.definitions:
         own = {r.index for r in d.ranges}
@@ -74,18 +75,18 @@ def _may_differ(program: Parts) -> bool:
 
 
 def _bound(e: Any) -> set[Symbol]:
-    """The indices of sums."""
+    """Return the indices of sums."""
     return {x for total in expression(e).atoms(Sum) for x in total.bound_symbols}
 
 
 def _layers_of(v: GaussianVector) -> Iterator[IndexRange]:
-    """The indices of a family of vectors that choose the layer of its population."""
+    """Yield the indices of a family of vectors that select the layer of its population."""
     site = v.population.site
     yield from (r for r in v.indices if site is not None and expression(site).has(r.index))
 
 
 def _places_of_layers(program: Parts) -> set[Place]:
-    """Where the index of layers stands: in fields, members of families, and numbers that each layer has."""
+    """Return the positions of the index of layers: in fields, members of families, and scalars of layers."""
     found = {(x.name, 0) for x in program.fields if x.layered}
     found |= {(w.name, 0) for w in map(gaussian, program.matrices) if w.index is not None}
     for v in map(parameter, program.vectors):
@@ -105,7 +106,7 @@ def _places_of_layers(program: Parts) -> set[Place]:
 
 
 def _layers_in(part: Any, places: set[Place]) -> set[Symbol]:
-    """The indices of layers in a part of a program: its own ones, or else those of its sums."""
+    """Return the indices of layers in a part of a program: its own ones, or else those of its sums."""
     atoms = {a for e in _expressions([part]) for a in e.atoms(AppliedUndef)}
     read = ((str(a.func), k, x) for a in atoms for k, arg in enumerate(a.args) for x in arg.free_symbols)
     standing = {x for name, k, x in read if (name, k) in places}
@@ -123,7 +124,7 @@ def _layers_in(part: Any, places: set[Place]) -> set[Symbol]:
 
 
 def _change(part: Any, places: set[Place], indices: set[Symbol], other: Symbol) -> dict[Symbol, Symbol]:
-    """The renaming of the indices of a part; a number called ``ell`` keeps its name."""
+    """Return the renaming of the indices of a part; a number called ``ell`` keeps its name."""
     layers = _layers_in(part, places)
     every = _indices(part) | {x for e in _expressions([part]) for x in e.free_symbols} & indices
     apart = {ell.name: other, primed(ell).name: primed(other)}
@@ -135,7 +136,7 @@ def _change(part: Any, places: set[Place], indices: set[Symbol], other: Symbol) 
 
 
 def _objects(x: Any) -> Iterator[Any]:
-    """A part of a program and what it holds."""
+    """Yield a part of a program and all that it contains."""
     yield x
     if isinstance(x, tuple):
         for y in x:
@@ -148,20 +149,20 @@ def _objects(x: Any) -> Iterator[Any]:
 
 
 def _expressions(parts: Iterable[Any]) -> Iterator[Expr]:
-    """Every expression in parts of a program, but those of populations."""
+    """Yield every expression in parts of a program, except those of populations."""
     for part in parts:
         populations = {id(y) for x in _objects(part) if isinstance(x, Population) for y in _objects(x)}
         yield from (x for x in _objects(part) if isinstance(x, Expr) and id(x) not in populations)
 
 
 def _indices(part: Any) -> set[Symbol]:
-    """The indices that have a range in a part."""
+    """Return the indices that have a range in a part."""
     found = {x.index for x in _objects(part) if isinstance(x, IndexRange)}
     return found | {x for e in _expressions([part]) for x in _bound(e)}
 
 
 def _renamed(x: Any, change: Mapping[Symbol, Symbol]) -> Any:
-    """A part with other indices; the ratio of a family of populations stays a formula of ``ell``."""
+    """Return a part with other indices; the ratio of a family of populations stays a function of ``ell``."""
     if isinstance(x, Expr):
         return x.xreplace(dict(change))
     if isinstance(x, Population):

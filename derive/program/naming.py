@@ -1,7 +1,7 @@
-"""Names of a program: those that a user gives are checked, those that the engine makes up step aside.
+"""Names in a program: names of users are checked, and derived names avoid them.
 
-Everything that a program declares has a name of its own, a Python identifier.  Gradients, readouts, sources
-and order parameters are named by the engine, with a number behind the name if the user has taken it.
+All that a program declares has its own name, a Python identifier. Gradients, readouts, sources and order
+parameters are named automatically, with a number behind the name if the user has taken it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def aside(name: str, taken: Collection[str]) -> str:
 
 
 def apart(natural: Iterable[tuple[NamedObject, str]], taken: Collection[str]) -> dict[NamedObject, str]:
-    """Return a name of its own for each key, the natural one for the first that has it, if it is not taken.
+    """Return a unique name for each key: the natural one for the first key that has it, if it is free.
 
     >>> apart([("a", "C_hg"), ("b", "C_hg"), ("c", "Phi")], {"Phi"})
     {'a': 'C_hg', 'b': 'C_hg_2', 'c': 'Phi_2'}
@@ -64,11 +64,10 @@ def complaints(
     said: Iterable[Expr],
     between: Collection[Symbol] = (),
 ) -> Iterator[str]:
-    """Yield each collision of names in a program or network.
+    """Yield a message for each collision of names in a program or network.
 
-    ``declared`` are its fields, weights, constants, ...; ``ranges`` those of its indices, and ``said`` the
-    expressions in which numbers stand.  Indices of layers ``between`` the first and the last one may have no
-    value, as in a network with one hidden layer.
+    ``declared`` are its fields, weights, constants, ...; ``ranges`` those of its indices, and ``said`` its
+    expressions.
     """
     kinds: dict[str, str] = {}
     for kind, name in declared:
@@ -123,10 +122,12 @@ def _about_sums(e: Expr, between: Collection[Symbol]) -> Iterator[str]:
 
 
 def _plural(kind: str) -> str:
+    """Return the plural of a kind."""
     return "matrices" if kind == "matrix" else f"{kind}s"
 
 
 def _about_indices(kinds: dict[str, str], indices: set[Symbol], said: list[Expr]) -> Iterator[str]:
+    """Yield a message for each index whose name collides with another symbol or object."""
     numbers = {x for e in said for x in e.free_symbols} | {t, s}
     for x in sorted(indices, key=spelled):
         if x.name in (t.name, s.name):
@@ -155,7 +156,7 @@ def _about_indices(kinds: dict[str, str], indices: set[Symbol], said: list[Expr]
 
 
 def _of_language(x: Symbol, kinds: dict[str, str]) -> str:
-    """Return the refusal of a name that is a symbol of the language; empty for other symbols."""
+    """Return the message for a name that is a symbol of the package; empty for other symbols."""
     kind = kinds[x.name]
     return f"{x} is {MEANINGS[x]}: give the {kind} {x} another name" if x in MEANINGS else ""
 
@@ -166,10 +167,10 @@ def uses_of_names(
     said: Iterable[Expr],
     attributes: Collection[str] = (),
 ) -> Iterator[str]:
-    """Where one name is written with different indices.
+    """Yield a message for each name that is written with different indices.
 
-    ``heads`` are what is defined, ``weights`` the number of indices of each weight; ``attributes`` have one,
-    that of a unit.  In the uses of a function each place is that of a time, or of an index.
+    ``heads`` are the defined quantities, ``weights`` the number of indices of each weight; ``attributes``
+    have one index, that of a unit. In all uses of a function, each position is that of a time or of an index.
     """
     first: dict[str, AppliedUndef] = {}
     for use in (*heads, *(a for e in said for a in sorted(e.atoms(AppliedUndef), key=spelled))):
@@ -187,9 +188,10 @@ def uses_of_names(
 
 
 def bare_matrices(names: Collection[str], said: Iterable[Expr]) -> Iterator[str]:
-    """Where a matrix stands in an expression and is applied to no vector."""
+    """Yield a message for each matrix in an expression that is not applied to a vector."""
 
     def outside(e: Expr) -> Iterator[Expr]:
+        """Yield the matrices in an expression that are not in a product."""
         if isinstance(e, Product):
             yield from outside(e.vector)
         elif (e.is_Symbol and str(e) in names) or (isinstance(e, AppliedUndef) and str(e.func) in names):
@@ -207,13 +209,13 @@ def bare_matrices(names: Collection[str], said: Iterable[Expr]) -> Iterator[str]
 
 
 def _clocks_differ(one: AppliedUndef, other: AppliedUndef) -> bool:
-    """Does a time stand in the place of an index?"""
+    """Return whether a time is in the position of an index."""
     pairs = [(x, y) for x, y in zip(one.args, other.args, strict=True) if x.free_symbols and y.free_symbols]
     return any(x.has(t) != y.has(t) for x, y in pairs)
 
 
 def same_names(said: Iterable[Expr]) -> Iterator[str]:
-    """Where two symbols that differ have one name."""
+    """Yield a message for each pair of different symbols with one name."""
     known: dict[str, Symbol] = {}
     every = {y for e in said for y in sympify(e).free_symbols}
     partners = {primed(y).name: y for y in every if y.is_integer}
@@ -233,14 +235,14 @@ def same_names(said: Iterable[Expr]) -> Iterator[str]:
 
 
 def calls_in(e: Expr) -> set[AppliedUndef]:
-    """The functions in an expression with their arguments, but for those of a derivative at a point.
+    """Return the functions in an expression with their arguments, except those of a derivative at a point.
 
-    The argument ``xi`` of ``Subs(Derivative(phi(xi), xi), xi, h(t))`` is bound, and the point is read.
+    The argument ``xi`` of ``Subs(Derivative(phi(xi), xi), xi, h(t))`` is bound; the point counts.
     """
     bound = {x for y in e.atoms(Subs) for x in y.variables}
     return {a for a in e.atoms(AppliedUndef) if not a.free_symbols & bound}
 
 
 def functions_in(e: Expr) -> set[str]:
-    """The names of the functions in an expression that SymPy does not know."""
+    """Return the names of the undefined functions in an expression."""
     return {str(a.func) for a in e.atoms(AppliedUndef)}

@@ -1,7 +1,7 @@
-"""A Program from a forward pass, a loss and a training rule: nothing else is written by hand.
+"""Networks: a program from a forward pass, a loss and a training rule.
 
-``Network`` holds the forward pass; ``Network.train`` differentiates it (:mod:`derive.program.gradients`) and
-puts the backward pass, the error and the updates into a :class:`Program`, which is what the engine reads.
+``Network`` contains the forward pass; ``Network.train`` differentiates it (:mod:`derive.program.gradients`)
+and assembles backward pass, error and updates to a :class:`Program`.
 """
 
 from __future__ import annotations
@@ -56,13 +56,33 @@ from derive.program.words import (
 
 @dataclass(frozen=True)
 class Network:
-    """The forward pass of a network.
+    """Forward pass of a network.
 
-    ``forward`` maps what is computed to how, e.g. ``h(ell + 1, mu, t)`` to ``W(ell) @ tanh(h(ell, mu, t))``;
-    ``Definition`` objects may be given instead.  ``weights`` are trained and ``frozen`` ones are not.
-    A vector of weights may stand in a mean, ``Mean(w.symbol * h(L, mu, t))``.  ``ranges`` says over what
-    indices run; the sample ``mu`` runs to P and a layer as far as the matrices of its definition.
+    Parameters
+    ----------
+    name : str
+        The name.
+    fields : tuple of Field
+        The vectors of the forward pass.
+    forward : mapping of Expr to Expr, or tuple of Definition
+        The expression of each field and scalar, for example ``W(ell) @ tanh(h(ell, mu, t))`` for ``h(ell + 1,
+        mu, t)``. A vector of weights may be inside of a mean, ``Mean(w.symbol * h(L, mu, t))``.
+    weights : tuple of GaussianMatrix or GaussianVector
+        The trained weights.
+    frozen : tuple of GaussianMatrix or GaussianVector
+        The weights that are not trained.
+    given : tuple of GivenVector
+        Fixed vectors of the data.
+    attributes : tuple of Attribute
+        Constants of each unit.
+    ranges : tuple of IndexRange
+        The ranges of indices. By default the sample ``mu`` runs to P, and a layer as far as the matrices of
+        its definition.
+    depth : Expr
+        The number of hidden layers.
 
+    Examples
+    --------
     >>> from sympy import tanh
     >>> from derive.program import GradientDescent, Population, eta
     >>> y, layer = Function("y"), Population("layer")
@@ -100,11 +120,22 @@ class Network:
         return tuple(w for w in (*self.weights, *self.frozen) if isinstance(w, GaussianVector))
 
     def definitions(self) -> tuple[Definition, ...]:
-        """The forward pass with its ranges.  Raises :class:`ProgramError` for an index that has none."""
+        """Return the forward pass with its ranges.
+
+        Returns
+        -------
+        tuple of Definition
+            The definitions.
+
+        Raises
+        ------
+        ProgramError
+            If an index has no range.
+        """
         return self._named_averages(self._lines(), S.Zero)[0]
 
     def _lines(self) -> tuple[Definition, ...]:
-        """The forward pass as it was written, with its ranges."""
+        """Return the forward pass as written, with its ranges."""
         if not isinstance(self.forward, Mapping):
             return tuple(self.forward)
         lines = ((lhs, expression(rhs)) for lhs, rhs in self.forward.items())
@@ -113,10 +144,10 @@ class Network:
     def _named_averages(
         self, lines: tuple[Definition, ...], loss: Expr
     ) -> tuple[tuple[Definition, ...], Expr]:
-        """Averages whose values a gradient needs become numbers of their own, in the lines and the loss.
+        """Return lines and loss with scalars for the averages whose values a gradient needs.
 
-        These are averages inside another average or inside a vector that meets a matrix, averages in which a
-        number or the loss is not linear, and averages of weights in the definition of a field.
+        These are averages inside another average or inside a vector that a matrix is applied to, averages in
+        which a scalar or the loss is not linear, and averages of weights in the definition of a field.
         """
         fields = {x.name for x in self.fields}
         numbers = {d.name for d in lines} - fields
@@ -130,6 +161,7 @@ class Network:
         made: dict[Mean, Definition] = {}
 
         def number(mean: Mean, d: Definition) -> Expr:
+            """Return the scalar of an average; define it at first use."""
             if mean not in made:
                 ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges, *d.ranges)}
                 ranges |= {x: IndexRange(x, *b) for e in d.rhs.atoms(Sum) for x, *b in e.limits}
@@ -141,13 +173,14 @@ class Network:
             return made[mean].lhs
 
         def inside(e: Expr, d: Definition) -> Expr:
-            """An expression with numbers for the averages in it, the innermost first."""
+            """Return an expression with scalars for the averages in it, the innermost first."""
             if not e.has(Mean):
                 return e
             e = e.func(*[inside(x, d) if isinstance(x, Expr) else x for x in e.args])
             return number(e, d) if isinstance(e, Mean) else e
 
         def outside(e: Expr, d: Definition, needed: Container[Expr]) -> Expr:
+            """Return an expression with scalars for the averages that are needed."""
             if not e.has(Mean):
                 return e
             if e in needed:
@@ -161,6 +194,7 @@ class Network:
             )
 
         def needed_in(d: Definition) -> set[Mean]:
+            """Return the averages of a definition whose values a gradient needs."""
             if d.name in fields:
                 return {mean for mean in d.rhs.atoms(Mean) if any(v.uses(mean) for v in self.vectors)}
             bare = d.rhs.replace(lambda e: isinstance(e, Mean), lambda _: S.One)
@@ -172,7 +206,7 @@ class Network:
         return (*made.values(), *found[:-1]), found[-1].rhs
 
     def _ranges(self, lhs: AppliedUndef, rhs: Expr) -> tuple[IndexRange, ...]:
-        """Over what the indices of ``lhs`` run: layers, which come last, as far as its matrices."""
+        """Return the ranges of the indices of ``lhs``: layers come last and run as far as its matrices."""
         known = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
         families = {m.name: m.index for m in self.matrices if m.index is not None}
         depth = expression(self.depth).free_symbols
@@ -194,6 +228,7 @@ class Network:
         return tuple(r for _, r in sorted(found, key=lambda x: x[0]))
 
     def __post_init__(self) -> None:
+        """Check names, and the indices with which they are used."""
         lines = self.forward if isinstance(self.forward, Mapping) else [d.lhs for d in self.forward]
         between = indices_of_layers(lines, {x.name for x in self.fields if x.layered or x.ordered})
         for complaint in complaints(self._declared(), self.ranges, (), between):
@@ -221,9 +256,9 @@ class Network:
             raise ProgramError(complaint)
 
     def _check_indices(self, lines: tuple[Definition, ...], loss: Expr) -> None:
-        """Raise :class:`ProgramError` for an index that the loss alone has, which nothing sums over.
+        """Raise :class:`ProgramError` for an index of the loss that is neither summed nor in the network.
 
-        A symbol in the place of an index is one if it stands nowhere else.
+        A symbol in the position of an index is one if it is used nowhere else.
         """
         ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
         units = {x.name for x in self.attributes}  # whose index is that of a unit
@@ -241,7 +276,7 @@ class Network:
             )
 
     def _places_alone(self, lines: tuple[Definition, ...], loss: Expr) -> set[Symbol]:
-        """The symbols that stand as arguments of functions in the loss, and nowhere as numbers."""
+        """Return the symbols that are arguments of functions in the loss, and nowhere used as numbers."""
         said = [loss, *(d.rhs for d in lines)]
         masks = {a: Dummy() for e in said for a in e.atoms(AppliedUndef)}
         numbers = {x for e in said for x in e.xreplace(masks).free_symbols}
@@ -250,7 +285,7 @@ class Network:
         return {x for a in calls for arg in a.args for x in arg.free_symbols} - numbers - {t}
 
     def _check_times(self, lines: tuple[Definition, ...], loss: Expr) -> None:
-        """Raise :class:`ProgramError` for what is read at a time that is not the present or the first."""
+        """Raise :class:`ProgramError` for a quantity at a time that is neither the present nor the first."""
         computed = {d.name for d in lines}
         said = [(f"the loss {spelled(loss)}", loss), *((spelled(d.lhs), d.rhs) for d in lines)]
         for told, e in said:
@@ -262,9 +297,9 @@ class Network:
                     )
 
     def _check_rings(self, lines: tuple[Definition, ...], loss: Expr) -> None:
-        """Raise :class:`ProgramError` for an array and a field that are shifted along one index.
+        """Raise :class:`ProgramError` for an array and a field that are shifted along the same index.
 
-        The field goes round a ring and the array does not, so that no shift of both gives the gradient.
+        The field is periodic in the index and the array is not, so that no shift of both gives the gradient.
         """
         computed = {d.name for d in lines} | {x.name for x in self.given}
         layered = {x.name for x in self.fields if x.layered or x.ordered}
@@ -289,11 +324,12 @@ class Network:
                 raise ProgramError(f"{d.lhs} = {d.rhs} is a vector: list {d.name} among the fields")
 
     def _constants_in_front(self, e: Expr) -> Expr:
-        """The expression with constants before a matrix that is applied to their product with data."""
+        """Return the expression with constants moved in front of matrices that are applied to data."""
         given = {x.name for x in self.given}
         units = given | {x.name for x in (*self.fields, *self.attributes, *self.weights, *self.frozen)}
 
         def apart(x: Product) -> Expr:
+            """Return one product with its constants in front."""
             factors = Mul.make_args(x.vector)
             own = [y for y in factors if functions_in(y) & units or y.atoms(Symbol) & vectors]
             if len(own) != 1 or not isinstance(own[0], AppliedUndef) or name_of(own[0]) not in given:
@@ -304,7 +340,7 @@ class Network:
         return e.replace(lambda x: isinstance(x, Product), apart)
 
     def _declared(self) -> list[tuple[str, str]]:
-        """Everything that has a name, with what it is."""
+        """Return the kind and name of everything that is declared."""
         fields = {x.name for x in self.fields}
         heads = self.forward if isinstance(self.forward, Mapping) else [d.lhs for d in self.forward]
         found = [("field", x.name) for x in self.fields]
@@ -323,7 +359,7 @@ class Network:
         feedback: Mapping[str, GaussianWeight],
         notation: Mapping[Expr, str],
     ) -> set[str]:
-        """The names that a user has given to something, which the engine gives to nothing else."""
+        """Return the names that the user has chosen, which derived quantities must avoid."""
         said = [
             *said,
             *(d.rhs for d in lines),
@@ -339,7 +375,7 @@ class Network:
         return taken
 
     def _check(self, lines: tuple[Definition, ...]) -> None:
-        """A mean is taken over one population, and no symbol is the partner of an index."""
+        """Raise ProgramError for means over two populations, and symbols named like partners of indices."""
         used = {x for d in lines for e in (d.lhs, d.rhs) for x in e.free_symbols}
         used |= {r.index for d in lines for r in d.ranges}
         partners = {primed(y): y for y in used if y.is_integer}
@@ -361,7 +397,7 @@ class Network:
                 )
 
     def _check_tied_layers(self, lines: tuple[Definition, ...]) -> None:
-        """Raise :class:`ProgramError` for layers that share one matrix and have units of their own."""
+        """Raise :class:`ProgramError` for layers of different units that share one matrix."""
         layered = {x.name for x in self.fields if x.layered}
         for d in lines:
             if d.name not in layered or not d.lhs.args[0].has(ell):
@@ -391,19 +427,46 @@ class Network:
         together: bool = False,
         rules: Mapping[str, TrainingRule] | None = None,
     ) -> Program:
-        """The program that goes down the gradient of ``loss``.
+        """Return the program that descends the gradient of a loss.
 
-        ``loss`` is an expression of outputs and targets, summed over its indices.  Of one output ``f`` the
-        backward fields are gradients of the output at each sample and channel, ``g = gamma0 sqrt(N N_l)
-        df/dh``, and ``error(mu, t)`` is minus the slope of the loss; updates sum over samples and channels.
-        With several outputs, for a loss that is a mean over units, or if ``together``, they are gradients
-        of minus the loss itself.  ``gradients`` names and normalises them.  ``feedback`` edits the
-        derived backward pass: weights named there are replaced in it by others, which stay as drawn or, with
-        ``learning_feedback``, receive the updates of those that they stand for.  ``rules`` are those of
-        weights, by name, that move by another one than ``rule``: ``{"A": GradientDescent(eta, decay=lam)}``.
+        For one output ``f`` the backward fields are gradients of the output at each sample and channel, ``g =
+        gamma0 sqrt(N N_l) df/dh``, and ``error(mu, t)`` is minus the derivative of the loss; updates sum over
+        samples and channels. With several outputs, for a loss that is a mean over units, or if ``together``,
+        they are gradients of minus the loss.
 
-        Raises :class:`ProgramError` for a loss that no output enters or that is not defined for every value
-        of the outputs, and for what has no derivative.
+        Parameters
+        ----------
+        loss : Expr
+            An expression of outputs and targets; it is summed over its indices.
+        rule : TrainingRule
+            The training rule.
+        parametrization : Parametrization, optional
+            Scale and learning rates; by default mean-field scaling with gamma0.
+        gradients : mapping of str to Gradient, optional
+            Names and normalisations of gradients, by names of fields.
+        notation : mapping of Expr to str, optional
+            Names of correlation functions, as in :class:`Program`.
+        feedback : mapping of str to GaussianMatrix or GaussianVector, optional
+            Weights that replace those of these names in the backward pass; they stay as drawn.
+        learning_feedback : bool
+            Whether feedback weights receive the updates of the weights that they replace.
+        error : str, optional
+            The name of the error.
+        together : bool
+            Whether to take the gradient of the loss instead of that of each output.
+        rules : mapping of str to TrainingRule, optional
+            Rules of single weights, by name: ``{"A": GradientDescent(eta, decay=lam)}``.
+
+        Returns
+        -------
+        Program
+            The trained network.
+
+        Raises
+        ------
+        ProgramError
+            If the loss does not depend on an output, is not defined for every value of the outputs, or
+            something has no derivative.
         """
         p = Parametrization() if parametrization is None else parametrization
         if not isinstance(p, Parametrization):
@@ -480,14 +543,14 @@ class Network:
 def _of_members(
     feedback: GaussianWeight, weight: GaussianWeight, shorter: GaussianMatrix | None
 ) -> GaussianWeight:
-    """Feedback matrices of the members of a family that are left."""
+    """Return feedback matrices for the remaining members of a family."""
     if not isinstance(feedback, GaussianMatrix) or not isinstance(weight, GaussianMatrix) or shorter is None:
         return feedback
     return replace(feedback, index=shorter.index) if feedback.index == weight.index else feedback
 
 
 def _curved_averages(e: Expr) -> set[Mean]:
-    """Return the averages in an expression on which its slope in some average depends."""
+    """Return the averages in an expression on which its derivative by some average depends."""
     masks: dict[Mean, Dummy] = {}
     masked = e.replace(lambda x: isinstance(x, Mean), lambda x: masks.setdefault(x, Dummy("mean", real=True)))
     slopes = {mean: masked.diff(mask) for mean, mask in masks.items()}
@@ -508,7 +571,7 @@ def _without_range(x: Symbol) -> str:
 
 @dataclass
 class _Assembly:
-    """One program put together: forward pass, errors, what was derived, and the weights."""
+    """Assembly of a program: forward pass, errors, derived definitions, and weights."""
 
     network: Network
     forward: tuple[Definition, ...]
@@ -520,6 +583,7 @@ class _Assembly:
     def program(
         self, feedback: Mapping[str, GaussianWeight], learning: bool, notation: Mapping[Expr, str] | None
     ) -> Program:
+        """Return the program."""
         net, graph = self.network, self.graph
         self._read_by_fields()
         updates = {w.name: graph.updates(w) for w in net.weights}
@@ -593,7 +657,7 @@ class _Assembly:
         return Program(**vars(parts.drop_idle_indices()))
 
     def _outside(self, weight: GaussianWeight, rule: TrainingRule) -> Expr:
-        """The factor of an update beside the gradient of an entry, ``A = -scale N dloss/dM``."""
+        """Return the factor of an update beside the gradient of an entry, ``A = -scale N dloss/dM``."""
         if not isinstance(rule, NonlinearRule):
             return S.One
         p = self.graph.parametrization
@@ -601,7 +665,7 @@ class _Assembly:
         return expression(p.scale) * p.rate_of(weight.name) / fan_in
 
     def _read_by_fields(self) -> None:
-        """Raise if a matrix is applied to a vector of weights itself, whose gradient then has no field."""
+        """Raise ProgramError if a matrix is applied to a trained vector, whose gradient has no field."""
         trained = [w for w in self.network.weights if isinstance(w, GaussianVector)]
         for d in self.forward:
             for product in d.rhs.atoms(Product):
@@ -614,7 +678,7 @@ class _Assembly:
     # -- the backward pass -----------------------------------------------------------------------------------
 
     def _backward(self) -> tuple[tuple[Definition, ...], dict[str, Definition]]:
-        """Every gradient that an update needs, and those that are a multiple of some other field."""
+        """Return the gradients that updates need, and those that are multiples of another field."""
         graph = self.graph
         trained = {w.name for w in self.network.weights}
         todo = [name_of(u.by) for n in trained for u in graph.uses.get(n, ())]
@@ -643,7 +707,7 @@ class _Assembly:
         return tuple(replace(d, rhs=_neat(d.rhs)) if d.name in neat else d for d in lines), aliases
 
     def _is_alias(self, d: Definition, lines: list[Definition]) -> bool:
-        """Is the gradient a number times one field at the same place?"""
+        """Return whether the gradient is a number times one field at the same indices."""
         if sum(e.name == d.name for e in lines) != 1 or d.rhs.has(Product):
             return False
         _, local = self.graph.split(d.rhs)
@@ -652,12 +716,15 @@ class _Assembly:
         return field and name_of(local) != d.name and local.free_symbols <= inside
 
     def _replaced(self, e: Expr, aliases: Mapping[str, Definition]) -> Expr:
+        """Return an expression with aliases replaced by their fields."""
         new = defined(e, [(d.lhs, d.rhs) for d in aliases.values()])
         return e if new == e else self.graph.tidy(new)
 
     def _put(self, u: Any, aliases: Mapping[str, Definition]) -> Any:
+        """Return an update with aliases replaced by their fields."""
+
         def apart(x: Expr) -> tuple[Expr, Expr]:
-            """What stands in the place of an alias may be a multiple; a vector of the program stays whole."""
+            """Return constant and vector of an expression in place of an alias; other vectors stay whole."""
             new = self._replaced(x, aliases)
             return (S.One, x) if new == x else self.graph.split(new)
 
@@ -671,7 +738,7 @@ class _Assembly:
         return Outer(u.coefficient * constant, sides[0][1], sides[1][1], u.over, gradient)
 
     def _errors(self) -> tuple[Definition, ...]:
-        """Minus the slope of the loss in the output; the gradient of the loss finds its own."""
+        """Return the definition of the error: minus the derivative of the loss by the output."""
         output, error = self.graph.output, self.graph.error
         if output is None or error is None:
             return ()
@@ -690,15 +757,16 @@ class _Assembly:
         edited: tuple[Definition, ...],
         updates: Mapping[str, list[Any]],
     ) -> tuple[tuple[Field, ...], tuple[Definition, ...], dict[str, list[Any]]]:
-        """Means and updates read a vector of weights from the field that it is: a gradient, or a new one.
+        """Return fields for vectors of weights, and definitions and updates in which they are used.
 
-        A vector of weights moves, and its symbol stands for its value at the present time in definitions
-        alone; in an update made at ``s`` it is the field at ``s``.
+        A vector of weights changes in time, and its symbol stands for its present value in definitions only;
+        in an update at ``s`` it is the field at ``s``.
         """
         vectors = self.network.vectors
         made: dict[str, tuple[Field, Definition]] = {}
 
         def inside(d: Definition, mean: Mean) -> Expr:
+            """Return a mean with fields for its vectors of weights."""
             body = mean.args[0]
             for v in vectors:
                 for member in v.uses(body):
@@ -709,19 +777,21 @@ class _Assembly:
             return Mean(body)
 
         def held(side: Expr, over: set[Symbol]) -> Expr:
+            """Return a vector of an update with fields for its vectors of weights."""
             for v in vectors:
                 for member in v.uses(side):
                     side = side.xreplace({member: self._read(v, member, over, derived, edited, made)})
             return side
 
         def moved(u: Any) -> Any:
+            """Return an update with fields for its vectors of weights."""
             over = {r.index for r in u.over}.union(*(x.free_symbols for x in _said(u)))
             if isinstance(u, Along):
                 return replace(u, vector=held(u.vector, over))
             return replace(u, left=held(u.left, over), right=held(u.right, over))
 
         def same(x: Expr) -> bool:
-            """Is it one number for all units?"""
+            """Return whether an expression is one number for all units."""
             return not self.graph.varies(x) and not x.has(Mean)
 
         found = []
@@ -749,7 +819,7 @@ class _Assembly:
         edited: tuple[Definition, ...],
         made: dict[str, tuple[Field, Definition]],
     ) -> Expr:
-        """Return the field that ``member`` of a vector is, where ``indices`` are at hand, or make one."""
+        """Return the field equal to a member of a vector at these indices; define one if there is none."""
         for e in edited:
             for own in v.uses(e.rhs):
                 factor = e.rhs / own
@@ -778,7 +848,7 @@ class _Assembly:
     # -- names -----------------------------------------------------------------------------------------------
 
     def _notation(self, names: set[str]) -> dict[Expr, str]:
-        """``Phi`` (or ``H``) for what layers hand on, and ``G`` for the gradient of ``h``."""
+        """Return the names ``Phi`` (or ``H``) of the correlation of features and ``G`` of gradients."""
         graph = self.graph
         if "h" not in graph.fields or "h" not in graph.slots:
             return {}
@@ -790,7 +860,7 @@ class _Assembly:
         return {vector: aside(name, graph.taken | names) for vector, name in vectors.items()}
 
     def _constants(self, lines: list[Expr], computed: set[str], others: set[str]) -> tuple[str, ...]:
-        """Functions that nothing defines: targets, weights of samples, numbers that differ between layers."""
+        """Return the names of undefined functions: targets, weights of samples, constants of layers."""
         net = self.network
         known = computed | others | {x.name for x in net.given}
         known |= {x.name for x in net.attributes} | {w.name for w in (*net.weights, *net.frozen)}
@@ -809,7 +879,7 @@ class _Assembly:
 
 
 def _require_known(named: Mapping[str, Any], key: str, known: Collection[str], what: str) -> None:
-    """Raise :class:`ProgramError` for a name of an option that nothing in the network has."""
+    """Raise :class:`ProgramError` for a name in an option that the network does not have."""
     for name in named:
         if name not in known:
             there = ", ".join(sorted(known))
@@ -825,7 +895,7 @@ def _require_notation(notation: Mapping[Expr, str] | None) -> None:
 
 
 def _require_free(taken: set[str], gradients: Mapping[str, Gradient], error: str | None) -> None:
-    """Raise :class:`ProgramError` for a chosen name of a gradient or error that something else has."""
+    """Raise :class:`ProgramError` for a chosen name of a gradient or error that is already used."""
     chosen = [
         (f"a gradient (gradients[{key!r}])", x)
         for key, n in gradients.items()
@@ -858,14 +928,15 @@ def _one_along(name: str, uses: list[Along]) -> Along:
 
 
 def _said(u: Along | Outer) -> tuple[Expr, ...]:
-    """The expressions of an update."""
+    """Return the expressions of an update."""
     return (u.coefficient, u.vector) if isinstance(u, Along) else (u.coefficient, u.left, u.right)
 
 
 def _fed_back(e: Expr, feedback: Mapping[str, GaussianWeight], net: Network) -> Expr:
-    """A backward definition with other weights in place of those of the forward pass."""
+    """Return a backward definition with feedback weights in place of those of the forward pass."""
 
     def other(x: Expr) -> Expr:
+        """Return the feedback weight of a symbol."""
         v = feedback.get(name_of(x))
         return x if v is None else Function(v.name)(*x.args) if x.args else Symbol(v.name)
 
@@ -877,12 +948,12 @@ def _fed_back(e: Expr, feedback: Mapping[str, GaussianWeight], net: Network) -> 
 
 
 def _summed(lines: tuple[Definition, ...], loss: Expr) -> Expr:
-    """A loss summed over its indices."""
+    """Return a loss summed over its indices."""
     return over(loss, [r.limits for r in ranges_of_loss(lines, loss)])
 
 
 def _defined_everywhere(loss: Expr, outputs: list[str]) -> None:
-    """Raise :class:`ProgramError` for a loss that has no value at some outputs, which training may reach."""
+    """Raise :class:`ProgramError` for a loss that is undefined at some values of the outputs."""
     masks = {a: Dummy("f", real=True) for a in loss.atoms(AppliedUndef)}
     of = {m for a, m in masks.items() if name_of(a) in outputs}
     body = loss.xreplace(masks)
@@ -910,7 +981,7 @@ def _defined_everywhere(loss: Expr, outputs: list[str]) -> None:
 
 
 def _neat(e: Expr) -> Expr:
-    """Minus signs inside differences: ``rho (y - f)`` rather than ``-rho (f - y)``."""
+    """Return an expression with minus signs inside of differences: ``rho (y - f)``, not ``-rho (f - y)``."""
     constant, rest = factor_terms(e).as_coeff_Mul()
     factors = list(Mul.make_args(rest))
     if constant.is_negative:
@@ -922,5 +993,5 @@ def _neat(e: Expr) -> Expr:
 
 
 def _with_own_sums(d: Definition) -> Definition:
-    """Return the definition of a vector with sums that run over other indices than its own."""
+    """Return the definition of a vector with summation indices that differ from its own."""
     return replace(d, rhs=all_apart(d.rhs, [x for x in d.lhs.args if x.is_Symbol and x != t]))

@@ -1,10 +1,10 @@
-"""Base class of training rules that are not linear in the updates: sign descent, Adam, Muon.
+"""Base class of training rules that are nonlinear in the updates: sign descent, Adam, Muon.
 
-Such a rule makes a step Q of the history of the gradient of a weight, and moves the weight by it:
+Such a rule computes a step Q from the history of the gradient of a weight, and moves the weight by it:
 
     W(t + 1) = (1 - decay(t)) W(t) + rate(t) U(t),  U = outside * Q.
 
-Decay and rate stay outside of Q, so that the equation of motion with U as its input is linear.
+Decay and rate are not part of Q, so that the equation of motion with U as its input is linear.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from derive.program.rules import LinearRule, LinearSystem
 
 
 class NonlinearRule:
-    """Base class of rules whose step is not linear in the updates.
+    """Base class of rules whose step is nonlinear in the updates.
 
-    A subclass has ``rate``, ``decay`` and ``name``, and states its law in :attr:`law`.
+    A subclass has ``rate``, ``decay`` and ``name``, and defines its step in :attr:`law`.
     """
 
     rate: Expr
@@ -41,12 +41,12 @@ class NonlinearRule:
 
     @property
     def inner(self) -> frozenset[Symbol]:
-        """The symbols of the law that stand for gradients and states, and not for parameters."""
+        """The symbols of the step that stand for gradients and states, not for parameters."""
         raise NotImplementedError
 
     @property
     def system(self) -> LinearSystem:
-        """The equation of motion of the weight, whose input is its step and no longer its gradient."""
+        """The equation of motion of the weight, with its step instead of its gradient as input."""
         return LinearSystem(1 - self.decay, self.rate)
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
@@ -58,12 +58,12 @@ class NonlinearRule:
         return found
 
     def noise(self, time: Expr, past: Expr) -> Expr:
-        """The covariance of the noise of training, which is zero: these rules have no noise."""
+        """Return the covariance of the noise of training, zero for these rules."""
         return S.Zero
 
     @property
     def coefficients(self) -> tuple[Expr, ...]:
-        """The expressions of the rule: rate, decay and law."""
+        """The expressions of the rule: rate, decay and step."""
         return (self.rate, self.decay, *self.law)
 
     @property
@@ -80,19 +80,19 @@ class NonlinearRule:
 
 @lru_cache(maxsize=256)
 def _system_of(rule: NonlinearRule) -> LinearSystem:
-    """The equation of motion of a rule, always the same object, which keeps its solution."""
+    """Return the equation of motion of a rule, always the same object, which caches its solution."""
     return rule.system
 
 
 class RewrittenSteps(LinearRule):
-    """The equation of motion of a weight whose nonlinear steps are outer products, written as its updates."""
+    """Equation of motion of a weight whose nonlinear steps are outer products, written as its updates."""
 
 
 def require_linear_rules(source: Any, what: str) -> None:
-    """Raise :class:`~derive.errors.NotDerived` if a weight of a program moves by a rule that is not linear.
+    """Raise :class:`~derive.errors.NotDerived` if a weight of a program has a rule that is not linear.
 
-    ``source`` is the program, or some of its trained weights; ``what`` the noun in front of the rules that it
-    takes.
+    ``source`` is the program, or some of its trained weights; ``what`` is the name of the operation that
+    needs linear rules.
 
     Examples
     --------

@@ -2,14 +2,14 @@
 
 Three kinds of steps need no average over pairs of units:
 
-- memoryless steps of a single outer product (one sample in the sum) by a law with ``Q(a b) = Q(a) Q(b)``,
+- memoryless steps of a single outer product (one sample in the sum) by a step with ``Q(a b) = Q(a) Q(b)``,
   such as sign descent: the outer product of the signs;
 - memoryless steps by a polynomial of the gradient: outer products of products of the vectors;
 - functions of the singular values of the gradient: outer products of the same vectors, with coefficients that
   are functions of their inner products (:mod:`derive.program.spectral`).
 
 A program in which these steps are written as updates has the same weights, and a theory with finitely many
-order parameters.  Both routes to the theory read this program.
+order parameters. Both derivations of the theory use this program.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ MOST_TERMS = 64
 
 
 def outer_products(program: Program) -> Program:
-    """Return the program with steps of nonlinear rules as updates, where they are sums of outer products.
+    """Return the program with steps of nonlinear rules as updates, if they are sums of outer products.
 
-    Raises :class:`~derive.errors.NotApplicable` for a rule that acts on singular values of a matrix that is
-    used in several places, and ProgramError for one of a vector.
+    Raises :class:`~derive.errors.NotApplicable` for a rule on singular values of a matrix that is used in
+    several places, and ProgramError for one of a vector.
 
     >>> from derive.program import adam, eta, mlp, muon
     >>> program = outer_products(mlp(2, "tanh", rule=adam(eta), rules={"W": muon(eta)}))
@@ -66,16 +66,17 @@ def outer_products(program: Program) -> Program:
 
 
 class _Rewriting:
-    """Rewrites the weights of a program, and collects the numbers that their updates need."""
+    """Rewriting of the weights of a program; collects the scalars that their updates need."""
 
     def __init__(self, program: Program) -> None:
+        """Start without changes."""
         self.program = program
         self.definitions: list[Definition] = []
         self.scalars: list[str] = []
         self.changed = False
 
     def weight(self, w: Any) -> Any:
-        """The weight with steps as updates, or as it is."""
+        """Return the weight with steps as updates, or unchanged."""
         if not isinstance(w, TrainedMatrix | TrainedVector) or not isinstance(w.rule, NonlinearRule):
             return w
         require_matrix(w)
@@ -95,7 +96,7 @@ class _Rewriting:
     # -- laws of single entries --------------------------------------------------------------------------
 
     def _separable(self, w: TrainedMatrix | TrainedVector, rule: Entrywise) -> Outer | Along | None:
-        """The step of one outer product by a law that is multiplicative."""
+        """Return the step of one outer product by a multiplicative function; None otherwise."""
         (u, *more) = w.update.terms
         if more or any(r.lower != r.upper for r in u.over) or self._of_data(u):
             return None
@@ -111,7 +112,7 @@ class _Rewriting:
         return Along(coefficient, sides[0], outside=u.outside)
 
     def _polynomial(self, w: TrainedMatrix | TrainedVector, rule: Entrywise) -> Outer | Along | None:
-        """The step of a polynomial law, multiplied out; only a linear one takes several terms."""
+        """Return the expanded step of a polynomial; several terms are allowed for a linear one only."""
         try:
             powers = Poly(rule.Q, A).terms()
         except PolynomialError:
@@ -133,7 +134,7 @@ class _Rewriting:
         return replace(first, more=tuple(replace(x, more=()) for x in more))  # type: ignore[no-any-return]
 
     def _power(self, u: Outer | Along, n: int, c: Expr) -> Iterator[Outer | Along]:
-        """``c A^n`` for the gradient A of one term: sums over n copies of its indices."""
+        """Yield ``c A^n`` for the gradient A of one term: sums over n copies of its indices."""
         coefficient, sides = c * u.outside, [S.One, S.One]
         ranges: list[IndexRange] = []
         bodies = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
@@ -149,7 +150,7 @@ class _Rewriting:
             yield Along(coefficient, sides[0], every, outside=u.outside)
 
     def _of_data(self, u: Outer | Along) -> bool:
-        """Does an update hold a given vector, of which only inner products are known?"""
+        """Return whether an update contains a given vector, of which only inner products are known."""
         given = {x.name for x in self.program.given}
         sides = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
         return any(str(a.func) in given for x in sides for a in x.atoms(AppliedUndef))
@@ -157,9 +158,9 @@ class _Rewriting:
     # -- singular values ---------------------------------------------------------------------------------
 
     def _spectral(self, w: TrainedMatrix, rule: Spectral) -> Outer:
-        """The step as outer products of the vectors of the gradient.
+        """Return the step as outer products of the vectors of the gradient.
 
-        Indices of the left vector alone, such as that of several outputs, are summed inside of it.
+        Indices of the left vector only, such as that of several outputs, are summed inside of it.
         """
         u, *more = w.update.terms
         samples = [r for r in u.over if u.right.has(r.index)]
@@ -183,6 +184,7 @@ class _Rewriting:
         names = self._names(w.name)
 
         def entry(name: str, *places: Symbol) -> Expr:
+            """Return a scalar at these indices."""
             return Function(name)(*(r.index for r in family), *places, t)
 
         left, right, step = names
@@ -201,20 +203,20 @@ class _Rewriting:
         return Outer(factor, u.left, other, (row, *inner, column), outside=u.outside)
 
     def _inner(self, body: Expr, here: dict[Any, Any], there: dict[Any, Any]) -> Expr:
-        """``<v v'>`` of a vector at two indices, for data their kernel."""
+        """Return ``<v v'>`` of a vector at two indices; for data their kernel."""
         given = self.program.given_of(str(body.func)) if isinstance(body, AppliedUndef) else None
         one, two = body.xreplace(here), body.xreplace(there)
         return Mean(one * two) if given is None else Function(given.kernel)(*one.args, *two.args)
 
     def _names(self, weight: str) -> list[str]:
-        """Names for the inner products of both sides of a gradient, and for the coefficients of a step."""
+        """Return names for the inner products of both sides of a gradient, and for the coefficients of a step."""
         wanted = [f"{x}_{weight}" for x in ("Gram", "Overlap", "X")]
         taken = {*self.program.names_in_theory, *(x.name for x in self.program.given), *self.scalars}
         return list(apart_from([(x, x) for x in wanted], taken).values())
 
 
 def _numbered(index: Symbol, place: int) -> Symbol:
-    """An index of the same range: itself, or with a number behind its name."""
+    """Return an index of the same range: itself, or with a number behind its name."""
     return index if place == 1 else Symbol(f"{index.name}_{place}", **index.assumptions0)
 
 
@@ -226,6 +228,7 @@ def _is_multiplicative(Q: Expr) -> bool:
     one = Q.xreplace({A: S.One})
 
     def gap(a: Expr, b: Expr) -> Expr:
+        """Return ``Q(a b) Q(1) - Q(a) Q(b)``."""
         return Q.xreplace({A: a * b}) * one - Q.xreplace({A: a}) * Q.xreplace({A: b})
 
     signs = product((1, -1), repeat=2)

@@ -1,4 +1,7 @@
-"""The parts of a program: definitions, weights, data and names, with functions that look them up."""
+"""Parts of a program: definitions, weights, data and names, with functions that look them up.
+
+:class:`Parts` holds them; :class:`~derive.program.program.Program` checks that they are consistent.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +33,14 @@ from derive.program.words import (
 
 
 class Named(Mapping[Expr, str]):
-    """Names of expressions, as a value: it does not change and can be hashed.
+    """Immutable, hashable mapping from expressions to names.
 
     >>> Named({t: "time"})[t]
     'time'
     """
 
     def __init__(self, names: Mapping[Expr, str] | None = None) -> None:
+        """Store a copy of the names."""
         self._names: dict[Expr, str] = dict(names or {})
 
     def __getitem__(self, key: Expr) -> str:
@@ -57,7 +61,19 @@ class Named(Mapping[Expr, str]):
 
 @dataclass(frozen=True)
 class Definition(Rewritable):
-    """``lhs = rhs`` at every step, for all indices in ``ranges``; with ``evolves``, ``d lhs/dt = rhs``."""
+    """Definition ``lhs = rhs`` at every step, for all indices in ``ranges``.
+
+    Parameters
+    ----------
+    lhs : AppliedUndef
+        The field or scalar at its indices and time.
+    rhs : Expr
+        The expression.
+    ranges : tuple of IndexRange
+        The ranges of the indices.
+    evolves : bool
+        Whether the definition is the differential equation ``d lhs/dt = rhs``.
+    """
 
     lhs: AppliedUndef
     rhs: Expr
@@ -66,31 +82,74 @@ class Definition(Rewritable):
 
     @property
     def name(self) -> str:
-        """The name of the field that is defined."""
+        """The name of the field or scalar."""
         return str(self.lhs.func)
 
     def products(self) -> list[Product]:
-        """The matrix products on the right-hand side."""
+        """Return the matrix products on the right-hand side.
+
+        Returns
+        -------
+        list of Product
+            The products in a fixed order.
+        """
         return sorted(self.rhs.atoms(Product), key=spelled)
 
     def summed_over(self, product: Product) -> tuple[IndexRange, ...]:
-        """The ranges over which a product is added up."""
+        """Return the ranges over which a product is summed.
+
+        Parameters
+        ----------
+        product : Product
+            A product of the right-hand side.
+
+        Returns
+        -------
+        tuple of IndexRange
+            The ranges of the sum, empty without a sum.
+        """
         found = next((x for x in terms(self.rhs) if x.has(product)), S.Zero)
         return tuple(IndexRange(*lim) for lim in found.limits) if isinstance(found, Sum) else ()
 
     def ranges_of(self, product: Product) -> tuple[IndexRange, ...]:
-        """The ranges of the indices of a product's vector, those that choose the matrix left out.
+        """Return the ranges of the indices of a product's vector, without those that select the matrix.
 
-        They are those of the definition, and those over which it adds the product up.
+        They are the ranges of the definition and those of the sum over the product.
+
+        Parameters
+        ----------
+        product : Product
+            A product of the right-hand side.
+
+        Returns
+        -------
+        tuple of IndexRange
+            The ranges.
         """
         sums = (r for r in self.summed_over(product) if r.index not in product.matrix.args)
         return (*self.ranges, *sums)
 
     def members(self, product: Product, matrix: GaussianMatrix) -> tuple[IndexRange, ...]:
-        """Return the ranges of the indices that choose members of a family of matrices.
+        """Return the ranges of the indices that select members of a family of matrices.
 
-        Each of these indices is summed over or is an index of the defined quantity.  Raises
-        :class:`ProgramError` where a definition uses some members alone.
+        Each of these indices is summed over, or is an index of the defined quantity.
+
+        Parameters
+        ----------
+        product : Product
+            A product of the right-hand side.
+        matrix : GaussianMatrix
+            The family of its matrix.
+
+        Returns
+        -------
+        tuple of IndexRange
+            The ranges, empty for a single matrix.
+
+        Raises
+        ------
+        ProgramError
+            If the definition uses some members only.
         """
         if not matrix.others:
             return ()
@@ -110,7 +169,7 @@ class Definition(Rewritable):
 
 @dataclass(frozen=True)
 class Parts(Rewritable):
-    """The parts of a program, and functions that look them up; :class:`Program` checks that they fit."""
+    """Parts of a program, with functions that look them up."""
 
     name: str
     rule: TrainingRule
@@ -131,26 +190,26 @@ class Parts(Rewritable):
     # -- looking things up --------------------------------
 
     def field_of(self, name: str) -> Field | None:
-        """The field called ``name``, or None."""
+        """Return the field of this name, or None."""
         return next((x for x in self.fields if x.name == name), None)
 
     def given_of(self, name: str) -> GivenVector | None:
-        """The given vector called ``name``, or None."""
+        """Return the given vector of this name, or None."""
         return next((x for x in self.given if x.name == name), None)
 
     def attribute_of(self, name: str) -> Attribute | None:
-        """The attribute called ``name``, or None."""
+        """Return the attribute of this name, or None."""
         return next((x for x in self.attributes if x.name == name), None)
 
     @cached_property
     def unit_indices(self) -> frozenset[Symbol]:
-        """The indices of the unit itself, at which attributes are taken."""
+        """The indices of units, at which attributes are evaluated."""
         names = {x.name for x in self.attributes}
         atoms = [a for d in self.definitions for a in d.rhs.atoms(AppliedUndef)]
         return frozenset(a.args[0] for a in atoms if str(a.func) in names)
 
     def matrix_of(self, product: Product) -> GaussianMatrix | TrainedMatrix:
-        """The matrix a product uses.  Raises :class:`ProgramError` if the program has none of that name."""
+        """Return the matrix of a product; raise :class:`ProgramError` if the program does not have it."""
         name = str(product.matrix.func) if product.matrix.args else str(product.matrix)
         for m in self.matrices:
             if gaussian(m).name == name:
@@ -158,9 +217,9 @@ class Parts(Rewritable):
         raise ProgramError(f"matrix {name} is applied but not among the program's matrices")
 
     def site_of(self, vector: Expr) -> Population:
-        """The population on which ``vector`` lives.
+        """Return the population of a vector.
 
-        Raises :class:`ProgramError` when its fields live on different ones.
+        Raises :class:`ProgramError` if its fields belong to different populations.
         """
         found: dict[tuple[str, Expr | None], Population] = {}
         for own in (v for v in map(parameter, self.vectors) if v.uses(vector)):
@@ -184,7 +243,7 @@ class Parts(Rewritable):
         return next(iter(found.values()))
 
     def trained(self) -> Iterator[TrainedMatrix | TrainedVector]:
-        """Every weight that training moves."""
+        """Yield every trained weight."""
         for w in (*self.matrices, *self.vectors):
             if isinstance(w, TrainedMatrix | TrainedVector):
                 yield w
@@ -196,12 +255,12 @@ class Parts(Rewritable):
 
     @property
     def has_nonlinear_rules(self) -> bool:
-        """Whether a weight moves by a rule that is not linear in the updates."""
+        """Whether the rule of any weight is nonlinear in the updates."""
         return any(isinstance(w.rule, NonlinearRule) for w in self.trained())
 
     @property
     def names_in_theory(self) -> frozenset[str]:
-        """The names that a theory takes over from the program: those of weights and given vectors are not."""
+        """The names that a theory takes over from the program; those of weights and given vectors are not."""
         known = {*self.scalars, *self.constants, *self.tables, *self.notation.values()}
         known |= {x.name for x in self.fields} | {x.name for x in self.attributes}
         known |= {x.kernel for x in self.given}
@@ -213,7 +272,7 @@ class Parts(Rewritable):
 
     @property
     def tables(self) -> frozenset[str]:
-        """The names of the functions that rules hold, such as a schedule of learning rates."""
+        """The names of functions in rules, such as a schedule of learning rates."""
         rules = [w.rule for w in self.trained()] or [self.rule]
         nonlinear = [x.tables for x in rules if isinstance(x, NonlinearRule)]
         found = [tables_of(x) for x in rules if hasattr(x, "noise") and not isinstance(x, NonlinearRule)]
@@ -222,15 +281,16 @@ class Parts(Rewritable):
     # -- the same, written otherwise --------------------------------
 
     def drop_idle_indices(self) -> Self:
-        """The same program with every index removed from fields that do not depend on it.
+        """Return the program with every index removed from fields that do not depend on it.
 
-        In a linear network this finds that the backward fields are the same for all samples.  The least set
-        of dependences consistent with the definitions is kept: an index stays only if data carry it in, or if
-        the loss would lose it, which is summed over its indices.
+        In a linear network, for example, the backward fields are the same for all samples. The smallest set
+        of dependences that is consistent with the definitions is kept: an index stays if data depend on it,
+        or if the loss, which is summed over its indices, would lose it.
         """
         kept = _needed_positions(self)
 
         def prune(e: Any) -> Any:
+            """Return an expression with pruned fields."""
             e = expression(e)
             table = {
                 a: Function(str(a.func))(*[x for i, x in enumerate(a.args) if i in kept[str(a.func)]])
@@ -248,12 +308,12 @@ class Parts(Rewritable):
 
 
 def gaussian(m: GaussianMatrix | TrainedMatrix) -> GaussianMatrix:
-    """The matrix at initialisation."""
+    """Return the matrix at initialisation."""
     return m.initial if isinstance(m, TrainedMatrix) else m
 
 
 def parameter(v: GaussianVector | TrainedVector) -> GaussianVector:
-    """The vector at initialisation."""
+    """Return the vector at initialisation."""
     return v.initial if isinstance(v, TrainedVector) else v
 
 
@@ -261,10 +321,10 @@ def parameter(v: GaussianVector | TrainedVector) -> GaussianVector:
 
 
 def _needed_positions(program: Parts) -> dict[str, set[int]]:
-    """The places of the indices that each field or number keeps.
+    """Return the positions of the indices that each field or scalar keeps.
 
-    They are layers, times, places at which a definition has an integer, as ``m(2, t)``, and what data carry
-    in.
+    They are layers, times, positions at which a definition has an integer, as ``m(2, t)``, and those on which
+    data depend.
     """
     names = {x.name for x in program.fields} | set(program.scalars)
     kept: dict[str, set[int]] = {n: set() for n in names}
@@ -283,12 +343,12 @@ def _needed_positions(program: Parts) -> dict[str, set[int]]:
 
 
 def ranges_of_loss(lines: Iterable[Definition], loss: Expr) -> tuple[IndexRange, ...]:
-    """Return what the free indices of a loss are summed over.
+    """Return the ranges over which the free indices of a loss are summed.
 
-    An index runs over what it does in the numbers that the loss reads at it; one that they do not have, as
-    of a weight of samples, over what it does in the first definition that has it.  Definitions may differ:
-    of layers that share their weights, ``h(k + 1)`` is computed for one value of k less than an output
-    ``f(k)`` of each.
+    An index has the range that it has in the scalars of the loss at it. An index that these do not have, as
+    of a weight of samples, has its range in the first definition with this index. Definitions may differ:
+    with layers of shared weights, ``h(k + 1)`` is computed for one value of k less than an output ``f(k)`` of
+    each.
     """
     lines = tuple(lines)
     read: dict[Symbol, IndexRange] = {}
@@ -307,7 +367,7 @@ def ranges_of_loss(lines: Iterable[Definition], loss: Expr) -> tuple[IndexRange,
 
 
 def _carried_in(program: Parts, kept: Mapping[str, set[int]]) -> dict[str, set[int]]:
-    """The places that are kept, and those that definitions need because of them."""
+    """Return the kept positions, with those that definitions need because of them."""
     found = {name: set(places) for name, places in kept.items()}
     open_ones = [(d, i, x) for d in program.definitions for i, x in enumerate(d.lhs.args) if x.is_Symbol]
     while True:
@@ -321,7 +381,7 @@ def _carried_in(program: Parts, kept: Mapping[str, set[int]]) -> dict[str, set[i
 
 
 def _depends(e: Expr, index: Expr, kept: Mapping[str, set[int]]) -> bool:
-    """Does an expression depend on an index, by itself or in an argument that is kept?"""
+    """Return whether an expression depends on an index, directly or in an argument that is kept."""
     if e.replace(lambda x: isinstance(x, AppliedUndef | Product), lambda _: Dummy()).has(index):
         return True  # it stands for itself
     atoms = ((str(a.func), a.args) for a in preorder_traversal(e) if isinstance(a, AppliedUndef))

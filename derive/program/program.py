@@ -1,10 +1,9 @@
-"""A Program: one training step of a network, written down, with the memory of its weights.
+"""Programs: one training step of a network with the memory of its weights, checked when constructed.
 
-A Program says which vectors are computed from which at every step (:class:`Definition`), which matrices are
-Gaussian at first, and how weights accumulate updates.  When it is made, it is checked that this is well posed
-and that one step can compute its fields in some order: within a family of layers a definition may refer to
-the neighbouring layer at the same time, and such a chain is fine as long as it runs one way, because a family
-has ends.  The mean-field limit is taken elsewhere (:mod:`derive.theory`).
+A Program contains the definitions of all vectors of a step (:class:`Definition`), the Gaussian matrices at
+initialisation, and the updates of weights. The constructor checks that definitions are consistent and that
+one step can compute its fields in some order: within a family of layers a definition may use the neighbouring
+layer at the same time, if all such chains run one way. :mod:`derive.theory` takes the mean-field limit.
 """
 
 from __future__ import annotations
@@ -49,29 +48,55 @@ from derive.show.latex import aligned_latex
 
 @dataclass(frozen=True)
 class Program(Parts):
-    """How a network is trained.
+    """Training step of a network.
 
-    ``attributes`` are numbers that each unit keeps (eigenvalues of modes).  ``scalars`` are deterministic
-    numbers recomputed at each step (outputs, errors); ``constants`` functions known beforehand (targets,
-    kernels of the data).  ``notation`` maps a vector, written at ``(ell, mu, t)``, to the name of its
-    correlation function; what is not named there is called ``C_<vector>``.  ``scale`` is factored out of
-    response functions (the papers use gamma0).
-
-    ``loss`` is what training lowers, as :meth:`.Network.train` takes it: an expression of outputs (or fields)
-    and targets at the time ``t``, summed over its free indices.  ``descent`` holds the scale and the rates
-    with which every update is minus the gradient of ``loss``; it is None where updates are not that gradient
-    (fixed feedback, a program written line by line).  :meth:`.Network.train` fills in both.  Set ``descent``
-    to None in a variant whose backward pass or updates are changed on purpose.
-
-    Raises :class:`ProgramError` when a definition uses something undefined, a matrix is applied to a vector
+    Raises :class:`ProgramError` if a definition uses an undefined quantity, a matrix is applied to a vector
     of another population, a field depends on itself within a step, or a rule has no linear memory.
 
+    Parameters
+    ----------
+    name : str
+        The name.
+    rule : TrainingRule
+        The training rule; weights may have their own.
+    fields : tuple of Field
+        The vectors of a step.
+    definitions : tuple of Definition
+        The definitions of fields and scalars.
+    matrices, vectors : tuple
+        Weights, random and trained.
+    given : tuple of GivenVector
+        Fixed vectors of the data.
+    attributes : tuple of Attribute
+        Constants of each unit (eigenvalues of modes).
+    scalars : tuple of str
+        Names of deterministic numbers that are recomputed at each step (outputs, errors).
+    constants : tuple of str
+        Names of functions that are known beforehand (targets, kernels of the data).
+    notation : mapping of Expr to str
+        For a vector, written at ``(ell, mu, t)``, the name of its correlation function; by default
+        ``C_<vector>``.
+    scale : Expr
+        A factor of response functions that is written in front of them (the papers use gamma0).
+    depth : Expr
+        The number of hidden layers.
+    loss : Expr, optional
+        The loss, as :meth:`.Network.train` takes it: an expression of outputs (or fields) and targets at the
+        time ``t``, summed over its free indices.
+    descent : Parametrization, optional
+        The scale and the rates with which every update is minus the gradient of ``loss``; None if updates are
+        not that gradient (fixed feedback, a program written line by line). Set it to None in a variant whose
+        backward pass or updates are changed on purpose.
+
+    Examples
+    --------
     >>> from derive.program import mlp
     >>> [d.name for d in mlp(3).causal_order()]
     ['h', 'h', 'g', 'g', 'f', 'Delta']
     """
 
     def __post_init__(self) -> None:
+        """Check the program; raise ProgramError for the first problem."""
         object.__setattr__(self, "notation", Named(self.notation))
         self._write_layers()
         for complaint in _complaints(self):
@@ -79,7 +104,7 @@ class Program(Parts):
         causal_order(self)
 
     def __repr__(self) -> str:
-        """Return name, training rule, equations and weights, one line each."""
+        """Return name, training rule, equations and weights, one on each line."""
         weights = [getattr(w, "initial", w).name for w in (*self.matrices, *self.vectors)]
         width = max(len(str(d.lhs)) + 6 * d.evolves for d in self.definitions)
         lines = [f"Program {self.name!r}, {self.rule}"]
@@ -91,11 +116,11 @@ class Program(Parts):
         return "\n".join([*lines, *([f"  loss: {self.loss}"] if self.loss is not None else [])])
 
     def _repr_latex_(self) -> str:
-        """Return the equations of a step, forwards and backwards, as a notebook shows them."""
+        """Return the equations of a step, forwards and backwards, in LaTeX."""
         return aligned_latex(Eq(d.lhs, d.rhs, evaluate=False) for d in self.definitions)
 
     def _write_layers(self) -> None:
-        """Call the index of layers ``ell``, and no other one."""
+        """Rename the index of layers to ``ell``."""
         given = Parts(**vars(self))
         written = with_layer_index(given)
         if written is not given:
@@ -105,23 +130,47 @@ class Program(Parts):
 
     @property
     def roles(self) -> Roles:
-        """The output, error, target, features, gradients and indices, read off the definitions."""
+        """The output, error, target, features, gradients and indices, read from the definitions."""
         return roles_of(self)
 
     def causal_order(self) -> tuple[Definition, ...]:
-        """The definitions in an order in which one step can compute them."""
+        """Return the definitions in an order in which one step can compute them.
+
+        Returns
+        -------
+        tuple of Definition
+            The sorted definitions.
+        """
         return causal_order(self)
 
     def at_depth(self, depth: int) -> Program:
-        """The same program with ``L`` replaced by an integer number of hidden layers."""
+        """Return the program with ``L`` replaced by an integer number of hidden layers.
+
+        Parameters
+        ----------
+        depth : int
+            The number of hidden layers.
+
+        Returns
+        -------
+        Program
+            The program at this depth.
+        """
         layers = layer_count(depth)
         return self.map(lambda e: e.subs(L, layers))
 
     def with_layers_counted(self) -> Program:
-        """The same program at the number of layers that it writes out, if no expression has ``L`` in it.
+        """Return a program that does not depend on ``L`` with its explicit number of layers as depth.
 
-        That is one without layers.
+        A program that depends on ``L`` is returned unchanged.
 
+        Returns
+        -------
+        Program
+            The program with an integer depth, if possible.
+
+        Examples
+        --------
         >>> from derive.program import mlp, perceptron
         >>> perceptron().with_layers_counted().depth, mlp().with_layers_counted().depth
         (1, L)
@@ -134,14 +183,37 @@ class Program(Parts):
         return replace(inside, depth=max([S.One, *(x for x in layers if x.is_Integer)]))
 
     def with_rule(self, rule: TrainingRule) -> Program:
-        """The same program trained by another rule."""
+        """Return the program with another training rule for all weights.
+
+        Parameters
+        ----------
+        rule : TrainingRule
+            The new rule.
+
+        Returns
+        -------
+        Program
+            The changed program.
+        """
         return self.with_rules(lambda _: rule)
 
     def with_rules(self, change: Callable[[TrainingRule], TrainingRule]) -> Program:
-        """Return the program with its rule, and that of each weight, changed by a function of rules."""
+        """Return the program with its rule, and that of each weight, changed by a function.
+
+        Parameters
+        ----------
+        change : callable
+            A function from a training rule to the new rule.
+
+        Returns
+        -------
+        Program
+            The changed program.
+        """
         rules = {rule: change(rule) for rule in dict.fromkeys([self.rule, *(w.rule for w in self.trained())])}
 
         def changed(w: Any) -> Any:
+            """Return a weight with its new rule."""
             return replace(w, rule=rules[w.rule]) if isinstance(w, TrainedMatrix | TrainedVector) else w
 
         return replace(
@@ -156,7 +228,7 @@ class Program(Parts):
 
 
 def _complaints(program: Parts) -> Iterator[str]:
-    """What is wrong with ``program``."""
+    """Yield the problems of a program as messages."""
     known = {x.name for x in program.fields} | {x.name for x in program.given}
     known |= {*program.scalars, *program.constants} | {x.name for x in program.attributes}
     matrices = [gaussian(m) for m in program.matrices]
@@ -208,7 +280,10 @@ def _complaints(program: Parts) -> Iterator[str]:
 
 
 def member(matrix: GaussianMatrix, product: Product) -> Expr:
-    """The value of the family's index in a product; raises if the product names no member."""
+    """Return the value of the family's index in a product.
+
+    Raise ProgramError if the product selects no member.
+    """
     if len(product.matrix.args) != len(matrix.symbol.args):
         raise ProgramError(
             f"{matrix.name} is a family of matrices: write {matrix.symbol}, not {product.matrix}"
@@ -217,13 +292,13 @@ def member(matrix: GaussianMatrix, product: Product) -> Expr:
 
 
 def _elsewhere(expected: Population, found: Population) -> bool:
-    """Are these different units?"""
+    """Return whether two populations consist of different units."""
     apart = not found.shared and None not in (expected.site, found.site)
     return found.name != expected.name or (apart and (expression(expected.site) - found.site) != 0)
 
 
 def _about_product(program: Parts, d: Definition, product: Product) -> Iterator[str]:
-    """A matrix is applied to vectors of its columns, and gives vectors of its rows."""
+    """Yield messages for a product whose vectors are not on the columns and rows of its matrix."""
     matrix = gaussian(program.matrix_of(product))
     i = member(matrix, product)
     ends = [matrix.rows, matrix.cols] if product.transposed else [matrix.cols, matrix.rows]
@@ -238,7 +313,7 @@ def _about_product(program: Parts, d: Definition, product: Product) -> Iterator[
 
 
 def _about_loss(program: Parts, known: set[str]) -> Iterator[str]:
-    """A loss is made of what the program computes and knows."""
+    """Yield messages for a loss with undefined quantities."""
     if program.loss is None:
         if program.descent is not None:
             yield "descent is given, but no loss that the weights go down: give the loss too"
@@ -255,7 +330,7 @@ def _about_loss(program: Parts, known: set[str]) -> Iterator[str]:
 
 
 def _about_update(program: Parts, w: TrainedMatrix | TrainedVector) -> Iterator[str]:
-    """The vectors of an update live where the weight acts."""
+    """Yield messages for an update whose vectors are not on the units of the weight."""
     if isinstance(w, TrainedVector):
         pairs = [(w.update.vector, replace(w.initial.population, site=None), "along")]
     else:
@@ -268,7 +343,7 @@ def _about_update(program: Parts, w: TrainedMatrix | TrainedVector) -> Iterator[
 
 
 def _about_terms(program: Parts, d: Definition) -> Iterator[str]:
-    """A random weight enters linearly: one product or parameter a term, times entrywise factors."""
+    """Yield messages for weights that do not enter linearly, one product or vector in each term."""
     parameters = [parameter(v) for v in program.vectors]
     for whole in terms(d.rhs):
         term = whole.function if isinstance(whole, Sum) else whole
@@ -287,7 +362,7 @@ def _about_terms(program: Parts, d: Definition) -> Iterator[str]:
 
 
 def _about_members(program: Parts, d: Definition) -> Iterator[str]:
-    """A family of matrices is used as a whole: in a sum over its members, or at each of them."""
+    """Yield messages for a family of matrices of which only some members are used."""
     for product in d.products():
         try:
             d.members(product, gaussian(program.matrix_of(product)))
@@ -296,7 +371,7 @@ def _about_members(program: Parts, d: Definition) -> Iterator[str]:
 
 
 def _about_names(program: Parts) -> Iterator[str]:
-    """Everything that a program declares has a name of its own."""
+    """Yield messages for names that are used twice."""
     declared: list[tuple[str, str]] = [("field", x.name) for x in program.fields]
     declared += [("number", x) for x in program.scalars]
     declared += [("constant", x) for x in program.constants]
@@ -330,14 +405,14 @@ def _about_names(program: Parts) -> Iterator[str]:
     for p in _homes(program):
         known = sizes.setdefault(p.name, p)
         if not p.name.isidentifier():
-            yield f"{p.name!r} is no name of a population: use letters, digits and underscores"
+            yield f"{p.name!r} is not a valid name of a population: use letters, digits and underscores"
         formulas = [expression(x.ratio if x.formula is None else x.formula) for x in (known, p)]
         if (known.given, known.shared) != (p.given, p.shared) or formulas[0] != formulas[1]:
             yield f"{p.name} is the name of two different populations: give one of them another name"
 
 
 def _about_rules(program: Parts) -> Iterator[str]:
-    """A rule says what weights remember of their start and of updates, or how each entry moves."""
+    """Yield messages for rules that do not define memory and noise, or an entrywise step."""
     for w in program.trained():
         if not (hasattr(w.rule, "memory") and hasattr(w.rule, "noise")):
             yield (
@@ -357,19 +432,21 @@ def _about_rules(program: Parts) -> Iterator[str]:
 
 
 def _symbols_of(rule: TrainingRule | NonlinearRule) -> frozenset[Symbol]:
-    """The symbols of a rule that have one value for the whole of training."""
+    """Return the symbols of a rule that have one value for the whole of training."""
     return rule.parameters if isinstance(rule, NonlinearRule) else fixed_symbols(rule)
 
 
 def _tables_of_entries(w: TrainedMatrix | TrainedVector) -> frozenset[str]:
+    """Return the names of functions of time in a nonlinear rule."""
     return w.rule.tables if isinstance(w.rule, NonlinearRule) else frozenset()
 
 
 def _about_parameters(program: Parts) -> Iterator[str]:
-    """A rule's memory depends on its two times alone: its parameters hold neither the time nor an index.
+    """Yield messages for parameters of rules that depend on a time or on an index.
 
-    The parameters of a weight's own rule may depend on the indices of the weight's family.  Sizes of
-    populations and the laws of initial weights are fixed before training, so they do not hold the time.
+    The memory of a rule depends on its two times only. The parameters of a weight's own rule may depend on
+    the indices of the weight's family. Sizes of populations and the distributions of initial weights are
+    fixed before training, so that they do not depend on time.
     """
     indices = {ell.name, mu.name, alpha.name}
     indices |= {r.index.name for d in program.definitions for r in d.ranges}
@@ -411,7 +488,7 @@ _OWN_RATES = (
 
 
 def _of_rule(rule: TrainingRule, names: Collection[str], where: str, remedy: str) -> str:
-    """The refusal of a rule in which symbols called ``names`` are left."""
+    """Return the message for a rule in which symbols of these names remain."""
     kind, left = type(rule).__name__, ", ".join(sorted(names))
     stated = ", ".join(f"{key} = {value}" for key, value in parameters_with(rule, names).items())
     told = f"{kind} has {stated}, which depends" if stated else f"the memory of {kind} depends"
@@ -419,18 +496,18 @@ def _of_rule(rule: TrainingRule, names: Collection[str], where: str, remedy: str
 
 
 def _ranges_of(w: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
-    """The ranges of the indices of a family of weights."""
+    """Return the ranges of the indices of a family of weights."""
     return w.indices if isinstance(w, GaussianVector) else ((w.index,) if w.index else ()) + w.others
 
 
 def _weights(program: Parts) -> Iterator[GaussianMatrix | GaussianVector]:
-    """Every weight at initialisation."""
+    """Yield every weight at initialisation."""
     yield from map(gaussian, program.matrices)
     yield from map(parameter, program.vectors)
 
 
 def _homes(program: Parts) -> Iterator[Population]:
-    """Every population that something lives on."""
+    """Yield the populations of all fields, data and weights."""
     yield from (x.population for x in program.fields)
     yield from (x.population for x in program.given)
     yield from (x.population for x in program.attributes)
@@ -439,7 +516,7 @@ def _homes(program: Parts) -> Iterator[Population]:
 
 
 def _fixed_numbers(program: Parts) -> Iterator[tuple[str, Expr]]:
-    """Numbers that are the same throughout training, each with its name."""
+    """Yield the constants of training, each with its name."""
     for w in _weights(program):
         yield f"variance of {w.name}", expression(w.variance)
         if isinstance(w, GaussianMatrix):
@@ -451,7 +528,7 @@ def _fixed_numbers(program: Parts) -> Iterator[tuple[str, Expr]]:
 
 
 def _about_places(program: Parts, d: Definition) -> Iterator[str]:
-    """Entrywise operations stay within one population; a number uses entries only through a mean."""
+    """Yield messages for entrywise operations between populations, and entries in scalars without a mean."""
     home = None if program.field_of(d.name) is None else program.site_of(d.lhs)
     outside = d.rhs.replace(lambda e: isinstance(e, Product | Mean), lambda _: Dummy())
     for atom in sorted(outside.atoms(AppliedUndef), key=spelled):
@@ -513,13 +590,14 @@ def _families(program: Parts) -> dict[tuple[str, int], IndexRange]:
 
 
 def _place(p: Population) -> str:
+    """Return the name of a population with its layer."""
     return p.name if p.site is None else f"{p.name}({p.site})"
 
 
 def causal_order(program: Parts) -> tuple[Definition, ...]:
-    """Definitions sorted so that each comes after what it uses at the same time.
+    """Return the definitions sorted such that each follows those that it uses at the same time.
 
-    Raises :class:`ProgramError` when a field depends on itself within a step.
+    Raises :class:`ProgramError` if a field depends on itself within a step.
     """
     definitions = program.definitions
     uses = _uses(program)
@@ -533,7 +611,7 @@ def causal_order(program: Parts) -> tuple[Definition, ...]:
 
 
 def _uses(program: Parts) -> list[dict[int, set[Expr]]]:
-    """For each definition, which others it needs at the same time, and how many layers away."""
+    """Return, for each definition, the others that it needs at the same time, with shifts of the layer."""
     table: list[dict[int, set[Expr]]] = []
     for d in program.definitions:
         needs: dict[int, set[Expr]] = {}
@@ -548,7 +626,7 @@ def _uses(program: Parts) -> list[dict[int, set[Expr]]]:
 
 
 def _shift(program: Parts, d: Definition, e: Definition, atom: AppliedUndef) -> Expr | None:
-    """The layer of ``atom`` less that of ``d.lhs``; None when ``e`` does not define ``atom``."""
+    """Return the layer of ``atom`` minus that of ``d.lhs``; None if ``e`` does not define ``atom``."""
     if not (_layered(program, d) and _layered(program, e)):
         return S.Zero
     (low, high), (first, last) = _places(atom, d), _places(e.lhs, e)
@@ -561,7 +639,7 @@ def _shift(program: Parts, d: Definition, e: Definition, atom: AppliedUndef) -> 
 
 
 def _layered(program: Parts, d: Definition) -> bool:
-    """Is what is defined a member of a family of layers: a field, or a number of each layer?"""
+    """Return whether a definition is that of a field or scalar of each layer."""
     x = program.field_of(d.name)
     if x is not None:
         return x.layered or x.ordered
@@ -569,7 +647,7 @@ def _layered(program: Parts, d: Definition) -> bool:
 
 
 def _places(atom: AppliedUndef, d: Definition) -> tuple[Expr, Expr]:
-    """The first and the last layer that ``atom`` names over the ranges of a definition."""
+    """Return the first and the last layer of ``atom`` over the ranges of a definition."""
     low, high = ({r.index: getattr(r, end) for r in d.ranges} for end in ("lower", "upper"))
     return atom.args[0].xreplace(low), atom.args[0].xreplace(high)
 
@@ -580,9 +658,9 @@ def _chains_run_one_way(
     ds: tuple[Definition, ...],
     fields: tuple[Field, ...],
 ) -> None:
-    """Every cycle must climb (or every cycle descend) the layers; else a field needs itself.
+    """Raise ProgramError unless all cycles ascend the layers, or all descend.
 
-    Cycles all have positive shift exactly when the weights ``n shift - 1`` leave no negative cycle.
+    All cycles have positive shift if the weights ``n shift - 1`` have no negative cycle (Bellman and Ford).
     """
     n = len(component) + 1
     edges = [(v, w, x) for v in component for w, xs in uses[v].items() if w in component for x in xs]
@@ -609,10 +687,11 @@ def _chains_run_one_way(
 
 
 def _within(component: list[int], uses: list[dict[int, set[Expr]]], ds: tuple[Definition, ...]) -> list[int]:
-    """Ends of a family first, then by what is needed in the same layer."""
+    """Return the definitions of a component: ends of a family first, then as needed in the same layer."""
     order: list[int] = []
 
     def visit(v: int) -> None:
+        """Add a definition after those that it needs."""
         if v in order:
             return
         for w, shifts in uses[v].items():
@@ -626,7 +705,7 @@ def _within(component: list[int], uses: list[dict[int, set[Expr]]], ds: tuple[De
 
 
 def _is_end(d: Definition) -> bool:
-    """A definition of one member, such as h(1, mu, t), rather than of a family."""
+    """Return whether a definition is that of one member, such as h(1, mu, t), not of a family."""
     site = d.lhs.args[0] if d.lhs.args else S.Zero
     return not any(site.has(r.index) for r in d.ranges)
 
@@ -646,7 +725,7 @@ def used_once(program: Program, what: str) -> None:
 
 
 def plain_steps(program: Program) -> None:
-    """Raise :class:`NotApplicable` unless weights move by steps of one rule in which updates count alike.
+    """Raise :class:`NotApplicable` unless weights follow one rule of plain steps, without memory or noise.
 
     >>> from derive.program import mlp
     >>> plain_steps(mlp(2))

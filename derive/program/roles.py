@@ -1,8 +1,8 @@
-"""The roles that quantities play in a program: output, error, features, gradients, indices and data.
+"""Roles of the quantities of a program: output, error, features, gradients, indices and data.
 
-Names of a program are free.  What a quantity is for is read off the program: updates are multiplied by an
-error, an error is a function of one output, a family of matrices is updated by the gradients above and the
-features below it.  Results, plots and expansions find quantities by their roles.
+The names in a program are free; the roles are read from its structure: updates contain an error as a factor,
+an error is a function of one output, a family of matrices is updated by the gradients above and the features
+below it. Results, plots and expansions find quantities by their roles.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from derive.program.words import Mean, Product
 
 @dataclass(frozen=True)
 class Roles:
-    """The roles of the quantities of a program; None where it has no quantity, or no single one, of a role.
+    """Roles of the quantities of a program; None for a role without a unique quantity.
 
-    Attributes
+    Parameters
     ----------
-    output, error
-        The scalar that is learnt and its error, at their indices, such as ``f(mu, t)`` and ``Delta(mu, t)``.
-    sample, channel, position
+    output, error : AppliedUndef
+        The scalar that is trained and its error, at their indices, such as ``f(mu, t)`` and ``Delta(mu, t)``.
+    sample, channel, position : Symbol
         The indices of samples and of outputs, and the index of units of a layer beside that of layers.
-    samples, channels
-        How far the indices of samples and of outputs run.
-    target, weight, kernel
+    samples, channels : Expr
+        The numbers of samples and of outputs.
+    target, weight, kernel : str
         Names of the targets, of a weight of each sample in the loss, and of the kernel of the inputs.
-    feature
-        What each layer hands on to the next, such as ``tanh(h(ell, mu, t))``.
-    field, gradient, backpropagated
-        Names of the field of each layer that the feature is a function of, of the gradient at it, and of the
-        vector that a matrix hands back to the layer, before it is multiplied by a slope.
-    learnt, residual
-        Names of vectors of a program on random data: the error of the function that is learnt, and that of
-        the outputs on samples.
+    feature : Expr
+        The vector that each layer passes to the next, such as ``tanh(h(ell, mu, t))``.
+    field, gradient, backpropagated : str
+        Names of the field of which the feature is a function, of the gradient at it, and of the vector that a
+        matrix passes back to the layer, before it is multiplied by a derivative.
+    learnt, residual : str
+        Names of vectors of a program on random data: the error of the learnt function, and that of the
+        outputs on samples.
     """
 
     output: AppliedUndef | None = None
@@ -117,27 +117,27 @@ def roles_of(program: Parts) -> Roles:
 
 
 def _position(program: Parts, indices: set[Symbol], field: Expr | str | None) -> Symbol | None:
-    """The one index of fields, or of the field of layers, that outputs and layers do not have."""
+    """Return the index of fields that outputs and layers do not have, if there is exactly one."""
     lines = [d for d in program.definitions if d.name not in program.scalars and field in (None, d.name)]
     found = {r.index for d in lines for r in d.ranges if r.index in d.lhs.args} - {ell, *indices}
     return next(iter(found)) if len(found) == 1 else None
 
 
 def _indices_of_field(program: Parts, field: Expr | str | None) -> set[Symbol]:
-    """The indices of a field, without the numbers of single layers."""
+    """Return the indices of a field, without the numbers of single layers."""
     lines = [d.lhs for d in program.definitions if d.name == field]
     return {x for own in lines for a in own.args for x in a.free_symbols}
 
 
 def _is_factor(a: AppliedUndef, e: Expr) -> bool:
-    """Is an expression proportional to this factor?"""
+    """Return whether an expression is proportional to a factor."""
     x = Dummy()
     e = e.xreplace({a: x})
     return bool(e.xreplace({x: S.Zero}) == 0 and e.diff(x, 2) == 0)
 
 
 def _output_and_error(program: Parts) -> tuple[Definition, Definition] | None:
-    """The scalar that is learnt, and the function of it, at its indices, that updates are multiplied by."""
+    """Return the definitions of the output and of the error in updates that is a function of it; or None."""
     defined: dict[str, list[Definition]] = {}
     for d in program.definitions:
         if d.name in program.scalars:
@@ -181,8 +181,8 @@ def _output_and_error(program: Parts) -> tuple[Definition, Definition] | None:
 def _roles_of_random_data(program: Parts) -> dict[str, str]:
     """Return the names of the two error vectors of a program on random data; none for another loss.
 
-    The loss is the mean of the square of an error: of the error of samples, a matrix times that of the
-    function learnt, or of the latter itself.
+    The loss is the mean square of an error: that of samples, a matrix times the error of the learnt function,
+    or the latter itself.
     """
     loss = expression(0 if program.loss is None else program.loss)
     squares = [
@@ -200,10 +200,9 @@ def _roles_of_random_data(program: Parts) -> dict[str, str]:
 
 
 def _roles_of_layers(program: Parts) -> dict[str, Expr | str | None]:
-    """Return feature, gradient and fields of a chain of layers that one family of matrices makes, if any.
+    """Return feature, gradient and fields of a chain of layers with one family of matrices; else nothing.
 
-    The update of a family has the gradient at the layer above on its left, and what the layer hands on on its
-    right.
+    The update of a family has the gradient of the layer above on its left, and the feature on its right.
     """
     families = [w for w in program.trained() if isinstance(w, TrainedMatrix) and w.initial.index is not None]
     moves = {(w.update.left, w.update.right) for w in families if len(w.update.terms) == 1}
@@ -226,10 +225,9 @@ def _roles_of_layers(program: Parts) -> dict[str, Expr | str | None]:
 
 
 def _roles_of_one_layer(program: Parts) -> dict[str, Expr | str | None]:
-    """Return the same of a program with one layer, if any.
+    """Return feature, gradient and field of a program with one layer; else nothing.
 
-    What the layer hands on stands in the updates of readouts, and the gradient on the left of those of
-    matrices.
+    The feature is in the updates of readouts, and the gradient on the left of those of matrices.
     """
     layered, trained = {x.name for x in program.fields if x.layered}, [*program.trained()]
     matrices = [w for w in trained if isinstance(w, TrainedMatrix)]
@@ -250,9 +248,9 @@ def _roles_of_one_layer(program: Parts) -> dict[str, Expr | str | None]:
 
 
 def _at_layer(vector: Expr, field: Expr) -> Expr:
-    """Return what a layer hands on, at the layer ``ell`` and with the indices of the definition of ``field``.
+    """Return the feature at the layer ``ell``, with the indices of the definition of ``field``.
 
-    Numbers of each sample, such as a mean square that divides the field, have these indices too.
+    Scalars of each sample, such as a mean square that divides the field, have these indices too.
     """
     at, name = field.func(ell, *field.args[1:]), str(field.func)
     (read, *_) = _applied([vector], {name})
@@ -262,11 +260,11 @@ def _at_layer(vector: Expr, field: Expr) -> Expr:
 
 
 def _applied(expressions: Iterable[Expr], names: set[str]) -> list[AppliedUndef]:
-    """The functions of these names in expressions, in a fixed order."""
+    """Return the functions of these names in expressions, in a fixed order."""
     found = {a for e in expressions for a in expression(e).atoms(AppliedUndef) if str(a.func) in names}
     return sorted(found, key=str)
 
 
 def _one(names: set[str]) -> str | None:
-    """The one name of a set, if it has one."""
+    """Return the only name of a set; None if there are several or none."""
     return next(iter(names)) if len(names) == 1 else None

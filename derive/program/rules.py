@@ -1,9 +1,9 @@
 """Training rules: linear equations of motion of a weight, and the memory that follows from them.
 
-A rule is a linear system with an input, the update ``U`` of the weight, in steps or in continuous time.  Its
-coefficients may depend on the time.  The system determines three functions: the factor of the initial weight,
-the factor of each update, and the covariance of the noise: ``W(t) = m(t) W(0) + sum_{s<t} k(t, s)
-U(s) + noise``.  Theories, integrators and finite networks read the system of a rule.
+A rule is a linear system with the update ``U`` of the weight as input, in discrete steps or in continuous
+time; coefficients may depend on time. The system determines the factor of the initial weight, the factor of
+each update, and the covariance of the noise: ``W(t) = m(t) W(0) + sum_{s<t} k(t, s) U(s) + noise``. Theories,
+integrators and finite networks use the system of a rule.
 """
 
 from __future__ import annotations
@@ -57,22 +57,22 @@ from derive.errors import ProgramError
 
 @dataclass(frozen=True)
 class LinearSystem:
-    """A linear equation of motion of a weight and its hidden states, with the update of the weight as input.
+    """Linear equation of motion of a weight and its hidden states, with the update of the weight as input.
 
     In steps ``z(t + 1) = A(t) z(t) + b(t) U(t) + noise``, in continuous time ``dz = (A(t) z + b(t) U) dt +
-    noise``.  The weight is the first component of ``z``; further ones, such as a velocity, start at zero.
-    Coefficients that depend on the time are expressions in :data:`derive.program.t`.
+    noise``. The weight is the first component of ``z``; further ones, such as a velocity, start at zero.
+    Time-dependent coefficients are expressions in :data:`derive.program.t`.
 
     Parameters
     ----------
-    A
+    A : Expr or Matrix
         The matrix (n, n), or a number for a weight without hidden states.
-    b
+    b : Expr or Matrix
         The factors of the update (n,), or a number.
-    diffusion
+    diffusion : Expr or Matrix
         Variance of the noise that a step adds to the weight, in units of the weight's initial variance (in
         continuous time per unit of time), or the covariance matrix (n, n) of the noise of all states.
-    start
+    start : Expr
         The factor of ``W(0)`` with which the weight starts.
 
     Examples
@@ -91,6 +91,7 @@ class LinearSystem:
     start: Expr = S.One
 
     def __post_init__(self) -> None:
+        """Convert the coefficients to immutable SymPy objects without case distinctions."""
         if isinstance(self.A, Matrix | ImmutableMatrix) and self.A.shape == (1, 1):
             for name in ("A", "b", "diffusion"):
                 value = getattr(self, name)
@@ -109,7 +110,7 @@ class LinearSystem:
 
     @cached_property
     def matrix(self) -> ImmutableMatrix:
-        """``A`` as a matrix (n, n)."""
+        """The coefficient ``A`` as a matrix (n, n)."""
         return self.A if isinstance(self.A, ImmutableMatrix) else ImmutableMatrix([[self.A]])
 
     @property
@@ -128,7 +129,7 @@ class LinearSystem:
 
     @property
     def coefficients(self) -> tuple[Expr, ...]:
-        """Every coefficient of the equation of motion, and the factor of the start."""
+        """All coefficients of the equation of motion, and the factor of the initial weight."""
         return (*self.matrix, *self.input, *self.noise_matrix, self.start)
 
     @cached_property
@@ -138,23 +139,23 @@ class LinearSystem:
 
     @cached_property
     def tabulated(self) -> bool:
-        """Whether the memory has no closed form: states drive each other, and ``A`` depends on the time."""
+        """Whether the memory has no closed form: states drive each other, and ``A`` depends on time."""
         return self.moves and self.chain is None
 
     @cached_property
     def moves(self) -> bool:
-        """Whether ``A`` depends on the time."""
+        """Whether ``A`` depends on time."""
         return bool(self.matrix.has(t))
 
     @cached_property
     def steady(self) -> bool:
-        """Whether no coefficient depends on the time."""
+        """Whether no coefficient depends on time."""
         return not any(x.has(t) for x in self.coefficients)
 
     def solution(self, name: str, time: Expr, past: Expr) -> Any:
         """Return ``steps``, ``flow``, ``step_noise`` or ``flow_noise`` at two times.
 
-        The last solutions are kept, because each check of a program asks for the same memory again.
+        The last solutions are cached, because each check of a program needs the same memory again.
         """
         known, key = self._solutions, (name, time, past)
         if key not in known:
@@ -171,7 +172,7 @@ class LinearSystem:
     # -- in steps ------------------------------------------------------------------------------------------
 
     def steps(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
-        """Return ``(m(time), k(time, past))`` if time counts steps.
+        """Return ``(m(time), k(time, past))`` for discrete time.
 
         ``m(t) = [A(t-1) ... A(0) z(0)]_1`` and ``k(t, s) = [A(t-1) ... A(s+1) b(s)]_1``.
         """
@@ -188,19 +189,19 @@ class LinearSystem:
 
     @cached_property
     def _stepped(self) -> tuple[Symbol, Expr, list[Expr]]:
-        """A number of steps n, what they leave of the start, and the first row of ``A^n``."""
+        """A number of steps n, the factor of the initial weight after them, and the first row of ``A^n``."""
         n = Dummy("n", integer=True, nonnegative=True)
         power = self.matrix**n
         return n, self.start * _neat(power[0, 0]), [_neat(x) for x in power[0, :]]
 
     @cached_property
     def _fed_by_steps(self) -> Expr:
-        """The weight of an input after n steps more, for inputs that always enter alike."""
+        """The factor of an update after n more steps, for a constant ``b``."""
         n = self._stepped[0]
         return _neat((self.matrix**n * Matrix(self.input))[0, 0])
 
     def _stepping(self, time: Expr, since: Expr) -> list[Expr]:
-        """The first row of ``A(time - 1) ... A(since)``."""
+        """Return the first row of ``A(time - 1) ... A(since)``."""
         return self._propagated(time, since, _STEPS)
 
     def step_noise(self, time: Expr, past: Expr) -> Expr:
@@ -219,7 +220,7 @@ class LinearSystem:
         return Sum(self._met(left, right, u), (u, 0, Min(time, past) - 1))
 
     def _row_of_steps(self, time: Expr, since: Expr) -> list[Expr]:
-        """The first row of the product of the matrices of steps ``since`` .. ``time - 1``."""
+        """Return the first row of the product of the matrices of steps ``since`` .. ``time - 1``."""
         if self.moves:
             return self._stepping(time, since)
         if self.states == 1:
@@ -229,7 +230,7 @@ class LinearSystem:
 
     @cached_property
     def _step_variance(self) -> tuple[Symbol, Expr]:
-        """A number of steps, and ``sum_u A^(2 u)`` over as many."""
+        """A number n of steps, and ``sum_(u<n) A^(2 u)``."""
         u, first = (Dummy(n, integer=True, nonnegative=True) for n in ("u", "first"))
         kept = Dummy("kept", positive=True)
         in_general = summation(kept ** (2 * u), (u, 0, first - 1))  # cases, as kept may be one
@@ -258,19 +259,19 @@ class LinearSystem:
 
     @cached_property
     def _flowed(self) -> tuple[Symbol, Expr, list[Expr]]:
-        """A time x, what it leaves of the start, and the first row of ``exp(A x)``."""
+        """A time x, the factor of the initial weight after it, and the first row of ``exp(A x)``."""
         x = Dummy("x", nonnegative=True)
         power = Matrix(self.matrix * x).exp()
         return x, self.start * _neat(power[0, 0]), [_neat(y) for y in power[0, :]]
 
     @cached_property
     def _fed_by_flow(self) -> Expr:
-        """The weight of an input after a time x, for inputs that always enter alike."""
+        """The factor of an update after a time x, for a constant ``b``."""
         x = self._flowed[0]
         return _neat((Matrix(self.matrix * x).exp() * Matrix(self.input))[0, 0])
 
     def _flowing(self, time: Expr, since: Expr) -> list[Expr]:
-        """The first row of ``E(time, since)``."""
+        """Return the first row of ``E(time, since)``."""
         return self._propagated(time, since, _FLOW)
 
     def flow_noise(self, time: Expr, past: Expr) -> Expr:
@@ -288,7 +289,7 @@ class LinearSystem:
         return Integral(self._met(left, right, u), (u, 0, Min(time, past)))
 
     def _row_of_flow(self, time: Expr, since: Expr) -> list[Expr]:
-        """The first row of ``E(time, since)``, in closed form where ``A`` is constant."""
+        """Return the first row of ``E(time, since)``, in closed form if ``A`` is constant."""
         if self.moves:
             return self._flowing(time, since)
         if self.states == 1:
@@ -298,7 +299,7 @@ class LinearSystem:
 
     @cached_property
     def _flow_covariance(self) -> tuple[Symbol, Symbol, Expr]:
-        """Two times, and the covariance of the noise until each."""
+        """Two times, and the covariance of the noise in the weight at these times."""
         u, first, x, y = (Dummy(n, nonnegative=True) for n in ("u", "first", "x", "y"))
         inner = integrate(exp(-2 * self.A * u), (u, 0, first))
         if isinstance(inner, Piecewise):  # the case A = 0 is the limit of the other
@@ -309,11 +310,11 @@ class LinearSystem:
     # -- both ----------------------------------------------------------------------------------------------
 
     def _fed(self, row: list[Expr], past: Expr) -> Expr:
-        """The weight of an update made at ``past``: the row times ``b(past)``."""
+        """Return the factor of an update at ``past``: a row of the propagator times ``b(past)``."""
         return sum((x * _at(y, past) for x, y in zip(row, self.input, strict=True)), S.Zero)
 
     def _met(self, left: list[Expr], right: list[Expr], when: Expr) -> Expr:
-        """``left D(when) right``."""
+        """Return ``left D(when) right``."""
         noise = self.noise_matrix
         pairs = ((i, j) for i in range(self.states) for j in range(self.states))
         return sum((left[i] * _at(noise[i, j], when) * right[j] for i, j in pairs), S.Zero)
@@ -322,8 +323,8 @@ class LinearSystem:
     def chain(self) -> tuple[int, ...] | None:
         """The weight and the states that reach it, each after all states that it drives.
 
-        None if some of them drive each other in a circle.  With a chain the memory of a system that depends
-        on the time is a sum over intermediate times.
+        None if some of them drive each other in a cycle. With a chain, the memory of a time-dependent system
+        is a sum over intermediate times.
         """
         A, order = self.matrix, list[int]()
         reached = {0}
@@ -338,11 +339,11 @@ class LinearSystem:
         return tuple(order)
 
     def _propagated(self, time: Expr, since: Expr, kind: _Kind) -> list[Expr]:
-        """The first row of the propagator from ``since`` to ``time`` of a system that depends on the time."""
+        """Return the first row of the propagator from ``since`` to ``time`` of a time-dependent system."""
         return [self._transfer(0, j, time, since, kind, 0) for j in range(self.states)]
 
     def _transfer(self, i: int, j: int, time: Expr, since: Expr, kind: _Kind, depth: int) -> Expr:
-        """The entry (i, j) of the propagator.
+        """Return the entry (i, j) of the propagator of a time-dependent system.
 
         ``E_ij(t, s) = sum_{r=s}^{t-1} prod_{q=r+1}^{t-1} A_ii(q) sum_k A_ik(r) E_kj(r, s)`` over the states k
         that drive i; in continuous time the sum is an integral and the product the exponential of one.
@@ -362,13 +363,13 @@ class LinearSystem:
 
 @dataclass(frozen=True)
 class _Kind:
-    """How times are summed over: by steps, or continuously."""
+    """Kind of sums over times: by steps, or continuous."""
 
     kind: type[Sum] | type[Integral]
     lag: int
 
     def alone(self, rate: Expr, since: Expr, time: Expr) -> Expr:
-        """The propagator of one state that nothing else drives."""
+        """Return the propagator of one state that no other state drives."""
         if self.lag:
             if not rate.has(t):
                 return rate ** (time - since)
@@ -381,14 +382,14 @@ class _Kind:
 _STEPS, _FLOW = _Kind(Sum, 1), _Kind(Integral, 0)
 
 _MOST_SOLUTIONS = 32
-"""Largest number of solutions that a system keeps."""
+"""Largest number of solutions that a system caches."""
 
 _EACH = Symbol("t_1", nonnegative=True)
 """The time over which a product, or an integral in an exponent, runs."""
 
 
 def _between(depth: int) -> Symbol:
-    """The time at which an input passes from one state to the next."""
+    """Return the symbol of the time at which an input passes from one state to the next."""
     return Symbol(f"t_{depth + 3}", nonnegative=True)
 
 
@@ -412,21 +413,21 @@ def integral(e: Expr, x: Symbol, low: Expr, high: Expr) -> Expr:
 
 
 def _at(e: Expr, time: Expr) -> Expr:
-    """A coefficient at a time."""
+    """Return a coefficient at a time."""
     return sympify(e).xreplace({t: time})
 
 
 def _neat(e: Expr) -> Expr:
-    """A solution without the zero powers that SymPy's Jordan form leaves behind."""
+    """Return a solution without the zero powers that SymPy's Jordan form leaves."""
     if e.has(Piecewise):
         e = e.replace(lambda x: isinstance(x, Piecewise), lambda x: x.args[-1][0])
     return powsimp(simplify(e))
 
 
 def without_cases(e: Expr) -> Expr:
-    """Return ``e`` with cases in the time as sums of step functions.
+    """Return ``e`` with cases in time written as sums of step functions.
 
-    SymPy moves the cases of a summand out of its sum, and with them conditions on the variable of the sum.
+    SymPy moves the cases of a summand out of its sum, with conditions on the bound variable.
 
     >>> without_cases(Piecewise((2, t >= 5), (3, True)))
     3 - Heaviside(t - 5, 1)
@@ -437,7 +438,7 @@ def without_cases(e: Expr) -> Expr:
 
 
 def _as_steps(cases: Piecewise) -> Expr:
-    """The cases of a coefficient as a sum: each value times the step functions of its condition."""
+    """Return cases as a sum: each value times the step functions of its condition."""
     total, left = S.Zero, S.One
     for value, condition in cases.args:
         here = _indicator(condition)
@@ -447,7 +448,7 @@ def _as_steps(cases: Piecewise) -> Expr:
 
 
 def _indicator(condition: Any) -> Expr:
-    """One where a condition on the time holds, and zero elsewhere."""
+    """Return one where a condition on time holds, and zero elsewhere."""
     if condition in (S.true, S.false):
         return S(int(bool(condition)))
     if isinstance(condition, And):
@@ -464,32 +465,54 @@ def _indicator(condition: Any) -> Expr:
 
 
 class TrainingRule(Protocol):
-    """The interface of a training rule: its memory of the start and of updates, and its noise."""
+    """Interface of a training rule: its memory of initial weights and updates, and its noise."""
 
     @property
     def discrete(self) -> bool:
-        """True when time counts steps."""
+        """Whether time is discrete."""
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
-        """Return ``(m(t), k(t, s))``, the factors of W(0) and of the update made at ``past``."""
+        """Return the factors of the initial weight and of a past update.
+
+        Parameters
+        ----------
+        time, past : Expr
+            The present time and that of the update.
+
+        Returns
+        -------
+        tuple of Expr
+            ``(m(t), k(t, s))``.
+        """
 
     def noise(self, time: Expr, past: Expr) -> Expr:
-        """The covariance of W(t) and W(s) that noise injected during training adds, entry by entry."""
+        """Return the covariance of an entry of W(t) and W(s) by noise injected during training.
+
+        Parameters
+        ----------
+        time, past : Expr
+            The two times.
+
+        Returns
+        -------
+        Expr
+            The covariance, in units of the initial variance.
+        """
 
     def __hash__(self) -> int:
-        """Rules are immutable: what is found of one is kept."""
+        """Return a hash: rules are immutable, and results for a rule are cached."""
 
 
 class LinearSystemRule:
-    """Base class of rules that are a linear system.  Memory and noise are the solution of the system."""
+    """Base class of rules that are a linear system; memory and noise are the solution of the system."""
 
     discrete: bool
     label: ClassVar[str] = ""
     domains: ClassVar[Mapping[str, RealInterval]] = {}
-    """Which numbers the parameters can be."""
+    """The intervals in which the parameters must be."""
 
     def __post_init__(self) -> None:
-        """Raise :class:`ProgramError` for a parameter that cannot be that number."""
+        """Raise :class:`ProgramError` for a parameter outside of its domain."""
         for name, domain in self.domains.items():
             domain.require(getattr(self, name), f"{name} of {type(self).__name__}")
 
@@ -499,10 +522,10 @@ class LinearSystemRule:
         raise NotImplementedError
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
-        """Return ``(m(t), k(t, s))``, the factors of W(0) and of the update made at ``past``.
+        """Return ``(m(t), k(t, s))``, the factors of W(0) and of the update at ``past``.
 
-        A system that depends on the time and whose states drive each other in a circle has no closed form;
-        its memory is a pair of functions, ``m(t)`` and ``k(t, s)``, whose tables follow from the system.
+        The memory of a time-dependent system whose states drive each other in a cycle has no closed form; it
+        is a pair of functions ``m(t)`` and ``k(t, s)``, whose tables follow from the system.
         """
         system = system_of(self)
         if system.tabulated:
@@ -521,7 +544,7 @@ class LinearSystemRule:
 
 @lru_cache(maxsize=256)
 def system_of(rule: LinearSystemRule) -> LinearSystem:
-    """Return the equation of motion of a rule, always the same object, which keeps its solution."""
+    """Return the equation of motion of a rule, always the same object, which caches its solution."""
     return rule.system
 
 
@@ -531,26 +554,27 @@ _TABLES = ("m", "k", "n")
 
 @dataclass(frozen=True)
 class LinearRule(LinearSystemRule):
-    """A training rule of one's own: a linear equation of motion of a weight and its hidden states.
+    """Training rule of a user: a linear equation of motion of a weight and its hidden states.
 
     In steps ``z(t + 1) = A z(t) + b U(t) + noise``, in continuous time ``dz = (A z + b U) dt + noise``; ``z``
     holds the weight first, then hidden states that start at zero, and ``U`` is the update that the program
-    derives.  Coefficients may depend on :data:`derive.program.t`, and are then taken at the time of the step.
+    derives. Coefficients may depend on :data:`derive.program.t` and are then evaluated at the time of the
+    step.
 
     Parameters
     ----------
-    A
+    A : Expr or Matrix
         Matrix (n, n), or a number without hidden states.
-    b
+    b : Expr or Matrix
         Factors of the update (n,), or a number.
-    diffusion
+    diffusion : Expr or Matrix
         Variance of the noise of a step (in continuous time per unit of time) in the weight, in units of its
         initial variance, or the covariance matrix (n, n) of the noise of all states.
-    start
+    start : Expr
         The factor of ``W(0)`` with which the weight starts.
-    discrete
-        Whether time counts steps.
-    name
+    discrete : bool
+        Whether time is discrete.
+    name : str
         The name in printed theories.
 
     Raises
@@ -579,6 +603,7 @@ class LinearRule(LinearSystemRule):
     name: str = "linear rule"
 
     def __post_init__(self) -> None:
+        """Check shapes and values of the coefficients."""
         for key in ("A", "b", "diffusion"):
             value = getattr(self, key)
             if isinstance(value, list | tuple):
@@ -606,7 +631,7 @@ class LinearRule(LinearSystemRule):
 
     @cached_property
     def system(self) -> LinearSystem:
-        """The system as it was given."""
+        """The system as given."""
         return LinearSystem(self.A, self.b, self.diffusion, self.start)
 
 
@@ -614,21 +639,34 @@ _DESCENT = {"rate": NONNEGATIVE, "decay": NONNEGATIVE, "diffusion": NONNEGATIVE}
 
 
 class _Descent(LinearSystemRule):
-    """``W' = -decay W + rate U + noise``, of the weight alone."""
+    """Rule ``W' = -decay W + rate U + noise`` of the weight alone."""
 
     @cached_property
     def system(self) -> LinearSystem:
+        """The equation of motion of the weight."""
         rate, decay, noise = (expression(getattr(self, n), n) for n in ("rate", "decay", "diffusion"))
         return LinearSystem(1 - decay if self.discrete else -decay, rate, noise)
 
 
 @dataclass(frozen=True)
 class GradientDescent(_Descent):
-    """Exact discrete steps ``W(t+1) = (1 - decay) W(t) + rate U(t) + sqrt(diffusion) xi(t)``.
+    """Gradient descent in steps, ``W(t+1) = (1 - decay) W(t) + rate U(t) + sqrt(diffusion) xi(t)``.
 
-    ``decay`` is the share of a weight lost in a step (learning rate times weight decay) and ``diffusion``
-    the variance that noise adds to it.  The memory is that of this recursion, see :class:`LinearSystem`.
+    The memory is that of this recursion, see :class:`LinearSystem`.
 
+    Parameters
+    ----------
+    rate : Expr
+        The learning rate; it may depend on :data:`derive.program.t`.
+    decay : Expr
+        The fraction of a weight lost in a step (learning rate times weight decay).
+    diffusion : Expr
+        The variance that noise adds to a weight in a step, in units of its initial variance.
+    discrete : bool
+        True: time is discrete.
+
+    Examples
+    --------
     >>> from sympy.abc import t, s
     >>> GradientDescent(Symbol("eta")).memory(t, s)
     (1, eta)
@@ -646,10 +684,21 @@ class GradientDescent(_Descent):
 
 @dataclass(frozen=True)
 class GradientFlow(_Descent):
-    """Continuous time, ``dW = (rate U - decay W) dt + sqrt(diffusion) dB``.
+    """Gradient flow in continuous time, ``dW = (rate U - decay W) dt + sqrt(diffusion) dB``.
 
-    ``rate`` is 1 for the summed loss, 1/P for its mean.
+    Parameters
+    ----------
+    rate : Expr
+        The rate: 1 for the summed loss, 1/P for its mean.
+    decay : Expr
+        The weight decay per unit of time.
+    diffusion : Expr
+        The variance that noise adds per unit of time, in units of the initial variance.
+    discrete : bool
+        False: time is continuous.
 
+    Examples
+    --------
     >>> from sympy.abc import t, s
     >>> GradientFlow(decay=Symbol("lam")).memory(t, s)
     (exp(-lam*t), exp(-lam*(-s + t)))
@@ -667,10 +716,22 @@ class GradientFlow(_Descent):
 class Momentum(LinearSystemRule):
     """Heavy-ball steps ``Q(t+1) = momentum Q(t) + U(t)``, ``W(t+1) = (1 - decay) W(t) + rate Q(t+1)``.
 
-    The rate stands outside of the velocity, as in PyTorch.  With ``rate_inside`` the velocity accumulates
-    ``rate U``: ``Q(t+1) = momentum Q(t) + rate U(t)``, ``W(t+1) = (1 - decay) W(t) + Q(t+1)``.  The two
-    differ if the rate depends on the time.
+    Parameters
+    ----------
+    rate : Expr
+        The learning rate, outside of the velocity as in PyTorch.
+    momentum : Expr
+        The fraction of the velocity that a step keeps.
+    decay : Expr
+        The fraction of a weight lost in a step.
+    discrete : bool
+        True: time is discrete.
+    rate_inside : bool
+        Whether the velocity accumulates ``rate U``: ``Q(t+1) = momentum Q(t) + rate U(t)``, ``W(t+1) = (1 -
+        decay) W(t) + Q(t+1)``. The two differ if the rate depends on time.
 
+    Examples
+    --------
     >>> from sympy.abc import t, s
     >>> m, k = Momentum(Symbol("eta"), Symbol("beta")).memory(t, s)
     >>> m, k.subs(s, t - 1).simplify(), k.subs(s, t - 2).simplify()
@@ -691,7 +752,7 @@ class Momentum(LinearSystemRule):
 
     @cached_property
     def system(self) -> LinearSystem:
-        """The two recursions, of the weight and of its velocity."""
+        """The recursions of the weight and of its velocity."""
         rate, m, decay = map(expression, (self.rate, self.momentum, self.decay))
         outside, inside = (S.One, rate) if self.rate_inside else (rate, S.One)
         A = Matrix([[1 - decay, outside * m], [S.Zero, m]])
@@ -700,8 +761,19 @@ class Momentum(LinearSystemRule):
 
 @dataclass(frozen=True)
 class MomentumFlow(LinearSystemRule):
-    """The continuous limit ``beta dQ/dt = -Q + rate U``, ``dW/dt = Q`` (selfconsistent2023 L.1).
+    """Gradient flow with momentum, ``beta dQ/dt = -Q + rate U``, ``dW/dt = Q`` (selfconsistent2023 L.1).
 
+    Parameters
+    ----------
+    momentum : Expr
+        The time constant beta of the velocity.
+    rate : Expr
+        The rate.
+    discrete : bool
+        False: time is continuous.
+
+    Examples
+    --------
     >>> from sympy.abc import t, s
     >>> MomentumFlow(Symbol("beta", positive=True)).memory(t, s)
     (1, 1 - exp(-(-s + t)/beta))
@@ -715,21 +787,36 @@ class MomentumFlow(LinearSystemRule):
 
     @cached_property
     def system(self) -> LinearSystem:
-        """The two differential equations, of the weight and of its velocity."""
+        """The differential equations of the weight and of its velocity."""
         m = expression(self.momentum, "momentum")
         return LinearSystem(Matrix([[S.Zero, S.One], [S.Zero, -1 / m]]), Matrix([S.Zero, self.rate / m]))
 
 
 @dataclass(frozen=True)
 class Multistep:
-    """A linear multistep integrator of the flow: the update of step s enters W(t) with weight ``w(t, s)``.
+    """Explicit linear multistep integrator of the flow: the update of step s enters W(t) with ``w(t, s)``.
 
-    Every explicit linear multistep method (Euler, Adams-Bashforth of any order, on any time grid) is of
-    this form, so a discretised flow is itself a program with an exact mean-field theory.  Of a flow that
-    forgets, ``w(t, s)`` holds its memory of updates too; ``left`` names the table of the factor of W(0), a
-    function of t, and ``heat`` that of the covariance of its noise, a function of t and s; ``diffusion`` is
-    the strength of this noise in a weight, in units of its initial variance (0 stands for 1).
+    Every explicit linear multistep method (Euler, Adams-Bashforth of any order, on any time grid) has this
+    form, so that a discretised flow is a program with an exact mean-field theory. With decay, ``w(t, s)``
+    includes the memory of updates.
 
+    Parameters
+    ----------
+    rate : Expr
+        The rate of the flow.
+    weight : str
+        The name of the table ``w(t, s)``.
+    left : str, optional
+        The name of the table of the factor of W(0), a function of t.
+    heat : str, optional
+        The name of the table of the covariance of the noise, a function of t and s.
+    discrete : bool
+        True: time is discrete.
+    diffusion : Expr
+        The strength of the noise in a weight, in units of its initial variance; 0 stands for 1.
+
+    Examples
+    --------
     >>> from sympy.abc import t, s
     >>> Multistep(left="m", heat="n").memory(t, s), Multistep(left="m", heat="n").noise(t, s)
     ((m(t), w(t, s)), n(t, s))
@@ -744,17 +831,39 @@ class Multistep:
     diffusion: Expr = field(default=S.Zero, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise :class:`ProgramError` for a rate or a diffusion that cannot be."""
+        """Raise :class:`ProgramError` for a rate or diffusion that is negative."""
         for name in ("rate", "diffusion"):
             NONNEGATIVE.require(getattr(self, name), f"{name} of Multistep")
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
-        """Both stay symbols, ``m(t)`` and ``w(t, s)``; numerics supplies their tables."""
+        """Return the factors ``m(t)`` and ``w(t, s)`` as functions whose tables numerics supplies.
+
+        Parameters
+        ----------
+        time, past : Expr
+            The present time and that of the update.
+
+        Returns
+        -------
+        tuple of Expr
+            The two factors.
+        """
         left = S.One if self.left is None else Function(self.left)(time)
         return left, self.rate * Function(self.weight)(time, past)
 
     def noise(self, time: Expr, past: Expr) -> Expr:
-        """A symbol as well, where there is any."""
+        """Return the covariance of the noise as a function whose table numerics supplies; 0 without noise.
+
+        Parameters
+        ----------
+        time, past : Expr
+            The two times.
+
+        Returns
+        -------
+        Expr
+            The covariance.
+        """
         if self.heat is None:
             return S.Zero
         return (self.diffusion or S.One) * Function(self.heat)(time, past)
@@ -762,10 +871,10 @@ class Multistep:
 
 @lru_cache(maxsize=256)
 def fixed_symbols(rule: TrainingRule) -> frozenset[Symbol]:
-    """Return the symbols of a rule's memory and noise other than the two times that it is asked for.
+    """Return the symbols of a rule's memory and noise other than its two times.
 
-    They have one value for the whole of training.  If a time is among them, a parameter holds a time other
-    than that of the step.  Raises :class:`ProgramError` for a rule whose memory or noise is not a SymPy
+    They have one value for the whole of training. If a time is among them, a parameter contains a time other
+    than that of the step. Raises :class:`ProgramError` for a rule whose memory or noise is not a SymPy
     expression.
 
     >>> from derive.calculus.symbols import s
@@ -788,14 +897,14 @@ def fixed_symbols(rule: TrainingRule) -> frozenset[Symbol]:
 
 
 _LATER, _PAST = Dummy("later", nonnegative=True), Dummy("past", nonnegative=True)
-"""Two times that no parameter of a rule holds."""
+"""Two times that no parameter of a rule contains."""
 
 
 @lru_cache(maxsize=256)
 def tables_of(rule: TrainingRule) -> frozenset[str]:
-    """Return the names of the functions that a rule is given, such as a schedule ``eta(t)``.
+    """Return the names of the given functions of a rule, such as a schedule ``eta(t)``.
 
-    They stand in the coefficients of the rule's equation of motion, or in the memory that it states.
+    They are in the coefficients of the rule's equation of motion, or in its memory.
 
     >>> sorted(tables_of(Multistep(left="m"))), sorted(tables_of(GradientDescent(Function("eta")(t))))
     (['m', 'w'], ['eta'])
@@ -808,7 +917,7 @@ def tables_of(rule: TrainingRule) -> frozenset[str]:
 
 
 def own_names(rule: TrainingRule) -> frozenset[str]:
-    """Return the names of functions in a rule's memory and noise: those given, or tables that follow.
+    """Return the names of functions in a rule's memory and noise: given ones, and tables that follow.
 
     >>> from sympy import Matrix
     >>> d = Function("d")(t)
@@ -820,7 +929,7 @@ def own_names(rule: TrainingRule) -> frozenset[str]:
 
 
 def parameters_with(rule: TrainingRule, names: Collection[str]) -> dict[str, Expr]:
-    """Return the parameters of a rule, by name, that hold a symbol called one of ``names``."""
+    """Return the parameters of a rule, by name, that contain a symbol with one of ``names``."""
     keys: list[str] = [x.name for x in fields(rule)] if is_dataclass(rule) else []
     stated = {key: getattr(rule, key) for key in keys}
     found = {key: x for key, x in stated.items() if isinstance(x, Expr)}
@@ -831,16 +940,16 @@ def anchored_descent(rate: Expr, pull: Expr, since: Expr) -> LinearRule:
     """Return gradient descent whose weights decay towards those of an earlier step.
 
     Up to the step ``since`` it is plain descent; from then on ``W(t + 1) = W(t) + rate U(t) - pull (W(t) -
-    W(since))``, which keeps a network near what it has learnt before.
+    W(since))``, which keeps a network close to an earlier solution.
 
     Parameters
     ----------
-    rate
+    rate : Expr
         Learning rate.
-    pull
-        Share of the distance to the earlier weights that is lost in a step.
-    since
-        The step whose weights are kept in mind, an integer or a symbol.
+    pull : Expr
+        Fraction of the distance to the earlier weights that is lost in a step.
+    since : Expr or int
+        The step of the earlier weights.
 
     Returns
     -------
@@ -864,8 +973,22 @@ def anchored_descent(rate: Expr, pull: Expr, since: Expr) -> LinearRule:
 
 
 def entry_covariance(rule: TrainingRule, time: Expr, past: Expr) -> Expr:
-    """The covariance of one entry of the random part of W at two times, in units of its initial variance.
+    """Return the covariance of an entry of the random part of W at two times.
 
+    Parameters
+    ----------
+    rule : TrainingRule
+        The rule of the weight.
+    time, past : Expr
+        The two times.
+
+    Returns
+    -------
+    Expr
+        The covariance in units of the initial variance: decayed initial weights plus noise.
+
+    Examples
+    --------
     >>> from sympy.abc import t, s
     >>> entry_covariance(GradientDescent(Symbol("eta")), t, s)
     1
@@ -874,9 +997,7 @@ def entry_covariance(rule: TrainingRule, time: Expr, past: Expr) -> Expr:
 
 
 def with_noise(rule: TrainingRule, variance: Expr, name: str) -> TrainingRule:
-    """The rule for the weight ``name``: noise is the same for all weights, but is counted in units of their
-    initial variance.
-    """
+    """Return the rule for the weight ``name``, with noise in units of the variance of this weight."""
     heat = getattr(rule, "diffusion", S.Zero)
     if heat == 0 or variance == 1:
         return rule
@@ -887,10 +1008,9 @@ def with_noise(rule: TrainingRule, variance: Expr, name: str) -> TrainingRule:
 
 @lru_cache(maxsize=64)
 def held_at_rest(rule: TrainingRule) -> Expr | None:
-    """The number of its own updates that a weight holds once neither moves: ``W = number * U``.
+    """Return the ratio of a weight to its update at rest, ``W = number * U``: the fixed point of the system.
 
-    It is the fixed point of the rule's system.  None for a rule that forgets nothing, whose weights rest only
-    where updates vanish, and for one that is no recursion (:class:`Multistep`).
+    None for a rule without decay, whose weights rest only if updates vanish, and for :class:`Multistep`.
 
     >>> lam = Symbol("lam")
     >>> held_at_rest(GradientDescent(Symbol("eta"), decay=Symbol("eta") * lam)), held_at_rest(GradientFlow())
@@ -905,7 +1025,7 @@ def held_at_rest(rule: TrainingRule) -> Expr | None:
 
 
 def accumulate(rule: TrainingRule, integrand: Expr, past: Symbol, now: Expr) -> Expr:
-    """Sum (or integrate) over past times ``past`` < ``now``."""
+    """Return the sum (or integral) over past times ``past`` < ``now``."""
     if rule.discrete:
         return Sum(integrand, (past, 0, now - 1))
     return Integral(integrand, (past, 0, now))

@@ -1,7 +1,7 @@
-"""At which integers a program reads its constants where their indices are shifted, as in ``y(mu, p + 1)``.
+"""Integers at which constants with shifted indices are evaluated, such as ``y(mu, p + 1)``.
 
-Indices of fields, numbers and given vectors go round a ring; arrays of constants have no ring, so that each
-value that is read needs an entry.  Numerics compares the values with the lengths of the arrays.
+Indices of fields, scalars and given vectors are periodic; arrays of constants are not, so that each value
+that is used needs an entry. The numerics compares these values with the lengths of the arrays.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ Slot = tuple[str, int]
 
 
 def shifted_reads(program: Program, sizes: Mapping[str, Any]) -> dict[Slot, tuple[int, int]]:
-    """Return the lowest and the highest value that an axis of a constant is read at, where it is shifted.
+    """Return the lowest and highest value at which an axis of a constant is used, if its index is shifted.
 
-    ``sizes`` are numbers by the names of symbols.  Of a program with a loss these are the shifts in the loss
-    and in the forward pass; a derived error or gradient may read ``y(p - 1)`` round the ring of an output.
-    Terms that are multiplied by zero are not read, and axes whose indices have ends that are not known are
-    left out.
+    ``sizes`` are numbers by names of symbols. For a program with a loss, these are the shifts in the loss and
+    in the forward pass; a derived error or gradient may contain ``y(p - 1)`` because an output is periodic.
+    Terms multiplied by zero do not count, and axes whose indices have unknown ends are left out.
 
     >>> from sympy import Function, Symbol
     >>> from derive.program import Definition, GradientDescent, Program
@@ -65,10 +64,12 @@ def _written(program: Program) -> list[tuple[Expr, tuple[IndexRange, ...]]]:
 
 
 def _names(e: Expr) -> set[str]:
+    """Return the names of the functions in an expression."""
     return {str(a.func) for a in e.atoms(AppliedUndef)}
 
 
 def _symbols(e: Expr, ranges: tuple[IndexRange, ...]) -> set[Any]:
+    """Return the symbols in an expression and in the ends of ranges."""
     found: set[Any] = e.free_symbols.union(
         *(expression(b).free_symbols for r in ranges for b in (r.lower, r.upper))
     )
@@ -89,7 +90,7 @@ def _shifted(e: Expr, constants: set[str]) -> tuple[set[Slot], set[Symbol]]:
 def _values(
     e: Expr, ranges: tuple[IndexRange, ...], numbers: Mapping[Any, Expr], slots: set[Slot], own: set[Symbol]
 ) -> Iterator[tuple[Slot, int]]:
-    """Yield the integers at which axes are read, for every value of the indices ``own``."""
+    """Yield the integers at which axes are used, for every value of the indices ``own``."""
     sums = [x for x in e.atoms(Sum) if any(limit[0] in own for limit in x.limits)]
     free = [r for r in ranges if r.index in own & e.free_symbols]
     for at in _members(free, numbers):
@@ -103,6 +104,7 @@ def _values(
 
 
 def _over(x: Sum) -> set[Any]:
+    """Return the bound variables of a sum."""
     return {limit[0] for limit in x.limits}
 
 

@@ -1,10 +1,9 @@
-"""Training rules that act on the singular values of the gradient of a matrix: Muon and its kin.
+"""Training rules that act on the singular values of the gradient of a matrix, such as Muon.
 
 The gradient of a matrix is a sum of few outer products, ``A = sum_mu c_mu l_mu r_mu^T``, of order one entry
-by entry.  A rule moves the matrix by ``F`` of it, a function of its singular values: with the singular values
-``N sigma_k`` of A, the step is ``sum_k F(sigma_k) u_k v_k^T``, of spectral norm ``F`` (the null space of A is
-left alone).  With ``F = 1`` this is the orthogonal factor of A, the step of Muon without momentum.
-:func:`outer_products` writes the step as outer products of the same vectors,
+by entry. With the singular values ``N sigma_k`` of A, the step is ``sum_k F(sigma_k) u_k v_k^T``, of spectral
+norm ``F`` (the null space of A is unchanged). With ``F = 1`` this is the orthogonal factor of A, the step of
+Muon without momentum. :func:`outer_products` writes the step as outer products of the same vectors,
 
     step = (1/N) sum_mu,alpha X_mu,alpha c_mu c_alpha l_mu r_alpha^T,
     X = (c l)^(-1/2) F[(c l)^(1/2) r^(1/2)] r^(-1/2),
@@ -30,27 +29,29 @@ sigma = Symbol("sigma", positive=True)
 
 @dataclass(frozen=True)
 class Spectral(NonlinearRule):
-    """A rule that moves a matrix by a function of the singular values of its gradient.
+    """Training rule that moves a matrix by a function of the singular values of its gradient.
 
     Parameters
     ----------
-    rate
+    rate : Expr
         Learning rate, which may depend on :data:`derive.program.t`.
-    F
+    F : Expr
         Expression of :data:`derive.program.spectral.sigma`, the singular values of the gradient over N.
-    decay
-        Share of the weight that is lost in a step; it may depend on t.
-    name
+    decay : Expr
+        Fraction of the weight that is lost in a step; it may depend on t.
+    name : str
         Name in printed programs.
+    memory_tables : tuple, optional
+        A constant rate and the names of tables of m(t) and k(t, s), if the memory has no closed form.
 
     Raises
     ------
     ProgramError
-        If the rate or the decay cannot be that number.
+        If the rate or the decay is out of its domain.
 
     Examples
     --------
-    Steps of which no singular value is larger than one:
+    Steps with singular values of at most one:
 
     >>> from sympy import tanh
     >>> Spectral(Symbol("eta"), tanh(sigma)).F
@@ -64,6 +65,7 @@ class Spectral(NonlinearRule):
     memory_tables: tuple[Expr, str, str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        """Check the parameters."""
         for key in ("rate", "F", "decay"):
             object.__setattr__(self, key, expression(getattr(self, key), f"{key} of {self.name}"))
         NONNEGATIVE.require(self.rate, f"rate of {self.name}")
@@ -76,13 +78,27 @@ class Spectral(NonlinearRule):
 
     @property
     def inner(self) -> frozenset[Symbol]:
-        """The singular value."""
+        """The symbol of the singular value."""
         return frozenset({sigma})
 
 
 def muon(rate: Expr, decay: Expr = S.Zero) -> Spectral:
     """Return Muon without momentum: the step is the orthogonal factor of the gradient.
 
+    Parameters
+    ----------
+    rate : Expr
+        Learning rate.
+    decay : Expr
+        Fraction of a weight lost in a step.
+
+    Returns
+    -------
+    Spectral
+        The rule.
+
+    Examples
+    --------
     >>> muon(Symbol("eta")).F
     1
     """
@@ -90,10 +106,10 @@ def muon(rate: Expr, decay: Expr = S.Zero) -> Spectral:
 
 
 class SpectralEntry(Expr):
-    """``X_row,column`` of ``X = left^(-1/2) F[left^(1/2) right^(1/2)] right^(-1/2)``.
+    """Entry ``X_row,column`` of ``X = left^(-1/2) F[left^(1/2) right^(1/2)] right^(-1/2)``.
 
-    ``left`` and ``right`` are symmetric matrices, written by their entries at ``row`` and ``column``; F acts
-    on the positive singular values.
+    ``left`` and ``right`` are symmetric matrices, given by their entries at ``row`` and ``column``; F acts on
+    the positive singular values.
 
     >>> from sympy import Function
     >>> from derive.calculus.symbols import alpha, mu
@@ -104,12 +120,13 @@ class SpectralEntry(Expr):
     is_commutative = True
 
     def __new__(cls, F: Any, left: Any, right: Any, row: Any, column: Any) -> SpectralEntry:
+        """Return the entry of a function of two matrices."""
         node: SpectralEntry = Expr.__new__(cls, *map(S, (F, left, right, row, column)))
         return node
 
     @property
     def free_symbols(self) -> set[Symbol]:
-        """The symbols of the entry; the singular value is the variable of F."""
+        """The symbols of the entry, without the singular value, which is the variable of F."""
         return set().union(*(x.free_symbols for x in self.args)) - {sigma}
 
     @property

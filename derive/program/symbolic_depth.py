@@ -1,6 +1,6 @@
-"""Programs with a number of layers, written for any number of them.
+"""Conversion of a program with an integer number of layers to one with symbolic depth ``L``.
 
-Layers are counted from both ends: a field, a population or a matrix at the last layer is that at ``L``, and a
+Layers are counted from both ends: a field, population or matrix at the last layer is moved to ``L``, and a
 range of layers that ends ``k`` before the last one ends at ``L - k``.
 """
 
@@ -21,7 +21,7 @@ from derive.program.words import Population
 
 
 def at_symbolic_depth(program: Program) -> Program:
-    """Return the program with ``L`` hidden layers that is this one at its own depth.
+    """Return the program with ``L`` hidden layers that equals the given one at its own depth.
 
     Parameters
     ----------
@@ -31,12 +31,12 @@ def at_symbolic_depth(program: Program) -> Program:
     Returns
     -------
     Program
-        The same program if its depth is a symbol.
+        The program at symbolic depth; the given one if its depth is a symbol.
 
     Raises
     ------
     NotApplicable
-        If the layers of the program are no family.
+        If the layers of the program are not a family.
 
     Examples
     --------
@@ -61,12 +61,15 @@ def at_symbolic_depth(program: Program) -> Program:
         raise NotApplicable("the layers of the program are no family: there is no program at symbolic depth")
 
     def end(layer: Expr) -> Expr:
+        """Return ``L`` for the last layer."""
         return L if layer == last else layer
 
     def upper(layer: Expr) -> Expr:
+        """Return the upper end of a range of layers relative to ``L``."""
         return layer - last + L if layer.is_Integer else layer
 
     def written(e: Expr) -> Expr:
+        """Return an expression at symbolic depth."""
         e = e.replace(
             lambda x: isinstance(x, AppliedUndef) and str(x.func) in layered and x.args[0].is_Integer,
             lambda x: x.func(end(x.args[0]), *x.args[1:]),
@@ -86,7 +89,7 @@ def at_symbolic_depth(program: Program) -> Program:
 
 
 def _atoms(program: Program) -> set[AppliedUndef]:
-    """The functions in all expressions of a program."""
+    """Return the functions in all expressions of a program."""
     found: set[AppliedUndef] = set()
 
     def seen(e: Any) -> Any:
@@ -100,7 +103,7 @@ def _atoms(program: Program) -> set[AppliedUndef]:
 def _rewritten(
     x: Any, written: Callable[[Expr], Expr], end: Callable[[Expr], Expr], upper: Callable[[Expr], Expr]
 ) -> Any:
-    """A part of a program with its expressions, layers and ranges of layers rewritten."""
+    """Return a part of a program with its expressions, layers and ranges of layers rewritten."""
     if isinstance(x, Expr):
         return written(x)
     if isinstance(x, IndexRange):

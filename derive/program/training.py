@@ -1,7 +1,8 @@
-"""Trained weights: the low-rank updates that they accumulate, and the scale of both.
+"""Trained weights: their low-rank updates, and the scales of updates and outputs.
 
-A trained weight starts Gaussian and moves by its update as its rule says (:mod:`derive.program.rules`).  The
-program supplies the update, a sum of outer products for a matrix and of vectors for a vector.
+A trained weight is Gaussian at initialisation and changes by its update as its rule says
+(:mod:`derive.program.rules`). The program supplies the update: a sum of outer products for a matrix, of
+vectors for a vector.
 """
 
 from __future__ import annotations
@@ -21,17 +22,28 @@ from derive.program.words import GaussianMatrix, GaussianVector, Rewritable, num
 
 @dataclass(frozen=True)
 class Outer(Rewritable):
-    """The update ``U = sum coefficient * left right^T / N``: ``U v = coefficient * left * (right . v) / N``.
+    """Update of a matrix, ``U = sum coefficient * left right^T / N``, at the time ``t``.
 
-    The inner product over N is the ratio |C|/N of the columns times the mean ``<right v>``; on given
-    populations it is the data's kernel.  ``left`` lives on the rows and ``right`` on the columns.  Written
-    at the current time ``t``.
+    Then ``U v = coefficient * left * (right . v) / N``; the inner product over N is the ratio |C|/N of the
+    columns times the mean ``<right v>``, and on given populations the kernel of the data.
 
-    ``gradient`` is the coefficient with which the gradient of an output is ``left right^T / N``, where it is
-    not the update's own over its error and the square of the program's scale (layers of different widths).
-    ``more`` are further terms, of a matrix that is used in several places.  An entrywise rule
-    (:class:`~derive.program.entrywise.Entrywise`) takes the update over ``outside`` for the gradient of an
-    entry, and multiplies its own step by it.
+    Parameters
+    ----------
+    coefficient : Expr
+        The factor.
+    left, right : Expr
+        Vectors on the rows and on the columns.
+    over : tuple of IndexRange
+        The indices that are summed.
+    gradient : Expr, optional
+        The coefficient with which the gradient of an output is ``left right^T / N``, if it is not that of the
+        update divided by the error and by the square of the program's scale (layers of different widths).
+    more : tuple of Outer
+        Further terms, for a matrix that is used in several places.
+    outside : Expr
+        A factor of the update that is not part of the gradient of an entry, for an entrywise rule
+        (:class:`~derive.program.entrywise.Entrywise`): the rule acts on the update over ``outside``, and its
+        step is multiplied by ``outside``.
     """
 
     coefficient: Expr
@@ -43,21 +55,32 @@ class Outer(Rewritable):
     outside: Expr = S.One
 
     def __post_init__(self) -> None:
+        """Move numbers in front of fields into the coefficients."""
         _take_numbers(self, "left", "right")
 
     @property
     def terms(self) -> tuple[Outer, ...]:
-        """Every outer product of the update."""
+        """All outer products of the update."""
         return (self, *self.more)
 
 
 @dataclass(frozen=True)
 class Along(Rewritable):
-    """The update ``U = sum coefficient * vector`` of a trained vector.
+    """Update of a trained vector, ``U = sum coefficient * vector``, at the time ``t``.
 
-    ``gradient`` is the coefficient with which the gradient of an output is ``vector/N``, where it is not the
-    update's own over its error and the square of the program's scale (a weight with a rate of its own).
-    ``outside`` is as in :class:`Outer`.
+    Parameters
+    ----------
+    coefficient : Expr
+        The factor.
+    vector : Expr
+        The vector.
+    over : tuple of IndexRange
+        The indices that are summed.
+    gradient : Expr, optional
+        The coefficient with which the gradient of an output is ``vector/N``, if it is not that of the update
+        divided by the error and by the square of the program's scale (a weight with its own rate).
+    outside : Expr
+        As in :class:`Outer`.
     """
 
     coefficient: Expr
@@ -67,6 +90,7 @@ class Along(Rewritable):
     outside: Expr = S.One
 
     def __post_init__(self) -> None:
+        """Move a number in front of the field into the coefficients."""
         _take_numbers(self, "vector")
 
     @property
@@ -76,7 +100,7 @@ class Along(Rewritable):
 
 
 def _take_numbers(update: Outer | Along, *sides: str) -> None:
-    """Puts the number in front of a field, a side of the update, into the coefficients."""
+    """Move the number in front of a field, a side of the update, into the coefficients."""
     for side in sides:
         number, vector = numbered(getattr(update, side))
         if number != 1:
@@ -104,17 +128,29 @@ def by_name(values: Any, key: str, accepted: str) -> dict[str, Any]:
 
 
 class _Trained(Rewritable):
+    """Base class of trained weights."""
+
     initial: GaussianMatrix | GaussianVector
 
     @property
     def name(self) -> str:
-        """The name by which definitions refer to the weight."""
+        """The name of the weight in definitions."""
         return self.initial.name
 
 
 @dataclass(frozen=True)
 class TrainedMatrix(_Trained):
-    """A weight matrix: Gaussian at first, then moved by ``update`` as ``rule`` says."""
+    """Weight matrix that is Gaussian at initialisation and then changed by its update.
+
+    Parameters
+    ----------
+    initial : GaussianMatrix
+        The matrix at initialisation.
+    update : Outer
+        The update.
+    rule : TrainingRule
+        The training rule.
+    """
 
     initial: GaussianMatrix
     update: Outer
@@ -123,7 +159,17 @@ class TrainedMatrix(_Trained):
 
 @dataclass(frozen=True)
 class TrainedVector(_Trained):
-    """A trained vector parameter (a readout, a bias)."""
+    """Trained vector (a readout, a bias), Gaussian at initialisation.
+
+    Parameters
+    ----------
+    initial : GaussianVector
+        The vector at initialisation.
+    update : Along
+        The update.
+    rule : TrainingRule
+        The training rule.
+    """
 
     initial: GaussianVector
     update: Along
@@ -132,11 +178,17 @@ class TrainedVector(_Trained):
 
 @dataclass(frozen=True)
 class Gradient:
-    """How the gradient with respect to a field is written.
+    """Name and normalisation of the gradient with respect to a field.
 
-    ``name`` is its name and ``inner`` that of the gradient with respect to a function of the field that a
-    matrix is applied to (``z`` for ``phi(h)``).  ``normal`` is its normalisation over N (over 1 for a
-    number); ``scale sqrt(N_x/N)`` if there is none.
+    Parameters
+    ----------
+    name : str
+        The name of the gradient.
+    inner : str
+        The name of the gradient with respect to a function of the field to which a matrix is applied (``z``
+        for ``phi(h)``).
+    normal : Expr, optional
+        The normalisation over N (over 1 for a scalar); ``scale sqrt(N_x/N)`` by default.
     """
 
     name: str
@@ -144,20 +196,32 @@ class Gradient:
     normal: Expr | None = None
 
     def __post_init__(self) -> None:
+        """Raise ProgramError for a normalisation of zero."""
         if self.normal is not None:
             NONZERO.require(self.normal, f"normal of the gradient {self.name}")
 
 
 @dataclass(frozen=True)
 class Parametrization(Rewritable):
-    """The factors that make the limit exist, in one place.
+    """Factors of weights, outputs and learning rates for which the infinite-width limit exists.
 
     A matrix that is applied to n units is ``theta/sqrt(n)``, and raw weights ``theta`` of order one follow
-    ``theta <- theta - rate scale^2 N grad(loss)`` times the rule's own rate; ``scale`` is the gamma0 by which
-    the outputs of the forward pass are divided.  ``rates`` multiplies the rates of single weights, ``rate``
-    those of all; ``fan_in`` says n/N for matrices that are divided by something else.  Backward fields are
-    ``g = scale sqrt(N N_l) df/dh``.
+    ``theta <- theta - rate scale^2 N grad(loss)`` times the rate of the rule. Backward fields are ``g = scale
+    sqrt(N N_l) df/dh``.
 
+    Parameters
+    ----------
+    scale : Expr
+        The factor gamma0 by which the outputs of the forward pass are divided.
+    rate : Expr
+        A factor of all learning rates.
+    rates : mapping of str to Expr
+        Factors of the learning rates of single weights.
+    fan_in : mapping of str to Expr
+        Ratios n/N for matrices that are divided by another number of units.
+
+    Examples
+    --------
     >>> Parametrization(rates=(("W", gamma0),)).rate_of("W")
     gamma0
     """
@@ -168,6 +232,7 @@ class Parametrization(Rewritable):
     fan_in: Mapping[str, Expr] | tuple[tuple[str, Expr], ...] = ()
 
     def __post_init__(self) -> None:
+        """Raise ProgramError for factors of a wrong kind or value."""
         for key in ("rates", "fan_in"):
             named = by_name(getattr(self, key), key, '{"W": 2}, numbers by names of weights')
             pairs = tuple((name, expression(value, f"{key}[{name!r}]")) for name, value in named.items())
@@ -178,10 +243,32 @@ class Parametrization(Rewritable):
         REAL.require(self.rate, "rate of the parametrization")
 
     def fan_in_of(self, m: GaussianMatrix) -> Expr:
-        """The number n of units that a matrix is applied to, over N (given vectors: over their number)."""
+        """Return the number n of units that a matrix is applied to, over N.
+
+        Parameters
+        ----------
+        m : GaussianMatrix
+            The matrix.
+
+        Returns
+        -------
+        Expr
+            The ratio n/N; for given vectors n over their number of entries.
+        """
         own = S.One if m.cols.given else expression(m.cols.ratio)
         return expression(dict(self.fan_in).get(m.name, own))
 
     def rate_of(self, weight: str) -> Expr:
-        """By what the rate of a weight is multiplied."""
+        """Return the factor of the learning rate of a weight.
+
+        Parameters
+        ----------
+        weight : str
+            The name of the weight.
+
+        Returns
+        -------
+        Expr
+            The factor.
+        """
         return expression(self.rate, "rate") * expression(dict(self.rates).get(weight, S.One))

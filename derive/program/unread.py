@@ -1,4 +1,8 @@
-"""Layers of a forward pass that nothing reads, or that nothing defines."""
+"""Layers of a forward pass that are not used, or used but not defined.
+
+:func:`without_unread` shortens the families of a forward pass to the layers that outputs need, before it is
+differentiated, and raises for layers without a definition.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +24,26 @@ MemberBounds = tuple[Expr, Expr]
 def without_unread(
     lines: tuple[Definition, ...], layered: Iterable[str], *others: Expr
 ) -> tuple[Definition, ...]:
-    """Return the definitions without the ends of families that no line reads.
+    """Return the definitions without the ends of families that no line uses.
 
     Parameters
     ----------
-    lines
+    lines : tuple of Definition
         The forward pass.
-    layered
-        The fields that have layers or are ordered.  Other numbers and fields are kept as they are.
-    others
-        What reads fields besides, as the loss.
+    layered : iterable of str
+        The fields that have layers or are ordered. Other scalars and fields are kept.
+    others : Expr
+        Further expressions that use fields, such as the loss.
 
     Returns
     -------
-    tuple[Definition, ...]
-        The shorter forward pass.  Its outputs are the same, as no output reads the layers left out.
+    tuple of Definition
+        The shorter forward pass. Its outputs are the same, because no output uses the removed layers.
 
     Raises
     ------
     ProgramError
-        If a line reads a layer that no line defines.
+        If a line uses a layer that no line defines.
 
     Examples
     --------
@@ -71,7 +75,7 @@ def without_unread(
 
 
 def without_unread_members(matrix: GaussianMatrix, lines: Iterable[Definition]) -> GaussianMatrix:
-    """Return a matrix whose family ends with the first and the last member that the lines apply.
+    """Return a matrix whose family ends with the first and the last member that the lines use.
 
     >>> from sympy import Function, S
     >>> from derive.program import IndexRange, Population, ell, t
@@ -103,21 +107,21 @@ a family of symbolic depth that reads itself alone would recede for ever."""
 
 
 def _reads(e: Expr, d: Definition | None, names: set[str]) -> Iterator[tuple[str, MemberBounds]]:
-    """The layers of fields that an expression reads."""
+    """Yield the layers of fields that an expression uses."""
     runs = {} if d is None else {r.index: (r.lower, r.upper) for r in d.ranges}
     runs |= {x: (low, high) for total in e.atoms(Sum) for x, low, high in total.limits}
     yield from ((str(a.func), _span(a, runs)) for a in e.atoms(AppliedUndef) if str(a.func) in names)
 
 
 def _span(a: AppliedUndef, runs: Mapping[Symbol, MemberBounds]) -> MemberBounds:
-    """The first and the last layer of a field in a line, whose indices run as given."""
+    """Return the first and the last layer of a field in a line, for given ranges of indices."""
     layer = expression(a.args[0])
     low, high = (layer.xreplace({x: expression(ends[k]) for x, ends in runs.items()}) for k in (0, 1))
     return low, high
 
 
 def _kept(d: Definition, read: list[MemberBounds], names: set[str]) -> Iterator[Definition]:
-    """The definition as far as something reads it: as it is, shorter, or not at all."""
+    """Yield the definition for the layers that are used: unchanged, shorter, or not at all."""
     if d.name not in names or not read:  # no gradient is derived of what nothing reads at all
         yield d
         return
@@ -142,7 +146,7 @@ def _kept(d: Definition, read: list[MemberBounds], names: set[str]) -> Iterator[
 
 
 def _size(difference: Expr) -> Expr:
-    """A difference of layers, of which one that grows with the depth is infinite."""
+    """Return a difference of layers; one that grows with the depth is infinite."""
     if difference.is_Integer:
         return difference
     slopes = [difference.coeff(x) for x in difference.free_symbols]
@@ -152,7 +156,7 @@ def _size(difference: Expr) -> Expr:
 def _require_defined(
     lines: Iterable[Definition], read: Iterable[tuple[str, MemberBounds]], names: set[str]
 ) -> None:
-    """Raise :class:`ProgramError` for a layer that is read and not defined, in a network of DEEP layers."""
+    """Raise :class:`ProgramError` for a layer that is used but not defined, in a network of DEEP layers."""
     known: dict[str, list[range]] = {}
     for d in lines:
         if d.name in names:
@@ -169,7 +173,7 @@ def _require_defined(
 
 
 def _covered(layers: range, known: Iterable[range]) -> bool:
-    """Whether all these layers are among the known ones, which may be more than can be listed."""
+    """Return whether all these layers are among the known ones, which may be too many to list."""
     first = layers.start
     for x in sorted(known, key=lambda x: x.start):
         if x.start <= first < x.stop:
@@ -182,6 +186,6 @@ DEEP = 9
 
 
 def _layers(span: MemberBounds) -> range:
-    """The layers of a span, in a network of DEEP layers."""
+    """Return the layers of a span, in a network of DEEP layers."""
     low, high = (x.xreplace({y: Integer(DEEP) for y in x.free_symbols}) for x in span)
     return range(int(low), int(high) + 1) if low.is_Integer and high.is_Integer else range(0)

@@ -1,8 +1,8 @@
-"""What a user writes a network with: populations, matrices and the vectors they act on.
+"""Objects of a program: populations, random matrices and vectors, fields, products and means.
 
-A vector over a population is written entry by entry, as an ordinary SymPy expression in fields such as
-``h(ell, mu, t)``.  The one operation that mixes entries, a matrix applied to a vector, is the unevaluated
-node :class:`Product`; the one that sums over them is :class:`Mean`.  No mean-field theory is known here.
+A vector over a population is written entry by entry, as a SymPy expression in fields such as ``h(ell, mu,
+t)``. A matrix applied to a vector is the unevaluated node :class:`Product`; the average of the entries of a
+vector is :class:`Mean`. No mean-field theory is contained here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ P_train = Symbol("P_train", positive=True)
 
 
 def layer_count(depth: Any, key: str = "depth") -> Expr:
-    """A number of layers as an expression: a positive integer, or a symbol for one.
+    """Return a number of layers as an expression: a positive integer, or a symbol for one.
 
     Raises :class:`ProgramError`, naming ``key``, for anything else.
 
@@ -45,7 +45,7 @@ def layer_count(depth: Any, key: str = "depth") -> Expr:
 
 
 def numbered(vector: Expr) -> tuple[Expr, Expr]:
-    """The number in front of a field, and the field; of any other vector one and the vector itself.
+    """Return the number in front of a field, and the field; for another vector 1 and the vector itself.
 
     >>> from sympy.abc import t
     >>> numbered(3 * Function("h")(t)), numbered(3 * Function("h")(t) ** 2)
@@ -57,31 +57,32 @@ def numbered(vector: Expr) -> tuple[Expr, Expr]:
 
 
 class Product(Expr):
-    """``Product(M, transposed, v)``: the matrix ``M`` (or its transpose) applied to the vector ``v``.
+    """The matrix ``M`` (or its transpose) applied to a vector: ``Product(M, transposed, v)``.
 
-    A number in front of a field comes out, so that correlations are those of the field.
+    A number in front of a field is moved out, so that correlations are those of the field.
     """
 
     is_commutative = True
 
     def __new__(cls, matrix: Any, transposed: Any, vector: Any) -> Expr:
+        """Return the product, times a number in front of the field."""
         number, vector = numbered(expression(vector))
         node = Expr.__new__(cls, expression(matrix), Integer(bool(transposed)), vector)
         return node if number == 1 else number * node
 
     @property
     def matrix(self) -> Expr:
-        """The matrix, with its layer index: ``W(ell)``."""
+        """The matrix with its layer index: ``W(ell)``."""
         return self.args[0]
 
     @property
     def transposed(self) -> bool:
-        """True when the transpose is applied (a backward use)."""
+        """Whether the transpose is applied (a backward use)."""
         return bool(self.args[1])
 
     @property
     def vector(self) -> Expr:
-        """The vector that the matrix is applied to, entry by entry."""
+        """The vector to which the matrix is applied, entry by entry."""
         return self.args[2]
 
     def _latex(self, printer: Any, *_: Any) -> str:
@@ -99,11 +100,18 @@ class Product(Expr):
 
 
 class Mean(Expr):
-    """``Mean(v)``: the average of the entries of ``v`` over its population, ``(1/n) sum_i v_i``."""
+    """The average of the entries of a vector over its population, ``(1/n) sum_i v_i``.
+
+    Parameters
+    ----------
+    vector : Expr
+        The vector, entry by entry.
+    """
 
     is_commutative = True
 
     def __new__(cls, vector: Any) -> Mean:
+        """Return the average of a vector."""
         node: Mean = Expr.__new__(cls, expression(vector))
         return node
 
@@ -113,7 +121,7 @@ class Mean(Expr):
 
 @lru_cache(maxsize=5_000)
 def terms(e: Expr) -> tuple[Expr, ...]:
-    """The addends of ``e``, expanded outside matrix products and means.
+    """Return the addends of ``e``, expanded outside of matrix products and means.
 
     >>> from sympy.abc import a, x
     >>> sorted(map(str, terms((1 + a) * Mean(x * (1 + x)))))
@@ -125,10 +133,10 @@ def terms(e: Expr) -> tuple[Expr, ...]:
 
 
 class Rewritable:
-    """Data with expressions in it, all of which can be rewritten at once."""
+    """Base class of dataclasses with expressions, all of which can be rewritten at once."""
 
     def map(self, fun: Callable[..., Any]) -> Self:
-        """The same with ``fun`` applied to every expression, but not to the index of a range.
+        """Return a copy with ``fun`` applied to every expression, except indices of ranges.
 
         >>> Population("layer", ratio=2 * ell).map(lambda e: e.subs(ell, 3)).ratio
         6
@@ -138,6 +146,7 @@ class Rewritable:
 
 
 def _mapped(x: Any, fun: Callable[..., Any]) -> Any:
+    """Return an object with a function applied to the expressions in it."""
     if isinstance(x, Rewritable):
         return x.map(fun)
     if isinstance(x, IndexRange):
@@ -152,18 +161,20 @@ def _mapped(x: Any, fun: Callable[..., Any]) -> Any:
 
 
 class _Called:
-    """Something whose entries are written ``name(indices)``."""
+    """Base class of objects whose entries are written ``name(indices)``."""
 
     name: str
 
     def __call__(self, *indices: Any) -> AppliedUndef:
+        """Return an entry at these indices."""
         return Function(self.name)(*indices)
 
 
 class _NoNumber:
-    """Weights in arithmetic, which expressions name by their symbols."""
+    """Base class of weights, which raise in arithmetic: expressions contain their symbols."""
 
     def _refuse(self, *_: Any) -> Any:
+        """Raise ProgramError with the expression to write instead."""
         name = getattr(self, "name", "")
         applied = f"{name} @ v, with a factor before brackets: b*({name} @ v)"
         instead = f"{name}.symbol" if isinstance(self, GaussianVector) else applied
@@ -175,12 +186,27 @@ class _NoNumber:
 
 @dataclass(frozen=True)
 class Population(Rewritable):
-    """A set of units that grows with N.
+    """Set of units whose number grows in proportion to N.
 
-    ``ratio`` is its size over N; for a family of populations it may depend on ``ell``.  ``given``
-    populations (the input space) carry only fixed vectors, known by their inner products per unit.  With
-    ``shared`` all layers are the same units (a residual stream), so fields of different layers add up.
+    Parameters
+    ----------
+    name : str
+        The name.
+    ratio : Expr
+        The number of units over N; for a family of populations it may depend on ``ell``.
+    given : bool
+        Whether the population (the input space) has fixed vectors only, known by their inner products per
+        unit.
+    site : Expr, optional
+        The layer of a member of a family.
+    shared : bool
+        Whether all layers consist of the same units (a residual stream), so that fields of different layers
+        add.
+    formula : Expr, optional
+        The ratio of the family, as a function of ``ell``.
 
+    Examples
+    --------
     >>> Population("layer", ratio=Function("a")(ell)).at(ell + 1).ratio
     a(ell + 1)
     """
@@ -197,8 +223,17 @@ class Population(Rewritable):
         POSITIVE.require(self.ratio, f"Population {self.name}: ratio")
 
     def at(self, site: Any) -> Population:
-        """The member of a family of populations with layer index ``site``; ``formula`` keeps the family's
-        ratio.
+        """Return the member of a family of populations at a layer.
+
+        Parameters
+        ----------
+        site : Expr or int
+            The layer.
+
+        Returns
+        -------
+        Population
+            The member; its ``formula`` is the ratio of the family.
         """
         place, formula = expression(site), expression(self.ratio if self.formula is None else self.formula)
         return replace(self, ratio=formula.xreplace({ell: place}), site=place, formula=formula)
@@ -206,11 +241,19 @@ class Population(Rewritable):
 
 @dataclass(frozen=True)
 class Field(Rewritable, _Called):
-    """A vector that is recomputed at every step; ``Field(...)(ell, mu, t)`` is one of its entries.
+    """Vector that is recomputed at every step; ``Field(...)(ell, mu, t)`` is one of its entries.
 
-    ``layered`` fields carry their population's layer index as first argument; the time comes last.  An
-    ``ordered`` field is computed for one value of its first index after another within a step, though all
-    of them live on the same units and use the same matrices (depth in a network with tied weights).
+    Parameters
+    ----------
+    name : str
+        The name.
+    population : Population
+        The units of the vector.
+    layered : bool
+        Whether the first argument is the layer of the population; the time is the last argument.
+    ordered : bool
+        Whether the field is computed for one value of its first index after another within a step, on the
+        same units and with the same matrices (depth in a network with tied weights).
     """
 
     name: str
@@ -221,7 +264,17 @@ class Field(Rewritable, _Called):
 
 @dataclass(frozen=True)
 class GivenVector(Rewritable, _Called):
-    """Fixed vectors ``x(mu)`` on a given population, known through the kernel ``x(mu).x(alpha)/D``."""
+    """Fixed vectors ``x(mu)`` on a given population, known by the kernel ``x(mu).x(alpha)/D``.
+
+    Parameters
+    ----------
+    name : str
+        The name.
+    population : Population
+        The given population.
+    kernel : str
+        The name of the kernel.
+    """
 
     name: str
     population: Population
@@ -230,9 +283,16 @@ class GivenVector(Rewritable, _Called):
 
 @dataclass(frozen=True)
 class Attribute(Rewritable, _Called):
-    """A number that each unit of a population keeps: the eigenvalue of a mode, a coefficient of the target.
+    """Constant of each unit of a population: the eigenvalue of a mode, a coefficient of the target.
 
-    ``lamda(k)`` is its value at the unit ``k``; averages over the population are averages over it too.
+    ``lamda(k)`` is its value at the unit ``k``; averages over the population include it.
+
+    Parameters
+    ----------
+    name : str
+        The name.
+    population : Population
+        The units.
     """
 
     name: str
@@ -240,6 +300,7 @@ class Attribute(Rewritable, _Called):
 
 
 def _member(name: str, *ranges: IndexRange) -> Expr:
+    """Return the symbol of a member of a family."""
     return Function(name)(*[r.index for r in ranges]) if ranges else Symbol(name)
 
 
@@ -253,14 +314,28 @@ def _require_ranges(key: str, indices: object) -> None:
 
 @dataclass(frozen=True)
 class GaussianMatrix(Rewritable, _NoNumber):
-    """A matrix with iid N(0, variance/N) entries at initialisation, or a family of them with index ``index``.
+    """Matrix with iid N(0, variance/N) entries at initialisation, or a family of such matrices.
 
-    ``others`` are further indices of the family (the offset in a convolution): ``W(ell, k)``.  A ``fresh``
-    matrix is drawn anew at every step (a batch of samples).
-
-    ``sources`` names the Gaussian field that a product with the matrix (with its transpose) turns into;
-    ``responses`` the response function that comes with it.  For a square matrix on one population,
-    ``symmetry`` is the correlation of M_ij with M_ji.
+    Parameters
+    ----------
+    name : str
+        The name.
+    rows, cols : Population
+        The units of rows and columns.
+    variance : Expr
+        The variance of an entry times N.
+    index : IndexRange, optional
+        The index of a family over layers.
+    symmetry : Expr
+        The correlation of M_ij with M_ji, for a square matrix on one population.
+    sources : tuple of str
+        The names of the Gaussian sources of products with the matrix and with its transpose.
+    responses : tuple of str, optional
+        The names of the response functions of these products.
+    others : tuple of IndexRange
+        Further indices of the family (the offset in a convolution): ``W(ell, k)``.
+    fresh : bool
+        Whether the matrix is drawn anew at every step (a batch of samples).
     """
 
     name: str
@@ -275,7 +350,7 @@ class GaussianMatrix(Rewritable, _NoNumber):
     fresh: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ProgramError for an index without its range."""
+        """Raise ProgramError for an index without its range, or a variance or symmetry out of bounds."""
         _require_ranges(f"GaussianMatrix {self.name}: index", () if self.index is None else (self.index,))
         _require_ranges(f"GaussianMatrix {self.name}: others", self.others)
         NONNEGATIVE.require(self.variance, f"GaussianMatrix {self.name}: variance")
@@ -283,10 +358,11 @@ class GaussianMatrix(Rewritable, _NoNumber):
 
     @property
     def symbol(self) -> Expr:
-        """``W(ell)`` for a family, ``W`` otherwise."""
+        """The symbol in definitions: ``W(ell)`` for a family, ``W`` otherwise."""
         return _member(self.name, *((self.index,) if self.index else ()), *self.others)
 
     def __call__(self, *members: Any) -> _Handle:
+        """Return a member of the family, to be applied with ``@``."""
         return _Handle(Function(self.name)(*members))
 
     def __matmul__(self, vector: Any) -> Expr:
@@ -300,13 +376,14 @@ class GaussianMatrix(Rewritable, _NoNumber):
 
 @dataclass(frozen=True)
 class _Handle:
-    """One member of a family of matrices, to be applied with ``@``."""
+    """Member of a family of matrices, to be applied with ``@``."""
 
     symbol: Expr
     transposed: bool = False
 
     @property
     def T(self) -> _Handle:
+        """The transpose."""
         return _Handle(self.symbol, not self.transposed)
 
     def __matmul__(self, vector: Any) -> Expr:
@@ -315,10 +392,23 @@ class _Handle:
 
 @dataclass(frozen=True)
 class GaussianVector(Rewritable, _Called, _NoNumber):
-    """A vector with iid N(0, variance) entries at initialisation; ``source`` names it in the theory.
+    """Vector with iid N(0, variance) entries at initialisation.
 
-    A family of independent vectors has ``indices``: ``b(ell)`` a bias for each layer, ``w(c)`` a readout for
-    each channel.  A ``fresh`` vector is drawn anew at every step (label noise of a new batch).
+    Parameters
+    ----------
+    name : str
+        The name.
+    population : Population
+        The units.
+    variance : Expr
+        The variance of an entry.
+    source : str
+        The name of the vector in the theory.
+    indices : tuple of IndexRange
+        Indices of a family of independent vectors: ``b(ell)`` is a bias for each layer, ``w(c)`` a readout
+        for each channel.
+    fresh : bool
+        Whether the vector is drawn anew at every step (label noise of a new batch).
     """
 
     name: str
@@ -329,17 +419,28 @@ class GaussianVector(Rewritable, _Called, _NoNumber):
     fresh: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ProgramError for an index without its range."""
+        """Raise ProgramError for an index without its range, or a negative variance."""
         _require_ranges(f"GaussianVector {self.name}: indices", self.indices)
         NONNEGATIVE.require(self.variance, f"GaussianVector {self.name}: variance")
 
     @property
     def symbol(self) -> Expr:
-        """The name by which definitions refer to the vector, with its indices if it is a family."""
+        """The symbol of the vector in definitions, with its indices if it is a family."""
         return _member(self.name, *self.indices)
 
     def uses(self, e: Expr) -> list[Expr]:
-        """The members of the family (or the vector itself) that ``e`` contains."""
+        """Return the members of the family (or the vector itself) in an expression.
+
+        Parameters
+        ----------
+        e : Expr
+            The expression.
+
+        Returns
+        -------
+        list of Expr
+            The symbols of the members.
+        """
         if not self.indices:
             return [self.symbol] if e.has(self.symbol) else []
         return sorted((a for a in e.atoms(AppliedUndef) if str(a.func) == self.name), key=spelled)

@@ -1,4 +1,4 @@
-"""Programs that are used often, each a forward pass that is differentiated like any other."""
+"""Builders of common networks: each writes a forward pass and returns the trained :class:`Program`."""
 
 from derive.program.networks.attention import attention
 from derive.program.networks.committee import committee

@@ -1,8 +1,8 @@
 """Blocks of attention and perceptrons on a residual stream, at any depth.
 
-A block adds to the stream of each position what its heads read at other positions, then a perceptron.  The
-softmax over positions is of scores ``k.q/N``, which are numbers of each head and pair of positions, or
-``k.q/sqrt(n)``, which are random numbers of each of infinitely many heads.
+A block adds to the stream of each position the output of its attention heads, then a perceptron. Attention
+is a softmax over positions of scores ``k.q/N``, which are deterministic for each head and pair of positions,
+or ``k.q/sqrt(n)``, which are random for each of infinitely many heads.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Heads:
 
 @dataclass(frozen=True)
 class _Places:
-    """The positions of a sequence, those that a position attends to, and the blocks."""
+    """Positions of a sequence, the positions that each attends to, and the blocks."""
 
     blocks: IndexRange
     positions: Expr
@@ -72,12 +72,12 @@ class _Places:
 
     @cached_property
     def ranges(self) -> IndexRanges:
-        """Positions that read and positions that are read."""
+        """The ranges of attending and attended positions."""
         return tuple(IndexRange(x, S.One, self.positions) for x in (p, q))
 
     @cached_property
     def last(self) -> Expr:
-        """The last position that position p reads."""
+        """The last position that position p attends to."""
         return p if self.causal else self.positions
 
     def attended(self, at: tuple[Expr, ...], value: Expr) -> Expr:
@@ -88,7 +88,7 @@ class _Places:
 
 
 def _of_numbers(places: _Places, count: Expr) -> _Heads:
-    """Heads ``e`` with scores ``k.q/N``, each with matrices of its own."""
+    """Return heads ``e`` with scores ``k.q/N``, each with its own matrices."""
     heads = IndexRange(e, S.One, count)
     at, block = () if count == 1 else (e,), {"index": places.blocks}
     others: Any = {"others": () if count == 1 else (heads,), **block}
@@ -107,7 +107,7 @@ def _of_numbers(places: _Places, count: Expr) -> _Heads:
 
 
 def _of_random_numbers(places: _Places, ratio: Expr) -> _Heads:
-    """A population of heads with scores ``k.q/sqrt(n)``, sums over n keys with signs of each head."""
+    """Return a population of heads with scores ``k.q/sqrt(n)``: sums over n keys with signs of each head."""
     keys, each = Population("keys", kappa), Population("heads", ratio)
     query, key, pair = (Field(name, keys, layered=True) for name in ("query", "key", "pair"))
     scores, value, mixed = (Field(name, each, layered=True) for name in ("score", "value", "mixed"))
@@ -140,13 +140,14 @@ def attention(
     read: ReadPositions = "mean",
     **options: Unpack[StreamOptions],
 ) -> Program:
-    """A stack of ``depth`` blocks of attention and perceptrons, trained on P sequences of inputs.
+    """Return a stack of ``depth`` blocks of attention and perceptrons, trained on P sequences of inputs.
 
-    - ``heads``, ``scores``: as many heads with scores ``k.q/N``, which are ``"numbers"``; or a population of
-      heads with scores ``k.q/sqrt(n)``, ``"random"`` numbers, of which there are ``heads`` times N.
-    - ``causal``: position p attends to positions up to p.  ``read``: the readout of the ``"mean"`` over
-      positions, of the ``"last"`` one, or of ``"each"``, with a target ``y(mu, p)``.
-    - ``activation``: that of the perceptrons, ``None`` for blocks without.  Others: :class:`.StreamOptions`.
+    - ``heads``, ``scores``: a number of heads with deterministic scores ``k.q/N`` (``"numbers"``); or a
+      population of ``heads`` times N heads with random scores ``k.q/sqrt(n)`` (``"random"``).
+    - ``causal``: position p attends to positions up to p.
+    - ``read``: readout of the ``"mean"`` over positions, of the ``"last"`` one, or of ``"each"``, with
+      a target ``y(mu, p)``.
+    - ``activation``: that of the perceptrons, ``None`` for blocks without. Others: :class:`.StreamOptions`.
 
     >>> attention(2, heads=3, causal=True).depth
     2
@@ -171,7 +172,7 @@ def _stack(
     rule: str | TrainingRule,
     options: StreamOptions,
 ) -> Program:
-    """Blocks between an embedding and a readout, trained."""
+    """Return the trained network of blocks between an embedding and a readout."""
     kind, channels = options.get("normalisation", "rms"), indices(options.get("outputs", 1))[0]
     x, depth = GivenVector("x", Population("input", given=True), "K_x"), places.blocks.upper
     E, w = GaussianMatrix("E", stream.at(0), x.population), GaussianVector("w", stream, indices=channels)
@@ -199,7 +200,7 @@ BranchParts = tuple[dict[Expr, Expr], tuple[GaussianWeight, ...], tuple[Field, .
 
 
 def _branches(blocks: IndexRange, heads: _Heads, activation: Any, options: StreamOptions) -> BranchParts:
-    """The stream after the heads and after the perceptron of a block."""
+    """Return definitions, weights and fields of the stream after heads and perceptron of a block."""
     branch = expression(options.get("branch", 1), "branch")
     attended = h(ell - 1, *here) + branch * heads.added
     if activation is None:
@@ -223,7 +224,7 @@ def _branches(blocks: IndexRange, heads: _Heads, activation: Any, options: Strea
 def _outputs(
     read: ReadPositions, number: Expr, positions: Expr, channel: tuple[Symbol, ...]
 ) -> tuple[Expr, Expr]:
-    """An output and its value, of the number that the readout gives at each position."""
+    """Return an output and its value, from the scalar of the readout at each position."""
     if read == "each":
         return f(mu, p, *channel, t), number
     weights = {"mean": 1 / positions, "last": KroneckerDelta(p, positions)}

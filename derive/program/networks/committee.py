@@ -1,6 +1,6 @@
-"""Committee machines that learn a teacher from random inputs: a few hidden units on inputs of many entries.
+"""Committee machines that learn a teacher from random inputs: few hidden units with high-dimensional inputs.
 
-The number of entries D is the reference size.  Student and teacher are vectors of D weights for each hidden
+The input dimension D is the reference size. Student and teacher are vectors of D weights for each hidden
 unit, the samples one Gaussian matrix ``X`` with entries N(0, 1/D), used forwards for the fields of both and
 backwards for the gradient.
 """
@@ -46,14 +46,14 @@ def committee(
 ) -> Program:
     """Return a committee machine of ``student`` hidden units that learns one of ``teacher`` units.
 
-    Inputs x have D entries N(0, 1), and with ``phi`` the ``activation`` student and teacher say
+    Inputs x have D entries N(0, 1). With ``phi`` the ``activation``, the outputs of student and teacher are
 
         f = sum_k phi(v_k . x/sqrt(D)),    y = sum_m phi(v_star_m . x/sqrt(D)) + sqrt(noise) eps .
 
-    A step goes down the slope in v_k of the mean of (y - f)^2/2 over ``ratio`` D samples, times D: of the
-    same samples at every step, of ``batches`` batches in turn, or of new ones in each step (``online``).
-    ``mse`` is the mean of (y - f)^2 on the samples, ``risk`` that on others, without noise.  Raises
-    :class:`ProgramError` for batches and new samples in a flow.
+    A step descends the gradient in v_k of the mean of (y - f)^2/2 over ``ratio`` D samples, times D: over the
+    same samples at every step, over ``batches`` batches in turn, or over new ones in each step (``online``).
+    ``mse`` is the mean of (y - f)^2 on the samples, ``risk`` that on other inputs, without noise. Raises
+    :class:`ProgramError` for batches in a flow.
 
     >>> [str(d.lhs) for d in committee(batches=3).causal_order()][:6]
     ['v(k, t)', 'v_star(m, t)', 'h(b, k, t)', 'h_star(b, m, t)', 'f(b, t)', 'y(b, t)']

@@ -45,11 +45,12 @@ def experts(
     count: SymbolicCount = 2,
     **options: Unpack[StreamOptions],
 ) -> Program:
-    """A residual network whose ``depth`` blocks are mixtures of ``count`` experts, on P fixed samples.
+    """Return a residual network of mixtures of experts, on P fixed samples.
 
-    An expert ``D(e) phi(U(e) n)`` counts with its share of a softmax over the gates ``r(e).n/N``, which are
-    numbers of each sample.  With ``offsets`` a given number ``offset(e, mu)`` is added to each gate, which
-    makes experts differ; equal ones stay equal.  Other options: :class:`.StreamOptions`.
+    Each of the ``depth`` blocks has ``count`` experts ``D(e) phi(U(e) n)``, weighted by a softmax over the
+    gates ``r(e).n/N``, which are scalars of each sample. With ``offsets`` a given number ``offset(e, mu)`` is
+    added to each gate, which makes experts differ; equal experts stay equal. Other options:
+    :class:`.StreamOptions`.
 
     >>> experts(2, count=3).depth
     2

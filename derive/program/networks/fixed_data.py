@@ -1,9 +1,9 @@
-"""Networks on P fixed samples, each a forward pass with the options of a builder.
+"""Networks on P fixed samples: multilayer perceptrons, convolutions, feedback alignment, recurrent networks.
 
-Conventions (selfconsistent2023 D.1-D.8; contract): ``f = w . phi(h^L)/(gamma0 N)``, weights N(0, 1) at first,
+Conventions (selfconsistent2023 D.1-D.8): ``f = w . phi(h^L)/(gamma0 N)``, weights N(0, 1) at initialisation,
 the update ``theta <- theta - eta gamma0^2 N grad(loss)`` and backward fields ``g^l = gamma0 sqrt(N N_l)
-df/dh^l``, ``z^l`` those with respect to ``phi(h^l)``.  A field has only the indices that its network needs:
-``g(ell, mu, p, c, t)`` is the layer, the sample, the position in an image, the output channel and the time.
+df/dh^l``, ``z^l`` those with respect to ``phi(h^l)``. A field has only the indices that its network needs:
+``g(ell, mu, p, c, t)`` has layer, sample, position in an image, output channel and time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ f, y = Function("f"), Function("y")
 
 
 class Options(TypedDict, total=False):
-    """Keywords of :func:`network` that every builder of networks on fixed data passes on to it."""
+    """Keyword arguments of :func:`network` that every builder of networks on fixed data accepts."""
 
     outputs: SymbolicCount
     bias: bool | NumberOrExpression
@@ -86,39 +86,68 @@ def network(
     objective: str = "square",
     rules: Mapping[str, TrainingRule] | None = None,
 ) -> Program:
-    """A network with ``depth`` hidden layers (an integer or the symbol ``L``) on P fixed samples.
+    """Return a network with ``depth`` hidden layers on P fixed samples.
 
-    - ``activation``: a name, a SymPy function or an expression in one symbol (:func:`.activation_of`).
-    - ``rule``, ``loss``, ``weight_decay``, ``momentum``, ``temperature``: see :func:`.training_rule`.
-    - ``backward``: ``z^l = W^T g^{l+1}`` uses the ``"transposed"`` forward matrices, trained
-      ``"independent"`` ones (gradient independence, O), or ``"fixed"`` random ones, with a fixed vector in
-      place of the readout too (feedback alignment).
-    - ``outputs``: C channels, each with its readout ``w(c)``, error ``Delta(mu, c, t)`` and backward fields;
-      updates sum over channels (I).
-    - ``bias``: ``b(ell)`` is added to ``h(ell)``, ell = 1..L, the same at all positions; it starts as N(0,
-      1), or with the variance given here, and is trained (H.1, H.2, where ``b(ell + 1)`` is called b^l).
-    - ``branch``: a residual network, ``h(ell+1) = h(ell) + branch W(ell) phi(h(ell))`` and ``g(ell) =
-      g(ell+1) + branch phi'(h(ell)) W(ell)^T g(ell+1)`` (linear2025 71).  All layers are then the same units.
-      A bias adds to the stream itself, not to the branch.
-    - ``relative_widths``: ``a_l = N_l/N`` as a name (a function of ell), one number, or a list for l = 1..L.
-      Layers divide by the root of their fan-in, ``W/sqrt(N_l)``, so that ``h^{l+1}`` starts with variance
-      ``sigma_l^2 Phi^l`` at any width; then ``z^l = W^T g^{l+1}/sqrt(N_{l+1})``, and ``h^l`` and ``z^l``
-      move by ``gamma0/sqrt(a_l)`` (D.45-D.54; there N is the width of the last layer, a_L = 1).
-    - ``init_variance``: of the weights ``W^0 ... W^{L-1}, w``: a name for the standard deviation, ``"sigma"``
-      for ``sigma(l)^2`` with l = 0..L (D.50), one number, or a list of L + 1.
-    - ``positions``, ``receptive``: see :func:`.convolution`.
-    - ``sample_weights``: the loss of sample mu counts ``rho(mu)`` times, a number known beforehand, so that
-      ``Delta(mu, t) = rho(mu) (y(mu) - f(mu, t))``, minus the slope of the loss in its output (eq. 4).  One
-      with ``rho = 0`` is a test point: it has fields, kernels and an output, and moves no weight.  The mean
-      loss then divides by the symbol ``P_train``, the sum of all weights, instead of P.
+    Parameters
+    ----------
+    depth : int or Symbol
+        The number of hidden layers, an integer or the symbol ``L``.
+    activation : str, function or Expr
+        A name, a SymPy function or an expression in one symbol (:func:`.activation_of`).
+    rule : str or TrainingRule
+        The training rule or its name, see :func:`.training_rule`.
+    loss : str
+        "sum" or "mean" over samples.
+    backward : {"transposed", "independent", "fixed"}
+        The matrices in ``z^l = W^T g^{l+1}``: the forward ones; trained independent ones (gradient
+        independence, O); or fixed random ones, with a fixed vector in place of the readout too (feedback
+        alignment).
+    outputs : int or Expr
+        The number C of channels, each with its readout ``w(c)``, error ``Delta(mu, c, t)`` and backward
+        fields; updates sum over channels (I).
+    bias : bool, number or Expr
+        Adds a trained ``b(ell)`` to ``h(ell)``, ell = 1..L, the same at all positions, with this variance at
+        initialisation; True for 1 (H.1, H.2, where ``b(ell + 1)`` is called b^l).
+    branch : number or Expr, optional
+        Makes a residual network, ``h(ell+1) = h(ell) + branch W(ell) phi(h(ell))`` and ``g(ell) = g(ell+1) +
+        branch phi'(h(ell)) W(ell)^T g(ell+1)`` (linear2025 71). All layers are then the same units. A bias is
+        added to the stream, not to the branch.
+    relative_widths : str, number or list, optional
+        The ratios ``a_l = N_l/N`` as a name (a function of ell), one number, or a list for l = 1..L. Layers
+        divide by the root of their fan-in, ``W/sqrt(N_l)``, so that ``h^{l+1}`` has the initial variance
+        ``sigma_l^2 Phi^l`` at any width; then ``z^l = W^T g^{l+1}/sqrt(N_{l+1})``, and ``h^l`` and ``z^l``
+        move by ``gamma0/sqrt(a_l)`` (D.45-D.54; there N is the width of the last layer, a_L = 1).
+    init_variance : str, number or list, optional
+        The variance of ``W^0 ... W^{L-1}, w``: a name for the standard deviation, ``"sigma"`` for
+        ``sigma(l)^2`` with l = 0..L (D.50), one number, or a list of L + 1.
+    positions, receptive : int or Expr
+        As for :func:`.convolution`.
+    weight_decay, momentum, temperature : number or Expr
+        As for :func:`.training_rule`.
+    sample_weights : bool
+        Whether the loss of sample mu is multiplied by a given weight ``rho(mu)``, so that ``Delta(mu, t) =
+        rho(mu) (y(mu) - f(mu, t))``, minus the derivative of the loss by its output (eq. 4). A sample with
+        ``rho = 0`` is a test point: it has fields, kernels and an output, and does not move weights. The mean
+        loss then divides by ``P_train``, the sum of all weights, instead of P.
+    objective : str
+        The loss of an output: ``square``, ``logistic`` and ``hinge`` for labels that are signs,
+        ``cross-entropy`` for outputs as classes.
+    rules : mapping of str to TrainingRule, optional
+        Training rules of single weights, by their names ``W0``, ``W`` (the family of hidden matrices), ``w``
+        and ``b``, such as ``{"W": muon(eta)}``.
 
-    - ``objective``: the loss of an output: ``square``, ``logistic`` and ``hinge`` of labels that are signs,
-      ``cross-entropy`` of the outputs as classes.
-    - ``rules``: training rules of single weights, by their names ``W0``, ``W`` (the family of hidden
-      matrices), ``w`` and ``b``, such as ``{"W": muon(eta)}``.
+    Returns
+    -------
+    Program
+        The trained network.
 
-    Raises :class:`ProgramError`, naming the option, for what does not describe a network.
+    Raises
+    ------
+    ProgramError
+        If an option does not describe a network; the message names it.
 
+    Examples
+    --------
     >>> network(2, "tanh", bias=True).name
     'multilayer perceptron with biases'
     """
@@ -154,6 +183,7 @@ def network(
     first, later = W0(k) if offsets else W0, W(ell, k) if offsets else W(ell)
 
     def added(site: Expr) -> Expr:
+        """Return the bias of a layer."""
         return S.Zero if bias is False else b(site)
 
     stream = S.Zero if branch is None else h(ell, *at, t)
@@ -190,6 +220,7 @@ def network(
 
 
 def _name(linear: bool, branch: Any, places: Any, bias: Any, channels: Any, backward: str) -> str:
+    """Return the name of a network from its options."""
     residual = branch is not None
     plain = "network" if linear or residual else "multilayer perceptron"
     kind = "convolutional network" if places else plain
@@ -208,14 +239,36 @@ def mlp(
     tied: bool = True,
     **options: Unpack[Options],
 ) -> Program:
-    """A multilayer perceptron with ``depth`` hidden layers, trained on P fixed samples (selfconsistent2023
-    eq. 1, 2), with the options of :func:`.network`: outputs, bias, branch, relative_widths, init_variance,
-    weight_decay, momentum, temperature, sample_weights.
+    """Return a multilayer perceptron trained on P fixed samples (selfconsistent2023 eq. 1, 2).
 
-    ``depth`` is an integer or the symbol ``L``.  ``activation`` is a name or a SymPy function.  With
-    ``tied=False`` the backward pass uses matrices independent of the forward ones (appendix O).
-    Raises :class:`ProgramError` for a depth below one, or for an unknown activation, rule or loss.
+    Parameters
+    ----------
+    depth : int or Symbol
+        The number of hidden layers, an integer or the symbol ``L``.
+    activation : str, function or Expr
+        A name, a SymPy function or an expression in one symbol.
+    rule : str or TrainingRule
+        The training rule or its name, see :func:`.training_rule`.
+    loss : str
+        "sum" or "mean" over samples.
+    tied : bool
+        Whether the backward pass uses the forward matrices; otherwise trained independent ones (appendix O).
+    **options
+        Other options of :func:`.network`: outputs, bias, branch, relative_widths, init_variance,
+        weight_decay, momentum, temperature, sample_weights, objective, rules.
 
+    Returns
+    -------
+    Program
+        The trained network.
+
+    Raises
+    ------
+    ProgramError
+        If the depth is below one, or an activation, rule or loss is unknown.
+
+    Examples
+    --------
     >>> mlp(2).depth
     2
     >>> mlp(L, "relu", branch=Symbol("beta"), bias=True).name
@@ -235,20 +288,52 @@ def convolution(
     tied: bool = True,
     **options: Unpack[Options],
 ) -> Program:
-    """A convolutional network with infinitely many channels a hidden layer (selfconsistent2023 G.1-G.6).
+    """Return a convolutional network with infinitely many channels (selfconsistent2023 G.1-G.6).
 
-    Positions ``p`` = 1..``positions`` lie on a ring and are counted modulo its length; the filters ``W(ell,
-    k)`` have the offsets ``k`` = -``receptive``..``receptive``, so |S| = 2 ``receptive`` + 1:
+    Parameters
+    ----------
+    depth : int or Symbol
+        The number of hidden layers, an integer or the symbol ``L``.
+    activation : str, function or Expr
+        As for :func:`.mlp`.
+    rule : str or TrainingRule
+        The training rule or its name, see :func:`.training_rule`.
+    loss : str
+        "sum" or "mean" over samples.
+    positions : int or Expr
+        The number of positions ``p``, on a ring: positions are counted modulo this number.
+    receptive : int or Expr
+        The number S of neighbours on each side: filters ``W(ell, k)`` have the offsets ``k`` = -S..S. One
+        position or ``receptive=0`` removes the index.
+    tied : bool
+        As for :func:`.mlp`.
+    **options
+        Other options of :func:`.network`.
+
+    Returns
+    -------
+    Program
+        The trained network.
+
+    Raises
+    ------
+    ProgramError
+        If an option does not describe a network, or a filter is wider than the ring.
+
+    Notes
+    -----
+    The layers are
 
         h(ell+1, mu, p) = sum_k W(ell, k) phi(h(ell, mu, p + k)),
         z(ell, mu, p) = sum_k W(ell, k)^T g(ell+1, mu, p - k),
 
-    and ``h(1, mu, p) = sum_k W0(k) x(mu, p + k)``, with inputs known through ``K_x(mu, p, alpha, q)``.  Each
+    and ``h(1, mu, p) = sum_k W0(k) x(mu, p + k)``, with inputs known by ``K_x(mu, p, alpha, q)``. Each
     position has its own readout ``w(p)``, and ``f = sum_p w(p) . phi(h(L, mu, p))/(gamma0 N)``, as the
-    indices of the paper say (its sum over positions is not written out); nothing divides by the number of
-    positions or of offsets.  ``positions=1`` or ``receptive=0`` leaves the index out.  Raises
-    :class:`ProgramError` also when a filter is wider than the ring.
+    indices of the paper imply (its sum over positions is not written); nothing is divided by the number of
+    positions or offsets.
 
+    Examples
+    --------
     >>> X, S = (Symbol(n, integer=True, positive=True) for n in "XS")
     >>> convolution(positions=X, receptive=S).definitions[1].rhs
     Sum(W(ell, k) @ h(ell, mu, k + p, t), (k, -S, S))
@@ -272,13 +357,35 @@ def feedback_alignment(
     loss: str = "sum",
     **options: Unpack[Options],
 ) -> Program:
-    """A network whose backward pass uses fixed random weights: feedback alignment.
+    """Return a network whose backward pass uses fixed random weights: feedback alignment.
 
-    Backwards, ``z(ell) = V(ell)^T g(ell + 1)`` and ``z(L) = v``. The matrices ``V(ell)`` and the vector ``v``
-    (one for each output) are independent of ``W(ell)`` and ``w``, have the same variances and are never
-    trained.  The outputs read the last layer with ``omega(L) = w``.  With one hidden layer ``v`` alone makes
-    the difference to gradient descent.
+    Parameters
+    ----------
+    depth : int or Symbol
+        The number of hidden layers, an integer or the symbol ``L``.
+    activation : str, function or Expr
+        As for :func:`.mlp`.
+    rule : str or TrainingRule
+        The training rule or its name, see :func:`.training_rule`.
+    loss : str
+        "sum" or "mean" over samples.
+    **options
+        Other options of :func:`.network`.
 
+    Returns
+    -------
+    Program
+        The trained network.
+
+    Notes
+    -----
+    The backward pass is ``z(ell) = V(ell)^T g(ell + 1)`` and ``z(L) = v``. The matrices ``V(ell)`` and the
+    vector ``v`` (one for each output) are independent of ``W(ell)`` and ``w``, have the same variances and
+    are never trained. The readout is the field ``omega(L) = w``. With one hidden layer only ``v`` differs
+    from gradient descent.
+
+    Examples
+    --------
     >>> [x.name for x in feedback_alignment(3, "tanh").trained()]
     ['W0', 'W', 'w']
     """
@@ -299,16 +406,50 @@ def recurrent(
     momentum: NumberOrExpression = 0,
     temperature: NumberOrExpression = 0,
 ) -> Program:
-    """A network whose ``steps`` hidden layers are one layer of units that applies one matrix again and again.
+    """Return a network whose hidden layers are one layer of units that applies one matrix repeatedly.
+
+    Parameters
+    ----------
+    steps : int or Symbol
+        The number of hidden layers, an integer or the symbol ``L``.
+    activation : str, function or Expr
+        As for :func:`.mlp`.
+    rule : str or TrainingRule
+        The training rule or its name, see :func:`.training_rule`.
+    loss : str
+        "sum" or "mean" over samples.
+    outputs : int or Expr
+        The number of channels.
+    bias : bool, number or Expr
+        The variance of the bias; True for 1.
+    branch : number or Expr, optional
+        Adds ``h(k)`` to ``h(k+1)`` and multiplies ``W`` by this factor.
+    init_variance : number or Expr
+        The variance of every weight except ``b``.
+    weight_decay, momentum, temperature : number or Expr
+        As for :func:`.training_rule`.
+
+    Returns
+    -------
+    Program
+        The trained network.
+
+    Raises
+    ------
+    ProgramError
+        If an option does not describe a network.
+
+    Notes
+    -----
+    The network is
 
         h(1, mu) = W0 x(mu) + b,   h(k+1, mu) = W phi(h(k, mu)) + b,   f = w . phi(h(steps, mu))/(gamma0 N),
 
     trained by backpropagation through all k: ``z(k) = W^T g(k+1)``, and the update of ``W`` sums ``g(k+1)
-    phi(h(k))^T`` over k, that of ``b`` sums ``g(k)``.  The input enters only at k = 1.  ``branch`` adds
-    ``h(k)`` to ``h(k+1)`` and multiplies ``W`` by it; ``init_variance`` is that of every weight but ``b``,
-    which has ``bias`` (1 if True). Everything else is as in :func:`.network`.  Raises :class:`ProgramError`
-    like it.
+    phi(h(k))^T`` over k, that of ``b`` sums ``g(k)``. The input enters at k = 1 only.
 
+    Examples
+    --------
     >>> [str(d.lhs) for d in recurrent(3, bias=True).definitions if d.name == "h"]
     ['h(1, mu, t)', 'h(k + 1, mu, t)']
     """

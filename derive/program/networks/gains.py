@@ -1,8 +1,8 @@
-"""A perceptron with every kind of weight: input, hidden, readout, biases and gains, normalised or not.
+"""Perceptron with every kind of weight: input, hidden, readout, biases and gains, normalised or not.
 
 Layer l of two computes ``k_l = W phi(h_(l-1))`` and ``h_l = (1 + q_l) k_l/sqrt(n_l) + b_l``, with gains ``1 +
-q_l`` and biases ``b_l`` for each unit.  The number ``n_l`` is the mean of ``k_l^2`` over the units of the
-layer (RMS normalisation), or 1.  Tables of learning rates by kind of weight are derived from it.
+q_l`` and biases ``b_l`` of each unit; ``n_l`` is the mean of ``k_l^2`` over the units of the layer (RMS
+normalisation), or 1. Tables of learning rates by kind of weight are derived from it.
 """
 
 from __future__ import annotations

@@ -46,12 +46,14 @@ def normalised(
     named: bool = True,
     **options: Unpack[StreamOptions],
 ) -> Program:
-    """A residual network with ``depth`` branches ``W phi(...)``, normalised, on P fixed samples.
+    """Return a residual network with ``depth`` normalised branches ``W phi(...)``, on P fixed samples.
 
-    - ``place``: the branch and the readout see the normalised stream (``"before"``), or the stream itself is
-      normalised ``"after"`` each branch is added.
-    - ``named``: mean squares are numbers ``size``, which results hold, and not averages inside of fields.
-    - ``normalisation``: ``"rms"`` or ``"layer"``; biases add to the stream.  Others: :class:`.StreamOptions`.
+    - ``place``: branch and readout are applied to the normalised stream (``"before"``), or the stream itself
+      is normalised ``"after"`` each branch is added.
+    - ``named``: mean squares are scalars ``size``, which results contain, not averages inside of fields.
+    - ``normalisation``: ``"rms"`` or ``"layer"``; biases are added to the stream.
+
+    Other options: :class:`.StreamOptions`.
 
     >>> normalised(2, place="after").depth
     2
@@ -83,7 +85,7 @@ def normalised(
 def _normalised_lines(
     place: NormalisedPlace, depth: Expr, kind: Normalisation, named: bool
 ) -> tuple[dict[Expr, Expr], Expr, Expr]:
-    """Return definitions, with what branches and the readout see.
+    """Return the definitions, with the inputs of branches and of the readout.
 
     Before a branch ``n(ell)`` is the normalised ``h(ell - 1)``; after it ``h(ell)`` is the normalised
     ``n(ell)``, the sum of the stream and its branch.

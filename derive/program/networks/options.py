@@ -1,4 +1,8 @@
-"""What the options of builders mean: activations, numbers that differ between layers, indices, rules."""
+"""Options of the builders: activations, constants of layers, indices, rules and losses by name.
+
+The functions convert what a user or an experiment file gives into expressions and rules; they raise
+:class:`ProgramError` with the name of the option.
+"""
 
 from __future__ import annotations
 
@@ -70,20 +74,22 @@ NAMED: dict[str, Expr] = {
 
 @dataclass(frozen=True)
 class Activation:
-    """A nonlinearity, to be applied to an expression."""
+    """Nonlinearity that is applied to an expression."""
 
     phi: Callable[[Expr], Expr]
     linear: bool = False
 
     def __call__(self, e: Expr) -> Expr:
+        """Return the activation of an expression."""
         return self.phi(e)
 
 
 def activation_of(activation: str | Any) -> Activation:
-    """What ``activation`` means: a name, a SymPy function (``tanh``, ``Function("phi")``), a ``Lambda``, any
-    function of an expression, or an expression in one symbol.
+    """Return the activation of a name, function or expression in one symbol.
 
-    Raises :class:`ProgramError` for anything else, and for a constant.
+    It is a name, a SymPy function (``tanh``, ``Function("phi")``), a ``Lambda``, any function of an
+    expression, or an expression in one symbol. Raises :class:`ProgramError` for anything else, and for a
+    constant.
 
     >>> from sympy import Function, Symbol
     >>> y = Symbol("y")
@@ -120,9 +126,9 @@ PerLayer: TypeAlias = Expr | float | int | str | Sequence[Expr | float | int] | 
 
 
 class Listed(Function):
-    """``Listed(i, first, x, y, ...)``: the entry at ``i`` of a list that starts at ``first``.
+    """Entry at ``i`` of a list that starts at ``first``: ``Listed(i, first, x, y, ...)``.
 
-    It is the entry once ``i`` is a number, and nothing known about its entries is used before.
+    It is evaluated when ``i`` is a number; nothing is assumed about the entries before.
 
     >>> from sympy.abc import i
     >>> Listed(i, 1, 5, 7).subs(i, 2)
@@ -131,7 +137,7 @@ class Listed(Function):
 
     @classmethod
     def eval(cls, index: Expr, first: Expr, *entries: Expr) -> Expr | None:
-        """The entry, if ``index`` is a number within the list."""
+        """Return the entry if ``index`` is a number within the list, else None."""
         place = index - first
         return entries[int(place)] if place.is_Integer and 0 <= place < len(entries) else None
 
@@ -144,10 +150,10 @@ class Listed(Function):
 
 
 def per_layer(key: str, value: PerLayer, first: int, last: Expr) -> Expr:
-    """``value`` as an expression in ``ell`` for the layers ``first..last``; 1 if there is none.
+    """Return ``value`` as an expression in ``ell`` for the layers ``first..last``; 1 for None.
 
     A name stands for a function of the layer, a sequence lists the values of all layers (the depth must then
-    be an integer), anything else is itself, for every layer.  Raises :class:`ProgramError` naming ``key``.
+    be an integer), anything else is the value of every layer. Raises :class:`ProgramError` naming ``key``.
 
     >>> from sympy import Integer
     >>> per_layer("relative_widths", "a", 1, Integer(2)), per_layer("relative_widths", [2, 1], 1, Integer(2))
@@ -172,6 +178,7 @@ def per_layer(key: str, value: PerLayer, first: int, last: Expr) -> Expr:
 
 
 def _positive(key: str, value: Any) -> Expr:
+    """Return a value as an expression; raise ProgramError unless it is positive."""
     number = expression(value, key)
     if not isinstance(number, Expr) or number.is_nonpositive:
         raise ProgramError(f"{key} = {value}: must be positive")
@@ -189,10 +196,10 @@ SymbolicCount: TypeAlias = int | Expr
 def indices(
     outputs: SymbolicCount = 1, positions: SymbolicCount = 1, receptive: SymbolicCount = 0
 ) -> tuple[IndexRanges, IndexRanges, IndexRanges]:
-    """The channels ``c``, positions ``p`` and offsets ``k`` of a network with so many outputs, positions and
-    neighbours on each side; nothing where there is nothing to run over.
+    """Return the ranges of channels ``c``, positions ``p`` and offsets ``k``; none for a single value.
 
-    Raises :class:`ProgramError` for numbers that are too small, and for a filter wider than the ring.
+    ``receptive`` is the number of neighbours on each side. Raises :class:`ProgramError` for numbers that are
+    too small, and for a filter wider than the ring.
 
     >>> indices(outputs=3)[:2]
     ((IndexRange(index=c, lower=1, upper=3),), ())
@@ -213,6 +220,7 @@ def indices(
 
 
 def _run(index: Symbol, first: Expr, last: Expr) -> IndexRanges:
+    """Return the range of an index, or none for a single value."""
     return () if first == last else (IndexRange(index, first, last),)
 
 
@@ -241,11 +249,12 @@ def entrywise_rule(
     samples: Expr = P,
     **constants: NumberOrExpression,
 ) -> Entrywise:
-    """Return the entrywise rule named in an experiment file, for the summed loss or its mean over samples.
+    """Return the entrywise rule of an experiment file, for the summed loss or its mean over samples.
 
-    A step of length ``eta`` takes the share ``eta weight_decay`` of a weight, and the mean loss divides the
-    gradient A by the number of ``samples``.  ``constants`` are ``beta1``, ``beta2`` and ``epsilon``, those
-    that the rule has.  Raises :class:`ProgramError` for an unknown name or constant, and for decay of Adam.
+    A step of length ``eta`` subtracts the fraction ``eta weight_decay`` of a weight, and the mean loss
+    divides the gradient A by the number of ``samples``. ``constants`` are those of ``beta1``, ``beta2`` and
+    ``epsilon`` that the rule has. Raises :class:`ProgramError` for an unknown name or constant, and for decay
+    with Adam.
 
     >>> entrywise_rule("sign", weight_decay=2).decay
     2*eta
@@ -279,7 +288,7 @@ def entrywise_rule(
 
 
 def _share_of_loss(loss: str, samples: Expr) -> Expr:
-    """The factor of the loss of each sample in the loss that is trained."""
+    """Return the factor of the loss of each sample in the trained loss."""
     share = {"sum": S.One, "mean": 1 / samples}.get(loss)
     if share is None:
         raise ProgramError(f"loss = {loss!r}: must be 'sum' or 'mean'")
@@ -295,24 +304,48 @@ def training_rule(
     temperature: NumberOrExpression = 0,
     samples: Expr = P,
 ) -> TrainingRule:
-    """The rule named in an experiment file, on the summed loss or on its mean over samples.
+    """Return the training rule of a name, on the summed loss or on its mean over samples.
 
-    With ``U = -gamma^2 grad(loss)``, ``lam = weight_decay`` and ``T = temperature``, weights theta whose
-    entries start as N(0, 1) follow
+    Parameters
+    ----------
+    rule : str
+        "gd", "flow", "multistep", or the name of an entrywise rule ("sign", "adam", ...) with its usual
+        constants.
+    loss : str
+        "sum" or "mean".
+    weight_decay : number or Expr
+        The weight decay lam.
+    momentum : number or Expr
+        For "gd" the fraction of the velocity that heavy-ball steps keep, with ``Q <- momentum Q + U`` and
+        ``theta <- (1 - eta lam) theta + eta Q``; for "flow" the time constant tau of L.1, with
+        ``tau dQ/dt = -Q + U`` and ``d theta/dt = Q``.
+    temperature : number or Expr
+        The temperature T of Langevin noise.
+    samples : Expr
+        The number of samples, for the mean loss.
+
+    Returns
+    -------
+    TrainingRule
+        The rule.
+
+    Raises
+    ------
+    ProgramError
+        If the name is unknown, or no rule has this combination of options.
+
+    Notes
+    -----
+    With ``U = -gamma^2 grad(loss)``, weights theta with entries N(0, 1) at initialisation follow
 
     - ``"flow"``: ``d theta = (U - lam theta) dt + sqrt(2 T) dB`` (selfconsistent2023 J; K.1 is this with
       ``lam = lam_K/beta_K`` and ``T = 1/beta_K``, so that its ridge is ``lam_K = lam/T``);
-    - ``"gd"``: a step ``eta`` of it, ``theta += eta (U - lam theta) + sqrt(2 eta T) xi``;
-    - ``"multistep"``: the flow as an explicit multistep integrator sees it, with tables ``w(t, s)`` for its
-      memory of updates, ``m(t)`` for that of the start, and ``n(t, s)`` for its noise.
+    - ``"gd"``: steps of length ``eta``, ``theta += eta (U - lam theta) + sqrt(2 eta T) xi``;
+    - ``"multistep"``: the flow discretised by an explicit multistep integrator, with tables ``w(t, s)`` of
+      its memory of updates, ``m(t)`` of that of initial weights, and ``n(t, s)`` of its noise.
 
-    Entrywise rules (``"sign"``, ``"adam"``, ...) have their usual constants here.
-
-    ``momentum`` is the share of the velocity that heavy-ball steps keep, ``Q <- momentum Q + U``, ``theta <-
-    (1 - eta lam) theta + eta Q``; for the flow it is the time constant tau of L.1, ``tau dQ/dt = -Q + U``,
-    ``d theta/dt = Q``.  Raises :class:`ProgramError` for an unknown rule and for combinations that have no
-    rule.
-
+    Examples
+    --------
     >>> training_rule("gd", "mean").rate
     eta/P
     >>> from sympy.abc import s, t
@@ -367,14 +400,14 @@ RULE_NAMES = f"'gd', 'flow', 'multistep', or one of {', '.join(ENTRYWISE)}"
 
 
 def _require_zero(rule: str, numbers: dict[str, Expr]) -> None:
-    """Raise :class:`ProgramError` for numbers that entrywise rules do not have."""
+    """Raise :class:`ProgramError` for options that entrywise rules do not have."""
     for key, value in numbers.items():
         if value != 0:
             raise ProgramError(f"{key} = {value} with rule = {rule!r}: must be 0, or the rule 'gd'")
 
 
 def require_rule_of_random_data(rule: object) -> None:
-    """Raise :class:`ProgramError` for the name of an entrywise rule, which is one of given inputs."""
+    """Raise :class:`ProgramError` for the name of an entrywise rule, which needs given inputs."""
     if isinstance(rule, str) and rule in ENTRYWISE:
         reason = "its steps depend on the entries of inputs, and random data have statistics alone"
         raise ProgramError(f"rule = {rule!r}: {reason}; must be 'gd' or 'flow', or the data those of mlp")
@@ -383,9 +416,9 @@ def require_rule_of_random_data(rule: object) -> None:
 def rule_of(
     rule: str | TrainingRule, loss: str, samples: Expr = P, **numbers: NumberOrExpression
 ) -> TrainingRule:
-    """The rule with this name (see :func:`training_rule`), or the rule itself.
+    """Return the rule of a name (see :func:`training_rule`), or the rule itself.
 
-    Raises :class:`ProgramError` when a rule that is no name comes with numbers for one.
+    Raises :class:`ProgramError` if options of a named rule come with a rule object.
 
     >>> rule_of(GradientDescent(eta), "sum", momentum=0).rate
     eta
@@ -411,7 +444,7 @@ cross-entropy probabilities of the classes that the channels are."""
 
 
 def objective_of(name: str, target: Expr, output: Expr, channels: IndexRanges = ()) -> Expr:
-    """The loss of one sample (and, where it is a sum over channels, of one channel) with this name.
+    """Return the loss of one sample by name (and, if it is a sum over channels, of one channel).
 
     Raises :class:`ProgramError` for an unknown name, and for classes without channels.
 
@@ -427,7 +460,7 @@ def objective_of(name: str, target: Expr, output: Expr, channels: IndexRanges = 
 
 
 def _cross_entropy(y: Expr, f: Expr, channels: IndexRanges) -> Expr:
-    """``log sum_c e^{f_c} - sum_c y_c f_c``, for one sample."""
+    """Return ``log sum_c e^{f_c} - sum_c y_c f_c`` of one sample."""
     (classes,) = channels
     return log(Sum(exp(f), classes.limits)) - Sum(y * f, classes.limits)
 
@@ -439,7 +472,7 @@ SAMPLE_WEIGHT = "rho"
 
 
 def has_sample_weights(program: Program) -> bool:
-    """Do the samples of the program count by weights?
+    """Return whether the samples of the program have weights.
 
     >>> from derive.program import mlp
     >>> has_sample_weights(mlp(2)), has_sample_weights(mlp(2, sample_weights=True))

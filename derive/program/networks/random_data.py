@@ -1,26 +1,26 @@
-"""Networks on random data: deep linear networks on isotropic or structured inputs, and one layer of weights.
+"""Networks on random data: deep linear networks on isotropic or structured inputs, and perceptrons.
 
-Isotropic data in proportion (linear2025 sections 2, 3, appendices A, C, D, F, G).  The number of features D
-is the reference size, so the features have ratio 1, layer ell has ``nu`` (or ``nu(ell)``), the samples
-``alpha`` and a fresh batch ``alpha_B``.  A weight ``W/sqrt(N_l)`` or data matrix ``X/sqrt(D)`` is one
-matrix here, its factor in the variance: 1 for X and W0, ``1/nu(ell)`` for ``W(ell)``.  A linear network is
-the vector ``xi = W0^T W^T ... w/(nu_L gamma0)`` that inputs are multiplied by, and this is the forward pass:
+Isotropic data in proportion (linear2025 sections 2, 3, appendices A, C, D, F, G). The number of features D
+is the reference size, so that the features have ratio 1, layer ell has ``nu`` (or ``nu(ell)``), the samples
+``alpha`` and a fresh batch ``alpha_B``. A weight ``W/sqrt(N_l)`` or data matrix ``X/sqrt(D)`` is one matrix
+here, with its factor in the variance: 1 for X and W0, ``1/nu(ell)`` for ``W(ell)``. A linear network is the
+vector ``xi = W0^T W^T ... w/(nu_L gamma0)`` that inputs are multiplied by, and this is the forward pass:
 
     g^L = w,  g^l = W^l^T g^{l+1},  v = w_star - W0^T g^1/(nu_L gamma0),  Delta = X v + sigma eps,
 
-with the loss ``|Delta|^2/(2P)``.  What the chain rule makes of it (eq. 5) is ``h0 = X^T Delta/alpha``,
-``h^1 = W0 h0``, ``h^{l+1} = W^l h^l`` and the updates ``eta gamma0 g^1 h0^T/D``, ``(eta gamma0/nu_l) g^{l+1}
-h^l^T/D``, ``eta gamma0 h^L``.
+with the loss ``|Delta|^2/(2P)``. The chain rule gives (eq. 5) ``h0 = X^T Delta/alpha``, ``h^1 = W0 h0``,
+``h^{l+1} = W^l h^l`` and the updates ``eta gamma0 g^1 h0^T/D``, ``(eta gamma0/nu_l) g^{l+1} h^l^T/D``, ``eta
+gamma0 h^L``.
 
-Structured data (section 4, appendix E): inputs have covariance ``diag(lamda(k))``; the eigenvalues may be
-summable, so the number M of modes is no size that anything is proportional to: batch B and width N stay
-explicit.  In the language M is the reference size (the modes have ratio 1, samples B/M, layers N/M) and the
-variances undo it, e.g. M for the matrix of standard normal inputs.  Every average over modes then comes
-with a factor M, and :func:`derive.reduce.data.mode_sums` writes the two as a sum over modes, from which M is
-gone.
+Structured data (section 4, appendix E): inputs have covariance ``diag(lamda(k))``. The eigenvalues may be
+summable, so that the number M of modes is not proportional to other sizes: batch B and width N stay explicit.
+M is the reference size (the modes have ratio 1, samples B/M, layers N/M), and the variances compensate, for
+example M for the matrix of standard normal inputs. Every average over modes has a factor M, and
+:func:`derive.reduce.data.mode_sums` writes the two as a sum over modes without M.
 
-One layer of weights: features are N units, samples ``ratio`` N; the data are one Gaussian matrix ``Z``,
-samples times features with entries N(0, 1/N), used forwards for predictions and backwards for the gradient.
+One layer of weights (perceptron): features are N units, samples ``ratio`` N; the data are one Gaussian matrix
+``Z``, samples times features with entries N(0, 1/N), used forwards for predictions and backwards for the
+gradient.
 """
 
 from __future__ import annotations
@@ -96,22 +96,47 @@ def isotropic(
     parametrization: str = "mean-field",
     rule: str | TrainingRule = "gd",
 ) -> Program:
-    """A deep linear network on isotropic data, ``x ~ N(0, 1)``, ``y = w_star . x/sqrt(D) + sigma eps``.
+    """Return a deep linear network on isotropic data.
 
-    ``depth`` is the number of hidden layers, an integer or ``L``.  ``data`` is ``"full-batch"`` (alpha D
-    samples used at every step, eq. 6), ``"online"`` (alpha_B D new ones, eq. 7, 96) or ``"population"``
-    (their limit, eq. 71).  ``noise`` is sigma, or True for a symbol.  ``center`` subtracts the initial
-    function (eq. 69).  ``branch`` makes the network residual (eq. 16) with this multiplier.  ``widths`` is
-    the ratio nu, or a function of the layer (eq. 118).  ``outputs`` counts channels (eq. 120).  With
-    ``parametrization="ntk"`` gamma0 becomes ``gamma0/sqrt(nu_L)`` (appendix B).  ``rule`` is a training
-    rule or its name; the mean over samples is in the fields, so its rate is that of the summed loss.
+    Inputs are ``x ~ N(0, 1)``, labels ``y = w_star . x/sqrt(D) + sigma eps``.
 
-    Fields: ``v``, ``h0`` (and ``xi``, the network's function, if centred) on features, ``Delta`` on samples,
-    ``h(ell)`` and ``g(ell)``; with channels, their index ``c`` comes before the time.
+    Parameters
+    ----------
+    depth : int or Expr
+        The number of hidden layers, an integer or ``L``.
+    data : {"full-batch", "online", "population"}
+        alpha D samples used at every step (eq. 6), alpha_B D new ones at each step (eq. 7, 96), or their
+        limit (eq. 71).
+    noise : bool or Expr
+        The standard deviation sigma of label noise, or True for a symbol.
+    center : bool
+        Whether the initial function is subtracted (eq. 69).
+    branch : number or Expr, optional
+        Makes the network residual with this multiplier (eq. 16).
+    widths : Expr or callable
+        The ratio nu, or a function of the layer (eq. 118).
+    outputs : int or Expr, optional
+        The number of channels (eq. 120); their index ``c`` comes before the time.
+    parametrization : {"mean-field", "ntk"}
+        With "ntk" gamma0 becomes ``gamma0/sqrt(nu_L)`` (appendix B).
+    rule : str or TrainingRule
+        A training rule or its name; the mean over samples is in the fields, so its rate is that of the summed
+        loss.
 
-    Raises :class:`ProgramError` for an unknown word, a depth below one, label noise without samples, a
-    residual network of unequal widths, or fresh batches in continuous time.
+    Returns
+    -------
+    Program
+        A program with fields ``v``, ``h0`` (and ``xi``, the network's function, if centred) on features,
+        ``Delta`` on samples, ``h(ell)`` and ``g(ell)``.
 
+    Raises
+    ------
+    ProgramError
+        For an unknown word, a depth below one, label noise without samples, a residual network of unequal
+        widths, or fresh batches in continuous time.
+
+    Examples
+    --------
     >>> [d.name for d in isotropic(data="online").causal_order()]
     ['g', 'g', 'v', 'Delta', 'h0', 'h', 'h']
     """
@@ -140,19 +165,38 @@ def structured(
     parametrization: str = "mean-field",
     rule: str | TrainingRule = "gd",
 ) -> Program:
-    """Descent on inputs with eigenvalues ``lamda(k)`` and target ``w_star(k)`` (eq. 106).
+    """Return descent on inputs with eigenvalues ``lamda(k)`` and target ``w_star(k)`` (eq. 106).
 
-    ``data`` is ``"online"`` (B new samples at each step), ``"full-batch"`` (the same P samples at every step,
-    in steps or in continuous time; the data matrix of eq. 6 with these variances) or ``"population"``, whose
-    gradient is that of very large batches, in steps or in continuous time (eq. 112).  ``noise`` is sigma, or
-    True for a symbol; ``center`` subtracts the initial function, as eq. 106 does.
-    With ``parametrization="ntk"`` gamma0 becomes ``gamma0/sqrt(N)``, so that the features stand still as N
-    grows.  Fields: ``v``, ``h0`` (and ``xi``) with one entry a mode, ``Delta`` on samples, ``h(ell)``,
-    ``g(ell)``.  ``C_v`` weighs each mode by its eigenvalue (eq. 108), so it is the loss.
+    Parameters
+    ----------
+    depth : int or Expr
+        The number of hidden layers, an integer or ``L``.
+    data : {"online", "full-batch", "population"}
+        B new samples at each step; the same P samples at every step (the data matrix of eq. 6 with these
+        variances), in steps or in continuous time; or the gradient of very large batches (eq. 112).
+    noise : bool or Expr
+        The standard deviation sigma of label noise, or True for a symbol.
+    center : bool
+        Whether the initial function is subtracted, as in eq. 106.
+    parametrization : {"mean-field", "ntk"}
+        With "ntk" gamma0 becomes ``gamma0/sqrt(N)``, so that features do not move as N grows.
+    rule : str or TrainingRule
+        As for :func:`isotropic`.
 
-    Raises :class:`ProgramError` as :func:`derive.program.networks.random_data.isotropic` does.  The
-    population's loss has no samples: no ``Delta`` and no label noise.
+    Returns
+    -------
+    Program
+        A program with fields ``v``, ``h0`` (and ``xi``) with one entry for each mode, ``Delta`` on samples,
+        ``h(ell)``, ``g(ell)``. ``C_v`` is weighted by the eigenvalues (eq. 108), so that it is the loss. The
+        population's loss has no samples: no ``Delta`` and no label noise.
 
+    Raises
+    ------
+    ProgramError
+        As :func:`isotropic`.
+
+    Examples
+    --------
     >>> structured().attribute_of("lamda").population.name
     'modes'
     """
@@ -180,21 +224,23 @@ def structured(
 
 
 def noise_strength(noise: bool | Expr) -> Expr:
+    """Return the standard deviation of label noise; raise ProgramError if it is negative."""
     strength = sigma if noise is True else expression(noise or 0, "noise")
     NONNEGATIVE.require(strength, "noise")
     return strength
 
 
 def require_samples(noise: bool | Expr) -> None:
+    """Raise ProgramError for label noise of a loss without samples."""
     if noise_strength(noise) != 0:
         raise ProgramError("noise: the population's loss has no samples, so its labels have no noise to fit")
 
 
 class _Linear:
-    """The part of a deep linear network that all data share: its weights, and the vector that it is.
+    """Deep linear network of any data: its weights, and the vector that inputs are multiplied by.
 
-    ``inputs`` is the population of features (or modes); ``unit`` the variance of the entries of W0 in units
-    of one over the reference size, ``ntk`` the width that NTK's gamma0 is divided by the root of.
+    ``inputs`` is the population of features (or modes); ``unit`` is the variance of the entries of W0 in
+    units of one over the reference size; NTK's gamma0 is divided by the root of the width ``ntk``.
     """
 
     def __init__(
@@ -210,6 +256,7 @@ class _Linear:
         center: bool = False,
         ntk: Expr | None = None,
     ) -> None:
+        """Check the options and define populations and fields."""
         self.depth, self.unit, self.center = layer_count(depth), unit, center
         require_rule_of_random_data(rule)
         self.rule = training_rule(rule) if isinstance(rule, str) else rule
@@ -235,7 +282,7 @@ class _Linear:
         self.g = Field("g", self.layer, layered=True)
 
     def at(self, x: Field, layer: Any = None, time: Any = t) -> Expr:
-        """The field's entry: layer if it has one, channel if there are several, time."""
+        """Return an entry of a field: layer if it has one, channel if there are several, time."""
         return x(*(() if layer is None else (expression(layer),)), *self.channels, expression(time))
 
     def program(
@@ -251,7 +298,7 @@ class _Linear:
         frozen: tuple[GaussianVector, ...] = (),
         attributes: tuple[Attribute, ...] = (),
     ) -> Program:
-        """The network trained on what it has yet to learn, ``v = target - xi``, plus ``xi(0)`` if centred."""
+        """Return the network trained on the error ``v = target - xi``, plus ``xi(0)`` if centred."""
         at, g = self.at, self.g
         W0 = GaussianMatrix("W0", self.layer.at(1), self.inputs, self.unit, sources=("u", "r0"))
         interior = IndexRange(ell, Integer(1), self.depth - 1)
@@ -312,19 +359,44 @@ def perceptron(
     momentum: NumberOrExpression = 0,
     temperature: NumberOrExpression = 0,
 ) -> Program:
-    """Full-batch descent of ``sum_i loss(h_i, y_i)`` with ``h = X v``, X samples times features.
+    """Return full-batch descent of ``sum_i loss(h_i, y_i)`` with ``h = X v``, X samples times features.
 
-    A step is ``v <- v - eta sum_i X_i loss'(h_i, y_i)``, where ``loss'`` is the slope in its first argument.
+    A step is ``v <- v - eta sum_i X_i loss'(h_i, y_i)``, where ``loss'`` is the derivative by the first
+    argument.
 
-    - ``task="teacher"``: ``X = Z`` and ``y = teacher(Z v_star) + sqrt(noise) eps``, ``v_star`` and ``eps``
-      N(0, 1). ``teacher`` is a function of an expression (``sign``, say); the identity if there is none.
-    - ``task="mixture"``: ``X_i = y_i m/N + Z_i`` with labels y = +1 or -1, equally likely, and a mean m whose
-      entries are N(0, ``signal``); ``h = y M + Z v`` with the overlap ``M(t) = mean(m v)``.
+    Parameters
+    ----------
+    task : {"teacher", "mixture"}
+        "teacher": ``X = Z`` and ``y = teacher(Z v_star) + sqrt(noise) eps``, ``v_star`` and ``eps`` N(0, 1).
+        "mixture": ``X_i = y_i m/N + Z_i`` with labels y = +1 or -1, equally likely, and a mean m with entries
+        N(0, ``signal``); ``h = y M + Z v`` with the overlap ``M(t) = mean(m v)``.
+    loss : str or callable
+        "squared", "logistic" or a function of prediction and label (an undefined SymPy function too).
+    rule : str or TrainingRule
+        The training rule, for the summed loss.
+    ratio : number or Expr
+        The number of samples over N.
+    teacher : callable, optional
+        A function of an expression (``sign``, for example); the identity by default.
+    noise, signal : number or Expr
+        The variances of the label noise and of the mean.
+    init_variance : number or Expr
+        The variance of the initial weights.
+    weight_decay, momentum, temperature : number or Expr
+        As for :func:`.training_rule`.
 
-    ``loss`` is ``"squared"``, ``"logistic"`` or a function of prediction and label (an undefined SymPy
-    function too). ``ratio`` is the number of samples over N; ``rule`` and the rest as in
-    :func:`.training_rule`, with the summed loss.  Raises :class:`ProgramError` for an unknown task or loss.
+    Returns
+    -------
+    Program
+        The trained perceptron.
 
+    Raises
+    ------
+    ProgramError
+        If the task or the loss is unknown.
+
+    Examples
+    --------
     >>> [str(d.lhs) for d in perceptron().causal_order()]
     ['v(t)', 'h(t)', 'v_star(t)', 'h_star(t)', 'y(t)', 'Delta(t)', 'q(t)']
     """
@@ -373,6 +445,7 @@ World = tuple[tuple[Field, ...], dict[Expr, Expr], tuple[GaussianVector, ...], E
 
 
 def _teacher(Z: GaussianMatrix, y: Field, teacher: Any, noise: Expr) -> World:
+    """Return fields, definitions and vectors of a teacher's labels."""
     v_star, h_star = Field("v_star", Z.cols), Field("h_star", Z.rows)
     start = GaussianVector("w_star", Z.cols, source="w_star")
     eps = GaussianVector("eps", Z.rows, source="eps")
@@ -383,6 +456,7 @@ def _teacher(Z: GaussianMatrix, y: Field, teacher: Any, noise: Expr) -> World:
 
 
 def _mixture(y: Field, v: Field, signal: NumberOrExpression) -> World:
+    """Return fields, definitions and vectors of a mixture's labels, and the shift of predictions."""
     m, side = Field("m", v.population), Field("xi", y.population)
     mean = GaussianVector("m_0", v.population, expression(signal), source="m_0")
     coin = GaussianVector("xi_0", y.population, source="xi_0")

@@ -38,25 +38,25 @@ def random_features(
     Parameters
     ----------
     data : {"full-batch", "online", "population"}
-        The same P samples at every step, B new ones at each, or their limit.
+        The same P samples at every step, B new ones at each step, or their limit.
     noise : bool or Expr
         Standard deviation of the labels' noise, or True for the symbol ``sigma``.
     rule : str or TrainingRule
-        A training rule or its name.  The mean over samples is in the loss, and the rate of a mode with
-        eigenvalue ``lamda`` is ``lamda`` times that of the rule where features are many.
-    weight_decay, momentum : number or expression
+        A training rule or its name. The mean over samples is in the loss; with many features, the rate of a
+        mode with eigenvalue ``lamda`` is ``lamda`` times that of the rule.
+    weight_decay, momentum : number or Expr
         As in :func:`.training_rule`.
 
     Returns
     -------
     Program
-        With the fields ``a`` on features, ``v`` on modes and ``Delta`` on samples.  ``C_v`` weighs each mode
-        by its eigenvalue, so it is the loss on new data.
+        A program with the fields ``a`` on features, ``v`` on modes and ``Delta`` on samples. ``C_v`` is
+        weighted by the eigenvalues, so that it is the loss on new data.
 
     Raises
     ------
     ProgramError
-        For unknown data, and for label noise of a population.
+        For unknown data, and for label noise without samples.
 
     Examples
     --------

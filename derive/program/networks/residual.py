@@ -1,11 +1,11 @@
-"""Deep residual networks with frozen ends, trained on one sample a step (depth2023): with one matrix a block,
-linear (section 4, Program 1) or not (section 7), for any multiplier ``L^-a`` of its branches and learning
-rate ``L^-b`` (appendix D), and with two (section 9), trained as they are or linearised within each block.
+"""Deep residual networks with frozen ends, trained on one sample in each step (depth2023).
 
-The input is the number ``xi(t)``, sent to the network's N units by the frozen vector U; the output is read
-by the frozen vector V.  Layers count from 0 to L: ``x(0)`` is the input and ``x(ell)`` comes after block
-``ell``.  ``dx`` is the gradient of the loss, times N.  Gradients are normalised by the multiplier of their
-branch before they are multiplied by the learning rate, so that updates have no other power of L.
+Blocks have one matrix, linear (section 4, Program 1) or not (section 7), for any multiplier ``L^-a`` of the
+branches and learning rate ``L^-b`` (appendix D), or two matrices (section 9), trained as they are or
+linearised within each block. The input is the number ``xi(t)``, sent to the N units by the frozen vector U;
+the output is read by the frozen vector V. Layers count from 0 to L: ``x(0)`` is the input and ``x(ell)``
+follows block ``ell``. ``dx`` is the gradient of the loss, times N. Gradients are normalised by the multiplier
+of their branch before they are multiplied by the learning rate, so that updates have no other power of L.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ xi, f = Function("xi"), Function("f")
 
 
 class _Loss(Function):
-    """``loss(t, f)``, of which only the slope ``dloss(t, f)`` in ``f`` is ever needed."""
+    """Loss ``loss(t, f)``, of which only the derivative ``dloss(t, f)`` by ``f`` is needed."""
 
     def fdiff(self, argindex: int = 1) -> Expr:
+        """Return the derivative by the output."""
         return Function("dloss")(*self.args)
 
 
 def _scales(depth: Any, alpha: Any, gamma: Any) -> tuple[Expr, Expr, Expr]:
-    """The number of blocks, the multiplier of their branches and the learning rate."""
+    """Return the number of blocks, the multiplier of their branches and the learning rate."""
     blocks = layer_count(depth)
     for key, exponent in (("alpha", alpha), ("gamma", gamma)):
         REAL.require(exponent, key)
@@ -43,13 +44,31 @@ def _scales(depth: Any, alpha: Any, gamma: Any) -> tuple[Expr, Expr, Expr]:
 
 
 def depth_program(depth: int | Expr = L, alpha: Expr | float = half, gamma: Expr | float = half) -> Program:
-    """The linear residual network of depth2023: branches times ``L^-alpha``, learning rate ``L^-gamma``.
+    """Return the linear residual network of depth2023.
 
-    At ``alpha = gamma = 1/2`` this is Program 1.  ``xi(t)`` is the input at step t and ``chi(t)`` the slope
-    ``dloss(t, f)`` of the loss there; both functions are given.
+    Branches are multiplied by ``L^-alpha``, the learning rate is ``L^-gamma``; ``alpha = gamma = 1/2`` is
+    Program 1.
 
-    Raises :class:`ProgramError` for a depth below one.
+    Parameters
+    ----------
+    depth : int or Expr
+        The number of blocks.
+    alpha, gamma : Expr or float
+        The exponents of branch multiplier and learning rate.
 
+    Returns
+    -------
+    Program
+        The program; ``xi(t)`` is the input at step t and ``chi(t)`` the derivative ``dloss(t, f)`` of the
+        loss, both given functions.
+
+    Raises
+    ------
+    ProgramError
+        If the depth is below one.
+
+    Examples
+    --------
     >>> [d.name for d in depth_program().causal_order()]
     ['x', 'x', 'readout', 'f', 'chi', 'dx', 'dx']
     """
@@ -66,7 +85,7 @@ def depth_program(depth: int | Expr = L, alpha: Expr | float = half, gamma: Expr
 
 
 def nonlinear_program(depth: Expr | int = L, alpha: Expr = half, gamma: Expr = half) -> Program:
-    """The residual network of depth2023 section 7 with one-layer blocks, frozen ends and one sample a step.
+    """Return the residual network of depth2023 section 7, with one-layer blocks and frozen ends.
 
     ``b`` is the gradient in front of the nonlinearity, in units of the branch; the learning rate is L^-gamma.
 
@@ -94,7 +113,7 @@ def _trained(
     frozen: tuple[GaussianMatrix, ...] = (),
     gradients: dict[str, Gradient] | None = None,
 ) -> Program:
-    """The stream between its frozen ends, trained down the slope of the loss in its output."""
+    """Return the program of a stream between its frozen ends that descends the loss of its output."""
     x, stream = fields[0], fields[0].population
     readout, (U, V) = Field("readout", stream), (GaussianVector(n, stream, source=n) for n in "UV")
     inside = IndexRange(ell, S.One, blocks)
@@ -115,7 +134,7 @@ def _trained(
 
 @dataclass(frozen=True)
 class Updates(LinearSystemRule):
-    """The sum of all updates, without the weights that they were made to.
+    """Rule of a weight that is the sum of its updates, without initial weights.
 
     >>> from sympy.abc import t, s
     >>> Updates().memory(t, s)
@@ -126,7 +145,7 @@ class Updates(LinearSystemRule):
 
     @property
     def system(self) -> LinearSystem:
-        """A sum that starts at nothing."""
+        """The system ``W(t + 1) = W(t) + U(t)`` that starts at zero."""
         return LinearSystem(S.One, S.One, start=S.Zero)
 
 
@@ -139,9 +158,11 @@ def block_program(
     rate: Expr = S.One,
     linearised: bool = False,
 ) -> Program:
-    """The network with blocks of two matrices; ``gammas`` are the powers of L of the rates of W and of Z.
+    """Return the network with blocks of two matrices.
 
-    ``xi(t)``, ``dloss(t, f)`` as for :func:`~derive.program.networks.residual.depth_program`.  Raises
+    ``gammas`` are the exponents of the rates of W and of Z.
+
+    ``xi(t)`` and ``dloss(t, f)`` are as for :func:`~derive.program.networks.residual.depth_program`. Raises
     :class:`ProgramError` for a depth below one.
 
     >>> [d.name for d in block_program().definitions]

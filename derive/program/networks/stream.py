@@ -22,7 +22,7 @@ y = Function("y")
 
 
 class TrainingOptions(TypedDict, total=False):
-    """Keywords of :func:`trained`, which builders of networks with a residual stream pass on to it."""
+    """Keyword arguments of :func:`trained`, which builders with a residual stream accept too."""
 
     loss: str
     objective: str
@@ -33,11 +33,11 @@ class TrainingOptions(TypedDict, total=False):
 
 
 class StreamOptions(TrainingOptions, total=False):
-    """Keywords that builders of networks with a residual stream have beside their own.
+    """Keyword arguments of all builders with a residual stream.
 
     ``outputs`` is the number of channels C, ``bias`` the variance of trained biases inside of activations
-    (true for 1), ``branch`` the factor of every branch, ``normalisation`` what branches and the readout see
-    of the stream, and ``offsets`` adds given numbers to the logits of a softmax.
+    (True for 1), ``branch`` the factor of every branch, ``normalisation`` that of the stream before branches
+    and readout, and ``offsets`` adds given numbers to the logits of a softmax.
     """
 
     outputs: SymbolicCount
@@ -64,7 +64,7 @@ def trained(
 
 
 def require_known(options: StreamOptions, without: str = "") -> None:
-    """Raise :class:`ProgramError` for a keyword that is no option, or is the one ``without``.
+    """Raise :class:`ProgramError` for a keyword that is not an option, or is excluded by ``without``.
 
     >>> require_known({"branch": 2})
     """
@@ -77,7 +77,7 @@ def require_known(options: StreamOptions, without: str = "") -> None:
 
 
 def training_options(options: StreamOptions) -> TrainingOptions:
-    """Return those of the options that :func:`trained` takes."""
+    """Return the options that :func:`trained` takes."""
     kept: Any = {key: value for key, value in options.items() if key in TrainingOptions.__annotations__}
     return cast(TrainingOptions, kept)
 
@@ -94,11 +94,10 @@ def biases(options: StreamOptions, units: Population, *over: IndexRange) -> tupl
 def normalised_by(
     kind: Normalisation, stream: Expr, name: str, indices: tuple[Expr, ...], named: bool = True
 ) -> tuple[Expr, dict[Expr, Expr]]:
-    """Return a normalised vector, and the definitions of the numbers that it is divided and shifted by.
+    """Return a normalised vector, and the definitions of the scalars in its normalisation.
 
-    ``"rms"`` divides by the root of the mean square, ``"layer"`` by the standard deviation after the mean is
-    subtracted.  The numbers are called ``name`` and ``name_mean``; averages stand inline if not ``named``.
-
+    ``"rms"`` divides by the root mean square, ``"layer"`` by the standard deviation after subtraction of the
+    mean. The scalars are called ``name`` and ``name_mean``; averages are written inline if not ``named``.
     Raises :class:`ProgramError` for another kind.
 
     >>> from derive.program import Field, Population, mu
@@ -113,6 +112,7 @@ def normalised_by(
     lines: dict[Expr, Expr] = {}
 
     def number(name: str, value: Expr) -> Expr:
+        """Return a scalar by name, or its average."""
         if named:
             lines[Function(name)(*indices, t)] = value
         return Function(name)(*indices, t) if named else value

@@ -1,7 +1,7 @@
-"""Recurrent networks that are trained on a task: units with a memory, driven by a sequence of inputs.
+"""Recurrent networks trained on a task: units with memory that receive a sequence of inputs.
 
-Two times do not mix: the index k counts the steps of a task, within which the weights are the same, and t
-those of training.
+There are two times: the index k counts the steps of a task, during which the weights are constant, and t is
+the training time.
 """
 
 from __future__ import annotations
@@ -46,16 +46,50 @@ def recurrent_task(
     weight_decay: NumberOrExpression = 0,
     momentum: NumberOrExpression = 0,
 ) -> Program:
-    """Return a recurrent network that reads a sequence of ``steps`` inputs and is trained on its answers.
+    """Return a recurrent network with a sequence of inputs that is trained on its answers.
 
-    The units start at rest and leak, with ``W`` of entries N(0, gain^2/N) at the start of training:
+    Parameters
+    ----------
+    steps : int
+        The number of inputs.
+    activation : str, function or Expr
+        The activation phi, as for :func:`.mlp`.
+    rule : str or TrainingRule
+        The training rule.
+    loss : str
+        "sum" or "mean" over samples.
+    leak, gain : number or Expr
+        The leak, and the standard deviation of the recurrent weights.
+    read : str
+        "last" trains the answer f(mu, t) at the last step to y(mu), "all" those of all steps f(mu, q, t) to
+        y(mu, q).
+    objective : str
+        The loss of an output, as for :func:`.network`.
+    bias : bool, number or Expr
+        The variance of b; True for 1.
+    weight_decay, momentum : number or Expr
+        As for :func:`.training_rule`.
+
+    Returns
+    -------
+    Program
+        The trained network.
+
+    Raises
+    ------
+    ProgramError
+        If an option does not describe a network.
+
+    Notes
+    -----
+    The units start at rest and leak, with ``W`` of entries N(0, gain^2/N) at initialisation:
 
         h(k) = (1 - leak) h(k-1) + leak (W phi(h(k-1)) + U x(mu, k) + b),   f(k) = w . phi(h(k))/(gamma0 N) .
 
-    ``read="last"`` trains the answer f(mu, t) at the last step to be y(mu), ``read="all"`` those of all steps
-    f(mu, q, t) to be y(mu, q).  Gradients pass through all steps of the task.  Other options as in
-    :func:`.mlp`; ``bias`` is the variance of b.  Raises :class:`ProgramError` like it, and for other reads.
+    Gradients pass through all steps of the task.
 
+    Examples
+    --------
     >>> [str(d.lhs) for d in recurrent_task(3).definitions][:3]
     ['h(1, mu, t)', 'h(k + 1, mu, t)', 'f(mu, t)']
     """
