@@ -283,7 +283,7 @@ def entry(*name: Any) -> Any:
 
 @dataclass
 class _TinyNetwork:
-    """Values of all quantities of a program at one time, entry by entry, along ``directions`` of its weights."""
+    """Values of all quantities of a program at one time, along ``directions`` of its weights."""
 
     program: Program
     numbers: _Numbers

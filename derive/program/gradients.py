@@ -77,7 +77,7 @@ ANY = (S.NegativeInfinity, S.Infinity)
 
 @dataclass(frozen=True)
 class _Use:
-    """Use of a quantity in a definition ``by = F(..., target, ...)``: as an entry, in a mean or in a product.
+    """Use of ``target`` in a definition ``by = F(..., target, ...)``: as an entry, in a mean or product.
 
     ``factor`` is the derivative of F there, ``inner`` that of the expression in the mean or of the vector of
     the product. Indices are dummies with the ranges in ``runs``; those in ``bound`` are summed over in F.
@@ -373,7 +373,7 @@ class Gradients:
         return _Solved(solved, low, high, shift, family, chosen, places)
 
     def _domain(self, use: _Use, solved: _Solved, spans: SlotRanges, axis: bool) -> Conditions:
-        """Return the conditions under which a use contributes: all solved or summed indices are in their ranges.
+        """Return the conditions under which a use contributes: its indices are in their ranges.
 
         They are written in the slots of the target, whose ranges are ``spans``, and in indices that are
         summed over. A shifted index of a field is periodic, and in range everywhere.
@@ -401,7 +401,7 @@ class Gradients:
     def _goes_round(
         self, use: _Use, x: Dummy, spans: SlotRanges, i: int, own: Conditions, axis: bool
     ) -> bool:
-        """Return whether the index at position i leaves its range, and ``x`` takes all values of the ring once."""
+        """Return whether the index at position i leaves its range and is periodic."""
         a, span, r = use.target.args[i], spans[i], dict(use.runs)[x]
         if not isinstance(a, Add) or span is None or (axis and i == 0):
             return False
@@ -417,7 +417,7 @@ class Gradients:
         )
 
     def domain(self, name: str) -> Conditions:
-        """Return the conditions for a nonzero gradient beside the ranges of its indices, shared by all uses."""
+        """Return the conditions for a nonzero gradient, shared by all uses, beside ranges of indices."""
         if name not in self.domains:
             self.domains[name] = []  # of a field that uses itself, at another layer
             found: list[Conditions] = []
@@ -536,7 +536,7 @@ class Gradients:
         return named | apart(((n, x) for n, x in natural.items() if n not in named), self.taken | chosen)
 
     def _natural(self, name: str) -> str:
-        """Return the default name: ``g`` and ``z`` for ``h``, ``g_q`` and ``z_q`` for a field q, or the user's choice."""
+        """Return the user's or default name: ``g``, ``z`` for ``h``, ``g_q``, ``z_q`` for a field q."""
         owner = self.owner.get(name, name)
         given = self.names.get(owner)
         if name not in self.nodes:
@@ -809,9 +809,10 @@ class Gradients:
     def _summed(
         self, use: _Use, solved: _Solved, domain: Conditions, spans: SlotRanges
     ) -> tuple[dict[Any, Any], tuple[IndexRange, ...]]:
-        """Return new names and ranges of the summed indices of an update: ``alpha`` for ``mu``, ``p_`` for ``p``.
+        """Return new names and ranges of the summed indices of an update.
 
-        Each index takes all values that it has anywhere in the ``domain``: no range depends on another index.
+        Names are ``alpha`` for ``mu`` and ``p_`` for ``p``. Each index takes all values that it has anywhere
+        in the ``domain``: no range depends on another index.
         """
         told, free = (
             spelled(_plain(use.by, dict(use.runs))),

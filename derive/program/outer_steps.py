@@ -209,7 +209,7 @@ class _Rewriting:
         return Mean(one * two) if given is None else Function(given.kernel)(*one.args, *two.args)
 
     def _names(self, weight: str) -> list[str]:
-        """Return names for the inner products of both sides of a gradient, and for the coefficients of a step."""
+        """Return names for the inner products of both sides of a gradient, and for coefficients."""
         wanted = [f"{x}_{weight}" for x in ("Gram", "Overlap", "X")]
         taken = {*self.program.names_in_theory, *(x.name for x in self.program.given), *self.scalars}
         return list(apart_from([(x, x) for x in wanted], taken).values())
