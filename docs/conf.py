@@ -1,4 +1,7 @@
-"""Sphinx configuration. Build from the project's root: sphinx-build -W docs docs/_build"""
+"""Configuration of Sphinx for the documentation.
+
+Build the site from the root of the project: sphinx-build -W docs docs/_build
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def state_of_the_code() -> str:
-    """A digest of what the cells of pages run: the two packages and the examples."""
+    """Return a digest of the files that cells of pages run: both packages and the examples."""
     sources = [*HERE.parent.glob("derive/**/*"), *HERE.parent.glob("numerics/**/*"), *HERE.glob("examples/*")]
     chosen = sorted(x for x in sources if x.suffix in {".py", ".toml", ".json", ".npy"})
     digest = sha256()

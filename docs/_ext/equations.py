@@ -1,4 +1,4 @@
-"""Displayed LaTeX that brings its own environments: each becomes a display of its own, under its title.
+"""Display of LaTeX environments: each `align*` of a derived theory becomes a display under its title.
 
 A derived theory prints one `align*` for each of its parts, with the title as a comment. Sphinx wraps every
 display of several lines in `split`, in which `align` may not stand.
@@ -20,7 +20,7 @@ ENVIRONMENT = re.compile(
 
 
 def separate(_app: Any, doctree: nodes.document) -> None:
-    """Puts a title and a display in place of each environment."""
+    """Replace each environment in a display of mathematics by its title and a display of its own."""
     for node in list(doctree.findall(nodes.math_block)):
         text = node.astext()
         if not ENVIRONMENT.match(text.strip()):
@@ -41,6 +41,6 @@ def separate(_app: Any, doctree: nodes.document) -> None:
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """Called by Sphinx."""
+    """Connect the separation of displays to the reading of pages; called by Sphinx."""
     app.connect("doctree-read", separate)
     return {"parallel_read_safe": True}

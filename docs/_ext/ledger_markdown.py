@@ -1,4 +1,8 @@
-"""An entry of the ledger as Markdown: what is printed, what is true, how far apart they are, one command."""
+"""Text of the ledger's pages in Markdown, made from entries, causes and recorded evidence.
+
+The directives of `ledger_pages` call these functions: tables of findings, the full text of an entry or cause,
+and the distance between the printed equation and the correct one.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from derive.ledger import VERDICTS, Cause, Entry, apart, display, recorded
 
 
 def entry_text(e: Entry) -> str:
-    """The four of one entry, each under its own word; why, and what the evidence found, follow."""
+    """Return the full text of an entry: printed and correct equation, distance, command, reason, evidence."""
     parts = [f"**{e.source} ({e.number})**: {e.title}. *{e.verdict}*"]
     for word, latex in (("Printed", e.printed), ("True", e.correct)):
         if latex:
@@ -24,14 +28,14 @@ def entry_text(e: Entry) -> str:
 
 
 def cause_text(c: Cause) -> str:
-    """A cause in full: its headline, and each equation that it touches."""
+    """Return the full text of a cause: its headline, then the entries of all equations that it touches."""
     numbers = ", ".join(f"({e.number})" for e in c.entries)
     head = f"**{plain(c.headline)}** Touches {plain(numbers)}."
     return "\n\n".join([head, *map(entry_text, c.entries)])
 
 
 def causes_table(chosen: list[Cause]) -> str:
-    """One row a cause: its headline, the equations, and how far the first of them is off."""
+    """Return a table with one row a cause: headline, numbers of its equations, error of the first one."""
     rows = []
     for c in chosen:
         numbers = plain(", ".join(e.number for e in c.entries))
@@ -41,9 +45,9 @@ def causes_table(chosen: list[Cause]) -> str:
 
 
 def causes_counted(chosen: list[Cause]) -> str:
-    """One sentence: how many causes of each verdict, and how many equations they touch.
+    """Return one sentence that counts causes and touched equations for each verdict.
 
-    It counts causes, because one slip that is carried through a derivation is one slip.
+    An error that is carried through a derivation counts once, as one cause.
     """
     said = []
     for verdict in VERDICTS:
@@ -56,13 +60,13 @@ def causes_counted(chosen: list[Cause]) -> str:
 
 
 def verdicts_table() -> str:
-    """One row a verdict: its meaning."""
+    """Return a table of the verdicts and their meanings."""
     rows = [f"| {verdict} | {plain(meaning)} |" for verdict, meaning in VERDICTS.items()]
     return "\n".join(["| verdict | means |", "| --- | --- |", *rows])
 
 
 def glance(chosen: list[Entry]) -> str:
-    """One row an entry: its number, what it is, and how far what is printed is from what is true."""
+    """Return a table of entries: number, title, verdict and distance of the printed equation."""
     rows = [f"| {e.number} | {plain(e.title)} | {e.verdict} | {distance(e)} |" for e in chosen]
     return "\n".join(
         ["| number | what it is | verdict | what is printed is off by |", "| --- | --- | --- | --- |", *rows]
@@ -70,7 +74,7 @@ def glance(chosen: list[Entry]) -> str:
 
 
 def pieces(chosen: list[Entry]) -> str:
-    """One row a piece of evidence: entries that rest on it, its processor time, and the commit it ran on."""
+    """Return a table of evidence: name, entries that rest on it, processor time, commit of its last run."""
     resting: dict[str, list[str]] = {}
     for e in chosen:
         for name in e.evidence:
@@ -85,7 +89,7 @@ def pieces(chosen: list[Entry]) -> str:
 
 
 def distance(e: Entry) -> str:
-    """How far the printed form is from the true one, beside what would be allowed."""
+    """Return the largest rejected deviation of the printed equation, with its label and the allowed value."""
     off = apart(e)
     if off is None:
         return "nothing that is rejected"
@@ -94,12 +98,12 @@ def distance(e: Entry) -> str:
 
 
 def command(e: Entry) -> str:
-    """What measures it again, in a checkout."""
+    """Return the command that measures the evidence of an entry again in a checkout."""
     return f"dmft ledger {e.source} {shlex.quote(e.number)} --check"
 
 
 def plain(text: str) -> str:
-    """Prose of the ledger as Markdown: it may hold formulas in plain characters."""
+    """Return prose of the ledger as Markdown, with characters that are markup escaped."""
     for character in "\\`*_{}[]<>#|$^~":
         text = text.replace(character, f"\\{character}")
     return text

@@ -1,18 +1,18 @@
-"""Directives that read the ledger when the site is built, so that its pages cannot fall behind it.
+"""Sphinx directives that read the ledger when the site is built, so that its pages stay up to date.
 
-{ledger-table} [paper] [verdicts]      one row an equation: number, title, verdict
-{ledger-glance} [paper] [verdicts]     one row a finding: number, title, verdict, how far print is off
-{ledger-entries} [paper] [verdicts]    each in full: what is printed, what is true, numbers, and the command
-{ledger-counts} [paper] [verdicts]     how many entries have which verdict
-{ledger-causes} [paper] [verdicts]     one row a cause of findings: what stands, equations, how far off
-{ledger-findings} [paper] [verdicts]   each cause in full, with the entries of its equations
-{ledger-causes-counted} [paper]        how many causes there are
-{ledger-verdicts}                      the meaning of each verdict
-{ledger-pieces} [paper] [verdicts]     one row a piece of evidence: entries, seconds, commit
+{ledger-table} [paper] [verdicts]      table of equations: number, title, verdict
+{ledger-glance} [paper] [verdicts]     table of findings: number, title, verdict, distance of the printed form
+{ledger-entries} [paper] [verdicts]    full entries: printed and correct equation, numbers, command
+{ledger-counts} [paper] [verdicts]     sentence: number of entries for each verdict
+{ledger-causes} [paper] [verdicts]     table of causes of findings: headline, equations, distance
+{ledger-findings} [paper] [verdicts]   full causes, with the entries of their equations
+{ledger-causes-counted} [paper]        sentence: number of causes
+{ledger-verdicts}                      table of verdicts and their meanings
+{ledger-pieces} [paper] [verdicts]     table of evidence: entries, seconds, commit
 
 The option `:numbers: G., D.5` chooses the entries whose number begins in one of these ways.
 
-What was measured stands in `derive/ledger/numbers.json`, which `python -m tests.ledger.record` writes.
+The measured numbers are in `derive/ledger/numbers.json`, which `python -m tests.ledger.record` writes.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from derive.ledger import VERDICTS, Cause, Entry, causes, entries, recorded, rec
 
 
 class LedgerDirective(SphinxDirective):
-    """Markdown made from the entries of the chosen papers and verdicts."""
+    """Base class of directives that insert Markdown made from chosen entries of the ledger."""
 
     optional_arguments = 20
     option_spec: ClassVar = {"numbers": directives.unchanged_required}
 
     def run(self) -> list[nodes.Node]:
+        """Return the nodes of the text about the entries that the arguments and options choose."""
         verdicts = set(self.arguments) & set(VERDICTS)
         papers = set(self.arguments) - verdicts
         if unknown := papers - {e.source for e in entries()}:
@@ -60,84 +61,94 @@ class LedgerDirective(SphinxDirective):
         return self.parse_text_to_nodes(self.text(chosen))
 
     def text(self, chosen: list[Entry]) -> str:
+        """Return the Markdown about the chosen entries; each directive defines it."""
         raise NotImplementedError
 
 
 class Table(LedgerDirective):
-    """One row an equation."""
+    """Table of equations: paper, number, title, verdict."""
 
     def text(self, chosen: list[Entry]) -> str:
+        """Return the table of the chosen entries."""
         rows = [f"| {e.source} | {e.number} | {e.title} | {e.verdict} |" for e in chosen]
         return "\n".join(["| paper | number | what it is | verdict |", "| --- | --- | --- | --- |", *rows])
 
 
 class Glance(LedgerDirective):
-    """One row a finding."""
+    """Table of findings: number, title, verdict and distance from the correct equation."""
 
     def text(self, chosen: list[Entry]) -> str:
+        """Return the table of findings of the chosen entries."""
         return glance(chosen)
 
 
 class Entries(LedgerDirective):
-    """Each entry in full."""
+    """Full text of each chosen entry."""
 
     def text(self, chosen: list[Entry]) -> str:
+        """Return the full texts of the chosen entries."""
         return "\n\n".join(map(entry_text, chosen))
 
 
 class Counts(LedgerDirective):
-    """One sentence."""
+    """Sentence that counts the chosen entries by verdict."""
 
     def text(self, chosen: list[Entry]) -> str:
+        """Return the sentence that counts the chosen entries."""
         counts = Counter(e.verdict for e in chosen)
         verdicts = ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common())
         return f"{len(chosen)} entries: {verdicts}."
 
 
 def causes_of(chosen: list[Entry]) -> list[Cause]:
-    """The causes of the chosen entries, each with all of its entries."""
+    """Return the causes that touch one of the chosen entries, each with all of its entries."""
     return [c for c in causes() if any(e in chosen for e in c.entries)]
 
 
 class Causes(LedgerDirective):
-    """One row a cause."""
+    """Table of causes: headline, equations and distance."""
 
     def text(self, chosen: list[Entry]) -> str:
+        """Return the table of the causes of the chosen entries."""
         return causes_table(causes_of(chosen))
 
 
 class Findings(LedgerDirective):
-    """Each cause in full."""
+    """Full text of each cause, with the entries of its equations."""
 
     def text(self, chosen: list[Entry]) -> str:
+        """Return the full texts of the causes of the chosen entries."""
         return "\n\n".join(map(cause_text, causes_of(chosen)))
 
 
 class CausesCounted(LedgerDirective):
-    """One sentence."""
+    """Sentence that counts causes by verdict."""
 
     def text(self, chosen: list[Entry]) -> str:
+        """Return the sentence that counts the causes of the chosen entries."""
         return causes_counted(causes_of(chosen))
 
 
 class Verdicts(LedgerDirective):
-    """One row a verdict."""
+    """Table of the verdicts and their meanings."""
 
     def text(self, chosen: list[Entry]) -> str:
+        """Return the table of verdicts; it does not depend on the chosen entries."""
         return verdicts_table()
 
 
 class Pieces(LedgerDirective):
-    """One row a piece of evidence."""
+    """Table of evidence: entries, processor time and commit of each piece."""
 
     def text(self, chosen: list[Entry]) -> str:
+        """Return the total processor time and the table of evidence for the chosen entries."""
         spent = sum(x.seconds for x in recorded().values())
         said = f"{len(recorded())} pieces, all of which hold: {spent / 60:.0f} minutes of processor time."
         return f"{said} The last ran on {recorded_on()}.\n\n{pieces(chosen)}"
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """Called by Sphinx."""
+    """Register the directives of the ledger; called by Sphinx."""
     for directive in (Table, Glance, Entries, Counts, Causes, Findings, Verdicts, Pieces):
         app.add_directive(f"ledger-{directive.__name__.lower()}", directive)
     app.add_directive("ledger-causes-counted", CausesCounted)

@@ -1,6 +1,6 @@
-"""Docstrings of this project are plain text: what reStructuredText would read as markup is escaped.
+"""Escaping of reStructuredText markup in docstrings of this project, which are plain text.
 
-Doctests, lists and code in double or single backticks, also across lines, stay what they are.
+Doctests, lists and code in double or single backticks, also across lines, stay as they are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MARKUP = re.compile(r"([*|]|(?<=\w)_(?=\W|$))")
 
 
 def process(_app: Any, _what: str, _name: str, _obj: object, _options: object, lines: list[str]) -> None:
-    """Escapes in place; indented paragraphs become literal blocks; every doctest gets its blank lines."""
+    """Escape the lines of a docstring in place, with literal blocks and blank lines around doctests."""
     done: list[str] = []
     plain: list[str] = []  # lines of a paragraph or list, escaped together
     doctest = False
@@ -45,14 +45,14 @@ def process(_app: Any, _what: str, _name: str, _obj: object, _options: object, l
 
 
 def escaped(text: str) -> str:
-    """The text with markup escaped outside code."""
+    """Return the text with reStructuredText markup escaped outside code."""
     return "".join(
         part if index % 2 else MARKUP.sub(r"\\\1", part) for index, part in enumerate(CODE.split(text))
     )
 
 
 def _separated(lines: list[str]) -> list[str]:
-    """A line block begins after a blank line."""
+    """Return the lines with a blank line before each line block."""
     found: list[str] = []
     for line in lines:
         if line.startswith("| ") and found and found[-1].strip() and not found[-1].startswith("| "):
@@ -62,6 +62,6 @@ def _separated(lines: list[str]) -> list[str]:
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """Called by Sphinx."""
+    """Connect the escaping of docstrings to autodoc; called by Sphinx."""
     app.connect("autodoc-process-docstring", process)
     return {"parallel_read_safe": True}

@@ -38,6 +38,7 @@ class Module:
 
     @cached_property
     def tree(self) -> ast.Module:
+        """Syntax tree of the module's source."""
         return ast.parse(self.source)
 
     @cached_property
@@ -164,6 +165,7 @@ def _exports(known: dict[str, Module], module: Module) -> str:
 
 
 def _index(known: dict[str, Module]) -> str:
+    """Return the page that lists the packages of the reference."""
     parts = [
         "# Python interface",
         "Each package lists what most users need; a page for each of its parts has every public name.",

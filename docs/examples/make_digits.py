@@ -1,9 +1,10 @@
-"""Makes digits_x.npy and digits_y.npy: twenty handwritten digits, ten 3s and ten 8s; and twenty to test with.
+"""Preparation of handwritten digits, ten 3s and ten 8s, for training and for tests.
 
-The images are the first ten of each class of the UCI 8x8 digits that scikit-learn carries. The mean image of
-the twenty is subtracted and the whole is scaled so that the average of x.x/D is one; targets are +1 for a 3
-and -1 for an 8. The next ten of each class are digits_xt.npy and digits_yt.npy, less the mean image of the
-first twenty and scaled as these. Run with the `docs` extra installed:
+It writes digits_x.npy and digits_y.npy. The images are the first ten of each class of the UCI 8x8 digits that
+scikit-learn carries. The mean image of the twenty is subtracted and the result is scaled so that the average
+of x.x/D is one; targets are +1 for a 3 and -1 for an 8. The next ten of each class are digits_xt.npy and
+digits_yt.npy, less the mean image of the first twenty and scaled by the same factor. Run with the `docs`
+extra installed:
 
     python docs/examples/make_digits.py
 """
@@ -18,6 +19,7 @@ PER_CLASS = 10
 
 
 def main() -> None:
+    """Write the centred and scaled images of 3s and 8s with their targets, for training and for tests."""
     digits = load_digits()
     train, test = (
         np.concatenate([np.flatnonzero(digits.target == c)[chosen] for c in CLASSES])

@@ -1,10 +1,10 @@
-"""What all figures of the gallery share: options, style, results kept on disk, numbers with their verdicts.
+"""Common parts of all figures of the gallery: options, style, results on disk, numbers with verdicts.
 
     python docs/gallery/linear2025/figure_2.py [--full] [-o DIR] [--format png|svg|pdf] [--fresh]
 
-A script names the entries of the ledger that it bears on and has a function ``draw(run)``: it asks the
-:class:`Run` for results, draws them, and says its numbers.  The paper and the number of the figure are those
-of the script's own path.  Beside the picture stands its record, a small JSON file.
+A script names the entries of the ledger that concern it and has a function ``draw(run)``. This function takes
+results from the :class:`Run`, draws them, and records its numbers. The paper and the number of the figure are
+those of the script's own path. A small JSON file beside the picture is its record.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ REJECTED = 5.0
 
 @dataclass(frozen=True)
 class Number:
-    """A number with its error bar, what it is held against, and how many errors apart they are and may be.
+    """Comparison of a number and its error bar with an expected value, in standard errors.
 
-    ``alternative`` is what it must be told from before it is said to agree.
+    ``alternative`` is the value from which the number must be distinguished before it counts as agreement.
     """
 
     label: str
@@ -116,7 +116,7 @@ class Number:
 
 
 def said_of(path: Path) -> tuple[str, str]:
-    """The paper and the number of the figure that a script draws.
+    """Return the paper and the number of the figure that a script draws.
 
     >>> said_of(Path("docs/gallery/selfconsistent2023/figure_A1.py"))
     ('selfconsistent2023', 'A1')
@@ -126,9 +126,9 @@ def said_of(path: Path) -> tuple[str, str]:
 
 @dataclass
 class Run:
-    """One figure being drawn: its results, its picture and its numbers.
+    """Drawing of one figure: its results, its picture and its numbers.
 
-    ``full`` asks for the paper's sizes, or as near to them as two cores come in minutes.
+    ``full`` chooses the paper's sizes, or sizes as near to them as two cores compute in minutes.
     """
 
     script: Path
@@ -142,7 +142,7 @@ class Run:
     # -- results ---------------------------------------------------------------------------------------------
 
     def kept(self, function: Callable[..., Any], *args: Any, **given: Any) -> Any:
-        """``function(*args, **given)``, from disk if the same was computed before by the same sources."""
+        """Return ``function(*args, **given)``, read from disk if the same sources computed it before."""
         said = [
             _sources(),
             _word(function),
@@ -163,21 +163,24 @@ class Run:
         return found
 
     def solve(self, source: Any, **options: Any) -> xr.Dataset:
-        """The theory of an experiment."""
+        """Return the numerical solution of the theory of an experiment."""
         return self.kept(numerics.solve, source, **options)
 
     def networks(
         self, source: Any, *sizes: tuple[int, int], **options: Any
     ) -> tuple[list[xr.Dataset], xr.Dataset]:
-        """Networks of some widths, each so many times, and what they say of infinite width (of one width:
-        themselves)."""
+        """Return trained networks of some widths and their extrapolation to infinite width.
+
+        ``sizes`` are pairs (width, number of networks). With a single width the second result is that of this
+        width.
+        """
         given = {"kernels": "none", **options}
         found = [self.kept(numerics.simulate, source, width=n, seeds=k, rng=n, **given) for n, k in sizes]
         return found, extrapolate(found) if len(found) > 1 else found[0]
 
     # -- numbers ---------------------------------------------------------------------------------------------
 
-    def number(
+    def number(  # noqa: PLR0913 (each option changes the check of one number, and scripts name them)
         self,
         label: str,
         value: Any,
@@ -189,10 +192,11 @@ class Run:
         rejects: bool = False,
         alternative: float | None = None,
     ) -> Number:
-        """Says the worst of some numbers, which fails a right theory once in a hundred times (Sidak).
+        """Record and print the worst of some deviations from expected values, in standard errors.
 
-        With ``allowed`` it is that many errors; with ``rejects`` what is expected is to be wrong.  The
-        ``alternative`` that a number must be told from is zero, where zero is not what is expected.
+        The bound rejects a correct theory once in a hundred times (Sidak's correction for many numbers);
+        ``allowed`` replaces it by a number of errors. With ``rejects`` the expected value must be rejected.
+        ``alternative`` is the value from which a number must be distinguished: zero, unless zero is expected.
         Raises ``ValueError`` for an expected zero without an alternative.
         """
         v, e, x = (np.ravel(a).astype(float) for a in np.broadcast_arrays(value, error, expected))
@@ -220,10 +224,10 @@ class Run:
         dof: int,
         at: Any = None,
     ) -> None:
-        """Draws a theory's loss against time and that of networks; those extrapolated are held against it.
+        """Draw the loss of theory and networks, and compare the networks extrapolated in width with theory.
 
-        ``errors`` has the errors (run, t, sample) of the theory, of networks, and of networks half as wide;
-        ``at`` the steps that are compared, all after the start without it.
+        ``errors`` has the errors (run, t, sample) of the theory, of networks, and of networks of half the
+        width; ``at`` lists the steps that are compared (default: all after the start).
         """
         ours, wide, half = ((x**2).mean(-1) for x in errors)
         (loss, error), (limit, bar) = averaged(ours), beyond(wide, half)
@@ -235,8 +239,10 @@ class Run:
     def compare(
         self, label: str, theory: xr.Dataset, networks: Sequence[xr.Dataset], of: str = "loss"
     ) -> None:
-        """The loss (or what ``of`` names) in which networks of several widths, extrapolated, miss the theory
-        most."""
+        """Record the comparison of extrapolated networks and theory that is farthest off.
+
+        ``of`` names the quantity, the loss by default.
+        """
         checks = [c for c in compare(theory, networks).checks if c.error and of in c.name]
         worst = max(checks, key=lambda c: abs(c.observed - c.expected) / c.allowed)
         far = abs(worst.observed - worst.expected) / worst.error
@@ -248,12 +254,12 @@ class Run:
     # -- the picture -----------------------------------------------------------------------------------------
 
     def panels(self, *shape: int, size: tuple[float, float] = (9.0, 3.0), **options: Any) -> tuple[Any, Any]:
-        """A figure with panels, rows by columns."""
+        """Return a figure and its panels, rows by columns."""
         self.figure, panels = plt.subplots(*shape, figsize=size, **options)
         return self.figure, panels
 
     def save(self, suffix: str) -> Path:
-        """The picture; raises ``RuntimeError`` if texts overlap at one of the SIZES."""
+        """Save the picture; raise ``RuntimeError`` if texts overlap at one of the SIZES."""
         width, height = self.figure.get_size_inches()
         for axis in (x for panel in self.figure.axes for x in (panel.xaxis, panel.yaxis)):
             low, high = axis.get_view_interval()
@@ -273,7 +279,7 @@ class Run:
 
 
 def points(panel: Any, at: Any, value: Any, error: Any, colour: Any, every: int = 1, **style: Any) -> None:
-    """Points with bars of one standard error."""
+    """Draw points with bars of one standard error."""
     at, value, error = (np.atleast_1d(x)[::every] for x in np.broadcast_arrays(at, value, error))
     panel.errorbar(
         at,
@@ -284,27 +290,31 @@ def points(panel: Any, at: Any, value: Any, error: Any, colour: Any, every: int 
 
 
 def averaged(each: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard error over the first axis, which runs over networks or replicas."""
+    """Return mean and standard error over the first axis, which runs over networks or replicas."""
     each = np.asarray(each)
     return each.mean(0), each.std(0, ddof=1) / np.sqrt(len(each))
 
 
 def beyond(wide: Any, narrow: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard error at infinite width, from networks (first axis) of a width and of half of it."""
+    """Return mean and standard error extrapolated to infinite width.
+
+    ``wide`` and ``narrow`` hold networks along the first axis; the narrow ones have half the width. The
+    extrapolation removes the term of order 1/N: twice the wide result minus the narrow one.
+    """
     (a, da), (b, db) = averaged(wide), averaged(narrow)
     return 2 * a - b, np.hypot(2 * da, db)
 
 
 @cache
 def digits(each: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """So many handwritten 3s and 8s: inputs (2 each, 64), and targets 1 and -1."""
+    """Return handwritten 3s and 8s, ``each`` of both: inputs (2 each, 64) and targets 1 and -1."""
     x, y = (np.load(HERE.parent / "examples" / f"digits_{name}.npy") for name in "xy")
     chosen = np.r_[0:each, 10 : 10 + each]
     return x[chosen], y[chosen]
 
 
 def on_digits(depth: int, strength: float, each: int, steps: int, rate: float) -> numerics.Experiment:
-    """A deep linear network on the digits, trained at a rate on the mean loss."""
+    """Return the experiment of a deep linear network trained on the mean loss of the digits."""
     x, y = digits(each)
     training = {"rule": "gd", "learning_rate": rate, "steps": steps, "loss": "mean"}
     network = {"depth": depth, "gamma0": strength}
@@ -312,14 +322,14 @@ def on_digits(depth: int, strength: float, each: int, steps: int, rate: float) -
 
 
 def of_digits(strength: float, each: int, rate: float) -> dict[str, Any]:
-    """Values and data of a program on the digits, trained at a rate times the mean of the samples."""
+    """Return values and data of a program on the digits, with rate ``rate / each``."""
     x, y = digits(each)
     values = {derive.eta: rate / each, derive.gamma0: strength, derive.P: len(y)}
     return {"values": values, "data": {"K_x": x @ x.T / x.shape[1], "y": y}}
 
 
 def label_curves(figure: Any) -> None:
-    """Writes the label of each curve beside its right end, in its colour, apart from the others."""
+    """Write the label of each curve beside its right end, in its colour, with distances between labels."""
     figure.canvas.draw()
     for panel in figure.axes:
         lines = [x for x in panel.get_lines() if not str(x.get_label()).startswith("_")]
@@ -333,8 +343,11 @@ def label_curves(figure: Any) -> None:
 
 
 def _end(panel: Any, line: Any) -> tuple[float, float]:
-    """Where a line ends or leaves its panel: the height, as a share of the panel's; then, of two lines that
-    leave at the bottom, the lower is the one that does so first."""
+    """Return the height at which a curve ends or leaves its panel, and a number that orders equal heights.
+
+    The height is a share of the panel's. Of two curves that leave at the bottom, the one that leaves first is
+    ordered below the other.
+    """
     at = panel.transAxes.inverted().transform(panel.transData.transform(np.transpose(line.get_data())))
     at = at[np.isfinite(at).all(1)]
     inside = np.flatnonzero((at > -0.01).all(1) & (at < 1.01).all(1))
@@ -345,7 +358,7 @@ def _end(panel: Any, line: Any) -> tuple[float, float]:
 
 
 def overlaps(figure: Any) -> list[tuple[str, str]]:
-    """Pairs of texts that cover each other, or leave the figure."""
+    """Return pairs of texts that cover each other; the second is "the edge" for texts cut by the figure."""
     figure.canvas.draw()
     beyond = _beyond(figure)
     texts = [x for x in figure.findobj(Text) if x.get_visible() and x.get_text().strip() and x not in beyond]
@@ -362,7 +375,7 @@ def overlaps(figure: Any) -> list[tuple[str, str]]:
 
 
 def _beyond(figure: Any) -> set[Text]:
-    """Labels of ticks beyond the limits of an axis: they exist, and are not drawn."""
+    """Return the labels of ticks outside the limits of an axis, which exist but are not drawn."""
     found = set()
     for axis in (x for panel in figure.axes for x in (panel.xaxis, panel.yaxis)):
         low, high = sorted(axis.get_view_interval())
@@ -374,7 +387,7 @@ def _beyond(figure: Any) -> set[Text]:
 
 
 def _fewer_colours(path: Path) -> None:
-    """A picture of lines needs few colours: a file a third as large."""
+    """Quantise a picture of curves to 96 colours, which makes the file a third as large."""
     from PIL import Image
 
     with Image.open(path) as image:
@@ -387,7 +400,7 @@ def _fewer_colours(path: Path) -> None:
 
 @cache
 def _sources() -> str:
-    """A digest of all sources that compute."""
+    """Return a digest of all sources that compute results."""
     found = hashlib.sha256()
     rooms = (Path(str(package.__file__)).parent for package in (derive, numerics))
     for path in (Path(__file__), *(path for room in rooms for path in sorted(room.rglob("*.py")))):
@@ -396,7 +409,7 @@ def _sources() -> str:
 
 
 def _word(x: Any) -> str:
-    """A text that tells an argument from others: arrays by their numbers, functions by their lines."""
+    """Return a text that identifies an argument: arrays by their numbers, functions by their source."""
     if isinstance(x, numerics.Experiment):
         return _word([x.spec.model_dump(exclude={"solver": {"hours"}}), *x.arrays.items()])
     if isinstance(x, np.ndarray):
@@ -416,8 +429,11 @@ def _word(x: Any) -> str:
 
 
 def main(draw: Callable[[Run], None], numbers: Iterable[str] = (), argv: Sequence[str] | None = None) -> None:
-    """Draws the figure of the script that calls, says its numbers and the ledger's verdicts on the entries
-    ``numbers``, and on the figure's own entry if it has one.  Exit status 1 if a number fails."""
+    """Draw the figure of the calling script, print its numbers and the verdicts of the ledger about it.
+
+    ``numbers`` are those of ledger entries beside the entry of the figure itself. The exit status is 1 if a
+    number fails.
+    """
     module = inspect.getmodule(draw)
     path = Path(str(inspect.getsourcefile(draw)))
     words = " ".join(str(module.__doc__).split())
@@ -436,7 +452,7 @@ def main(draw: Callable[[Run], None], numbers: Iterable[str] = (), argv: Sequenc
         sys.exit(1)
 
 
-def made(
+def made(  # noqa: PLR0913 (the options of the command line)
     draw: Callable[[Run], None],
     path: Path,
     words: str,
@@ -446,7 +462,7 @@ def made(
     fresh: bool,
     suffix: str,
 ) -> dict[str, Any]:
-    """The record of a figure, which is drawn and written into ``folder``."""
+    """Draw a figure into ``folder`` and return its record."""
     paper, name = said_of(path)
     print(f"{paper}, Figure {name}: {words}")
     started, run = time.process_time(), Run(path, folder, full, fresh)
@@ -473,6 +489,6 @@ def made(
 
 
 def verdicts(paper: str, name: str, numbers: Iterable[str]) -> list[Entry]:
-    """The entries of the ledger on a figure: its own, if there is one, and those named."""
+    """Return the ledger entries about a figure: its own if there is one, and those named."""
     own = [e.number for e in entries(paper) if e.number == f"Figure {name}"]
     return [find(paper, x) for x in dict.fromkeys([*own, *numbers])]

@@ -1,7 +1,7 @@
-"""The page of the gallery, from the records of its figures.
+"""Page of the gallery, made from the records of its figures.
 
-python docs/gallery/page.py                every figure in short form, beside its script, and then the page
-python docs/gallery/page.py linear2025/figure_2       one of them
+python docs/gallery/page.py                           draws every figure in short form, then writes the page
+python docs/gallery/page.py linear2025/figure_2       draws one of them
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ TABLE = "| figure | its first number | ledger | seconds |\n| --- | --- | --- | -
 
 
 def scripts() -> list[Path]:
-    """The scripts of all figures, in the order of papers and figures."""
+    """Return the scripts of all figures, in the order of papers and figures."""
     return sorted(HERE.glob("*/figure_*.py"), key=lambda x: (x.parent.name, place(said_of(x)[1])))
 
 
 def place(name: str) -> tuple[str, int]:
-    """Figures of an appendix come last, and 10 comes after 9.
+    """Return the sort key of a figure: figures of an appendix come last, and 10 comes after 9.
 
     >>> sorted(["A1", "10", "9"], key=place)
     ['9', '10', 'A1']
@@ -55,12 +55,12 @@ def place(name: str) -> tuple[str, int]:
 
 
 def left_out() -> dict[str, dict[str, str]]:
-    """Of each paper the figures that are not redone, and why."""
+    """Return the figures of each paper that are not redone, with the reasons."""
     return tomllib.loads((HERE / "left_out.toml").read_text(encoding="utf-8"))
 
 
 def index() -> str:
-    """The page: of each paper a table of every figure, and the pictures with their numbers."""
+    """Return the page: for each paper a table of its figures, then pictures with their numbers."""
     records = [json.loads(x.with_suffix(".json").read_text(encoding="utf-8")) for x in scripts()]
     lines = [HEAD.format(redone=len(records))]
     for paper in ("linear2025", "selfconsistent2023", "depth2023"):
@@ -77,14 +77,14 @@ def index() -> str:
 
 
 def row(record: dict[str, Any]) -> str:
-    """The line of a figure in the table of its paper."""
+    """Return the line of a figure in the table of its paper."""
     name, verdicts = record["figure"], [f"{x['number']}: {x['verdict']}" for x in record["ledger"]]
     link = f"[{name}](#figure-{name.lower()}-of-{record['paper']})"
     return f"| {link} | {told(record['numbers'][0])} | {'; '.join(verdicts)} | {record['seconds']:.0f} |"
 
 
 def told(number: dict[str, Any]) -> str:
-    """A number of a record, as its script prints it."""
+    """Return a number of a record as text, as the script prints it."""
     return str(Number(**{k: v for k, v in number.items() if k != "holds"}))
 
 

@@ -1,7 +1,7 @@
 """One figure of each network of these pages: its theory as a line, trained networks of two widths as points.
 
-python docs/networks/figures.py            all of them, as docs/networks/figures/NAME.png
-python docs/networks/figures.py attention  those whose name contains the word
+python docs/networks/figures.py            draws all of them, as docs/networks/figures/NAME.png
+python docs/networks/figures.py attention  draws those whose name contains the word
 
 Programs, numbers and networks are those that the tests compare (``tests/numerics/networks``).
 """
@@ -31,19 +31,19 @@ PREFERRED = ("train_loss", "test_loss", "risk", "mse")
 
 
 def path_of(name: str) -> Path:
-    """The file of a figure."""
+    """Return the path of the figure of a network."""
     words = "".join(c if c.isalnum() else " " for c in name).split()
     return FOLDER / f"{'_'.join(words)}.png"
 
 
 def drawn_in(found: xr.Dataset) -> str:
-    """The number that a figure shows."""
+    """Return the name of the observable that the figure shows: a preferred one, or the first in time."""
     own = [str(x) for x in found.data_vars if found[x].dims == ("time",)]
     return next((x for x in PREFERRED if x in own), own[0])
 
 
 def draw(name: str, case: Case) -> Any:
-    """Draw a network's theory and networks of its widths."""
+    """Draw the theory of a network, and trained networks of its widths."""
     theory, networks = case.theory(), case.networks()
     key = drawn_in(theory)
     figure, ax = plt.subplots(figsize=(4.2, 2.8), layout="constrained")

@@ -73,11 +73,13 @@ Sampled paths run on a graphics card, too (`solver.device`): [its times](how-to/
 
 
 def pytest_addoption(parser):
+    """Add the options that write a page and that name a checkout to compare with."""
     parser.addoption("--page", metavar="FILE", help="write the measured tables to FILE, as Markdown")
     parser.addoption("--before", metavar="FOLDER", help="a checkout whose times stand beside")
 
 
 def pytest_configure(config):
+    """Prepare the table of rows, and measure the earlier checkout if one is named."""
     config.stash[ROWS] = {}
     folder = config.getoption("--before")
     config.stash[BEFORE] = measured_in(Path(folder)) if folder else {}
@@ -85,13 +87,13 @@ def pytest_configure(config):
 
 @pytest.fixture
 def timed(request) -> bool:
-    """Are benchmarks enabled?  If not, each runs once on a small problem, so that it cannot rot."""
+    """Return whether benchmarks are enabled; otherwise each runs once on a small problem, as a test."""
     return bool(request.config.option.benchmark_enable)
 
 
 @pytest.fixture
 def note(request):
-    """``note(title, **columns)`` adds a row to the table ``title``."""
+    """Return the function ``note(title, **columns)``, which adds a row to the table ``title``."""
 
     def add(title: str, **columns: object) -> None:
         request.config.stash[ROWS].setdefault(title, []).append(columns)
@@ -100,6 +102,7 @@ def note(request):
 
 
 def machine() -> str:
+    """Return a sentence about the machine and the versions of libraries."""
     threads = os.environ.get("OMP_NUM_THREADS", "as many threads as BLAS likes")
     cores = len(os.sched_getaffinity(0))
     return (
@@ -110,6 +113,7 @@ def machine() -> str:
 
 
 def markdown(tables: dict[str, list[dict]]) -> str:
+    """Return the tables as Markdown, each under its title."""
     lines = []
     for title, rows in tables.items():
         names = list(rows[0])
@@ -120,7 +124,7 @@ def markdown(tables: dict[str, list[dict]]) -> str:
 
 
 def measured_in(folder: Path) -> dict[str, list[dict]]:
-    """The tables that the benchmarks of another checkout write, every cell a text."""
+    """Return the tables that the benchmarks of another checkout write, with cells as text."""
     with TemporaryDirectory() as place:
         page = Path(place, "page.md")
         words = ["-m", "pytest", "tests/benchmarks", "--benchmark-enable", "-q", "--page", str(page)]
@@ -141,7 +145,7 @@ def _is_time(name: str) -> bool:
 
 
 def beside(rows: list[dict], before: list[dict]) -> list[dict]:
-    """Rows with the times of the rows ``before`` that are of the same sizes, and how many times faster."""
+    """Return the rows with the earlier times of rows of the same sizes, and the ratio of times."""
     out = []
     for row in rows:
         size = {k: _cell(v) for k, v in row.items() if not isinstance(v, float)}
@@ -164,6 +168,7 @@ def _cell(value: object) -> str:
 
 
 def pytest_terminal_summary(terminalreporter, config):
+    """Print the measured tables at the end of the run, and write the page if one is named."""
     if not config.stash[ROWS] or not config.option.benchmark_enable:
         return
     before = config.stash[BEFORE]

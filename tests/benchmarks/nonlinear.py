@@ -1,4 +1,4 @@
-"""Nonlinear problems of any size for the benchmarks, what a sweep of them counts, and errors of answers."""
+"""Nonlinear problems of any size for the benchmarks, their counted operations, and errors of results."""
 
 from __future__ import annotations
 
@@ -26,11 +26,15 @@ NAMES = ("Delta", "Phi", "G")
 
 @cache
 def theory(depth: int, activation: str = "tanh") -> Theory:
+    """Return the theory of a perceptron trained by gradient descent."""
     return mean_field(mlp(depth, activation))
 
 
 def problem(samples: int, times: int) -> dict[str, Any]:
-    """Random inputs and signs as targets; rate x steps is enough to learn most of them."""
+    """Return a kernel of random inputs, signs as targets, and a learning rate.
+
+    The rate times the number of steps is large enough to learn most of the targets.
+    """
     rng = np.random.default_rng(samples)
     x = rng.standard_normal((samples, 20))
     return {
@@ -42,7 +46,7 @@ def problem(samples: int, times: int) -> dict[str, Any]:
 
 
 def particles(size: tuple[int, int, int], activation: str = "tanh", **options: Any) -> Solved:
-    """``size`` = (P, T, L)."""
+    """Return the solution by sampled paths for ``size`` = (P, T, L)."""
     given = problem(*size[:2])
     return solve_particles(
         theory(size[2], activation),
@@ -54,7 +58,10 @@ def particles(size: tuple[int, int, int], activation: str = "tanh", **options: A
 
 
 def solved(size: tuple[int, int, int], samples: int, seed: int) -> Dataset:
-    """The same problem through ``solve``: eight replicas, and four of half as many paths for the bias."""
+    """Return the result of ``solve`` for the same problem.
+
+    It has eight replicas, and four of half as many paths, which measure the bias.
+    """
     given = problem(*size[:2])
     experiment = Experiment.from_dict(
         {
@@ -69,6 +76,8 @@ def solved(size: tuple[int, int, int], samples: int, seed: int) -> Dataset:
 
 
 def of_dataset(d: Dataset) -> Get:
+    """Return a function that reads an order parameter of a layer from a dataset."""
+
     def get(name: str, layer: int | None) -> np.ndarray:
         if layer is None:
             return d.error.values
@@ -78,7 +87,7 @@ def of_dataset(d: Dataset) -> Get:
 
 
 def published(size: tuple[int, int, int], **options: Any) -> Alternated:
-    """Algorithm 1 on the same problem."""
+    """Return the solution of the same problem by the published algorithm 1."""
     given = problem(*size[:2])
     return alternating(
         given.pop("kernel"), given.pop("targets"), TANH, depth=size[2], gamma0=1.0, **given, **options
@@ -89,27 +98,29 @@ Get = Callable[[str, int | None], np.ndarray]
 
 
 def of_solved(s: Solved) -> Get:
+    """Return a function that reads an order parameter of a layer from sampled paths."""
     return s.value
 
 
 def of_published(a: Alternated) -> Get:
+    """Return a function that reads an order parameter of a layer from the published algorithm's result."""
     return lambda name, layer: a.error if layer is None else getattr(a, name)[layer - 1].transpose(2, 3, 0, 1)
 
 
 def off(get: Get, exact: Get, name: str, depth: int) -> float:
-    """Root mean square difference over all entries of all layers."""
+    """Return the root mean square difference over all entries of all layers."""
     layers = [None] if name == "Delta" else list(range(1, depth + (name not in "AB")))
     return float(np.sqrt(np.mean([np.mean((get(name, k) - exact(name, k)) ** 2) for k in layers])))
 
 
 def operations(size: tuple[int, int, int], samples: int) -> float:
-    """Floating-point operations of the products and triangular solves of one replica, by Stein's lemma.
+    """Return the number of operations of products and triangular solves of one replica, by Stein's lemma.
 
     With n = T x entries, products with all paths take n^2 x samples each: drawing a source (its triangle
-    times normal numbers), a sum over the past, a kernel (all pairs of times once), Stein's moments.  Two
-    Cholesky factors of each source that responses ask for, one of the others, take n^3 / 3; a response two
-    triangular solves more at each step.  The march does less: sources have fewer independent numbers than
-    entries, kernels that do not change with time need no sum over the past.
+    times normal numbers), a sum over the past, a kernel (all pairs of times once), Stein's moments. Two
+    Cholesky factors of each source that responses need, one of the others, take n^3 / 3; a response takes two
+    more triangular solves at each step. The march takes fewer: sources have fewer independent numbers than
+    entries, and kernels that do not change with time need no sum over the past.
     """
     model = Model(read_quantities(SizedTheory.of(theory(size[2]), {"eta": 1.0, "gamma0": 1.0, "P": size[0]})))
     times = size[1]

@@ -1,4 +1,4 @@
-"""The linear theory to order gamma0^2 as one would write it by hand: running sums in NumPy.
+"""Linear theory to order gamma0^2 written by hand with running sums in NumPy.
 
 The coefficients are those that the engine derives (`dmft expand --show text`), typed here as an expectation.
 """
@@ -9,14 +9,14 @@ import numpy as np
 
 
 def before(a):
-    """Sums over earlier steps."""
+    """Return sums over earlier steps."""
     out = np.zeros_like(a)
     np.cumsum(a[:-1], axis=0, out=out[1:])
     return out
 
 
 def stepped(K, drive, eta, L):
-    """``Delta(t) = drive(t) - (L + 1) K sum_{s<t} eta Delta(s)``."""
+    """Return ``Delta(t) = drive(t) - (L + 1) K sum_{s<t} eta Delta(s)``."""
     out, v = np.empty_like(drive), np.zeros(drive.shape[1])
     for t in range(len(drive)):
         out[t] = drive[t] - (L + 1) * (K @ v)
@@ -25,7 +25,7 @@ def stepped(K, drive, eta, L):
 
 
 def order_two(K, y, eta, T, L):
-    """Orders 0 and 2 of every result of `dmft expand` for exact steps on the summed loss."""
+    """Return orders 0 and 2 of every result of `dmft expand` for exact steps on the summed loss."""
     zero = stepped(K, np.broadcast_to(y, (T, len(y))), eta, L)
     d = eta * zero
     a = d @ K

@@ -1,4 +1,4 @@
-"""Problems of any size for the benchmarks, and how many operations and bytes a march of them takes."""
+"""Problems of any size for the benchmarks, with the operations and bytes that a march of them takes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from tests.numerics.solver.helpers import solvable
 
 
 def experiment(samples: int, times: int, depth: int, *, total: float = 3.0) -> Experiment:
-    """Random inputs and signs as targets; ``total`` = rate x steps is enough to learn most of them."""
+    """Return an experiment on random inputs with signs as targets.
+
+    ``total`` = rate x steps is large enough to learn most of them.
+    """
     rng = np.random.default_rng(samples)
     x = rng.standard_normal((samples, 64))
     return Experiment.from_dict(
@@ -34,7 +37,7 @@ def experiment(samples: int, times: int, depth: int, *, total: float = 3.0) -> E
 
 
 def run(e: Experiment) -> March:
-    """The march alone: no kernels of all pairs of samples afterwards."""
+    """Return the march alone, without the kernels of all pairs of samples that a result adds."""
     return march(
         lower(solvable(e.depth, "gd", e.training.loss)),
         steps=len(e.times),
@@ -45,18 +48,17 @@ def run(e: Experiment) -> March:
 
 
 def nbytes(m: March) -> int:
-    """What the arrays of a march hold, all rows unfolded."""
+    """Return the number of bytes of the arrays of a march, with all rows unfolded."""
     groups = (m.correlations, m.responses, m.scalars, m.hoisted)
     return sum(a.nbytes for group in groups for a in group.values())
 
 
 def operations(samples: int, times: int, depth: int) -> float:
-    """Floating-point operations of the matrix products of a march of all rows, counted from its plan.
+    """Return the operations of the matrix products of a march of all rows, counted from its plan.
 
-    All are those that a result with kernels of all samples reads, though none of samples feeds back.
-
-    A row (n, t n_l) times a block (t n_l, t m) takes 2 n n_l m t^2, summed over t a third of T^3; half of
-    that if the block is triangular.
+    All rows are those that a result with kernels of all samples reads, though no kernel of samples feeds
+    back. A row (n, t n_l) times a block (t n_l, t m) takes 2 n n_l m t^2, summed over t a third of T^3; half
+    of that if the block is triangular.
     """
     table = lower(solvable(depth, "gd", "mean"))
     plan = Plan(table, tuple(x for x in table.tensors if x[0] != "H"))
@@ -66,10 +68,11 @@ def operations(samples: int, times: int, depth: int) -> float:
 
 
 def products(plan: Plan, size: dict, width: dict, times: int) -> float:
-    """The same of any plan: ``size`` members of each field, ``width`` of each source.
+    """Return the operations of any plan: ``size`` members of each field, ``width`` of each source.
 
-    Responses are triangular: products with them take half.  Not counted is what needs no product: rows of
-    kernels and covariances that are there at one time only, or the same number at all times (running sums).
+    Responses are triangular, so that products with them take half. Rows of kernels and covariances need no
+    product, and are not counted, if they exist at one time only or are the same number at all times (running
+    sums).
     """
     squares = 0.0  # what multiplies t^2
     step = written(plan).operations
@@ -87,7 +90,7 @@ def _needs_product(kernel: KernelRow) -> bool:
 
 
 def isotropic(depth: int, times: int, branch: float | None = None) -> Experiment:
-    """Full batch on random data, with rate x steps the same for all large numbers of times."""
+    """Return a full-batch experiment on random data whose rate x steps tends to a constant for many times."""
     network = {"depth": depth, "gamma0": 0.8, "width_ratio": 0.8}
     rate = min(0.15, 9 / times) / (depth + 1)
     return Experiment.from_dict(
@@ -104,7 +107,7 @@ def isotropic(depth: int, times: int, branch: float | None = None) -> Experiment
 
 
 def prepare(e: Experiment) -> Callable[[], March]:
-    """The march of an experiment with all order parameters of its theory, as a result holds them."""
+    """Return a function that runs the march of an experiment with all order parameters of its theory."""
     table = lower(Problem.of(e).discrete)
     return partial(
         march,
@@ -118,5 +121,5 @@ def prepare(e: Experiment) -> Callable[[], March]:
 
 
 def exponent(sizes, costs) -> float:
-    """The slope of log cost against log size."""
+    """Return the slope of log cost against log size."""
     return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])

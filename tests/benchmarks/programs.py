@@ -44,14 +44,14 @@ square, descent = (y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta)
 
 
 def gram(*shape: int) -> Any:
-    """Inner products of random vectors, one for each entry of ``shape``, over their number of entries."""
+    """Return inner products of random vectors over their dimension, one vector an entry of ``shape``."""
     count = int(np.prod(shape))
     vectors = np.random.default_rng(count).standard_normal((count, 2 * count))
     return (vectors @ vectors.T / (2 * count)).reshape(*shape, *shape)
 
 
 def signs(samples: int) -> Any:
-    """Targets +1 and -1 in turn."""
+    """Return the targets +1 and -1 in turn."""
     return np.array([1.0, -1.0] * samples)[:samples]
 
 
@@ -60,13 +60,13 @@ def _perceptron(activation: str, samples: int, steps: int, depth: int = 3) -> Ca
 
 
 def _on_samples(program: Program, samples: int, steps: int, rate: float = 0.1) -> Case:
-    """A program on samples with one output, at gamma0 = 1."""
+    """Return the case of a program on samples with one output, at gamma0 = 1."""
     arrays = {"K_x": gram(samples), "y": signs(samples)}
     return Case(program, {"eta": rate, "gamma0": 1.0}, arrays, steps)
 
 
 def residual(samples: int, steps: int) -> Case:
-    """Four layers of a residual stream with tanh branches."""
+    """Return the case of four layers of a residual stream with tanh branches."""
     stream = Population("stream", shared=True)
     h, beta = Field("h", stream, layered=True), Symbol("beta")
     A, v = GaussianMatrix("A", stream.at(1), pixels), GaussianVector("w", stream.at(L))
@@ -82,14 +82,14 @@ def residual(samples: int, steps: int) -> Case:
 
 
 def convolution(samples: int, steps: int) -> Case:
-    """Two layers whose filters see three of four positions on a ring."""
+    """Return the case of two layers whose filters see three of four positions on a ring."""
     program = networks.convolution(2, "tanh", positions=4, receptive=1)
     arrays = {"K_x": gram(samples, 4), "y": signs(samples)}
     return Case(program, {"eta": 0.02, "gamma0": 1.0}, arrays, steps)
 
 
 def two_towers(samples: int, steps: int) -> Case:
-    """Two branches of one hidden layer that multiply."""
+    """Return the case of two branches of one hidden layer that multiply."""
     V, v, other = GaussianMatrix("V", layer.at(1), pixels), GaussianVector("w", layer.at(1)), q(1, mu, t)
     forward = {
         h(1, mu, t): W0 @ x(mu),
@@ -101,7 +101,7 @@ def two_towers(samples: int, steps: int) -> Case:
 
 
 def gated(samples: int, steps: int) -> Case:
-    """A linear network of two layers whose top layer gates itself through a frozen matrix."""
+    """Return the case of a linear network of two layers whose top layer gates itself by a frozen matrix."""
     V = GaussianMatrix("V", layer.at(L), layer.at(L))
     forward = {
         h(1, mu, t): W0 @ x(mu),
@@ -114,7 +114,7 @@ def gated(samples: int, steps: int) -> Case:
 
 
 def two_experts(samples: int, steps: int) -> Case:
-    """A mixture of two experts of one hidden layer; a third one decides, as a number of each sample."""
+    """Return the case of a mixture of two experts of one hidden layer, weighted by a third network."""
     one, two, gate = (Field(n, units) for n in ("one", "two", "gate"))
     A, B, C = (GaussianMatrix(n, units, pixels) for n in "ABC")
     a, b, d = (GaussianVector(n, units) for n in "abd")
@@ -134,7 +134,7 @@ def two_experts(samples: int, steps: int) -> Case:
 
 
 def normalised(samples: int, steps: int) -> Case:
-    """Two layers, each divided by the root of its mean square."""
+    """Return the case of two layers, each divided by the root of its mean square."""
     n, A = Field("n", layer, layered=True), W0
     forward = {
         h(1, mu, t): A @ x(mu),
@@ -148,7 +148,7 @@ def normalised(samples: int, steps: int) -> Case:
 
 
 def autoencoder(samples: int, steps: int, outputs: int = 20) -> Case:
-    """As many outputs of one hidden layer as inputs have dimensions, a family of readouts."""
+    """Return the case of one hidden layer whose outputs reconstruct the dimensions of the inputs."""
     code, channels = Field("code", units), IndexRange(c, S.One, S(outputs))
     E, D = GaussianMatrix("E", units, pixels), GaussianVector("D", units, indices=(channels,))
     forward = {code(mu, t): E @ x(mu), f(mu, c, t): Mean(D(c) * erf(code(mu, t))) / gamma0}
@@ -160,7 +160,7 @@ def autoencoder(samples: int, steps: int, outputs: int = 20) -> Case:
 
 
 def attention(samples: int, steps: int) -> Case:
-    """One block of attention on two positions, logits ``k.q/N``."""
+    """Return the case of one block of attention on two positions, with logits ``k.q/N``."""
     p, r, j = (Symbol(n, integer=True, positive=True) for n in ("p", "r", "j"))
     places = (IndexRange(p, 1, 2), IndexRange(r, 1, 2))
     e, key, query, value, mixed = (Field(n, units) for n in ("e", "key", "query", "value", "mixed"))

@@ -1,6 +1,7 @@
-"""Commands as whole processes, this version and an earlier one in turn: imports, derivation, numbers, files.
+"""Processor time of commands as whole processes, for this version and an earlier one in turn.
 
-What is timed is processor time, of all threads and of children.  Version 0.1 takes the same files.
+Imports, derivation, numbers and files are timed, with all threads and children. Version 0.1 takes the same
+files.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ CASES = [
 
 
 def _written(folder: Path, keys: str, samples: int, times: int, more: str) -> Path:
-    """An experiment on random inputs and signs."""
+    """Write an experiment on random inputs with signs as targets, and return its path."""
     rng = np.random.default_rng(samples)
     np.save(folder / "x.npy", rng.standard_normal((samples, 64)))
     np.save(folder / "y.npy", rng.choice([-1.0, 1.0], samples))
@@ -68,7 +69,10 @@ def _written(folder: Path, keys: str, samples: int, times: int, more: str) -> Pa
 
 
 def _seconds(home: Path, words: list[str], place: Path) -> tuple[float, float]:
-    """Processor time and peak (MiB) of ``dmft words`` of the version in ``home``, run in ``place``."""
+    """Return processor time and peak memory (MiB) of ``dmft words``, run in ``place``.
+
+    ``home`` is the folder of the version that runs.
+    """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = os.environ | {"PYTHONPATH": str(home)}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""How the cost of a march grows: time and counted operations over T, P and L."""
+"""Growth of the cost of a march: time and counted operations over T, P and L."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCANS = {
 
 
 def gemm_rate() -> float:
-    """Operations a second of a row block times a matrix, the shape that the march multiplies."""
+    """Return operations a second of a row block times a matrix, the shape that the march multiplies."""
     a, b = np.ones((40, 400)), np.ones((400, 4000))
     a @ b
     started = time.perf_counter()
@@ -29,7 +29,7 @@ def gemm_rate() -> float:
 
 
 def _seconds(e: Experiment) -> tuple[float, March]:
-    """A march, with all rows unfolded."""
+    """Return the time of a march with all rows unfolded, and the march."""
     started = time.perf_counter()
     found = run(e)
     nbytes(found)

@@ -1,4 +1,4 @@
-"""How long a theorist waits: every program of the papers derived with its depth a symbol, by both routes."""
+"""Time of the derivation of every program of the papers with symbolic depth, by both routes."""
 
 from __future__ import annotations
 

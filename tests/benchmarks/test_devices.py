@@ -2,7 +2,7 @@
 
     python -m pytest tests/benchmarks/test_devices.py --benchmark-enable
 
-Both compute the same numbers up to rounding: the largest difference says whether the card is right.
+Both compute the same numbers up to rounding; the largest difference shows whether the card is correct.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIZES = [  # P, T, L, paths, replicas
 
 @pytest.fixture
 def graphics_card() -> tuple[Device, str]:
-    """A card and its name."""
+    """Return a graphics card and its name."""
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("there is no graphics card")
@@ -64,10 +64,10 @@ def test_sampled_paths(timed, note, graphics_card):
 
 
 def _apart(one: Solved, other: Solved, name: str) -> float:
-    """The largest difference of an order parameter, in its largest entry.
+    """Return the largest difference of an order parameter, relative to its largest entry.
 
-    Sources are drawn given their past, which divides by variances down to 1e-7 of their own: what the two
-    round apart grows by as much, in responses most.
+    Sources are drawn given their past, which divides by variances down to 1e-7 of their own. Rounding grows
+    by the same factor, most of all in responses.
     """
     pairs = [(one.values[n], other.values[n]) for n in one.values if n[0] == name]
     return max(float(np.abs(x - y).max() / np.abs(y).max()) for x, y in pairs)

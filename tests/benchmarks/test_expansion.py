@@ -1,4 +1,4 @@
-"""The expansion: how long symbols take, and its compiled evaluation beside running sums written by hand."""
+"""Time of the expansion in symbols, and of its compiled evaluation beside running sums written by hand."""
 
 from __future__ import annotations
 

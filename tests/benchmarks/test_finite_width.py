@@ -15,7 +15,7 @@ DENSE = "Variances and shifts at order 1/N of all kernels at all times, linear n
 
 
 def experiment(depth: int, samples: int, steps: int, end: bool) -> Experiment:
-    """A network on random inputs whose learning rate suits all sizes."""
+    """Return an experiment on random inputs whose learning rate suits all sizes."""
     rng = np.random.default_rng(samples)
     x = rng.standard_normal((samples, samples + 2))
     training = {"learning_rate": 0.02, "steps": steps, "loss": "sum", **({"times": [steps]} if end else {})}

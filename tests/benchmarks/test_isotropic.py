@@ -1,8 +1,8 @@
-"""Random data: time against the rate of matrix products in the same run, how time and memory grow, residual.
+"""Time and memory of the theory of random data, relative to the rate of matrix products in the same run.
 
-The march reads nothing of the distant past but what it was folded into (numerics.solver.linear.folded), so
-that its time grows less than the count of operations: that of the plain recursion, with a product for each
-row.
+The march reads the distant past only in the form that it was folded into (numerics.solver.linear.folded). Its
+time therefore grows less than the count of operations, which is that of the plain recursion with a product
+for each row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROUNDS = 5
 
 
 def rate(size: int) -> float:
-    """Operations a second of one large matrix product, on as many threads as BLAS has."""
+    """Return operations a second of one large matrix product, with all threads of BLAS."""
     a = np.random.default_rng(0).normal(size=(size, size))
     return 2 * size**3 / _best(lambda: a @ a)
 

@@ -1,4 +1,4 @@
-"""How much memory a march holds, and the largest problem promised."""
+"""Memory of a march, and of the largest problem that the documentation promises."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ SEEDS = 3
 
 
 def written_out(x, y, *, depth, width, rate, steps, rng):
-    """Outputs of one linear network, gamma0 = 1, by hand: forward fields, backward fields, products."""
+    """Return outputs of one linear network at gamma0 = 1, with fields and products written out by hand."""
     draw = np.random.default_rng(rng).standard_normal
     matrices, w, found = [draw((width, n)) for n in [x.shape[1]] + [width] * (depth - 1)], draw(width), []
     for _ in range(steps + 1):

@@ -45,7 +45,7 @@ def _seconds(action) -> tuple[float, object]:
 
 
 def _errors(gets: list[Get], exact: Get, depth: int, names: Sequence[str] = NAMES) -> dict[str, float]:
-    """Root mean square over runs of the distance from ``exact``."""
+    """Return the root mean square over runs of the distance from ``exact``."""
     return {
         f"error_{n}": float(np.sqrt(np.mean([off(g, exact, n, depth) ** 2 for g in gets]))) for n in names
     }
@@ -171,7 +171,7 @@ def test_cost_of_particles(timed, note, name):
 
 
 def _single(found: Solved, n: int) -> Get:
-    """One of the replicas."""
+    """Return a function that reads one of the replicas."""
     return lambda name, layer: found.runs[name, () if layer is None else (layer,)][n]
 
 

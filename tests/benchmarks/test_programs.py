@@ -1,6 +1,6 @@
-"""Whole solutions of programs beside networks that are trained to the same error, in one run.
+"""Time of whole solutions of programs beside networks that are trained to the same error, in one run.
 
-Twelve programs, and every case of the pages of networks that people train.
+The programs are twelve of the public language, and every case of the pages of networks that people train.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ EVERY = [*CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in TRAINE
 
 @dataclass(frozen=True)
 class Measured:
-    """Spreads of one network around the mean relative to the largest value, and its processor time."""
+    """Standard deviation of one network relative to the largest mean value, and its processor time."""
 
     spread: Array
     seconds: float
 
 
 def seconds_of_networks(narrow: Measured, wide: Measured, error: float) -> float:
-    """Processor time of networks of widths N and 2N whose extrapolated mean has this standard error.
+    """Return processor time of networks of widths N and 2N whose extrapolated mean has this standard error.
 
     The value ``2 x(2N) - x(N)`` from n networks of width N and m of width 2N has the variance ``4 s(2N)^2/m +
-    s(N)^2/n``.  The numbers n and m are those that take the least time for the number with the largest error.
+    s(N)^2/n``. The numbers n and m are those that take the least time for the number with the largest error.
     """
     each = 2 * wide.spread * np.sqrt(wide.seconds) + narrow.spread * np.sqrt(narrow.seconds)
     return float(np.max(each**2)) / error**2
@@ -62,8 +62,10 @@ def networks(case: Case, width: int, seeds: int) -> Measured:
 
 
 def solution(case: Case, accuracy: float, **options: Any) -> tuple[str, float, float]:
-    """Solve a program; return the method, the error that it reports (``accuracy`` where it is exact), and the
-    processor time, with the derivation of its theory: no program of this name was derived before.
+    """Solve a program; return the method, the error that it reports and the processor time.
+
+    The error is ``accuracy`` where the method is exact. The time includes the derivation of the theory,
+    because no program of this name was derived before.
     """
     program = replace(case.program, name=f"{case.program.name}, to {accuracy}, {len(options)}")
     started = time.process_time()
@@ -75,7 +77,7 @@ def solution(case: Case, accuracy: float, **options: Any) -> tuple[str, float, f
 
 @pytest.fixture(scope="module", autouse=True)
 def imported():
-    """Import what solutions by paths read, which is not timed."""
+    """Import the modules that solutions by paths need, which is not timed."""
     case = CASES["RMS-normalised"](False)
     numerics.solve(case.program, **case.given)
 

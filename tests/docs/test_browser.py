@@ -1,6 +1,6 @@
-"""The site as a reader sees it: it builds without warnings, and a browser without a network shows every page.
+"""Build of the site without warnings, and every page in a browser without a network.
 
-The site is built once for this module, with every page executed whose code, packages or examples changed
+The site is built once for this module. Pages are executed if their code, the packages or the examples changed
 since the last build in `docs/_build`; `DMFT_SITE=FOLDER` takes a site that was built before.
 """
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the site."""
+    """Return the folder of the built site."""
     if given := os.environ.get("DMFT_SITE"):
         return Path(given)
     for module in ("sphinx", "myst_nb", "sphinxcontrib.bibtex", "pydata_sphinx_theme"):
@@ -47,7 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Page(HTMLParser):
-    """The names of a page that can be linked to, and what it links to and loads."""
+    """Parser that collects names on a page that can be linked to, its links, and the files that it loads."""
 
     def __init__(self, path: Path):
         super().__init__()
@@ -111,7 +111,7 @@ def test_every_public_name_stands_in_the_reference(site: Path):
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """The site, the page with the checks, and where these report."""
+    """Server of the site and of the page with the checks, which receives the reports of the checks."""
 
     checks = b""
     reports: Queue[Any] = Queue()
@@ -133,12 +133,12 @@ class Handler(SimpleHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Nothing is printed."""
+        """Print nothing."""
 
 
 @pytest.fixture
 def served(site: Path) -> Iterator[str]:
-    """The address of the site and of the checks."""
+    """Yield the address of the site and of the checks."""
     pages = [str(x.relative_to(site)) for x in sorted(site.rglob("*.html")) if "_modules" not in x.parts]
     names = f"const PAGES = {json.dumps(pages)}, WIDTHS = {json.dumps(WIDTHS)};"
     Handler.checks = CHECKS.read_text().replace("<script>", f"<script>{names}").encode()

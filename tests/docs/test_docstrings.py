@@ -1,4 +1,4 @@
-"""The check of docstrings of exported names sees what it looks for; it needs the packages of `.[dev]`."""
+"""Tests of the check of docstrings of exported names; they need the packages of `.[dev]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gallery has every figure of the papers or says why not, and its scripts do what their records say."""
+"""Completeness of the gallery: each figure is redone or has a reason; scripts agree with their records."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def page(gallery: ModuleType) -> ModuleType:
 
 
 def figures(paper: str) -> set[str]:
-    """What a paper numbers, from the captions of its copy."""
+    """Return the figures that a paper numbers, from the captions of its copy."""
     found = {x.removeprefix("Figure ") for x in CAPTIONS[paper]["captions"] if x.startswith("Figure ")}
     return found or {str(n) for n in range(1, LAST + 1)}
 

@@ -1,4 +1,4 @@
-"""The tables of theories against finite networks in the documentation are those of the cases there are."""
+"""Agreement of the tables of theories against finite networks in the documentation with the cases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXACT = {
 
 
 def rows(table: int) -> list[list[str]]:
-    """The cells of one of the page's tables, without its head."""
+    """Return the cells of one of the page's tables, without its head."""
     blocks = re.findall(r"(?:^\|.*\n)+", PAGE.read_text(), re.MULTILINE)
     lines = blocks[table].splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]

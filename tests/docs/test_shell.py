@@ -30,7 +30,7 @@ RUN = ("ten-tasks.md", "own-network.md")
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """The words of each command `dmft` that has a line of its own."""
+    """Yield the words of each command `dmft` on a line of its own."""
     for line in text.replace("\\\n", " ").splitlines():
         if line.startswith("dmft "):
             words = shlex.split(line, comments=True)

@@ -1,4 +1,4 @@
-"""What the site and the README show is true: examples run, cells execute, what they import exists."""
+"""Correctness of the site and the README: examples run, cells execute, imported names exist."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_code_of_the_readme(monkeypatch: pytest.MonkeyPatch):
 
 
 def run(cells: list[str], name: str) -> None:
-    """One namespace for all cells, as in a notebook; options and magics of a cell are left out."""
+    """Execute all cells in one namespace, as in a notebook, without options and magics of cells."""
     space: dict[str, Any] = {"__name__": "__main__"}
     for index, code in enumerate(cells):
         lines = [line for line in code.splitlines() if not line.startswith((":", "%"))]
@@ -114,7 +114,7 @@ def run(cells: list[str], name: str) -> None:
 
 @pytest.fixture(scope="module")
 def names() -> ModuleType:
-    """What the site's reference is made with: it reads the names of modules without importing them."""
+    """Return the module that reads names of modules for the site's reference without importing them."""
     path = DOCS / "_ext" / "public_names.py"
     spec = importlib.util.spec_from_file_location("public_names", path)
     assert spec is not None
@@ -127,7 +127,7 @@ def names() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def known(names: ModuleType) -> dict[str, Any]:
-    """Every module of the packages by its name, parsed."""
+    """Return every module of the packages by its name, parsed."""
     found = names.modules(ROOT)
     assert all(x.tree for x in found.values())
     return found

@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 
 
 def step_weights(nodes: Sequence[Fraction], start: Fraction, end: Fraction) -> list[Fraction]:
-    """Integrals over [start, end] of the Lagrange polynomials of ``nodes``.
+    """Return the integrals over [start, end] of the Lagrange polynomials of ``nodes``.
 
     >>> [str(b) for b in step_weights([Fraction(1), Fraction(0)], Fraction(1), Fraction(2))]
     ['3/2', '-1/2']
@@ -44,7 +44,7 @@ def step_weights(nodes: Sequence[Fraction], start: Fraction, end: Fraction) -> l
 
 
 def adams_weights_exact(times: Sequence[Fraction], order: int) -> list[list[Fraction]]:
-    """w(t,s) as nested lists of fractions, strictly lower triangular.
+    """Return w(t,s) as nested lists of fractions, strictly lower triangular.
 
     >>> times = [Fraction(k) for k in range(5)]
     >>> [str(w) for w in adams_weights_exact(times, 2)[4]]
@@ -67,7 +67,7 @@ def adams_weights_exact(times: Sequence[Fraction], order: int) -> list[list[Frac
 
 
 def adams_weights(times: Sequence[float], order: int) -> Array:
-    """w(t,s), shape (T, T), for the float grid ``times`` (exact until the last rounding).
+    """Return w(t,s), shape (T, T), for the float grid ``times``, exact until the last rounding.
 
     >>> adams_weights([0.0, 1.0, 2.0], 1).tolist()
     [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
@@ -77,7 +77,7 @@ def adams_weights(times: Sequence[float], order: int) -> Array:
 
 
 def step_sum_weights(steps: int, rate: float) -> Array:
-    """Exact gradient descent: w(t,s) = rate for s < t, shape (steps + 1, steps + 1).
+    """Return the weights of gradient descent: w(t,s) = rate for s < t, shape (steps + 1, steps + 1).
 
     >>> step_sum_weights(2, 0.5).tolist()
     [[0.0, 0.0, 0.0], [0.5, 0.0, 0.0], [0.5, 0.5, 0.0]]

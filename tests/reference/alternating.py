@@ -74,7 +74,7 @@ class Alternated:
     """The largest change of any Phi, G, A or B in each iteration."""
 
 
-def alternating(
+def alternating(  # noqa: PLR0913 (the inputs and options of the published algorithm 1)
     kernel: Array,
     targets: Array,
     activation: Activation,
@@ -90,7 +90,7 @@ def alternating(
     predictions: str = "output",
     jacobians: str = "solve",
 ) -> Alternated:
-    """Kernels at ``times`` times from ``samples`` paths in each of ``iterations`` iterations."""
+    """Return kernels at ``times`` times from ``samples`` paths in each of ``iterations`` iterations."""
     rng = np.random.default_rng(seed)
     count = len(targets)
     now = _lazy(kernel, activation, depth, times, samples, rng)
@@ -119,7 +119,7 @@ def alternating(
 
 
 def _lazy(kernel: Array, phi: Activation, depth: int, times: int, samples: int, rng) -> Kernels:
-    """The initial guess: kernels of the network before training at all times, no responses."""
+    """Return the initial guess: kernels of the network before training at all times, no responses."""
     count = len(kernel)
     ones = np.ones((times, times))
     small, slopes = [kernel], []
@@ -140,7 +140,7 @@ def _lazy(kernel: Array, phi: Activation, depth: int, times: int, samples: int, 
 
 
 def _gaussian(covariance: Array, samples: int, rng) -> Array:
-    """Independent draws, one a column; the covariance may be singular."""
+    """Return independent Gaussian draws, one a column; the covariance may be singular."""
     values, vectors = np.linalg.eigh(covariance)
     used = np.where(values > 1e-13 * values[-1], values, 0.0)
     root = (vectors * np.sqrt(used)) @ vectors.T
@@ -148,7 +148,7 @@ def _gaussian(covariance: Array, samples: int, rng) -> Array:
 
 
 def _predictions(now: Kernels, kernel: Array, targets: Array, rate: float, times: int, way: str) -> Array:
-    """f(t) by line 3 or by M.1, shape (T, P)."""
+    """Return f(t) by line 3 or by M.1, shape (T, P)."""
     count = len(targets)
     grid = (times, count, times, count)
     if way == "tangent":
@@ -166,7 +166,7 @@ def _predictions(now: Kernels, kernel: Array, targets: Array, rate: float, times
     return targets - error
 
 
-def _layer(
+def _layer(  # noqa: PLR0913 (the variables of lines 6 to 12 of the published algorithm 1)
     now: Kernels,
     new: Kernels,
     layer: int,
@@ -179,7 +179,7 @@ def _layer(
     jacobians: str,
     predictions: str,
 ) -> None:
-    """Lines 6 to 12 for one layer."""
+    """Sample the paths of one layer and average them into its new kernels and responses (lines 6 to 12)."""
     times, count = error.shape
     depth = len(now.Phi) - 1
     u = _gaussian(now.Phi[layer - 1], samples, rng)
@@ -221,10 +221,10 @@ def _first_column(a: Array) -> Array:
     return found
 
 
-def _by_solving(
+def _by_solving(  # noqa: PLR0913 (the symbols of the published equation)
     c: Array, d: Array, slope: Array, bend: Array, gamma0: float, count: int, want_a: bool, want_b: bool
 ) -> tuple[Array, Array]:
-    """Jacobians by an LU of each path, in chunks that stay in the cache."""
+    """Return the Jacobians by an LU of each path, in chunks that stay in the cache."""
     n, samples = slope.shape
     a, b = np.zeros((n, n)), np.zeros((n, n))
     one = np.eye(n)
@@ -241,10 +241,10 @@ def _by_solving(
     return a / samples, b / (samples * gamma0)
 
 
-def _by_substitution(
+def _by_substitution(  # noqa: PLR0913 (the symbols of the published equation)
     c: Array, d: Array, slope: Array, bend: Array, gamma0: float, count: int, want_a: bool, want_b: bool
 ) -> tuple[Array, Array]:
-    """Jacobians by forward substitution, for all paths and the sources of one time together."""
+    """Return the Jacobians by forward substitution, for all paths and the sources of one time together."""
     n, samples = slope.shape
     a, b = np.zeros((n, n)), np.zeros((n, n))
     for first in range(0, n, count):

@@ -10,7 +10,7 @@ from .solution import Solution
 
 
 def as_dataset(solution: Solution, times: ArrayLike) -> xr.Dataset:
-    """Phi, G, A, B, tangent_kernel, error, train_loss on the time axis ``times``."""
+    """Return Phi, G, A, B, tangent_kernel, error, train_loss on the time axis ``times``."""
     times = np.asarray(times, dtype=float)
     depth, samples = len(solution.Phi), solution.error.shape[1]
     two = ("layer", "time", "time_")

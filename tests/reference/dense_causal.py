@@ -23,7 +23,7 @@ from .solution import Solution
 AnyArray = NDArray[Any]
 
 
-def dense_causal(
+def dense_causal(  # noqa: C901, PLR0912 (one recursion in the order of its equations)
     kernel: AnyArray,
     targets: AnyArray,
     weights: AnyArray,
@@ -33,10 +33,11 @@ def dense_causal(
     gamma0_squared: Any = None,
     dtype: Any = np.float64,
 ) -> Solution:
-    """One forward pass over the grid of ``weights`` (T,T); small P, T only (memory L (PT)^2).
+    """Return the order parameters of one forward pass over the grid of ``weights`` (T,T).
 
-    ``kernel`` (P,P), ``targets`` (P,); give ``gamma0`` or ``gamma0_squared``. ``dtype=object`` keeps
-    mpmath numbers, fractions or truncated power series throughout: only sums and products are taken.
+    Small P and T only, because the memory is L (PT)^2. ``kernel`` (P,P), ``targets`` (P,); give ``gamma0`` or
+    ``gamma0_squared``. ``dtype=object`` keeps mpmath numbers, fractions or truncated power series throughout:
+    only sums and products are taken.
 
     >>> rate = np.array([[0.0, 0.0], [1.0, 0.0]])
     >>> s = dense_causal(np.eye(1), np.array([0.5]), rate, depth=2, gamma0=0.0)
@@ -97,7 +98,7 @@ def dense_causal(
 
 
 def _row_times(row: AnyArray, kernel: AnyArray) -> AnyArray:
-    """sum_{s,alpha} row[s,alpha] kernel[s,alpha,s',alpha'], shape (T,P)."""
+    """Return sum_{s,alpha} row[s,alpha] kernel[s,alpha,s',alpha'], shape (T,P)."""
     times, samples = row.shape
     size = times * samples
     product: AnyArray = np.dot(row.reshape(size), kernel.reshape(size, size))

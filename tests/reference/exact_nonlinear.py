@@ -98,7 +98,7 @@ class _Layer:
         return tuple(total)
 
     def moment(self, m: tuple[int, ...]) -> list[Any]:
-        """The first factor is paired with each of the others."""
+        """Return the average of a monomial by Wick's theorem: its first factor is paired with each other."""
         if m in self.known:
             return self.known[m]
         i = next((i for i, k in enumerate(m) if k), None)
@@ -126,10 +126,13 @@ def _lower(m: tuple[int, ...], i: int) -> tuple[int, ...]:
     return (*m[:i], m[i] - 1, *m[i + 1 :])
 
 
-def solve(
+def solve(  # noqa: C901, PLR0912 (one recursion in the order of its equations)
     K: Sequence[Sequence[Any]], y: Sequence[Any], eta: Any, steps: int, depth: int, cubic: Cubic = SINH
 ) -> Exact:
-    """All results up to gamma0^2, for the sum loss."""
+    """Return all order parameters up to gamma0^2, for the loss summed over samples.
+
+    ``K`` is the kernel of the inputs (P, P), ``y`` the targets (P,), ``eta`` the learning rate.
+    """
     order = 2
     P, T, n = len(y), steps + 1, order + 1
     layers = [_Layer(P, T, n, i == 0, i == depth - 1, cubic) for i in range(depth)]
@@ -203,7 +206,7 @@ def _correlations(
     other: Sequence[_Layer],
     kind: str,
 ) -> None:
-    """A kernel up to now, which is also the covariance of the sources next door."""
+    """Fill a kernel up to the present time; it is also the covariance of the sources of neighbour layers."""
     for a in now:
         for b in field:
             if b[1] <= a[1]:

@@ -52,11 +52,11 @@ class Power:
         self.orders, self.top = orders, top
 
     def coefficient(self, n: int) -> Polynomial:
-        """The polynomial at order ``n``."""
+        """Return the polynomial at order ``n``."""
         return self.orders.get(n, {})
 
     def number(self, n: int) -> Exact:
-        """Order ``n`` of a series of numbers."""
+        """Return order ``n`` of a series of numbers; raise ``Unserved`` if it depends on the sources."""
         found = self.coefficient(n)
         if any(found):
             raise Unserved("this depends on the sources; only its averages are numbers")
@@ -77,7 +77,7 @@ class Power:
         return Power({n: c for n, p in found.items() if (c := _nonzero(p))}, self.top)
 
     def __pow__(self, n: int) -> Power:
-        """Whole powers; negative ones of a single number times a power of gamma0."""
+        """Return a whole power; negative ones exist of a single number times a power of gamma0."""
         if n < 0:
             ((k, p),) = self.orders.items()
             if set(p) != {0}:
@@ -116,7 +116,7 @@ def _nonzero(p: Polynomial) -> Polynomial:
 
 
 def added(values: list[Any], top: int) -> Power:
-    """The sum of numbers and series."""
+    """Return the sum of numbers and series."""
     found: dict[int, Polynomial] = {}
     for v in values:
         orders = v.orders if isinstance(v, Power) else {0: {0: v}}
@@ -138,40 +138,40 @@ class Gaussians(RandomVariables):
         self.moments: dict[int, Power] = {0: Power({0: {0: 1}}, top)}
 
     def index(self, entry: EntryKey) -> int:
-        """The place of a source in a monomial."""
+        """Return the position of a source in a monomial."""
         if entry not in self.numbers:
             self.numbers[entry] = len(self.entries)
             self.entries.append(entry)
         return self.numbers[entry]
 
     def source(self, entry: EntryKey) -> Power:
-        """A source."""
+        """Return a source as a series."""
         return Power({0: {1 << (BITS * self.index(entry)): 1}}, self.top)
 
     def attribute(self, name: str) -> Power:
-        """No attributes here."""
+        """Raise ``Unserved``, because a series has no attributes of units."""
         raise Unserved(f"{name} is an attribute of units; a series needs units that are alike")
 
     def apply(self, f: CompiledFunction, args: list[RandomValue], tangent: bool) -> Power:
-        """Polynomials are sums of products; anything else has no finite expansion."""
+        """Raise ``Unserved``: polynomials are sums of products, other functions have no finite expansion."""
         raise Unserved(f"{f.expr} is no polynomial: only polynomial activations have exact averages")
 
     def total(self, values: list[RandomValue]) -> RandomValue:
-        """The sum; one of numbers alone stays a number (the bounds of sums are)."""
+        """Return the sum; a sum of numbers stays a number, because it may be a bound of an index."""
         return added(values, self.top) if any(isinstance(v, Power) for v in values) else sum(values)
 
     def number(self, e: Expr) -> RandomValue:
-        """Fractions stay what they are."""
+        """Return a number, exact if it is rational."""
         return Fraction(int(e.p), int(e.q)) if e.is_Rational else float(e)
 
     def entry(self, name: str, v: RandomValue) -> Power:
-        """A series."""
+        """Return an entry of a table as a series."""
         return v if isinstance(v, Power) else added([v], self.top)
 
     field = entry
 
     def mean(self, v: RandomValue) -> RandomValue:
-        """The average over the sources."""
+        """Return the average over the sources."""
         if not isinstance(v, Power):
             return v
         parts: list[Any] = []
@@ -184,7 +184,7 @@ class Gaussians(RandomVariables):
         return added(parts, self.top)
 
     def moment(self, monomial: int) -> Power:
-        """The average of a monomial: its first factor is paired with each other one."""
+        """Return the average of a monomial by Wick's theorem: its first factor is paired with each other."""
         if monomial not in self.moments:
             places = _places(monomial)
             first = places[0][0]
@@ -198,7 +198,7 @@ class Gaussians(RandomVariables):
         return self.moments[monomial]
 
     def pair(self, i: int, j: int) -> Power:
-        """The covariance of two sources."""
+        """Return the covariance of two sources."""
         key = (min(i, j), max(i, j))
         if key not in self.pairs:
             value = self.interpreter.covariance(self.entries[key[0]], self.entries[key[1]])
@@ -206,19 +206,19 @@ class Gaussians(RandomVariables):
         return self.pairs[key]
 
     def derivative(self, v: RandomValue, source: EntryKey) -> RandomValue:
-        """The derivative by a source."""
+        """Return the derivative by a source."""
         if not isinstance(v, Power):
             return 0
         return Power({n: c for n, p in v.orders.items() if (c := self.partial(p, source))}, v.top)
 
     def partial(self, p: Polynomial, source: EntryKey) -> Polynomial:
-        """The derivative of a polynomial."""
+        """Return the derivative of a polynomial by a source."""
         place = BITS * self.index(source)
         return {k - (1 << place): c * e for k, c in p.items() if (e := (k >> place) & MASK)}
 
 
 def _places(monomial: int) -> list[tuple[int, int]]:
-    """(source, exponent) of a monomial."""
+    """Return the pairs (source, exponent) of a monomial."""
     found, i = [], 0
     while monomial:
         if monomial & MASK:
@@ -241,12 +241,12 @@ class PowerSolution:
     interpreter: Interpreter
 
     def coefficient(self, name: str, n: int, layer: int | None = None) -> Table:
-        """Order ``n`` of ``name`` (at ``layer``): axes as in :class:`.Evaluated`, entries exact."""
+        """Return order ``n`` of ``name`` (at ``layer``); axes as in :class:`.Evaluated`, entries exact."""
         table = self.values[place_of(self.values, name, layer)]
         return np.asarray(np.vectorize(lambda x: x.number(n), otypes=[object])(table))
 
     def field(self, name: str, *args: int) -> Power:
-        """The field ``name(*args)``: polynomials in its sources."""
+        """Return the field ``name(*args)``: polynomials in its sources."""
         value: Power = self.interpreter.demand("fields", name, args)
         return value
 
@@ -259,10 +259,11 @@ def evaluate_series(
     values: Mapping[Symbol | str, Exact],
     data: Mapping[str, Datum],
 ) -> PowerSolution:
-    """The theory at times ``0..steps-1`` as a power series in gamma0, exact to ``order`` in its kernels.
+    """Return the theory at times ``0..steps-1`` as a power series in gamma0.
 
-    ``values`` and ``data`` hold integers and fractions, for every symbol but gamma0.  The activation must be
-    a polynomial.  Cost grows steeply with the order, the degree and the number of steps.
+    The kernels are exact to ``order``. ``values`` and ``data`` hold integers and fractions, for every symbol
+    but gamma0. The activation must be a polynomial. Cost grows steeply with the order, the degree and the
+    number of steps.
 
     Raises :class:`~numerics.errors.Unserved` for other activations, for attributes and flows.
 

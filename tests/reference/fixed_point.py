@@ -46,7 +46,7 @@ class _Layers:
     f: Array
 
     def change(self, other: _Layers) -> float:
-        """Largest change of any entry, relative to the largest entry of its kind (at least 1)."""
+        """Return the largest change of any entry, relative to the largest entry of its kind (at least 1)."""
         pairs = [(self.f, other.f)]
         for name in ("H", "G", "A", "B"):
             pairs += zip(getattr(self, name), getattr(other, name), strict=True)
@@ -76,7 +76,7 @@ def _inverse(identity: int, product_left: Array, product_right: Array, g2: float
 
 
 def _sweep(now: _Layers, error: Array, weights: Array, gamma0: float, low_rank: bool) -> _Layers:
-    """One application of F.4 to every layer, all from the old iterate."""
+    """Return the result of one application of F.4 to every layer, all from the old iterate."""
     samples, times = error.shape
     depth = len(now.H) - 1
     size, g2 = samples * times, gamma0**2
@@ -117,7 +117,7 @@ def _mix(old: _Layers, new: _Layers, damping: float) -> _Layers:
 
 
 def _tangent(state: _Layers, samples: int, times: int) -> Array:
-    """sum_{l=0}^{L} G^{l+1}(t,s) H^l_{mu alpha}(t,s), shape (P,T,P,T)."""
+    """Return sum_{l=0}^{L} G^{l+1}(t,s) H^l_{mu alpha}(t,s), shape (P,T,P,T)."""
     total = np.zeros((samples, times, samples, times))
     for layer in range(len(state.H)):
         h = state.H[layer].reshape(samples, times, samples, times)
@@ -126,7 +126,7 @@ def _tangent(state: _Layers, samples: int, times: int) -> Array:
 
 
 def _tangent_predictions(state: _Layers, targets: Array, weights: Array) -> Array:
-    """f from df/dt = K(t,t) Delta, stepped with ``weights`` (the paper: Euler's), shape (P,T)."""
+    """Return f from df/dt = K(t,t) Delta, stepped with ``weights`` (the paper: Euler's), shape (P,T)."""
     samples, times = state.f.shape
     diagonal = np.einsum("mtat->tma", _tangent(state, samples, times))
     f, slopes = np.zeros((samples, times)), np.zeros((samples, times))
@@ -137,7 +137,7 @@ def _tangent_predictions(state: _Layers, targets: Array, weights: Array) -> Arra
 
 
 def _held(state: _Layers, count: int) -> _Layers:
-    """The iterate on a longer grid of ``count`` times: the last known time held, responses kept causal."""
+    """Return the iterate on a grid of ``count`` times: the last known time repeated, responses causal."""
     samples, known = state.f.shape
     index = np.minimum(np.arange(count), known - 1)
     causal = np.tri(count, k=-1)
@@ -163,7 +163,7 @@ def _held(state: _Layers, count: int) -> _Layers:
     )
 
 
-def fixed_point(
+def fixed_point(  # noqa: PLR0913 (the inputs and options of the published scheme)
     kernel: Array,
     targets: Array,
     weights: Array,

@@ -77,18 +77,18 @@ class Isotropic:
     R_gu: Array
 
     def until(self, window: int) -> Isotropic:
-        """Zeros at all times but the first ``window``."""
+        """Return zeros at all times but the first ``window``."""
         kept = {f.name: np.zeros_like(getattr(self, f.name)) for f in fields(self)}
         for name, new in kept.items():
             new[..., :window, :window] = getattr(self, name)[..., :window, :window]
         return Isotropic(**kept)
 
     def same(self, other: Isotropic) -> bool:
-        """Equal to the last bit."""
+        """Return whether both are equal to the last bit."""
         return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
 
 
-def isotropic_dense(
+def isotropic_dense(  # noqa: PLR0913 (the parameters of the paper)
     steps: int,
     *,
     depth: int,
@@ -100,11 +100,11 @@ def isotropic_dense(
     noise: float = 0.0,
     center: bool = False,
 ) -> Isotropic:
-    """Solve for times 0..steps-1: full batch (``alpha``), online (``alpha_B``), or neither, the population.
+    """Solve for times 0..steps-1: full batch (``alpha``), online (``alpha_B``), or the population (neither).
 
     ``nu`` is one width ratio, one for each hidden layer, or infinity. The window of times grows by one;
-    within it the whole set of equations is applied again and again until not a bit changes, which causality
-    makes finite: nothing here says in which order a step has to be computed.
+    within it the whole set of equations is applied until no bit changes, which causality makes finite. The
+    code therefore needs no order in which quantities of a step are computed.
 
     >>> two = isotropic_dense(2, depth=1, eta=0.1, nu=np.inf)
     >>> round(float(two.C_v[1, 1]), 12)  # (1 - 2 eta)^2: the tangent kernel of two matrices is 2
@@ -127,7 +127,7 @@ def isotropic_dense(
     return found
 
 
-def _sweep(
+def _sweep(  # noqa: PLR0913 (the parameters of the paper)
     known: Isotropic,
     widths: list[float],
     eta: float,
@@ -137,7 +137,7 @@ def _sweep(
     noise: float,
     center: bool,
 ) -> Isotropic:
-    """Every order parameter from its definition, with those known so far in the fields' equations."""
+    """Return every order parameter from its definition, with the known ones in the equations of fields."""
     L, T = len(widths), known.C_v.shape[0]
     one, ones, nothing = np.eye(T), np.ones((T, T)), np.zeros((T, T))
     past = np.tril(ones, -1)  # 1 for s < t
@@ -190,12 +190,12 @@ def _sweep(
 
 
 def _fresh(covariance: Array, alpha_B: float | None) -> Array:
-    """Of new samples at each step only what they have at equal times."""
+    """Return the covariance of samples: with new samples at each step its diagonal in time only."""
     return covariance if alpha_B is None else np.diag(np.diag(covariance))
 
 
 def _solve(below: Array, right: Array) -> Array:
-    """X with (1 + below) X = right, for ``below`` with nothing on or above its diagonal."""
+    """Return X with (1 + below) X = right, for strictly lower triangular ``below``."""
     x = np.zeros_like(right)
     for t in range(len(right)):
         x[t] = right[t] - below[t, :t] @ x[:t]

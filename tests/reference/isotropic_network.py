@@ -22,7 +22,7 @@ PUSH = 1e-30
 class Network:
     """One network with its data, drawn from ``seed``; the options are those of ``isotropic_dense``."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (the parameters of the paper)
         self,
         features: int,
         seed: int,
@@ -50,12 +50,12 @@ class Network:
         self.draw()
 
     def draw(self) -> None:
-        """Samples and the noise of their labels."""
+        """Draw samples and the noise of their labels."""
         self.X = self.rng.standard_normal((self.P, self.D))
         self.eps = self.rng.standard_normal(self.P)
 
     def run(self, steps: int) -> dict[str, Array]:
-        """Correlations and responses under the names of the theory, (steps, steps) or (L, steps, steps)."""
+        """Return correlations and responses by name, (steps, steps) or (L, steps, steps)."""
         D, L, n = self.D, self.L, self.widths
         sources = {"uD": self.P, "u0": D, "r0": D}
         sources |= {f"{x}{k}": n[k] for k in range(1, L + 1) for x in ("u", "r^")}
@@ -88,13 +88,15 @@ class Network:
         return self.measured(fields, directions)
 
     def step(self, now: dict[str, Array]) -> None:
-        """theta -= eta gamma0^2 N_L d(1/2) <Delta^2>/d theta, a product of fields at hand (eq. 4)."""
+        """Add -eta gamma0^2 N_L d(1/2) <Delta^2>/d theta to the weights, from the current fields (eq. 4)."""
         h = [now["h0"], *(now[f"h^{k}"] for k in range(1, self.L + 1))]
         for k, W in enumerate(self.weights):
             W += self.eta * self.gamma0 / np.sqrt(W.shape[1]) * np.outer(now[f"g{k + 1}"], h[k])
         self.readout = self.readout + self.eta * self.gamma0 * h[-1]
 
     def measured(self, fields: dict[str, Array], directions: dict[str, Array]) -> dict[str, Array]:
+        """Return the correlations and responses of recorded fields and directions of perturbations."""
+
         def correlation(name: str) -> Array:
             x = fields[name].real
             return x @ x.T / max(x.shape[1], 1)

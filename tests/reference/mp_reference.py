@@ -19,7 +19,7 @@ Pick = Callable[[Solution], Any]
 
 
 def as_mp(values: ArrayLike) -> NDArray[Any]:
-    """An object array of mpf, exact for floats."""
+    """Return an object array of mpf, exact for floats."""
     array = np.asarray(values)
     return np.array([mpmath.mpf(v) for v in array.ravel()], dtype=object).reshape(array.shape)
 
@@ -27,7 +27,7 @@ def as_mp(values: ArrayLike) -> NDArray[Any]:
 def mp_solution(
     kernel: ArrayLike, targets: ArrayLike, weights: ArrayLike, *, depth: int, gamma0: Any, digits: int = 50
 ) -> Solution:
-    """``dense_causal`` on mpmath numbers with ``digits`` decimals; entries are mpf.
+    """Return ``dense_causal`` on mpmath numbers with ``digits`` decimals; entries are mpf.
 
     >>> two_steps = [[0, 0, 0], [0.25, 0, 0], [0.25, 0.25, 0]]
     >>> mp_solution([[1.0]], [1.0], two_steps, depth=1, gamma0=2).f[2, 0]  # 3/4 + gamma_0^2 3/128
@@ -54,7 +54,7 @@ def gamma0_taylor(
     order: int,
     digits: int = 50,
 ) -> list[Any]:
-    """Taylor coefficients in gamma_0 at 0 of the number that ``pick`` reads off a solution."""
+    """Return Taylor coefficients in gamma_0 at 0 of the number that ``pick`` reads from a solution."""
     with mpmath.workdps(digits):
 
         def value(gamma0: Any) -> Any:

@@ -66,10 +66,10 @@ class PowerSeries:
 def gamma_expansion(
     kernel: NDArray[Any], targets: NDArray[Any], weights: NDArray[Any], *, depth: int, order: int
 ) -> list[Solution]:
-    """Coefficients of gamma_0^0, gamma_0^2, ..., gamma_0^(2 order), one ``Solution`` of them each.
+    """Return coefficients of gamma_0^0, gamma_0^2, ..., gamma_0^(2 order), one ``Solution`` for each.
 
-    Arguments as in ``dense_causal``; float entries give float coefficients, mpmath or Fraction entries
-    exact ones (object arrays). ``train_loss`` of a coefficient is meaningless (it is not linear); see
+    Arguments as in ``dense_causal``; float entries give float coefficients, mpmath or Fraction entries exact
+    ones (object arrays). ``train_loss`` of a coefficient is meaningless (it is not linear); see
     ``loss_expansion``.
 
     >>> two_steps = np.array([[0, 0, 0], [0.25, 0, 0], [0.25, 0.25, 0]])
@@ -102,7 +102,7 @@ def gamma_expansion(
 
 
 def loss_expansion(coefficients: Sequence[Solution]) -> NDArray[Any]:
-    """Coefficients of mean_mu Delta_mu(t)^2 in powers of gamma_0^2, shape (order + 1, T)."""
+    """Return coefficients of mean_mu Delta_mu(t)^2 in powers of gamma_0^2, shape (order + 1, T)."""
     errors = [c.error for c in coefficients]
     return np.array(
         [sum((errors[i] * errors[n - i]).mean(axis=1) for i in range(n + 1)) for n in range(len(errors))]

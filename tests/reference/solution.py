@@ -1,4 +1,4 @@
-"""What every reference implementation returns."""
+"""Result that every reference implementation of the theory returns."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ class Solution:
         return loss
 
     def distance(self, other: Solution) -> float:
-        """Largest absolute difference between any two entries of the order parameters."""
+        """Return the largest absolute difference between any two entries of the order parameters."""
         names = ("Phi", "G", "A", "B", "f", "tangent_kernel")
         return max(float(abs(getattr(self, n) - getattr(other, n)).max()) for n in names)

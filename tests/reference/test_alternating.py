@@ -31,7 +31,7 @@ def alternated(depth: int, activation: Activation, **options: Any) -> Alternated
 
 
 def differences(runs: list[Alternated], ours: Any, depth: int, linear: bool) -> np.ndarray:
-    """Mean over seeds minus ours in joint standard errors, all times and entries."""
+    """Return the mean over seeds minus our value in joint standard errors, at all times and entries."""
     found = []
     for name in ("error", "Phi", "G", "A", "B"):
         layers = {"error": [None], "A": range(1, depth), "B": range(1, depth)}.get(name, range(1, depth + 1))

@@ -40,7 +40,7 @@ CASES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
 
 
 def deviations(found: dict[str, tuple[np.ndarray, np.ndarray]], options: dict[str, Any]) -> np.ndarray:
-    """Every entry of every order parameter that the networks have, in standard errors."""
+    """Return every entry of every order parameter that the networks measure, in standard errors."""
     theory = isotropic_dense(STEPS, **options)
     deviation = []
     for name, (mean, error) in found.items():
@@ -54,7 +54,10 @@ def deviations(found: dict[str, tuple[np.ndarray, np.ndarray]], options: dict[st
 
 
 def observed(network: Network) -> dict[str, np.ndarray]:
-    """The order parameters of a run; of fresh samples <Delta Delta> at equal times, of no samples none."""
+    """Return the order parameters of a run that the theory also has.
+
+    With fresh samples <Delta Delta> is kept at equal times only, and without samples not at all.
+    """
     found = network.run(STEPS)
     if network.population:
         return {name: x for name, x in found.items() if name not in ("C_Delta", "R_Delta", "R_vu")}
@@ -62,7 +65,7 @@ def observed(network: Network) -> dict[str, np.ndarray]:
 
 
 def simulated(options: dict[str, Any], features: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Means and standard errors for D -> infinity: twice those at 2 D less those at D, so without 1/D."""
+    """Return means and standard errors for D -> infinity: twice those at 2 D less those at D."""
     small, large = (
         [observed(Network(D, 10_000 * D + seed, **options)) for seed in range(SEEDS)]
         for D in (features, 2 * features)
@@ -88,8 +91,10 @@ SMALL = ("full batch, one layer, noise, centred", "online, unequal widths, noise
     ],
 )
 def test_finite_networks_decide(case: str, features: int) -> None:
-    """All correlations and responses at all pairs of times, 2600 of them, and a root mean square of one to
-    within what a few hundred correlated entries allow.  A theory with one wrong option is seen.
+    """Compare all correlations and responses at all pairs of times, 2600 of them.
+
+    The root mean square deviation is one within what a few hundred correlated entries allow. A theory with
+    one wrong option is rejected.
     """
     options, wrong = CASES[case]
     found = simulated(options, features)
@@ -103,7 +108,10 @@ def test_finite_networks_decide(case: str, features: int) -> None:
 
 @pytest.mark.parametrize("options", [CASES[c][0] for c in CASES if "full" in c])
 def test_the_networks_step_is_the_gradient(options: dict[str, Any]) -> None:
-    """theta -= eta gamma0^2 N_L d/dtheta (1/2) <Delta^2>, slopes by complex steps, so up to rounding."""
+    """Compare a step with -eta gamma0^2 N_L d/dtheta (1/2) <Delta^2>.
+
+    Slopes come from complex steps, so that they agree up to rounding.
+    """
     options = options | {"center": False}
     before, after = (Network(20, 3, **options) for _ in range(2))
     after.run(1)

@@ -1,5 +1,8 @@
-"""Depthwise parametrisations of linear residual networks: which powers of the depth in the branch and in
-the updates are stable, and which learn, derived by counting; squares: measured in solved theories."""
+"""Classes of depthwise parametrisations of linear residual networks.
+
+Counting powers of the depth decides which powers in the branch and in the updates are stable, and which learn
+features. Squares mark the powers that are measured in solved theories.
+"""
 
 import sys
 from pathlib import Path
@@ -20,19 +23,20 @@ POINTS = (("1/2", "1/2"), ("1", "0"), ("1/2", "1"), ("1", "1/2"))
 
 
 def classes(rows: tuple[tuple[str, str], ...]) -> list[tuple[str, float]]:
-    """The derived class of each point, and the power of the depth with which the output moves."""
+    """Return derived class and power of the depth in the output's change, for each parametrisation."""
     network = DepthParametrization(derive.mean_field(depth_program(alpha=alpha, gamma=gamma)))
     found = (network.classify(a, g) for a, g in rows)
     return [(x.region, float(x.exponents["output"])) for x in found]
 
 
 def moved(a: str, g: str, depth: int) -> float:
-    """How far the first step moves the output, of a loss of slope one."""
+    """Return the change of the output in the first step, for a loss of slope one."""
     powers = {"alpha": float(Fraction(a)), "gamma": float(Fraction(g))}
     return float(np.diff(solve_frozen_ends([1.0, 1.0], lambda step, f: -1.0, depth=depth, **powers)["f"])[0])
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     step = Fraction(1, 4 if run.full else 2)
     grid = tuple(
         (str(k * step), str(n * step - 1)) for k in range(int(2 / step) + 1) for n in range(int(2 / step) + 1)

@@ -1,5 +1,8 @@
-"""Learning rates of descent on linear residual networks of growing depth: with Depth-muP they carry over;
-with the branch over the root of the depth alone they must fall, and without any scaling they collapse."""
+"""Learning rates of descent on linear residual networks of growing depth.
+
+With Depth-muP learning rates carry over between depths. With the branch over the root of the depth alone they
+must fall, and without any scaling they collapse.
+"""
 
 import sys
 from pathlib import Path
@@ -17,7 +20,7 @@ STEPS = 4
 
 
 def theory(depth: int, alpha: float, gamma: float, rates: np.ndarray) -> np.ndarray:
-    """What one sample still misses after some steps at these rates, 1 - f; nan where they diverge."""
+    """Return the error 1 - f on one sample after the last step at each rate, nan where training diverges."""
     found = np.full(len(rates), np.nan)
     for k, rate in enumerate(rates):
         try:
@@ -31,14 +34,14 @@ def theory(depth: int, alpha: float, gamma: float, rates: np.ndarray) -> np.ndar
 
 
 def tenth(rates: np.ndarray, missing: np.ndarray) -> float:
-    """The smallest rate that leaves a tenth, between two of the grid."""
+    """Return the smallest rate that leaves a tenth of the error, interpolated on the grid of rates."""
     k = int(np.argmax(missing < 0.1))
     share = np.log(missing[k - 1] / 0.1) / np.log(missing[k - 1] / max(missing[k], 1e-2))
     return float(rates[k - 1] * (rates[k] / rates[k - 1]) ** share)
 
 
 def trained(depth: int, alpha: float, gamma: float, rate: float, width: int, seeds: int) -> tuple:
-    """The output of each network after the steps: mean and standard error."""
+    """Return mean and standard error of the output of networks after the last step."""
     found = simulate_program(
         depth_program(depth, alpha, gamma),
         width=width,
@@ -54,7 +57,10 @@ def trained(depth: int, alpha: float, gamma: float, rate: float, width: int, see
 def drawn(
     run: Run, cases: dict[str, tuple[float, float, float, float, str]], depths: tuple[int, ...], size: tuple
 ) -> dict:
-    """Loss against rate for each parametrisation; the power of the depth of the rate that leaves a tenth."""
+    """Draw the loss against the rate, and return the power of the depth of the rate that leaves a tenth.
+
+    One panel and one power for each parametrisation.
+    """
     count, width, seeds = (61, 128, 3000) if run.full else (17, 48, 200)
     _, panels = run.panels(1, len(cases), sharey=True, size=size, squeeze=False)
     moved = {}
@@ -88,6 +94,7 @@ def drawn(
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     cases = {
         "Depth-muP": (0.5, 0.5, 0.02, 0.5, r"$\alpha = \gamma = 1/2$"),
         "branch alone": (0.5, 0.0, 4e-3, 0.3, r"$\alpha = 1/2, \gamma = 0$"),

@@ -1,5 +1,8 @@
-"""The same as figure 10 with branches over the depth (alpha = 1): features are learnt, layers are redundant.
-In linear networks under descent learning rates carry over here as well: the shift is not in this theory."""
+"""Learning rates as in figure 10 with branches over the depth (alpha = 1).
+
+Features are learnt, but layers are redundant. In linear networks under descent learning rates carry over here
+as well, so that this theory does not show the shift of the paper.
+"""
 
 import sys
 from pathlib import Path
@@ -10,6 +13,7 @@ from gallery import Run, main
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     cases = {"alpha = 1": (1.0, 0.0, 0.02, 3.0, r"$\alpha = 1, \gamma = 0$")}
     moved = drawn(run, cases, (4, 8, 32) if run.full else (4, 12), (5.0, 3.0))
     power, step = moved["alpha = 1"]

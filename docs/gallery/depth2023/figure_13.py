@@ -1,5 +1,8 @@
-"""The multiplier of the branch carries over between depths: with the branch over the root of the depth the
-best multiplier of residual networks on isotropic data converges."""
+"""Transfer of the multiplier of the branch between depths.
+
+With the branch over the root of the depth the best multiplier of residual networks on isotropic data
+converges.
+"""
 
 import sys
 from pathlib import Path
@@ -13,6 +16,7 @@ from numerics import Experiment
 
 
 def experiment(depth: int, multiplier: float) -> Experiment:
+    """Return the experiment of a depth whose branch is the multiplier over the root of the depth."""
     return Experiment.from_dict(
         {
             "network": {
@@ -28,6 +32,7 @@ def experiment(depth: int, multiplier: float) -> Experiment:
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     depths, count = ((2, 4, 8, 16, 32), 41) if run.full else ((2, 4, 8, 16), 13)
     shares, best = np.geomspace(0.4, 3.0, count), []
     _, panel = run.panels(size=(5.5, 3.2))

@@ -1,5 +1,8 @@
-"""How different layers are: the distance of two layers grows like the root of their distance in depth with
-Depth-muP (diversity exponent 1/2), and linearly with branches over the depth (exponent 0)."""
+"""Distance of two layers as a function of their distance in depth.
+
+It grows like the root with Depth-muP (diversity exponent 1/2), and linearly with branches over the depth
+(exponent 0).
+"""
 
 import sys
 from pathlib import Path
@@ -20,12 +23,16 @@ STEPS = 3
 
 
 def slope(step: float, f: float) -> float:
+    """Return the derivative of the loss at output f."""
     return 0.5 * (f - 1)
 
 
 def theory(alpha: str, layers: int) -> tuple:
-    """Ahead of the layer at a quarter of the depth: distances, mean squares of the difference (step,
-    distance), local powers of its root (step, doubling), and the derived diversity exponent."""
+    """Return distances of layers at infinite depth, and the derived diversity exponent.
+
+    They are measured from the layer at a quarter of the depth: distances in depth, mean squares of the
+    difference (step, distance), local powers of its root (step, doubling), exponent.
+    """
     power = Rational(alpha)
     limit = layer_time(gamma_c_recursion(derive.mean_field(depth_program(alpha=power, gamma=1 - power))))
     known = {"xi": lambda t: 1.0, "dloss": slope}
@@ -41,7 +48,10 @@ def theory(alpha: str, layers: int) -> tuple:
 
 
 def trained(alpha: str, depth: int, width: int, seeds: int) -> np.ndarray:
-    """Of networks: mean squares of the difference (network, step, distance), 1, 2, 4, .. layers apart."""
+    """Return mean squares of differences of layers in networks, (network, step, distance).
+
+    The distances are 1, 2, 4, ... layers.
+    """
     power = Rational(alpha)
     found = simulate_program(
         depth_program(depth, power, 1 - power),
@@ -65,12 +75,12 @@ def trained(alpha: str, depth: int, width: int, seeds: int) -> np.ndarray:
 
 
 def doublings(depth: int) -> list[int]:
-    """Numbers of layers up to half of the depth."""
+    """Return the powers of two up to half of the depth."""
     return [2**k for k in range(int(np.log2(depth)))]
 
 
 def drawn(run: Run, panels: list, steps: tuple[int, ...]) -> None:
-    """Distances of layers after some steps, by theory of infinite depth and by networks."""
+    """Draw the distances of layers after some steps, from the theory of infinite depth and from networks."""
     layers, depth, width, seeds = (128, 64, 256, 16) if run.full else (64, 32, 64, 24)
     for panel, alpha in zip(panels, ("1/2", "1"), strict=True):
         ahead, squares, powers, exponent = run.kept(theory, alpha, layers)
@@ -91,6 +101,7 @@ def drawn(run: Run, panels: list, steps: tuple[int, ...]) -> None:
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     _, panels = run.panels(1, 2)
     drawn(run, list(panels), (1, 2))
     panels[0].set_ylabel("rms of their difference")

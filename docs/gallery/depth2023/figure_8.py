@@ -1,5 +1,7 @@
-"""A deep linear residual network with one sample a step: the layers' root mean squares over the steps of
-training converge, as the width grows, to the theory of infinite width."""
+"""Root mean squares of the layers of a deep linear residual network with one sample a step.
+
+Over the steps of training they converge, as the width grows, to the theory of infinite width.
+"""
 
 import sys
 from pathlib import Path
@@ -14,7 +16,7 @@ from numerics.solver.depth.frozen_ends import solve_frozen_ends
 
 
 def task() -> tuple[np.ndarray, np.ndarray]:
-    """One number for each digit, its first principal component, in some order; and the targets."""
+    """Return one number for each digit, its first principal component, in random order, and the targets."""
     x, y = digits()
     component = x @ np.linalg.svd(x - x.mean(0))[2][0]
     order = np.random.default_rng(0).permutation(len(y))[:16]
@@ -22,16 +24,17 @@ def task() -> tuple[np.ndarray, np.ndarray]:
 
 
 def slope(step: float, f: float) -> float:
+    """Return the derivative of the loss at output f for the sample of this step."""
     return 0.3 * (f - task()[1][int(step)])
 
 
 def theory(depth: int, steps: int) -> np.ndarray:
-    """Mean squares of layers, (layer, step)."""
+    """Return the mean squares of layers, (layer, step)."""
     return np.einsum("ltt->lt", solve_frozen_ends(task()[0][:steps], slope, depth=depth)["C_x"])
 
 
 def trained(depth: int, steps: int, width: int, seeds: int) -> tuple[np.ndarray, np.ndarray]:
-    """The same of networks, with standard errors."""
+    """Return the mean squares of layers of networks and their standard errors, (layer, step)."""
     found = simulate_program(
         depth_program(depth),
         width=width,
@@ -45,6 +48,7 @@ def trained(depth: int, steps: int, width: int, seeds: int) -> tuple[np.ndarray,
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     depth, steps = (64, 16) if run.full else (16, 10)
     ours = run.kept(theory, depth, steps)
     sizes = ((32, 80), (128, 40), (256, 24)) if run.full else ((16, 96), (64, 48), (128, 48))

@@ -1,5 +1,7 @@
-"""The network of figure 8 at infinite width: its theory of finite depth converges like 1/L to that of
-infinite depth."""
+"""Limit of infinite depth of the network of figure 8 at infinite width.
+
+Its theory of finite depth converges like 1/L to that of infinite depth.
+"""
 
 import sys
 from pathlib import Path
@@ -13,13 +15,14 @@ from numerics.solver.depth.frozen_ends import solve_frozen_ends_limit
 
 
 def limit(steps: int) -> tuple[np.ndarray, float]:
-    """Mean squares at layer times 0, 1/4, .. 1, (layer, step), and their error."""
+    """Return mean squares at layer times 0, 1/4, ... 1, (layer, step), and their error."""
     found = solve_frozen_ends_limit(task()[0][:steps], slope)
     squares = np.einsum("ltt->lt", found["C_x"])
     return squares[:: (len(squares) - 1) // 4], float(found.errors["C_x"])
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     depths, steps = ((4, 8, 16, 32, 64, 128), 16) if run.full else ((4, 8, 16, 32), 8)
     ends, error = run.kept(limit, steps)
     finite = [run.kept(theory, n, steps) for n in depths]

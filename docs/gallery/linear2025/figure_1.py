@@ -1,5 +1,8 @@
-"""Width and depth of a linear network on isotropic data: in NTK scaling wider networks become lazy, in
-mean-field scaling they learn faster, and the theory has any depth."""
+"""Width and depth of a linear network on isotropic data.
+
+In NTK scaling wider networks become lazy, in mean-field scaling they learn faster, and the theory holds at
+any depth.
+"""
 
 import sys
 from pathlib import Path
@@ -27,6 +30,7 @@ PANELS = {
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     sizes = ((128, 32), (256, 32)) if run.full else ((40, 48), (80, 32))
     _, panels = run.panels(1, 3, sharey=True)
     for panel, (title, cases) in zip(panels, PANELS.items(), strict=True):

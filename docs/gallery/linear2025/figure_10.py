@@ -1,5 +1,8 @@
-"""Hard tasks on power-law data: local slopes of the loss of gradient flow end at the derived exponents, which
-depend on the depth; the printed one is that of one hidden layer."""
+"""Exponents of the loss on hard tasks with power-law data.
+
+Local slopes of the loss of gradient flow end at the derived exponents, which depend on the depth. The printed
+exponent is that of one hidden layer.
+"""
 
 import sys
 from pathlib import Path
@@ -14,12 +17,13 @@ from numerics import Experiment
 
 
 def exponents(source: str, depths: tuple[int, ...]) -> list[float]:
-    """The derived exponents of the rich regime."""
+    """Return the derived exponents of the rich regime for some depths."""
     reduced = rank_one(derive.mean_field(derive.structured(data="population", rule="flow")))
     return [float(rich_scaling(reduced, n, source, 2).exponent) for n in depths]
 
 
 def experiment(depth: int, source: float, time: float) -> Experiment:
+    """Return the experiment of gradient flow on power-law data up to a time."""
     return Experiment.from_dict(
         {
             "network": {"depth": depth, "gamma0": 30.0},
@@ -31,6 +35,7 @@ def experiment(depth: int, source: float, time: float) -> Experiment:
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     time, depths = (1e6, (1, 2, 3)) if run.full else (1e4, (1, 2))
     sources = {"3/10": 0.3, "1/2": 0.5, "7/10": 0.7} if run.full else {"1/2": 0.5}
     _, panels = run.panels(1, 2)

@@ -1,4 +1,7 @@
-"""Which learning rate is best: it moves with the width in NTK scaling and hardly in mean-field scaling."""
+"""Dependence of the best learning rate on the width.
+
+It moves with the width in NTK scaling, and hardly in mean-field scaling.
+"""
 
 import sys
 from pathlib import Path
@@ -21,6 +24,7 @@ RATIOS = (0.5, 1.0, 4.0)
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     rates = np.geomspace(0.01, 0.6, 121 if run.full else 41)
     few = (0.015, 0.03, 0.06) if run.full else (0.02, 0.05)
     _, panels = run.panels(1, 2, sharey=True)

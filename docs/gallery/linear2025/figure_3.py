@@ -1,5 +1,8 @@
-"""Few data are fitted quickly and then overfitted; with fresh batches small ones are slow, and nothing is
-left of the error but noise; wide networks have no overfitting at the start."""
+"""Overfitting of few data and noise of small batches in linear networks.
+
+Few data are fitted quickly and then overfitted. With fresh batches small ones are slow, and the error that
+remains is noise. Wide networks do not overfit at the start.
+"""
 
 import sys
 from pathlib import Path
@@ -11,7 +14,7 @@ from numerics import Experiment
 
 
 def experiment(data: dict[str, float], ratio: float = 1.0) -> Experiment:
-    """The same samples at each step, or fresh batches."""
+    """Return the experiment with fixed samples, or with fresh batches if ``data`` has a batch ratio."""
     rule = "sgd" if "batch_ratio" in data else "gd"
     return Experiment.from_dict(
         {
@@ -36,6 +39,7 @@ PANELS = {
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     sizes = ((120, 24), (240, 16)) if run.full else ((40, 32), (80, 16))
     _, panels = run.panels(2, 2, size=(8.0, 5.0))
     for panel, (title, (name, cases)) in zip(panels.flat, PANELS.items(), strict=True):

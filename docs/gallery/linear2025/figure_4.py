@@ -1,5 +1,8 @@
-"""Residual networks: a larger gamma0 speeds training up but not its first step, the branch changes both, and
-with the branch over the root of the depth the loss converges to a limit like 1/L."""
+"""Speed of training of residual networks.
+
+A larger gamma0 speeds training up but not its first step, the branch changes both, and with the branch over
+the root of the depth the loss converges to a limit like 1/L.
+"""
 
 import sys
 from pathlib import Path
@@ -12,7 +15,7 @@ from numerics import Experiment
 
 
 def experiment(depth: int | str, beta0: float, gamma0: float = 1.0, steps: int = 40) -> Experiment:
-    """Of depth "L" the limit, whose branch is beta0 itself."""
+    """Return the experiment of a depth, or of infinite depth ("L"), whose branch is beta0 itself."""
     branch = beta0 if depth == "L" else float(beta0 / np.sqrt(depth))
     return Experiment.from_dict(
         {
@@ -31,6 +34,7 @@ PANELS = {
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     sizes = ((100, 32), (200, 24)) if run.full else ((32, 32), (64, 24))
     _, panels = run.panels(1, 3, sharey=True)
     first = []

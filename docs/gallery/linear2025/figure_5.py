@@ -1,5 +1,8 @@
-"""Learning rates of residual networks: with a branch of one the best rate falls by orders of magnitude with
-the depth; with a branch over the root of the depth it falls much less."""
+"""Learning rates of residual networks of several depths.
+
+With a branch of one the best rate falls by orders of magnitude with the depth. With a branch over the root of
+the depth it falls much less.
+"""
 
 import sys
 from pathlib import Path
@@ -22,6 +25,7 @@ DEPTHS = (2, 4, 8)
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     count = 61 if run.full else 19
     _, panels = run.panels(1, 2, sharey=True)
     fell = 0.0

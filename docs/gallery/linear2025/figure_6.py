@@ -1,5 +1,7 @@
-"""Power-law data: the theory holds approximately at finite batch and width; easy tasks are learnt with the
-lazy exponent, hard ones with a larger one."""
+"""Learning curves on power-law data at finite batch and width.
+
+The theory holds approximately. Easy tasks are learnt with the lazy exponent, hard ones with a larger one.
+"""
 
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ from numerics import Experiment
 
 
 def experiment(network: dict[str, float], data: dict[str, float], rule: str, rate: float) -> Experiment:
+    """Return the experiment on power-law data with some settings of network and data."""
     return Experiment.from_dict(
         {
             "network": {"depth": 4, "gamma0": 1.0, **network},
@@ -22,10 +25,12 @@ def experiment(network: dict[str, float], data: dict[str, float], rule: str, rat
 
 
 def easy_or_hard(source: float, rate: float, **network: float) -> Experiment:
+    """Return the experiment of full-batch descent on a task with some source exponent."""
     return experiment(network, {"source": source}, "gd", rate)
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     seeds = 48 if run.full else 12
     _, panels = run.panels(1, 3)
     cases = [
@@ -51,6 +56,7 @@ def draw(run: Run) -> None:
 
 
 def shown(run: Run, panel: object, cases: list, seeds: int, title: str) -> None:
+    """Draw the losses of theory and networks for some cases, and compare them at the last step."""
     for colour, (label, e, width, order) in zip(COLOURS, cases, strict=False):
         theory, (_, nets) = run.solve(e, kernels="none"), run.networks(e, (width, seeds))
         panel.loglog(theory.time[1:], theory.test_loss[1:], color=colour, label=label)

@@ -1,5 +1,7 @@
-"""Learning rates of SGD on power-law data: the best one moves with the width in NTK scaling and stays in
-mean-field scaling."""
+"""Learning rates of SGD on power-law data.
+
+The best rate moves with the width in NTK scaling and stays in mean-field scaling.
+"""
 
 import sys
 from pathlib import Path
@@ -13,7 +15,10 @@ from numerics import Experiment
 
 
 def experiment(width: int, scaling: str) -> Experiment:
-    """At width 16 both scalings are the same network; a file states gamma0 of NTK scaling at N = 1."""
+    """Return the experiment of a width in one of both scalings.
+
+    At width 16 both scalings give the same network. A file states gamma0 of NTK scaling at N = 1.
+    """
     gamma0 = 1.6 if scaling == "mean-field" else 1.6 * np.sqrt(16)
     return Experiment.from_dict(
         {
@@ -25,6 +30,7 @@ def experiment(width: int, scaling: str) -> Experiment:
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     rates = np.geomspace(0.05, 0.5, 31 if run.full else 11)
     few, seeds = rates[:: (len(rates) - 1) // 5][:3], 48 if run.full else 16
     _, panels = run.panels(1, 2, sharey=True)

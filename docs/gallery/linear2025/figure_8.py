@@ -1,5 +1,8 @@
-"""The largest learning rate: in NTK scaling it grows with the width, with the power that the number of weight
-layers sets and not the one printed; in mean-field scaling it does not depend on the width."""
+"""The largest learning rate as a function of the width.
+
+In NTK scaling it grows with the width, with the power that the number of weight layers sets and not the
+printed one. In mean-field scaling it does not depend on the width.
+"""
 
 import sys
 from pathlib import Path
@@ -19,11 +22,12 @@ STRENGTH = 100.0
 
 
 def derived(scaling: str) -> object:
+    """Return the derived largest learning rate in one of both scalings."""
     return largest_rate(derive.isotropic(data="population", center=True, parametrization=scaling))
 
 
 def measured(scaling: str, depth: int, ratio: float, start: float, steps: int, rtol: float) -> float:
-    """The largest rate at which the loss of the solved theory never exceeds its start, and dies out."""
+    """Return the largest rate at which the loss of the solved theory never exceeds its start and vanishes."""
     e = Experiment.from_dict(
         {
             "network": {"depth": depth, "gamma0": STRENGTH, "parametrization": scaling, "width_ratio": ratio},
@@ -35,6 +39,7 @@ def measured(scaling: str, depth: int, ratio: float, start: float, steps: int, r
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     depths, steps = (1, 2), (60, 80) if run.full else (40, 60)  # deeper ones need a larger gamma0
     rtol = 0.005 if run.full else 0.02
     ratios = np.geomspace(1, 1e3, 7 if run.full else 4)

@@ -1,5 +1,8 @@
-"""Online descent at too large a rate: the loss rises at first and recovers if features are learnt; the
-derived growth of the first step holds for one step and no more."""
+"""Online descent at a learning rate above the largest stable one.
+
+The loss rises at first and recovers if features are learnt. The derived growth of the first step holds for
+one step and no more.
+"""
 
 import sys
 from pathlib import Path
@@ -13,6 +16,7 @@ from numerics.analysis.limits import early_time
 
 
 def experiment(batch: float, gamma0: float = 0.5) -> Experiment:
+    """Return the experiment of online descent with a batch ratio."""
     return Experiment.from_dict(
         {
             "network": {"depth": 3, "gamma0": gamma0, "width_ratio": 0.5},
@@ -23,11 +27,12 @@ def experiment(batch: float, gamma0: float = 0.5) -> Experiment:
 
 
 def growth(e: Experiment) -> float:
-    """Of the first step, in closed form."""
+    """Return the growth of the loss in the first step, in closed form."""
     return float(early_time(e).growth_factor)
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     sizes = ((80, 96), (160, 48)) if run.full else ((40, 48), (80, 24))
     _, panels = run.panels(1, 2)
     for colour, batch in zip(COLOURS, (2.0, 0.4, 0.2), strict=False):

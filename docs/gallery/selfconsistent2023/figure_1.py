@@ -1,6 +1,8 @@
-"""Tanh networks with three hidden layers: losses, distributions of preactivations, and how kernels of finite
-networks line up with the theory's; finite width matters most in the last layer at the start, and in the first
-at the end."""
+"""Losses, preactivations and kernels of tanh networks with three hidden layers.
+
+It shows how kernels of finite networks align with those of the theory. Finite width matters most in the last
+layer at the start, and in the first at the end.
+"""
 
 import sys
 from pathlib import Path
@@ -19,11 +21,12 @@ RICH, LAYERS = 1.5, (1, 2, 3)
 
 
 def given(strength: float, each: int, steps: int) -> dict:
+    """Return values, data and recorded paths of the program."""
     return of_digits(strength, each, 0.15) | {"paths": Paths(("h",), times=(0, steps), samples=(0,))}
 
 
 def theory(strength: float, each: int, steps: int, samples: int) -> tuple:
-    """Errors (run, t, sample), kernels by name (run, layer, t, sample, sample), and units of the ends."""
+    """Return errors (run, t, sample), kernels by name (run, layer, t, sample, sample), units at both ends."""
     found = solve_particles(
         mean_field(mlp(3, "tanh")),
         steps=steps + 1,
@@ -39,7 +42,7 @@ def theory(strength: float, each: int, steps: int, samples: int) -> tuple:
 
 
 def trained(strength: float, each: int, steps: int, width: int, seeds: int) -> tuple:
-    """The same of networks."""
+    """Return the same quantities of trained networks."""
     sizes = {"width": width, "steps": steps, "seeds": seeds, "seed": width}
     found = simulate_program(mlp(3, "tanh"), each=True, **sizes, **given(strength, each, steps))
     kernels = {name: np.einsum("rlttmn->rltmn", found.each[name]) for name in ("Phi", "G")}
@@ -47,6 +50,7 @@ def trained(strength: float, each: int, steps: int, width: int, seeds: int) -> t
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     each, steps, samples, width = (5, 40, 2048, 1000) if run.full else (2, 20, 512, 256)
     seeds = 16 if run.full else 32
     widths = (64, 128, 256, 512, 1000) if run.full else (64, 128, 256)
@@ -105,7 +109,7 @@ def draw(run: Run) -> None:
 
 
 def missing(ours: tuple, theirs: tuple, name: str, layer: int, times: slice) -> np.ndarray:
-    """Of each network: one minus the cosine of its kernels with the theory's, at equal times."""
+    """Return one minus the cosine of each network's kernels with the theory's, at equal times."""
     one, two = ours[1][name][:, layer - 1, times].mean(0), theirs[1][name][:, layer - 1, times]
     return 1 - ensembles.cosine(one, two, axes=3)
 

@@ -1,5 +1,7 @@
-"""Deep linear networks of several depths on the digits: losses, and how far kernels turn; deeper networks
-turn more at the same gamma0."""
+"""Losses and alignment of kernels of deep linear networks on the digits.
+
+Kernels of deeper networks turn more at the same gamma0.
+"""
 
 import sys
 from pathlib import Path
@@ -21,8 +23,11 @@ RATE = 0.4
 
 
 def trained(e: Experiment, depth: int, width: int, seeds: int) -> tuple:
-    """Losses (network, t), kernels of start and end (2, network, layer, sample, sample), their traces at two
-    times (network, layer, t, s)."""
+    """Return losses and kernels of trained networks.
+
+    Losses (network, t), kernels of start and end (2, network, layer, sample, sample), and their traces at two
+    times (network, layer, t, s).
+    """
     steps = int(e.training.steps)
     values = {"eta": e.effective_rate, "gamma0": GAMMA0, "P": len(e.targets)}
     found = simulate_program(
@@ -42,6 +47,7 @@ def trained(e: Experiment, depth: int, width: int, seeds: int) -> tuple:
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     depths, each, steps, seeds = ((1, 2, 3, 4, 5), 10, 60, 24) if run.full else ((1, 2, 4), 4, 30, 240)
     width = 1000 if run.full else 120
     _, panels = run.panels(1, 3)

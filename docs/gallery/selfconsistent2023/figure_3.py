@@ -1,6 +1,8 @@
-"""Relu networks with weight decay: the more features they learn, the smaller is the last loss and the
-closer the last kernel to the targets; below a threshold in gamma0, which the caption lacks, all decays to
-nothing."""
+"""Relu networks with weight decay at several gamma0.
+
+The more features they learn, the smaller is the last loss and the closer the last kernel to the targets.
+Below a threshold in gamma0, which the caption lacks, all decays to zero.
+"""
 
 import sys
 from pathlib import Path
@@ -21,13 +23,13 @@ NETWORK = mlp(1, "relu", weight_decay=lam)
 
 
 def given(strength: float, each: int, steps: int) -> dict:
-    """A decay of 1, as in the paper."""
+    """Return values, data and recorded paths, with a weight decay of 1 as in the paper."""
     known = of_digits(strength, each, 0.25)
     return known | {"values": known["values"] | {lam: 1.0}, "paths": Paths(("phi(h)",), times=(0, steps))}
 
 
 def theory(strength: float, each: int, steps: int, samples: int) -> tuple:
-    """Errors (run, t, sample), and units at the end."""
+    """Return errors (run, t, sample), and units at the end."""
     found = solve_particles(
         mean_field(NETWORK), steps=steps + 1, samples=samples, replicas=4, **given(strength, each, steps)
     )
@@ -35,18 +37,20 @@ def theory(strength: float, each: int, steps: int, samples: int) -> tuple:
 
 
 def trained(strength: float, each: int, steps: int, width: int) -> tuple:
+    """Return errors and units at the end of trained networks."""
     sizes = {"width": width, "steps": steps, "seeds": 12, "seed": width}
     found = simulate_program(NETWORK, wanted={}, each=True, **sizes, **given(strength, each, steps))
     return found.each["Delta"], last(found.paths["phi(h)"])
 
 
 def last(paths: object) -> np.ndarray:
-    """Kernels at the end, (run, sample, sample)."""
+    """Return the kernels at the end, (run, sample, sample)."""
     units = paths.isel(time=-1, layer=0).transpose("run", "sample", "unit").values
     return units @ units.swapaxes(-1, -2) / units.shape[-1]
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     each, steps, samples, width = (5, 160, 512, 1000) if run.full else (2, 80, 256, 500)
     y = digits(each)[1]
     strengths = (0.1, 0.5, 1.0, 2.0, 4.0) if run.full else (0.2, 2.0, 4.0)

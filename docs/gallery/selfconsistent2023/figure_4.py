@@ -1,5 +1,8 @@
-"""Approximations of the theory of a deep linear network: the static kernel, the leading order and independent
-backward matrices agree at small gamma0, and only the full theory (or higher orders) at larger ones."""
+"""Approximations of the theory of a deep linear network.
+
+The static kernel, the leading order and independent backward matrices agree at small gamma0, and only the
+full theory (or higher orders) at larger ones.
+"""
 
 import sys
 from pathlib import Path
@@ -23,11 +26,12 @@ STYLES = {"theory": "-", "leading order": "-.", "static kernel": ":", "independe
 
 
 def independent(e: Experiment) -> object:
+    """Return the solution of the theory with independent backward matrices."""
     return numerics.solve(Problem.of(e).varied(independent_backward))
 
 
 def trained(e: Experiment, depth: int, gamma0: float, width: int, seeds: int) -> tuple:
-    """Of each network the losses, the traces of kernels at equal times, and the kernels of the end."""
+    """Return the networks' losses, traces of kernels at equal times, and kernels of the end."""
     steps = int(e.training.steps)
     found = simulate_program(
         mlp(depth),
@@ -50,6 +54,7 @@ def trained(e: Experiment, depth: int, gamma0: float, width: int, seeds: int) ->
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     depth, each, steps, width, seeds = (5, 10, 60, 1000, 4) if run.full else (3, 4, 30, 400, 32)
     strengths = (0.2, 0.5, 1.0, 1.5, 2.0) if run.full else (0.2, 1.0, 2.0)
     series = run.kept(numerics.expand, on_digits(depth, 1.0, each, steps, 0.4 / (depth + 1)), 2)

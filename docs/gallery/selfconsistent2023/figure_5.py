@@ -1,6 +1,8 @@
-"""Convolutional networks on small images: at fixed gamma0 networks of different channel counts and the theory
-agree, and larger gamma0 turns the last kernel further towards the targets. On these few images it does not
-train faster, as it does in the paper."""
+"""Convolutional networks on small images.
+
+At fixed gamma0 networks of several channel counts and the theory agree, and larger gamma0 turns the last
+kernel further towards the targets. On these few images it does not train faster, as it does in the paper.
+"""
 
 import sys
 from pathlib import Path
@@ -17,7 +19,7 @@ from numerics.solver.paths import solve_particles
 
 
 def given(strength: float, each: int) -> dict:
-    """Digits of 8 x 8 pixels as rings of four positions with two rows of pixels each."""
+    """Return values and data: digits of 8 x 8 pixels as rings of four positions with 16 pixels each."""
     x, y = digits(each)
     return {
         "values": {eta: 0.03 / each, gamma0: strength, P: len(y)},
@@ -26,7 +28,7 @@ def given(strength: float, each: int) -> dict:
 
 
 def theory(depth: int, strength: float, each: int, steps: int, samples: int) -> tuple:
-    """Errors (run, t, sample), and the last kernel at equal positions, summed: (run, t, sample, sample)."""
+    """Return errors (run, t, sample), and the last kernel (run, t, sample, sample) summed over positions."""
     told = given(strength, each)
     x = told["data"].pop("x")
     flat = x.reshape(-1, x.shape[-1])
@@ -37,7 +39,7 @@ def theory(depth: int, strength: float, each: int, steps: int, samples: int) -> 
 
 
 def trained(depth: int, strength: float, each: int, steps: int, channels: int, seeds: int) -> tuple:
-    """The same of networks."""
+    """Return the same quantities of trained networks."""
     program = convolution(depth, "tanh", positions=4, receptive=1)
     sizes = {"width": channels, "steps": steps, "seeds": seeds, "seed": channels}
     found = simulate_program(program, each=True, **sizes, **given(strength, each))
@@ -45,7 +47,7 @@ def trained(depth: int, strength: float, each: int, steps: int, channels: int, s
 
 
 def drawn(run: Run, depth: int, strengths: tuple[float, ...], sizes: tuple[int, ...]) -> None:
-    """The losses, and how the last kernel turns to the targets, at some gamma0."""
+    """Draw the losses and the alignment of the last kernel with the targets at some gamma0."""
     each, steps, samples, channels, seeds = sizes
     _, panels = run.panels(1, 2)
     y, speeds = digits(each)[1], []
@@ -80,6 +82,7 @@ def drawn(run: Run, depth: int, strengths: tuple[float, ...], sizes: tuple[int, 
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     drawn(run, 2, (0.5, 1.0, 2.0), (3, 30, 1024, 250, 40) if run.full else (2, 16, 256, 64, 32))
 
 

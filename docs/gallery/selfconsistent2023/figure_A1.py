@@ -1,5 +1,7 @@
-"""Two-layer relu networks: losses, distributions of preactivations and of backward fields at the end, and
-kernels; Gaussian at small gamma0, skewed at large ones."""
+"""Losses, distributions of fields and kernels of two-layer relu networks.
+
+Preactivations and backward fields at the end are Gaussian at small gamma0, and skewed at large ones.
+"""
 
 import sys
 from pathlib import Path
@@ -16,10 +18,12 @@ from numerics.solver.paths import solve_particles
 
 
 def given(strength: float, each: int, steps: int) -> dict:
+    """Return values, data and recorded paths of the program."""
     return of_digits(strength, each, 0.2) | {"paths": Paths(("h", "z", "phi(h)", "g"), times=(steps,))}
 
 
 def theory(strength: float, each: int, steps: int, samples: int) -> tuple:
+    """Return errors (run, t, sample), and units at the end."""
     found = solve_particles(
         mean_field(mlp(1, "relu")),
         steps=steps + 1,
@@ -31,12 +35,14 @@ def theory(strength: float, each: int, steps: int, samples: int) -> tuple:
 
 
 def trained(strength: float, each: int, steps: int, width: int, seeds: int) -> tuple:
+    """Return errors and units at the end of trained networks."""
     sizes = {"width": width, "steps": steps, "seeds": seeds, "seed": width}
     found = simulate_program(mlp(1, "relu"), wanted={}, each=True, **sizes, **given(strength, each, steps))
     return found.each["Delta"], found.paths.isel(time=-1, layer=0)
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     each, steps, samples, width, seeds = (10, 60, 2048, 2000, 12) if run.full else (2, 30, 512, 500, 16)
     strengths = (0.2, 1.0, 4.0)
     _, grid = run.panels(2, 3, size=(9.0, 5.4))

@@ -1,5 +1,8 @@
-"""Tanh networks on clusters: the static kernel of small gamma0, and faster training with features; kernels at
-the end are blocks, one for each class."""
+"""Tanh networks on clusters of points.
+
+At small gamma0 the kernel is static. With features training is faster, and kernels at the end are blocks, one
+for each class.
+"""
 
 import sys
 from pathlib import Path
@@ -17,7 +20,7 @@ RATE = 0.03
 
 
 def given(strength: float, each: int) -> dict:
-    """Points whose variance is one half a centre of their class."""
+    """Return values and data of points with variance one half around the centre of their class."""
     rng = np.random.default_rng(2)
     y = np.repeat([1.0, -1.0], each)
     x = (y[:, None] * rng.standard_normal(50) + rng.standard_normal((2 * each, 50))) / np.sqrt(2)
@@ -28,7 +31,7 @@ def given(strength: float, each: int) -> dict:
 
 
 def static(each: int, steps: int) -> Experiment:
-    """The same in the lazy limit."""
+    """Return the experiment in the lazy limit, with the same data."""
     told = given(1e-3, each)
     training = {"learning_rate": told["values"][eta], "steps": steps, "loss": "sum"}
     network = {"depth": 3, "activation": "tanh", "gamma0": 1e-3}
@@ -37,7 +40,7 @@ def static(each: int, steps: int) -> Experiment:
 
 
 def theory(strength: float, each: int, steps: int, samples: int) -> tuple:
-    """Errors (run, t, sample), last kernels at the end (sample, sample)."""
+    """Return errors (run, t, sample), and kernels of the last layer at the end (run, sample, sample)."""
     found = solve_particles(
         mean_field(mlp(3, "tanh")), steps=steps + 1, samples=samples, replicas=4, **given(strength, each)
     )
@@ -46,12 +49,14 @@ def theory(strength: float, each: int, steps: int, samples: int) -> tuple:
 
 
 def trained(strength: float, each: int, steps: int, width: int, seeds: int) -> tuple:
+    """Return the same quantities of trained networks."""
     sizes = {"width": width, "steps": steps, "seeds": seeds, "seed": width}
     found = simulate_program(mlp(3, "tanh"), each=True, **sizes, **given(strength, each))
     return found.each["Delta"], {n: found.each[n][:, -1, -1, -1] for n in ("Phi", "G")}
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     each, steps, samples, width, seeds = (5, 25, 2048, 2000, 6) if run.full else (2, 16, 512, 256, 32)
     _, panels = run.panels(1, 4, size=(10.0, 2.8), width_ratios=(2, 1, 1, 1))
     for colour, strength in zip(COLOURS, (0.2, 1.0, 3.0), strict=False):

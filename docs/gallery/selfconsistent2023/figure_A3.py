@@ -1,5 +1,8 @@
-"""One hidden layer on whitened data: one differential equation for the error, which goes from an exponential
-at small gamma0 to a logistic sigmoid at large ones."""
+"""One hidden layer on whitened data.
+
+One differential equation for the error goes from an exponential at small gamma0 to a logistic sigmoid at
+large ones.
+"""
 
 import sys
 from pathlib import Path
@@ -19,7 +22,7 @@ TIMES, SIZE = np.linspace(0, 4, 81), 10
 
 
 def solution(strength: float) -> tuple:
-    """The error and the kernel along the targets: the derived equation, integrated."""
+    """Return the error and the kernel along the targets from the integrated derived equation."""
     reduced = whitened(two_layer(mean_field(mlp(1, rule="flow"))))
     letters = Function("Delta")(t), gamma0, norm
     rate = lambdify(letters, reduced.error.rhs)
@@ -29,7 +32,7 @@ def solution(strength: float) -> tuple:
 
 
 def trained(strength: float, width: int, seeds: int) -> tuple:
-    """The same of networks that are trained by the flow."""
+    """Return the same quantities of networks trained by gradient flow."""
     y = np.full(SIZE, SIZE**-0.5)
     along = Sum(Function("y")(mu) * Function("h")(ell, mu, t), (mu, 1, SIZE))
     found = simulate_program(
@@ -49,6 +52,7 @@ def trained(strength: float, width: int, seeds: int) -> tuple:
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     width, seeds = (1000, 40) if run.full else (200, 40)
     _, panels = run.panels(1, 2)
     for colour, strength in zip(COLOURS, (0.1, 1.0, 3.0, 10.0), strict=False):

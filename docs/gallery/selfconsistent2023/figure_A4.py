@@ -1,5 +1,8 @@
-"""Gradient independence at gamma0 = 1.5: exact with one hidden layer, wrong for deeper networks, and
-right for networks whose backward matrices are drawn by themselves."""
+"""Gradient independence at gamma0 = 1.5.
+
+It is exact with one hidden layer, wrong for deeper networks, and right for networks with independently drawn
+backward matrices.
+"""
 
 import sys
 from pathlib import Path
@@ -14,13 +17,14 @@ from derive.reduce.independence import independent_backward
 
 
 def untied(e: object, width: int, seeds: int) -> object:
-    """Networks with backward matrices of their own."""
+    """Return networks whose backward matrices are drawn independently of the forward ones."""
     return numerics.simulate(
         e, width=width, seeds=seeds, rng=width, variant=independent_backward, kernels="none"
     )
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     depths, each, steps, width, seeds = ((1, 3, 5), 10, 60, 1000, 6) if run.full else ((1, 3), 4, 30, 200, 48)
     _, panels = run.panels(1, 2)
     time = np.arange(steps + 1)

@@ -1,5 +1,7 @@
-"""Deeper convolutional networks over a wide range of gamma0: theory and networks of two channel counts agree,
-in losses and in the last kernel."""
+"""Deeper convolutional networks over a wide range of gamma0.
+
+Theory and networks of two channel counts agree, in losses and in the last kernel.
+"""
 
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from gallery import Run, main
 
 
 def draw(run: Run) -> None:
+    """Draw the panels of the figure and check its numbers."""
     drawn(run, 3, (0.2, 1.0, 4.0), (3, 30, 1024, 250, 24) if run.full else (2, 12, 256, 64, 32))
 
 
