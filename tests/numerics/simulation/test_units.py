@@ -82,7 +82,7 @@ def test_the_first_layer_starts_exactly_gaussian() -> None:
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="x is not a field"):
         run(mlp(1, "tanh"), Paths(("x",)))
-    with pytest.raises(ValueError, match="times 4 is not there"):
+    with pytest.raises(ValueError, match="times 4 does not exist"):
         run(mlp(1, "tanh"), Paths(times=(4,)))
     with pytest.raises(ValueError, match="has no units"):
         run(mlp(1, "tanh"), Paths({"c": Symbol("gamma0")}))

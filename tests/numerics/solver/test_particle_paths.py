@@ -94,10 +94,10 @@ def test_expressions_and_other_indices(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("paths", "says"),
     [
-        (Paths(("x",)), r"x is no field; there are: .*h"),
-        (Paths(layers=(3,)), "layers 3 is not there: 1 to 2"),
-        (Paths(times=(4,)), "times 4 is not there: 0 to 3"),
-        (Paths(samples=(3,)), "samples 3 is not there: 0 to 2"),
+        (Paths(("x",)), r"x is not a field; fields are: .*h"),
+        (Paths(layers=(3,)), "layers 3 does not exist: 1 to 2"),
+        (Paths(times=(4,)), "times 4 does not exist: 0 to 3"),
+        (Paths(samples=(3,)), "samples 3 does not exist: 0 to 2"),
         (Paths({"c": Symbol("c")}), "has no units"),
     ],
 )
