@@ -133,11 +133,11 @@ def _expanded(theory: Theory, order: int) -> Expansion:
         return expand_linear(theory, order)
     if order == 0 or not lazy.activation.expr.has(*KINKS):
         return expand_nonlinear(theory, order)
-    found = expand_kinks(theory)
-    highest = max(found.known.values())
+    expansion = expand_kinks(theory)
+    highest = max(expansion.known.values())
     if order > highest:
         raise NotApplicable(f"order = {order}: with a kink |gamma0|^{highest} is the last known")
-    return found
+    return expansion
 
 
 __all__ = [

@@ -44,10 +44,10 @@ class ErrorLaw:
         Raises :class:`~derive.errors.NotApplicable` if the error is not a function of the output at the same
         time and sample alone.
         """
-        found = {e.name: e for e in theory.scalars}
-        error, out = _error_and_output(found)
-        output, body = found[out].lhs, found[error].rhs
-        others = {x for x in body.atoms(AppliedUndef) if str(x.func) in found} - {output}
+        scalars = {e.name: e for e in theory.scalars}
+        error, out = _error_and_output(scalars)
+        output, body = scalars[out].lhs, scalars[error].rhs
+        others = {x for x in body.atoms(AppliedUndef) if str(x.func) in scalars} - {output}
         if others or body.has(Derivative, Sum):
             raise NotApplicable(f"the error {body} is no function of {output} alone")
         samples = [x for x in output.args if x != t]
@@ -66,12 +66,12 @@ class ErrorLaw:
         Raises :class:`~derive.errors.NotApplicable` if the error or its slope jumps.
         """
         x = Dummy("x", real=True)
-        found = self.body.xreplace({self.output: x}).diff(x, k) / factorial(k) if k else self.body
-        if k and found.has(DiracDelta, Heaviside, Derivative):
+        derivative = self.body.xreplace({self.output: x}).diff(x, k) / factorial(k) if k else self.body
+        if k and derivative.has(DiracDelta, Heaviside, Derivative):
             raise NotApplicable(
                 f"the error {self.body}, or its slope, jumps in the output: beyond order 0 there is no series"
             )
-        return found.xreplace({x: self.output})
+        return derivative.xreplace({x: self.output})
 
     def order(self, outputs: Sequence[Expr]) -> Expr:
         """Return the last order of the error, from the orders of the output.

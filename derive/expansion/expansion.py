@@ -133,8 +133,8 @@ class Expansion(ABC):
         PowerSeries
             Series in the variable.
         """
-        found = (self.coefficient(name, n, *args, **where) for n in range(self.order + 1))
-        return PowerSeries(tuple(found), self.variable)
+        coefficients = (self.coefficient(name, n, *args, **where) for n in range(self.order + 1))
+        return PowerSeries(tuple(coefficients), self.variable)
 
     def lambdify(self, name: str, *symbols: Symbol, modules: Any = None, **where: Any) -> Callable[..., Any]:
         """Return the truncated series as a function of the variable and of ``symbols``.

@@ -36,19 +36,19 @@ def laws(closure: LinearClosure) -> dict[str, list[OperatorTerm]]:
     1 0 (C[ell],)
     1 2 (C[ell], D[ell], A[ell])
     """
-    found = {}
+    equations = {}
     for e in (*closure.covariances, *closure.responses):
         name, layer = str(e.lhs.args[0]), e.lhs.args[1]
         here = {ell: 2 * ell - layer}
-        found[name] = _terms(_without_inverses(e.lhs.subs(here), e.rhs.subs(here)))
+        equations[name] = _terms(_without_inverses(e.lhs.subs(here), e.rhs.subs(here)))
     average = _without_inverses(gamma0 * operator(OUTPUT, L), closure.outputs[0].rhs)
-    found[OUTPUT] = _terms((average / gamma0).expand())
+    equations[OUTPUT] = _terms((average / gamma0).expand())
     for k in closure.kernels:
-        if k.operator.has(ell) and k.name not in found:
+        if k.operator.has(ell) and k.name not in equations:
             responses, memories = parts_of(k, closure)
-            found[k.name] = [(S.One, 0, (_letter(x),)) for x in responses]
-            found[k.name] += [(S.One, 0, (Memory(k.name, 0, _letter(x)),)) for x in memories]
-    return found
+            equations[k.name] = [(S.One, 0, (_letter(x),)) for x in responses]
+            equations[k.name] += [(S.One, 0, (Memory(k.name, 0, _letter(x)),)) for x in memories]
+    return equations
 
 
 def _letter(x: AppliedUndef) -> Expr:
@@ -69,12 +69,12 @@ def _without_inverses(x: Expr, e: Expr) -> Expr:
 
 def _terms(e: Expr) -> list[OperatorTerm]:
     """Return a sum of operator words as terms."""
-    found = []
+    operator_terms = []
     for part in Add.make_args(e):
         numbers, word = part.args_cnc()
         c, power = Mul(*numbers).as_coeff_exponent(gamma0)
-        found.append((c, int(power), tuple(letters(Mul(*word)))))
-    return sorted(found, key=lambda x: (x[1], len(x[2]), str(x[2])))
+        operator_terms.append((c, int(power), tuple(letters(Mul(*word)))))
+    return sorted(operator_terms, key=lambda x: (x[1], len(x[2]), str(x[2])))
 
 
 class Orders:
@@ -216,7 +216,7 @@ def chain(closure: LinearClosure, depth: int, order: int, name: str, layer: int)
         if recursion.output(n) is not None:
             algebra.errors.append(n)
             recursion.forget(n)
-    found = [recursion.at(name, Integer(layer), n) for n in range(order + 1)]
-    parts = [gamma0**n * x for n, x in enumerate(found) if x is not None]
+    orders = [recursion.at(name, Integer(layer), n) for n in range(order + 1)]
+    parts = [gamma0**n * x for n, x in enumerate(orders) if x is not None]
     total = MatAdd(*parts) if parts else S.Zero
     return algebra.steps, sorted(algebra.given.values(), key=lambda x: (len(x.name), x.name)), total

@@ -105,7 +105,7 @@ def terms(e: Expr) -> list[tuple[Expr, Expr]]:
     >>> terms(2 * C * D + 3)
     [(3, 1), (2, C*D)]
     """
-    found: dict[tuple[Expr, ...], list[Expr]] = {}
+    numbers_by_word: dict[tuple[Expr, ...], list[Expr]] = {}
     todo = list(Add.make_args(sympify(e)))
     while todo:
         part = todo.pop()
@@ -113,8 +113,12 @@ def terms(e: Expr) -> list[tuple[Expr, Expr]]:
         if not all(map(_is_letter, word)):
             todo += Add.make_args(part.expand())
             continue
-        found.setdefault(tuple(word), []).append(Mul(*numbers))
-    parts = [(c, w) for w, cs in found.items() if (c := cs[0] if len(cs) == 1 else Add(*cs).expand()) != 0]
+        numbers_by_word.setdefault(tuple(word), []).append(Mul(*numbers))
+    parts = [
+        (c, w)
+        for w, cs in numbers_by_word.items()
+        if (c := cs[0] if len(cs) == 1 else Add(*cs).expand()) != 0
+    ]
     spelled = Spelled()
     parts.sort(key=lambda x: (len(x[1]), spelled.word(x[1])))
     return [(c, Mul(*w)) for c, w in parts]

@@ -159,20 +159,20 @@ def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
     theory = source if isinstance(source, Theory) else mean_field(source)
     require_linear_rules(theory.program, "the largest learning rate")
     rich, lazy = _rich(theory), _lazy(theory)
-    own, other = (rich, lazy) if regime == "rich" else (lazy, rich)
+    chosen, other = (rich, lazy) if regime == "rich" else (lazy, rich)
     wide = simplify(limit(lazy.rate, nu, oo))
     leading = rich.rate if regime == "rich" else wide
     power, apart = power_in(leading, nu), power_in(rich.rate / wide, nu)
-    crossover, basis = None, own.basis
+    crossover, basis = None, chosen.basis
     if apart != 0:
-        (at,) = solve(expand_log(log(rich.rate / wide), force=True), log(nu))
-        crossover = _plain(exp(at))
+        (log_width,) = solve(expand_log(log(rich.rate / wide), force=True), log(nu))
+        crossover = _plain(exp(log_width))
         basis += (
             "derived: the crossover, where the leading orders of the rich and of the lazy rate are equal",
             *other.basis,
         )
     prefactor = _plain(leading / nu**power)
-    return LargestRate(regime, own.rate, power, prefactor, own.neglected, crossover, basis)
+    return LargestRate(regime, chosen.rate, power, prefactor, chosen.neglected, crossover, basis)
 
 
 @dataclass(frozen=True)
@@ -187,9 +187,9 @@ class _Regime:
 def _rich(theory: Theory) -> _Regime:
     """Return the rate of the rich regime: the power by dominant balance, the prefactor by aligned weights."""
     end, balance = aligned(theory.program), dominant_balance(theory)
-    rest = _plain(end.rate / balance.rate)
+    ratio = _plain(end.rate / balance.rate)
     compared = balance.rate.free_symbols - theory.program.depth.free_symbols
-    if any(power_in(rest, x) != 0 for x in compared):
+    if any(power_in(ratio, x) != 0 for x in compared):
         raise NotApplicable(f"the balance gives the rate {balance.rate}, the end of training {end.rate}")
     basis = (
         *balance.conditions(),
@@ -198,7 +198,7 @@ def _rich(theory: Theory) -> _Regime:
         f"assumed: training ends aligned and balanced, up to parts of the size {balance.neglected}",
         "assumed: there are steps enough to leave the start, where the loss rests longer for larger gamma0",
     )
-    return _Regime(rest * balance.rate, balance.neglected, basis)
+    return _Regime(ratio * balance.rate, balance.neglected, basis)
 
 
 def _lazy(theory: Theory) -> _Regime:

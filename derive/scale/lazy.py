@@ -317,8 +317,8 @@ def lazy_kernel(theory: Theory, depth: int | None = None) -> LazyKernel:
     1/(_R_gu(1, t, s) + y + 1)
     """
     require_linear_rules(theory.program, "the lazy kernel")
-    own = theory.program.depth
-    layers = int(own) if own.is_Integer else depth
+    program_depth = theory.program.depth
+    layers = int(program_depth) if program_depth.is_Integer else depth
     if layers is None or depth not in (None, layers):
         raise NotApplicable(
             f"depth = {depth}: must be a number of hidden layers, that of the theory if it has one"
@@ -538,11 +538,11 @@ class LazySteps(ConditionalResult):
         Expr
             ``C_v``.
         """
-        found: list[Expr] = []
+        losses: list[Expr] = []
         for n in range(steps + 1):
-            kicks = [self.average(k**2 * left ** (n - 1 - m)) * self.noise(found[m]) for m in range(n)]
-            found.append((self.average(left**n) + eta**2 * Add(*kicks)).expand())
-        return found[steps]
+            kicks = [self.average(k**2 * left ** (n - 1 - m)) * self.noise(losses[m]) for m in range(n)]
+            losses.append((self.average(left**n) + eta**2 * Add(*kicks)).expand())
+        return losses[steps]
 
     @cached_property
     def spread(self) -> Expr:
@@ -563,14 +563,14 @@ class LazySteps(ConditionalResult):
         >>> lazy_steps(mean_field(isotropic(1, data="population", center=True))).free_cumulants
         (2, 1/nu, nu**(-2), nu**(-3))
         """
-        moments, found = (S.One, *self.moments), list[Expr]()
+        moments, cumulants = (S.One, *self.moments), list[Expr]()
         for n in range(1, len(moments)):
             lower, power = S.Zero, [S.One] + [S.Zero] * n
-            for j, kappa in enumerate(found, 1):
+            for j, kappa in enumerate(cumulants, 1):
                 power = [Add(*[power[i] * moments[m - i] for i in range(m + 1)]) for m in range(n)]
                 lower += kappa * power[n - j]
-            found.append(factor(moments[n] - lower))
-        return tuple(found)
+            cumulants.append(factor(moments[n] - lower))
+        return tuple(cumulants)
 
     @cached_property
     def slope(self) -> Expr:
@@ -776,17 +776,17 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
     first = exact_steps(replace(theory, sources=sources), (eta, 0))
     start = cancel(first.expr(first.value(Function("C_h0")(S.Zero, S.Zero))) - SIZE)
 
-    found = LazySteps(theory, (), lambda size: start.subs(SIZE, size))
+    spectrum = LazySteps(theory, (), lambda size: start.subs(SIZE, size))
     read = exact_steps(theory, (gamma0, 2) if number else (eta, 2 * steps))
     for n in range(1, steps + 1):
         value = limit_at_zero(read.expr(read.value(Function("C_v")(Integer(n), Integer(n)))))
         unknown = (Dummy("m"), Dummy("m"))
-        expected = Poly(replace(found, moments=(*found.moments, *unknown)).loss(n) - value, eta)
+        expected = Poly(replace(spectrum, moments=(*spectrum.moments, *unknown)).loss(n) - value, eta)
         solved = solve([expected.nth(2 * n - 1), expected.nth(2 * n)], unknown, dict=True)
         if not solved or any(cancel(c.subs(solved[0])) != 0 for c in expected.all_coeffs()):
             raise NotApplicable(f"step {n} of the lazy theory is not that of a kernel that stands still")
-        found = replace(found, moments=(*found.moments, *[factor(solved[0][x]) for x in unknown]))
-    return found
+        spectrum = replace(spectrum, moments=(*spectrum.moments, *[factor(solved[0][x]) for x in unknown]))
+    return spectrum
 
 
 def limit_at_zero(

@@ -164,10 +164,10 @@ def count_powers(
     used_once(program, "powers of the width")
     uneven, before = frozenset[Generator](), None
     while uneven != before:
-        found = Counting(program, assumed, first, uneven, spectral).counted(steps, until)
+        counted = Counting(program, assumed, first, uneven, spectral).counted(steps, until)
         before = uneven
-        uneven |= {g[:3] for parts in found.found.values() for p in parts for g in p.mixed}
-    return found
+        uneven |= {g[:3] for parts in counted.found.values() for p in parts for g in p.mixed}
+    return counted
 
 
 def gradient_powers(program: Program) -> dict[str, Expr]:

@@ -89,15 +89,15 @@ def rule_degrees(rule: Entrywise) -> RuleDegrees:
     for x, e in rule.states:
         units.alike(units.unknown[x], units.of(e))
     names = [*units.unknown.values()]
-    asked = [e for e in (x.expand() for x in units.conditions) if e != 0]
-    found = solve(asked, names, dict=True) if asked else [{}]
-    if not found or degree is None:
+    conditions = [e for e in (x.expand() for x in units.conditions) if e != 0]
+    solutions = solve(conditions, names, dict=True) if conditions else [{}]
+    if not solutions or degree is None:
         raise NotHomogeneous(
             f"{rule.name}: Q = {rule.Q} has no degree in the gradient; a number in units of the gradient, "
             "such as epsilon, must be a symbol"
         )
     free = dict.fromkeys(names, S.Zero)
-    value = {x: found[0].get(d, d).xreplace(free) for x, d in units.unknown.items()}
+    value = {x: solutions[0].get(d, d).xreplace(free) for x, d in units.unknown.items()}
     states = [x for x, _ in rule.states]
     return RuleDegrees(
         degree.xreplace({units.unknown[x]: p for x, p in value.items()}).expand(),
@@ -221,13 +221,13 @@ def step_powers(
     (0, 0)
     """
     states: dict[Expr, Expr | None] = dict.fromkeys((x for x, _ in rule.states), None)
-    found = []
+    powers = []
     for time, gradient in enumerate(gradients):
         before = {**states, A: gradient}
         states = {x: _power(e.subs(t, time), before, number) for x, e in rule.states}
         read = before if rule.before else {**states, A: gradient}
-        found.append(_power(rule.Q.subs(t, time), read, number))
-    return tuple(found)
+        powers.append(_power(rule.Q.subs(t, time), read, number))
+    return tuple(powers)
 
 
 def _power(e: Expr, known: Mapping[Expr, Expr | None], number: PowerOfNumber) -> Expr | None:

@@ -765,9 +765,9 @@ def _read(program: Program, exponents: Mapping[Any, Any]) -> dict[str, Expr]:
     given = {str(k): _number(str(k), v) for k, v in exponents.items()}
     wanted = {family_name(x) for x in unknowns(program)}
     heads = {k.partition("(")[0] for k in given}
-    if strange := heads - set(symbols_of(program)):
-        said, known = (", ".join(sorted(x)) for x in (strange, wanted))
-        raise NotApplicable(f"exponents: {said} unknown; the program has {known}")
+    if unknown := heads - set(symbols_of(program)):
+        unknown_names, known = (", ".join(sorted(x)) for x in (unknown, wanted))
+        raise NotApplicable(f"exponents: {unknown_names} unknown; the program has {known}")
     if missing := wanted - heads:
         raise NotApplicable(f"exponents: {', '.join(sorted(missing))} missing")
     return given

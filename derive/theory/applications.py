@@ -58,11 +58,11 @@ def equal_time_pairs(
     themselves. The smallest solution is found by iteration: start from the empty set and add pairs until
     nothing changes.
     """
-    every = list(uses)
+    applications = list(uses)
     coupled = [  # opposite uses; equal ones if the matrix is correlated with its transpose
         (a, b)
-        for a in every
-        for b in every
+        for a in applications
+        for b in applications
         if a.matrix == b.matrix and a.is_random and (a.transposed != b.transposed or a.matrix.symmetry != 0)
     ]
     reached: set[tuple[MatrixProductKey, MatrixProductKey]] = set()
@@ -108,13 +108,13 @@ def _graph(program: Program, answered: list[tuple[Application, Application]]) ->
 
 def computed_now(equations: Iterable[Equation], names: Collection[str]) -> dict[str, set[str]]:
     """Return for each field which of ``names`` its equation contains at time ``t``, also as end of a sum."""
-    found: dict[str, set[str]] = {}
+    names_by_field: dict[str, set[str]] = {}
     for e in equations:
-        own = found.setdefault(e.name, set())
+        present_names = names_by_field.setdefault(e.name, set())
         if not isinstance(e.lhs, Derivative):
             for x in e.terms:
-                own |= _at_once_in(x.expr, names)
-    return found
+                present_names |= _at_once_in(x.expr, names)
+    return names_by_field
 
 
 def reaches(now: Mapping[str, Collection[str]], start: str, goal: str) -> bool:
@@ -427,11 +427,11 @@ class Reading:
     @property
     def uses(self) -> list[Application]:
         """Different uses of Gaussian matrices."""
-        found: list[Application] = []
+        uses: list[Application] = []
         for a in (a for d in self.definitions for a in self.products[d]):
-            if not any(a.same_use(b) for b in found):
-                found.append(a)
-        return found
+            if not any(a.same_use(b) for b in uses):
+                uses.append(a)
+        return uses
 
     @cached_property
     def instant(self) -> set[tuple[MatrixProductKey, MatrixProductKey]]:
@@ -517,12 +517,14 @@ def read(program: Program) -> Reading:
                 at_once=not d.evolves,
             )
             uses.append(use)
-        found = []
+        parameters = []
         for w in program.vectors:
-            initial, moved = (w.initial, w) if isinstance(w, TrainedVector) else (w, None)
+            initial, trained_vector = (w.initial, w) if isinstance(w, TrainedVector) else (w, None)
             ranges = tuple(r for r in d.ranges if d.lhs.has(r.index))
-            found += [Parameter(initial, moved, d.lhs, ranges, member=x) for x in initial.uses(d.rhs)]
-        reading.parameters[d] = found
+            parameters += [
+                Parameter(initial, trained_vector, d.lhs, ranges, member=x) for x in initial.uses(d.rhs)
+            ]
+        reading.parameters[d] = parameters
     _name_sources(reading)
     return reading
 
@@ -575,10 +577,10 @@ def _cut(
     else:
         return None
     layers = next(r for r in d.ranges if r.index == ell)
-    rest = tuple(r for r in d.ranges if r.index != ell)
+    other_ranges = tuple(r for r in d.ranges if r.index != ell)
     at = {ell: sympify((layers.lower, layers.upper)[end])}
     inner = IndexRange(ell, layers.lower + 1 - end, layers.upper - end)
-    single = replace(d, lhs=d.lhs.xreplace(at), rhs=d.rhs.xreplace(at), ranges=rest)
+    single = replace(d, lhs=d.lhs.xreplace(at), rhs=d.rhs.xreplace(at), ranges=other_ranges)
     return d, (single, replace(d, ranges=tuple(inner if r.index == ell else r for r in d.ranges)))
 
 
@@ -587,22 +589,24 @@ def members_apart(program: Program) -> frozenset[str]:
 
     The products of the other families occur only in sums: ``Sum(W(k) @ v(p + k), (k, -1, 1))``.
     """
-    found = set()
+    names = set()
     for d in program.definitions:
         for product in d.products():
             matrix = gaussian(program.matrix_of(product))
-            own = {r.index for r in d.members(product, matrix)}
-            if not own:
+            member_indices = {r.index for r in d.members(product, matrix)}
+            if not member_indices:
                 continue
-            together = {r.index for r in d.summed_over(product)}
+            summed_indices = {r.index for r in d.summed_over(product)}
             part = next(x for x in terms(d.rhs) if x.has(product))
             factors = [
                 x for x in Mul.make_args(part.function if isinstance(part, Sum) else part) if x != product
             ]
-            separate = any(differs(product.vector, x) or any(y.has(x) for y in factors) for x in own)
-            if own != together or separate:
-                found.add(matrix.name)
-    return frozenset(found)
+            separate = any(
+                differs(product.vector, x) or any(y.has(x) for y in factors) for x in member_indices
+            )
+            if member_indices != summed_indices or separate:
+                names.add(matrix.name)
+    return frozenset(names)
 
 
 def nonempty(definitions: tuple[Definition, ...]) -> tuple[Definition, ...]:
@@ -667,13 +671,14 @@ def _name_sources(reading: Reading) -> None:
             name = f"{name}_{matrix}_{head}" if alike else f"{name}_{matrix}"
         names.append(name)
     keys = [(name, name != site[0]) for name, site in zip(names, sites, strict=True)]
-    own = apart_from({key: key[0] for key in keys}.items(), reading.registry.taken)
-    names = [own[key] for key in keys]
+    unique = apart_from({key: key[0] for key in keys}.items(), reading.registry.taken)
+    names = [unique[key] for key in keys]
     reading.registry.sources = frozenset(names)
-    called, entry_names = list(zip(uses, names, strict=False)), iter(names[len(uses) :])
+    named_uses, entry_names = list(zip(uses, names, strict=False)), iter(names[len(uses) :])
     for d in reading.definitions:
         reading.products[d] = [
-            replace(a, source_name=next(n for b, n in called if a.same_use(b))) for a in reading.products[d]
+            replace(a, source_name=next(n for b, n in named_uses if a.same_use(b)))
+            for a in reading.products[d]
         ]
         reading.parameters[d] = [replace(p, source_name=next(entry_names)) for p in reading.parameters[d]]
 
@@ -727,16 +732,16 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
         return ()
     line = next(d for d in reading.definitions if d.name == str(errors[0][0].func))
     outputs = tuple(next(r for r in line.ranges if r.index == x) for x in line.lhs.args[:-1])
-    found = []
-    for w, (own,) in zip(weights, errors, strict=True):
-        value, over = _gradient_squared(reading, w, own, outputs)
+    terms = []
+    for w, (error,) in zip(weights, errors, strict=True):
+        value, over = _gradient_squared(reading, w, error, outputs)
         if value != 0:
             rule = "gradient with respect to this weight"
-            found.append(Term("definition", value, over=over, matrix=w.name, rule=rule))
+            terms.append(Term("definition", value, over=over, matrix=w.name, rule=rule))
     second = tuple(IndexRange(primed(r.index), r.lower, r.upper) for r in outputs)
     name = aside("K", {*reading.registry.taken, *reading.registry.found})
     symbol = Function(name)(*[r.index for r in (*outputs, *second)], t, s)
-    return (Equation(symbol, tuple(found), (*outputs, *second)),)
+    return (Equation(symbol, tuple(terms), (*outputs, *second)),)
 
 
 def _gradient_squared(
@@ -788,13 +793,13 @@ def _goes_both_ways(reading: Reading, w: TrainedMatrix) -> bool:
 def _forward_weights(reading: Reading) -> set[str]:
     """Return the names of the weights that the outputs depend on, without separate backward matrices."""
     todo = [d for d in reading.definitions if d.name in reading.program.scalars and d.rhs.has(Mean)]
-    seen: list[Definition] = []
+    forward: list[Definition] = []
     while todo:
         d = todo.pop()
-        if d not in seen:
-            seen.append(d)
+        if d not in forward:
+            forward.append(d)
             for a in d.rhs.atoms(AppliedUndef):  # the end of a family, or the whole family
                 named = [e for e in reading.definitions if e.name == str(a.func)]
                 todo += [e for e in named if e.lhs.args[:1] == a.args[:1]] or named
-    names = {gaussian(reading.program.matrix_of(x)).name for d in seen for x in d.products()}
-    return names | {p.initial.name for d in seen for p in reading.parameters[d]}
+    names = {gaussian(reading.program.matrix_of(x)).name for d in forward for x in d.products()}
+    return names | {p.initial.name for d in forward for p in reading.parameters[d]}

@@ -71,17 +71,17 @@ def compare(left: TheoryData, right: TheoryData) -> list[Difference]:
     """
     alike = Counter(_stated(left)) & Counter(_stated(right))
     one, two = (_listed(x, Counter(alike)) for x in (left, right))
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for key in dict.fromkeys([*one, *two]):
         a, b = one.get(key), two.get(key)
-        told = a or b
-        assert told is not None
+        item = a or b
+        assert item is not None
         parts = _unequal(a.parts if a else [], b.parts if b else [])
         if a and b and _same_numbers(parts):
             continue
         for x, y in parts:
-            found.append(Difference(told.label, told.name, _back(x, told.names), _back(y, told.names)))
-    return found
+            differences.append(Difference(item.label, item.name, _back(x, item.names), _back(y, item.names)))
+    return differences
 
 
 # -- what is compared ----------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def _listed(theory: TheoryData, alike: Counter[Any]) -> dict[str, _Item]:
     }  # symmetric tables
     order = symmetric(theory.order_parameters, theory.program.given, {str(x.func) for x in heat})
     sure = frozenset({*theory.program.constants, *theory.program.scalars})
-    found: dict[str, _Item] = {}
+    items: dict[str, _Item] = {}
     for label, stated in _stated(theory):
         if isinstance(stated, Source) and stated.covariance == 0:
             continue  # sources of weights that start at zero vanish and may be missing
@@ -123,10 +123,10 @@ def _listed(theory: TheoryData, alike: Counter[Any]) -> dict[str, _Item]:
             continue
         item = _item(label, stated, order, sure)
         key = item.key
-        while key in found:
+        while key in items:
             key += " again"
-        found[key] = item
-    return found
+        items[key] = item
+    return items
 
 
 def _item(label: str, stated: Any, order: Order, sure: frozenset[str]) -> _Item:
@@ -141,11 +141,11 @@ def _item(label: str, stated: Any, order: Order, sure: frozenset[str]) -> _Item:
 def _equation(label: str, e: Equation, order: Order) -> _Item:
     """Return an equation in normal form, term by term."""
     names = _slots(e.lhs)
-    found: NamedExpressions = []
+    terms: NamedExpressions = []
     for x in e.terms:
         form = order(_form(_at_first_layer(x.expr, e.ranges).xreplace(names)))
-        found += [(f"{x.kind} {x.matrix}", part) for part in Add.make_args(form)]
-    return _Item(label, str(e.lhs), _key(label, e, names, e.lhs), _collected(found), names)
+        terms += [(f"{x.kind} {x.matrix}", part) for part in Add.make_args(form)]
+    return _Item(label, str(e.lhs), _key(label, e, names, e.lhs), _collected(terms), names)
 
 
 def _source(u: Source, order: Order) -> _Item:
@@ -256,11 +256,11 @@ def _unequal(left: NamedExpressions, right: NamedExpressions) -> list[tuple[Expr
     """Return the parts of one list that the other lacks, paired by their labels."""
     a, b = Counter(left), Counter(right)
     only, other = list((a - b).elements()), list((b - a).elements())
-    found: list[tuple[Expr | None, Expr | None]] = []
+    pairs: list[tuple[Expr | None, Expr | None]] = []
     for label, x in only:
         match = next((i for i, (n, _) in enumerate(other) if n == label), None)
-        found.append((x, None if match is None else other.pop(match)[1]))
-    return found + [(None, y) for _, y in other]
+        pairs.append((x, None if match is None else other.pop(match)[1]))
+    return pairs + [(None, y) for _, y in other]
 
 
 def _same_numbers(parts: list[tuple[Expr | None, Expr | None]]) -> bool:

@@ -179,22 +179,22 @@ class _Derivation:
         if a.matrix.fresh:  # the matrix exists only in the step in which it is drawn
             now = term.map(lambda e: e.xreplace({s: t}))
             return [replace(now, rule=f"{rule}, at the step at which it is drawn")]
-        told = rule + (", equal time included" if instant else "")
+        description = rule + (", equal time included" if instant else "")
         reach = _reach(self.program.rule, instant)
-        return [replace(term, kernel=earlier(a.entries()) * kernel, reach=reach, rule=told)]
+        return [replace(term, kernel=earlier(a.entries()) * kernel, reach=reach, rule=description)]
 
     def memory(self, a: Application, trained: TrainedMatrix) -> list[Term]:
         """Return ``sum_s k(t, s) U(s) a(t)``, one vector of each update times an overlap."""
         weight = a.here(trained.rule.memory(t, s)[1])
         if isinstance(trained.rule, Entrywise):
             return [self.pair(a, trained, weight)]
-        found = []
+        terms = []
         for u in trained.update.terms:
             value, coefficient, stays, over = overlap(self.reading, a, u)
             kernel, ranges = weight * coefficient * a.acts_on.ratio * value, (*a.summed, *over)
-            told = (ranges, _reach(trained.rule), a.matrix.name, "update met by the vector")
-            found.append(Term("memory", stays, S.One, kernel, *told))
-        return found
+            origin = (ranges, _reach(trained.rule), a.matrix.name, "update met by the vector")
+            terms.append(Term("memory", stays, S.One, kernel, *origin))
+        return terms
 
     def pair(self, a: Application, trained: TrainedMatrix, weight: Expr) -> Term:
         """Return ``sum_s k(t, s) E~[Q_s copy(a(t))]``: entrywise updates of a row times the vector.
@@ -207,13 +207,15 @@ class _Derivation:
         outside, gradient = trained.update.outside, []
         for u in trained.update.terms:
             names, ranges = apart(u.over, a.indices)
-            own, other = (u.right, u.left) if a.transposed else (u.left, u.right)
-            entry = (u.coefficient / outside).xreplace(names) * own.xreplace(names)
-            gradient.append(over((entry * Copy(other.xreplace(names))).xreplace(at), ranges))
+            vector, partner = (u.right, u.left) if a.transposed else (u.left, u.right)
+            entry = (u.coefficient / outside).xreplace(names) * vector.xreplace(names)
+            gradient.append(over((entry * Copy(partner.xreplace(names))).xreplace(at), ranges))
         step = EntryStep(trained.name, Add(*gradient), s)
         kernel = weight * outside.xreplace(at) * a.acts_on.ratio
-        told = "steps of entries met by the vector, averaged over an independent unit"
-        return Term("pair", PairMean(step * Copy(a.vector.body)), S.One, kernel, a.summed, *_reached(a, told))
+        description = "steps of entries met by the vector, averaged over an independent unit"
+        return Term(
+            "pair", PairMean(step * Copy(a.vector.body)), S.One, kernel, a.summed, *_reached(a, description)
+        )
 
     def parameter(self, v: Parameter) -> list[Term]:
         """Return the terms of a vector parameter: its Gaussian initial value and its updates."""
@@ -227,8 +229,8 @@ class _Derivation:
                 outside = v.here(v.trained.update.outside).xreplace({t: s})
                 moved = EntryStep(name, over(coefficient / outside * moved, ranges), s)
                 coefficient, ranges = outside, ()
-            told = (ranges, _reach(v.trained.rule), name, "updates so far")
-            terms.append(Term("memory", moved, S.One, weight * coefficient, *told))
+            origin = (ranges, _reach(v.trained.rule), name, "updates so far")
+            terms.append(Term("memory", moved, S.One, weight * coefficient, *origin))
         return terms
 
     @staticmethod

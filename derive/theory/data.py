@@ -399,12 +399,14 @@ class TheoryData(Rewritable):
             if family is not None and place is not None:
                 at = place - e.symbol.args[0] + ell
                 if not ((at - family.upper).is_positive or (family.lower - at).is_positive):
-                    found: Equation = _member(e, family, at)
-                    return found
+                    member: Equation = _member(e, family, at)
+                    return member
         families = ([f" for ell = {r.lower}..{r.upper}" for r in e.ranges if r.index == ell] for e in named)
-        told = ["".join((str(e.symbol), *family)) for e, family in zip(named, families, strict=True)]
-        there = ", ".join(told or sorted({e.name for e in self.equations}))
-        raise KeyError(f"no equation for {name}{'' if site is None else f'({site}, ...)'}; there are {there}")
+        descriptions = ["".join((str(e.symbol), *family)) for e, family in zip(named, families, strict=True)]
+        available = ", ".join(descriptions or sorted({e.name for e in self.equations}))
+        raise KeyError(
+            f"no equation for {name}{'' if site is None else f'({site}, ...)'}; there are {available}"
+        )
 
     @property
     def symbols(self) -> dict[str, Symbol]:
@@ -416,12 +418,12 @@ class TheoryData(Rewritable):
         (['L', 'P', 'eta', 'gamma0'], True)
         """
         items = (*self.equations, *self.scalars, *self.observables)
-        whole = [x for e in items for x in (e.lhs, e.rhs)] + [u.covariance for u in self.sources]
-        whole += [q.definition for q in self.order_parameters]
-        every = self.stated()
-        bounds = [x for e in every for r in e.ranges for x in (r.lower, r.upper)]
-        indices = {t, s, ell} | {r.index for e in every for r in e.ranges}
-        free = {x for e in (*whole, *bounds) for x in sympify(e).free_symbols}
+        expressions = [x for e in items for x in (e.lhs, e.rhs)] + [u.covariance for u in self.sources]
+        expressions += [q.definition for q in self.order_parameters]
+        statements = self.stated()
+        bounds = [x for e in statements for r in e.ranges for x in (r.lower, r.upper)]
+        indices = {t, s, ell} | {r.index for e in statements for r in e.ranges}
+        free = {x for e in (*expressions, *bounds) for x in sympify(e).free_symbols}
         rules = (w.rule for w in self.program.trained())
         free |= {x for rule in rules if isinstance(rule, NonlinearRule) for x in rule.parameters}
         return {x.name: x for x in sorted(free - indices, key=str)}
@@ -538,8 +540,8 @@ def _members(item: Any) -> Iterator[Any]:
 
 def _member(item: Any, family: IndexRange, layer: Expr) -> Any:
     """Return the member of a family at one layer."""
-    rest = tuple(r for r in item.ranges if r is not family)
-    return _put(replace(item, ranges=rest), family.index, layer)
+    other_ranges = tuple(r for r in item.ranges if r is not family)
+    return _put(replace(item, ranges=other_ranges), family.index, layer)
 
 
 def _put(item: Any, old: Expr, new: Expr) -> Any:

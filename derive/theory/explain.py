@@ -42,15 +42,15 @@ def explain_term(theory: TheoryData, what: Any) -> str:
     expr = what.expr if isinstance(what, Term) else sympify(what)
     places = [(e, x) for e in (*theory.equations, *theory.scalars, *theory.observables) for x in e.terms]
     standard = normal_form(expr)
-    found = [(e, x) for e, x in places if x == what or x.expr == expr]
-    found = found or [
+    terms_found = [(e, x) for e, x in places if x == what or x.expr == expr]
+    terms_found = terms_found or [
         (e, x) for e, x in places if standard in (normal_form(y) for y in Add.make_args(x.expr))
     ]
-    found = found or [(e, x) for e, x in places if x.expr.has(expr)]
+    terms_found = terms_found or [(e, x) for e, x in places if x.expr.has(expr)]
     blocks = [
         f"{x.expr}\n{INDENT}in the equation of {_as_written(theory, e)}\n"
         + (_because(theory, e, x) or f"{INDENT}{x.matrix}: {x.rule}")
-        for e, x in found
+        for e, x in terms_found
     ]
     if not blocks:
         blocks = [_source(theory, u) for u in theory.sources if sympify(u.covariance).has(expr)]
@@ -97,8 +97,8 @@ def _order_parameter(theory: TheoryData, q: OrderParameter) -> str:
     uses = []
     for e in (*theory.equations, *theory.scalars, *theory.observables):
         for x in (x for x in e.terms if _has(x.expr, q.name)):
-            how = {"response": f", by the use of {x.matrix}", "memory": f", by the updates of {x.matrix}"}
-            uses.append(f"stands in the equation of {e.symbol}{how.get(x.kind, '')}")
+            origins = {"response": f", by the use of {x.matrix}", "memory": f", by the updates of {x.matrix}"}
+            uses.append(f"stands in the equation of {e.symbol}{origins.get(x.kind, '')}")
     for u in theory.sources:
         if _has(sympify(u.covariance), q.name):
             uses.append(f"is the covariance of {u.name}, from {u.matrix}")

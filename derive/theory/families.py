@@ -156,13 +156,15 @@ class _FamilySearch:
 
     def base_cases(self) -> tuple[Equation, ...]:
         """Return the base cases as equations."""
-        found = []
+        equations = []
         for (name, layer), value in self.known.items():
             q = self.parameters[name]
             lhs = q.symbol.func(layer, *q.symbol.args[1:])
             ranges = tuple(r for r in q.ranges if r.index != ell)
-            found.append(Equation(lhs, (Term.local(value, "base case", rule="end of the family"),), ranges))
-        return tuple(found)
+            equations.append(
+                Equation(lhs, (Term.local(value, "base case", rule="end of the family"),), ranges)
+            )
+        return tuple(equations)
 
     # -- the joined theory -----------------------------------------------------------------------------
 

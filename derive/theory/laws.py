@@ -35,10 +35,10 @@ def laws(program: Program) -> tuple[Eq, ...]:
     for w in program.trained():
         if isinstance(w.rule, NonlinearRule):
             weights.setdefault(w.rule, []).append(w.name)
-    found: list[Eq] = []
+    equations: list[Eq] = []
     for rule, names in weights.items():
-        found += _entrywise(rule, names) if isinstance(rule, Entrywise) else _spectral(rule, names)
-    return tuple(found)
+        equations += _entrywise(rule, names) if isinstance(rule, Entrywise) else _spectral(rule, names)
+    return tuple(equations)
 
 
 def _entrywise(rule: Entrywise, names: list[str]) -> Iterator[Eq]:

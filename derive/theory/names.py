@@ -178,17 +178,19 @@ class Registry:
     def _bodies(self) -> set[Expr]:
         """Canonical forms of all vectors that the program multiplies by a matrix, updates with or names."""
         p = self.program
-        found = [
+        vectors_with_ranges = [
             (x.vector, d.ranges_of(x), d.members(x, gaussian(p.matrix_of(x))))
             for d in p.definitions
             for x in d.products()
         ]
         for w in p.trained():
             if isinstance(w, TrainedMatrix):
-                found += [(x, u.over, w.initial.others) for u in w.update.terms for x in (u.left, u.right)]
+                vectors_with_ranges += [
+                    (x, u.over, w.initial.others) for u in w.update.terms for x in (u.left, u.right)
+                ]
             else:
-                found.append((w.update.vector, (*w.update.over, *w.initial.indices), ()))
-        vectors = [*(vector(p, *x) for x in found), *self._named]
+                vectors_with_ranges.append((w.update.vector, (*w.update.over, *w.initial.indices), ()))
+        vectors = [*(vector(p, *x) for x in vectors_with_ranges), *self._named]
         return {canonical(_end_as_index(p, v, self._place)) for v in vectors}
 
     @cached_property
@@ -232,16 +234,17 @@ class Registry:
         """Raise ProgramError if no kernel of the data gives the inner product of two vectors."""
         kernels = {x.name: x.kernel for x in self.program.given}
         for body in (a, b):
-            own = {str(x.func) for x in body.atoms(AppliedUndef)} & {*kernels}
-            if own and not isinstance(body, AppliedUndef):
-                told = f"a matrix is applied to {body}, whose overlaps {kernels[min(own)]} does not say"
-                instead = "give it as a vector of its own, and constants before the matrix"
-                raise ProgramError(f"{told}: {instead}")
+            given_vectors = {str(x.func) for x in body.atoms(AppliedUndef)} & {*kernels}
+            if given_vectors and not isinstance(body, AppliedUndef):
+                kernel = kernels[min(given_vectors)]
+                problem = f"a matrix is applied to {body}, whose overlaps {kernel} does not say"
+                remedy = "give it as a vector of its own, and constants before the matrix"
+                raise ProgramError(f"{problem}: {remedy}")
         one, two = (str(x.func) if isinstance(x, AppliedUndef) else "" for x in (a, b))
         if {one, two} & {*kernels} and kernels.get(one) != kernels.get(two):
-            told = f"one matrix is applied to {one} and to {two}, and no kernel says how these overlap"
-            instead = "make them one given vector with a further index, or use two matrices"
-            raise ProgramError(f"{told}: {instead}")
+            problem = f"one matrix is applied to {one} and to {two}, and no kernel says how these overlap"
+            remedy = "make them one given vector with a further index, or use two matrices"
+            raise ProgramError(f"{problem}: {remedy}")
 
     @cached_property
     def taken(self) -> frozenset[str]:
@@ -302,13 +305,13 @@ class Registry:
         fields = _fields_of(self.program, body)
         if any(x.ordered for _, x in fields):  # their positions exceed the range of one definition
             return slots
-        own: dict[Symbol, Symbol] = {}
+        letter_of_slot: dict[Symbol, Symbol] = {}
         for atom, _ in fields:
             d = next(d for d in self.program.definitions if d.name == str(atom.func))
             for slot, x in zip(atom.args, d.lhs.args, strict=True):
-                if slot in slots and isinstance(x, Symbol) and own.setdefault(slot, x) != x:
+                if slot in slots and isinstance(x, Symbol) and letter_of_slot.setdefault(slot, x) != x:
                     return slots
-        letters = [own.get(x, x) for x in slots]
+        letters = [letter_of_slot.get(x, x) for x in slots]
         taken = {t, s, ell, *(primed(x) for x in letters)} | (body.atoms(Symbol) - {*slots})
         return slots if len({*letters}) < len(letters) or taken & {*letters} else letters
 
@@ -405,8 +408,8 @@ def _all_ranges(program: Program, body: Expr) -> tuple[IndexRange, ...]:
 
 def _in_order(body: Expr) -> list[Symbol]:
     """Return the indices of a vector in the order in which they occur in its fields."""
-    found = [x for a in _innermost(body) for e in a.args for x in sorted(e.free_symbols, key=spelled)]
-    return list(dict.fromkeys(x for x in found if isinstance(x, Symbol)))
+    indices = [x for a in _innermost(body) for e in a.args for x in sorted(e.free_symbols, key=spelled)]
+    return list(dict.fromkeys(x for x in indices if isinstance(x, Symbol)))
 
 
 # -- symmetric functions ---

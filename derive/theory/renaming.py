@@ -209,7 +209,7 @@ def _refined(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> tupl
 
 def _contexts(reading: _Reading, colours: Colours) -> dict[str, RoleSignature]:
     """Return for each name its colour and the form of all statements that contain it."""
-    found: dict[str, list[str]] = {n: [] for n in colours}
+    occurrences: dict[str, list[str]] = {n: [] for n in colours}
     for kind, expressions in reading.statements:
         inside = {str(a.func) for e in expressions for a in e.atoms(AppliedUndef)}
         inside |= {x.name for e in expressions for x in e.free_symbols}
@@ -217,8 +217,8 @@ def _contexts(reading: _Reading, colours: Colours) -> dict[str, RoleSignature]:
             shapes = [_shape(e, colours, n) for e in expressions]
             if kind[0] == "sources":
                 shapes = [*sorted(map(repr, shapes[:2])), *shapes[2:]]
-            found[n].append(repr((kind, shapes)))
-    return {n: (colours[n], *sorted(x)) for n, x in found.items()}
+            occurrences[n].append(repr((kind, shapes)))
+    return {n: (colours[n], *sorted(x)) for n, x in occurrences.items()}
 
 
 def _shape(e: Any, colours: Colours, mark: str) -> Any:

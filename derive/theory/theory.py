@@ -211,9 +211,9 @@ class Theory(TheoryData):
             if x.kind == "source":
                 (source,) = (y for y in x.expr.atoms(AppliedUndef) if y.func in covariance)
                 fresh += (x.expr / source) ** 2 * _now(covariance[source.func])
-        seen = _now(self.order_parameter(f"C_{ERROR}").symbol)
-        met = any(x.kind != "source" for x in terms)
-        return MappingProxyType({"train_loss": seen if met else fresh, "test_loss": fresh})
+        whole_error = _now(self.order_parameter(f"C_{ERROR}").symbol)
+        is_trained_on = any(x.kind != "source" for x in terms)
+        return MappingProxyType({"train_loss": whole_error if is_trained_on else fresh, "test_loss": fresh})
 
     # -- seeing it --------------------------------
 

@@ -477,13 +477,13 @@ class NonlinearExpansion(Laws, Expansion):
         A0(ell - 1, mu, alpha) + Phi0(ell - 1, alpha, mu)
         """
         self.check_order(n)
-        found = []
+        equations = []
         for x in self.tensors(n):
             law, writer = self.laws[x], self.writer(self._last if x.name == OUTPUT else self.site.layer)
             samples = tuple(map(writer.sample, samples_of(x.shape)))
             rhs = Add(*[writer.number(p, c) for p, c in law.terms.items()])
-            found.append(Eq(writer.symbol(x, writer.layer + law.shift, samples), rhs, evaluate=False))
-        return tuple(found)
+            equations.append(Eq(writer.symbol(x, writer.layer + law.shift, samples), rhs, evaluate=False))
+        return tuple(equations)
 
     def tensors(self, n: int) -> tuple[ForestCoefficient, ...]:
         """Return the tensors of one order, without those that are equal by symmetry.
@@ -527,14 +527,14 @@ class NonlinearExpansion(Laws, Expansion):
         self.check_order(n)
         law = next(x for x in self.laws.values() if x.tensor.name == name)
         writer = self.writer(self._last if name == OUTPUT else self.site.layer - law.shift)
-        found = []
+        pairs = []
         for forest in self.forests(name, n):
             x = ForestCoefficient(name, n, forest)
             same, places = oriented(x)
             samples = tuple(writer.sample(samples_of(forest)[i]) for i in places)
             tensor = writer.symbol(same, writer.layer + law.shift, samples)
-            found.append((tensor, writer.time(Piece(forest), t, t if name == OUTPUT else s)))
-        return tuple(found)
+            pairs.append((tensor, writer.time(Piece(forest), t, t if name == OUTPUT else s)))
+        return tuple(pairs)
 
     def depth_dependence(
         self, where: str = "fixed point", names: tuple[str, ...] = ("Phi", "G")

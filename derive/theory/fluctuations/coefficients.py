@@ -103,12 +103,12 @@ class ShiftElement(ParameterElement):
 
 def influence(theory: FluctuationData, q: FluctuatingParameter) -> dict[str, Expr]:
     """Return the derivative by an order parameter of the exponent of one unit of each population."""
-    placed, found = at_letters(q, {}), dict[str, Expr]()
+    placed, derivatives = at_letters(q, {}), dict[str, Expr]()
     for x in theory.terms:
         slope = derivative_by(x.whole, placed, (*placed.ranges, *theory.depths))
         if slope != 0:
-            found[x.home.name] = found.get(x.home.name, S.Zero) + slope
-    return found
+            derivatives[x.home.name] = derivatives.get(x.home.name, S.Zero) + slope
+    return derivatives
 
 
 def noise(theory: FluctuationData, first: FluctuatingParameter, second: FluctuatingParameter) -> Expr:
@@ -132,10 +132,10 @@ def noise(theory: FluctuationData, first: FluctuatingParameter, second: Fluctuat
 def feedback(theory: FluctuationData, first: FluctuatingParameter, second: FluctuatingParameter) -> Expr:
     """Return the derivative of one order parameter by another, with all others fixed."""
     own, other = at_letters(first, {}), elsewhere(second, letters(first))
-    found = derivative_by(own.function, other, (*own.every, *theory.depths))
+    derivative = derivative_by(own.function, other, (*own.every, *theory.depths))
     for part in _influences(theory, own, other):
-        found += part.share * averaged(put(own.unit, part.at) * part.expr, theory.random)
-    return found
+        derivative += part.share * averaged(put(own.unit, part.at) * part.expr, theory.random)
+    return derivative
 
 
 def _influences(

@@ -71,10 +71,10 @@ class Fluctuations(FluctuationData):
     @property
     def exponents(self) -> dict[str, Expr]:
         """Exponent of one unit of each population, without terms that contain no order parameter."""
-        found: dict[str, Expr] = {}
+        exponents: dict[str, Expr] = {}
         for x in self.terms:
-            found[x.home.name] = found.get(x.home.name, S.Zero) + x.whole
-        return found
+            exponents[x.home.name] = exponents.get(x.home.name, S.Zero) + x.whole
+        return exponents
 
     def influence(self, name: ParameterName) -> dict[str, Expr]:
         """Return the derivative of the exponent of one unit by an order parameter.
@@ -356,6 +356,13 @@ def _expanded(program: Program) -> Fluctuations:
     """Return the fluctuations of a program, with a cache."""
     integral = path_integral(program)
     kept = responses_at_equal_times(integral._action)
-    found = ExponentBuilder(Assembly(integral._saddle, kept), integral.theory()).build()
-    parts = (found.products, found.definitions, found.homes, found.sources, found.parameters, found.terms)
+    exponent = ExponentBuilder(Assembly(integral._saddle, kept), integral.theory()).build()
+    parts = (
+        exponent.products,
+        exponent.definitions,
+        exponent.homes,
+        exponent.sources,
+        exponent.parameters,
+        exponent.terms,
+    )
     return Fluctuations(program, *parts)

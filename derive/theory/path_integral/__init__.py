@@ -78,10 +78,12 @@ class PathIntegral:
     @cached_property
     def processes(self) -> tuple[Eq, ...]:
         """Equations from the delta functions: each product as a single-site sum (D.40)."""
-        found = []
+        equations = []
         for x in self._action.variables:
-            found.append(Eq(x.primal, Add(*[y.expr for y in self._saddle.single_site(x)]), evaluate=False))
-        return tuple(found)
+            equations.append(
+                Eq(x.primal, Add(*[y.expr for y in self._saddle.single_site(x)]), evaluate=False)
+            )
+        return tuple(equations)
 
     @cached_property
     def _theory(self) -> TheoryData:

@@ -226,22 +226,22 @@ class EntrywiseUse(UseVariable):
 
 def legs(reading: Reading) -> tuple[Leg, ...]:
     """Return every use of a Gaussian matrix with its integration variables."""
-    found = []
+    legs_found = []
     for use in (u.canonical() for u in reading.uses):
         fields = _fields(reading, use, "xi" if use.transposed else "chi")
         limits = (*use.layers, *use.ranges)
-        found.append(Leg(use, *fields, use.gives.name, sympify(use.gives.ratio), limits))
-    return tuple(found)
+        legs_found.append(Leg(use, *fields, use.gives.name, sympify(use.gives.ratio), limits))
+    return tuple(legs_found)
 
 
 def entries(reading: Reading) -> tuple[EntrywiseUse, ...]:
     """Return every different use of a vector parameter with its integration variables."""
-    found: dict[str, EntrywiseUse] = {}
+    uses: dict[str, EntrywiseUse] = {}
     for use in reading.entries:
         ratio = sympify(reading.program.site_of(use.lhs).ratio)
         home = use.initial.population.name
-        found[str(use.source())] = EntrywiseUse(use, *_fields(reading, use, "xi"), home, ratio, use.ranges)
-    return tuple(found.values())
+        uses[str(use.source())] = EntrywiseUse(use, *_fields(reading, use, "xi"), home, ratio, use.ranges)
+    return tuple(uses.values())
 
 
 def _fields(
@@ -344,10 +344,10 @@ def parameter_pairings(entries: tuple[EntrywiseUse, ...]) -> Iterator[ParameterP
 
 def average_exponent(legs: tuple[Leg, ...], entries: tuple[EntrywiseUse, ...], discrete: bool) -> Expr:
     """Return the exponent after averaging over all random weights, in inner products."""
-    found = [p.exponent(discrete) for p in pairings(legs)]
+    parts = [p.exponent(discrete) for p in pairings(legs)]
     for strength, a, b, limits in parameter_pairings(entries):
-        found.append(over(-strength / 2 * Inner(a.home, a.hat, b.hat), limits, (t, s), discrete))
-    return Add(*found)
+        parts.append(over(-strength / 2 * Inner(a.home, a.hat, b.hat), limits, (t, s), discrete))
+    return Add(*parts)
 
 
 @dataclass(frozen=True)

@@ -100,10 +100,10 @@ class SaddlePoint:
 
     def equations(self) -> tuple[Eq, ...]:
         """Return all conditions: correlations, their conjugates, responses."""
-        found: list[Eq] = []
+        conditions: list[Eq] = []
         for q in self.action.correlations.values():
-            found += [self.correlation(q), self.conjugate(q)]
-        return (*found, *(self.response(a) for a in self.action.responses.values()))
+            conditions += [self.correlation(q), self.conjugate(q)]
+        return (*conditions, *(self.response(a) for a in self.action.responses.values()))
 
     def vanished(self, q: Correlation) -> Eq:
         """Return ``Chat = 0``, after checking that its condition averages two hatted fields and nothing else.
@@ -239,8 +239,8 @@ def _divided(e: Expr, by: Expr) -> Expr:
         return Piecewise(*[(_divided(x, by), c) for x, c in e.args])
     inner = [x for x in Mul.make_args(e) if isinstance(x, Sum | Integral | Piecewise)]
     if len(inner) == 1 and e != inner[0]:
-        rest = Mul(*[x for x in Mul.make_args(e) if x is not inner[0]])
-        return _divided(inner[0], by / rest)
+        other_factors = Mul(*[x for x in Mul.make_args(e) if x is not inner[0]])
+        return _divided(inner[0], by / other_factors)
     return (e / by).expand()
 
 

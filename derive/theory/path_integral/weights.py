@@ -65,7 +65,7 @@ def parameter_covariance(a: Parameter, b: Parameter, names: dict[Symbol, Symbol]
 
 def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> list[Term]:
     """Return ``sum_s k(t, s) c(s) l(s) <r(s) a(t)>``: the updates ``c l r^T / N`` times a(t)."""
-    member, found = _member(a), []
+    member, terms = _member(a), []
     if isinstance(trained.rule, Entrywise):
         return [pair_memory(a, trained, member)]
     weight = solution(trained.rule).fed(t, s).xreplace(member)
@@ -77,8 +77,8 @@ def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> l
         past = vector(reading.program, met, over, a.apart)
         inner = a.acts_on.ratio * reading.registry.correlation(a.vector, past)
         kernel, ranges = weight * c * inner, (*a.summed, *over)
-        found.append(Term("memory", out, S.One, kernel, ranges, _reach(trained.rule), a.matrix.name, _RULE))
-    return found
+        terms.append(Term("memory", out, S.One, kernel, ranges, _reach(trained.rule), a.matrix.name, _RULE))
+    return terms
 
 
 def vector_memory(p: Parameter, trained: TrainedVector) -> Term:
