@@ -33,7 +33,6 @@ CODES = {
     "YD01",  # Yields
 }
 PENDING = (
-    "numerics.expansion",
     "numerics.fluctuations",
     "numerics.verification",
 )

@@ -1,4 +1,8 @@
-"""Evaluate the expansion in gamma0 of an experiment's theory."""
+"""Numerical coefficients of the expansion of an experiment's theory in gamma0.
+
+:func:`series` gives the expansion in symbols, :func:`expand` its coefficients as arrays, :func:`resum` and
+:func:`evaluated_at` values at one gamma0 with an estimate of the truncation error.
+"""
 
 from __future__ import annotations
 
@@ -47,22 +51,38 @@ from numerics.threads import one_thread
 Array = NDArray[np.float64]
 
 COARSE = 1e-2
-"""Grids on which the lazy error has not settled to this are too coarse to be tried."""
+"""Tolerance to which the lazy error must converge on the coarsest grid that is used."""
 
 
 LOWEST = 4
-"""Words at fixed error need at least two orders of feedback."""
+"""Lowest order of words at fixed error, which need two orders of feedback."""
 
 Expandable = Problem | Experiment | Program | Theory | str | Path
-"""What is expanded: an experiment, its file, or any problem; a program or theory with its numbers."""
+"""Sources of an expansion: an experiment, its file, a problem, or a program or theory with its numbers."""
 
 
 def series(experiment: Experiment, order: int) -> Expansion:
-    """The expansion in the experiment's own rule, loss and nonlinearity; layer and depth may be symbols.
+    """Return the expansion in symbols, in the experiment's own rule, loss and activation.
 
-    Of a linear network in words where its closure has them, else as a theory order by order.  Beyond order 0
-    an activation with a kink has powers of ``|gamma0|``.  Raises :class:`~numerics.errors.SpecError` for a
-    negative order, and where there is no such series.
+    A linear network whose closure has a series of words is expanded in words, another one as a theory order
+    by order.  Beyond order 0 an activation with a kink has powers of ``|gamma0|``.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        The experiment; its layer and depth may be symbols.
+    order : int
+        Highest power of gamma0.
+
+    Returns
+    -------
+    Expansion
+        The series, which renders as text or LaTeX.
+
+    Raises
+    ------
+    SpecError
+        For a negative order, and if the theory has no such series.
     """
     check_order(order)
     experiment.require_linear_rule("the expansion in gamma0")
@@ -98,20 +118,48 @@ def expand(
     solver: Solver | None = None,
     progress: Progress | None = None,
 ) -> xr.Dataset:
-    """Coefficients of gamma0^n, n <= ``order``, of every result variable; only orders that do not vanish.
+    """Return the coefficients of gamma0^n of every result variable.
 
-    ``source`` is an experiment or the path of its file, a :class:`~numerics.experiment.problem.Problem`, or a
-    program (or its theory) with ``numbers`` for its symbols, ``arrays`` by name and the ``times`` at which
-    the coefficients are wanted, and with ``solver`` settings.  ``progress`` is told how many of how many
-    replicas of a nonlinear network's averages are done.
+    Parameters
+    ----------
+    source : Problem, Experiment, Program, Theory, str or Path
+        An experiment, its file, a problem, or a program (or its theory) with ``numbers``, ``arrays`` and
+        ``times``.
+    order : int
+        Highest power n.
+    numbers : mapping, optional
+        Numbers for the symbols of a program.
+    arrays : mapping of str to array, optional
+        Arrays of a program by name, each with the shape of its indices.
+    times : array, shape (T,), optional
+        Times of the coefficients.
+    solver : Solver, optional
+        Settings of the solver.
+    progress : callable, optional
+        Called with (replicas done, replicas) for averages of a nonlinear network.
 
-    A linear network on fixed samples whose closure has a series of words is evaluated by its recursion
-    (momentum and test points among them); any other by the theory of each order (:func:`.strength_series`).
-    Nonlinear networks: see :mod:`numerics.expansion.trees`; kinks: :mod:`numerics.expansion.kinks`.  Raises
-    :class:`~numerics.errors.SpecError` for a negative order, for numbers and arrays that are missing and
-    where the theory has no series, :class:`~numerics.errors.Diverged` for a learning rate too large for the
-    lazy network, :class:`~numerics.errors.NotConverged` when a flow does not settle to ``solver.rtol``.
+    Returns
+    -------
+    xarray.Dataset
+        Variables with a leading dimension ``order``; orders that vanish are left out.
 
+    Raises
+    ------
+    SpecError
+        For a negative order, for missing numbers and arrays, and if the theory has no series.
+    Diverged
+        If the learning rate is too large for the lazy network.
+    NotConverged
+        If a flow does not converge to ``solver.rtol``.
+
+    Notes
+    -----
+    A linear network on fixed samples whose closure has a series of words is evaluated by the closure's
+    recursion, another linear network by the theory of each order (:func:`.strength_series`).  For nonlinear
+    networks see :mod:`numerics.expansion.trees`, for kinks :mod:`numerics.expansion.kinks`.
+
+    Examples
+    --------
     >>> from derive.program import mlp
     >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": {"K_x": [[1.0]], "y": [1.0]}}
     >>> expand(mlp(1, "linear"), 2, times=range(3), **given).train_loss.values.round(4).tolist()
@@ -143,6 +191,7 @@ def expand(
         return strength_series(problem, order)
 
     def evaluate(grid: TimeGrid | None) -> OrderByOrder:
+        """Return the coefficients on one time grid."""
         return OrderByOrder(Setting(problem, grid), closure, order)
 
     return evaluated(
@@ -151,17 +200,35 @@ def expand(
 
 
 WORDS, SYMBOLS, TREES = (2e-5, 3), (18 / 14**4, 14**0.5), (5e-2, 4.5)
-"""Measured seconds: of words to order n the first times n to the second, of words as symbols and of trees the
-first times the second to the n."""
+"""Measured seconds at order n: for words, the first number times n to the power of the second; for words in
+symbols and for trees, the first number times the second to the power n."""
 
 
 def forecast(source: Expandable, order: int, *, symbols: bool = False) -> float:
-    """About how many seconds an expansion takes on one core, measured on small problems.
+    """Return the estimated seconds of an expansion on one core, from measurements on small problems.
 
-    Words as ``symbols`` multiply by twelve with each power of gamma0^2, and their time by fourteen, and end
-    at order 8; the theory of each order has as many correlations as there are pairs of orders; trees multiply
-    by twenty.
+    Parameters
+    ----------
+    source : Problem, Experiment, Program, Theory, str or Path
+        As in :func:`expand`.
+    order : int
+        Highest power of gamma0.
+    symbols : bool
+        Whether the series is derived in symbols.
 
+    Returns
+    -------
+    float
+        Seconds.
+
+    Notes
+    -----
+    The number of words in symbols grows by a factor of 12 with each power of gamma0^2, and the time by 14, up
+    to order 8.  The theory of each order has a correlation for each pair of orders.  The number of trees
+    grows by a factor of 20.
+
+    Examples
+    --------
     >>> e = Experiment.from_dict({"network": {"depth": "L"}})
     >>> [round(forecast(e, n, symbols=True)) for n in (4, 6, 8)]
     [0, 1, 18]
@@ -180,7 +247,7 @@ def forecast(source: Expandable, order: int, *, symbols: bool = False) -> float:
 
 
 def _power(first: float, base: float, n: int) -> float:
-    """``first base^n``, infinite where it is more than any number."""
+    """Return ``first base^n``, infinite for very large n."""
     return first * base**n if n < MOST_ORDERS else float("inf")
 
 
@@ -188,20 +255,41 @@ MOST_ORDERS = 400
 
 
 def require_order(source: Expandable, order: int, solver: Solver, *, symbols: bool = True) -> None:
-    """Raises SpecError for an order that takes more than ``solver.hours``."""
+    """Raise SpecError if the expansion is estimated to take longer than ``solver.hours``."""
     seconds = forecast(source, order, symbols=symbols)
     require_time(seconds, solver.hours, f"the expansion to order {order}", "a lower order")
 
 
 @one_thread
 def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dataset:
-    """Error and loss at ``gamma0`` (the experiment's) from words up to ``order``, the error in them in full.
+    """Return error and loss at one gamma0 from words up to an order, with the error in them not expanded.
 
-    See :mod:`numerics.expansion.fixed_error`.  Expanded in gamma0
-    the error is right up to one power of gamma0^2 beyond ``order``.  ``error_truncation`` and
-    ``train_loss_truncation`` are how far the solution moves when f is pushed by as much as the last use of
-    the closure's laws has moved it.  Raises :class:`~numerics.errors.SpecError` for an order below 4 and
-    :class:`~numerics.errors.NotConverged` where a series has no approximant or the error does not settle.
+    Parameters
+    ----------
+    source : Problem, Experiment, Program, Theory, str or Path
+        As in :func:`expand`.
+    order : int
+        Highest power of gamma0, at least 4.
+    gamma0 : float, optional
+        Value of gamma0; that of the experiment by default.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``error`` and ``train_loss`` with estimates ``*_truncation``: the change of the solution if f is
+        perturbed by the change that the last use of the closure's laws makes.
+
+    Raises
+    ------
+    SpecError
+        For an order below 4, and for networks without a series of words.
+    NotConverged
+        If a series has no approximant or the error does not converge.
+
+    Notes
+    -----
+    See :mod:`numerics.expansion.fixed_error`.  Expanded in gamma0, the error is exact up to one power of
+    gamma0^2 beyond ``order``.
     """
     problem = Problem.of(source)
     problem.require_no_attributes("the expansion")
@@ -211,6 +299,7 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
     last = order // 2 * 2
 
     def attempt(setting: Setting) -> tuple[Array, Array]:
+        """Return the error and the perturbed error on one time grid."""
         closed = Closed.of(setting, closure)
         return solved(AtFixedError(closed, setting, strength, last))
 
@@ -220,6 +309,7 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
     else:
 
         def lazy(grid: TimeGrid) -> Attempt[None]:
+            """Return the error of the lazy network on one time grid."""
             setting = Setting(problem, grid)
             closed = Closed.of(setting, closure)
             nothing = np.zeros((closed.T, closed.P))
@@ -229,6 +319,10 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
         enough = len(refine(AdamsBashforth(problem.times, COARSE), lazy).grid.nodes)
 
         def on(grid: TimeGrid) -> Attempt[tuple[Array, Array]]:
+            """Return the resummed error on one time grid.
+
+            Raise Diverged on grids too coarse for the lazy network.
+            """
             if len(grid.nodes) < enough:
                 raise Diverged("the grid is too coarse for the lazy network")
             found, pushed = (x[grid.outputs] for x in attempt(Setting(problem, grid)))
@@ -263,16 +357,34 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
 def evaluated_at(
     source: Expandable, order: int, method: str | None = None, *, progress: Progress | None = None
 ) -> xr.Dataset:
-    """The coefficients, and loss and error at the experiment's gamma0 with estimates of what is missed.
+    """Return the coefficients, and loss and error at the experiment's gamma0 with truncation errors.
 
-    These are ``train_loss_resummed``, ``error_resummed`` and their ``_truncation``.  Attributes: ``gamma0``,
-    ``resummation``, ``resummation_status`` ("partial" where entries failed; they are NaN) and
-    ``resummation_failed``.
+    Parameters
+    ----------
+    source : Problem, Experiment, Program, Theory, str or Path
+        As in :func:`expand`.
+    order : int
+        Highest power of gamma0.
+    method : {"sum", "pade", "self-consistent"}, optional
+        Evaluation of the series, the last by :func:`resum`.  By default "pade", and a series that does not
+        converge at this gamma0 is then reported in ``resummation_status``.
+    progress : callable, optional
+        As in :func:`expand`.
 
-    ``method`` is "sum", "pade" or "self-consistent" (:func:`resum`); the default is "pade", and then a series
-    that says nothing at this gamma0 is reported in ``resummation_status``.  With a method named it raises
-    :class:`~numerics.errors.NotConverged`.  Powers of ``|gamma0|``, of which two are known, are not summed,
-    for nothing tells what the sum misses; a method named is refused.
+    Returns
+    -------
+    xarray.Dataset
+        The coefficients, ``train_loss_resummed``, ``error_resummed`` and their ``_truncation``, with
+        attributes ``gamma0``, ``resummation``, ``resummation_status`` ("partial" if entries failed; they are
+        NaN) and ``resummation_failed``.
+
+    Raises
+    ------
+    NotConverged
+        If a method is given and the series does not converge.
+    SpecError
+        If a method is given for powers of ``|gamma0|``: of these two are known, which do not determine the
+        truncation error, and they are not summed.
     """
     asked = Problem.of(source)
     asked.require_no_attributes("the expansion")
@@ -311,10 +423,9 @@ def evaluated_at(
 
 
 def below_zero(series: xr.Dataset, gamma0: float) -> str:
-    """Return a sentence on a sum of the series of the loss that is below zero, or an empty string.
+    """Return a sentence if the summed series of the loss is negative, or an empty string.
 
-    The loss of order zero is that of a network whose features do not move; sums are compared where it is
-    positive by more than rounding.
+    The loss of order zero is that of the lazy network; sums are checked where it is positive beyond rounding.
 
     >>> orders, times = [0, 2], [0.0, 1.0]
     >>> found = xr.Dataset({"train_loss": (("order", "time"), [[1.0, 0.5], [0.0, -1.0]])},
@@ -338,11 +449,11 @@ def below_zero(series: xr.Dataset, gamma0: float) -> str:
 
 
 ROUNDED = 1e-9
-"""Share of the first loss below which a sum of the series is zero."""
+"""Share of the first loss below which a negative sum is a rounding error."""
 
 
 def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:
-    """Raises SpecError beyond order 0 where the error jumps in the output."""
+    """Raise SpecError beyond order 0 if the error jumps as a function of the output."""
     try:
         law = ErrorLaw.of(theory)
     except NotApplicable:
@@ -354,17 +465,19 @@ def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:
 
 
 def _strength(problem: Problem) -> float:
+    """Return the gamma0 of a problem."""
     return float(problem.numbers[gamma0_symbol])
 
 
 def _check_samples(key: str, kind: Any, seen: bool) -> None:
-    """Raises SpecError for random data."""
+    """Raise SpecError for random data."""
     if not seen:
         reason = "nonlinear networks on random data have no expansion: their theory is not expanded in gamma0"
         raise SpecError(key, kind, reason, '"fixed"')
 
 
 def _resummable(problem: Problem, order: int) -> LinearClosure:
+    """Return the closure of a problem that can be resummed at fixed error; raise SpecError for others."""
     check_order(order, LOWEST)
     closure = closure_of(problem)
     if closure is None:
@@ -377,12 +490,23 @@ def _resummable(problem: Problem, order: int) -> LinearClosure:
 
 
 def has_words(source: Expandable) -> bool:
-    """Has the closure of the theory a series of words?"""
+    """Return whether the closure of the theory has a series of words.
+
+    Parameters
+    ----------
+    source : Problem, Experiment, Program, Theory, str or Path
+        As in :func:`expand`.
+
+    Returns
+    -------
+    bool
+        Whether words apply.
+    """
     return closure_of(Problem.of(source)) is not None
 
 
 def closure_of(problem: Problem) -> LinearClosure | None:
-    """The closure of a linear network with one output on given samples; None without a series of words."""
+    """Return the closure of a linear network with one output on given samples; None without words."""
     if not problem.seen or problem.outputs > 1:
         return None
     return _closure(symbolic(problem))
@@ -390,6 +514,7 @@ def closure_of(problem: Problem) -> LinearClosure | None:
 
 @lru_cache(maxsize=64)
 def _closure(program: Program) -> LinearClosure | None:
+    """Return the closure of a program, cached; None without a series of words."""
     try:
         return _expansion(integrated(program), 0).closure
     except NotApplicable:
@@ -398,6 +523,7 @@ def _closure(program: Program) -> LinearClosure | None:
 
 @lru_cache(maxsize=16)
 def _expansion(program: Program, order: int) -> LinearExpansion:
+    """Return the series of words of a program, cached."""
     return expand_linear(mean_field(program), order)
 
 

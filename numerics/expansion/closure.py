@@ -1,7 +1,7 @@
-"""The expansion in gamma0 of a linear network as numbers: its closure's recursion in the layer.
+"""Coefficients of the expansion in gamma0 of a linear network, from its closure's recursion in the layer.
 
-The words of the expansion multiply by ten or more with each power of gamma0^2.  Their sums do not: the
-closure's equations give each order of an operator by products of lower ones.
+The number of words of the expansion grows by ten or more with each power of gamma0^2.  The closure's
+equations need only products: each order of an operator follows from products of lower orders.
 """
 
 from __future__ import annotations
@@ -56,28 +56,28 @@ from numerics.solver.linear.afterwards import interval_weights
 
 Array = NDArray[np.float64]
 OperatorAtLayer = tuple[str, int]
-"""An operator's name and layer."""
+"""Name and layer of an operator."""
 
 DATA = operator(INPUT_KERNEL)
 
 PROBED = 16
-"""So many times say how the output at order 0 depends on the error."""
+"""Number of times from which the dependence of the output at order 0 on the error is found."""
 FEW = 5
-"""Sums of so many operators, or of one for each layer, stay sums until they are multiplied."""
+"""Number of operators up to which sums are not computed until they are multiplied."""
 CACHED = 2**18
-"""So many numbers stay in the cache while they are worked on."""
+"""Number of floats that fit the cache."""
 LEFT, LOST = 1e-9, 1e-5
-"""What may be left of the error's own equation, relative to the largest term in it; and what rounding leaves
-at most, where kernels of a step that is too long have grown large."""
+"""Largest residual of the error's equation, relative to its largest term; and the largest that is taken for
+rounding, if kernels of too long steps have grown large."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClosureLayers:
-    """A closure's equations layer by layer, at a depth: all that no number and no time enters.
+    """Equations of a closure layer by layer, at a depth, without numbers and times.
 
-    ``base`` says where each operator is given, and what it is there; ``laws`` and ``made_of`` its equation,
-    and what a kernel is made of (responses, and correlations remembered), at each layer; ``products`` the
-    addends of the tangent kernel, (layers, left, right), of factors by name and layer or as data.
+    ``base`` maps each operator to the layer where it is given and to its value there; ``laws`` and
+    ``made_of`` hold its equation, and the parts of a kernel (responses, and remembered correlations), at each
+    layer; ``products`` the terms of the tangent kernel as (left, right), each by name and layer or as data.
     """
 
     depth: int
@@ -90,39 +90,42 @@ class ClosureLayers:
 
     @cached_property
     def correlations(self) -> list[str]:
-        """The operators that are correlations."""
+        """Names of the operators that are correlations."""
         return [x for x in self.laws if self.base.get(x, (0, 0))[1] != 0]
 
     @cached_property
     def constants(self) -> list[Symbol]:
-        """The constants in the laws."""
+        """Constants in the laws."""
         found = [self.average, *(e for law in self.laws.values() for e in law.values())]
         return sorted({x for e in found for x in e.free_symbols if x.is_commutative} - {gamma0}, key=str)
 
     def is_correlation(self, x: Expr) -> bool:
-        """Is an operator a correlation, or data?  These are of low rank."""
+        """Return whether an operator is a correlation, or data, which are of low rank."""
         return bool(x.is_Symbol) or place_of(x)[0] in self.correlations
 
     def inwards(self, name: str) -> list[int]:
-        """The layers from the end where an operator is given."""
+        """Return the layers in order, from the end where an operator is given."""
         place = self.base[name][0]
         return sorted(range(1, self.depth + 1), key=lambda k: abs(k - place))
 
 
 @lru_cache(maxsize=64)
 def layers_of(closure: LinearClosure, depth: int) -> ClosureLayers:
-    """Raises :class:`~derive.errors.NotApplicable` for a closure without a family of layers."""
+    """Return the equations of a closure at a depth; raise NotApplicable without a family of layers."""
     if closure.layers is None:
         raise NotApplicable("the expansion needs a family of layers")
     upper, every = closure.layers.upper, range(1, depth + 1)
 
     def site(e: Expr | int) -> int:
+        """Return a layer as a number."""
         return int(sympify(e).subs(upper, depth))
 
     def place(a: AppliedUndef, layer: int) -> OperatorAtLayer:
+        """Return the name and the layer of an operator."""
         return str(a.func), site(a.args[0].subs(ell, layer))
 
     def factor(a: AppliedUndef | None, layer: int) -> Expr | OperatorAtLayer:
+        """Return a factor of the tangent kernel, by name and layer or as data."""
         if a is None:
             return J
         return place(a, layer) if str(a.func) in laws else operator(str(a.func))
@@ -155,16 +158,16 @@ def layers_of(closure: LinearClosure, depth: int) -> ClosureLayers:
 
 @lru_cache(maxsize=10_000)
 def place_of(x: Indexed) -> OperatorAtLayer:
-    """The name and the layer of an operator."""
+    """Return the name and the layer of an operator."""
     return x.base.label.name, int(x.indices[0])
 
 
 class ClosurePlan:
-    """Orders 0, 1, 2, ... of every operator at every layer, as steps on a tape: no array enters.
+    """Orders 0, 1, 2, ... of every operator at every layer, as operations on a tape, without arrays.
 
-    The error is found order by order, with f; or it is ``given`` in full, as if it did not depend on gamma0.
-    ``errors`` says at which orders it may differ from zero, as far as they are known.  Where another plan is
-    ``found``, correlations are those of it, and products of causal operators are taken in turn.
+    The error is found order by order, with f; or it is ``given``, as if it did not depend on gamma0.
+    ``errors`` maps orders to whether the error may differ from zero.  If another plan is given as ``found``,
+    correlations are taken from it, and products of causal operators are taken one after another.
     """
 
     def __init__(
@@ -187,25 +190,26 @@ class ClosurePlan:
         self.average, self.tangent = self.algebra.series(layers.average), Stream(self.entrywise)
 
     def number(self, e: Expr) -> float:
-        """A constant of the closure."""
+        """Return the value of a constant of the closure."""
         return float(e if e.is_Number else e.subs(self.numbers))
 
     def known(self, x: Expr) -> Stream:
-        """An operator by its symbol: data, or one of the family at a layer."""
+        """Return the series of an operator by its symbol: data, or one of the family at a layer."""
         return self.constant(x) if x.is_Symbol else self.operator(*place_of(x))
 
     def constant(self, x: Expr) -> Stream:
-        """Kernels without memory."""
+        """Return the series of a kernel without memory."""
         value = self.tape.constant(x, samples=x != J)
         return Stream(lambda n: value if n == 0 else None)
 
     def operator(self, name: str, site: int) -> Stream:
-        """One operator at one layer."""
+        """Return the series of one operator at one layer, made once."""
         if (name, site) not in self.operators:
             self.operators[name, site] = self.stream(name, site)
         return self.operators[name, site]
 
     def stream(self, name: str, site: int) -> Stream:
+        """Return a new series of one operator at one layer, from its base or its law."""
         base, laws = self.layers.base, self.layers.laws
         if name in base and base[name][0] == site:
             value = base[name][1]
@@ -218,6 +222,7 @@ class ClosurePlan:
         inner: list[Stream] = []
 
         def rule(n: int) -> Combination | None:
+            """Return the coefficient of order n from the law."""
             if not inner:  # deferred, so that a law may name the layers that it is made from
                 inner.append(self.algebra.series(laws[name][site]))
             found: Combination | None = inner[0].at(n)
@@ -226,13 +231,14 @@ class ClosurePlan:
         return Stream(rule) if name in self.layers.correlations else self.algebra.new(rule)
 
     def remembering(self, name: str, site: int) -> Stream:
-        """A kernel: the response of the neighbouring layer, and the memory of a correlation."""
+        """Return the series of a kernel: response of the next layer plus remembered correlations."""
         kernel = self.layers.kernels[name]
         responses, memories = (
             [self.operator(*x) for x in places] for places in self.layers.made_of[name, site]
         )
 
         def rule(n: int) -> Combination | None:
+            """Return the coefficient of order n: responses, and products of errors and correlations."""
             if not self.given and n >= len(self.errors):
                 raise NotApplicable(
                     f"{name} at order {n} is needed for correlations of that order, or before the error at "
@@ -247,11 +253,11 @@ class ClosurePlan:
         return self.algebra.new(rule)
 
     def output(self, n: int) -> tuple[Combination | None, Combination | None]:
-        """f at order n without the error of that order, and with it: what it is the diagonal of.
+        """Return the operator whose diagonal is f at order n, without and with the error of that order.
 
             f_n = [average]_(n+1) ,    Delta_n is zero unless f_n without it, or Delta_k Delta_(n-k), is not
 
-        since the error's order n is made of products of the output's lower orders.
+        because the error's order n is made of products of the output's lower orders.
         """
         while n >= len(self.outputs):
             now = len(self.outputs)
@@ -271,14 +277,13 @@ class ClosurePlan:
 
     @cached_property
     def densities(self) -> ClosurePlan:
-        """The plan of densities in time, whose correlations are found here."""
+        """Plan of densities in time, whose correlations are those of this plan."""
         return ClosurePlan(self.layers, self.numbers, found=self)
 
     def entrywise(self, n: int) -> list[tuple[Combination | None, Combination]]:
-        """Order n of the tangent kernel, ``sum_k G_k H_(n-k)`` entry by entry, summed over the layers.
+        """Return order n of the tangent kernel, ``sum_k G_k H_(n-k)`` entry by entry, summed over layers.
 
-        What stands in most products is taken out of their sum, one factor after the other; None stands for
-        the kernel 1.
+        Common factors are taken out of the sum, the most frequent first; None stands for the kernel 1.
         """
         pairs: Counter[tuple[int, int]] = Counter()
         for places in self.layers.products:
@@ -303,14 +308,15 @@ class ClosurePlan:
 def plan_of(
     layers: ClosureLayers, numbers: tuple[tuple[Symbol, float], ...], given: bool = False
 ) -> ClosurePlan:
-    """The plan of a closure at a depth with numbers for its constants."""
+    """Return the plan of a closure at a depth with numbers for its constants, cached."""
     return ClosurePlan(layers, dict(numbers), given)
 
 
 class Closed:
-    """What a plan says, carried out on one time grid.
+    """Arrays of the operators of a plan on one time grid.
 
-    ``memory[C]`` is the weight with which kernel C remembers, (T, T); ``kernel`` the data's constant kernel.
+    ``memory[C]`` is the weight with which kernel C remembers, (T, T); ``kernel`` the kernel of the data, (P,
+    P).
     """
 
     def __init__(self, plan: ClosurePlan, memory: Mapping[str, Array], kernel: Array) -> None:
@@ -323,33 +329,33 @@ class Closed:
 
     @classmethod
     def of(cls, setting: Setting, closure: LinearClosure) -> Self:
-        """The closure of a problem's theory with its numbers, depth and data."""
+        """Return the arrays of the closure of a problem, with its numbers, depth and data."""
         layers = layers_of(closure, setting.depth)
         numbers = tuple((x, setting.numbers[x]) for x in layers.constants)
         return cls(plan_of(layers, numbers), memories(setting, closure), setting.kernel)
 
     def upto(self, now: int | None = None) -> Closed:
-        """The same equations with nothing known yet, up to a time only."""
+        """Return the same equations up to a time, with nothing computed yet."""
         return Closed(self.plan, {k: v[:now, :now] for k, v in self.memory.items()}, self.kernel)
 
     # -- operators -------------------------------------------------------------------------------------
 
     def value(self, name: str, n: int, site: int) -> LayerOperator | None:
-        """Order n of an operator at a layer."""
+        """Return order n of an operator at a layer."""
         return self.array(self.plan.operator(name, site).at(n))
 
     def array(self, x: Combination | None) -> LayerOperator | None:
-        """A combination of what the plan's steps give."""
+        """Return the array of a combination of steps."""
         return None if x is None else summed([(c, self.step(i)) for i, c in x.terms.items()])
 
     def step(self, i: int) -> LayerOperator:
-        """What a step gives."""
+        """Return the result of a step, computed once."""
         if i not in self.known:
             self.known[i] = self.carried_out(*self.plan.tape.steps[i])
         return self.known[i]
 
     def carried_out(self, what: str, *of: Any) -> LayerOperator:
-        """A step, from those before it."""
+        """Return the result of a step from earlier ones."""
         if what == "product":
             return self.multiply(self.step(of[0]), self.step(of[1]))
         if what == "transpose":
@@ -364,11 +370,11 @@ class Closed:
         return self.constant(of[0])
 
     def multiply(self, a: LayerOperator, b: LayerOperator) -> LayerOperator:
-        """The product of two operators."""
+        """Return the product of two operators."""
         return multiplied(a, b)
 
     def constant(self, x: Expr) -> SeparableKernel:
-        """Kernels without memory."""
+        """Return a kernel without memory as an operator."""
         if x == J:
             core = np.ones((1, 1))
         elif x == DATA:
@@ -382,14 +388,14 @@ class Closed:
 
     @cached_property
     def weight(self) -> Array:
-        """How an update at s enters at t, (T, T)."""
+        """Weight with which an update at s enters at t, (T, T)."""
         return next(iter(self.memory.values()))
 
     @cached_property
     def gain(self) -> float:
-        """The number in ``f_0(t) = gain K_x sum_s w(t, s) Delta_0(s)``, read off f_0 at some error.
+        """Factor in ``f_0(t) = gain K_x sum_s w(t, s) Delta_0(s)``, found from f_0 at a random error.
 
-        Raises :class:`~derive.errors.NotApplicable` where f_0 depends on the error in another way.
+        Raises :class:`~derive.errors.NotApplicable` if f_0 depends on the error in another way.
         """
         some = np.linspace(0, self.T - 1, min(PROBED, self.T)).astype(int)
         lazy = Closed(self.plan, {k: v[np.ix_(some, some)] for k, v in self.memory.items()}, self.kernel)
@@ -406,11 +412,11 @@ class Closed:
         return gain
 
     def advance(self, setting: Setting) -> None:
-        """One more order of everything.
+        """Compute the next order of everything.
 
-        f_n contains Delta_n as f_0 contains Delta_0, :attr:`gain` times the memory of the input kernel: the
-        average f is linear in the error at lowest order in gamma0.  What is left of its equation is checked.
-        Raises :class:`~numerics.errors.Diverged`.
+        f_n contains Delta_n as f_0 contains Delta_0: :attr:`gain` times the memory of the input kernel,
+        because the average f is linear in the error at lowest order in gamma0.  The residual of its equation
+        is checked. Raises :class:`~numerics.errors.Diverged`.
         """
         n, law = len(self.outputs), setting.error
         rest, whole = self.plan.output(n)
@@ -431,16 +437,16 @@ class Closed:
         self.outputs.append(f)
 
     def remember(self, error: Array) -> None:
-        """Let ``error`` be remembered in full, as if it did not depend on gamma0."""
+        """Use ``error`` (T, P) as the error, as if it did not depend on gamma0."""
         self.plan = plan_of(self.layers, tuple(self.plan.numbers.items()), given=True)
         self.errors, self.known = [error], {}
 
     def output(self, n: int) -> Array:
-        """f at order n, (T, P)."""
+        """Return f at order n, (T, P)."""
         return self.diagonal(self.plan.output(n)[1])
 
     def diagonal(self, x: Combination | None) -> Array:
-        """The entries at equal times of what f is made of, (T, P)."""
+        """Return the entries at equal times of a combination, (T, P)."""
         total = np.zeros((self.T, self.P))
         for i, c in {} if x is None else x.terms.items():
             value = self.step(i)
@@ -451,11 +457,11 @@ class Closed:
     # -- values ----------------------------------------------------------------------------------------
 
     def tangent(self, n: int, out: Times, into: Array) -> None:
-        """Order n of the tangent kernel at output times, (out, P, out, P):
+        """Compute order n of the tangent kernel at output times, (out, P, out, P).
 
             sum_i x_i(t, s) left_i(t) core_i right_i(s)^T ,
 
-        a few times t after the others, so that what is multiplied and added stays in the cache.
+        for a few times t at once, so that products and sums stay in the cache.
         """
         pairs = []
         for x, y in self.plan.tangent.at(n):
@@ -482,11 +488,10 @@ class Closed:
 
 
 class Densities(Closed):
-    """The same steps with what the rule remembers of an update alone, and integrals from s to t in place
-    of sums.
+    """The same steps for densities in time: memories without quadrature weights, integrals in place of sums.
 
-    A memory holds the quadrature's weights times what is ``kept`` at t of an update at s (all of it without
-    momentum), and a factor, which is read off their sums.
+    A memory holds the weights of the quadrature times the part that is ``kept`` at t of an update at s (all
+    of it without momentum), and a factor, which follows from their sums.
     """
 
     def __init__(self, found: Closed, setting: Setting, grid: TimeGrid) -> None:
@@ -498,19 +503,20 @@ class Densities(Closed):
         self.found, self.weights, self.errors = found, list(interval_weights(grid.nodes)), found.errors
 
     def carried_out(self, what: str, *of: Any) -> LayerOperator:
+        """Return the result of a step; correlations come from the arrays of the sums."""
         value = self.found.value(*of) if what == "found" else super().carried_out(what, *of)
         assert value is not None
         return value
 
     def multiply(self, a: LayerOperator, b: LayerOperator) -> LayerOperator:
-        """The product of two causal operators, or an ordinary one."""
+        """Return the product of two operators, of causal ones as an integral in time."""
         if isinstance(a, Dense) and isinstance(b, Dense):
             return Dense(convolved(a.block, b.block, self.weights))
         return multiplied(a, b)
 
 
 class OrderByOrder:
-    """The coefficients up to ``order`` of a problem whose network has this closure, on one time grid."""
+    """Coefficients up to ``order`` of a problem whose network has this closure, on one time grid."""
 
     def __init__(self, setting: Setting, closure: LinearClosure, order: int) -> None:
         self.setting, self.order = setting, order
@@ -523,11 +529,11 @@ class OrderByOrder:
         self.notes: dict[str, Any] = {}
 
     def watched(self) -> Array:
-        """Errors at every order and node, (order + 1, T, P)."""
+        """Return errors at every order and node, (order + 1, T, P)."""
         return np.stack(self.closed.errors)
 
     def values(self) -> dict[str, Array]:
-        """Every variable at output times, with the order first."""
+        """Return every variable at output times, orders first."""
         P, closed, grid = self.closed.P, self.closed, self.setting.grid
         out: Times = slice(None) if grid is None else grid.outputs
         source = closed if grid is None else Densities(closed, self.setting, grid)
@@ -535,7 +541,7 @@ class OrderByOrder:
         orders, depth, T = self.orders, self.setting.depth, len(self.setting.problem.times)
 
         def read(name: str, found: Closed, rows: int, cols: int) -> Array:
-            """Axes: orders, layers, times t, rows, times s, columns."""
+            """Return an operator with axes: orders, layers, times t, rows, times s, columns."""
             values = np.zeros((len(orders), depth, T, rows, T, cols))
             for (i, n), k in product(enumerate(orders), range(depth)):
                 if (x := found.value(name, n, k + 1)) is not None:
@@ -557,7 +563,7 @@ class OrderByOrder:
 
 
 def memories(setting: Setting, closure: LinearClosure) -> dict[str, Array]:
-    """The weight with which each kernel remembers, (T, T), by its name."""
+    """Return the weight with which each kernel remembers, (T, T), by its name."""
     causal = [k for k in closure.kernels if k.causal and k.definition != 0]
     weights = {k.name: memory_weight(k, ERROR, tuple(setting.tables)) for k in causal}
     known = setting.numbers, setting.times, setting.tables

@@ -1,15 +1,16 @@
-"""Coefficients of a series as numbers: what evaluates them gives, and what is done once around all of it.
+"""Coefficients of a series as arrays: averages over replicas, refinement of the grid of a flow, labels.
 
-An evaluator is a function of a grid of time (None: the rule's own steps) that gives :class:`Coefficients`.
+An evaluator is a function of a time grid (None: the rule's own steps) that returns :class:`Coefficients`.
 :func:`evaluated` refines the grid of a flow, averages over replicas, leaves out orders that vanish and labels
-what is left.
+the others.
 
 On given samples the output's equation is the same at each order n: f_n is linear in Delta_n, with the
 feedback K of order 0, and the rest of f_n is known,
 
     f_n(t) = rest_n(t) + K sum_s w(t, s) Delta_n(s),    Delta_n(t) = [e(f_0 + gamma0 f_1 + ...)](t)_n,
 
-where e is minus the slope of the loss (:class:`~derive.expansion.errors.ErrorLaw`), zero for test points.
+where e is minus the derivative of the loss (:class:`~derive.expansion.errors.ErrorLaw`), zero for test
+points.
 """
 
 from __future__ import annotations
@@ -47,28 +48,27 @@ Array = NDArray[np.float64]
 
 
 class Coefficients(Protocol):
-    """The coefficients of a series on one grid of time, whichever way they are computed.
-
-    ``orders`` are those at which anything may differ from zero, ``notes`` what a result reports.
-    """
+    """Interface of the coefficients of a series on one time grid."""
 
     @property
-    def orders(self) -> Sequence[int]: ...
+    def orders(self) -> Sequence[int]:
+        """Orders at which a variable may differ from zero."""
 
     @property
-    def notes(self) -> dict[str, Any]: ...
+    def notes(self) -> dict[str, Any]:
+        """Attributes of the result."""
 
     def watched(self) -> Array:
-        """What a flow is refined for, (orders, nodes, ...)."""
+        """Return the values on which a flow's grid is refined, (orders, nodes, ...)."""
 
     def values(self) -> dict[str, Array]:
-        """Every result variable at output times, with one entry for each of ``orders`` first."""
+        """Return every result variable at output times, with one entry for each of ``orders`` first."""
 
 
 Evaluator = Callable[[TimeGrid | None], Coefficients]
 
 
-def evaluated(
+def evaluated(  # noqa: PLR0913 - options of every series, most of them keyword-only
     problem: Problem,
     evaluators: Sequence[Callable[[], Evaluator]],
     order: int,
@@ -79,12 +79,12 @@ def evaluated(
     every: bool = False,
     attributes: Mapping[str, Any],
 ) -> xr.Dataset:
-    """The mean over evaluators (replicas, if there are several: with standard errors), labelled.
+    """Return the labelled coefficients of an evaluator, or means over several with standard errors.
 
-    Each evaluator is made when its turn comes.  The first finds the grid on which a flow settles, or that of
-    ``steps`` where these stand for one.  Orders that vanish are left out, unless ``every`` one is wanted;
-    ``started`` is when the work began, and ``attributes`` stand in the result.  Raises
-    :class:`~numerics.errors.NotConverged` for a flow that does not settle.
+    Each evaluator (replica) is made when it is needed.  The first finds the grid on which a flow converges,
+    or, if ``steps`` are given, the grid of these.  Orders that vanish are left out, unless ``every``;
+    ``started`` is the start of the wall time; ``attributes`` are added to the result.  Raises
+    :class:`~numerics.errors.NotConverged` for a flow that does not converge.
     """
     if problem.flow:
         steps = AdamsBashforth(problem.times, problem.solver.rtol)
@@ -127,17 +127,21 @@ def evaluated(
 
 
 def _attempt(evaluate: Evaluator, grid: TimeGrid) -> Attempt[Coefficients]:
+    """Return the coefficients on a grid, with the values that are refined."""
     found = evaluate(grid)
     return Attempt(found.watched()[:, grid.outputs], found)
 
 
 def _occurs(values: Mapping[str, Array], i: int) -> bool:
-    """Does anything differ from zero?  A tangent kernel, a product of others, may by rounding alone."""
+    """Return whether a variable differs from zero.
+
+    Tangent kernels, which may be rounding errors, do not count.
+    """
     return any(np.any(np.nan_to_num(x[i])) for name, x in values.items() if not name.startswith("tangent"))
 
 
 def check_order(order: int, lowest: int = 0) -> None:
-    """Raises :class:`~numerics.errors.SpecError` for an order that is negative, or below ``lowest``."""
+    """Raise :class:`~numerics.errors.SpecError` for an order that is negative, or below ``lowest``."""
     require_whole("--order", order, 0, "must not be negative")
     if order < lowest:
         raise SpecError("--order", order, "is too low to be resummed", f"{lowest} or more")
@@ -157,17 +161,17 @@ class Setting:
 
     @property
     def depth(self) -> int:
-        """The number of hidden layers."""
+        """Number of hidden layers."""
         return int(self.problem.program.depth)
 
     @property
     def kernel(self) -> Array:
-        """The data's kernel, (P, P)."""
+        """Kernel of the data, (P, P)."""
         return np.asarray(self.problem.arrays[INPUT_KERNEL])
 
     @property
     def targets(self) -> Array:
-        """The targets, (P,); zero where they are not known."""
+        """Targets, (P,); zero where they are not known."""
         return np.asarray(self.problem.arrays[TARGETS])
 
     @cached_property
@@ -177,12 +181,12 @@ class Setting:
 
     @property
     def times(self) -> int:
-        """The number of steps or nodes."""
+        """Number of steps or nodes."""
         return len(self.problem.times) if self.grid is None else len(self.grid.nodes)
 
     @property
     def out(self) -> NDArray[np.intp]:
-        """The steps or nodes of the output times."""
+        """Positions of the output times among steps or nodes."""
         return np.arange(self.times) if self.grid is None else self.grid.outputs
 
     @cached_property
@@ -196,10 +200,10 @@ class Setting:
     def answer(
         self, weight: Array, feedback: Array, rest: Array, lower: Sequence[Array] = ()
     ) -> tuple[Array, Array]:
-        """Delta_n and f_n, (T, P), from the ``rest`` of f_n and the ``lower`` orders of f, step by step.
+        """Return Delta_n and f_n, (T, P), from the ``rest`` of f_n and ``lower`` orders of f.
 
-        ``weight`` is (T, T) and strictly lower triangular.  Raises :class:`~numerics.errors.Diverged` where
-        Delta_n grows beyond RUNAWAY times what drives it.
+        ``weight`` is (T, T) and strictly lower triangular.  Raises :class:`~numerics.errors.Diverged` if
+        Delta_n grows beyond RUNAWAY times its source.
         """
         f, error, law = rest.copy(), np.zeros_like(rest), self.error
         bound = RUNAWAY * max(float(np.max(np.abs(law.order([*lower, rest])))), 1e-300)
@@ -216,7 +220,7 @@ class Setting:
 
 
 class Composed:
-    """A function of the output with numbers for all else that it holds: its orders from those of the output.
+    """A function of the output, with numbers for everything else: its orders from those of the output.
 
         [e(f_0 + g f_1 + ...)]_n = sum_k e^(k)(f_0)/k! [(g f_1 + g^2 f_2 + ...)^k]_n
 
@@ -228,20 +232,20 @@ class Composed:
         self.law, self.data = law, [np.asarray(data[name]) for name in names]
 
     def __call__(self, f: Array) -> Array:
-        """The function itself at an output."""
+        """Return the function at an output."""
         return self._slope(0, f)
 
     def slope(self, k: int, f: Array) -> Array:
-        """``e^(k)/k!`` at an output."""
+        """Return ``e^(k)/k!`` at an output."""
         with np.errstate(over="ignore"):
             return np.broadcast_to(self._slope(k, f), f.shape).astype(float)
 
     def _slope(self, k: int, f: Array) -> Array:
-        """The same as it is compiled; a sample that stands by itself is its number, 1, 2, ...."""
+        """Return ``e^(k)/k!`` as compiled; a sample index has the values 1, 2, ...."""
         return slope_of(self.law, k)(np.arange(1.0, f.shape[-1] + 1), f, *self.data)
 
     def order(self, outputs: Sequence[Array]) -> Array:
-        """The last order, from those of the output."""
+        """Return the last order of the function, from the orders of the output."""
         f0, *higher = outputs
         n = len(higher)
         power: list[Array | float] = [1.0, *[0.0] * n]
@@ -255,9 +259,9 @@ class Composed:
 
 @lru_cache(maxsize=256)
 def slope_of(law: ErrorLaw, k: int) -> Callable[..., Array]:
-    """``e^(k)/k!`` as a function of the number of the sample, the output and the arrays.
+    """Return ``e^(k)/k!`` as a function of the number of the sample, the output and the arrays.
 
-    Raises :class:`~derive.errors.NotApplicable` where the error or a slope of it jumps.
+    Raises :class:`~derive.errors.NotApplicable` if the error or a derivative of it jumps.
     """
     arguments = [law.output, *sorted(law.body.atoms(AppliedUndef) - {law.output}, key=lambda x: str(x.func))]
     names = {x: Symbol(str(x.func)) for x in arguments}
@@ -267,7 +271,7 @@ def slope_of(law: ErrorLaw, k: int) -> Callable[..., Array]:
 
 
 def symbolic(problem: Problem) -> Program:
-    """The program with layer and depth as symbols, if its layers are a family; else as it was given."""
+    """Return the program with symbolic layer and depth, if its layers are a family; else the program."""
     if problem.experiment is not None:
         written, own = program_of(problem.experiment), problem.program
         pairs = zip((written, *written.trained()), (own, *own.trained()), strict=True)
@@ -290,7 +294,7 @@ def parted(
     *,
     nonlinear: bool = False,
 ) -> dict[str, Array]:
-    """The contract's variables at ``orders``, from those of all samples.
+    """Return the contract's variables at ``orders``, from those of all samples.
 
     Errors and outputs (order, time, sample[, channel]) are those of all orders 0, 1, ...; ``kernels`` those
     of ``orders``.
@@ -319,8 +323,9 @@ def parted(
 
 
 def _losses(problem: Problem, loss: SampleLoss, samples: slice, f: Array) -> dict[str, Array]:
-    """The orders of the loss, and of the mean square error where errors are differences, from those of the
-    output (order, time, sample[, channel]).
+    """Return the orders of the loss from those of the output (order, time, sample[, channel]).
+
+    If errors are differences, the orders of the mean square error are returned too.
     """
     bodies = {"train_loss": loss.expression}
     if loss.difference is not None and not loss.is_square:
@@ -341,7 +346,7 @@ def _losses(problem: Problem, loss: SampleLoss, samples: slice, f: Array) -> dic
 
 
 def squared(error: Array) -> Array:
-    """The orders of the square of a series, summed over outputs and averaged over samples.
+    """Return the orders of the square of a series, summed over outputs and averaged over samples.
 
     >>> squared(np.array([[[1.0, 3.0]], [[1.0, 0.0]]])).tolist()
     [[5.0], [1.0]]

@@ -1,18 +1,18 @@
-"""The series resummed at fixed error.
+"""Resummation of the expansion in gamma0 at fixed error, for linear networks.
 
-The expansion has two sources of powers of gamma0: the words, and the coefficients Delta^(n) of the error that
-their letters remember.  The second is what ends the series early, because the error reacts back on itself.
-Here the error is not expanded: the letters remember the full Delta, and ``Delta = y - f[Delta]`` is solved.
-Expanded in gamma0 this gives back the coefficients, order by order, and the next one besides.
+Powers of gamma0 come from the words, and from the coefficients Delta^(n) of the error in their letters.  The
+second source limits the convergence, because the error acts back on itself.  Here the error is not expanded:
+the letters contain the full Delta, and ``Delta = y - f[Delta]`` is solved.  Expanded in gamma0 this
+reproduces the coefficients order by order, and one more.
 
-A series of f alone forgets how f is made.  The kernels of the closure are the neighbouring layer's response
-and what is remembered of a correlation.  Only what is remembered is resummed: entry by entry, in the
-eigenbasis of the data's kernel, by Padé approximants in gamma0^2.  With these the laws of the responses are
-solved, which sums all repetitions of a word, and the laws of the correlations give f.
+The kernels of the closure are the response of the neighbouring layer plus a remembered correlation.  Only the
+remembered part is resummed: entry by entry, in the eigenbasis of the data's kernel, by Padé approximants in
+gamma0^2.  With it the laws of the responses are solved, which sums all repetitions of a word, and the laws of
+the correlations give f.
 
-The correlations so found are right to one order more than the series that they came from.  They are put
-back once, and f is computed again.  How far it moves is the estimate of what is missed.  Nothing is repeated
-until it settles: that would be the full theory.
+The correlations found in this way are exact to one order more than their series.  They are inserted once, and
+f is computed again; its change is the estimate of the truncation error.  The iteration is not continued,
+because its limit is the full theory.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from numerics.expansion.resummation import Resummed, resum
 Array = NDArray[np.float64]
 
 ROUNDING = 1e-14
-"""Terms below this share of the largest of their order, or of order zero, are rounding without a series."""
+"""Terms below this share of the largest of their order, or of order zero, are rounding errors."""
 SETTLED = 1e-12
-"""Responses that change less than this share of their size agree with their kernels."""
+"""Relative change below which responses have converged."""
 SWEEPS = 100
 
 AT_REST = 1e-9
-"""Changes of the error below this share of its start are none."""
+"""Change of the error, relative to its start, below which it has converged."""
 ROUGHLY = 1e-3
 STEPS = 60
 HORIZONS = 8
-"""The error is found up to growing times, so that what follows starts from something sensible."""
+"""Number of growing time intervals on which the error is found, each from the solution of the one before."""
 
 
 @dataclass(frozen=True)
 class AtFixedError:
-    """What the error's equation is made of; f is resummed to ``order`` at ``gamma0``."""
+    """Equation of the error, with f resummed to ``order`` at ``gamma0``."""
 
     closed: Closed
     setting: Setting
@@ -68,19 +68,21 @@ class AtFixedError:
     order: int
 
     def upto(self, now: int) -> AtFixedError:
-        """The same up to a time only."""
+        """Return the same equation up to a time."""
         return replace(self, closed=self.closed.upto(now))
 
     def step(self, error: Array, pushed: Array | None = None) -> tuple[Array, Array]:
-        """The error that follows from f at ``error`` (and ``pushed``, added to f), and the estimate of what f
-        misses."""
+        """Return the error that follows from f at ``error``, and the estimated truncation error of f.
+
+        ``pushed`` is added to f.
+        """
         rest = beyond_lowest(self.closed.upto(), error, self.order, self.gamma0)
         outer = rest.value + (0.0 if pushed is None else pushed)
         found, _ = self.setting.answer(self.closed.weight, self.closed.gain * self.closed.kernel, outer)
         return found, rest.error
 
     def settled(self, error: Array, tolerance: float, pushed: Array | None = None) -> tuple[Array, Array]:
-        """Repeats steps until nothing changes; raises NotConverged if it does not end."""
+        """Iterate :meth:`step` until the change is below ``tolerance``; raise NotConverged if it is not."""
         for _ in range(STEPS):
             new, missed = self.step(error, pushed)
             change, error = float(np.max(np.abs(new - error))), new
@@ -93,10 +95,10 @@ class AtFixedError:
 
 
 def solved(problem: AtFixedError) -> tuple[Array, Array]:
-    """The error, (T, P), and the same with f pushed by what its series is estimated to miss.
+    """Return the error, (T, P), and the error if f is perturbed by its estimated truncation error.
 
-    Raises :class:`~numerics.errors.NotConverged` where the words' own series fails, or the equation does not
-    settle.
+    Raises :class:`~numerics.errors.NotConverged` if the series of the words fails, or the equation does not
+    converge.
     """
     T = problem.closed.T
     error = problem.setting.error.order([np.zeros((1, problem.closed.P))])
@@ -112,7 +114,7 @@ def solved(problem: AtFixedError) -> tuple[Array, Array]:
 
 
 def beyond_lowest(closed: Closed, error: Array, order: int, gamma0: float) -> Resummed:
-    """f[Delta] without its term of lowest order, which is linear in Delta, and what is missed of it."""
+    """Return f[Delta] without its term of lowest order, linear in Delta, and its truncation error."""
     if gamma0 == 0:
         return Resummed(np.zeros_like(error), np.zeros_like(error), np.zeros(error.shape, dtype=bool))
     found = output_at(closed, error, order, gamma0)
@@ -129,14 +131,17 @@ class AtStrength(SeriesAlgebra):
         self.strength = laws.strength
 
     def scaled(self, factor: Expr, x: Stream) -> Stream:
-        """A number, gamma0 in it, times a value."""
+        """Return a number, with gamma0 in it, times a value."""
         constant, power = scale_of(factor)
         number = self.number(constant) * self.strength**power
         return self.new(lambda n: None if (found := x.at(n)) is None else times(number, found))
 
     def resolved(self, loop: Expr, x: Stream) -> Stream:
-        """``(1 - loop)^-1 x``; where the loop's first letter leads from fewer entries to more, the equations
-        are those of the fewer: ``(1 - a b)^-1 x = x + a (1 - b a)^-1 b x``."""
+        """Return ``(1 - loop)^-1 x``.
+
+        If the loop's first letter leads from fewer entries to more, the smaller equations are solved:
+        ``(1 - a b)^-1 x = x + a (1 - b a)^-1 b x``.
+        """
         number, factors = split(loop) if isinstance(loop, Mul) else (loop, ())
         if len(factors) > 1:
             first = self.series(factors[0]).at(0)
@@ -149,7 +154,7 @@ class AtStrength(SeriesAlgebra):
 
 
 def solved_for(loop: LayerOperator | None, x: LayerOperator | None) -> LayerOperator | None:
-    """``(1 - loop)^-1 x`` for a causal loop."""
+    """Return ``(1 - loop)^-1 x`` for a causal loop."""
     if loop is None or x is None:
         return x
     assert isinstance(loop, Dense)
@@ -161,7 +166,7 @@ def solved_for(loop: LayerOperator | None, x: LayerOperator | None) -> LayerOper
 
 
 class ClosureAtStrength:
-    """The closure at one strength: what is not among the ``values``, by name and layer, its law gives."""
+    """Operators of the closure at one gamma0: ``values`` by name and layer, others by their laws."""
 
     def __init__(
         self, closed: Closed, strength: float, values: Mapping[OperatorAtLayer, LayerOperator | None]
@@ -169,13 +174,13 @@ class ClosureAtStrength:
         self.closed, self.strength, self.values = closed, strength, dict(values)
 
     def value(self, x: Expr) -> LayerOperator | None:
-        """An operator by its symbol."""
+        """Return an operator by its symbol."""
         if x.is_Symbol:
             return self.closed.constant(x)
         return self.at(*place_of(x))
 
     def at(self, name: str, site: int) -> LayerOperator | None:
-        """An operator at a layer."""
+        """Return an operator at a layer, computed once."""
         if (name, site) not in self.values:
             place, end = self.closed.layers.base[name]
             if site != place:
@@ -185,19 +190,19 @@ class ClosureAtStrength:
         return self.values[name, site]
 
     def by_law(self, name: str, site: int) -> LayerOperator | None:
-        """What the right-hand side of an operator's law says, with everything else as it is."""
+        """Return the right-hand side of an operator's law at the present values."""
         found: LayerOperator | None = AtStrength(self).series(self.closed.layers.laws[name][site]).at(0)
         return found
 
     def output(self) -> Array:
-        """f, (T, P); the average it is made of carries one power of gamma0 more."""
+        """Return f, (T, P): the average of its law divided by gamma0."""
         closed = self.closed
         value = AtStrength(self).series(closed.layers.average).at(0)
         assert isinstance(value, SeparableKernel)
         return value.diagonal().reshape(closed.T, closed.P) / self.strength
 
     def without(self, names: list[str]) -> ClosureAtStrength:
-        """The same values but those of some operators, which their laws will give."""
+        """Return the same values without those of some operators, which their laws then give."""
         return ClosureAtStrength(
             self.closed, self.strength, {x: v for x, v in self.values.items() if x[0] not in names}
         )
@@ -209,9 +214,9 @@ def with_kernels(
     given: Mapping[OperatorAtLayer, LayerOperator | None],
     memories: Mapping[OperatorAtLayer, LayerOperator],
 ) -> ClosureAtStrength:
-    """Correlations as ``given``; kernels of these memories and responses that agree with each other.
+    """Return the closure with given correlations, and kernels consistent with memories and responses.
 
-    Every letter is strictly causal: the sweeps end at any strength.
+    Every letter is strictly causal, so that the iteration ends at any gamma0.
     """
     laws = ClosureAtStrength(closed, strength, given)
     responses = [x for x in closed.layers.laws if x not in closed.layers.correlations]
@@ -236,7 +241,7 @@ def with_kernels(
 
 
 def moved(old: LayerOperator | None, new: LayerOperator | None) -> float:
-    """The change of a causal operator, relative to its size."""
+    """Return the change of a causal operator, relative to its size."""
     if not isinstance(new, Dense):
         return 0.0
     gap = new.block - old.block if isinstance(old, Dense) else new.block
@@ -244,9 +249,9 @@ def moved(old: LayerOperator | None, new: LayerOperator | None) -> float:
 
 
 def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resummed:
-    """f with ``error`` remembered in full; the error is how far the laws used once have moved it.
+    """Return f with ``error`` not expanded; its error is the change by one use of the laws.
 
-    Raises :class:`~numerics.errors.NotConverged` where a memory has no approximant.
+    Raises :class:`~numerics.errors.NotConverged` if a memory has no approximant.
     """
     closed.remember(error)
     bodies = {kernel: remembers for kernel, (_, remembers) in closed.layers.made_of.items()}
@@ -254,6 +259,7 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resu
     series = Series(closed, error, order, strength)
 
     def memory(laws: ClosureAtStrength, kernel: OperatorAtLayer) -> LayerOperator:
+        """Return the memory of a kernel from correlations at their values."""
         found = add(*[series.memory(kernel[0], laws.at(*x)) for x in bodies[kernel]])
         assert found is not None
         return found
@@ -278,20 +284,20 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resu
 
 
 class Series:
-    """Coefficients to an order of what kernels remember, and their approximants."""
+    """Coefficients up to an order of the memories of kernels, and their approximants."""
 
     def __init__(self, closed: Closed, error: Array, order: int, strength: float) -> None:
         self.closed, self.error, self.order, self.strength = closed, error, order, strength
         self.modes = np.linalg.eigh(closed.kernel)[1]
 
     def memory(self, kernel: str, body: LayerOperator | None) -> LayerOperator | None:
-        """What a kernel remembers of a correlation."""
+        """Return the memory of a kernel for a correlation."""
         if body is None:
             return None
         return remembered(self.closed.layers.kernels[kernel], self.closed.memory[kernel], self.error, body)
 
     def remembered(self, kernel: OperatorAtLayer) -> Dense:
-        """The memory of a kernel with samples on its left, resummed mode by mode of the data."""
+        """Return the memory of a kernel with samples on its left, resummed in each mode of the data."""
         bodies = self.closed.layers.made_of[kernel][1]
         T, P = self.closed.T, self.closed.P
         past = np.tril_indices(T, -1)
@@ -306,7 +312,7 @@ class Series:
         return Dense(block)
 
     def correlation(self, name: str, site: int) -> SeparableKernel:
-        """A correlation without samples, resummed entry by entry."""
+        """Return a correlation without samples, resummed entry by entry."""
         T = self.closed.T
         past = np.tril_indices(T)
         found = np.zeros((self.order + 1, len(past[0]), 1))
@@ -320,7 +326,10 @@ class Series:
         return SeparableKernel(one, core + np.tril(core, -1).T, one)
 
     def value(self, series: Array) -> Array:
-        """Orders first, modes last; where a mode's own series has no approximant, all have one together."""
+        """Return the resummed series, orders first, modes last.
+
+        If the series of a mode has no approximant, one for all modes together is used.
+        """
         if np.any(series[1::2]):
             raise NotConverged("there are odd powers of gamma0: resummation in gamma0^2 does not apply")
         even, z = series[::2], self.strength**2

@@ -1,16 +1,17 @@
-"""Numbers of the first powers of ``|gamma0|``: a piecewise linear phi, steps.
+"""Coefficients of the first powers of ``|gamma0|`` for piecewise linear activations, in steps.
 
-Units at the kink of a sample differ by the signs of the other samples' u, by r, by how their source u moves
-and by where they start.  Integrals over starts are exact, and so are shares of signs up to six samples.  With
-one hidden layer r is one number and u rests; with more, directions of both are sampled.
+Units at the kink of a sample differ by the signs of the other samples' u, by r, by the change of their source
+u and by their start.  Integrals over starts are exact, and so are probabilities of signs up to six samples.
+With one hidden layer r is one number and u is constant; with more layers directions of both are sampled.
 
-Through the layers: what a source has moved since the start has a covariance to which terms of one time add
-nothing, so that it is found first, layer by layer upwards.  With it units at the kink are followed in every
-layer.  Then B and G go down, A and Phi up.
+The covariance of the change of a source since the start has no contribution of equal times, so that it is
+found first, layer by layer upwards.  With it units at the kink are followed in every layer.  Then B and G are
+computed downwards, A and Phi upwards.
 
-A unit's place is its start plus what its source and its own past slopes add, so that the line of starts falls
-into intervals on which all slopes agree: integrals over it are exact sums.  What is integrated is homogeneous
-in the start and the sources: of these only directions are needed, the radius is integrated in closed form.
+The place of a unit is its start plus contributions of its source and of its own past slopes, so that the line
+of starts falls into intervals on which all slopes are constant: integrals over it are exact sums.  The
+integrand is homogeneous in the start and the sources: only directions are needed, the radius is integrated in
+closed form.
 """
 
 from __future__ import annotations
@@ -57,25 +58,25 @@ from numerics.solver.grid import TimeGrid
 from numerics.stats import normal_points
 
 HIGHEST = 2
-"""The highest power of ``|gamma0|`` of which anything is known."""
+"""Highest power of ``|gamma0|`` that is derived."""
 
 REPLICAS = 8
 EXACT = SIGNS + 2
-"""Up to so many samples shares of signs are exact: five signs, and every odd number, average to zero."""
+"""Number of samples up to which probabilities of signs are exact."""
 
 POINTS = 32
-"""For more samples: points of each replica, with as many opposite ones, at each sample's kink."""
+"""Number of points of each replica at each sample's kink for more samples, beside as many opposite ones."""
 
 DIRECTIONS = 256
-"""With several layers: directions of a unit's sources in each replica, if solver.samples does not say."""
+"""Default number of directions of a unit's sources in each replica, with several layers."""
 
 PARALLEL = 1e-9
 
 
 def series(program: Program, order: int, key: str, value: Any) -> KinkExpansion:
-    """The derived series of a program: all that is known, whatever the order.
+    """Return the derived series of a program, all known orders of it.
 
-    Raises :class:`~numerics.errors.SpecError` for a higher order than two, and of this key for other
+    Raises :class:`~numerics.errors.SpecError` for an order above two, and, naming this key, for other
     functions with kinks.
     """
     if order > HIGHEST:
@@ -92,22 +93,23 @@ def series(program: Program, order: int, key: str, value: Any) -> KinkExpansion:
 
 @lru_cache(maxsize=16)
 def _derived(program: Program) -> KinkExpansion:
+    """Return the derived series of a program, cached."""
     return derived(mean_field(program))
 
 
 def expand_kinks(whole: Problem, order: int, *, progress: Progress | None = None) -> xr.Dataset:
-    """Coefficients of ``|gamma0|^n``, n <= ``order``, which is 1 or 2.
+    """Return the coefficients of ``|gamma0|^n``, n <= ``order``, which is 1 or 2.
 
     Each variable has the attribute ``known_to_order``: 2 for Phi, 1 for the others, whose coefficient of
     order 2 is not known and is NaN.  The dataset's attribute ``powers_of`` is ``|gamma0|``.
 
-    With one hidden layer and up to six samples all is exact but for rounding.  With several layers directions
-    of a unit's sources are sampled, ``solver.samples`` of them at each sign pattern, and with more than six
-    samples averages over the others are means over points: in independent replicas, and standard errors stand
-    beside the variables.
+    With one hidden layer and up to six samples the coefficients are exact to rounding.  With several layers
+    directions of a unit's sources are sampled, ``solver.samples`` of them for each sign pattern; with more
+    than six samples averages over the others are means over points.  Both use independent replicas, and
+    variables then have standard errors.
 
-    Raises SpecError for what :func:`series` refuses, a higher order, flows (a unit that both sides push onto
-    the kink has no slope there: take steps), and samples that cross the kink together.
+    Raises SpecError as :func:`series` does, for flows (a unit that both sides push onto the kink has no slope
+    there: use steps), and for samples that cross the kink together.
     """
     program = whole.program if whole.depth == 1 else symbolic(whole)
     expansion = series(program, order, *whole.said("network.activation"))
@@ -127,11 +129,13 @@ def expand_kinks(whole: Problem, order: int, *, progress: Progress | None = None
     needed, exact = {tuple(orders for _, orders in p.averages) for p in terms}, dict[int, Moments]()
 
     def evaluate(statics: Statics, k: int, grid: TimeGrid | None) -> AtKinks:
+        """Return the coefficients of one replica on one time grid."""
         return AtKinks(setting, statics, expansion, Directions(count, (seed, k)), order)
 
     shared = None if many else Statics(expansion.bulk, *data, needed=needed)
 
     def replica(k: int) -> Evaluator:
+        """Return the evaluator of replica k."""
         own = Points(POINTS, (seed, k))
         return partial(evaluate, shared or Statics(expansion.bulk, *data, own, exact, needed), k)
 
@@ -155,10 +159,11 @@ NAMES = {
     "test_error": ERROR,
     "test_loss": ERROR,
 }
-"""What variables are called in the derived expansion."""
+"""Names of variables in the derived expansion."""
 
 
 def _check_apart(K: Array) -> None:
+    """Raise SpecError for samples that are zero or parallel."""
     size = np.sqrt(np.diag(K))
     if np.any(size == 0):
         raise SpecError("data", "a sample with K_x = 0", "stands at the kink from the start", "inputs not 0")
@@ -174,7 +179,7 @@ def _check_apart(K: Array) -> None:
 
 
 class AtKinks(Evaluation):
-    """Orders 0 to 2: the bulk's, and what units at the kink add."""
+    """Orders 0 to 2: those of units away from the kink, plus the contribution of units at the kink."""
 
     def __init__(
         self,
@@ -190,7 +195,7 @@ class AtKinks(Evaluation):
         super().__init__(setting, statics, order)
 
     def error(self, n: int) -> tuple[Array, Array]:
-        """``Delta_1`` answers what the units at the kink add to f."""
+        """Return Delta_n and f_n; ``Delta_1`` responds to the contribution of units at the kink to f."""
         if n == 0:
             return super().error(0)
         if n > self.known[ERROR]:
@@ -201,7 +206,7 @@ class AtKinks(Evaluation):
         return self.answered(self.found.output, self.feedback(0), n)
 
     def kernel(self, name: str, n: int, layer: int, out: Index) -> Array:
-        """The bulk's and the layer's part; NaN for what is not known."""
+        """Return order n of an order parameter at one layer; NaN if it is not known."""
         total = super().kernel(name, n, layer, out)
         if n == 0 or (name, layer) in self.statics.bases:
             return total
@@ -216,11 +221,11 @@ class AtKinks(Evaluation):
 
 
 class UnitMotion:
-    """What derive found of a unit in one layer, as arrays and functions.
+    """Derived motion of a unit in one layer, as arrays and functions.
 
-    ``push`` (P, P, T, T) is what slopes at earlier times do,
-    ``[h_i - u_i]_1(t) = sum_b sum_s push(i, b, t, s) slope_b(s) r_b``; ``place(x, xi)`` is where the unit is
-    besides, ``side`` its slope at a place, and ``phi`` the activation.
+    ``push`` (P, P, T, T) is the effect of slopes at earlier times, ``[h_i - u_i]_1(t) = sum_b sum_s push(i,
+    b, t, s) slope_b(s) r_b``; ``place(x, xi)`` is the place of the unit without it, ``side`` its slope at a
+    place, and ``phi`` the activation.
     """
 
     def __init__(
@@ -243,7 +248,7 @@ class UnitMotion:
 
 @dataclass(frozen=True)
 class Sources:
-    """What the units of one sign pattern have: one column for each direction.
+    """Values of the units of one sign pattern, one column for each direction.
 
     ``slopes``, ``features`` and ``upsilon`` (P,) belong to the samples; ``r`` and ``rho`` are (P, N), ``xi``
     is (T, N); ``dimension`` is that of the Gaussian vector, here of length one, of which they are functions.
@@ -262,9 +267,9 @@ class Sources:
 class UnitsAtKink:
     """Units at the kink of ``sample`` on intervals of starts: middles ``x``, ``widths``, their ``column``.
 
-    What is integrated is constant or linear on each, so that the middle is exact.  ``slope`` is
-    (T, intervals), ``start`` that of the start, ``low`` and ``high`` the times whose crossings bound them
-    (-1: none).
+    The integrand is constant or linear on each, so that the midpoint rule is exact.  ``slope`` is (T,
+    intervals), ``start`` that of the start; ``low`` and ``high`` are the times whose crossings bound the
+    intervals (-1: none).
     """
 
     sample: int
@@ -285,6 +290,7 @@ class UnitsAtKink:
             self._add(total, jump.after, share, None)
 
     def _add(self, total: Array, cases: Cases, share: float, widths: Array | None) -> None:
+        """Add the integral of some cases of a jump to ``total``; without ``widths`` at the crossings only."""
         others = [i for i in range(len(self.sources.slopes)) if i != self.sample]
         T = len(self.slope)
         dx = np.ones(self.sources.r.shape[1]) if widths is None else widths
@@ -306,7 +312,7 @@ class UnitsAtKink:
                             total[:, i, :, j] += scale * np.broadcast_to((left * dx) @ right.T, (T, T))
 
     def turning(self, jump: AverageJump) -> Array:
-        """The integral of a jump linear in ``turned``, (T, T): an edge moves against a push at its time."""
+        """Return the integral of a jump linear in ``turned``, (T, T): a perturbation moves an edge."""
         times = np.arange(len(self.slope))[:, None]
         edges = (times == self.low).astype(float) - (times == self.high)
         total = np.zeros((len(self.slope), len(self.slope)))
@@ -320,7 +326,7 @@ class UnitsAtKink:
     # -- fields ----------------------------------------------------------------------------------------
 
     def factor(self, parts: tuple[FieldPower, ...], i: int, j: int, columns: bool) -> Array:
-        """A product of fields at all times, (T or 1, intervals or columns); mu is i and alpha is j."""
+        """Return a product of fields at all times, (T or 1, intervals or columns); mu is i and alpha is j."""
         found = np.ones((1, 1))
         for name, who, timed, power in parts:
             sample = self.sample if who == kappa else i if who == mu else j
@@ -330,7 +336,10 @@ class UnitsAtKink:
         return np.broadcast_to(found, (len(found), size))
 
     def source(self, name: str, sample: int) -> Array:
-        """A field that does not depend on the start, (T or 1, columns or 1).  Raises KeyError for another."""
+        """Return a field that does not depend on the start, (T or 1, columns or 1).
+
+        Raise KeyError for others.
+        """
         own = self.sources
         if name in ("r", "rho"):
             return np.asarray(getattr(own, name)[None, sample])
@@ -340,7 +349,7 @@ class UnitsAtKink:
         return np.full((1, 1), static[name][sample])
 
     def field(self, name: str, sample: int, timed: bool) -> Array:
-        """A field of the unit, (T or 1, intervals or 1).  Raises KeyError for an unknown one."""
+        """Return a field of the unit, (T or 1, intervals or 1); raise KeyError for an unknown one."""
         if name == "sigma" and sample == self.sample:
             return self.slope if timed else self.start[None]
         if name in ("X", "Xbar"):
@@ -352,7 +361,7 @@ class UnitsAtKink:
         return found if found.shape[1] == 1 else found[:, self.column]
 
     def moved(self, sample: int, followed: bool) -> Array:
-        """``[h - u]_1`` of a sample: what the others' slopes add, and what its own do."""
+        """Return ``[h - u]_1`` of a sample: contributions of the other samples' slopes and of its own."""
         if (sample, followed) not in self.found:
             push, r = self.motion.push[sample, self.sample], self.sources.r[self.sample, self.column]
             own = push @ self.slope if followed else push.sum(axis=1)[:, None] * self.start
@@ -361,23 +370,23 @@ class UnitsAtKink:
 
     @cached_property
     def found(self) -> dict[tuple[int, bool], Array]:
-        """What was asked for once."""
+        """Cache of :meth:`moved`."""
         return {}
 
     @cached_property
     def pushes(self) -> Array:
-        """What the slopes at the other samples add, (P, T, columns)."""
+        """Contribution of the slopes at the other samples, (P, T, columns)."""
         return pushes(self.sample, self.sources, self.motion)
 
 
 def pushes(k: int, sources: Sources, motion: UnitMotion) -> Array:
-    """``[h_i - u_i]_1`` that comes from the slopes at the samples but k, which rest: (P, T, columns)."""
+    """Return ``[h_i - u_i]_1`` from the slopes at the samples but k, which are constant, (P, T, columns)."""
     others = np.array([i != k for i in range(len(sources.slopes))])
     return np.asarray(np.einsum("ibt,b,bn->itn", motion.push.sum(axis=3), sources.slopes * others, sources.r))
 
 
 def follow(k: int, sources: Sources, motion: UnitMotion) -> UnitsAtKink:
-    """Follow units of all starts: intervals of starts, split where a place is zero."""
+    """Return units of all starts: intervals of starts, split where a place crosses zero."""
     own, N = motion.push[k, k], sources.r.shape[1]
     T = len(own)
     given = pushes(k, sources, motion)[k] + motion.place(0.0, sources.xi)
@@ -407,7 +416,7 @@ def follow(k: int, sources: Sources, motion: UnitMotion) -> UnitsAtKink:
 
 
 FieldPower = tuple[str, Symbol, bool, int]
-"""A field, its sample, whether it depends on time, and its power."""
+"""Name of a field, its sample, whether it depends on time, and its power."""
 
 LINEAR = ("X", "Xbar", "V", "Vbar", "xi", "r", "rho")
 """Fields that are homogeneous of degree one in the start and the sources."""
@@ -415,7 +424,7 @@ LINEAR = ("X", "Xbar", "V", "Vbar", "xi", "r", "rho")
 
 @lru_cache(maxsize=64)
 def read(e: Expr) -> list[tuple[float, tuple[FieldPower, ...], tuple[FieldPower, ...]]]:
-    """A jump as a sum of products: a number, what stands at t or is static, what stands at s."""
+    """Return a jump as a sum of products: a number, factors at t or static, factors at s."""
     found = []
     for term in Add.make_args(e.expand()):
         number, rest = term.as_coeff_Mul()
@@ -431,7 +440,7 @@ def read(e: Expr) -> list[tuple[float, tuple[FieldPower, ...], tuple[FieldPower,
 
 
 def radius(dimension: int, power: int) -> float:
-    """The mean of a power of the length of a standard normal vector.
+    """Return the mean of a power of the length of a standard normal vector.
 
     >>> print(f"{radius(3, 2):.12f}")
     3.000000000000
@@ -440,15 +449,15 @@ def radius(dimension: int, power: int) -> float:
 
 
 SMALL = 1e-12
-"""Directions in which a source varies by less, relative to the largest variance, are left out."""
+"""Variance, relative to the largest one, below which a direction of a source is left out."""
 
 
 @dataclass(eq=False)
 class TwoTimes:
-    """Laws of one layer evaluated at each: numbers from ``statics``, functions of two times from ``moving``.
+    """Laws of one layer evaluated at each layer, from static tensors and functions of two times.
 
-    ``moving[name, order, layer]`` is (T, P, T, P); what is not there is zero.  ``weight`` and ``errors`` are
-    those of :class:`~numerics.expansion.trees.Evaluation`.
+    ``moving[name, order, layer]`` is (T, P, T, P), zero if missing.  ``weight`` and ``errors`` are those of
+    :class:`~numerics.expansion.trees.Evaluation`.
     """
 
     statics: Statics
@@ -458,7 +467,7 @@ class TwoTimes:
     moving: dict[tuple[str, int, int], Array] = field(default_factory=dict)
 
     def value(self, name: str, n: int, layer: int) -> Array:
-        """A law of the population at ``layer``: (T, P, T, P), or (T, P) for f."""
+        """Return a law of the population at ``layer``: (T, P, T, P), or (T, P) for f."""
         single = name == OUTPUT
         total = np.zeros(self.errors[0].shape * (1 if single else 2))
         for p, c in self.laws.get((name, n), {}).items():
@@ -466,7 +475,7 @@ class TwoTimes:
         return total
 
     def piece(self, p: Piece, layer: int, single: bool) -> Array:
-        """One product, summed over its inner times and samples."""
+        """Return one product, summed over its inner times and samples."""
         places = {x.sample: TIMES + i for i, x in reversed(list(enumerate(p.nodes)))}
         parts: list[tuple[Array, list[int]]] = []
         for static in p.statics:
@@ -493,7 +502,7 @@ class Directions:
     seeds: tuple[int, ...]
 
     def of(self, first: int, second: int, place: tuple[int, ...]) -> Array:
-        """Unit vectors, (first + second, 4 count): r depends on the first part, xi on the others."""
+        """Return unit vectors, (first + second, 4 count): r depends on the first part, xi on the second."""
         if first + second == 1:
             return np.array([[1.0, -1.0]])
         x = normal_points(self.count, first + second, [*self.seeds, *place])
@@ -503,7 +512,7 @@ class Directions:
 
 
 class KinkLayers:
-    """All layers: ``times.moving`` has Phi, G and the responses, ``output`` is what drives ``-Delta_1``."""
+    """All layers: ``times.moving`` holds Phi, G and responses, ``output`` the source of ``-Delta_1``."""
 
     def __init__(self, series: KinkExpansion, times: TwoTimes, directions: Directions) -> None:
         self.series, self.times, self.directions = series, times, directions
@@ -529,7 +538,7 @@ class KinkLayers:
     # -- from layer to layer ---------------------------------------------------------------------------
 
     def down(self, layer: int) -> None:
-        """The kernel of z, G, and B, which is stored below."""
+        """Compute the kernel of z, G, and B, which is stored one layer below."""
         moving, times = self.times.moving, self.times
         if self.site.backward is not None:
             for n in (LOWEST, 0):
@@ -545,7 +554,7 @@ class KinkLayers:
                 )
 
     def up(self, layer: int) -> None:
-        """The kernel of h, A, Phi."""
+        """Compute the kernel of h, A and Phi."""
         moving, times = self.times.moving, self.times
         if self.site.forward is not None:
             moving["C", 1, layer] = self.memory(FIELD, 1, layer)
@@ -558,7 +567,7 @@ class KinkLayers:
         )
 
     def memory(self, field: str, n: int, layer: int) -> Array:
-        """A kernel at order n, of what drives the error at order 1 only: Delta_1 itself is not in it."""
+        """Return a kernel at order n without the contribution of Delta_1."""
         T, P = self.error.shape
         total = np.zeros((T, P, T, P))
         for edge in self.site.h if field == FIELD else self.site.z:
@@ -573,7 +582,10 @@ class KinkLayers:
     # -- units at the kink -----------------------------------------------------------------------------
 
     def crossing(self, layer: int) -> dict[str, Array]:
-        """What units at the kink add; f has no second time and sample, A and B stand at the second time t."""
+        """Return the contributions of units at the kink by name; f has no second time and sample.
+
+        A and B stand at the second time t.
+        """
         T, P = self.error.shape
         jumps = self.series.jumps
         sizes = {OUTPUT: (T, P, 1, 1), FORWARD_RESPONSE: (T, P, 1, P), BACKWARD_RESPONSE: (T, P, 1, P)}
@@ -601,7 +613,7 @@ class KinkLayers:
 
 
 class Patterns:
-    """Units at the kink of sample k by the signs of the others' u: how often, and what they have."""
+    """Units at the kink of sample k by the signs of the others' u: probabilities and values."""
 
     def __init__(self, layers: KinkLayers, motion: UnitMotion, layer: int, k: int, K: Array) -> None:
         self.layers, self.motion, self.layer, self.k, self.K = layers, motion, layer, k, K
@@ -609,7 +621,7 @@ class Patterns:
 
     @cached_property
     def gaussian(self) -> tuple[Array, Array, Array, int]:
-        """r, rho and xi in each direction, and the dimension."""
+        """Values r, rho and xi in each direction, and the dimension."""
         layers, layer = self.layers, self.layer
         site, drift = layers.site, layers.drift[layer][:, self.k, :, self.k]
         G = layers.statics.correlation(site.r.name, layer + site.r.shift)
@@ -620,7 +632,7 @@ class Patterns:
         return left @ first, rho, right @ second, len(unit)
 
     def sources(self, signs: Array, means: Array) -> Sources:
-        """Units whose u have these signs, with these means."""
+        """Return the units whose u have these signs, with these means."""
         r, rho, xi, dimension = self.gaussian
         # on one side phi is linear: its mean is phi of the mean
         slopes, features = np.asarray(self.motion.side(signs)), np.asarray(self.motion.phi(means))
@@ -634,7 +646,7 @@ class Patterns:
             yield share, self.sources(signs, means)
 
     def sides(self) -> Iterator[tuple[float, Array, Array]]:
-        """Given ``u_k = 0``: signs of the others, how often they occur, and the means of u with them."""
+        """Yield signs of the others given ``u_k = 0``, with their probability and the means of u."""
         K, k, P = self.K, self.k, len(self.K)
         others = [i for i in range(P) if i != k]
         left = (K - np.outer(K[k], K[k]) / K[k, k])[np.ix_(others, others)]
@@ -666,19 +678,19 @@ class Patterns:
 
 
 def sided(power: int, sign: int) -> SignPolynomial:
-    """``x**power`` where x has this sign."""
+    """Return ``x**power`` where x has this sign, as a sign polynomial."""
     return {(power, 0, -1): Rational(1, 2), (power, 1, -1): Rational(sign, 2)}
 
 
 def root(C: Array) -> Array:
-    """``X`` with ``X X^T = C``, a column for each direction in which C is not zero."""
+    """Return ``X`` with ``X X^T = C``, a column for each direction in which C is not zero."""
     values, vectors = np.linalg.eigh((C + C.T) / 2)
     kept = values > SMALL * max(values[-1], 0.0)
     return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
 
 
 def since_start(drift: Expr, C: Array) -> Array:
-    """The covariance of what a source has moved: the derived ``drift``, with C at its order two."""
+    """Return the covariance of the change of a source: the derived ``drift``, with C at its order two."""
     total = np.zeros_like(C)
     for term in Add.make_args(drift):
         number, kernel = term.as_coeff_Mul()

@@ -1,15 +1,14 @@
 """Operators between fields at all times as arrays, and power series of them.
 
 A causal operator is a dense block, (T, rows, T, cols).  A constant kernel (the data's K^x, or 1) makes a
-product fall apart: ``left(t) core right(s)^T`` with (T, rows, k) and (T, cols, m) arrays, which is what
-iterated time integrals are.
+product separable: ``left(t) core right(s)^T`` with (T, rows, k) and (T, cols, m) arrays.
 
-The coefficients of a series are found when asked for, each once; None stands for zero.  That of order n of
-a product needs those of its factors up to n.  An inverse ``(1 - M)^-1`` applied to something needs itself at
-lower orders only, since M starts at order one or later.
+The coefficients of a series are computed when needed, each once; None stands for zero.  The coefficient of
+order n of a product needs those of its factors up to n.  An inverse ``(1 - M)^-1`` applied to an operator
+needs itself only at lower orders, because M starts at order one or later.
 
-What has to be done to find them depends on no array: it is written on a tape, the same operation once, and
-carried out on the arrays of each problem.
+The operations depend on no array: they are recorded on a tape, equal operations once, and carried out on the
+arrays of each problem.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Add, Expr, Indexed, Mul, Pow, Sum, Symbol
 from sympy.core.function import AppliedUndef
-from sympy.functions.elementary.complexes import transpose as Transpose
+from sympy.functions.elementary.complexes import transpose as Transpose  # noqa: N812 - a class of SymPy
 
 from derive.calculus.symbols import gamma0, s, t
 from derive.linear.operators import Kernel
@@ -34,12 +33,12 @@ from numerics.lowering.indices import Axis
 
 Array = NDArray[np.float64]
 Times = NDArray[np.intp] | slice
-"""Steps or nodes: their numbers, or all of them, which need no copies."""
+"""Positions of steps or nodes, or a slice, which needs no copies."""
 
 KEPT = 1e-16
-"""Singular values of a sum of separable operators below this share of the largest are rounding."""
+"""Share of the largest singular value of a separable operator below which one is a rounding error."""
 RANK = 32
-"""Sums of smaller rank are left as they are."""
+"""Rank up to which sums are not compressed."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +49,16 @@ class Dense:
 
     @property
     def matrix(self) -> Array:
+        """The block as a matrix, (T * rows, T * cols)."""
         a = self.block
         return a.reshape(a.shape[0] * a.shape[1], -1)
 
     def transpose(self) -> Dense:
+        """Return the transposed operator."""
         return Dense(self.block.transpose(2, 3, 0, 1))
 
     def at(self, out: Times, into: Array | None = None) -> Array:
-        """Entries at output times, (out, rows, out, cols); put ``into`` an array if it is given."""
+        """Return entries at output times, (out, rows, out, cols), written to ``into`` if it is given."""
         found = self.block[out][:, :, out]
         if into is None:
             return found
@@ -67,17 +68,18 @@ class Dense:
 
 @dataclass(frozen=True)
 class SeparableKernel:
-    """``left(t) core right(s)^T``: (T, rows, k), (k, m), (T, cols, m)."""
+    """Operator ``left(t) core right(s)^T``: (T, rows, k), (k, m), (T, cols, m)."""
 
     left: Array
     core: Array
     right: Array
 
     def transpose(self) -> SeparableKernel:
+        """Return the transposed operator."""
         return SeparableKernel(self.right, self.core.T, self.left)
 
     def at(self, out: Times, into: Array | None = None) -> Array:
-        """Entries at output times, (out, rows, out, cols); put ``into`` a contiguous array if it is given."""
+        """Return entries at output times, (out, rows, out, cols), in a contiguous ``into`` if given."""
         (rows, k), (cols, m) = self.left.shape[1:], self.right.shape[1:]
         a, b = self.left[out].reshape(-1, k) @ self.core, self.right[out].reshape(-1, m)
         found = np.empty((len(a) // rows, rows, len(b) // cols, cols)) if into is None else into
@@ -88,7 +90,7 @@ class SeparableKernel:
         return found
 
     def diagonal(self) -> Array:
-        """Entries at equal times, (T, rows, cols)."""
+        """Return entries at equal times, (T, rows, cols)."""
         return (self.left @ self.core) @ self.right.transpose(0, 2, 1)
 
 
@@ -96,7 +98,7 @@ LayerOperator = Dense | SeparableKernel
 
 
 def multiplied(a: LayerOperator, b: LayerOperator) -> LayerOperator:
-    """The operator product."""
+    """Return the product of two operators."""
     if isinstance(a, Dense) and isinstance(b, Dense):
         shape = (*a.block.shape[:2], *b.block.shape[2:])
         return Dense((a.matrix @ b.matrix).reshape(shape))
@@ -112,7 +114,7 @@ def multiplied(a: LayerOperator, b: LayerOperator) -> LayerOperator:
 
 
 def remembered(kernel: Kernel, w: Array, error: Array, body: LayerOperator) -> Dense:
-    """``w(t, s) sum_a Delta_a(s) X_row,a(t, s)``, or ``w Delta_col(s) X(t, s)``, for the ``body`` X."""
+    """Return ``w(t, s) sum_a Delta_a(s) X_row,a(t, s)``, or ``w Delta_col(s) X(t, s)``, X the ``body``."""
     if not kernel.rows:
         block = (body.block if isinstance(body, Dense) else body.at(np.arange(len(w))))[:, 0, :, 0] * w
         return Dense(block[:, None, :, None] * error[None, None])
@@ -127,7 +129,7 @@ def remembered(kernel: Kernel, w: Array, error: Array, body: LayerOperator) -> D
 
 
 def convolved(a: Array, b: Array, weights: Sequence[Array]) -> Array:
-    """``int_s^t a(t, t') b(t', s) dt'`` for blocks (T, rows, T, cols), with the weights of each t."""
+    """Return ``int_s^t a(t, t') b(t', s) dt'`` for blocks (T, rows, T, cols), with the weights of each t."""
     out = np.zeros((*a.shape[:3], b.shape[3]))
     for n, w in enumerate(weights):
         inner = b[: n + 1, :, : n + 1] * w.T[:, None, :, None]
@@ -140,9 +142,11 @@ def convolved(a: Array, b: Array, weights: Sequence[Array]) -> Array:
 
 @lru_cache(maxsize=64)
 def memory_weight(kernel: Kernel, error: str, tables: tuple[str, ...]) -> Expr:
-    """The factor of a kernel's memory beyond error and correlation; ``tables`` names functions of t and s.
+    """Return the factor of a kernel's memory besides error and correlation.
 
-    What is a function of the times alone (momentum) is read at steps 0..T-1.
+    ``tables`` are functions of t and s.
+
+    Functions of the times only (momentum) are read at steps 0..T-1.
     """
     part = next(
         x
@@ -158,7 +162,7 @@ def memory_weight(kernel: Kernel, error: str, tables: tuple[str, ...]) -> Expr:
 
 
 def time_table(weight: Expr, known: Mapping[Symbol, float], T: int, tables: Mapping[str, Array]) -> Array:
-    """A weight k(t, s) of past updates at steps 0..T-1, (T, T) strictly lower triangular.
+    """Return a weight k(t, s) of past updates at steps 0..T-1, (T, T) strictly lower triangular.
 
     Functions of t and s are looked up in ``tables``.
 
@@ -172,6 +176,7 @@ def time_table(weight: Expr, known: Mapping[Symbol, float], T: int, tables: Mapp
 
 
 def _factors(e: Expr) -> list[Expr]:
+    """Return the factors of a product, with those inside sums."""
     out: list[Expr] = []
     for x in Mul.make_args(e):
         out += _factors(x.function) if isinstance(x, Sum) else [x]
@@ -182,7 +187,7 @@ def _factors(e: Expr) -> list[Expr]:
 
 
 class Kind(NamedTuple):
-    """Is an operator causal, and are there samples on its left and on its right?"""
+    """Properties of an operator: causal or not, with samples on its left and on its right or not."""
 
     causal: bool
     rows: bool
@@ -191,26 +196,27 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Combination:
-    """A sum of operators on a tape by their places, each with a number in front."""
+    """Linear combination of operators on a tape, by their positions."""
 
     tape: Tape
     terms: Mapping[int, float]
 
     @property
     def kind(self) -> Kind:
-        """That of every term."""
+        """Kind of every term."""
         return self.tape.kinds[next(iter(self.terms))]
 
     def transpose(self) -> Combination:
+        """Return the transposed combination."""
         return Combination(self.tape, {self.tape.transposed(i): c for i, c in self.terms.items()})
 
 
 class Tape:
-    """Operations on operators in the order in which they can be carried out, each once.
+    """Operations on operators in an order in which they can be carried out, each once.
 
-    A step is what is done, and to what: the places of earlier steps, and numbers in front.  Sums stay sums
-    until a causal one is multiplied, or one has more than ``most`` terms.  So numbers are collected, and what
-    differs by a factor from layer to layer is multiplied once.
+    A step holds the operation, the positions of its operands, and coefficients.  Sums stay sums until a
+    causal one is multiplied, or one has more than ``most`` terms, so that coefficients are collected and
+    operands that differ by a factor between layers are multiplied once.
     """
 
     def __init__(self, most: int) -> None:
@@ -220,7 +226,7 @@ class Tape:
         self.places: dict[tuple[Any, ...], int] = {}
 
     def place(self, kind: Kind, *step: Any) -> int:
-        """Where a step stands."""
+        """Return the position of a step, added if it is new."""
         if step not in self.places:
             self.places[step] = len(self.steps)
             self.steps.append(step)
@@ -228,7 +234,7 @@ class Tape:
         return self.places[step]
 
     def transposed(self, i: int) -> int:
-        """The place of a transpose; constants are symmetric."""
+        """Return the position of a transpose; constants are symmetric."""
         what, *of = self.steps[i]
         if what in ("transpose", "constant"):
             return int(of[0]) if what == "transpose" else i
@@ -236,37 +242,37 @@ class Tape:
         return self.place(Kind(causal, cols, rows), "transpose", i)
 
     def one(self, x: Combination) -> tuple[int, float]:
-        """A combination as a number times one operator."""
+        """Return a combination as a number times one operator."""
         if len(x.terms) > 1:
             return self.place(x.kind, "sum", *sorted(x.terms.items())), 1.0
         return next(iter(x.terms.items()))
 
     def constant(self, x: Expr, samples: bool) -> Combination:
-        """A kernel without memory."""
+        """Return a kernel without memory."""
         return Combination(self, {self.place(Kind(False, samples, samples), "constant", x): 1.0})
 
     def remembered(self, kernel: Kernel, order: int, body: Combination) -> Combination:
-        """What a kernel remembers of a correlation with the error of one order."""
+        """Return the memory of a correlation in a kernel, with the error of one order."""
         kind = Kind(True, bool(kernel.rows), bool(kernel.cols))
         step = "remembered", kernel.name, order, *sorted(body.terms.items())
         return Combination(self, {self.place(kind, *step): 1.0})
 
     def found(self, kind: Kind, name: str, n: int, site: int) -> Combination:
-        """An order of an operator at a layer that is known from elsewhere."""
+        """Return an order of an operator at a layer that another plan computes."""
         return Combination(self, {self.place(kind, "found", name, n, site): 1.0})
 
     def multiply(self, a: Combination, b: Combination) -> Combination:
-        """The operator product, term by term of a correlation."""
+        """Return the operator product, term by term for a correlation."""
         kind = Kind(a.kind.causal and b.kind.causal, a.kind.rows, b.kind.cols)
         pairs = product(*([self.one(x)] if x.kind.causal else x.terms.items() for x in (a, b)))
         return Combination(self, {self.place(kind, "product", i, j): x * y for (i, x), (j, y) in pairs})
 
     def times(self, number: float, x: Combination) -> Combination:
-        """A multiple."""
+        """Return a multiple of a combination."""
         return Combination(self, {i: number * c for i, c in x.terms.items()})
 
     def add(self, *xs: Combination | None) -> Combination | None:
-        """The sum; None counts as zero."""
+        """Return the sum; None counts as zero."""
         found = [x for x in xs if x is not None]
         if len(found) < 2:
             return found[0] if found else None
@@ -279,13 +285,13 @@ class Tape:
 
 @dataclass(eq=False)
 class Stream:
-    """A power series by the rule of its coefficients."""
+    """Power series given by the rule of its coefficients, each computed once."""
 
     rule: Callable[[int], Any]
     known: dict[int, Any] = field(default_factory=dict)
 
     def at(self, n: int) -> Any:
-        """The coefficient of order n."""
+        """Return the coefficient of order n."""
         if n < 0:
             return None
         if n not in self.known:
@@ -295,21 +301,21 @@ class Stream:
 
 @lru_cache(maxsize=10_000)
 def split(e: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-    """What commutes in a product, and the operators in their order."""
+    """Return the commuting factor of a product, and its operators in order."""
     numbers, factors = e.args_cnc()
     return Mul(*numbers), tuple(factors)
 
 
 @lru_cache(maxsize=10_000)
 def scale_of(factor: Expr) -> tuple[Expr, int]:
-    """A constant, and the power of gamma0 that it goes with."""
+    """Return a constant without gamma0, and its power of gamma0."""
     number, power = factor.as_coeff_exponent(gamma0)
     return number, int(power)
 
 
 @lru_cache(maxsize=10_000)
 def loop_of(inverse: Pow) -> Expr:
-    """The x of ``(1 - x)^-1``."""
+    """Return the x of ``(1 - x)^-1``."""
     if inverse.exp != -1:
         raise NotImplementedError(f"{inverse}: only inverses of series that start with 1")
     return (1 - inverse.base).expand()
@@ -317,11 +323,12 @@ def loop_of(inverse: Pow) -> Expr:
 
 @dataclass(eq=False)
 class SeriesAlgebra:
-    """Turns operator expressions into series; ``known`` gives that of an indexed operator.
+    """Conversion of operator expressions to power series.
 
-    ``number`` evaluates constants, ``is_correlation`` tells operators of low rank from causal ones.
-    Coefficients are what ``multiply``, ``add`` and ``times`` (a number, and an operator) take and give.
-    Integrals by quadrature, which depend on the order in which they are taken, are taken ``in_turn``.
+    ``known`` maps an indexed operator to its series, ``number`` evaluates constants, ``is_correlation``
+    distinguishes operators of low rank from causal ones.  Coefficients are arguments and results of
+    ``multiply``, ``add`` and ``times`` (a number, and an operator).  Integrals by quadrature, which are not
+    associative, are taken ``in_turn``.
     """
 
     known: Callable[[Indexed], Stream]
@@ -334,18 +341,18 @@ class SeriesAlgebra:
     streams: list[Stream] = field(default_factory=list)
 
     def new(self, rule: Callable[[int], Any]) -> Stream:
-        """A series that is forgotten by :meth:`forget`."""
+        """Return a series that :meth:`forget` can reset."""
         found = Stream(rule)
         self.streams.append(found)
         return found
 
     def forget(self, n: int) -> None:
-        """Drop what was computed from order n on, because something it was made of has changed."""
+        """Drop coefficients from order n on, because a series that they depend on has changed."""
         for x in self.streams:
             x.known = {k: v for k, v in x.known.items() if k < n}
 
     def series(self, e: Expr) -> Stream:
-        """The series of an expression that contains an operator in each addend."""
+        """Return the series of an expression that contains an operator in each term."""
         if isinstance(e, Indexed):
             return self.known(e)
         if isinstance(e, Transpose):
@@ -368,22 +375,23 @@ class SeriesAlgebra:
         return self.scaled(number, found)
 
     def transposed(self, x: Stream) -> Stream:
-        """The series of the transposes."""
+        """Return the series of the transposes."""
 
         def rule(n: int) -> Any:
+            """Return the transposed coefficient of order n."""
             value = x.at(n)
             return None if value is None else value.transpose()
 
         return self.new(rule)
 
     def is_separable(self, e: Expr) -> bool:
-        """Is ``e`` a correlation, or a sum of words around one?"""
+        """Return whether ``e`` is a correlation, or a sum of words around one."""
         if isinstance(e, Add):
             return all(any(self.is_separable(x) for x in split(part)[1]) for part in e.args)
         return not isinstance(e, Pow | Transpose) and self.is_correlation(e)
 
     def applied(self, e: Expr, x: Stream) -> Stream:
-        """The series of ``e`` times ``x``."""
+        """Return the series of ``e`` times ``x``."""
         if isinstance(e, Add):
             return self.sum([self.applied(part, x) for part in e.args])
         if e.is_commutative:
@@ -399,13 +407,14 @@ class SeriesAlgebra:
         return self.new(lambda n: self.convolution(operator, x, n))
 
     def resolved(self, loop: Expr, x: Stream) -> Stream:
-        """``(1 - loop)^-1 x``, that is y with ``y = x + loop y``.
+        """Return ``(1 - loop)^-1 x``, that is y with ``y = x + loop y``.
 
-        The loop leads from as many entries to as many: where y has samples on its right alone the loop's own
-        product is the smaller one, else that of each of its factors with y.
+        The loop is a square operator.  If y has samples only on its right, the product of the loop is
+        computed first, because it is smaller; else each of its factors is applied to y.
         """
 
         def rule(n: int) -> Any:
+            """Return the coefficient of order n."""
             first = next((v for k in range(n + 1) if (v := x.at(k)) is not None), None)
             flat = not self.in_turn and first is not None and first.kind == Kind(True, False, True)
             return self.add(x.at(n), (at_once if flat else by_factors).at(n))
@@ -417,24 +426,25 @@ class SeriesAlgebra:
         return found
 
     def scaled(self, factor: Expr, x: Stream) -> Stream:
-        """A number times a power of gamma0, times a series."""
+        """Return a number times a power of gamma0, times a series."""
         number, power = scale_of(factor)
         value = self.number(number)
         if (power, value) == (0, 1.0):
             return x
 
         def rule(n: int) -> Any:
+            """Return the scaled coefficient of order n."""
             found = x.at(n - power)
             return None if found is None else self.times(value, found)
 
         return self.new(rule)
 
     def sum(self, xs: list[Stream]) -> Stream:
-        """The sum of series."""
+        """Return the sum of series."""
         return self.new(lambda n: self.add(*[x.at(n) for x in xs]))
 
     def convolution(self, a: Stream, b: Stream, n: int, start: int = 0) -> Any:
-        """Order n of a product whose first factor begins at order ``start``."""
+        """Return order n of a product whose first factor begins at order ``start``."""
         found = []
         for k in range(start, n + 1):
             right = b.at(n - k)
@@ -445,7 +455,7 @@ class SeriesAlgebra:
 
 @lru_cache(maxsize=10_000)
 def flipped(e: Expr) -> Expr:
-    """The transpose of a product, sum or inverse of operators."""
+    """Return the transpose of a product, sum or inverse of operators."""
     if isinstance(e, Transpose):
         return e.args[0]
     if isinstance(e, Add):
@@ -462,14 +472,14 @@ def flipped(e: Expr) -> Expr:
 
 
 def times(number: float, a: LayerOperator) -> LayerOperator:
-    """A multiple of an operator."""
+    """Return a multiple of an operator."""
     return (
         Dense(number * a.block) if isinstance(a, Dense) else SeparableKernel(a.left, number * a.core, a.right)
     )
 
 
 def add(*xs: LayerOperator | None) -> LayerOperator | None:
-    """The sum of operators of one kind; None counts as zero."""
+    """Return the sum of operators of one kind; None counts as zero."""
     found = [x for x in xs if x is not None]
     if len(found) < 2:
         return found[0] if found else None
@@ -478,7 +488,7 @@ def add(*xs: LayerOperator | None) -> LayerOperator | None:
 
 
 def summed(terms: Sequence[tuple[float, LayerOperator]]) -> LayerOperator:
-    """A sum of operators of one kind, each with a number in front."""
+    """Return a linear combination of operators of one kind."""
     if len(terms) == 1:
         return terms[0][1] if terms[0][0] == 1 else times(*terms[0])
     if all(isinstance(x, Dense) for _, x in terms):
@@ -501,7 +511,7 @@ def summed(terms: Sequence[tuple[float, LayerOperator]]) -> LayerOperator:
 
 
 def compressed(a: SeparableKernel) -> SeparableKernel:
-    """The same operator with as few columns as it takes, rounding errors of its largest entries apart."""
+    """Return the operator with as few columns as needed, up to rounding errors of its largest entries."""
     if max(a.core.shape) <= RANK:
         return a
     (T, n, k), (S, m, j) = a.left.shape, a.right.shape

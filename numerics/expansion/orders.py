@@ -1,6 +1,6 @@
-"""Theories in powers of a small parameter, as numbers: gamma0, one over a size, the learning rate.
+"""Coefficients of theories in powers of a small parameter: gamma0, one over a size, the learning rate.
 
-The expanded theory is a theory, and it is solved by what solves theories.
+The expanded theory is a theory with more fields, and the linear march solves it.
 """
 
 from __future__ import annotations
@@ -64,18 +64,18 @@ SIZES: Mapping[str, tuple[str, Symbol]] = {
     "alpha": ("data.sample_ratio", alpha),
     "alpha_B": ("data.batch_ratio", alpha_B),
 }
-"""What theories can be expanded in the inverse of: the key of a file, and the symbol."""
+"""Sizes in whose inverse theories are expanded: key of the file, and symbol."""
 
 
 @one_thread
 def size_series(source: ProblemSource, size: str, order: int, together: tuple[str, ...] = ()) -> xr.Dataset:
-    """Coefficients of ``(1/size)^n``, n <= ``order``, of every result variable on isotropic data.
+    """Return the coefficients of ``(1/size)^n``, n <= ``order``, of every result variable on isotropic data.
 
-    ``size`` is ``nu``, ``alpha`` or ``alpha_B``.  Sizes in ``together`` grow with it, in the proportion
-    that they have in the experiment.  Raises :class:`~numerics.errors.SpecError` for data that are not
-    isotropic, for a size that is not in the file or differs from layer to layer, and in NTK
-    parametrisation; :class:`~numerics.errors.Diverged` when the limit diverges,
-    :class:`~numerics.errors.NotConverged` for a flow.
+    ``size`` is ``nu``, ``alpha`` or ``alpha_B``.  Sizes in ``together`` grow with it, in the proportion that
+    they have in the experiment.  Raises :class:`~numerics.errors.SpecError` for data that are not isotropic,
+    for a size that is missing or differs between layers, and in NTK parametrisation;
+    :class:`~numerics.errors.Diverged` if the limit diverges, :class:`~numerics.errors.NotConverged` for a
+    flow.
     """
     check_order(order)
     started, problem = clock.perf_counter(), Problem.of(source)
@@ -94,13 +94,13 @@ def size_series(source: ProblemSource, size: str, order: int, together: tuple[st
 
 @one_thread
 def step_size_series(source: ProblemSource, order: int, rtol: float = 1e-5) -> xr.Dataset:
-    """Coefficients of ``learning_rate^n``, n <= ``order``, at the times ``rate * steps`` of the experiment.
+    """Return the coefficients of ``learning_rate^n``, n <= ``order``, at times ``rate * steps``.
 
     The order zero is the flow.  On fixed data there are ``error``, ``train_loss``, ``Phi`` and ``G``; on
-    isotropic data all but the responses, which are densities.  ``rtol`` is what coefficients settle to as
-    the flow's grid is refined, relative to the largest of them.  Raises :class:`~numerics.errors.SpecError`
-    for another rule than ``gd`` and where the rate does more than weigh updates (decay, momentum, noise),
-    and what a flow raises.
+    isotropic data all variables but the responses, which are densities.  ``rtol`` bounds the change of
+    coefficients as the flow's grid is refined, relative to the largest of them.  Raises
+    :class:`~numerics.errors.SpecError` for another rule than ``gd`` and if the rate does more than multiply
+    updates (decay, momentum, noise), and as a flow does.
     """
     check_order(order)
     started, problem = clock.perf_counter(), Problem.of(source)
@@ -121,16 +121,35 @@ def step_size_series(source: ProblemSource, order: int, rtol: float = 1e-5) -> x
 
 @one_thread
 def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
-    """Coefficients of ``gamma0^n``, n <= ``order``, of every result variable: any linear network and data.
+    """Return the coefficients of gamma0^n of every result variable, for any linear network and data.
 
-    Those of the theory itself, order by order (:func:`derive.expansion.strength.expand_strength`): biases,
-    branches, several outputs, unequal widths and variances, decay, momentum and noise, test points, random
-    data.  Of a flow there are no responses.  Where the march does not read these orders, errors and losses
-    come from solutions at several strengths (:class:`~numerics.expansion.strengths.AtStrengths`).
+    Parameters
+    ----------
+    source : Problem, Experiment, str or Path
+        The problem, or an experiment or its file.
+    order : int
+        Highest power n.
 
-    Raises :class:`~numerics.errors.SpecError` with the reason where the theory has no such series,
-    :class:`~numerics.errors.Diverged`, and :class:`~numerics.errors.NotConverged` for a flow that does not
-    settle to ``solver.rtol``.
+    Returns
+    -------
+    xarray.Dataset
+        Variables with a leading dimension ``order``; a flow has no responses.
+
+    Raises
+    ------
+    SpecError
+        If the theory has no such series, with the reason.
+    Diverged
+        If the lazy network diverges.
+    NotConverged
+        If a flow does not converge to ``solver.rtol``.
+
+    Notes
+    -----
+    The theory itself is expanded order by order (:func:`derive.expansion.strength.expand_strength`), with
+    biases, branches, several outputs, unequal widths and variances, decay, momentum and noise, test points,
+    random data.  If the march cannot read the orders, errors and losses come from solutions at several gamma0
+    (:class:`~numerics.expansion.strengths.AtStrengths`).
     """
     check_order(order)
     started, problem = clock.perf_counter(), Problem.of(source)
@@ -156,7 +175,7 @@ def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
 
 
 def _from_solutions(problem: Problem, order: int, started: float) -> xr.Dataset:
-    """The series of errors and losses, from solutions.  Raises NotApplicable where these are not exact."""
+    """Return the series of errors and losses, from solutions; raise NotApplicable if these are not exact."""
     found = AtStrengths(problem, order)
     attributes = {"method": "expansion in gamma0, from exact solutions at several"}
     return evaluated(problem, [lambda: lambda _: found], order, started, attributes=attributes)
@@ -165,7 +184,7 @@ def _from_solutions(problem: Problem, order: int, started: float) -> xr.Dataset:
 def _evaluated(
     problem: Problem, series: TheorySeries, table: Table, started: float, steps: AdamsBashforth | None = None
 ) -> xr.Dataset:
-    """The series of a theory as numbers; of one in gamma0 only the orders that do not vanish."""
+    """Return the series of a theory as arrays; in gamma0 only the orders that do not vanish."""
     return evaluated(
         problem,
         [lambda: partial(OfTheory, problem, series, table)],
@@ -181,13 +200,13 @@ def _evaluated(
 def _in_strength(
     program: Program, reductions: tuple[Reduction, ...], layered: LayerFunctionNames, order: int
 ) -> tuple[StrengthSeries, Table]:
-    """The series of a program's theory, and its rows."""
+    """Return the series of a program's theory in gamma0, and its rows, cached."""
     found = expand_strength(derived(integrated(program), reductions, layered), order)
     return found, _table(found, int(program.depth))
 
 
 def _table(series: TheorySeries, depth: int) -> Table:
-    """The rows of the expanded theory, and order parameters of the ends that no equation needs."""
+    """Return the rows of the expanded theory, with further order parameters at the first and last layers."""
     try:
         order, table = series.order, lower(series.expanded)
     except NotLinear as reason:
@@ -198,7 +217,7 @@ def _table(series: TheorySeries, depth: int) -> Table:
     driven = {row.field: row.drives[0][0] for row in table.fields if row.drives}
 
     def push(name: str, layer: int, field: FieldAtLayer, pushed: FieldAtLayer) -> None:
-        """The response of a field to the source of another one."""
+        """Add the response of a field to the source of another one."""
         if field in there and pushed in driven:
             more[name, layer] = Request("response", field, driven[pushed], S.One)
 
@@ -219,17 +238,17 @@ def _table(series: TheorySeries, depth: int) -> Table:
 
 
 def partial_sum(series: xr.Dataset, value: float, order: int | None = None) -> xr.Dataset:
-    """The series at one value of its variable, up to an order: a dataset without the dimension ``order``."""
+    """Return the series at one value of its variable, up to an order, without the dimension ``order``."""
     kept = series if order is None else series.sel(order=[n for n in series.order.values if n <= order])
     powers = xr.DataArray(value ** kept.order.values.astype(float), dims="order")
     return (kept * powers).sum("order", skipna=False)
 
 
 def truncation_error(series: xr.Dataset, value: float) -> dict[str, float]:
-    """An estimate of what the series misses at one value of its variable, of the largest entry, by variable.
+    """Return an estimate of the truncation error of the largest entry of each variable.
 
-    That of :meth:`~derive.expansion.PowerSeries.error_estimate` for the largest entries of the coefficients;
-    infinite where these grow as fast as the powers fall.  It is an estimate, no bound.
+    The estimate is that of :meth:`~derive.expansion.PowerSeries.error_estimate` for the largest entries of
+    the coefficients; it is infinite if these grow as fast as the powers fall.  It is not a bound.
     """
     x = Symbol("x", positive=True)
     found = {}
@@ -240,8 +259,9 @@ def truncation_error(series: xr.Dataset, value: float) -> dict[str, float]:
 
 
 def _size(problem: Problem, size: str) -> float:
+    """Return the value of a size; raise SpecError if the problem has none."""
     if size not in SIZES:
-        raise SpecError("size", size, "is no size of a theory", ", ".join(SIZES))
+        raise SpecError("size", size, "is not a size of a theory", ", ".join(SIZES))
     key, symbol = SIZES[size]
     kind = problem.said("data.kind")
     if kind[1] not in (None, "isotropic") and problem.experiment is not None:
@@ -254,7 +274,7 @@ def _size(problem: Problem, size: str) -> float:
 
 
 class OfTheory:
-    """A march of an expanded theory: of a flow, or of ``grid`` in place of steps, it has no responses."""
+    """March of an expanded theory; for a flow, or on a ``grid`` in place of steps, without responses."""
 
     def __init__(self, problem: Problem, series: TheorySeries, table: Table, grid: TimeGrid | None) -> None:
         self.problem, self.series, self.grid = problem, series, grid
@@ -275,17 +295,18 @@ class OfTheory:
         )
 
     def watched(self) -> Array:
-        """Errors on samples, or ``C_v`` at equal times; (orders, T, ...)."""
+        """Return errors on samples, or ``C_v`` at equal times; (orders, T, ...)."""
         if self.problem.seen:
             return self.scalar(ERROR)
         value: Array = np.einsum("ntctc->nt", self.correlation(C_LEARNT, None))
         return value
 
     def values(self) -> dict[str, Array]:
-        """The contract's variables, orders first."""
+        """Return the contract's variables, orders first."""
         return self.of_samples() if self.problem.seen else self.of_random_data()
 
     def of_samples(self) -> dict[str, Array]:
+        """Return the variables on given samples."""
         problem, layers = self.problem, range(1, (self.problem.depth or 0) + 1)
         at = slice(None) if self.grid is None else self.grid.outputs
         error, f = self.watched()[:, at], self.scalar(OUTPUT)[:, at]
@@ -317,6 +338,7 @@ class OfTheory:
         return parted(problem, error, f, kernels, self.orders)
 
     def of_random_data(self) -> dict[str, Array]:
+        """Return the variables on random data."""
         tensors, values = self.run.plan.table.tensors, {}
         for name in RANDOM:
             layers = list(dict.fromkeys(k for n, k in tensors if orders_in(n)[0] == name))
@@ -330,7 +352,7 @@ class OfTheory:
         return {"train_loss": train, "test_loss": test} | values
 
     def scalar(self, name: str) -> Array:
-        """Orders 0, 1, ... of a scalar, (orders, T, ...)."""
+        """Return orders 0, 1, ... of a scalar, (orders, T, ...)."""
         found = [
             next((self.run.scalars[x] for _, k in part if (x := named(name, *k)) in self.run.scalars), None)
             for part in self.series.parts(name)
@@ -339,14 +361,14 @@ class OfTheory:
         return np.stack([np.zeros_like(shape) if x is None else x for x in found])
 
     def unknown(self, name: str, layer: int) -> bool:
-        """Has the theory no correlation of this name at a layer, as that of a program with other fields?"""
+        """Return whether the theory has no correlation of this name at a layer."""
         tensors = self.run.plan.table.tensors
         return not any(
             (named(name, *k), layer) in tensors for part in self.series.parts(name) for _, k in part
         )
 
     def correlation(self, name: str, layer: int | None) -> Array:
-        """Orders 0, 1, ... of an order parameter of two times, (orders, T, n, T, m)."""
+        """Return orders 0, 1, ... of an order parameter of two times, (orders, T, n, T, m)."""
         numbers, tensors = self.problem.numbers, self.run.plan.table.tensors
         found: list[Array | None] = []
         for parts in self.series.parts(name):
@@ -357,12 +379,12 @@ class OfTheory:
         return np.stack([np.zeros_like(shape) if x is None else x for x in found])
 
     def at_outputs(self, name: str, layer: int | None) -> Array:
-        """The same at output times."""
+        """Return orders of an order parameter at output times."""
         a, grid = self.correlation(name, layer), self.grid
         return a if grid is None else a[:, grid.outputs][:, :, :, grid.outputs]
 
     def response(self, name: str, layer: int) -> Array:
-        """Orders 0, 1, ... of A or B, (orders, T, n, T, m); zero where it vanishes."""
+        """Return orders 0, 1, ... of A or B, (orders, T, n, T, m); zero where it vanishes."""
         samples, outputs = int(self.problem.numbers[P]), self.problem.outputs
         rows, columns = (samples, outputs) if name == FORWARD_RESPONSE else (outputs, samples)
         found = np.zeros((len(self.orders), self.run.steps, rows, self.run.steps, columns))
@@ -372,10 +394,10 @@ class OfTheory:
         return found
 
     def tangent(self, tensors: Mapping[FieldAtLayer, Array], many: bool) -> Array:
-        """The orders of the tangent kernel: products of those of its factors, as the theory defines it.
+        """Return the orders of the tangent kernel, from those of its factors.
 
-        The series of a product are put together by evaluating it at as many values of gamma0 as there are
-        orders: a polynomial of twice the order is cut off exactly.
+        The product is evaluated at ``2 order + 1`` values of gamma0, from which its coefficients follow: a
+        polynomial of twice the order is cut off exactly.
         """
         order, data, numbers = self.series.order, self.problem.arrays, self.problem.numbers
         (equation,) = self.series.theory.observables[:1]
@@ -391,6 +413,6 @@ class OfTheory:
 
 
 def _equal(a: Array) -> Array:
-    """At equal times, summed over outputs."""
+    """Return a correlation at equal times, summed over outputs."""
     value: Array = np.einsum("ntt->nt" if a.ndim == 3 else "nttcc->nt", a)
     return value.copy()  # of one output it is a view

@@ -1,11 +1,10 @@
-"""Evaluate truncated power series as arrays: partial sums and Padé approximants, each with an error estimate.
+"""Evaluation of truncated power series: partial sums and Padé approximants, each with an error estimate.
 
-result = expand(experiment, 8); at = resummed(result, 0.7); at.train_loss, at.train_loss_truncation
+    result = expand(experiment, 8); at = resummed(result, 0.7); at.train_loss, at.train_loss_truncation
 
-Every entry of an array has approximants of its own.  One whose equations are singular, or whose denominator
-vanishes between 0 and the point (a spurious pole next to a zero does so as well), is left out; the next one
-is taken in its place.  Where none is left and the partial sum does not converge either, the entry has failed:
-it is NaN, and is counted.
+Every entry of an array has its own approximants.  One whose equations are singular, or whose denominator
+vanishes between 0 and the point (also a spurious pole next to a zero), is skipped, and the next one is used.
+If none is left and the partial sum does not converge either, the entry has failed: it is NaN, and is counted.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ from numerics.results import LOSSES, ran_away
 Array = NDArray[np.float64]
 
 TRUNCATION = "_truncation"
-"""What is added to a variable's name for the estimate of its truncation error."""
+"""Suffix of the estimated truncation error of a variable."""
 
 RESUMMED = "_resummed"
-"""What is added to a variable's name for its value at one gamma0."""
+"""Suffix of the value of a variable at one gamma0."""
 
 TIMES = ("time", "time_")
 
 SINGULAR = 1e-12
-"""Equations for a denominator with a smaller ratio of singular values have no meaningful solution."""
+"""Ratio of singular values below which the equations of a denominator count as singular."""
 BEYOND = 1.1
-"""Denominators must be positive up to this multiple of the point."""
+"""Multiple of the point up to which denominators must be positive."""
 SMALLEST = 0.05
-"""A denominator smaller than this anywhere up to there is as good as a pole."""
+"""Value of a denominator below which it counts as a pole."""
 ROUNDING = 4e-15
 
 
 class ResummationMethod(StrEnum):
-    """How a series is evaluated."""
+    """Methods that evaluate a series."""
 
     SUM = "sum"
     PADE = "pade"
@@ -50,7 +49,7 @@ class ResummationMethod(StrEnum):
 
 @dataclass(frozen=True)
 class Resummed:
-    """Values of a series, estimates of the truncation error, and where there is neither (both are NaN)."""
+    """Values of a series, estimates of the truncation error, and failed entries, where both are NaN."""
 
     value: Array
     error: Array
@@ -58,11 +57,11 @@ class Resummed:
 
 
 def partial_sums(coefficients: ArrayLike, z: float) -> Resummed:
-    """``sum_k c[k] z**k``, k first; the error continues the last terms as a geometric series.
+    """Return ``sum_k c[k] z**k``, k first, with an error that continues the last terms as a geometric series.
 
-    The growth of the terms is that of the larger of the last two over the larger of the two before; from
-    ratio one on the series does not converge and the entry has failed.  One correction says nothing about
-    the next: with two coefficients the error is that term itself.  Compare
+    The ratio of terms is the larger of the last two over the larger of the two before; if it is one or more,
+    the series does not converge and the entry has failed.  With two coefficients the error is the last term
+    itself, because one correction does not determine the next.  Compare
     :meth:`derive.expansion.PowerSeries.error_estimate`.
 
     >>> found = partial_sums([1.0, 0.5, 0.25, 0.125], 1.0)
@@ -87,14 +86,15 @@ def partial_sums(coefficients: ArrayLike, z: float) -> Resummed:
 
 
 def _terms(c: Array, z: float) -> Array:
+    """Return the terms ``c[k] z**k``."""
     return c * (z ** np.arange(len(c))).reshape(-1, *[1] * (c.ndim - 1))
 
 
 def _told(terms: Array) -> NDArray[np.bool_]:
-    """Which terms rounding can tell from nothing, beside the largest of their entry.
+    """Return which terms are larger than rounding errors of the largest of their entry.
 
-    The loss after one step does not depend on gamma0: what stands there at higher orders are rounding errors,
-    and their ratios say nothing about a series.
+    The loss after one step does not depend on gamma0: its higher orders are rounding errors, whose ratios
+    have no meaning.
     """
     sizes = np.abs(terms)
     told: NDArray[np.bool_] = ~np.isfinite(sizes) | (sizes > ROUNDING * sizes.max(axis=0))
@@ -102,11 +102,11 @@ def _told(terms: Array) -> NDArray[np.bool_]:
 
 
 def pade(coefficients: ArrayLike, m: int, n: int, z: float, shared: int = 0) -> Resummed:
-    """The approximants [m/n] at ``z >= 0``; those that are not to be trusted have failed.
+    """Return the approximants [m/n] at ``z >= 0``; those that cannot be trusted have failed.
 
-    The entries along the last ``shared`` axes have one denominator together, by least squares: they are
-    functions with the same singularities.  Without, each entry has its own.  The ``error`` is that of
-    rounding only: see :func:`resum`.  Raises ValueError for too few coefficients.
+    The entries along the last ``shared`` axes have one common denominator, by least squares, because they are
+    functions with the same singularities.  The ``error`` is only that of rounding: see :func:`resum`.  Raises
+    ValueError for too few coefficients.
 
     >>> pade([1.0, -1.0, 1.0], 1, 1, 3.0).value.round(12)
     np.float64(0.25)
@@ -150,6 +150,7 @@ def pade(coefficients: ArrayLike, m: int, n: int, z: float, shared: int = 0) -> 
 
 
 def _polynomial(c: Array, x: Array) -> Array:
+    """Return the polynomial with coefficients ``c`` at x."""
     total: Array = np.zeros(1)
     for k in range(len(c) - 1, -1, -1):
         total = total * x + c[k]
@@ -157,9 +158,10 @@ def _polynomial(c: Array, x: Array) -> Array:
 
 
 def approximants(order: int) -> list[tuple[int, int]]:
-    """The degrees tried for coefficients up to ``order``: all coefficients first, then near the diagonal.
+    """Return the degrees tried for coefficients up to ``order``: with all coefficients first.
 
-    Of two as near to it, the one with more poles: singularities of a theory that can diverge are poles.
+    Of two as near to the diagonal, the one with more poles comes first, because singularities of a theory
+    that can diverge are poles.
 
     >>> approximants(4)
     [(2, 2), (1, 3), (3, 1), (1, 2), (2, 1)]
@@ -172,12 +174,12 @@ def approximants(order: int) -> list[tuple[int, int]]:
 
 
 def resum(coefficients: ArrayLike, z: float, shared: int = 0) -> Resummed:
-    """The series at ``z >= 0``, resummed entry by entry; orders first, powers 0, 1, 2, ... of z.
-    Entries along the last ``shared`` axes share their denominators.
+    """Return the series at ``z >= 0``, resummed entry by entry; orders first, powers 0, 1, 2, ... of z.
 
-    The value is that of the first approximant that can be trusted, the error its largest distance from the
-    next two.  Where fewer than two can be trusted the partial sum must do, if it converges; if not, the error
-    is the distance from it.  Coefficients that all vanish from the first on leave a constant.
+    Entries along the last ``shared`` axes share their denominators.  The value is that of the first
+    approximant that can be trusted, the error its largest distance from the next two.  If fewer than two can
+    be trusted, the partial sum is the value if it converges; if not, the error is the distance from it.  If
+    all coefficients from the first on vanish, the value is constant.
 
     >>> found = resum([1.0, -1.0, 1.0, -1.0, 1.0], 2.0)  # 1 / (1 + z), twice as far as the series reaches
     >>> float(found.value.round(12)), bool(found.error < 1e-12)
@@ -205,13 +207,13 @@ def resum(coefficients: ArrayLike, z: float, shared: int = 0) -> Resummed:
 
 
 def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Dataset:
-    """A result of ``expand`` at one gamma0: every variable without ``order``, and ``*_truncation`` beside it.
+    """Return a result of ``expand`` at one gamma0: values, and ``*_truncation`` beside them.
 
     ``method`` is ``"pade"`` or ``"sum"`` (partial sums).  A term that changes sign in time is small there by
     accident, so an estimate is the largest among a tenth of the times on either side.  Entries where the
-    method fails are NaN: ``status`` is then "partial", and ``failed`` says how many of which variable.
-    Raises ValueError for an unknown method or a negative gamma0, :class:`~numerics.errors.NotConverged` when
-    every entry of a variable fails.
+    method fails are NaN: ``status`` is then "partial", and ``failed`` counts them by variable.  Raises
+    ValueError for an unknown method or a negative gamma0, :class:`~numerics.errors.NotConverged` if every
+    entry of a variable fails.
 
     >>> times = np.array([0.0, 1.0])
     >>> series = xr.Dataset({"train_loss": (("order", "time"), [[1.0, 1.0], [0.0, -1.0], [0.0, 1.0]])},
@@ -265,7 +267,7 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
 
 
 def _largest_around(error: Array, dims: tuple[str, ...]) -> Array:
-    """The largest of the neighbouring times; entries that have failed stay as they are."""
+    """Return the largest error of the neighbouring times; failed entries are unchanged."""
     found = error
     for axis, dim in enumerate(dims):
         if dim in TIMES:

@@ -1,6 +1,6 @@
-"""The tensors of a nonlinear expansion as arrays, layer by layer, from their derived recursions.
+"""Static tensors of a nonlinear expansion as arrays, layer by layer, from their derived recursions.
 
-They are made of averages of products of derivatives of phi at one layer, for all tuples of samples.
+They contain averages of products of derivatives of phi at one layer, for all tuples of samples.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from numerics.stats import normal_points
 
 Array = NDArray[np.float64]
 Pattern = tuple[tuple[int, ...], ...]
-"""For each sample, the orders of the derivatives of phi that stand at it."""
+"""Orders of the derivatives of phi at each sample."""
 
 PAIRS = 2
-"""Averages over so many samples, or fewer, are never sampled."""
+"""Number of samples up to which averages are never sampled."""
 
 FORWARD = (FEATURE_KERNEL, FORWARD_RESPONSE, "C")
-"""What is found from the first layer on; the rest from the last layer back."""
+"""Tensors that are computed from the first layer on; others from the last layer backwards."""
 
 DATA = INPUT_KERNEL
-"""What the data's kernel is called in a theory of one layer, where it is in the equations themselves."""
+"""Name of the data's kernel in a theory of one layer, whose equations contain it."""
 
 
 @dataclass(frozen=True)
 class Points:
-    """How averages over many samples are found where quadrature is too long: ``count`` points, and seeds."""
+    """Sampling of averages over many samples, where quadrature is too slow: ``count`` points, and seeds."""
 
     count: int
     seeds: tuple[int, ...]
 
     def of(self, covariance: Array, layer: int) -> Array:
-        """Points of the sources of a layer, (2 count, P), with their opposites, of the right covariance."""
+        """Return points of the sources of a layer, (2 count, P), in opposite pairs of exact covariance."""
         size = len(covariance)
         x = normal_points(self.count, size, [*self.seeds, layer]).T
         x = x @ np.linalg.inv(np.linalg.cholesky(x.T @ x / len(x))).T
@@ -54,12 +54,11 @@ class Points:
 
 
 class Moments:
-    """``<prod_i prod_{a in pattern_i} phi^(a)(u_i)>`` for all samples i.
+    """Averages ``<prod_i prod_{a in pattern_i} phi^(a)(u_i)>`` for all samples i.
 
-    By quadrature, with errors within ``rtol``; with ``points`` those over more than two samples are sampled,
-    and those by quadrature are taken from others that are ``known`` of the same covariance.
-    Raises :class:`~numerics.errors.SpecError` for averages that have no meaning, as of a jump times a point
-    mass.
+    They are computed by quadrature, with errors within ``rtol``.  With ``points``, averages over more than
+    two samples are sampled, and those by quadrature are copied from ``known`` moments of the same covariance.
+    Raises :class:`~numerics.errors.SpecError` for undefined averages, such as a jump times a point mass.
     """
 
     def __init__(
@@ -95,15 +94,17 @@ class Moments:
             self.sample(sampled, points)
 
     def sample(self, patterns: list[Pattern], points: Array) -> None:
-        """Means over points, as products of matrices."""
+        """Compute means over points, as products of matrices."""
         needed = {a for p in patterns for orders in p for a in orders}
         at = {a: compiled(expression(self.slopes[a]))(points) for a in needed}
         at = {a: np.broadcast_to(v, points.shape) for a, v in at.items()}
 
         def factor(orders: tuple[int, ...]) -> Array:
+            """Return the product of derivatives at one sample, (points, P)."""
             return np.asarray(np.prod([at[a] for a in orders], axis=0))
 
         def joined(parts: Pattern) -> Array:
+            """Return the product of factors of several samples, (points, P^n)."""
             value = np.ones((len(points), 1))
             for orders in parts:
                 value = (value[:, :, None] * factor(orders)[:, None, :]).reshape(len(points), -1)
@@ -115,7 +116,7 @@ class Moments:
             self.arrays[p] = (joined(p[:half]).T @ joined(p[half:]) / len(points)).reshape((P,) * len(p))
 
     def __call__(self, pattern: Pattern) -> Array:
-        """One axis for each sample of the pattern."""
+        """Return the average of a pattern, one axis for each of its samples."""
         order = sorted(range(len(pattern)), key=lambda i: pattern[i])
         array = self.arrays[tuple(pattern[i] for i in order)]
         return np.transpose(array, np.argsort(order))
@@ -123,10 +124,10 @@ class Moments:
 
 @dataclass(eq=False)
 class Statics:
-    """Tensors of a network of ``depth`` layers on data with this ``kernel``.
+    """Static tensors of a network of ``depth`` layers on data with this ``kernel``.
 
     ``exact`` are averages of other replicas by layer, of which those that are not sampled are shared;
-    ``needed`` are averages that something else asks for, at every layer.
+    ``needed`` are further averages, at every layer.
     """
 
     expansion: NonlinearExpansion
@@ -142,7 +143,7 @@ class Statics:
 
     @cached_property
     def bases(self) -> dict[tuple[str, int], Array]:
-        """What is given beyond the ends."""
+        """Given values beyond the first and the last layer."""
         P = len(self.kernel)
         found = {}
         for (name, layer), value in self.expansion.site.bases.items():
@@ -154,7 +155,7 @@ class Statics:
         return found
 
     def value(self, tensor: ForestCoefficient, layer: int) -> Array:
-        """One axis for each sample: the row's, the column's if there is one, then the others."""
+        """Return a tensor, one axis for each sample: the row's, the column's if any, then the others."""
         if tensor.name == DATA:
             return self.kernel
         if (tensor, layer) not in self.known:
@@ -166,12 +167,13 @@ class Statics:
         return self.known[tensor, layer]
 
     def correlation(self, name: str, layer: int) -> Array:
-        """The covariance of a source at order 0; with one layer the kernel may be given, or 1."""
+        """Return the covariance of a source at order 0; with one layer the kernel may be given, or 1."""
         if name == "1":
             return np.ones_like(self.kernel)
         return self.value(ForestCoefficient(name, 0, PAIR), layer)
 
     def evaluated(self, tensor: ForestCoefficient, layer: int) -> Array:
+        """Return a tensor from its law, or from its base."""
         own = samples_of(tensor.shape)
         total = np.zeros((len(self.kernel),) * len(own))
         base = self.bases.get((tensor.name, layer))
@@ -183,7 +185,7 @@ class Statics:
         return total
 
     def term(self, p: Piece, coefficient: float, layer: int, own: tuple[int, ...]) -> Array:
-        """A product, as an array over the samples in ``own``."""
+        """Return a product, as an array over the samples in ``own``."""
         value = np.array(coefficient)
         for x in p.statics:
             array = self.value(x.tensor, layer + x.shift)
@@ -197,7 +199,7 @@ class Statics:
         return value
 
     def averages(self, layer: int) -> Moments:
-        """Averages over the sources of a layer: all that its laws need are found together."""
+        """Return averages over the sources of a layer; all that its laws need are computed together."""
         if layer not in self.moments:
             site = self.expansion.site
             covariance = self.value(ForestCoefficient(site.u.name, 0, PAIR), layer + site.u.shift)
@@ -214,7 +216,7 @@ class Statics:
         return self.moments[layer]
 
     def patterns(self, layer: int) -> set[Pattern]:
-        """The averages in the laws of a layer, and those that something else needs."""
+        """Return the averages in the laws of a layer, and those that are needed besides."""
         found = set(self.needed)
         for x, law in self.expansion.laws.items():
             beyond = (x.name, layer + law.shift) in self.bases or not 1 <= layer + law.shift <= self.depth
@@ -229,7 +231,7 @@ class Statics:
         return found
 
     def vanishes(self, p: Piece, layer: int) -> bool:
-        """Is a factor zero because it is beyond an end?"""
+        """Return whether a factor is zero because it is beyond the first or last layer."""
         for x in p.statics:
             base = self.bases.get((x.tensor.name, layer + x.shift))
             if base is not None and (x.tensor.order > 0 or not np.any(base)):
@@ -238,7 +240,7 @@ class Statics:
 
 
 def contracted(out: list[int], *parts: tuple[Array, list[int]]) -> Array:
-    """Products summed over the axes that are not in ``out``; axes have numbers."""
+    """Return products summed over the axes that are not in ``out``; axes have numbers."""
     names = {i: chr(ord("a") + n) for n, i in enumerate(sorted({i for _, axes in parts for i in axes}))}
     spec = ",".join("".join(names[i] for i in axes) for _, axes in parts)
     target = "".join(names[i] for i in out)

@@ -1,8 +1,8 @@
-"""The series in gamma0 of theories with Gaussian fields, from their solutions at several strengths.
+"""Coefficients in gamma0 of theories with Gaussian fields, from exact solutions at several values of gamma0.
 
 Sampled paths whose sources have exact second moments solve such a theory to rounding.  Polynomials through
-solutions at the points of Chebyshev give the coefficients.  Used where the theory of each order has no form
-that the march reads: weights shared within a step, positions, attributes of units, data that change in time.
+solutions at Chebyshev points give the coefficients.  The method is used if the march cannot read the theory
+of each order: for weights shared within a step, positions, attributes of units, and data that change in time.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from numerics.solver.paths.solve import Prepared
 Array = NDArray[np.float64]
 
 RADII = (0.3, 0.15, 0.075, 0.0375)
-"""The largest gamma0 of the solutions: coefficients count as known where two of these agree."""
+"""Largest gamma0 of the solutions; coefficients are accepted if two successive values agree."""
 
 MORE = 8
-"""Points beyond the order of the series."""
+"""Number of points beyond the order of the series."""
 
 EXACT = 1e-9
-"""The share of the largest output by which replicas of an exact solution may differ."""
+"""Largest difference between replicas of an exact solution, relative to the largest output."""
 
 ROUNDING = 1e-13
-"""The share of the largest value that rounding leaves of a solution, at most."""
+"""Largest rounding error of a solution, relative to its largest value."""
 
 KNOWN = 1e-4
-"""The most by which a coefficient may differ between both radii, relative to the largest of its order or of
-what rounding leaves there."""
+"""Largest difference of a coefficient between two radii, relative to the largest of its order or to the
+rounding errors there."""
 
 NAMES = {"error": ERROR, OUTPUT: OUTPUT}
-"""Numbers of a theory by what results call them."""
+"""Names of numbers of a theory, by their names in results."""
 
 LARGEST = 2**14
-"""The most paths of a replica."""
+"""Largest number of paths of a replica."""
 
 
 class AtStrengths:
     """Coefficients of errors and losses up to an order, from solutions at several values of gamma0.
 
-    Raises NotApplicable where the solutions are not exact, or no polynomials.
+    Raises NotApplicable if the solutions are not exact, or not polynomials.
     """
 
     def __init__(self, problem: Problem, order: int) -> None:
@@ -70,7 +70,7 @@ class AtStrengths:
         self.found = {name: x for name, x in found.items() if x is not None}
 
     def settled(self, first: Array, second: Array, radius: float) -> Array | None:
-        """The coefficients found twice, with zeros where only rounding is left; None where they differ."""
+        """Return coefficients that agree at two radii, with zeros below rounding; None if they differ."""
         size, apart = (np.abs(x).reshape(len(x), -1).max(axis=1) for x in (second, first - second))
         lost = ROUNDING * size[0] * radius ** -np.arange(float(len(first)))
         if (apart > np.maximum(KNOWN * size, lost)).any():
@@ -79,14 +79,14 @@ class AtStrengths:
         return np.where(nothing.reshape(-1, *[1] * (first.ndim - 1)), 0.0, first)
 
     def coefficients(self, radius: float) -> dict[str, Array]:
-        """Coefficients of each variable, the order first, from solutions at gamma0 up to a radius."""
+        """Return the coefficients of each variable, orders first, from solutions at gamma0 up to a radius."""
         count = 2 * ((len(self.orders) + MORE) // 2)  # an even number leaves zero out
         points = np.cos(np.pi * (np.arange(count) + 0.5) / count)
         solutions = [self.solution(radius * x) for x in points]
         return {name: self.fitted(points, [x[name] for x in solutions], radius) for name in solutions[0]}
 
     def fitted(self, points: Array, values: list[Array], radius: float) -> Array:
-        """Coefficients of the polynomial through values at points in units of a radius."""
+        """Return the coefficients of the polynomial through values at points in units of a radius."""
         flat = np.stack(values).reshape(len(points), -1)
         through = chebyshev.chebfit(points, flat, len(points) - 1)
         powers = np.zeros_like(through)
@@ -97,7 +97,7 @@ class AtStrengths:
         return np.asarray(scaled.reshape(len(self.orders), *values[0].shape))
 
     def solution(self, strength: float) -> dict[str, Array]:
-        """Errors and losses at a gamma0."""
+        """Return errors and losses at a gamma0."""
         problem = self.problem
         values = {**problem.values, gamma0: strength}
         steps, data = len(problem.times), problem.data
@@ -118,15 +118,15 @@ class AtStrengths:
         return {name: (x + other[name]) / 2 for name, x in one.items()}
 
     def variables(self, run: Mapping[MemberKey, Array]) -> dict[str, Array]:
-        """Errors and losses of a solution by their names in results."""
+        """Return errors and losses of a solution by their names in results."""
         found = {name: one_sample(run[x, ()], self.problem.program) for name, x in NAMES.items()}
         found = split(self.problem, found, nonlinear=self.problem.by_sample)
         return {name: x for name, x in found.items() if name != OUTPUT}
 
     def watched(self) -> Array:
-        """Errors at all orders."""
+        """Return errors at all orders."""
         return self.found["error"]
 
     def values(self) -> dict[str, Array]:
-        """The variables of a result."""
+        """Return the variables of a result."""
         return self.found

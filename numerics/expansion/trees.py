@@ -1,4 +1,8 @@
-"""The expansion in gamma0 of a nonlinear experiment as numbers: tensors by layers, forests by times."""
+"""Coefficients of the expansion in gamma0 of nonlinear networks: static tensors and forests.
+
+The derived forests (:mod:`derive.expansion.nonlinear`) are sums over earlier times of errors and weights,
+with coefficients from :mod:`.statics`.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +35,10 @@ from numerics.solver.grid import TimeGrid
 Index = NDArray[np.intp]
 
 QUADRATURE = 6
-"""With more samples than this, averages over three or four of them are sampled, and responses left out."""
+"""Number of samples up to which all averages are by quadrature, and responses are computed."""
 
 SAMPLES = 4096
-"""Points of all replicas, unless solver.samples says how many."""
+"""Default number of points of all replicas."""
 
 REPLICAS = 8
 
@@ -46,19 +50,21 @@ def expand_nonlinear(
     *,
     progress: Progress | None = None,
 ) -> xr.Dataset:
-    """Coefficients of gamma0^n, n <= ``order``, of every result variable; only orders that do not vanish.
+    """Return the coefficients of gamma0^n, n <= ``order``, of every result variable.
 
-    They are those of an ``expansion`` that was made for it, or of its own theory's.
+    Zero orders are left out.
+
+    They are those of ``expansion`` if it is given, else of the problem's theory.
 
     Raises :class:`~numerics.errors.SpecError` for kinks beyond order 0 and for networks whose theory is not
     expanded, :class:`~numerics.errors.Diverged` for a learning rate too large for the lazy network,
-    :class:`~numerics.errors.NotConverged` when a flow does not settle to ``solver.rtol``, or an average does
+    :class:`~numerics.errors.NotConverged` if a flow does not converge to ``solver.rtol``, or an average does
     not converge.
 
-    Averages are found by quadrature.  With more than six samples those over three or four different ones are
-    means over points, as many as ``solver.samples``, in eight independent replicas: every variable then has
-    its standard error beside it.  A and B are there for rules in steps and up to six samples.
-    Activations with a kink have order 0, without A and B.
+    Averages are computed by quadrature.  With more than six samples those over three or four different ones
+    are means over points, ``solver.samples`` of them, in eight independent replicas: every variable then has
+    a standard error.  A and B are computed for rules in steps and up to six samples.  Activations with a kink
+    have order 0, without A and B.
     """
     started, solver = clock.perf_counter(), problem.solver
     few = problem.sample_count <= QUADRATURE
@@ -73,9 +79,11 @@ def expand_nonlinear(
     count = 1 << max(4, int(np.ceil(np.log2((solver.samples or SAMPLES) / (2 * REPLICAS)))))
 
     def evaluate(statics: Statics, grid: TimeGrid | None) -> Evaluation:
+        """Return the coefficients of one replica on one time grid."""
         return Evaluation(Setting(problem, grid), statics, responses=responses)
 
     def replica(k: int) -> Evaluator:
+        """Return the evaluator of replica k."""
         points = Points(count, (solver.seed, k)) if sampled else None
         data = whole.depth, whole.kernel, accuracy(problem)
         return partial(evaluate, Statics(expansion, *data, skipped, points, exact))
@@ -92,12 +100,12 @@ def expand_nonlinear(
 
 
 def accuracy(problem: Problem) -> float:
-    """What averages are exact to."""
+    """Return the tolerance of averages by quadrature."""
     return min(1e-2 * problem.solver.rtol, 1e-9)
 
 
 def nonlinear(program: Program, order: int, key: str, value: Any) -> NonlinearExpansion:
-    """The derived series of a program.  Raises SpecError of this key with the reason where there is none."""
+    """Return the derived series of a program; raise SpecError, naming this key, if there is none."""
     try:
         return _expansion(program, order)
     except NotApplicable as reason:
@@ -108,11 +116,12 @@ def nonlinear(program: Program, order: int, key: str, value: Any) -> NonlinearEx
 
 @lru_cache(maxsize=16)
 def _expansion(program: Program, order: int) -> NonlinearExpansion:
+    """Return the derived series of a program, cached."""
     return derived(mean_field(program), order)
 
 
 TIMES = 100
-"""Axes that are times are numbered from here, in the order of the nodes; the others are samples."""
+"""First number of axes that are times, in the order of the nodes; lower numbers are samples."""
 
 
 def summed(
@@ -124,11 +133,11 @@ def summed(
     out: Index | None = None,
     single: bool = False,
 ) -> Array:
-    """``parts`` times ``k(t, t') Delta_a(t')`` of every earlier time ``t'``, summed over all that is inside.
+    """Return ``parts`` times ``k(t, t') Delta_a(t')`` of every earlier time ``t'``, summed over inner nodes.
 
-    ``weight`` is the rule's k(t, s), (T, T) strictly lower; ``errors[n]`` the error's order n, (T, P).  What
-    is found is (T, P, T, P), or at the times ``out`` only: of the first root and of the second one, or of
-    what is pushed; (T, P) of the first root alone if ``single``.
+    ``weight`` is the rule's k(t, s), (T, T) strictly lower; ``errors[n]`` the error's order n, (T, P).  The
+    result is (T, P, T, P), or only at the times ``out``: of the first root and of the second one, or of the
+    perturbed node; (T, P) of the first root if ``single``.
     """
     T, P = errors[0].shape
     marked = next((i for i, x in enumerate(nodes) if x.marked), None)
@@ -156,8 +165,7 @@ def summed(
 class Evaluation:
     """Errors at every order and order parameters, on one time grid.
 
-    ``order`` is that of the statics' expansion, unless something else adds to it; ``responses`` are wanted or
-    not.
+    ``order`` is that of the statics' expansion by default; ``responses`` says whether A and B are computed.
     """
 
     def __init__(
@@ -174,7 +182,7 @@ class Evaluation:
             self.errors[n], self.outputs[n] = self.error(n)
 
     def error(self, n: int) -> tuple[Array, Array]:
-        """Delta_n and f_n: f_n is linear in Delta_n, the rest is known."""
+        """Return Delta_n and f_n: f_n is linear in Delta_n, and its other terms are known."""
         rest = np.zeros((len(self.weight), len(self.setting.targets)))
         feedback: Array | None = None
         for forest in self.expansion.forests(OUTPUT, n):
@@ -187,7 +195,7 @@ class Evaluation:
         return self.answered(rest, feedback, n)
 
     def answered(self, rest: Array, feedback: Array | None, n: int) -> tuple[Array, Array]:
-        """Delta_n and ``f_n = rest + feedback int Delta_n``.  Raises Diverged."""
+        """Return Delta_n and ``f_n = rest + feedback int Delta_n``; raise Diverged."""
         lower = [self.outputs[k] for k in range(n)]
         drive = self.setting.error.order([*lower, rest])
         if not np.any(drive):
@@ -197,12 +205,12 @@ class Evaluation:
         return self.setting.answer(self.weight, feedback, rest, lower)
 
     def feedback(self, n: int) -> Array:
-        """What f_n has beside the integral of Delta_n: the tangent kernel at order 0."""
+        """Return the factor of the integral of Delta_n in f_n: the tangent kernel at order 0."""
         forest = next(x for x in self.expansion.forests(OUTPUT, n) if any(node.error == n for node in x))
         return self.statics.value(ForestCoefficient(OUTPUT, n, forest), self.depth)
 
     def kernel(self, name: str, n: int, layer: int, out: Index) -> Array:
-        """Order n of an order parameter at one layer and at output times, (out, P, out, P)."""
+        """Return order n of an order parameter at one layer and at output times, (out, P, out, P)."""
         size = (len(out), len(self.setting.targets))
         total = np.zeros((*size, *size))
         base = self.statics.bases.get((name, layer))
@@ -214,11 +222,11 @@ class Evaluation:
         return total
 
     def summed(self, forest: Forest, tensor: Array, **options: Any) -> Array:
-        """A tensor times its forest."""
+        """Return a tensor times its forest."""
         return summed(forest, [(tensor, [*samples_of(forest)])], self.weight, self.errors, **options)
 
     def tangent(self, n: int, out: Index) -> Array:
-        """Order n of the tangent kernel, read off its definition, (out, P, out, P)."""
+        """Return order n of the tangent kernel, from its definition, (out, P, out, P)."""
         size = (len(out), len(self.setting.targets))
         total = np.zeros((*size, *size))
         for factors in products(self.expansion, self.depth):
@@ -236,15 +244,15 @@ class Evaluation:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """The largest error of an average."""
+        """Largest error of an average."""
         return {"average_error": max(m.error for m in self.statics.moments.values())}
 
     def watched(self) -> Array:
-        """Errors at every order and node, (orders, nodes, P)."""
+        """Return errors at every order and node, (orders, nodes, P)."""
         return np.stack(list(self.errors.values()))
 
     def values(self) -> dict[str, Array]:
-        """Every variable at output times, with the order first."""
+        """Return every variable at output times, orders first."""
         out, layers = self.setting.out, range(1, self.depth + 1)
         size = (len(out), len(self.setting.targets)) * 2
         found = {}
@@ -266,7 +274,7 @@ class Evaluation:
 
 
 def products(expansion: NonlinearExpansion, depth: int) -> list[list[tuple[str, int]]]:
-    """The tangent kernel as a sum of products of order parameters (name, layer), given data among them."""
+    """Return the tangent kernel as a sum of products of order parameters (name, layer), with given data."""
     found = []
     for y in expansion.site.tangent:
         layers: Iterable[int] = (0,)

@@ -210,7 +210,7 @@ def test_a_flow_has_a_series_too() -> None:
 
 def test_wrong_files_are_refused() -> None:
     experiment = isotropic("nu", 2)
-    with pytest.raises(SpecError, match=r"size = .*is no size of a theory"):
+    with pytest.raises(SpecError, match=r"size = .*is not a size of a theory"):
         size_series(experiment, "beta", 1)
     with pytest.raises(SpecError, match="order = -1"):
         size_series(experiment, "nu", -1)
