@@ -293,7 +293,7 @@ class _TinyNetwork:
 
     # -- expressions -----------------------------------------------------------------------------------------
 
-    def value(self, e: Expr, env: IndexValues) -> DualVector:
+    def value(self, e: Expr, env: IndexValues) -> DualVector:  # noqa: PLR0911 (one for each kind of node)
         """Return an expression for every unit of its population, or one number."""
         self.evaluations += 1
         if self.evaluations > LARGEST:

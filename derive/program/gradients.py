@@ -135,7 +135,7 @@ class Gradients:
     ``taken``.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (parts of a network)
         self,
         fields: tuple[Field, ...],
         definitions: tuple[Definition, ...],

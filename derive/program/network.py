@@ -6,7 +6,7 @@ and assembles backward pass, error and updates to a :class:`Program`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Hashable, Mapping
+from collections.abc import Callable, Collection, Container, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -413,7 +413,18 @@ class Network:
                         f"index other than {ell}, or give the matrix the index {ell}"
                     )
 
-    def train(
+    def _rules(self, rule: TrainingRule, rules: Mapping[str, TrainingRule] | None) -> dict[str, TrainingRule]:
+        """Return the rules of single weights; raise ProgramError for a mapping as the rule of all."""
+        if isinstance(rule, Mapping):
+            instead = 'a rule such as GradientDescent(eta); rules={"W": ...} gives single weights another one'
+            raise ProgramError(f"rule = {rule!r}: must be {instead}")
+        named = by_name(
+            rules or {}, "rules", '{"W": GradientDescent(eta)}, training rules by names of weights'
+        )
+        _require_known(named, "rules", {w.name for w in self.weights}, "trained weight")
+        return named
+
+    def train(  # noqa: PLR0913 (options of training, all keywords)
         self,
         loss: Expr,
         rule: TrainingRule,
@@ -468,28 +479,13 @@ class Network:
             If the loss does not depend on an output, is not defined for every value of the outputs, or
             something has no derivative.
         """
-        p = Parametrization() if parametrization is None else parametrization
-        if not isinstance(p, Parametrization):
-            raise ProgramError(f"parametrization = {p!r}: must be a Parametrization(scale, rate, ...)")
         weights = {w.name: w for w in (*self.weights, *self.frozen)}
-        for key in ("rates", "fan_in"):
-            _require_known(dict(getattr(p, key)), f"{key} of the parametrization", weights, "weight")
+        p = _parametrization(parametrization, weights)
         names = by_name(gradients or {}, "gradients", '{"h": Gradient("g")}, gradients by names of fields')
         feedback = by_name(feedback or {}, "feedback", '{"W": GaussianMatrix(...)}, by names of weights')
         _require_known(feedback, "feedback", weights, "weight")
-        if isinstance(rule, Mapping):
-            instead = 'a rule such as GradientDescent(eta); rules={"W": ...} gives single weights another one'
-            raise ProgramError(f"rule = {rule!r}: must be {instead}")
-        rules = by_name(
-            rules or {}, "rules", '{"W": GradientDescent(eta)}, training rules by names of weights'
-        )
-        _require_known(rules, "rules", {w.name for w in self.weights}, "trained weight")
-        for key, value, kind in (
-            *((f"gradients[{x!r}]", v, Gradient) for x, v in names.items()),
-            *((f"feedback[{x!r}]", v, type(weights[x])) for x, v in feedback.items()),
-        ):
-            if not isinstance(value, kind):
-                raise ProgramError(f"{key} = {value!r}: must be a {kind.__name__}")
+        rules = self._rules(rule, rules)
+        _require_kinds(names, feedback, weights)
         _require_notation(notation)
         self._check_vectors(self._lines())
         self._check_times(self._lines(), expression(loss))
@@ -538,6 +534,28 @@ class Network:
         graph = Gradients(self.fields, lines, self.vectors, data, p, names, target, delta, frozenset(taken))
         assembly = _Assembly(network, forward, graph, loss, rule, rules)
         return assembly.program(feedback, learning_feedback, notation)
+
+
+def _parametrization(given: Parametrization | None, weights: Mapping[str, GaussianWeight]) -> Parametrization:
+    """Return the parametrization, the default for None; raise ProgramError for names of unknown weights."""
+    p = Parametrization() if given is None else given
+    if not isinstance(p, Parametrization):
+        raise ProgramError(f"parametrization = {p!r}: must be a Parametrization(scale, rate, ...)")
+    for key in ("rates", "fan_in"):
+        _require_known(dict(getattr(p, key)), f"{key} of the parametrization", weights, "weight")
+    return p
+
+
+def _require_kinds(
+    gradients: Mapping[str, Any], feedback: Mapping[str, Any], weights: Mapping[str, GaussianWeight]
+) -> None:
+    """Raise :class:`ProgramError` for a gradient or a feedback weight of another type."""
+    for key, value, kind in (
+        *((f"gradients[{x!r}]", v, Gradient) for x, v in gradients.items()),
+        *((f"feedback[{x!r}]", v, type(weights[x])) for x, v in feedback.items()),
+    ):
+        if not isinstance(value, kind):
+            raise ProgramError(f"{key} = {value!r}: must be a {kind.__name__}")
 
 
 def _of_members(
@@ -765,50 +783,45 @@ class _Assembly:
         vectors = self.network.vectors
         made: dict[str, tuple[Field, Definition]] = {}
 
-        def inside(d: Definition, mean: Mean) -> Expr:
-            """Return a mean with fields for its vectors of weights."""
-            body = mean.args[0]
+        def with_fields(vector: Expr, indices: set[Symbol]) -> Expr:
+            """Return a vector with fields for its vectors of weights."""
             for v in vectors:
-                for member in v.uses(body):
-                    indices = {r.index for r in d.ranges} | {
-                        x for e in d.rhs.atoms(Sum) for x, *_ in e.limits
-                    }
-                    body = body.xreplace({member: self._read(v, member, indices, derived, edited, made)})
-            return Mean(body)
+                for member in v.uses(vector):
+                    vector = vector.xreplace({member: self._read(v, member, indices, derived, edited, made)})
+            return vector
 
-        def held(side: Expr, over: set[Symbol]) -> Expr:
-            """Return a vector of an update with fields for its vectors of weights."""
-            for v in vectors:
-                for member in v.uses(side):
-                    side = side.xreplace({member: self._read(v, member, over, derived, edited, made)})
-            return side
-
-        def moved(u: Any) -> Any:
+        def updated(u: Any) -> Any:
             """Return an update with fields for its vectors of weights."""
-            over = {r.index for r in u.over}.union(*(x.free_symbols for x in _said(u)))
+            indices = {r.index for r in u.over}.union(*(x.free_symbols for x in _said(u)))
             if isinstance(u, Along):
-                return replace(u, vector=held(u.vector, over))
-            return replace(u, left=held(u.left, over), right=held(u.right, over))
+                return replace(u, vector=with_fields(u.vector, indices))
+            return replace(u, left=with_fields(u.left, indices), right=with_fields(u.right, indices))
 
-        def same(x: Expr) -> bool:
-            """Return whether an expression is one number for all units."""
-            return not self.graph.varies(x) and not x.has(Mean)
+        changed = [self._means_changed(d, with_fields) for d in (*lines, *edited)]
+        changed_updates = {name: [updated(u) for u in uses] for name, uses in updates.items()}
+        for i, d in enumerate(changed[len(lines) :], len(lines)):
+            changed[i] = self._with_made_fields(d, made)
+        at, new = len(self.forward), tuple(line for _, line in made.values())
+        return tuple(x for x, _ in made.values()), (*changed[:at], *new, *changed[at:]), changed_updates
 
-        found = []
-        for d in (*lines, *edited):
-            rhs = d.rhs.replace(lambda e: isinstance(e, Mean), lambda e, d=d: inside(d, e))
-            if rhs != d.rhs:
-                d = replace(d, rhs=drawn_out(self.graph.tidy(rhs), same))
-            found.append(d)
-        read = {name: [moved(u) for u in own] for name, own in updates.items()}
-        for i, d in enumerate(found):  # one field stands for the vector wherever it is used
-            for v in (v for v in vectors if v.name in made and i >= len(lines)):
-                for member in v.uses(d.rhs):
-                    field = self._read(v, member, set(), (), (), made)
-                    found[i] = d = replace(d, rhs=d.rhs.xreplace({member: field}))
-        new = tuple(x for _, x in made.values())
-        at = len(self.forward)
-        return tuple(x for x, _ in made.values()), (*found[:at], *new, *found[at:]), read
+    def _means_changed(self, d: Definition, with_fields: Callable[[Expr, set[Symbol]], Expr]) -> Definition:
+        """Return a definition with fields for the vectors of weights in its means."""
+        indices = {r.index for r in d.ranges} | {x for e in d.rhs.atoms(Sum) for x, *_ in e.limits}
+        rhs = d.rhs.replace(lambda e: isinstance(e, Mean), lambda e: Mean(with_fields(e.args[0], indices)))
+        if rhs == d.rhs:
+            return d
+        # constants of all units go in front of sums
+        return replace(
+            d,
+            rhs=drawn_out(self.graph.tidy(rhs), lambda x: not self.graph.varies(x) and not x.has(Mean)),
+        )
+
+    def _with_made_fields(self, d: Definition, made: dict[str, tuple[Field, Definition]]) -> Definition:
+        """Return a backward definition with the new fields for vectors of weights, wherever they are used."""
+        for v in (v for v in self.network.vectors if v.name in made):
+            for member in v.uses(d.rhs):
+                d = replace(d, rhs=d.rhs.xreplace({member: self._read(v, member, set(), (), (), made)}))
+        return d
 
     def _read(
         self,

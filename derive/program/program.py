@@ -9,7 +9,7 @@ layer at the same time, if all such chains run one way. :mod:`derive.theory` tak
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -240,22 +240,9 @@ def _complaints(program: Parts) -> Iterator[str]:
     )
     yield from _about_rules(program)
     yield from _about_names(program)
-    defined = {d.name for d in program.definitions}
-    for x in program.fields:
-        if x.name not in defined:
-            yield f"field {x.name} has no definition"
-        if x.population.given:
-            home = f"{x.population.name}, which is given: it carries only given vectors"
-            yield f"field {x.name} lives on {home}"
-    yield from (f"number {name} has no definition" for name in program.scalars if name not in defined)
+    yield from _about_undefined(program)
     for d in program.definitions:
-        if d.name not in known:
-            yield f"{d.lhs} is defined but {d.name} is not among the program's fields or scalars"
-        for atom in calls_in(d.rhs):
-            name, inside = str(atom.func), (a for x in atom.args for a in x.atoms(AppliedUndef))
-            if name not in usable and not any(str(a.func) in known for a in inside):
-                strange = f"{name} is not among the program's fields, scalars or constants"
-                yield f"{d.lhs} uses {atom}, but {strange}"
+        yield from _about_functions(d, known, usable)
         for product in d.products():
             yield from _about_product(program, d, product)
         yield from _about_terms(program, d)
@@ -269,6 +256,34 @@ def _complaints(program: Parts) -> Iterator[str]:
     for d in program.definitions:
         if d.evolves and program.rule.discrete:
             yield f"{d.lhs} evolves in continuous time, but the program's rule counts steps"
+    yield from _about_matrices(matrices)
+
+
+def _about_undefined(program: Parts) -> Iterator[str]:
+    """Yield messages for fields and scalars without a definition, and fields on a given population."""
+    defined = {d.name for d in program.definitions}
+    for x in program.fields:
+        if x.name not in defined:
+            yield f"field {x.name} has no definition"
+        if x.population.given:
+            home = f"{x.population.name}, which is given: it carries only given vectors"
+            yield f"field {x.name} lives on {home}"
+    yield from (f"number {name} has no definition" for name in program.scalars if name not in defined)
+
+
+def _about_functions(d: Definition, known: set[str], usable: set[str]) -> Iterator[str]:
+    """Yield messages for names in a definition that the program does not declare."""
+    if d.name not in known:
+        yield f"{d.lhs} is defined but {d.name} is not among the program's fields or scalars"
+    for atom in calls_in(d.rhs):
+        name, inside = str(atom.func), (a for x in atom.args for a in x.atoms(AppliedUndef))
+        if name not in usable and not any(str(a.func) in known for a in inside):
+            strange = f"{name} is not among the program's fields, scalars or constants"
+            yield f"{d.lhs} uses {atom}, but {strange}"
+
+
+def _about_matrices(matrices: Iterable[GaussianMatrix]) -> Iterator[str]:
+    """Yield messages for families of matrices without layers, and symmetries of rectangular matrices."""
     for m in matrices:
         for side, p in (("rows", m.rows), ("columns", m.cols)):
             if m.index is not None and p.site is None and not p.given:
@@ -556,7 +571,7 @@ def stated_loss(program: Parts) -> tuple[Expr, ...]:
 
 
 def _about_reach(program: Parts, where: str, e: Expr) -> Iterator[str]:
-    """A sum runs over no member that a family of fields, numbers or weights does not have."""
+    """Yield messages for sums over members that a family of fields, numbers or weights does not have."""
     families = _families(program)
     for total in sorted(e.atoms(Sum), key=spelled):
         spans = {x: (expression(ends[0]), expression(ends[1])) for x, *ends in total.limits if len(ends) == 2}

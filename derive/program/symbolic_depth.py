@@ -100,7 +100,7 @@ def _atoms(program: Program) -> set[AppliedUndef]:
     return found
 
 
-def _rewritten(
+def _rewritten(  # noqa: PLR0911 (one for each type of part)
     x: Any, written: Callable[[Expr], Expr], end: Callable[[Expr], Expr], upper: Callable[[Expr], Expr]
 ) -> Any:
     """Return a part of a program with its expressions, layers and ranges of layers rewritten."""

@@ -128,7 +128,7 @@ def _of_random_numbers(places: _Places, ratio: Expr) -> _Heads:
     return _Heads(out(ell) @ mixed(ell, *here), lines, fields, (Q, K, V, out), (Z,))
 
 
-def attention(
+def attention(  # noqa: PLR0913 (options of a network, most of them keywords)
     depth: int | Symbol = L,
     activation: str | Any = "tanh",
     rule: str | TrainingRule = "gd",

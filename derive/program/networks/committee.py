@@ -32,7 +32,7 @@ k, m, b = (Symbol(name, integer=True, positive=True) for name in "kmb")
 mse, risk = Function("mse"), Function("risk")
 
 
-def committee(
+def committee(  # noqa: PLR0913 (options of a network, most of them keywords)
     student: int = 2,
     teacher: int = 2,
     activation: str | Any = "erf",

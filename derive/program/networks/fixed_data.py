@@ -65,7 +65,7 @@ class Options(TypedDict, total=False):
     rules: Mapping[str, TrainingRule]
 
 
-def network(
+def network(  # noqa: PLR0913 (options of a network, most of them keywords)
     depth: int | Symbol = L,
     activation: str | Any = "linear",
     rule: str | TrainingRule = "gd",
@@ -392,7 +392,7 @@ def feedback_alignment(
     return network(depth, activation, rule, loss, backward="fixed", **options)
 
 
-def recurrent(
+def recurrent(  # noqa: PLR0913 (options of a network, most of them keywords)
     steps: int | Symbol = L,
     activation: str | Any = "tanh",
     rule: str | TrainingRule = "gd",

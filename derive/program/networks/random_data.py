@@ -84,7 +84,7 @@ NAMES: Any = {"sources": ("u_Delta", "u0"), "responses": ("R_vu", "R_Delta")}
 """How the fields and responses are called that a data matrix brings."""
 
 
-def isotropic(
+def isotropic(  # noqa: PLR0913 (options of a network, most of them keywords)
     depth: int | Expr = L,
     *,
     data: str = "full-batch",
@@ -243,7 +243,7 @@ class _Linear:
     units of one over the reference size; NTK's gamma0 is divided by the root of the width ``ntk``.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (options of a network, most of them keywords)
         self,
         depth: int | Expr,
         rule: str | TrainingRule,
@@ -285,7 +285,7 @@ class _Linear:
         """Return an entry of a field: layer if it has one, channel if there are several, time."""
         return x(*(() if layer is None else (expression(layer),)), *self.channels, expression(time))
 
-    def program(
+    def program(  # noqa: PLR0913 (options of a network, most of them keywords)
         self,
         name: str,
         target: Expr,
@@ -345,7 +345,7 @@ LOSSES: dict[str, Loss] = {
 }
 
 
-def perceptron(
+def perceptron(  # noqa: PLR0913 (options of a network, most of them keywords)
     task: str = "teacher",
     loss: str | Any = "squared",
     rule: str | TrainingRule = "gd",

@@ -103,7 +103,7 @@ def nonlinear_program(depth: Expr | int = L, alpha: Expr = half, gamma: Expr = h
     return _trained(name, (x, h), lines, (W,), blocks, {"W": rate / share}, gradients=gradients)
 
 
-def _trained(
+def _trained(  # noqa: PLR0913 (options of a network, most of them keywords)
     name: str,
     fields: tuple[Field, ...],
     lines: dict[Expr, Expr],

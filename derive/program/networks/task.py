@@ -32,7 +32,7 @@ k, q = (Symbol(name, integer=True, positive=True) for name in "kq")
 """A step of the task, and one at which the network answers."""
 
 
-def recurrent_task(
+def recurrent_task(  # noqa: PLR0913 (options of a network, most of them keywords)
     steps: int = 5,
     activation: str | Any = "tanh",
     rule: str | TrainingRule = "gd",
