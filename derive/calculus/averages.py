@@ -190,7 +190,7 @@ class Response(Expr):
 
     def _eval_derivative(self, x: Expr) -> Expr | None:
         if x in self.source.free_symbols:
-            return None  # the place where it is pushed moves: that stays unevaluated
+            return None  # the index of the source changes: the derivative stays unevaluated
         body = self.body.diff(x)
         return S.Zero if body == 0 else Response(body, self.source)
 
