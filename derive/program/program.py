@@ -626,7 +626,10 @@ def causal_order(program: Parts) -> tuple[Definition, ...]:
 
 
 def _uses(program: Parts) -> list[dict[int, set[Expr]]]:
-    """Return, for each definition, the others that it needs at the same time, with shifts of the layer."""
+    """Return, for each definition, the others that it needs at the same time, with shifts of the layer.
+
+    The others are sorted by their number, because the order of sets of atoms differs between processes.
+    """
     table: list[dict[int, set[Expr]]] = []
     for d in program.definitions:
         needs: dict[int, set[Expr]] = {}
@@ -636,7 +639,7 @@ def _uses(program: Parts) -> list[dict[int, set[Expr]]]:
             for j, e in enumerate(program.definitions):
                 if e.name == str(a.func) and (shift := _shift(program, d, e, a)) is not None:
                     needs.setdefault(j, set()).add(shift)
-        table.append(needs)
+        table.append(dict(sorted(needs.items())))
     return table
 
 

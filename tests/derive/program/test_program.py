@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -40,6 +43,7 @@ from derive.program import (
     training_rule,
 )
 from derive.program.networks.options import entrywise_rule
+from derive.program.program import _uses
 from derive.program.words import terms
 from derive.reduce.independence import independent_backward
 from tests.derive.once import mean_field, mlp
@@ -276,6 +280,21 @@ def test_times_and_layers_are_never_dropped() -> None:
 
 
 # -- the rest ------------------------------------------------------------------------------------------------
+
+
+def test_what_a_definition_needs_comes_in_the_order_of_the_program() -> None:
+    for needs in _uses(mlp(L, phi, bias=True)):
+        assert list(needs) == sorted(needs)
+
+
+@pytest.mark.slow
+def test_causal_order_is_the_same_in_each_process() -> None:
+    code = "from derive.program.networks import attention as a; print([d.lhs for d in a(1).causal_order()])"
+    found = set()
+    for seed in "01":
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        found.add(subprocess.check_output([sys.executable, "-c", code], env=environment, text=True))
+    assert len(found) == 1
 
 
 def test_causal_order_puts_everything_after_what_it_uses() -> None:
