@@ -42,6 +42,7 @@ extensions = [
     "ledger_pages",
     "plain_docstrings",
     "public_names",
+    "try_it",
     "validated_docstrings",
 ]
 exclude_patterns = ["_build", "_ext", "**/.ipynb_checkpoints"]
@@ -72,13 +73,15 @@ html_theme = "pydata_sphinx_theme"
 html_theme_options = {
     "navigation_with_keys": False,
     "show_prev_next": True,
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 7,
     "show_toc_level": 2,
     "footer_start": ["copyright"],
     "footer_end": ["sphinx-version"],
 }
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_sidebars = {"index": [], "gallery/index": []}  # these have no pages below them
+html_favicon = "_static/favicon.svg"
+html_sidebars = {"index": [], "gallery/index": [], "try_it/index": []}  # these have no pages below them
 html_show_sourcelink = True
 html_title = "dmft-derive"
+html_context = {"default_mode": "auto"}  # without it the theme reports an error on the first visit
