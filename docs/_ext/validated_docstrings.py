@@ -32,10 +32,7 @@ CODES = {
     "RT05",
     "YD01",  # Yields
 }
-PENDING = (
-    "numerics.fluctuations",
-    "numerics.verification",
-)
+PENDING = ("numerics.verification",)
 
 
 def exported(root: Path) -> Iterator[str]:

@@ -1,12 +1,13 @@
 """Variances of chosen observables of a linear theory, by sweeps backwards in time.
 
-For the gradient e of an observable by order parameters the sweep finds ``psi = e + D^T psi``.  On a site psi
-is a symmetric matrix Psi, ``x^T Psi x / 2 = sum_i psi_i F_i(x)``, the influence of a unit on the observable:
+For the gradient e of an observable with respect to order parameters the sweep solves ``psi = e + D^T psi``.
+On a site psi is a symmetric matrix Psi, ``x^T Psi x / 2 = sum_i psi_i F_i(x)``, the influence of a unit on
+the observable:
 
     (D^T psi)_k = sum over E_k of w (V Psi V)_cd,    N Cov(O, O') = sum over sites of tr(Psi V Psi' V)/(2 a).
 
-D is causal: psi at one time follows from later ones, and inside of a step from a chain of computations that
-ends.  Memory is one matrix of a site for each observable; no matrix of order parameters is needed.
+D is causal: psi at one time follows from later ones, and within a step from a finite chain of computations.
+Memory is one matrix of a site for each observable; no matrix of order parameters is needed.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from numerics.fluctuations.observables import ExpandedObservable
 Array = NDArray[np.float64]
 
 ROOM = 2.0**30
-"""Bytes of the matrices of observables that are swept together."""
+"""Largest size in bytes of the matrices of observables that are swept together."""
 
 ROUNDING = 1e-12
-"""Share of a gradient of length one below which it is a combination of others."""
+"""Residual of a unit gradient below which it is a combination of others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +71,7 @@ class GroupedSums:
 
 @dataclass(frozen=True, eq=False)
 class Passed:
-    """What one time passes on to order parameters: of the same time, and of earlier times."""
+    """Terms that one time passes to order parameters: of the same time, and of earlier times."""
 
     same: GroupedSums
     earlier: GroupedSums
@@ -115,7 +116,7 @@ class SiteBlock:
 
 @dataclass(frozen=True, eq=False)
 class TimeBlock:
-    """Everything of one time: its order parameters, its sites, and numbers that are functions of others."""
+    """Order parameters and sites of one time, and derivatives of numbers that are functions of others."""
 
     own: slice
     sites: list[SiteBlock]
@@ -137,8 +138,8 @@ class AdjointFluctuations(LinearTheory):
     def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
         """Return N times the covariance of the observables of each block, ``(observables, observables)``.
 
-        Observables of one block are combinations of as few others as possible, which alone are swept.  Blocks
-        of late times come first, and as many of them together as memory has room for.
+        Only independent combinations of the observables of a block are swept.  Blocks of late times come
+        first, and as many of them together as fit in memory.
         """
         spans = [self._span(x) for x in blocks]
         last = [int(self.lowered.parameter_time[x.columns].max(initial=0)) for x in blocks]
@@ -154,7 +155,7 @@ class AdjointFluctuations(LinearTheory):
         return found
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> None:
-        """Return None: means need the covariance of all order parameters, which sweeps do not give."""
+        """Return None, because shifts need all covariances, which sweeps do not compute."""
 
     def _sweep_batch(
         self, batch: list[int], spans: list[GradientSpan], last: int, found: list[Array]
@@ -196,7 +197,7 @@ class AdjointFluctuations(LinearTheory):
 
     @cached_property
     def rank(self) -> IntegerArray:
-        """The place of each order parameter in the order of their times."""
+        """Position of each order parameter in the order of their times."""
         found = np.empty(self.count, int)
         found[np.argsort(self.lowered.parameter_time, kind="stable")] = np.arange(self.count)
         return found
@@ -225,7 +226,7 @@ class AdjointFluctuations(LinearTheory):
         return found
 
     def _step(self, psi: Array, found: list[Array], block: TimeBlock) -> None:
-        """The chain of computations of one time: what has arrived at its order parameters is passed on."""
+        """Carry out the chain of computations of one time, which passes contributions on."""
         arrived = psi[:, block.own].copy()
         for _ in range(MOST_LEVELS):
             if not arrived.any():
@@ -251,7 +252,7 @@ class AdjointFluctuations(LinearTheory):
 
     @cached_property
     def blocks(self) -> list[TimeBlock]:
-        """What is passed on at each time."""
+        """Terms that are passed on at each time."""
         times = self.lowered.sizes.times
         ends = np.searchsorted(np.sort(self.lowered.parameter_time), np.arange(times), side="right")
         own = [slice(int(ends[k - 1]) if k else 0, int(ends[k])) for k in range(times)]
@@ -268,7 +269,7 @@ class AdjointFluctuations(LinearTheory):
         return [TimeBlock(*x) for x in zip(own, sites, slopes, strict=True)]
 
     def _slopes(self, own: list[slice]) -> list[Passed]:
-        """Derivatives of numbers by order parameters, by the time of the numbers."""
+        """Return derivatives of numbers with respect to order parameters, by the time of the numbers."""
         terms = [(z.target, z.other[0], self.lowered.value(z, self.values)) for z in self.lowered.slopes]
         empty = (np.zeros(0, int), np.zeros(0, int), np.zeros(0))
         target, other, weights = (np.concatenate(x) for x in zip(empty, *terms, strict=True))
@@ -280,7 +281,7 @@ class AdjointFluctuations(LinearTheory):
         return found
 
     def _unit_rows(self, number: int, own: list[slice]) -> list[GroupedSums]:
-        """From order parameters to rows of Psi, at each time."""
+        """Return the terms from order parameters to rows of Psi, at each time."""
         site, x = self.sites[number], self.units.get(number, NO_PRODUCTS)
         late, early, when = _ordered(x, site.times)
         if (when != self.lowered.parameter_time[x.parameters]).any():
@@ -297,7 +298,7 @@ class AdjointFluctuations(LinearTheory):
         return found
 
     def _influence_rows(self, number: int, own: list[slice]) -> list[Passed]:
-        """From rows of ``V Psi V`` at hats to order parameters, at each time."""
+        """Return the terms from rows of ``V Psi V`` at hats to order parameters, at each time."""
         site, x = self.sites[number], self.influences.get(number, NO_PRODUCTS)
         hat, other = x.first, x.second
         later = site.is_hat[other] & (site.times[other] > site.times[hat])
@@ -314,23 +315,23 @@ class AdjointFluctuations(LinearTheory):
 
 
 NO_PRODUCTS = SiteProducts(np.zeros(0, int), np.zeros(0, int), np.zeros(0, int), np.zeros(0))
-"""The products of a site without any."""
+"""Empty products of a site."""
 
 
 def _product(rows: Array, matrix: Array) -> Array:
-    """``(batch, n, m) @ (m, k)`` with flat rows, ``(batch, n k)``."""
+    """Return ``(batch, n, m) @ (m, k)`` with flat rows, ``(batch, n k)``."""
     batch, n, m = rows.shape
     return np.asarray((rows.reshape(batch * n, m) @ matrix).reshape(batch, n * matrix.shape[1]))
 
 
 def _ordered(x: SiteProducts, times: IntegerArray) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
-    """Both factors of products, the later one first, and its time."""
+    """Return both factors of products, the later one first, and its time."""
     swapped = times[x.second] > times[x.first]
     late, early = np.where(swapped, x.second, x.first), np.where(swapped, x.first, x.second)
     return late, early, times[late]
 
 
 def _parts(when: IntegerArray, times: int) -> list[IntegerArray]:
-    """The places of each time."""
+    """Return the positions of each time."""
     order = np.argsort(when, kind="stable")
     return np.split(order, np.searchsorted(when[order], np.arange(1, times)))

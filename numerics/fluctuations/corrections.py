@@ -1,4 +1,4 @@
-"""Variances and shifts of the variables of results, from fluctuations that a method has found."""
+"""Variances and shifts of the variables of results, from the fluctuations that a method computes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class WidthCorrections:
     variances
         N times their variances over networks.
     shifts
-        N times their means minus ``values``; empty where they are not known.
+        N times their means minus ``values``; empty if they are not known.
     dims
         Their dimensions.
     errors
-        Standard errors of variances and shifts, by their names in results; empty where averages are exact.
+        Standard errors of variances and shifts, by their names in results; empty if averages are exact.
     systematic
-        How far they are off by at most beyond noise, by the same names; empty where that is unbiased.
+        Bounds on their errors beyond noise, by the same names; empty if they are unbiased.
     """
 
     values: dict[str, Array]
@@ -66,7 +66,7 @@ def corrections(solved: SolvedFluctuations, variables: Mapping[str, ObservableVa
 
 
 def _shifts(solved: ObservedFluctuations, variables: Mapping[str, ObservableVariable]) -> dict[str, Array]:
-    """N times the means minus the limits; empty where they are not known."""
+    """Return N times the means minus the limits; empty if they are not known."""
     found = solved.shifts_of([x.observable for x in variables.values()])
     if found is None:
         return {}
@@ -74,7 +74,7 @@ def _shifts(solved: ObservedFluctuations, variables: Mapping[str, ObservableVari
 
 
 def _variances(solved: ObservedFluctuations, variables: Mapping[str, ObservableVariable]) -> dict[str, Array]:
-    """N times variances: at each time those of all variables together, as they share gradients."""
+    """Return N times variances, at each time of all variables together, which share gradients."""
     found = {name: np.zeros(len(x.times)) for name, x in variables.items()}
     blocks: list[GradientBlock] = []
     places: list[list[tuple[str, NDArray[np.intp]]]] = []

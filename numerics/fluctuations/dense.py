@@ -19,18 +19,19 @@ from numerics.fluctuations.observables import ExpandedObservable
 Array = NDArray[np.float64]
 
 CHUNK = 2**22
-"""Products of covariances that are computed at once."""
+"""Number of products of covariances that are computed at once."""
 
 
 class DenseFluctuations(LinearTheory):
     """Covariances and shifts of the order parameters of a linear theory.
 
-    Matrices have a row for each order parameter of ``kept``: those that average the same are one.
+    Matrices have a row for each order parameter of ``kept``; order parameters with equal averages share a
+    row.
     """
 
     @cached_property
     def products(self) -> dict[int, SiteProducts]:
-        """What the order parameters of ``kept`` average."""
+        """Products that the order parameters of ``kept`` average."""
         found = {}
         for number, x in self.units.items():
             own = np.flatnonzero(self.alike[x.parameters] == x.parameters)
@@ -40,7 +41,7 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def driving(self) -> dict[int, SiteProducts]:
-        """What they multiply in the exponent."""
+        """Products that they multiply in the exponent."""
         return {
             number: SiteProducts(self.index[x.parameters], x.first, x.second, x.weights).merged()
             for number, x in self.influences.items()
@@ -48,7 +49,7 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def kappa(self) -> Array:
-        """How averages over units scatter, ``(kept, kept)``."""
+        """N times the covariance of averages over units, ``(kept, kept)``."""
         found = np.zeros((len(self.kept),) * 2)
         for number, x in self.products.items():
             q, a, b, w = x.parameters, x.first, x.second, x.weights
@@ -61,7 +62,7 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def D(self) -> Array:
-        """The derivative of each order parameter by each other one, ``(kept, kept)``."""
+        """Derivatives of each order parameter with respect to each other one, ``(kept, kept)``."""
         found = np.zeros((len(self.kept),) * 2)
         for number, x in self.products.items():
             if number not in self.driving:
@@ -81,14 +82,14 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def parts(self) -> list[slice]:
-        """The rows of each time."""
+        """Rows of each time."""
         times = self.lowered.parameter_time[self.kept]
         ends = np.searchsorted(times, np.arange(self.lowered.sizes.times), side="right").tolist()
         return [slice(a, b) for a, b in pairwise([0, *ends]) if b > a]
 
     @cached_property
     def R(self) -> Array:
-        """``(1 - D)^(-1)``, ``(kept, kept)``, time after time: nothing depends on later times."""
+        """Matrix ``(1 - D)^(-1)``, ``(kept, kept)``, computed time after time, because D is causal."""
         found = np.eye(len(self.kept))
         for own in self.parts:
             before = slice(own.start)
@@ -151,7 +152,7 @@ class DenseFluctuations(LinearTheory):
         return np.asarray((self.R @ source)[index])
 
     def _twice(self, V: Array, x: SiteProducts) -> Array:
-        """``sum_jk C_jk E_j V E_k`` with symmetric matrices E of products."""
+        """Return ``sum_jk C_jk E_j V E_k`` with symmetric matrices E of products."""
         k, e = np.concatenate([x.parameters, x.parameters]), np.concatenate([x.weights, x.weights])
         c, d = np.concatenate([x.first, x.second]), np.concatenate([x.second, x.first])
         order = np.argsort(c, kind="stable")
@@ -166,7 +167,7 @@ class DenseFluctuations(LinearTheory):
         return found
 
     def _self_action(self, V: Array, x: SiteProducts, y: SiteProducts) -> Array:
-        """A unit moves order parameters, and these move the unit: ``Q + Q^T``."""
+        """Return ``Q + Q^T``: a unit moves order parameters, and these move the unit."""
         found = np.zeros_like(V)
         for q, a, b, w in zip(x.parameters, x.first, x.second, x.weights, strict=True):
             strength = self.R[y.parameters, q] * y.weights * w

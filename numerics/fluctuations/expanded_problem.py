@@ -1,4 +1,4 @@
-"""The fluctuations of a problem, with numbers for its sizes: from a problem to arrays that methods take.
+"""Fluctuations of a problem with numbers for its sizes: the arrays that methods take.
 
 Steps are those of the training rule; a flow is a rule in steps whose memory is that of an integrator on a
 grid of times (:mod:`numerics.solver.grid`).
@@ -51,7 +51,7 @@ def expanded(problem: Problem) -> Fluctuations:
 
 
 def _program(problem: Problem) -> Program:
-    """The program with tables for the memory of its rules, and with the initial function subtracted."""
+    """Return the program with tables for the memory of its rules, centred if the experiment is."""
     program, experiment = problem.program, problem.experiment
     if problem.seen and experiment is not None and experiment.spec.centered:
         program = centred(program)
@@ -59,7 +59,7 @@ def _program(problem: Problem) -> Program:
 
 
 def _with_sums_written_out(program: Program, problem: Problem) -> Program:
-    """The program with terms in place of sums inside of functions, as over the classes of a softmax."""
+    """Return the program with terms in place of sums inside of functions, as in a softmax."""
     sizes = {x: int(v) for x, v in problem.values.items() if isinstance(x, Symbol) and x.is_integer}
     inside = [
         d
@@ -108,7 +108,7 @@ def lowered(problem: Problem, grid: TimeGrid | None = None, times: int | None = 
 
 
 def _of_layer(numbers: Any) -> Callable[[int], float]:
-    """Numbers of layers as a function of the layer."""
+    """Return numbers of layers as a function of the layer."""
     return lambda layer: float(numbers[int(layer)])
 
 
@@ -138,20 +138,20 @@ class PathSizes:
 
 @dataclass(frozen=True, eq=False)
 class FluctuationSizes:
-    """How large the fluctuations of a problem are.
+    """Sizes of the fluctuations of a problem.
 
     Attributes
     ----------
     times
-        The number of times.
+        Number of times.
     parameters
-        The number of order parameters that differ from each other.
+        Number of order parameters with different averages.
     sites
-        Fields and hats of a unit of each population at each layer, at all times.
+        Number of fields and hats of a unit of each population at each layer, at all times.
     nonlinear
         A function of fields that is not linear; None for a linear theory.
     paths
-        What sampled paths of each site are made of; None for a linear theory.
+        Sizes of sampled paths of each site; None for a linear theory.
     """
 
     times: int
@@ -162,7 +162,7 @@ class FluctuationSizes:
 
 
 FEW = 3
-"""Times of the largest theory from which sizes are read; these are polynomials of second degree."""
+"""Number of times of the largest theory whose sizes are counted; sizes are polynomials of degree two."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +217,7 @@ def size_growth(problem: Problem) -> SizeGrowth:
 
 
 def _path_counts(theory: LoweredFluctuations, sites: int) -> NDArray[np.intp]:
-    """The numbers of :class:`PathSizes`, ``(5, sites)``."""
+    """Return the numbers of :class:`PathSizes`, ``(5, sites)``."""
     none = [np.zeros((2, 0), int)]
     averaged = [(x, np.stack([x.first, x.second])) for x in theory.units]
     plain = np.concatenate([np.sort(x, axis=0) for y, x in averaged if not y.hats] + none, axis=1)

@@ -1,8 +1,8 @@
 """Corrections of finite width to the variables of results: ``X_variance`` and ``X_shift``.
 
-From a problem to N times the variance over networks of width N of losses, outputs, errors and kernels at
-equal times, and N times their mean minus the limit, to leading order in 1/N.  N counts the neurons of the
-widest hidden layer.  ``numerics.solve(..., width=N)`` and ``dmft solve --width`` put them beside a solution.
+They are N times the variance over networks of width N of losses, outputs, errors and kernels at equal times,
+and N times the difference of their mean from the limit, to leading order in 1/N.  N counts the neurons of the
+widest hidden layer.  ``numerics.solve(..., width=N)`` and ``dmft solve --width`` add them to a solution.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ def finite_width(
     progress: Progress | None = None,
     **given: Any,
 ) -> xr.Dataset:
-    """Return N times variances over networks of width N, and N times the shifts of their means.
+    """Return variances and shifts of the variables of results at order 1/N.
 
     Parameters
     ----------
     source : Problem, Experiment, Program, Theory, str or Path
-        What :func:`numerics.solve` takes.
+        A problem, an experiment, its file, or a program (or its theory) with its numbers.
     kernels : {"auto", "full", "trace", "none"}
-        Kernels at equal times: of all pairs of samples, their traces, or none; "auto" is the most that takes
-        less than a minute.
+        Kernels at equal times: of all pairs of samples, their traces, or none; "auto" keeps as many as can be
+        computed in less than a minute.
     progress : callable, optional
-        A function of (step, total).
+        Called with (step, total).
     **given
         ``numbers``, ``arrays``, ``times`` and ``solver`` of a program.
 
@@ -66,23 +66,23 @@ def finite_width(
     -------
     xarray.Dataset
         ``X_variance`` and ``X_shift`` for X in ``train_loss``, ``f``, ``error``, ``tangent_kernel``, ``Phi``,
-        ``G`` (of random data their correlations and losses), at equal times, beside X itself where it has
-        one time.  Where shifts are not known, the attribute ``no_shift`` says why.  Of a flow the attributes
-        ``variance_error`` and ``shift_error`` are estimates of errors relative to the largest value.
-        Those of nonlinear networks are sampled and have their standard errors beside them (``*_stderr``);
-        with kinks and several layers also what rounding these leaves at most (``*_systematic``).
+        ``G`` (of random data their correlations and losses), at equal times, beside X itself if it has one
+        time.  If shifts are not known, the attribute ``no_shift`` gives the reason.  For a flow the
+        attributes ``variance_error`` and ``shift_error`` are estimated errors relative to the largest value.
+        Corrections of nonlinear networks are sampled and have standard errors (``*_stderr``); with kinks and
+        several layers also a bound on the error of rounding the kinks (``*_systematic``).
 
     Raises
     ------
     SpecError
         If networks have no width, for a nonlinear network with more than some thousand order parameters, or
-        for more than ``solver.hours``.
+        if the computation takes longer than ``solver.hours``.
 
     Notes
     -----
-    N counts the neurons of the widest hidden layer.  With a ratio below one of the other layers, or with
-    features of isotropic data, variances count them as they are.  Corrections hold while they are small
-    beside the limit.
+    N counts the neurons of the widest hidden layer.  Other layers, and features of isotropic data, have their
+    own sizes in the proportions of the experiment.  Corrections hold while they are small compared with the
+    limit.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def corrected(
     progress: Progress | None = None,
     say: Callable[[str], object] | None = None,
 ) -> Result:
-    """Return what :func:`finite_width` gives, before xarray makes a dataset of it."""
+    """Return the result of :func:`finite_width` without importing xarray."""
     started = clock.perf_counter()
     found, notes = expanded_variables(problem, kernels, progress, say)
     factor = largest_ratio(problem)
@@ -134,7 +134,7 @@ def expanded_variables(
     progress: Progress | None = None,
     say: Callable[[str], object] | None = None,
 ) -> tuple[WidthCorrections, dict[str, Any]]:
-    """Return variables with their corrections, and what to report; the theory's N counts ratios of one."""
+    """Return variables with their corrections, and attributes; N of the theory counts ratios of one."""
     require_choice("kernels", kernels, get_args(KeptKernels))
     require_corrections(problem)
     if problem.flow:
@@ -143,7 +143,7 @@ def expanded_variables(
 
 
 def require_corrections(problem: Problem) -> None:
-    """Raise SpecError for a problem whose corrections are not found, before anything runs."""
+    """Raise SpecError for a problem whose corrections cannot be computed, before anything runs."""
     if problem.experiment is not None:
         problem.experiment.require_moving_features("the expansion in 1/N at fixed gamma0")
     if problem.flow:
@@ -152,16 +152,16 @@ def require_corrections(problem: Problem) -> None:
 
 
 LONG = 10.0
-"""Seconds from which a run says beforehand how long it takes."""
+"""Estimated seconds above which the estimate is printed before a run."""
 
 ONE_TIME = frozenset(
     {"train_loss", "mean_square_error", "test_loss", OUTPUT, "error", "test_f", "test_error"}
 )
-"""Variables that a result holds at one time as they are."""
+"""Variables with one time, which a result holds beside their corrections."""
 
 
 def largest_ratio(problem: Problem) -> float:
-    """Return the neurons of the widest hidden layer over the size that the theory counts in."""
+    """Return the number of neurons of the widest hidden layer divided by the N of the theory."""
     return 1.0 if problem.experiment is None else max(layer_ratios(problem.experiment))
 
 
@@ -176,7 +176,7 @@ def _corrections_of_steps(
     progress: Progress | None,
     say: Callable[[str], object] | None,
 ) -> tuple[WidthCorrections, dict[str, Any]]:
-    """Corrections of a rule in steps, exact to leading order, and what to report."""
+    """Return the corrections of a rule in steps, exact to leading order, and attributes."""
     times = len(problem.times)
     held = list(range(times)) if problem.held is None else problem.held.tolist()
     plan = WidthPlan.of(problem, size_growth(problem).at(times), len(held), kernels)

@@ -1,7 +1,7 @@
-"""Fluctuations of flows: those of ever shorter steps, extrapolated to steps of length zero.
+"""Fluctuations of flows: those of shorter and shorter steps, extrapolated to steps of length zero.
 
 A flow in steps is a network whose weights are sums of past updates with the weights of an integrator, here
-Runge and Kutta's rule of fourth order.  The stages of a step are times of such a network: each reads the
+the Runge-Kutta method of fourth order.  The stages of a step are times of such a network: each reads the
 updates of earlier stages.  Corrections at the ends of steps have errors of the fourth power of the step.
 """
 
@@ -30,44 +30,44 @@ from numerics.solver.method import KeptKernels
 Array = NDArray[np.float64]
 
 STAGES = np.array([[0.0, 0.0, 0.0, 0.0], [0.5, 0.0, 0.0, 0.0], [0.0, 0.5, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]])
-"""Weights of earlier stages in each stage, and so the place of each stage in its step."""
+"""Runge-Kutta matrix: weights of earlier stages in each stage; its row sums are the times of the stages."""
 
 ENDS = np.array([1.0, 2.0, 2.0, 1.0]) / 6
-"""Weights of the stages in a whole step."""
+"""Weights of the stages in a step."""
 
 ORDER = 4
 
 DEGREE = 5
-"""Degree of the polynomials between the ends of steps: their error falls faster than that of the steps."""
+"""Degree of the splines between the ends of steps; their error falls faster than that of the steps."""
 
 STEPS = (3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Steps of the grids of a flow."""
+"""Numbers of steps of the grids of a flow."""
 
 SETTLED = 1e-3
-"""Relative change of extrapolated variances at which they count as settled."""
+"""Estimated relative error at which extrapolated variances have converged."""
 
 POOR = 0.1
-"""Estimated relative error from which the shifts of a flow are left out."""
+"""Estimated relative error above which the shifts of a flow are left out."""
 
 MEANS = 4600
-"""Order parameters of a grid up to which means are found, which takes some twenty seconds."""
+"""Largest number of order parameters for which means are computed, in about twenty seconds."""
 
 UNEVEN = 4.0
-"""Ratio of the longest to the shortest output interval from which the first one counts as a scale of time."""
+"""Ratio of the longest to the shortest output interval above which the first one is a time scale."""
 
 GROWN = 4.0
-"""Length of the longest steps over that of the first one, at most: explicit steps are not stable beyond."""
+"""Largest ratio of the longest to the first step, because longer explicit steps are unstable."""
 
 SAFE = 2.0
-"""Estimated errors over what the extrapolation changes."""
+"""Ratio of estimated errors to the change by the extrapolation."""
 
 SHORT = 1e-6
-"""A step from which the rate at the start is read, over the last time."""
+"""Step from which the initial rate is computed, relative to the last time."""
 
 
 @dataclass(frozen=True)
 class StageGrid:
-    """Steps of Runge and Kutta's rule.
+    """Grid of Runge-Kutta steps.
 
     Attributes
     ----------
@@ -114,20 +114,20 @@ def stage_grid(places: Array, times: Array) -> StageGrid:
 
 @dataclass(frozen=True)
 class FlowTimes:
-    """The output times of a flow, and the clock of its age by which steps are even."""
+    """Output times of a flow, and the transformed time (age) in which steps are even."""
 
     times: Array
     age: Age
 
     @classmethod
     def of(cls, problem: Problem) -> FlowTimes:
-        """Return the clock of a problem: steps grow with the time until they are GROWN times as long."""
+        """Return the times of a problem: steps grow with the time until they are GROWN times as long."""
         tau = 1 / initial_rate(problem)
         return cls(problem.times, Age(tau, GROWN * tau))
 
     @property
     def places(self) -> Array:
-        """The output times by the clock."""
+        """Output times in transformed time."""
         return self.age.of(self.times)
 
     def grid(self, steps: int) -> StageGrid:
@@ -139,9 +139,9 @@ class FlowTimes:
 
 
 def initial_rate(problem: Problem) -> float:
-    """Return how fast errors fall at the start, ``|d log loss/dt| / 2``; where that is not known, 1/time.
+    """Return the rate at which errors fall at the start, ``|d log loss/dt| / 2``, or 1/time if it is unknown.
 
-    If output intervals grow with the time, the first of them counts, too.
+    If output intervals grow with the time, the first of them is a bound on the time scale too.
     """
     times = problem.times
     gaps, last = np.diff(times), float(times[-1])
@@ -169,7 +169,7 @@ def require_no_noise(problem: Problem) -> None:
 def corrections_of_flow(
     problem: Problem, kernels: KeptKernels, progress: Progress | None
 ) -> tuple[WidthCorrections, dict[str, Any]]:
-    """Return the corrections of a flow at its output times, and what to report.
+    """Return the corrections of a flow at its output times, and attributes.
 
     Variances come from the finest grids whose expansion takes less than a minute, shifts from the finest of
     those with matrices of all order parameters.
@@ -205,7 +205,7 @@ def corrections_of_flow(
 
 
 def _plans(problem: Problem, kernels: KeptKernels) -> Iterator[tuple[int, WidthPlan]]:
-    """Numbers of steps whose expansions take less than a minute (two at least), with the plan of each."""
+    """Yield numbers of steps whose expansions take less than a minute, at least two, with plans."""
     growth = size_growth(problem)
     for steps in STEPS:
         nodes = len(ENDS) * steps + 1
@@ -222,13 +222,14 @@ def _plans(problem: Problem, kernels: KeptKernels) -> Iterator[tuple[int, WidthP
 
 
 def _on_grid(axis: FlowTimes, stages: StageGrid, plan: WidthPlan) -> WidthCorrections:
-    """Corrections at the output times from those at the ends of steps of a grid."""
+    """Return corrections at the output times from those at the ends of steps of a grid."""
     solved = plan.method.solve(lowered(plan.problem, stages.grid), plan.problem.solver)
     ends = stages.ends.tolist()
     builder = VariableBuilder(plan.problem, solved.lowered, solved.values, ends, plan.keep)
     found = corrections(solved, builder.variables())
 
     def read(values: dict[str, Array], positive: bool = False) -> dict[str, Array]:
+        """Return variables at the output times."""
         return {name: _read(stages, found.dims[name], x, axis.places, positive) for name, x in values.items()}
 
     return WidthCorrections(
@@ -237,7 +238,7 @@ def _on_grid(axis: FlowTimes, stages: StageGrid, plan: WidthPlan) -> WidthCorrec
 
 
 def _read(stages: StageGrid, dims: tuple[str, ...], values: Array, at: Array, positive: bool) -> Array:
-    """A variable at other times than the ends of steps; of positive ones the logarithm is smooth."""
+    """Return a variable at other times than the ends of steps; positive ones by their logarithm."""
     place = dims.index("time")
     first = np.moveaxis(values, place, 0)
     if positive and (first > 0).all():
@@ -247,7 +248,7 @@ def _read(stages: StageGrid, dims: tuple[str, ...], values: Array, at: Array, po
 
 
 class FlowSeries:
-    """Corrections on ever finer grids, and their extrapolation to steps of length zero."""
+    """Corrections on finer and finer grids, and their extrapolation to steps of length zero."""
 
     def __init__(self) -> None:
         self.grids: list[tuple[int, WidthCorrections]] = []
@@ -264,6 +265,7 @@ class FlowSeries:
         weight = 1 / ((fine / coarse) ** ORDER - 1)
 
         def better(one: dict[str, Array], two: dict[str, Array]) -> dict[str, Array]:
+            """Return the extrapolation of both values of each variable."""
             return {name: x + weight * (x - one[name]) for name, x in two.items() if name in one}
 
         variances = better(old.variances, new.variances)

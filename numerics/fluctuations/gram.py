@@ -83,7 +83,7 @@ class GramNetworks:
         )
 
     def _number(self, e: Expr) -> Expr:
-        """An expression with data and numbers put in."""
+        """Return an expression with data and numbers inserted."""
         known: dict[Expr, Expr] = dict(self._values)
         for a in e.atoms(AppliedUndef):
             if str(a.func) in self._arrays:
@@ -95,6 +95,7 @@ class GramNetworks:
         return found
 
     def _matrix(self, m: Expr) -> Array:
+        """Return a matrix of expressions as an array."""
         return np.array([[float(self._number(sympify(x))) for x in row] for row in m.tolist()])
 
     def draw(self, width: int, count: int, rng: np.random.Generator) -> Array:

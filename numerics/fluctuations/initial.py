@@ -28,14 +28,14 @@ def initial_value(
     kernels: Mapping[str, Array],
     values: Mapping[Symbol, float],
 ) -> float:
-    """Return the number that a covariance or a mean at the start of training is.
+    """Return the value of a covariance or a mean at the start of training.
 
     Parameters
     ----------
     found : InitialCovariance or InitialMean
         The expression, for a number of layers or for any.
     samples : mapping
-        The row of the kernel of the inputs that each symbol of a sample stands for, counted from 0.
+        The row of the kernel of the inputs for each symbol of a sample, counted from 0.
     kernels : mapping
         Kernels of inputs by their names, arrays ``(P, P)``.
     values : mapping
@@ -44,11 +44,12 @@ def initial_value(
     Returns
     -------
     float
+        The value.
 
     Raises
     ------
     Unserved
-        If a symbol or a function without a number is left.
+        If a symbol or a function has no number.
 
     Examples
     --------
@@ -71,7 +72,7 @@ def initial_value(
 
 
 def _number(e: Expr, known: Mapping[Expr, Any]) -> float:
-    """The number that an expression with Gaussian averages is."""
+    """Return the value of an expression with Gaussian averages."""
     put_in = e.xreplace(dict(known))
     folded = {a: Float(average(a).value) for a in put_in.atoms(GaussianAverage)}
     value = put_in.xreplace(folded)

@@ -26,7 +26,7 @@ from numerics.names import INPUT_KERNEL, OUTPUT, TARGETS
 Array = NDArray[np.float64]
 
 SLOTS = [Symbol(f"mu_{i}", integer=True, positive=True) for i in range(4)]
-"""Samples of which a covariance at the start is a function."""
+"""Symbols of the samples in a covariance at the start."""
 
 
 class InitialArrays:
@@ -50,7 +50,7 @@ class InitialArrays:
         self._known: dict[tuple[str, tuple[int, ...]], InitialCovariance | InitialMean] = {}
 
     def _array(self, name: str, size: int, make: Any) -> Array:
-        """The values of what ``make`` derives, for all samples."""
+        """Return the values of the expressions of ``make`` for all samples."""
         samples = len(self.kernel)
         found = np.zeros((samples,) * size)
         for at in product(range(samples), repeat=size):
@@ -134,7 +134,7 @@ def lazy_covariance(
 
 
 def _responses(found: LazyFluctuations, rates: Array, time: float, values: Mapping[Symbol, float]) -> Array:
-    """``E_kl`` at a time for all eigenvalues; those within rounding of each other are equal."""
+    """Return ``E_kl`` at a time for all eigenvalues; those within rounding of each other count as equal."""
     left, right = (x.ravel() for x in np.meshgrid(rates, rates, indexing="ij"))
     equal = np.abs(left - right) <= 1e-8 * np.abs(left).max()  # the error of their mean is the square
     E = np.zeros(len(left))
@@ -145,7 +145,7 @@ def _responses(found: LazyFluctuations, rates: Array, time: float, values: Mappi
 
 
 def _on(e: Expr, left: Array, right: Array, time: float, values: Mapping[Symbol, float]) -> Array:
-    """An expression for eigenvalues k and l at a time."""
+    """Return the values of an expression for eigenvalues k and l at a time."""
     put = e.subs({x: float(v) for x, v in values.items()} | {t: time})
     if missing := put.free_symbols - {lamda_k, lamda_l}:
         raise Unserved(f"{', '.join(sorted(map(str, missing)))} in lazy fluctuations has no number")

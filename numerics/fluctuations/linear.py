@@ -50,7 +50,7 @@ class UnitCovariance:
     ratio: float
 
     def at(self, time: int) -> slice:
-        """Return where those of a time are."""
+        """Return the positions of a time."""
         return slice(int(self.ends[time - 1]) if time else 0, int(self.ends[time]))
 
 
@@ -99,7 +99,7 @@ class GradientBlock:
 
 
 class LinearTheory:
-    """A linear theory at its saddle, ready to be expanded.
+    """A linear theory at its saddle point, the starting point of the expansion in 1/N.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class LinearTheory:
         self._number_places()
 
     def _number_places(self) -> None:
-        """Number the fields and hats that stand in products, and find their covariance at each site."""
+        """Assign numbers to fields and hats in products, and find their covariance at each site."""
         low, march = self.lowered, self.march
         used: list[IntegerArray] = []
         hats: list[IntegerArray] = []
@@ -161,12 +161,12 @@ class LinearTheory:
 
     @cached_property
     def units(self) -> dict[int, SiteProducts]:
-        """At each site: order parameters, places of both factors, weights."""
+        """Products that order parameters average, at each site."""
         return self.gathered(self.lowered.units)
 
     @cached_property
     def influences(self) -> dict[int, SiteProducts]:
-        """The same of what order parameters multiply."""
+        """Products that order parameters multiply in the exponent, at each site."""
         return self.gathered(self.lowered.influences)
 
     def gathered(
@@ -192,7 +192,7 @@ class LinearTheory:
 
     @cached_property
     def alike(self) -> IntegerArray:
-        """For each order parameter the first one that averages the same, such as H(1, 2) for H(2, 1)."""
+        """For each order parameter the first one with the same average, such as H(1, 2) for H(2, 1)."""
         found = np.arange(self.count)
         for x in self.units.values():
             factors = np.sort(np.stack([x.first, x.second]), axis=0)
@@ -207,13 +207,13 @@ class LinearTheory:
 
     @cached_property
     def kept(self) -> IntegerArray:
-        """The numbers of order parameters that differ from all before, in the order of their times."""
+        """Numbers of order parameters with different averages, in the order of their times."""
         own = np.flatnonzero(self.alike == np.arange(self.count))
         return own[np.argsort(self.lowered.parameter_time[own], kind="stable")]
 
     @cached_property
     def index(self) -> IntegerArray:
-        """For each order parameter the place in ``kept`` of the one that averages the same."""
+        """For each order parameter the position in ``kept`` of the one with the same average."""
         place = np.full(self.count, -1)
         place[self.kept] = np.arange(len(self.kept))
         return place[self.alike]

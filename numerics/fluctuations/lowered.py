@@ -1,8 +1,8 @@
-"""Fluctuations with numbers for their sizes: order parameters and fields numbered, terms as arrays.
+"""Fluctuations with numbers for their sizes: numbered order parameters and fields, terms as arrays.
 
 Every order parameter at given indices and times, and every field, product and hat of one unit, gets a number.
 A term of the theory is evaluated at all values of its indices and times at once: it becomes arrays of these
-numbers beside an expression for its weight, which is evaluated when the order parameters are known.
+numbers and an expression for its weight, which is evaluated when the order parameters are known.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ REACHES: dict[str, Callable[[IntegerArray, IntegerArray], NDArray[np.bool_]]] = 
     "past": lambda now, past: past <= now,
     "now": lambda now, past: past == now,
 }
-"""Which pairs of times t and s a term or a response has."""
+"""Conditions on the pairs of times t and s of a term or a response."""
 
 
 @dataclass(frozen=True, eq=False)
 class TheorySizes:
-    """IntegerArray for the symbols of a theory, and the number of times."""
+    """Integers for the symbols of a theory, and the number of times."""
 
     values: Mapping[str, float]
     times: int
 
     def numbers(self, e: Any, grid: IndexGrid, size: int) -> IntegerArray:
-        """Return the integers that an expression of indices and sizes is on a grid."""
+        """Return the integer values of an expression of indices and sizes on a grid."""
         e = sympify(e)
         if e.is_Integer:
             return np.full(size, int(e))
@@ -64,7 +64,7 @@ class TheorySizes:
         return found
 
     def extended(self, grid: IndexGrid, r: IndexRange, size: int) -> tuple[IndexGrid, IntegerArray]:
-        """Return a grid with one more index, and the point of the ``size`` old ones that each is made of."""
+        """Return a grid with one more index, and for each of its points that of the old grid."""
         low, high = (self.numbers(x, grid, size) for x in (r.lower, r.upper))
         counts = np.maximum(high - low + 1, 0)
         rows = np.repeat(np.arange(size), counts)
@@ -110,14 +110,14 @@ def length(grid: IndexGrid) -> int:
 
 @dataclass
 class NumberBox:
-    """Members of one name, numbered in a box of their arguments."""
+    """Numbers of the members of one name, in a box of their arguments."""
 
     lows: IntegerArray
     highs: IntegerArray
     numbers: IntegerArray | None = None
 
     def places(self, arguments: Sequence[IntegerArray]) -> tuple[IntegerArray, NDArray[np.bool_]]:
-        """Return the places in the box, and which arguments are inside of it."""
+        """Return the positions in the box, and which arguments are inside of it."""
         inside = np.ones(np.shape(arguments[0]), bool)
         place = np.zeros(np.shape(arguments[0]), int)
         for x, low, high in zip(arguments, self.lows, self.highs, strict=True):
@@ -127,12 +127,12 @@ class NumberBox:
 
     @property
     def size(self) -> int:
-        """The number of places in the box."""
+        """Number of positions in the box."""
         return int(np.prod(self.highs - self.lows + 1))
 
 
 class NumberRegister:
-    """IntegerArray for the members of families: all are declared, then numbered family by family."""
+    """Numbers of the members of families: all are declared, then numbered family by family."""
 
     def __init__(self) -> None:
         self.declared: dict[FunctionKey, list[Sequence[IntegerArray]]] = {}
@@ -140,7 +140,7 @@ class NumberRegister:
         self.count = 0
 
     def declare(self, key: FunctionKey, arguments: Sequence[IntegerArray]) -> None:
-        """Say that there are members with these arguments."""
+        """Declare members with these arguments."""
         if len(arguments[0]):
             self.declared.setdefault(key, []).append(arguments)
 
@@ -179,7 +179,7 @@ def slope(e: Expr, by: AppliedUndef) -> Expr:
 
 
 CONSTANT = -1
-"""The number of a field that is one for every unit."""
+"""Number of the constant field, which is one for every unit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,16 +227,16 @@ class UnitFunction:
 
 
 class LoweredFluctuations:
-    """The arrays of the fluctuations of a program.
+    """Fluctuations of a program as arrays.
 
     Parameters
     ----------
     theory
-        What is expanded.
+        The theory that is expanded.
     sizes
         The numbers of its sizes.
     known
-        IntegerArray and data, by name.
+        Numbers and data, by name.
 
     Attributes
     ----------
@@ -249,12 +249,12 @@ class LoweredFluctuations:
     sites
         The names of populations and layers, and their units over N.
     kernels, definitions, covariances
-        The equations of one unit: what multiplies fields in products and in fields, and covariances, of which
-        each pair is there in both orders.
+        The equations of one unit: coefficients of fields in products and in fields, and covariances, each
+        pair in both orders.
     units, rests
-        What order parameters average, and what they are beside it.
+        Products that order parameters average, and further terms of them.
     influences, second_influences
-        Derivatives of the exponent by one and by two order parameters.
+        Derivatives of the exponent with respect to one and to two order parameters.
     slopes, second_slopes
         Derivatives of ``rests``.
     """
@@ -287,6 +287,7 @@ class LoweredFluctuations:
         return [self.sizes.numbers(x, grid, size) for x in symbol.args]
 
     def _number_parameters(self) -> None:
+        """Assign numbers to order parameters, and find their times."""
         places: list[tuple[FunctionKey, list[IntegerArray], IntegerArray]] = []
         for q in self.stated:
             grid = self.grid_of(q)
@@ -305,6 +306,7 @@ class LoweredFluctuations:
         return str(next(key[0] for key, x in families if x.numbers is not None and number in x.numbers))
 
     def _number_fields(self) -> None:
+        """Assign numbers to fields and products, and find their sites and times."""
         places: list[tuple[FunctionKey, list[IntegerArray], IntegerArray]] = []
         equations = (*self.theory.products, *self.theory.definitions)
         for e, home in zip(equations, self.theory.homes, strict=True):
@@ -406,7 +408,7 @@ class LoweredFluctuations:
         self.covariances += [replace(x, target=x.first, first=x.target) for x in self._crossed]
 
     def _place_features(self) -> None:
-        """Sites and times of functions of fields, which are those of the fields in them."""
+        """Find sites and times of functions of fields, which are those of the fields in them."""
         extra = self.nodes.count - self.fields
         self.site = np.concatenate([self.site, np.zeros(extra, int)])
         self.time = np.concatenate([self.time, np.zeros(extra, int)])
@@ -423,6 +425,7 @@ class LoweredFluctuations:
             self.time[own[there]] = np.max([self.time[x] for x in found], axis=0)
 
     def _parameter(self, q: FluctuatingParameter) -> None:
+        """Add the terms of an order parameter and their derivatives."""
         reach = "" if s not in q.symbol.args else (q.causal or "all")
         if q.unit != 0:
             self._product(self.units, q.symbol, q.symbol, Addend(q.unit, q.ranges, reach), ())
@@ -444,6 +447,7 @@ class LoweredFluctuations:
         return sorted((a for a in e.atoms(AppliedUndef) if key_of(a) in self.names), key=spelled)
 
     def _exponent_term(self, x: Any) -> None:
+        """Add a term of the exponent and its derivatives with respect to order parameters."""
         hats = list(x.hats)
         if len(hats) == 2:
             first, second = hats[0].field, hats[1].field
@@ -461,6 +465,7 @@ class LoweredFluctuations:
                     self._influence(self.second_influences, x, second, (a, b))
 
     def _influence(self, into: list[TermArrays], x: Any, e: Expr, by: tuple[AppliedUndef, ...]) -> None:
+        """Add a derivative of the exponent."""
         body = Addend(Mul(*x.hats) * e, x.addend.over, x.addend.reach)
         self._product(into, None, None, body, by)
 
@@ -473,7 +478,7 @@ class LoweredFluctuations:
         by: tuple[AppliedUndef, ...],
         beside: AppliedUndef | None = None,
     ) -> None:
-        """TermArrays of a term: for an order parameter or a field, or by order parameters."""
+        """Add the arrays of a term: of an order parameter or a field, or of derivatives."""
         grid = self.sizes.grid(body.over, body.reach)
         size = length(grid)
         if not size:
@@ -504,9 +509,10 @@ class LoweredFluctuations:
         fixed: list[IntegerArray],
         hats: int,
     ) -> Callable[[], TermArrays]:
-        """Return what makes the entries once all functions of fields have numbers."""
+        """Return the function that makes the arrays, called when all functions of fields have numbers."""
 
         def make() -> TermArrays:
+            """Return the arrays of the term."""
             size = length(grid)
             none = np.full(size, CONSTANT)
             found = [none if x is None else self.nodes.find(*x) for x in declared]
@@ -537,7 +543,7 @@ class LoweredFluctuations:
         return make
 
     def _groups(self, parts: list[Expr], hats: list[Hatted], two: bool) -> list[list[Expr]]:
-        """Divide random factors in two fields, or in those at t and at s, where a product is averaged."""
+        """Divide random factors into two fields, or into those at t and at s, if a product is averaged."""
         if hats or not two:
             return [parts]
         if len(parts) == 2:
@@ -561,7 +567,10 @@ class LoweredFluctuations:
         return weight(values, part)
 
     def weight(self, e: Expr, grid: IndexGrid) -> WeightFunction:
-        """Return an expression on a grid as a function of order parameters, all else looked up."""
+        """Return an expression on a grid as a function of order parameters.
+
+        All other symbols are looked up.
+        """
         compiled = function(e)
         at: Any = {x: v - self.known.start(x) for x, v in grid.items() if not isinstance(x, Dummy)}
         leaves: list[tuple[IntegerArray | None, Any]] = []
@@ -605,4 +614,4 @@ class WeightFunction:
 
 
 _SLOTS = [Symbol(f"slot{k}", integer=True) for k in range(16)]
-"""The arguments of functions of fields."""
+"""Arguments of functions of fields."""

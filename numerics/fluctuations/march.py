@@ -18,7 +18,7 @@ from numerics.fluctuations.lowered import CONSTANT, IntegerArray, LoweredFluctua
 Array = NDArray[np.float64]
 
 MOST_LEVELS = 200
-"""Computations of a step that wait for each other, at most."""
+"""Largest number of successive computations within a step."""
 
 
 @dataclass(eq=False)
@@ -28,7 +28,7 @@ class SiteFields:
     Attributes
     ----------
     nodes, hats
-        The numbers of its fields and products ``(n,)``, and of those whose equations are pushed ``(k,)``.
+        The numbers of its fields and products ``(n,)``, and of those whose equations are perturbed ``(k,)``.
     node_ends, hat_ends
         For each time the number of nodes and hats up to it, ``(times,)``.
     R, Y, C
@@ -46,7 +46,7 @@ class SiteFields:
     C: Array
     sigma: Array
     coupling: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    """The rows of K at the present time, ``(now, nodes)``."""
+    """Rows of K at the present time, ``(now, nodes)``."""
 
     @classmethod
     def of(cls, nodes: IntegerArray, hats: IntegerArray, time: IntegerArray, times: int) -> SiteFields:
@@ -137,7 +137,7 @@ class LinearMarch:
                 self._step(time)
 
     def _step(self, time: int) -> None:
-        """All rows and order parameters of one time, repeated until a step's computations are through."""
+        """Compute all rows and order parameters of one time, repeated until they no longer change."""
         for _ in range(MOST_LEVELS):
             before = self.values.copy()
             changed = self._covariances(time)
@@ -154,6 +154,7 @@ class LinearMarch:
         raise Unserved("the definitions of one step do not come to an end")
 
     def _extend(self, number: int, time: int) -> None:
+        """Compute the rows of one time at a site."""
         site = self.sites[number]
         now = site.nodes_at(time)
         own = np.zeros((now.stop - now.start, int(site.hat_ends[time])))
@@ -163,7 +164,7 @@ class LinearMarch:
         site.extend(time, own)
 
     def _covariances(self, time: int) -> set[int]:
-        """Covariances of sources at a time; returns the sites where any has changed."""
+        """Compute covariances of sources at a time; return the sites where one has changed."""
         lowered, changed = self.lowered, set()
         found = []
         for site in self.sites:
@@ -193,7 +194,7 @@ class LinearMarch:
         return [(int(k), np.flatnonzero(site == k)) for k in np.unique(site)]
 
     def _couplings(self, time: int) -> set[int]:
-        """Couplings of fields at a time; returns the sites where any has changed, or none was known."""
+        """Compute couplings of fields at a time; return the sites where one has changed or is new."""
         lowered = self.lowered
         found = []
         for site in self.sites:
@@ -217,6 +218,7 @@ class LinearMarch:
         return changed
 
     def _parameters(self, time: int) -> None:
+        """Compute the order parameters of a time."""
         lowered = self.lowered
         fresh = np.zeros(lowered.parameters.count)
         touched = np.zeros(lowered.parameters.count, bool)
@@ -252,7 +254,7 @@ class LinearMarch:
 
 
 def _hatted(lowered: LoweredFluctuations) -> IntegerArray:
-    """The numbers of products and fields whose equations are pushed."""
+    """Return the numbers of products and fields whose equations are perturbed."""
     pushed = [x.target for x in (*lowered.kernels, *lowered.covariances)]
     pushed += [x.first for x in lowered.covariances]
     pushed += [x.first for x in lowered.units if x.hats]

@@ -1,7 +1,7 @@
-"""Methods that find fluctuations: which one serves a problem, at what cost, and what each gives.
+"""Methods that compute fluctuations: their conditions, cost and results.
 
 A method takes the fluctuations of a problem with numbers for its sizes and gives covariances of observables,
-and shifts if it can.  Results (:mod:`numerics.fluctuations.finite_width`) know no more of it than this.
+and shifts if it can.  Results (:mod:`numerics.fluctuations.finite_width`) use only this interface.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from numerics.solver.refusals import no_for
 Array = NDArray[np.float64]
 
 DENSE = 5000
-"""Order parameters up to which matrices of all of them are made."""
+"""Largest number of order parameters for dense matrices."""
 
 MATRIX_PRODUCTS = 2e-10
-"""Seconds of each of n^3 steps of dense matrices, measured."""
+"""Measured seconds of dense matrices, divided by n^3."""
 
 SWEEP = 4e-10, 1e-3
-"""Seconds of a sweep for each of the third powers of the sites' sizes, and for each time, measured."""
+"""Measured seconds of a sweep: factor of the sum of cubes of the sites' sizes, and for each time."""
 
 
 class ObservedFluctuations(Protocol):
-    """Covariances and shifts of observables."""
+    """Interface of covariances and shifts of observables."""
 
     def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
         """Return N times the covariance of the observables of each block."""
@@ -51,55 +51,56 @@ class ObservedFluctuations(Protocol):
 
 
 class SolvedFluctuations(ObservedFluctuations, Protocol):
-    """Fluctuations of a problem, found by some method."""
+    """Interface of the fluctuations of a problem, computed by some method."""
 
     @property
     def lowered(self) -> LoweredFluctuations:
-        """The theory with numbers for its sizes."""
+        """Theory with numbers for its sizes."""
         ...
 
     @property
     def values(self) -> Array:
-        """The order parameters at infinite width, by number."""
+        """Order parameters at infinite width, by number."""
         ...
 
 
 class FluctuationMethod(Protocol):
-    """A way to find fluctuations."""
+    """Interface of a method that computes fluctuations."""
 
     @property
     def name(self) -> str:
-        """The name in results."""
+        """Name in results."""
         ...
 
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> No | None:
-        """Return the reason why the method does not serve a problem; None if it does."""
+        """Return the reason why the method does not apply to a problem; None if it applies."""
         ...
 
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
-        """Return how long the variances of so many observables, of all times together, take, about."""
+        """Return the estimated seconds for the variances of a number of observables, all times together."""
         ...
 
     def memory(self, sizes: FluctuationSizes, solver: Solver) -> float:
-        """Return how many bytes it takes, about."""
+        """Return the estimated memory in bytes."""
         ...
 
     def no_shift(self, sizes: FluctuationSizes) -> str | None:
-        """Return why shifts are not found, one sentence; None if they are."""
+        """Return the reason why shifts are not computed, one sentence; None if they are."""
         ...
 
     def solve(self, arrays: LoweredFluctuations, solver: Solver) -> SolvedFluctuations:
-        """Find the fluctuations; ``solver`` has the seed and the number of paths of what is sampled."""
+        """Return the fluctuations; ``solver`` has the seed and the number of sampled paths."""
         ...
 
 
 @dataclass(frozen=True)
 class DenseMethod:
-    """Matrices of all order parameters, of linear theories: covariances and shifts."""
+    """Matrices of all order parameters, for linear theories: covariances and shifts."""
 
     name: str = "dense matrices"
 
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> No | None:
+        """Return why the theory is not linear or too large; None if the method applies."""
         if (reason := _nonlinear(problem, sizes)) is not None:
             return reason
         if sizes.parameters <= DENSE:
@@ -109,51 +110,61 @@ class DenseMethod:
         return no_for(problem, key, told, "fewer times or samples")
 
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
+        """Return the estimated seconds of matrix products."""
         return MATRIX_PRODUCTS * float(sizes.parameters) ** 3
 
     def memory(self, sizes: FluctuationSizes, solver: Solver) -> float:
+        """Return the estimated memory in bytes."""
         return _linear_memory(sizes)
 
     def no_shift(self, sizes: FluctuationSizes) -> None:
+        """Return None, because shifts are computed."""
         return None
 
     def solve(self, arrays: LoweredFluctuations, solver: Solver) -> DenseFluctuations:
+        """Return the fluctuations as dense matrices."""
         return DenseFluctuations(arrays)
 
 
 @dataclass(frozen=True)
 class AdjointMethod:
-    """Sweeps backwards in time, of linear theories: variances alone."""
+    """Sweeps backwards in time, for linear theories: variances only."""
 
     name: str = "adjoint sweeps"
 
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> No | None:
+        """Return why the theory is not linear; None if it is."""
         return _nonlinear(problem, sizes)
 
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
+        """Return the estimated seconds of one sweep for each observable."""
         sweep = SWEEP[0] * float((sizes.sites.astype(float) ** 3).sum()) / 4 + SWEEP[1] * sizes.times
         return observables * sweep
 
     def memory(self, sizes: FluctuationSizes, solver: Solver) -> float:
+        """Return the estimated memory in bytes."""
         return _linear_memory(sizes)
 
     def no_shift(self, sizes: FluctuationSizes) -> str:
+        """Return the reason why shifts are not computed."""
         return (
             "X_shift is not given: means need matrices of all order parameters, and there are "
             f"{sizes.parameters} of them, more than {DENSE}"
         )
 
     def solve(self, arrays: LoweredFluctuations, solver: Solver) -> AdjointFluctuations:
+        """Return the fluctuations by sweeps."""
         return AdjointFluctuations(arrays)
 
 
 @dataclass(frozen=True)
 class SampledMethod:
-    """Sampled paths of a unit, of nonlinear theories in steps: covariances and shifts with errors."""
+    """Sampled paths of a unit, for nonlinear theories in steps: covariances and shifts with errors."""
 
     name: str = "sampled paths"
 
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> No | None:
+        """Return why the theory is linear, a flow, or too large; None if the method applies."""
         if sizes.nonlinear is None:
             return no_for(problem, "network.activation", "is linear: averages are exact", "another method")
         if problem.flow:
@@ -168,7 +179,7 @@ class SampledMethod:
         return None
 
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
-        """Runs both ways along each move of a site, with the covariance of its products in half of them."""
+        """Return the estimated seconds of runs in both directions along each move of a site."""
         x, samples = sizes.paths, solver.samples or SAMPLES
         assert x is not None
         runs = RUNS * (x.moves + x.responses)
@@ -179,6 +190,7 @@ class SampledMethod:
         return REPLICAS * widths * float(total.sum())
 
     def memory(self, sizes: FluctuationSizes, solver: Solver) -> float:
+        """Return the estimated memory in bytes."""
         x, samples = sizes.paths, solver.samples or SAMPLES
         assert x is not None
         paths = float((x.fields * (1.0 + x.hats) * samples).sum())
@@ -186,44 +198,46 @@ class SampledMethod:
         return 8.0 * (paths + slopes + PARAMETER_MATRICES * float(sizes.parameters) ** 2)
 
     def no_shift(self, sizes: FluctuationSizes) -> str | None:
+        """Return None, because shifts are computed."""
         return None
 
     def solve(self, arrays: LoweredFluctuations, solver: Solver) -> SampledSolution:
+        """Return the fluctuations from several independent sets of paths."""
         seeds = np.random.SeedSequence(solver.seed).generate_state(REPLICAS)
         samples = solver.samples or SAMPLES
         return SampledSolution(arrays, [sample_fluctuations(arrays, samples, int(x)) for x in seeds])
 
 
 SAMPLES, REPLICAS = 2048, 4
-"""Paths of each site, and independent sets of them, whose spread gives standard errors."""
+"""Number of paths of each site, and of independent replicas, from which standard errors follow."""
 
 MOST_SAMPLED = 1000
-"""Order parameters up to which those of nonlinear theories are moved one by one."""
+"""Largest number of order parameters of nonlinear theories, which are perturbed one by one."""
 
 RUNS = 4
-"""Runs along each move: both ways, for derivatives and for curvature; as many for each response."""
+"""Number of runs for each perturbation and for each response: in both directions, for two differences."""
 
 RUN = 4e-4, 1e-5, 8e-9, 2e-10
-"""Seconds of a run, for each field, and for each value on a path; of two products on a path; measured."""
+"""Measured seconds of a run, for each field, for each value on a path, and for each pair of products."""
 
 PARAMETER_MATRICES = 10
-"""Matrices of all order parameters that are held at a time, about."""
+"""Approximate number of matrices of all order parameters in memory."""
 
 METHODS: tuple[DenseMethod | AdjointMethod | SampledMethod, ...] = (
     DenseMethod(),
     AdjointMethod(),
     SampledMethod(),
 )
-"""All methods; the first one that serves a problem is taken."""
+"""All methods; the first one that applies to a problem is used."""
 
 
 def method_for(problem: Problem, sizes: FluctuationSizes) -> FluctuationMethod:
-    """Return the method that finds the fluctuations of a problem.
+    """Return the method that computes the fluctuations of a problem.
 
     Raises
     ------
     SpecError
-        If no method serves the problem, with the reason of the most general one.
+        If no method applies, with the reason of the most general one.
     """
     reasons = []
     for method in METHODS if sizes.nonlinear is None else METHODS[::-1]:
@@ -236,17 +250,17 @@ def method_for(problem: Problem, sizes: FluctuationSizes) -> FluctuationMethod:
 
 
 FIELD_MATRICES, PARAMETER_ARRAYS = 8, 20
-"""Matrices of the fields of a unit, and arrays of order parameters, that are held at a time, about."""
+"""Approximate number of matrices of the fields of a unit, and of arrays of order parameters, in memory."""
 
 
 def _linear_memory(sizes: FluctuationSizes) -> float:
-    """Bytes of matrices of the fields of each site."""
+    """Return the bytes of matrices of the fields of each site."""
     fields = float((sizes.sites.astype(np.float64) ** 2).sum())
     return 8.0 * (FIELD_MATRICES * fields + PARAMETER_ARRAYS * sizes.parameters)
 
 
 def _nonlinear(problem: Problem, sizes: FluctuationSizes) -> No | None:
-    """The reason why a theory is not one of Gaussian fields."""
+    """Return the reason why a theory does not have Gaussian fields; None if it has."""
     if sizes.nonlinear is None:
         return None
     told = f"{sizes.nonlinear} is not linear in the fields of a unit"

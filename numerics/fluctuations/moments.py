@@ -41,12 +41,22 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 CHUNK = 2**22
-"""Numbers of a product of gradients and covariances that are held at a time."""
+"""Number of entries of a product of gradients and covariances in memory."""
 
 
 @dataclass(frozen=True)
 class ObservableMoments:
-    """The limit of one observable, N times its variance, and N times the shift of its mean."""
+    """Moments of one observable at order 1/N.
+
+    Attributes
+    ----------
+    value : float
+        Its limit at infinite width.
+    variance : float
+        N times its variance over networks.
+    shift : float
+        N times its mean minus the limit.
+    """
 
     value: float
     variance: float
@@ -62,7 +72,8 @@ def moments(
     Parameters
     ----------
     source : Problem, Experiment, Program, Theory, str or Path
-        What :func:`numerics.solve` takes, with a rule in steps.
+        A problem, an experiment, its file, or a program (or its theory) with its numbers; its rule counts
+        steps.
     **given
         ``numbers``, ``arrays``, ``times`` and ``solver`` of a program.
 
@@ -74,7 +85,7 @@ def moments(
     Raises
     ------
     SpecError
-        If the theory is not linear, is a flow, or has too many order parameters for matrices of all.
+        If the theory is not linear, is a flow, or has too many order parameters for dense matrices.
     """
     problem = Problem.of(source, **given)
     if problem.flow:
@@ -91,6 +102,13 @@ class OrderParameterMoments:
 
     Names are those of results (``f``, ``error``, ``Phi``, ``G``, ``A``, ``B``, ``tangent_kernel``) or of the
     theory.  N counts the units of a population of ratio one.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    fluctuations : DenseFluctuations
+        Its fluctuations.
     """
 
     def __init__(self, problem: Problem, fluctuations: DenseFluctuations) -> None:
@@ -99,16 +117,38 @@ class OrderParameterMoments:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names of all order parameters, as results have them."""
+        """Names of all order parameters in results."""
         return tuple(dict.fromkeys(_label(q) for q in self.fluctuations.lowered.theory.parameters))
 
     def value(self, name: str) -> xr.DataArray:
-        """Return an order parameter at infinite width."""
+        """Return an order parameter at infinite width.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+
+        Returns
+        -------
+        xarray.DataArray
+            Values at all indices and times.
+        """
         axes, found = self._expanded(name)
         return self._array(name, axes, found.values)
 
     def variance(self, name: str) -> xr.DataArray:
-        """Return N times the variance of an order parameter."""
+        """Return N times the variance of an order parameter.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+
+        Returns
+        -------
+        xarray.DataArray
+            Variances at all indices and times.
+        """
         axes, found = self._expanded(name)
         gradient = self._gradient(found)
         rows = max(1, CHUNK // gradient.shape[1])
@@ -117,7 +157,18 @@ class OrderParameterMoments:
         return self._array(f"N times the variance of {name}", axes, np.concatenate(variance))
 
     def shift(self, name: str) -> xr.DataArray:
-        """Return N times the mean of an order parameter minus its value at infinite width."""
+        """Return N times the mean of an order parameter minus its value at infinite width.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+
+        Returns
+        -------
+        xarray.DataArray
+            Shifts at all indices and times.
+        """
         axes, found = self._expanded(name)
         (shift,) = self.fluctuations.shifts_of([found])
         return self._array(f"N times the shift of {name}", axes, shift)
@@ -125,7 +176,15 @@ class OrderParameterMoments:
     def covariance(self, first: str, second: str) -> xr.DataArray:
         """Return N times the covariance of two order parameters.
 
-        The dimensions of the second one begin with "other_".
+        Parameters
+        ----------
+        first, second : str
+            Their names.
+
+        Returns
+        -------
+        xarray.DataArray
+            Covariances; the dimensions of the second order parameter begin with "other_".
         """
         (axes, one), (others, two) = self._expanded(first), self._expanded(second)
         size = 8.0 * len(one.values) * len(two.values)
@@ -139,7 +198,16 @@ class OrderParameterMoments:
     def observable(self, e: Expr) -> ObservableMoments:
         """Return the moments of a function of order parameters, such as ``f(1, 5)**2``.
 
-        Order parameters have the names of the theory, and integers for all indices and times.
+        Parameters
+        ----------
+        e : Expr
+            The function; order parameters have the names of the theory, and integers for all indices and
+            times.
+
+        Returns
+        -------
+        ObservableMoments
+            Limit, variance and shift.
         """
         found = self.builder.expression(e)
         gradient = self._gradient(found)
@@ -152,20 +220,21 @@ class OrderParameterMoments:
 
     @property
     def _covariance(self) -> Array:
+        """N times the covariance of the order parameters of ``kept``."""
         return self.fluctuations.kept_covariance
 
     def _gradient(self, found: ExpandedObservable) -> Any:
-        """First derivatives by the order parameters of ``kept``, a sparse matrix."""
+        """Return first derivatives with respect to the order parameters of ``kept``, a sparse matrix."""
         from scipy.sparse import csr_array  # slow to import, and seldom needed
 
         places = found.rows, self.fluctuations.index[found.columns]
         return csr_array((found.slopes, places), shape=(len(found.values), len(self.fluctuations.kept)))
 
     def _expanded(self, name: str) -> tuple[list[ParameterAxis], ExpandedObservable]:
-        """The axes of an order parameter, and its expansion at all their values."""
+        """Return the axes of an order parameter, and its expansion at all their values."""
         own = [q for q in self.fluctuations.lowered.theory.parameters if name in (q.name, _label(q))]
         if not own:
-            raise SpecError("name", name, "is no order parameter of the theory", ", ".join(self.names))
+            raise SpecError("name", name, "is not an order parameter of the theory", ", ".join(self.names))
         q = next((x for x in own if all(a.free_symbols for a in x.symbol.args)), own[0])
         if q.kind == "observable":
             axes, terms = self._axes_of_observable(q), list(q.rest)
@@ -178,7 +247,7 @@ class OrderParameterMoments:
         return axes, self.builder.on_grid(terms, grid)
 
     def _axes(self, q: FluctuatingParameter) -> list[ParameterAxis]:
-        """The axes of an order parameter: all times, and all values that any one of its name has."""
+        """Return the axes of an order parameter: all times, and all values of its indices."""
         box = self.fluctuations.lowered.parameters.families[key_of(q.symbol)]
         found = []
         for a, low, high in zip(q.symbol.args, box.lows.tolist(), box.highs.tolist(), strict=True):
@@ -190,13 +259,14 @@ class OrderParameterMoments:
         return found
 
     def _axes_of_observable(self, q: FluctuatingParameter) -> list[ParameterAxis]:
-        """The axes of a function of order parameters."""
+        """Return the axes of a function of order parameters."""
         sizes = self.fluctuations.lowered.sizes
         ends = {r.index: [int(sizes.numbers(x, {}, 1)[0]) for x in (r.lower, r.upper)] for r in q.ranges}
         ends |= {t: [0, sizes.times - 1], s: [0, sizes.times - 1]}
         return [ParameterAxis(_dimension(a), a, np.arange(ends[a][0], ends[a][1] + 1)) for a in q.symbol.args]
 
     def _array(self, name: str, axes: list[ParameterAxis], values: Any) -> xr.DataArray:
+        """Return values as a labelled array."""
         import xarray as xr
 
         shape, coords = [len(x.values) for x in axes], {x.dim: x.values for x in axes}
@@ -205,7 +275,7 @@ class OrderParameterMoments:
 
 @dataclass(frozen=True, eq=False)
 class ParameterAxis:
-    """An axis of an order parameter: its dimension, its index and the values of that."""
+    """An axis of an order parameter: dimension, index and values of the index."""
 
     dim: str
     index: Any
@@ -217,10 +287,10 @@ FIRST = ("layer", "time", "time_")
 
 
 def _dimension(index: Symbol) -> str:
-    """The dimension along which an index runs."""
+    """Return the dimension along which an index runs."""
     return "time_" if index == s else DIMENSIONS.get(index.name, index.name)
 
 
 def _label(q: FluctuatingParameter) -> str:
-    """The name of an order parameter in results."""
+    """Return the name of an order parameter in results."""
     return {**KERNEL_LABELS, ERROR: "error"}.get(q.name, q.name)

@@ -70,7 +70,7 @@ class ExpandedObservable:
 
 
 class ObservableBuilder:
-    """Expands functions of order parameters.
+    """Expansion of functions of order parameters to second order.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class ObservableBuilder:
         self.responses = {key_of(q.symbol) for q in theory if q.kind == "response"}
 
     def expression(self, e: Expr) -> ExpandedObservable:
-        """Expand one expression, such as ``f(1, 5)**2``, at integers for all indices and times.
+        """Return the expansion of one expression, such as ``f(1, 5)**2``, at integer indices and times.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class ObservableBuilder:
         return self.on_grid([Addend(x) for x in (whole,)], {Dummy("one"): np.zeros(1, int)})
 
     def written_out(self, e: Expr) -> Expr:
-        """Return an expression without observables and sums: in order parameters alone."""
+        """Return an expression in order parameters only, without observables and sums."""
         for a in [x for x in e.atoms(AppliedUndef) if key_of(x) in self.derived]:
             q = self.derived[key_of(a)]
             e = e.xreplace({a: q.function.xreplace(dict(zip(q.symbol.args, a.args, strict=True)))})
@@ -106,7 +106,10 @@ class ObservableBuilder:
         return sympify(e.xreplace(sizes)).doit()
 
     def on_grid(self, terms: Iterable[Addend], grid: IndexGrid) -> ExpandedObservable:
-        """Expand a sum of terms at the points of a grid, each with sums of its own over further indices."""
+        """Return the expansion of a sum of terms at the points of a grid.
+
+        Terms may sum over further indices.
+        """
         size = length(grid)
         values = np.zeros(size)
         slopes: list[tuple[IntegerArray, IntegerArray, Array]] = [_none(2)]
@@ -131,10 +134,12 @@ class ObservableBuilder:
         return ExpandedObservable(values, *first_order, *second_order)
 
     def _value(self, e: Expr, grid: IndexGrid) -> Array:
+        """Return the values of an expression on a grid."""
         size = length(grid)
         return self.lowered.weight(e, grid)(self.values, slice(0, size))
 
     def _numbers(self, a: AppliedUndef, grid: IndexGrid) -> IntegerArray:
+        """Return the numbers of an order parameter on a grid; raise SpecError if one does not exist."""
         found = self.lowered.parameters.find(key_of(a), self.lowered.arguments(a, grid))
         if key_of(a) not in self.responses and (found < 0).any():
             raise SpecError("observable", str(a), "does not exist at these indices", "indices of the theory")
@@ -147,16 +152,17 @@ def observable_terms(e: Expr) -> tuple[Addend, ...]:
 
 
 def _sizes(e: Expr, lowered: LoweredFluctuations) -> list[Any]:
-    """The symbols in an expression that are sizes."""
+    """Return the symbols in an expression that are sizes."""
     known = lowered.sizes.values
     return [x for x in e.free_symbols if x.is_integer and x.name in known]
 
 
 def _none(columns: int) -> tuple[Any, ...]:
+    """Return empty columns."""
     return (*[np.zeros(0, int)] * columns, np.zeros(0))
 
 
 def _kept(*columns: IntegerArray, weights: Array) -> tuple[Any, ...]:
-    """Entries whose order parameters exist: responses that are not causal are zero."""
+    """Return the entries whose order parameters exist; responses that are not causal are zero."""
     there = np.all([x >= 0 for x in columns], axis=0)
     return (*(x[there] for x in columns), weights[there])

@@ -1,4 +1,4 @@
-"""Plans of expansions in 1/N: which method, which kernels, and whether memory and time suffice."""
+"""Plans of expansions in 1/N: method, kept kernels, and checks of memory and time."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from numerics.fluctuations.methods import FluctuationMethod, method_for
 from numerics.solver.method import KeptKernels
 
 SECONDS = 60.0
-"""Estimated seconds up to which ``auto`` keeps variances of kernels of all pairs of samples, or of traces."""
+"""Estimated seconds up to which ``auto`` keeps variances of all kernels, or of their traces."""
 
 
 @dataclass(frozen=True, eq=False)
 class WidthPlan:
-    """How the corrections of a problem are found.
+    """Plan of the corrections of a problem.
 
     Attributes
     ----------
     problem
         The problem.
     sizes
-        How large its fluctuations are.
+        Sizes of its fluctuations.
     method
         The method.
     outputs
-        The number of times for which corrections are asked.
+        The number of times of the corrections.
     keep
         Kernels that are kept: of all pairs of samples, their traces, or none.
     """
@@ -41,7 +41,7 @@ class WidthPlan:
 
     @classmethod
     def of(cls, problem: Problem, sizes: FluctuationSizes, outputs: int, kernels: KeptKernels) -> WidthPlan:
-        """Return the plan for a problem whose corrections are asked for at so many times."""
+        """Return the plan for a problem with corrections at ``outputs`` times."""
         method = method_for(problem, sizes)
         choices: tuple[KeptKernels, ...] = ("full", "trace", "none") if kernels == "auto" else (kernels,)
         plans = [cls(problem, sizes, method, outputs, keep) for keep in choices]
@@ -52,12 +52,12 @@ class WidthPlan:
 
     @property
     def seconds(self) -> float:
-        """The time that it takes, about."""
+        """Estimated seconds."""
         return self.method.seconds(self.sizes, self.outputs * self.observables, self.problem.solver)
 
     @property
     def observables(self) -> int:
-        """The number of independent observables at each time."""
+        """Number of independent observables at each time."""
         problem, outputs, depth = self.problem, self.problem.outputs, self.problem.depth or 1
         if not problem.seen:  # correlations of random data: of the error vectors, and of fields of each layer
             return outputs**2 * (3 + 2 * depth)
@@ -67,7 +67,7 @@ class WidthPlan:
         return samples * outputs + kernels[self.keep]
 
     def require_resources(self) -> None:
-        """Raise SpecError for what takes too much memory or time."""
+        """Raise SpecError if the plan takes too much memory or time."""
         problem = self.problem
         said = problem.said("training.points" if problem.flow else "training.steps")
         size = self.method.memory(self.sizes, problem.solver)
@@ -76,7 +76,7 @@ class WidthPlan:
         require_time(self.seconds, problem.solver.hours, "the expansion in 1/N", less)
 
     def notes(self) -> dict[str, Any]:
-        """Return what results say of the method."""
+        """Return the attributes of results that describe the method."""
         kept = self.keep if self.problem.seen else None
         return {
             "width_method": self.method.name,

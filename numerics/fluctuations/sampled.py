@@ -1,15 +1,15 @@
 """Fluctuations of nonlinear theories: derivatives of averages over sampled paths of each site.
 
-Order parameters average products of fields, or fields pushed by a hat.  On the paths of a site at given order
-parameters (:mod:`.unit_paths`)
+Order parameters average products of fields, or responses of fields to a hat.  On the paths of a site at given
+order parameters (:mod:`.unit_paths`)
 
 - ``kappa`` is the covariance of these products, in which hats differentiate the whole product,
 - ``D`` is the difference of averages between runs with other order parameters, on the same random numbers,
-- the shift takes second differences along the eigenvectors of the covariance, and differences of ``kappa``.
+- the shift uses second differences along the eigenvectors of the covariance, and differences of ``kappa``.
 
-A correlation that is the covariance of sources is moved in units of its own factor, ``C = L A L^T``: single
-entries of a covariance that is nearly singular cannot be moved alone.  Fields that follow from others, such
-as those of late steps, move by multiples of the others (:class:`MoveBasis`).
+A correlation that is the covariance of sources is perturbed in units of its own factor, ``C = L A L^T``,
+because single entries of a nearly singular covariance cannot be perturbed alone.  Fields that are functions
+of others, such as those of late steps, are perturbed by multiples of the others (:class:`MoveBasis`).
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from numerics.fluctuations.unit_paths import (
 Array = NDArray[np.float64]
 
 STEPS = 1e-3, 3e-3
-"""By how much order parameters are moved, for first and second differences, in units of order one."""
+"""Perturbations of order parameters for first and second differences, in units of order one."""
 
 KINKED_STEPS = 0.1, 0.2
-"""The same where fields jump: so far that enough paths jump."""
+"""Perturbations if fields jump, so large that enough paths jump."""
 
 ROUNDING_WIDTHS = 0.3, 0.15, 0.075
-"""Over which parts of the root mean square of its argument a kink is rounded where responses are averaged.
+"""Widths over which kinks are rounded for responses, relative to the root mean square of the argument.
 
 The noise of the narrowest width is that of the extrapolated values: shifts of G scatter six times as much at
 half of it.
@@ -205,9 +205,9 @@ class SampledFluctuations:
     samples, seed
         The number of paths of each site, and the seed of the random numbers.
     shifts
-        Whether shifts are wanted beside covariances.
+        Whether shifts are computed beside covariances.
     width
-        Over which width kinks of functions are rounded; zero for none.
+        The width over which kinks of functions are rounded; zero for none.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class SampledFluctuations:
         self.means = [self._means(k, x.base) for k, x in enumerate(self.paths)]
 
     def _products(self, paths: UnitPaths) -> UnitProducts:
-        """The products that are averaged at one site."""
+        """Return the products that are averaged at one site."""
         low, site = self.lowered, paths.site
         plain: list[tuple[IntegerArray, Array, IntegerArray, IntegerArray]] = []
         pushed: list[tuple[IntegerArray, Array, IntegerArray, IntegerArray]] = []
@@ -259,7 +259,7 @@ class SampledFluctuations:
     # -- averages on paths -----------------------------------------------------------------------------------
 
     def _means(self, number: int, parts: Iterable[PathArrays]) -> Array:
-        """The averages of the products of a site."""
+        """Return the averages of the products of a site."""
         units, total = self.units[number], np.zeros(len(self.units[number].first))
         a, b = units.first[units.plain], units.second[units.plain]
         two = b != CONSTANT
@@ -270,20 +270,20 @@ class SampledFluctuations:
         return total / self.paths[number].samples
 
     def averages(self, number: int, products: Array) -> Array:
-        """Return what the products of a site add to the order parameters, ``(parameters,)``."""
+        """Return the contributions of the products of a site to the order parameters, ``(parameters,)``."""
         units, found = self.units[number], np.zeros(self.count)
         np.add.at(found, units.parameters, units.weights * products[units.product])
         return found
 
     def _plain(self, units: UnitProducts, paths: PathArrays) -> Array:
-        """Products of two fields on all paths."""
+        """Return products of two fields on all paths."""
         a, b = units.first[units.plain], units.second[units.plain]
         found = paths.X[a]
         found[b != CONSTANT] *= paths.X[b[b != CONSTANT]]
         return found
 
     def _noise(self, number: int, parts: Iterable[PathArrays]) -> tuple[Array, Array]:
-        """The averages of products of a site, and their covariance but for that of responses."""
+        """Return the averages of products of a site, and their covariance without that of responses."""
         units, samples = self.units[number], self.paths[number].samples
         n, plain_count = len(units.first), len(units.first) - units.responses
         found, means = np.zeros((n, n)), np.zeros(n)
@@ -311,12 +311,12 @@ class SampledFluctuations:
         return means, found
 
     def _means_and_noise(self, number: int, parts: Iterable[PathArrays]) -> Array:
-        """The averages of products of a site in the first column, and then their covariance."""
+        """Return the averages of products of a site in the first column, then their covariance."""
         means, noise = self._noise(number, parts)
         return np.concatenate([means[:, None], noise], axis=1)
 
     def _pushed_pairs(self, number: int, parts: Iterable[PathArrays]) -> tuple[Array, Array]:
-        """Responses, and ``<d (x x') / d push>`` of their fields, ``(responses, fields)``."""
+        """Return responses, and ``<d (x x') / d push>`` of their fields, ``(responses, fields)``."""
         units, samples = self.units[number], self.paths[number].samples
         own, hats = units.first[units.pushed], units.second[units.pushed]
         fields = np.unique(own)
@@ -329,7 +329,7 @@ class SampledFluctuations:
         return means / samples, found / samples
 
     def _response_noise(self, number: int) -> Array:
-        """The covariance of the responses of a site with each other."""
+        """Return the covariance of the responses of a site with each other."""
         units, paths = self.units[number], self.paths[number]
         own, hats = units.first[units.pushed], units.second[units.pushed]
         found = np.zeros((len(own), len(own)))
@@ -348,13 +348,13 @@ class SampledFluctuations:
         return found - np.outer(means, means)
 
     def _time_of_hat(self, number: int, column: int) -> int:
-        """The time of what a hat pushes."""
+        """Return the time of the product that a hat perturbs."""
         site = self.paths[number].site
         return int(self.lowered.time[site.nodes[site.hats[column]]])
 
     @cached_property
     def kappas(self) -> list[Array]:
-        """The covariance of the products of each site."""
+        """Covariance of the products of each site."""
         found = []
         for number, units in enumerate(self.units):
             block = self._noise(number, self.paths[number].base)[1]
@@ -365,7 +365,7 @@ class SampledFluctuations:
 
     @cached_property
     def kappa(self) -> Array:
-        """How averages over units scatter, ``(parameters, parameters)``."""
+        """N times the covariance of averages over units, ``(parameters, parameters)``."""
         found = np.zeros((self.count, self.count))
         for units, block, ratio in zip(self.units, self.kappas, self.lowered.ratios, strict=True):
             weighted = block[np.ix_(units.product, units.product)]
@@ -377,7 +377,7 @@ class SampledFluctuations:
 
     @cached_property
     def directions(self) -> tuple[Array, Array]:
-        """Directions in which order parameters are moved, ``(parameters, n)``, and the inverse of these."""
+        """Directions in which order parameters are perturbed, ``(parameters, n)``, and their inverse."""
         columns: list[Array] = []
         inverse: list[Array] = []
         left = np.ones(self.count, bool)
@@ -408,7 +408,7 @@ class SampledFluctuations:
         return np.stack(columns, axis=1), np.stack(inverse)
 
     def _source_terms(self, number: int) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
-        """Order parameters of a site that are covariances of sources, with the places of both fields."""
+        """Return order parameters of a site that are covariances of sources, with both fields."""
         units = self.units[number]
         sources = [x.target for x in self.lowered.influences if x.hats == 2]
         known = np.unique(np.concatenate(sources)) if sources else np.zeros(0, int)
@@ -417,9 +417,9 @@ class SampledFluctuations:
         return units.parameters[at], units.first[product], units.second[product]
 
     def _correlated_fields(self, number: int) -> list[IntegerArray]:
-        """Groups of fields of a site, in the order of time, whose correlations are covariances of sources.
+        """Return groups of fields of a site, by time, whose correlations are covariances of sources.
 
-        Fields that meet one matrix, as those of its uses in sequence do, have one covariance.
+        Fields that are multiplied by one matrix, as in its successive uses, have one covariance.
         """
         _, first, second = self._source_terms(number)
         nodes = self.paths[number].site.nodes
@@ -430,9 +430,9 @@ class SampledFluctuations:
         return [fields[labels[fields] == x] for x in np.unique(labels[fields])]
 
     def _block(self, number: int, fields: IntegerArray) -> tuple[IntegerArray, MoveBasis] | None:
-        """Correlations of fields as a matrix of order parameters, a basis of their moves and its inverse.
+        """Return correlations of fields as a matrix of order parameters, and a basis of their perturbations.
 
-        None if some of them are no order parameters.
+        None if some of them are not order parameters.
         """
         place = np.full(len(self.paths[number].site.nodes), -1)
         place[fields] = np.arange(len(fields))
@@ -449,7 +449,7 @@ class SampledFluctuations:
 
     @cached_property
     def feeding(self) -> list[IntegerArray]:
-        """For each site the directions that move something on it."""
+        """For each site the directions that change a quantity on it."""
         low = self.lowered
         B = self.directions[0]
         found = []
@@ -461,7 +461,7 @@ class SampledFluctuations:
         return found
 
     def _source_change(self, number: int, direction: Array) -> SourceChange | None:
-        """The change of the covariance of the sources of a site along a direction; None for none."""
+        """Return the change of the covariance of the sources of a site along a direction; None for none."""
         sigma, basis, entries = self._sources[number]
         if not direction[entries].any():
             return None
@@ -470,7 +470,7 @@ class SampledFluctuations:
         return basis.split(change)
 
     def move(self, number: int, direction: Array, step: float) -> Move:
-        """Return how a site sees order parameters that move along a direction, ``step`` at most at once."""
+        """Return the perturbation of a site along a direction, in steps of at most ``step``."""
         start = int(self.times[direction != 0].min(initial=self.lowered.sizes.times))
         change = self._source_change(number, direction)
         if change is None:
@@ -480,9 +480,9 @@ class SampledFluctuations:
         return Move(self.values, direction, start, min(step, LARGEST_CHANGE / max(largest, 1e-300)), change)
 
     def spread(self, number: int, move: Move, evaluate: PathAverage) -> Array | float:
-        """Return the derivative of averages by the covariance of sources that follow from others.
+        """Return the derivative of averages with respect to the covariance of sources that depend on others.
 
-        Half the second derivatives along its eigenvectors.
+        It is half the second derivatives along the eigenvectors of this covariance.
         """
         if move.change is None:
             return 0.0
@@ -501,7 +501,7 @@ class SampledFluctuations:
 
     @cached_property
     def _sources(self) -> list[tuple[Array, MoveBasis, IntegerArray]]:
-        """Of each site the covariance of sources, the basis of its moves, and what it depends on."""
+        """Covariance of sources of each site, basis of its perturbations, and its parameters."""
         found = []
         for number, paths in enumerate(self.paths):
             low = self.lowered
@@ -513,7 +513,7 @@ class SampledFluctuations:
 
     @cached_property
     def times(self) -> IntegerArray:
-        """The later time of each order parameter."""
+        """Later time of each order parameter."""
         low, found = self.lowered, np.zeros(self.count, int)
         for q in low.stated:
             grid = low.grid_of(q)
@@ -523,7 +523,7 @@ class SampledFluctuations:
 
     @cached_property
     def slopes(self) -> list[list[tuple[Array, Array | None]]]:
-        """For each site and each of its directions the derivatives of averages and of their covariance.
+        """Derivatives of averages and of their covariance, for each site and each of its directions.
 
         The latter are None without a shift.
         """
@@ -541,7 +541,7 @@ class SampledFluctuations:
 
     @cached_property
     def D(self) -> Array:
-        """The derivative of order parameters by each other, in the coordinates of directions."""
+        """Derivatives of order parameters with respect to each other, in the coordinates of directions."""
         B, inverse = self.directions
         found = np.zeros((self.count, B.shape[1]))
         for number, at in enumerate(self.feeding):
@@ -554,7 +554,7 @@ class SampledFluctuations:
 
     @cached_property
     def R(self) -> Array:
-        """``(1 - D)^(-1)``, in the coordinates of directions."""
+        """Matrix ``(1 - D)^(-1)``, in the coordinates of directions."""
         return np.asarray(np.linalg.inv(np.eye(len(self.D)) - self.D))
 
     @cached_property
@@ -582,7 +582,7 @@ class SampledFluctuations:
         return np.asarray(B @ R @ inverse @ source)
 
     def _curved(self, number: int, B: Array, C: Array) -> Array:
-        """Half the second derivatives of the averages of a site, summed with the covariance."""
+        """Return half the second derivatives of the averages of a site, summed with the covariance."""
         at, found = self.feeding[number], np.zeros(len(self.units[number].first))
         if not len(at):
             return self.averages(number, found)
@@ -601,7 +601,7 @@ class SampledFluctuations:
         return self.averages(number, found)
 
     def _self_action(self, number: int, R: Array, inverse: Array, B: Array) -> Array:
-        """What a unit moves and what moves it in turn: derivatives of the noise, over the units."""
+        """Return the effect of a unit on itself through order parameters, from derivatives of the noise."""
         units = self.units[number]
         moves = np.zeros((len(R), len(units.first)))  # by each product of the site
         np.add.at(moves.T, units.product, (R @ inverse[:, units.parameters] * units.weights).T)
@@ -614,7 +614,7 @@ class SampledFluctuations:
         return self.averages(number, total) / self.lowered.ratios[number]
 
     def _response_action(self, number: int, B: Array, moves: Array) -> Array:
-        """The same between responses."""
+        """Return the effect of a unit on itself between responses."""
         units, paths, at = self.units[number], self.paths[number], self.feeding[number]
         own, hats = units.first[units.pushed], units.second[units.pushed]
         fields, means = np.unique(own), self.means[number][units.pushed]
@@ -687,7 +687,7 @@ class SampledSolution:
     lowered
         The theory in arrays.
     replicas
-        What each set of paths gives.
+        Moments from each set of paths.
     values
         The order parameters at infinite width, their mean.
     """
@@ -775,6 +775,6 @@ def extrapolated(widths: Sequence[float], moments: Sequence[SampledMoments]) -> 
 
 
 def _not_converged(samples: int, reason: str) -> NotConverged:
-    """Say what ended the expansion about sampled paths, and what would do."""
+    """Return the exception for an expansion about sampled paths that ended, with advice."""
     would = "a smaller learning rate or more paths (solver.samples) would do"
     return NotConverged(f"the expansion in 1/N about {samples} sampled paths failed: {reason}; {would}")

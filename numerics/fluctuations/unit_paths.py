@@ -88,12 +88,15 @@ def rounded(e: Expr) -> Expr:
         return e
 
     def step(x: Expr) -> Expr:
+        """Return the rounded step function."""
         return (1 + erf(x / (sqrt(2) * WIDTH))) / 2
 
     def ramp(x: Expr) -> Expr:
+        """Return the rounded ramp."""
         return x * step(x) + WIDTH * exp(-(x**2) / (2 * WIDTH**2)) / sqrt(2 * pi)
 
     def largest(first: Expr, *others: Expr) -> Expr:
+        """Return the rounded maximum."""
         return first if not others else first + ramp(largest(*others) - first)
 
     rules = {
@@ -129,7 +132,7 @@ class SampledSite:
         self._groups()
 
     def _sources(self) -> None:
-        """The products that have a Gaussian source, in the order of time, and the terms of its covariance."""
+        """Find the products with a Gaussian source, in the order of time, and its covariance terms."""
         low = self.lowered
         nodes = [x.target[low.site[x.target] == self.number] for x in low.covariances]
         nodes += [x.first[low.site[x.first] == self.number] for x in low.covariances]
@@ -152,7 +155,7 @@ class SampledSite:
         return (found + found.T) / 2
 
     def weights(self, values: Array, time: int | None = None) -> dict[int, Array]:
-        """Return the weights of what multiplies fields (of one time), for each array of terms."""
+        """Return the coefficients of fields (at one time), for each array of terms."""
         low, found = self.lowered, {}
         for x in (*low.kernels, *low.definitions):
             if time is None:
@@ -163,6 +166,7 @@ class SampledSite:
         return found
 
     def _groups(self) -> None:
+        """Find the groups of fields in the order in which they are computed."""
         low = self.lowered
         groups: dict[tuple[FunctionKey, int], NodeGroup] = {}
         names: dict[FunctionKey, IntegerArray] = {}
@@ -190,7 +194,7 @@ class SampledSite:
     def _sums(
         self, groups: dict[tuple[FunctionKey, int], NodeGroup], of_node: dict[int, tuple[FunctionKey, int]]
     ) -> None:
-        """Products and fields as sums of what multiplies fields."""
+        """Add products and fields as sums of coefficients times fields."""
         low = self.lowered
         entries: dict[tuple[FunctionKey, int], list[tuple[TermArrays, IntegerArray]]] = {}
         for x in (*low.kernels, *low.definitions):
@@ -214,7 +218,7 @@ class SampledSite:
     def _functions(
         self, groups: dict[tuple[FunctionKey, int], NodeGroup], of_node: dict[int, tuple[FunctionKey, int]]
     ) -> None:
-        """Functions of fields, with the places of their leaves."""
+        """Add functions of fields, with the positions of their arguments."""
         low = self.lowered
         for key, feature in low.features.items():
             box = low.nodes.families[key]
@@ -265,7 +269,7 @@ class PathArrays:
 
 @dataclass(frozen=True, eq=False)
 class Perturbation:
-    """Other values of what a site is given.
+    """Perturbed input of a site.
 
     Attributes
     ----------
@@ -274,13 +278,13 @@ class Perturbation:
     sigma
         The change of the covariance of sources in units of its factor, ``(rank, rank)``; None for none.
     mixed
-        What is added to the factor of sources, ``(sources, rank)``; None for nothing.
+        The change of the factor of sources, ``(sources, rank)``; None for none.
     kick
-        What is added to sources, ``(sources,)``; None for nothing.
+        The change of sources, ``(sources,)``; None for none.
     push
-        What is added to the products that are hats, ``(hats,)``; None for nothing.
+        The change of the products that are hats, ``(hats,)``; None for none.
     start
-        The first time at which anything differs.
+        The first time at which the input differs.
     """
 
     values: Array
@@ -319,7 +323,7 @@ class UnitPaths:
 
     @property
     def factor(self) -> Array:
-        """What the sources are made of: ``source = factor @ z``."""
+        """Factor of the sources: ``source = factor @ z``."""
         found = np.zeros((len(self.rows), len(self.pivots)))
         for row, into in zip(self.rows, found, strict=True):
             into[: len(row)] = row
@@ -376,7 +380,7 @@ class UnitPaths:
         drawn: Mapping[int, Array],
         push: Array | None = None,
     ) -> None:
-        """The values and derivatives of one group."""
+        """Compute the values and derivatives of one group."""
         site, X, J = self.site, paths.X, paths.J
         if group.compiled is not None:
             self._function(group, values, X, J)
@@ -403,7 +407,7 @@ class UnitPaths:
                     X[k] += push[site.column[k]]
 
     def _function(self, group: NodeGroup, values: Array, X: Array, J: Array) -> None:
-        """A function of fields, and its derivatives by the chain rule."""
+        """Compute a function of fields, and its derivatives by the chain rule."""
         assert group.compiled is not None
         found: list[Any] = []
         for kind, at in group.arguments:
@@ -425,10 +429,10 @@ class UnitPaths:
 
 
 def extend_factor(rows: list[Array], pivots: list[int], covariance: Array, smallest: float) -> None:
-    """Add the rows of a triangular factor of a covariance that are not there yet.
+    """Add the missing rows of a triangular factor of a covariance.
 
-    Variables that follow from those before them, but for a part ``smallest`` of their variance, have no
-    number of their own; ``pivots`` are the others.
+    A variable that depends on those before it, up to a share ``smallest`` of its variance, has no random
+    number of its own; ``pivots`` are the others.
     """
     for i in range(len(rows), len(covariance)):
         row = np.zeros(len(pivots) + 1)
@@ -481,7 +485,7 @@ def solve_saddle(
 
 
 def _are_settled(values: Array, before: Array) -> bool:
-    """Return whether values differ by rounding alone; those that are not numbers differ from none."""
+    """Return whether values differ only by rounding; both must be finite at the same places."""
     known = np.isfinite(values)
     if not np.array_equal(known, np.isfinite(before)):
         return False
@@ -494,7 +498,7 @@ MOST_LEVELS = 100
 
 
 def update(lowered: LoweredFluctuations, values: Array, paths: list[UnitPaths], time: int) -> None:
-    """Put the averages of a time, and the numbers that follow from them, into ``values``."""
+    """Write the averages of a time, and the numbers that follow from them, into ``values``."""
     fresh, touched = np.zeros_like(values), np.zeros(len(values), bool)
     for x in lowered.units:
         part = x.at(time)

@@ -1,7 +1,7 @@
-"""Variables of results whose fluctuations are asked for: losses, outputs, errors and kernels at equal times.
+"""Variables of results with corrections: losses, outputs, errors and kernels at equal times.
 
-From a problem and its order parameters to expressions on grids, under the names and with the dimensions that
-results have (:mod:`numerics.results`).
+From a problem and its order parameters the module makes expressions on grids, with the names and dimensions
+of results (:mod:`numerics.results`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from numerics.solver.method import KeptKernels
 Array = NDArray[np.float64]
 
 TANGENT_KERNEL = "K"
-"""The tangent kernel in a theory."""
+"""Name of the tangent kernel in a theory."""
 
 DIMENSIONS = {
     ell.name: "layer",
@@ -68,7 +68,7 @@ class ObservableVariable:
 
 
 class VariableBuilder:
-    """Expands the variables of a problem.
+    """Expansion of the variables of a problem.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class VariableBuilder:
     lowered, values
         Its fluctuations, with numbers for sizes, and the order parameters at infinite width.
     at
-        The positions of the times that are asked for among those of the fluctuations.
+        The positions of the output times among those of the fluctuations.
     keep
         Kernels of all pairs of samples ("full"), their traces ("trace"), or none.
     """
@@ -108,7 +108,7 @@ class VariableBuilder:
     # -- given samples ---------------------------------------------------------------------------------------
 
     def _outputs(self) -> Iterator[tuple[str, ObservableVariable]]:
-        """Outputs, errors and losses of training samples and of test points."""
+        """Yield outputs, errors and losses of training samples and of test points."""
         seen, count = self.problem.seen, self.problem.sample_count
         training = IndexRange(mu, 1, seen)
         f, error = self.theory[OUTPUT], self.theory[ERROR]
@@ -133,7 +133,7 @@ class VariableBuilder:
             yield "test_error", self._variable("test_error", f, test, terms)
 
     def _loss(self, loss: SampleLoss, e: Expr, samples: IndexRange) -> ObservableVariable:
-        """The mean over samples of an expression of outputs and data, summed over its other indices."""
+        """Return the mean over samples of an expression, summed over its other indices."""
         sizes = {x: int(v) for x, v in self.problem.values.items() if isinstance(x, Symbol) and x.is_integer}
         ranges = [r for d in self.problem.program.definitions if d.name == OUTPUT for r in d.ranges]
         written = sympify(e.xreplace(sizes)).doit()
@@ -144,7 +144,7 @@ class VariableBuilder:
         return self._on_axes(("time",), [Addend(written, tuple(over))], [t])
 
     def _kernels(self) -> Iterator[tuple[str, ObservableVariable]]:
-        """Kernels of layers and the tangent kernel."""
+        """Yield kernels of layers and the tangent kernel."""
         names = {LINEAR_KERNEL: FEATURE_KERNEL} if FEATURE_KERNEL not in self.theory else {}
         names |= {FEATURE_KERNEL: FEATURE_KERNEL, GRADIENT_KERNEL: GRADIENT_KERNEL}
         names |= {TANGENT_KERNEL: "tangent_kernel"}
@@ -163,7 +163,7 @@ class VariableBuilder:
                 yield label, self._variable(label, q, IndexRange(mu, 1, self.problem.seen), terms)
 
     def _trace(self, label: str, q: FluctuatingParameter, terms: list[Addend]) -> ObservableVariable:
-        """The sum of a kernel over equal samples and outputs."""
+        """Return the sum of a kernel over equal samples and outputs."""
         named = {str(x): x for x in q.symbol.args}
         pairs = ((alpha.name, mu.name), (primed(CHANNEL).name, CHANNEL.name))
         equal = {named[one]: named[other] for one, other in pairs if one in named}
@@ -176,7 +176,7 @@ class VariableBuilder:
     # -- random data -----------------------------------------------------------------------------------------
 
     def _random_data(self) -> Iterator[tuple[str, ObservableVariable]]:
-        """Correlations at equal times, and losses."""
+        """Yield correlations at equal times, and losses."""
         for name, q in self.theory.items():
             if q.kind == "correlation" and name in VARIABLES and name.startswith("C_"):
                 yield name, self._variable(name, q, IndexRange(mu, 1, 1))
@@ -191,7 +191,7 @@ class VariableBuilder:
             yield name, self._on_axes(("time",), self._summed(e), [t])
 
     def _summed(self, e: Expr) -> list[Addend]:
-        """A loss of each output, summed over outputs."""
+        """Return a loss of each output, summed over outputs."""
         count = self.problem.outputs
         terms = []
         for x in observable_terms(e):
@@ -206,14 +206,14 @@ class VariableBuilder:
         return terms
 
     def _channels(self, kernel: AppliedUndef | None) -> list[Any]:
-        """The indices of outputs of a correlation."""
+        """Return the indices of outputs of a correlation."""
         own = None if kernel is None else self.theory.get(str(kernel.func))
         return [] if own is None else [x for x in own.symbol.args if DIMENSIONS[str(x)].startswith("channel")]
 
     # -- programs without roles ------------------------------------------------------------------------------
 
     def _authored(self) -> Iterator[tuple[str, ObservableVariable]]:
-        """Numbers and correlations under the names of the author."""
+        """Yield numbers and correlations under the names of the author."""
         for label, x in authored_variables(self.problem).items():
             if x.name not in self.theory:
                 continue
@@ -234,7 +234,7 @@ class VariableBuilder:
     def _variable(
         self, label: str, q: FluctuatingParameter, samples: IndexRange, terms: Iterable[Addend] | None = None
     ) -> ObservableVariable:
-        """The variable of an order parameter, or of ``terms`` with its indices, for some samples."""
+        """Return the variable of an order parameter, or of ``terms`` with its indices, for some samples."""
         own = {DIMENSIONS[str(x)] for x in q.symbol.args}
         known = VARIABLES[label]
         every = (*known.nonlinear, known.dims, known.channels)
@@ -250,7 +250,7 @@ class VariableBuilder:
         indices: Sequence[Any],
         samples: IndexRange | None = None,
     ) -> ObservableVariable:
-        """Expand terms along dimensions; one that no index has is of length one."""
+        """Return terms expanded along dimensions; a dimension without an index has length one."""
         named: dict[str, Any] = {DIMENSIONS[str(x)]: x for x in indices}
         axes = []
         for dim in dims:
@@ -260,7 +260,7 @@ class VariableBuilder:
         return self._expanded(axes, terms)
 
     def _values(self, dim: str, samples: IndexRange | None) -> Sequence[int]:
-        """The values of an index along a dimension."""
+        """Return the values of an index along a dimension."""
         if dim == "time":
             return self.at
         if dim == "layer":
@@ -273,7 +273,7 @@ class VariableBuilder:
     def _expanded(
         self, axes: Sequence[tuple[str, Any, Sequence[int]]], terms: Iterable[Addend]
     ) -> ObservableVariable:
-        """Expand terms at the values of indices along axes, at equal times."""
+        """Return terms expanded at the values of indices along axes, at equal times."""
         shape = tuple(len(values) for _, _, values in axes)
         boxed = np.meshgrid(*[np.asarray(values, int) for _, _, values in axes], indexing="ij")
         grid: IndexGrid = {x: v.ravel() for (_, x, _), v in zip(axes, boxed, strict=True)}

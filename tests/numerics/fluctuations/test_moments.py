@@ -52,7 +52,7 @@ def test_covariances_and_functions_agree() -> None:
 
 def test_refusals() -> None:
     known = case("widths")
-    with pytest.raises(SpecError, match=r"is no order parameter of the theory .accepted: Phi, G"):
+    with pytest.raises(SpecError, match=r"is not an order parameter of the theory .accepted: Phi, G"):
         moments(known).variance("Psi")
     with pytest.raises(SpecError, match="does not exist at these indices"):
         moments(known).observable(f(9, 1))
