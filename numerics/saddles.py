@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     import xarray as xr
 
 SHIFT_OF_AVERAGES = 1e-5
-"""What is added to averages: small enough for the linear order, and far above rounding."""
+"""Shift that is added to averages: small enough for the linear order, and far above rounding error."""
 
 STILL = 1e-3
-"""Share of itself by which a loss that counts as constant may change."""
+"""Largest relative change of a loss that counts as constant."""
 
 SIGNIFICANT = 4.0
 """Standard errors by which a rate of growth must exceed zero."""
 
 SHORTEST = 12
-"""Output times below which growth is not told from powers of the time."""
+"""Fewest output times at which exponential growth can be distinguished from powers of time."""
 
 
 def stays(found: xr.Dataset) -> bool:
@@ -99,7 +99,7 @@ def growth_of(gap: NDArray[np.float64], times: NDArray[np.float64]) -> float | N
 
 
 def _largest(gap: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """The largest entry of an array at each time, which is its first axis."""
+    """Return the largest entry of an array at each time, which is its first axis."""
     size: NDArray[np.float64] = np.abs(gap).reshape(count, -1).max(axis=1)
     return size
 
