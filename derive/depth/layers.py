@@ -475,5 +475,6 @@ def crossings(added: Iterable[Expr], slots: Mapping[str, int], cuts: Mapping[str
         for x in e.atoms(AppliedUndef):
             name = str(x.func)
             if slots.get(name) == 2 and x.args[1] == k and name in cuts:
-                offsets[name] = min(offsets.get(name, 99), cuts[name] - int(x.args[0] - ell))
+                offset = cuts[name] - int(x.args[0] - ell)
+                offsets[name] = min(offsets.get(name, offset), offset)
     return offsets

@@ -176,7 +176,7 @@ class LinearExpansion(LinearSeries, Expansion):
         depth : int | None, optional
             Integer depth, at which the recursion of the closure is compiled, to any order.
         **where : Any
-            Not used.
+            No further options; any raises TypeError.
 
         Returns
         -------
@@ -201,6 +201,9 @@ class LinearExpansion(LinearSeries, Expansion):
         With an integer ``depth`` and ``layer`` the closure's recursion is compiled as it stands, to any
         order.  Arguments are then gamma0 and :meth:`given`.
         """
+        if where:
+            unknown = next(iter(where))
+            raise TypeError(f"lambdify() has no option {unknown!r}: must be modules, layer or depth")
         if depth is not None:
             steps, given, total = self._at_depth(name, layer, depth)
             return lambdify(  # type: ignore[no-any-return]

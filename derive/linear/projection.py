@@ -83,10 +83,24 @@ def error_projected(theory: Theory | Program, field: str | None = None, error: s
 
 
 def _field_and_error(program: Program) -> tuple[str, str]:
-    """Return the names of the field that a family of matrices acts on, and of the error in its updates."""
-    families = [w for w in program.trained() if isinstance(w, TrainedMatrix) and w.initial.index is not None]
-    updates = [u for w in families for u in w.update.terms]
-    fields = {str(u.right.func) for u in updates if isinstance(u.right, AppliedUndef)}
+    """Return the names of the projected field and of the error, or ``h`` and ``Delta`` without a unique one.
+
+    The field is the one that a family of trained matrices acts on; without a family, the one that a trained
+    matrix makes of a given vector.
+    """
+    trained = [w for w in program.trained() if isinstance(w, TrainedMatrix)]
+    families = [w for w in trained if w.initial.index is not None]
+    updates = [u for w in families or trained for u in w.update.terms]
+    vectors = [u.right for u in updates]
+    if not families:
+        names = {w.initial.name for w in trained}
+        forward = ((d, p) for d in program.definitions for p in d.products() if not p.transposed)
+        vectors = [
+            d.lhs
+            for d, p in forward
+            if str(getattr(p.matrix, "func", p.matrix)) in names or str(p.matrix) in names
+        ]
+    fields = {str(v.func) for v in vectors if isinstance(v, AppliedUndef)}
     read = {str(a.func) for u in updates for a in expression(u.coefficient).atoms(AppliedUndef)}
     errors = read & {*program.scalars}
     one, two = next(iter(fields), "h"), next(iter(errors), "Delta")
@@ -126,6 +140,9 @@ class _Projection:
         }
         if not self.sources:
             raise NotApplicable(f"{field} must have a Gaussian source; it has none")
+        places = (e.lhs.args for e in theory.equations if e.name == field)
+        self.layers = next((at.index(mu) for at in places if mu in at), 0)
+        """Number of arguments before the index of samples: 1 for a family of layers, 0 for a single field."""
         self.split: dict[str, str] = {}  # response to a source of the field -> name of its projection
         self.present: dict[str, str] = {
             "q": "Q"
@@ -200,9 +217,9 @@ class _Projection:
         if error is not None and error.args[0] == r.index and error.args[-1] == s:
             rest, channels = moving / error, error.args[1:-1]
             if isinstance(rest, AppliedUndef) and str(rest.func) == self.field:
-                return self.p(rest.args[0], *channels, s)
+                return self.p(*rest.args[: self.layers], *channels, s)
             if isinstance(rest, AppliedUndef) and str(rest.func) == self.correlation:
-                return self.q(*rest.args[:2], *channels, *rest.args[3:])
+                return self.q(*rest.args[: self.layers + 1], *channels, *rest.args[self.layers + 2 :])
         return over(moving, [r])
 
     def refuse_leftovers(self, e: Equation) -> None:
@@ -229,22 +246,22 @@ class _Projection:
             elif x.remembers and not x.field.has(mu):
                 projected = replace(x, kernel=self.weighted(x.kernel, index))
             elif not x.over and {mu} & x.expr.free_symbols <= x.field.free_symbols and self.is_now(x.field):
-                projected = replace(x, field=self.p(x.field.args[0], *at, t))
+                projected = replace(x, field=self.p(*x.field.args[: self.layers], *at, t))
             else:
                 raise NotApplicable(f"{e.lhs} has the term {x.expr}, which the projection cannot rewrite")
             terms.append(replace(projected, matrix=x.matrix, rule="projected on the error"))
         ranges = tuple(r for r in e.ranges if r.index != mu)
-        return Equation(self.p(e.lhs.args[0], *at, t), tuple(terms), (*ranges, *self.channels))
+        return Equation(self.p(*e.lhs.args[: self.layers], *at, t), tuple(terms), (*ranges, *self.channels))
 
     def is_now(self, x: Expr) -> bool:
         """Return whether an expression is the field at the same sample and time."""
-        return isinstance(x, AppliedUndef) and str(x.func) == self.field and x.args[1:] == (mu, t)
+        return isinstance(x, AppliedUndef) and str(x.func) == self.field and x.args[self.layers :] == (mu, t)
 
     def pushed(self, e: Expr, at: Sequence[Expr]) -> Expr:
         """Return an expression with ``u_mu(t)`` replaced by ``u_p(c, t)``, for every source of the field."""
         return e.replace(
             lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.sources,
-            lambda x: Function(f"{x.func}_p")(x.args[0], *at, x.args[-1]),
+            lambda x: Function(f"{x.func}_p")(*x.args[:-2], *at, x.args[-1]),
         )
 
     def weighted(self, e: Expr, r: IndexRange) -> Expr:
@@ -293,17 +310,17 @@ class _Projection:
                 body, source = response.body, response.source
                 scale = x.definition / Average(response)
                 pushed = Average(Response(body, self.pushed(source, past))) * scale
-                at = [a for a in x.symbol.args[1:] if a not in source.args and a != t]
-                symbol = Function(self.split[x.name])(x.symbol.args[0], *at, *past, t, s)
+                at = [a for a in x.symbol.args[self.layers :] if a not in source.args and a != t]
+                symbol = Function(self.split[x.name])(*x.symbol.args[: self.layers], *at, *past, t, s)
                 ranges = tuple(r for r in x.ranges if r.index == ell or r.index in at)
                 parameters.append(OrderParameter(symbol, pushed, "response", (*ranges, *there), x.causal))
             elif x.name in self.present:
                 parameters += [x, self.at_present(x, mu)]
             elif x.name == self.correlation:
-                h = Function(self.field)
+                h, at = Function(self.field), x.symbol.args[: self.layers]
                 ranges = tuple(r for r in x.ranges if r.index in (ell, mu))
-                body = Average(h(ell, mu, t) * self.p(ell, *past, s))
-                symbol = self.q(ell, mu, *past, t, s)
+                body = Average(h(*at, mu, t) * self.p(*at, *past, s))
+                symbol = self.q(*at, mu, *past, t, s)
                 q = OrderParameter(symbol, body, "correlation", (*ranges, *there))
                 parameters += [x, q, self.at_present(q, mu)]
             else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -214,6 +214,8 @@ def notation(theory: Declares | None = None, names: str | Mapping[str, str] | No
     if theory is None:
         return Notation(table)
     program = theory.program
+    if "K" not in (names or {}):
+        table = _for_tangent_kernel(table, {str(x.lhs.func) for x in theory.observables})
     bodies = [x.expr for e in theory.equations for x in e.terms]
     bodies += [q.definition for q in theory.order_parameters]
     applied = {a for b in bodies for a in b.atoms(AppliedUndef)}
@@ -235,6 +237,15 @@ def notation(theory: Declares | None = None, names: str | Mapping[str, str] | No
     letters = {x.name for b in bodies for x in b.atoms(Symbol)} | {r.index.name for r in every}
     every_name = letters | {str(a.func) for b in bodies for a in b.atoms(AppliedUndef)}
     return replace(declared, names={**table, **_told_apart(declared, every_name)}, letters=frozenset(letters))
+
+
+def _for_tangent_kernel(table: dict[str, str], observables: Collection[str]) -> dict[str, str]:
+    """Return names with the symbol of the tangent kernel at its name: ``K_2`` if the program has a ``K``."""
+    symbol = table.get("K")
+    if symbol is None or "K" in observables:
+        return table
+    others = {name: x for name, x in table.items() if name != "K"}
+    return {**others, **{name: symbol for name in observables if re.fullmatch(r"K_\d+", name)}}
 
 
 def _told_apart(notation: Notation, names: Iterable[str]) -> dict[str, str]:

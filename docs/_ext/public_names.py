@@ -86,11 +86,14 @@ def home(known: dict[str, Module], module: str, name: str) -> tuple[str, str]:
 
     Raises KeyError for a name that leads out of the packages.
     """
-    if f"{module}.{name}" in known:
-        return f"{module}.{name}", ""
     if name in known[module].defined:
         return module, name
-    return home(known, *known[module].imported[name])
+    if name in known[module].imported:
+        source, original = known[module].imported[name]
+        return home(known, source, original)
+    if f"{module}.{name}" in known:
+        return f"{module}.{name}", ""
+    raise KeyError(name)
 
 
 def rooms(known: dict[str, Module]) -> dict[str, list[Module]]:

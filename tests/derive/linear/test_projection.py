@@ -36,6 +36,7 @@ from derive.program import (
     t,
 )
 from derive.theory import Term
+from numerics.solver.direct import evaluate
 from tests.derive.once import error_projected, mean_field, mlp
 
 Delta, G, K_x, b, g, h, p, q, r, u, u_p = (
@@ -202,3 +203,22 @@ def test_names_of_the_field_and_the_error_are_read_off_the_updates():
     assert names(found, top.rhs) == {"r", "p"}
     expected = Sum(eta * gamma0 * p(L, s), (s, 0, t - 1))
     assert top.rhs - r(L, t) == expected
+
+
+def test_a_single_field_with_names_of_its_own_has_a_projection_without_layers():
+    units, inputs = Population("units"), Population("inputs", given=True)
+    a, z = Field("a", units), GivenVector("z", inputs, "Kz")
+    A, v = GaussianMatrix("A", units, inputs), GaussianVector("v", units)
+    o, y = Function("o")(mu, t), Function("y")(mu)
+    forward = {a(mu, t): A @ z(mu), o: Mean(v.symbol * a(mu, t)) / gamma0}
+    net = Network("own names", (a,), forward, (A, v), given=(z,))
+    theory = mean_field(net.train((y - o) ** 2 / 2, GradientDescent(eta)))
+    projected = error_projected(theory)
+    p = Function("p")
+    assert projected.equation("g_a").rhs.has(p(s))
+    given = {
+        "values": {eta: 0.2, gamma0: 1.1, P: 2},
+        "data": {"Kz": [[1, 0.3], [0.3, 0.8]], "y": [1.0, -1.0]},
+    }
+    plain, other = (evaluate(x, steps=4, **given).value("o") for x in (theory, projected))
+    assert abs(plain - other).max() < 1e-12  # rounding: both are exact for linear networks

@@ -250,3 +250,15 @@ def test_a_sum_over_another_range_than_the_stated_one_shows_it() -> None:
     printed = mean_field(program).render("single-site")
     assert "k' = 1..2" in printed
     assert {*re.findall(r"Σ_(\{?k[^ ]*)", printed)} == {"{k,v'=1..3}", "{k',v'=1..3}"}
+
+
+def test_a_kernel_of_the_data_called_K_is_not_printed_as_the_tangent_kernel() -> None:
+    inputs, hidden = Population("inputs", given=True), Population("hidden")
+    a, z = Field("a", hidden), GivenVector("z", inputs, "K")
+    A, v = GaussianMatrix("A", hidden, inputs), GaussianVector("v", hidden)
+    o = Function("o")(mu, t)
+    forward = {a(mu, t): A @ z(mu), o: Mean(v.symbol * tanh(a(mu, t))) / gamma0}
+    network = Network("own kernel", (a,), forward, (A, v), given=(z,))
+    printed = mean_field(network.train((Function("y")(mu) - o) ** 2 / 2, GradientDescent(eta))).render()
+    assert "{u} ~ GP(0, K_μα)" in printed
+    assert "K^NTK_μα(t,s) = K_μα " in printed
