@@ -19,11 +19,12 @@ CONJUGATES = {"Chat_v", "Chat_h0", "Chat_Delta", "Chat_h", "Chat_g"}
 
 @cache
 def route() -> PathIntegral:
+    """Return the path integral of the isotropic network with label noise."""
     return path_integral(isotropic(noise=True))
 
 
 def units() -> dict[str, tuple[Expr, str]]:
-    """Engine's names: factor and name in the paper's units."""
+    """Return the factor and the name in the paper's units for each of the engine's names."""
     first = gamma0 * nu
     return {
         "xihat_u0": (1 / alpha, "h0hat"),
@@ -38,6 +39,7 @@ def units() -> dict[str, tuple[Expr, str]]:
 
 
 def in_units_of_the_paper(e: Expr) -> Expr:
+    """Return the expression with the paper's names and units."""
     scale = units()
 
     def one(x: AppliedUndef) -> Expr:

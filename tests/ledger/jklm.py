@@ -20,15 +20,17 @@ lam, beta, tau = symbols("lam beta tau", positive=True)
 
 
 def printed(number: str) -> dict[str, Expr]:
+    """Return the printed right-hand sides of an entry, as SymPy expressions."""
     return {k: sympify(v) for k, v in build(ENTRIES[number]).items()}
 
 
 def past(body: Expr) -> Expr:
+    """Return ``gamma0 int_0^t ds sum_alpha body``."""
     return gamma0 * Integral(Sum(body, (alpha, 1, P)), (s, 0, t))
 
 
 def with_start(e: Expr, name: str) -> Expr:
-    """A claim with chi or xi put in: sources and responses of weights that keep their start (D.44)."""
+    """Return a claim with chi or xi replaced by sources and responses of constant initial weights (D.44)."""
     if name == "h":
         value = u(ell, mu, t) + past(A(ell - 1, mu, alpha, t, s) * g(ell, alpha, s))
         return e.replace(chi, lambda *i: _at(value, *i))

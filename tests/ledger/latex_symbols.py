@@ -1,7 +1,7 @@
-"""The letters and operators of a printed formula in LaTeX, and those of a claim in SymPy, in common names.
+"""Letters and operators of a printed formula in LaTeX, and of a claim in SymPy, under common names.
 
-``H``, ``Phi``, ``gamma`` stand for letters whatever their indices are; ``<>`` for an average, ``d`` for a
-derivative, ``sum``, ``int``, ``root``, ``exp``, ``step`` (Theta) and ``delta`` for operators.
+``H``, ``Phi``, ``gamma`` stand for letters with any indices; ``<>`` for an average, ``d`` for a derivative,
+``sum``, ``int``, ``root``, ``exp``, ``step`` (Theta) and ``delta`` for operators.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ FUNCTIONS = {"average": "<>", "mean": "<>", "gaussian": "<>", "response": "d", "
 
 
 def of_print(latex: str) -> set[str]:
-    """Letters and operators of a printed formula.
+    r"""Return letters and operators of a printed formula.
 
-    >>> sorted(of_print(r"\\gamma_0 \\sum_\\mu \\langle g_\\mu \\rangle"))
+    >>> sorted(of_print(r"\gamma_0 \sum_\mu \langle g_\mu \rangle"))
     ['<>', 'g', 'gamma', 'mu', 'sum']
     """
     text = _WORDS.sub(" ", latex)
@@ -82,16 +82,18 @@ def of_print(latex: str) -> set[str]:
 
 
 def numbers_of_print(latex: str) -> set[int]:
-    """Integers beyond one in a printed formula, indices included.
+    r"""Return integers beyond one in a printed formula, indices included.
 
-    >>> sorted(numbers_of_print(r"\\frac{1}{2} \\gamma_0^2 x^3"))
+    >>> sorted(numbers_of_print(r"\frac{1}{2} \gamma_0^2 x^3"))
     [2, 3]
     """
     return {int(n) for n in re.findall(r"\d", latex)} - {0, 1}
 
 
 def numbers_of_claim(claim: dict[str, Basic]) -> set[int]:
-    """Numerators, denominators and powers beyond one in the right-hand sides of a claim, outside of indices.
+    """Return numerators, denominators and powers beyond one in the right-hand sides of a claim.
+
+    Indices are left out.
 
     >>> from sympy import Function
     >>> numbers_of_claim({"x": Symbol("x") ** 2 / 3 * Function("h")(5)}) == {2, 3}
@@ -118,7 +120,7 @@ def numbers_of_claim(claim: dict[str, Basic]) -> set[int]:
 
 
 def of_claim(claim: dict[str, Basic]) -> set[str]:
-    """Letters and operators of the right-hand sides of a claim.
+    """Return letters and operators of the right-hand sides of a claim.
 
     >>> from sympy import Function
     >>> sorted(of_claim({"x": Symbol("gamma0") * Function("C_h")(Symbol("t"))}))
@@ -140,7 +142,7 @@ def of_claim(claim: dict[str, Basic]) -> set[str]:
 
 
 def _letter(name: str) -> str:
-    """The letter of a name without its indices."""
+    """Return the letter of a name without its indices."""
     name = CALLED.get(name, name)
     head = name.split("_")[0]
     head = head.removesuffix("hat") or head

@@ -91,13 +91,16 @@ def of_order(claim: Claim, symbols: Sequence[str]) -> Iterator[Mutant]:
 
 
 def mutants_of(entry: Entry) -> tuple[Mutant, ...]:
-    """The mutants of the claim of an entry; a factor of two does not change what is said in `ORDERS`."""
+    """Return the mutants of the claim of an entry.
+
+    A factor of two does not change the statement of claims in `ORDERS`.
+    """
     claim, orders = _function(entry)(), ORDERS.get((entry.source, entry.number))
     return tuple(mutants(claim) if orders is None else of_order(claim, orders))
 
 
 def _changed(e: Basic, top: bool = True) -> Iterator[tuple[str, Basic]]:
-    """Descriptions and changed forms of an expression: of the whole, or of each of its terms."""
+    """Yield descriptions and changed forms of an expression, of the whole or of each of its terms."""
     if isinstance(e, (Add, MatAdd)):
         for place, term in enumerate(e.args):
             rest = [x for n, x in enumerate(e.args) if n != place]
@@ -128,7 +131,7 @@ def _changed_term(e: Basic) -> Iterator[tuple[str, Basic]]:
 
 
 def _shifted(e: Basic, names: Sequence[str]) -> Basic | None:
-    """One function of the term with its first index of these names later by one, or None without any."""
+    """Return a term with the first index of these names in one function larger by one, or None."""
     for x in sorted(e.atoms(AppliedUndef), key=str):
         for place, index in enumerate(x.args):
             known = {v.name for v in index.free_symbols if isinstance(v, Symbol)}
@@ -149,7 +152,7 @@ def _function(entry: Entry) -> Callable[[], Claim]:
 
 @contextmanager
 def planted(original: Callable[[], Claim], replacement: Callable[[], Claim]) -> Iterator[None]:
-    """Let every module of tests.ledger read ``replacement`` where it reads the claim ``original``."""
+    """Replace the claim ``original`` by ``replacement`` in every module of tests.ledger for a while."""
     places = [
         (module, name)
         for key, module in list(sys.modules.items())
@@ -167,7 +170,7 @@ def planted(original: Callable[[], Claim], replacement: Callable[[], Claim]) -> 
 
 
 def _caches() -> list[Any]:
-    """Cached functions of tests.ledger."""
+    """Return the cached functions of tests.ledger."""
     found = {}
     for key, module in list(sys.modules.items()):
         if key.startswith("tests.ledger") and module is not None:
@@ -239,7 +242,7 @@ def reading_of(original: Callable[[], Claim], piece: str) -> Reading:
 
 
 def killed(original: Callable[[], Claim], changed: Claim, read: Reading) -> bool:
-    """Whether a piece of evidence fails when right-hand sides of a claim or a correction are changed."""
+    """Return whether a piece of evidence fails if right-hand sides of a claim or correction change."""
     whole = original() | changed
     with planted(original, lambda: dict(whole)):
         for cached in read.again:
@@ -288,7 +291,7 @@ def judge_correction(entry: Entry, seconds: float = 60.0) -> Judgement:
 
 
 def fails_if_corrected(entry: Entry) -> tuple[str, ...]:
-    """The evidence of a misprint that fails if the paper had printed the correction."""
+    """Return the evidence of a misprint that fails if the paper had printed the correction."""
     original, true = _function(entry), correction(entry)()
     found = []
     for piece in entry.evidence:
@@ -318,6 +321,7 @@ def _judge(
 
 @one_thread
 def main(words: Sequence[str]) -> int:
+    """Judge the entries that the arguments choose, print the survivors, and return the exit status."""
     rows = [find(words[0], n) for n in words[1:]] or list(entries(words[0] if words else None))
     survivors = 0
     for entry in rows:

@@ -1,9 +1,9 @@
-"""What the papers number, read from copies of their texts: the list that the ledger is held against.
+"""Numbers of equations, captions and statements in copies of the papers, which the ledger must contain.
 
     python -m tests.ledger.numbered linear2025=TEXT selfconsistent2023=TEXT depth2023=TEXT
 
-Writes `numbered.json`.  The texts themselves are not part of the repository.  An equation's number is what
-stands in brackets or in a tag; a copy that lost lines lacks some of them, but hardly the last of a section.
+It writes `numbered.json`. The texts themselves are not part of the repository. The number of an equation is
+in brackets or in a tag; a copy with lost lines lacks some numbers, but rarely the last one of a section.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ STATEMENT = r"(Definition|Claim|Lemma|Proposition|Theorem|Corollary|Remark) ((?:
 
 
 def numbered(text: str) -> dict[str, list[str]]:
-    """Equations, captions of figures, tables and algorithms, and named statements, ordered by name.
+    r"""Return equations, captions of figures, tables and algorithms, and named statements, ordered by name.
 
-    >>> found = numbered("$$x = 1, \\\\tag{D.3}$$ by (2).\\nFigure 4. Curves.\\nLemma C.1. As in figure 5.")
+    >>> found = numbered("$$x = 1, \\tag{D.3}$$ by (2).\nFigure 4. Curves.\nLemma C.1. As in figure 5.")
     >>> found["equations"], found["captions"], found["statements"]
     (['2', 'D.3'], ['Figure 4'], ['Lemma C.1'])
     """
@@ -37,11 +37,12 @@ def numbered(text: str) -> dict[str, list[str]]:
 
 
 def _order(name: str) -> list[tuple[str, int]]:
-    """Letters by the alphabet and digits by size: D.3 before D.12."""
+    """Return the sort key of a number: letters by the alphabet and digits by size, D.3 before D.12."""
     return [(x, 0) if not x.isdigit() else ("", int(x)) for x in re.findall(r"\d+|\D+", name)]
 
 
 def main(copies: list[str]) -> int:
+    """Write the numbers of the papers' copies to `numbered.json`."""
     papers = dict(x.split("=", 1) for x in copies)
     found = {paper: numbered(Path(path).read_text(encoding="utf-8")) for paper, path in papers.items()}
     FILE.write_text(json.dumps(found) + "\n", encoding="utf-8")

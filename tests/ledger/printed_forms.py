@@ -15,16 +15,20 @@ phi, h, z, g = (Function(x) for x in ("phi", "h", "z", "g"))
 
 
 def printed(number: str) -> dict[str, Expr]:
+    """Return the printed right-hand sides of an entry, as SymPy expressions."""
     return {k: sympify(v) for k, v in claimed("selfconsistent2023", number).items()}
 
 
 def at(e: Expr, site: Expr) -> Expr:
-    """The claim at the layer ``site``, with the ends of the chain put in."""
+    """Return a claim at the layer ``site``, with the values at the end layers."""
     return ended(sympify(e).subs(ell, site))
 
 
 def ended(e: Expr) -> Expr:
-    """A^0 = B^L = 0, Phi^0 = K_x, G^{L+1} = 1 (or the unit matrix between positions or channels)."""
+    """Return the expression with A^0 = B^L = 0, Phi^0 = K_x and G^{L+1} = 1.
+
+    The last one is the unit matrix between positions or channels.
+    """
 
     def end(x: AppliedUndef) -> Expr:
         name, place, rest = str(x.func), x.args[0], x.args[1:]
@@ -40,11 +44,15 @@ def ended(e: Expr) -> Expr:
 
 
 def same(printed: Expr, derived: Expr) -> bool:
+    """Return whether both have the same canonical form."""
     return canonical(printed) == canonical(derived)
 
 
 def canonical(e: Expr) -> Expr:
-    """g written as z phi'(h); causal integrals up to t; averages and responses as the engine has them."""
+    """Return the form of an equation in which printed and derived ones are compared.
+
+    g is written as z phi'(h), integrals end at t, averages and responses are the engine's.
+    """
     e = sympify(e).replace(Heaviside, lambda *_: S.One)
     e = e.replace(Function("average"), Average).replace(
         Function("response"), lambda x, y: Average(Response(x, y))
@@ -58,12 +66,12 @@ def canonical(e: Expr) -> Expr:
 
 
 def _h(index: tuple[Expr, ...]) -> Expr:
-    """The field that g(layer, sample, ..., time) belongs to; h has no channel."""
+    """Return the field h that g(layer, sample, ..., time) is a gradient of; h has no channel."""
     return h(*[x for x in index if str(x) not in ("c", "c_")])
 
 
 def opened(e: Expr, *indices: Symbol) -> Expr:
-    """``e`` with its sums over ``indices``, whose bounds are integers, written out; other sums stay."""
+    """Return ``e`` with its sums over ``indices``, whose bounds are integers, written out."""
 
     def out(x: Sum) -> Expr:
         own = [lim for lim in x.limits if lim[0] in indices]
@@ -75,11 +83,12 @@ def opened(e: Expr, *indices: Symbol) -> Expr:
 
 
 def covariance(theory: Theory, name: str, site: Expr) -> Expr:
+    """Return the covariance of a source of a theory at a layer."""
     return next(
         x.covariance for x in theory.sources if str(x.symbol.func) == name and x.symbol.args[0] == site
     )
 
 
 def numbered(e: Expr, name: str) -> Expr:
-    """``name(k)`` as a positive symbol, so that roots combine."""
+    """Return the expression with ``name(k)`` as a positive symbol, so that roots combine."""
     return e.replace(Function(name), lambda k: Symbol(f"{name}_{k}", positive=True))

@@ -34,6 +34,7 @@ NAMES = sorted({name for e in entries() for name in e.evidence})
 
 @one_thread
 def main(words: Sequence[str]) -> int:
+    """Run the chosen evidence, record it after each piece, and return the exit status."""
     rows = {x["evidence"]: x for x in json.loads(NUMBERS.read_text())["evidence"] if x["evidence"] in NAMES}
     known = {name: x.seconds for name, x in recorded().items()}
     chosen = [x for x in words if x != "--new"] or NAMES
@@ -61,7 +62,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def commit() -> str:
-    """The commit of the checkout, with a plus sign if what evidence rests on differs from it."""
+    """Return the commit of the checkout, with a plus sign if files of the evidence differ from it."""
 
     def git(*words: str) -> str:
         return subprocess.run(
@@ -73,7 +74,7 @@ def commit() -> str:
 
 
 def _write(rows: Sequence[dict[str, Any]]) -> None:
-    """One line a piece, so that versions can be compared."""
+    """Write the rows, one line a piece, so that versions can be compared."""
     head = {"version": version("dmft-derive"), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
     lines = ",\n".join(json.dumps(row, allow_nan=False) for row in rows)
     with replacing(NUMBERS) as path:

@@ -34,9 +34,9 @@ ALL = entries(SOURCE)
 
 
 def equations(paper: str) -> set[str]:
-    """The numbers of a paper's equations: what its copy shows, and what lies between in the same appendix.
+    """Return the numbers of a paper's equations, with the numbers between those in its copy.
 
-    A copy that is read by a machine loses single numbers; of ``F.9`` and ``F.11`` there is an ``F.10``.
+    The copy is read by a machine and lacks single numbers; between ``F.9`` and ``F.11`` there is an ``F.10``.
     """
     last: dict[str, int] = {}
     for number in READ[paper]["equations"]:

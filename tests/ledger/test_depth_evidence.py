@@ -72,7 +72,7 @@ def test_an_unsolvable_system_is_an_error() -> None:
 
 
 def scores(of: list[tuple[np.ndarray, np.ndarray]], theory: np.ndarray) -> np.ndarray:
-    """Standard scores of networks of width N and 2N, extrapolated in 1/N, against a theory."""
+    """Return standard scores of networks of width N and 2N, extrapolated in 1/N, against a theory."""
     (few, few_error), (many, many_error) = of
     error = np.hypot(2 * many_error, few_error)
     return np.abs(2 * many - few - theory)[error > 0] / error[error > 0]

@@ -25,7 +25,7 @@ def steps() -> Theory:
 
 
 def after(x: Expr) -> Expr:
-    """Theta, with Theta(0) = 0."""
+    """Return Theta, with Theta(0) = 0."""
     return S.One if x.is_positive else S.Zero
 
 
@@ -105,7 +105,7 @@ def test_average_over_the_readout() -> None:
 
 @pytest.fixture(scope="module")
 def action() -> Expr:
-    """(M.4) for two samples and two times, one layer, sums carried out."""
+    """Return (M.4) for two samples and two times, one layer, sums carried out."""
     return opened(printed("M.4")["S"])
 
 
@@ -168,7 +168,7 @@ def test_response_of_the_features_has_the_wrong_sign() -> None:
 
 
 def causal(e: Expr) -> Expr:
-    """A printed sum over all times: Theta(t - s) keeps s < t, A as well, B also s = t."""
+    """Return a sum over all times restricted to s < t, or to s <= t in the case of B."""
 
     def cut(x: Sum) -> Expr:
         if s not in [v for v, *_ in x.limits]:

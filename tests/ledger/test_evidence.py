@@ -37,7 +37,7 @@ GOOD = Entry(source="paper2020", number="1", title="x", printed="x", verdict="co
 
 @pytest.fixture
 def fresh():
-    """No number computed before or during the test stays behind."""
+    """Clear all caches before and after the test."""
     caches = (
         expansion.second_orders,
         saddle_point.action_of,
@@ -56,7 +56,7 @@ def fresh():
 
 @pytest.fixture(scope="session")
 def held(tmp_path_factory, worker_id):
-    """Each piece once for all tests that only look at it, whichever process runs them."""
+    """Return a function that runs each piece once for all tests, in any process."""
     base = tmp_path_factory.getbasetemp()
     shared = (base if worker_id == "master" else base.parent) / "evidence"
     shared.mkdir(exist_ok=True)
@@ -228,14 +228,14 @@ def test_every_piece_is_recorded_and_nothing_else():
 
 
 def heading(piece):
-    """The entries that a piece of evidence says it is about: its docstring up to the first colon."""
+    """Return the head of the docstring of a piece of evidence, up to the first colon: its entries."""
     module, _, function = piece.partition(":")
     found = getattr(import_module(f"tests.ledger.evidence.{module}"), function).__doc__
     return " ".join(found.split()).split(":")[0]
 
 
 def is_about(head, number):
-    """Whether a heading names a number, alone or within a range such as 80-82 or (M.3)-(M.5)."""
+    """Return whether a heading names a number, alone or in a range such as 80-82 or (M.3)-(M.5)."""
     core = number.removesuffix(" text").split()[-1]
     if re.search(rf"(?<![\w.]){re.escape(core)}(?!\w|\.\d)", head):
         return True
@@ -256,8 +256,10 @@ def test_a_heading_names_single_numbers_and_ranges():
 
 
 def test_every_verdict_stands_against_an_alternative_that_is_rejected():
-    """Ten times farther off than allowed, by a piece that is about this entry; what agrees could then have
-    come out otherwise, too."""
+    """Require a rejected alternative for each verdict, in a piece of evidence about this entry.
+
+    The deviation is at least ten times the allowed one, so that an entry that agrees could have disagreed.
+    """
     for entry in entries():
         if entry.verdict in ("definition", "convention"):
             continue

@@ -27,7 +27,7 @@ def printed(number: str) -> dict[str, sympy.Basic]:
 
 
 def second_order(depth: int, responses: bool = True) -> tuple[list[sympy.Expr], list[sympy.Expr]]:
-    """H_l (l = 0..depth) and G_l (l = 1..depth+1, from index 0) at order gamma0^2."""
+    """Return H_l (l = 0..depth) and G_l (l = 1..depth+1, from index 0) at order gamma0^2."""
     keep = int(responses)
     forward, backward = [Integer(0)], [Integer(0)]  # multiples of c and d: C_l = forward[l] c
     for _ in range(depth):

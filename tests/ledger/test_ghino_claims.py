@@ -57,7 +57,10 @@ def ring() -> Theory:
 
 
 def around(e: Expr, size: int = 4, reach: int = 1) -> Expr:
-    """Sums over positions and offsets written out on a ring of ``size`` positions; the free one is 1."""
+    """Return sums over positions and offsets written out on a ring of ``size`` positions.
+
+    The free position is 1.
+    """
     e = opened(e.subs({p: 1, X: size, REACH: reach}), k, p_, c)
     places = {"Phi": (2, 4), "G": (2, 4), "A": (2, 4), "B": (2, 4), "K_x": (1, 3)}
 
@@ -99,7 +102,7 @@ def test_responses_of_a_convolution_lack_the_offsets(ring: Theory, name: str) ->
 
 
 def _with_offsets(e: Expr) -> Expr:
-    """A_{a b} g_b -> sum_k A_{a+k, b+k} g_b, B_{a b} phi_b -> sum_k B_{a-k, b-k} phi_b."""
+    """Apply A_{a b} g_b -> sum_k A_{a+k, b+k} g_b, B_{a b} phi_b -> sum_k B_{a-k, b-k} phi_b."""
     A, B = Function("A"), Function("B")
     e = e.replace(A, lambda at, m, x, n, y, *i: Sum(A(at, m, x + k, n, y + k, *i), (k, -REACH, REACH)))
     return e.replace(B, lambda at, m, x, n, y, *i: Sum(B(at, m, x - k, n, y - k, *i), (k, -REACH, REACH)))
@@ -188,7 +191,7 @@ def test_fields_with_several_outputs(several: Theory, name: str) -> None:
 
 
 def of_two(e: Expr) -> Expr:
-    """The first of two channels, sums over channels carried out."""
+    """Return the first of two channels, with sums over channels carried out."""
     return canonical(opened(e.subs({channels.c: 1, channels.C: 2}), channels.c_))
 
 
@@ -207,7 +210,7 @@ def test_tangent_kernel_with_several_outputs(several: Theory) -> None:
 
 
 def _backward(theory: Theory) -> Expr:
-    """g with the product for z."""
+    """Return g with the product for z."""
     h, g = Function("h"), Function("g")
     C = Symbol("c", integer=True, positive=True)
     product = Function("product")(Function("W_top")(ell), g(ell + 1, mu, C, t))
@@ -224,25 +227,31 @@ class Powers:
     c, d = symbols("c d")
 
     def moment(self, weight: Expr, summed: int) -> Expr:
-        """Of ``N^-a W v`` squared: two scales, a variance, and a free sum over ``summed`` N units."""
+        """Return the power of the square of ``N^-a W v``: two scales, a variance, a free sum.
+
+        The sum is over ``summed`` N units.
+        """
         return -2 * self.a(weight) - self.b(weight) + summed
 
     def g(self) -> Expr:
-        """Of g in units of dh^{L+1}/dh: its inverse root mean square at the top."""
+        """Return the power of g in units of dh^{L+1}/dh: the inverse of its root mean square at the top."""
         return self.a(L) + self.b(L) / 2
 
     def tangent(self, weight: Expr, left: int, right: int) -> Expr:
-        """Of |dh^{L+1}/dW|^2 = |dh/dh'|^2 |N^-a v|^2; sums over ``left`` N and ``right`` N units."""
+        """Return the power of |dh^{L+1}/dW|^2 = |dh/dh'|^2 |N^-a v|^2.
+
+        The sums are over ``left`` N and ``right`` N units.
+        """
         back = 0 if left == 0 else left - 2 * self.g()
         return back - 2 * self.a(weight) + right
 
     def update(self, weight: Expr) -> Expr:
-        """Of dW/dt: gamma^2 N^-c, 1/gamma from f, g's unit, the layer's scale."""
+        """Return the power of dW/dt: gamma^2 N^-c, 1/gamma from f, the unit of g, the layer's scale."""
         return self.d - self.c - self.g() - self.a(weight)
 
 
 def constrained(e: Expr) -> Expr:
-    """Under 2 a_L + b_L = 1."""
+    """Return the expression under 2 a_L + b_L = 1."""
     b = Function("b")
     return simplify(e.subs(b(L), 1 - 2 * Function("a")(L)))
 
@@ -298,7 +307,10 @@ def test_n5_takes_g_of_its_own_layer() -> None:
 
 
 def gaussian_average(shared: bool) -> Expr:
-    """-<X^2>/2 for X = chi_hat W phi/sqrt(n) + g V xi_hat/sqrt(m), variance v, V = W if shared."""
+    """Return -<X^2>/2 for X = chi_hat W phi/sqrt(n) + g V xi_hat/sqrt(m), variance v.
+
+    V = W if ``shared``.
+    """
     n, m, v = symbols("n m v", positive=True)
     A, chi2, xi2, Phi, G, cg = symbols("A chi2 xi2 Phi G cg")
     cross = 2 * v * cg * (I * n * A) / sqrt(n * m) if shared else S.Zero  # phi.xi_hat = i n A

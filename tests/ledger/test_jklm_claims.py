@@ -144,7 +144,7 @@ def test_fields_with_momentum(name: str) -> None:
 
 
 def _inner_first(e: Expr) -> Expr:
-    """int_0^t dx int_0^x ds k(x - s) F(s) = int_0^t ds (int_s^t dx k(x - s)) F(s)."""
+    """Apply int_0^t dx int_0^x ds k(x - s) F(s) = int_0^t ds (int_s^t dx k(x - s)) F(s)."""
     x = Symbol("x", real=True)
 
     def turned(a: Integral) -> Expr:

@@ -89,7 +89,10 @@ def test_output_lacks_gamma0() -> None:
 
 
 def _spelled(e: Expr) -> Expr:
-    """Averages of the engine as those of print: <g h> as <z phi> of the layer below, Phi as <phi^2>."""
+    """Return averages of the engine as those of print.
+
+    <g h> becomes <z phi> of the layer below, Phi becomes <phi^2>.
+    """
     average = Function("average")
 
     def name(x: Average) -> Expr:
@@ -101,7 +104,10 @@ def _spelled(e: Expr) -> Expr:
 
 
 def _repaired(claim: Expr, factor: Expr) -> Expr:
-    """The claim with the inner sums times ``factor``, dg/dh as ``slope``, zero for the output's own field."""
+    """Return the claim with the inner sums times ``factor`` and dg/dh as ``slope``.
+
+    The output's own field is zero.
+    """
     average, slope = Function("average"), Function("slope")
 
     def named(x: AppliedUndef) -> Expr:
@@ -250,7 +256,7 @@ def test_fields_with_noise(noisy: TwoSources, name: str) -> None:
 
 
 def _closed(e: Expr, site: Expr) -> Expr:
-    """At one layer; the responses to the noise vanish at the ends like the others."""
+    """Return the expression at one layer; the responses to the noise vanish at the end layers like others."""
     ends = {"A_eps": S.Zero, "B_eps": L}
 
     def end(x: AppliedUndef) -> Expr:
@@ -320,7 +326,7 @@ def rest() -> Equilibrium:
 
 
 def alike(said: Expr, derived: Expr) -> bool:
-    """Equal when sums of products of sums are opened for two samples and one or two layers."""
+    """Return whether both are equal for two samples and one or two layers, with products of sums opened."""
     return simplify(_opened(said) - _opened(derived)) == 0
 
 

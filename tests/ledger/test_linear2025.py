@@ -245,6 +245,6 @@ def test_corrected_claims_would_not_differ() -> None:
 
 
 def _split(x: Sum) -> Expr:
-    """The response's part of a sum over s < t with t' = t added."""
+    """Return the response's part of a sum over s < t with t' = t added."""
     response = Function("R_hr")(ell - 1, t, s) * g(ell, s)
     return x + response.subs(s, t)

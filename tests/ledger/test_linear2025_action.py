@@ -23,7 +23,7 @@ def written_out(e: Expr) -> Expr:
 
 
 def of(e: Expr, *names: str) -> Expr:
-    """The terms of ``e`` that contain one of the names."""
+    """Return the terms of ``e`` that contain one of the names."""
     kept = [x for x in Add.make_args(e) if {str(a.func) for a in x.atoms(AppliedUndef)} & set(names)]
     return Add(*kept)
 

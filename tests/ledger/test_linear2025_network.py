@@ -70,7 +70,7 @@ def test_the_average_over_the_first_matrix_is_42_and_43() -> None:
 
 
 def responses() -> dict[str, Expr]:
-    """The engine's saddle point, in the paper's units, as ``factor * average(a, b)``."""
+    """Return the engine's saddle point, in the paper's units, as ``factor * average(a, b)``."""
     found: dict[str, Expr] = {}
     for e in route().saddle_point:
         name = str(e.lhs.func)
@@ -106,7 +106,7 @@ def test_61_has_the_covariances_of_the_sources_but_for_two() -> None:
 
 
 def covariance(name: str) -> Expr:
-    """Of a source of the theory; in a family, of its member ell."""
+    """Return the covariance of a source of the theory, of member ell in a family."""
     found = absorb_factors(mean_field(isotropic(noise=True)), "r0", "u0")
     for u in found.sources:
         site = u.symbol.args[0]

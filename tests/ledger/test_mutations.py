@@ -49,7 +49,7 @@ CLAIMED = [e for e in entries() if e.claim and (e.verdict in FINDINGS or e.corre
 
 
 def is_corrected(entry: Entry) -> bool:
-    """Whether what is true in place of a claim is written down as an expression too."""
+    """Return whether the correct form of a claim is also an expression."""
     try:
         correction(entry)
     except LookupError:
@@ -83,7 +83,7 @@ PAIRS: dict[str, Callable[[], Iterable[Pair]]] = {
 
 @cache
 def counts() -> dict[tuple[str, str], int]:
-    """The number of mutants of each entry."""
+    """Return the number of mutants of each entry."""
     return {(e.source, e.number): len(mutants_of(e)) for e in JUDGED}
 
 

@@ -17,7 +17,7 @@ SMALL = Case(x + x**2 / 4 + x**3 / 12, 2, ((Fraction(1, 2),),), (Fraction(1),), 
 
 @pytest.fixture
 def small(monkeypatch):
-    """The same evidence for a network that is solved at once."""
+    """Replace the cases of the evidence by a network that is solved at once."""
     monkeypatch.setattr(perturbation_kernels, "CASES", {"small": SMALL})
     monkeypatch.setattr(perturbation_kernels, "ONE", SMALL)
     monkeypatch.setattr(perturbation, "ONE", SMALL)
@@ -30,7 +30,7 @@ def small(monkeypatch):
 
 
 def claims(monkeypatch, number, form):
-    """What ``number`` prints is replaced."""
+    """Replace the printed form of ``number``."""
     right = perturbation.printed
 
     def tampered(n):
@@ -51,7 +51,7 @@ def test_half_a_term_of_phi_is_seen(monkeypatch, small):
 
 
 def _forward():
-    """The last finding of the evidence is about layer 3, which the small network does not have."""
+    """Return the evidence on forward kernels without layer 3, which the small network lacks."""
     kernels = perturbation_kernels
     findings = []
     for number in ("P.15", "P.22"):

@@ -106,7 +106,7 @@ CLAIMED = [e for e in entries() if e.claim]
 
 
 def compared(entry: Entry) -> tuple[set[str], set[str], set[int]]:
-    """Letters of the claim that print lacks, parameters of print that it lacks, and its numbers."""
+    """Return letters of the claim that print lacks, parameters of print that it lacks, and its numbers."""
     claim = build(entry)
     said, shown = of_claim(claim), of_print(entry.printed)
     numbers = numbers_of_claim(claim) - numbers_of_print(entry.printed)

@@ -1,5 +1,6 @@
-"""The scaling laws of linear2025: how the printed steps (112) to (116) hang together, what the theory has in
-their place, and evidence that must fail if the paper printed what is found.
+"""The scaling laws of linear2025: the chain of printed steps (112) to (116), and the theory's laws.
+
+The evidence must fail if the paper had printed the theory's laws.
 """
 
 import numpy as np

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sympy import Expr, Function, Integer, Poly, Rational, S, Sum, Symbol, exp, expand, integrate, lambdify
 from sympy.core.function import AppliedUndef
-from sympy.functions.elementary.complexes import transpose as Transpose
+from sympy.functions.elementary.complexes import transpose
 
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, Memory, iterated_integral, time_integrals
@@ -60,7 +60,7 @@ class Flow:
 
     def word(self, w: Expr) -> Entry:
         ls = letters(w)
-        at = next((k for k, x in enumerate(ls) if not isinstance(x, Memory | Transpose)), None)
+        at = next((k for k, x in enumerate(ls) if not isinstance(x, Memory | transpose)), None)
         if at is None:
             return self.causal(ls)
         left = self.chain(ls[:at])
@@ -218,7 +218,7 @@ def test_sums_over_steps_are_the_words(loss: str) -> None:
     def matrix(w: Expr) -> np.ndarray:
         value: np.ndarray | None = None
         for x in letters(w):
-            flip = isinstance(x, Transpose)
+            flip = isinstance(x, transpose)
             y = x.args[0] if flip else x
             if isinstance(y, Memory):
                 body = matrix(y.body)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from sympy import Add, Expr, Indexed, Mul, expand
-from sympy.functions.elementary.complexes import transpose as Transpose
+from sympy.functions.elementary.complexes import transpose
 
 import derive.expansion.words
 from derive.errors import NotApplicable
@@ -19,7 +19,7 @@ def in_words(e: Expr, series: LinearExpansion) -> Expr:
     flipped = Flipped(x.rhs for x in series.closure.base if x.rhs != 0)
 
     def of(x: Expr) -> Expr:
-        if isinstance(x, Transpose):
+        if isinstance(x, transpose):
             return Add(*[c * Mul(*flipped.word(tuple(letters(w)))) for c, w in terms(of(x.args[0]))])
         if isinstance(x, Memory):
             return Add(*[c * Memory(x.kernel, x.order, w) for c, w in terms(of(x.body))])

@@ -11,7 +11,7 @@ import mpmath
 import numpy as np
 import pytest
 from sympy import Add, Expr, MatrixSymbol, Mul, S, expand, lambdify, srepr, sympify
-from sympy.functions.elementary.complexes import transpose as Transpose
+from sympy.functions.elementary.complexes import transpose
 
 from derive.calculus.recurrences import factored
 from derive.errors import NotApplicable
@@ -36,7 +36,7 @@ def series(order: int = 2, rule: str = "flow", tied: bool = True) -> LinearExpan
 
 def t_(*xs: Expr) -> Expr:
     """A transposed product."""
-    return Mul(*[x if x in (K, J) else Transpose(x) for x in reversed(xs)])
+    return Mul(*[x if x in (K, J) else transpose(x) for x in reversed(xs)])
 
 
 # -- limits ------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def test_odd_orders_are_not_assumed_to_vanish() -> None:
 
 def as_tuple(w: Expr) -> brute_force.Word:
     def letter(x: Expr) -> Any:
-        if isinstance(x, Transpose):
+        if isinstance(x, transpose):
             return ("T", letter(x.args[0]))
         if isinstance(x, Memory):
             return (x.kernel, x.order, as_tuple(x.body))
@@ -138,8 +138,8 @@ def mirrored(e: Expr) -> Expr:
     """The network read backwards: C and D, the data and 1 exchanged."""
 
     def letter(x: Expr) -> Expr:
-        if isinstance(x, Transpose):
-            return Transpose(letter(x.args[0]))
+        if isinstance(x, transpose):
+            return transpose(letter(x.args[0]))
         if isinstance(x, Memory):
             return Memory({"C": "D", "D": "C"}[x.kernel], x.order, Mul(*map(letter, letters(x.body))))
         return {K: J, J: K}[x]
@@ -291,6 +291,6 @@ def test_coefficients_can_be_computed(module: str) -> None:
 
 def _product(word: Expr, numbers: dict[str, np.ndarray]) -> np.ndarray:
     found = [
-        numbers[str(x.args[0])].T if isinstance(x, Transpose) else numbers[str(x)] for x in letters(word)
+        numbers[str(x.args[0])].T if isinstance(x, transpose) else numbers[str(x)] for x in letters(word)
     ]
     return found[0] if len(found) == 1 else np.linalg.multi_dot(found)

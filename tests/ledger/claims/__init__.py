@@ -1,4 +1,4 @@
-"""The printed right-hand sides as SymPy expressions, one folder for each paper."""
+"""Printed right-hand sides of the papers' equations as SymPy expressions, one folder for each paper."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from derive.ledger import Entry, find
 
 
 def build(entry: Entry) -> dict[str, Basic]:
-    """The printed right-hand sides of an entry by name; empty when it has no claim.
+    """Return the printed right-hand sides of an entry by name; empty if the entry has no claim.
 
     Raises ``ImportError`` or ``AttributeError`` when the claim does not exist.
     """
@@ -22,7 +22,7 @@ def build(entry: Entry) -> dict[str, Basic]:
 
 
 def claimed(source: str, number: str) -> dict[str, Basic]:
-    """The printed right-hand sides of a numbered equation by name.
+    """Return the printed right-hand sides of a numbered equation by name.
 
     >>> sorted(claimed("linear2025", "105"))
     ['rate']
@@ -31,7 +31,7 @@ def claimed(source: str, number: str) -> dict[str, Basic]:
 
 
 def corrected(source: str, number: str) -> dict[str, Basic]:
-    """What is true in place of the printed right-hand sides that are not, by their names.
+    """Return the correct right-hand sides for the printed ones that are wrong, by name.
 
     Raises ``LookupError`` for an entry whose claim has no correction.
 
@@ -42,7 +42,7 @@ def corrected(source: str, number: str) -> dict[str, Basic]:
 
 
 def correction(entry: Entry) -> Callable[[], dict[str, Basic]]:
-    """The function behind `corrected`: that of the claim's name in ``corrections`` of its paper."""
+    """Return the function of the claim's name in ``corrections`` of its paper, which `corrected` calls."""
     name = entry.claim.partition(":")[2]
     module = import_module(f"{__name__}.{entry.source}.corrections")
     if not name or not hasattr(module, name):

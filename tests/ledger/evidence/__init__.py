@@ -63,7 +63,7 @@ def check(
 
 
 def run(name: str) -> Evidence:
-    """One piece of evidence by its name ``"module:function"`` in this folder; a failure is a result.
+    """Return one piece of evidence by its name ``"module:function"`` in this folder; a failure is a result.
 
     >>> run("network:nothing").passed
     False

@@ -17,6 +17,7 @@ from tests.ledger.evidence import Checked, check
 
 
 def main(words: Sequence[str]) -> int:
+    """Run the evidence that the arguments choose, print it, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.ledger.evidence")
     parser.add_argument("paper", nargs="?")
     parser.add_argument("number", nargs="?")
@@ -37,7 +38,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def report(x: Checked, in_full: bool) -> None:
-    """What one piece of evidence found."""
+    """Print the findings of one piece of evidence, or its failure only."""
     if not in_full:
         if not x.passed:
             print(f"FAILED {x}")

@@ -13,7 +13,7 @@ TRAINED = Experiment(mlp(2, "tanh"), VALUES, DATA, width=150, networks=120)
 
 
 def responses_as_printed() -> Evidence:
-    """Algorithm 1: both responses as printed, then one of them."""
+    """Check Algorithm 1: both responses as printed, then one of them."""
     measured, theory = TRAINED.measured(), TRAINED.theory()
     printed = claimed("selfconsistent2023", "Algorithm 1")
     findings = [

@@ -1,4 +1,4 @@
-"""What a piece of evidence is, and how its numbers are judged."""
+"""Pieces of evidence behind entries of the ledger, and the criteria for their numbers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MUCH = 10.0
 
 @dataclass(frozen=True)
 class Evidence:
-    """Does the computation called ``name`` support its ledger entries, and by which numbers?
+    """Result of the computation called ``name``: its findings, and whether they support the ledger entries.
 
-    ``passed`` means that the right form holds within its tolerance and, for entries that contradict a printed
-    formula, that the printed form is off by at least ten tolerances.
+    ``passed`` means that the correct form holds within its tolerance and, for entries that contradict a
+    printed formula, that the printed form is off by at least ten tolerances.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Finding:
 
 
 def agrees(label: str, difference: float, tolerance: float) -> Finding:
-    """A difference that must vanish within ``tolerance``.
+    """Return the finding of a difference that must vanish within ``tolerance``.
 
     >>> agrees("kernel", 1e-15, 1e-12).holds, agrees("kernel", float("nan"), 1e-12).holds
     (True, False)
@@ -47,7 +47,7 @@ def agrees(label: str, difference: float, tolerance: float) -> Finding:
 
 
 def contradicts(label: str, difference: float, tolerance: float, by: float = MUCH) -> Finding:
-    """A difference that must be much larger than ``tolerance``: at least ``by`` times.
+    """Return the finding of a difference that must be at least ``by`` times ``tolerance``.
 
     >>> contradicts("printed kernel", 0.2, 1e-12).holds
     True
@@ -57,7 +57,7 @@ def contradicts(label: str, difference: float, tolerance: float, by: float = MUC
 
 
 def conclude(name: str, summary: str, *findings: Finding) -> Evidence:
-    """All findings together; no findings prove nothing.
+    """Return the evidence of all findings; it fails without any finding.
 
     >>> conclude("x:y", "It is so.", agrees("difference", 0.0, 1e-12)).passed
     True

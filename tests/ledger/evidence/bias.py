@@ -26,7 +26,7 @@ N, GAMMA = 5, 1.5
 
 
 def networks_with_biases() -> Evidence:
-    """(H.3): covariances with the bias at the start, and its memory."""
+    """Check (H.3): covariances with the bias at the start, and its memory."""
     measured = TRAINED.measured()
     theory = edited(TRAINED.theory(), claimed("selfconsistent2023", "H.3"), TRAINED.depth)
     return conclude(
@@ -39,7 +39,7 @@ def networks_with_biases() -> Evidence:
 
 
 def gradient() -> Evidence:
-    """(H.2): gamma^2 df/db^l is gamma0 g^{l+1}."""
+    """Check (H.2): gamma^2 df/db^l is gamma0 g^{l+1}."""
     draw = np.random.default_rng(4).standard_normal
     inner, readout, firsts, bias = draw((N, N)), draw(N), draw((2, N)), draw(N)
     errors = np.array([0.7, -0.4])

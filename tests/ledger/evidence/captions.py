@@ -25,7 +25,7 @@ TOGETHER = np.array([1.0, 0.7])
 
 
 def threshold(inputs: Array, targets: Array) -> float:
-    """The gamma0 at which the fastest unit of a network without output neither grows nor decays."""
+    """Return the gamma0 at which the fastest unit of a network with zero output neither grows nor decays."""
     x = inputs / np.sqrt(inputs.shape[1])
 
     def pull(w: Array, sign: int) -> float:
@@ -36,7 +36,7 @@ def threshold(inputs: Array, targets: Array) -> float:
 
 
 def weight_decay_threshold() -> Evidence:
-    """Figure 3: two-layer relu networks with weight decay, below and above the threshold."""
+    """Check Figure 3: two-layer relu networks with weight decay, below and above the threshold."""
     lam = Symbol("lam", positive=True)
     program = mlp(1, "relu", weight_decay=lam)
     theory, findings = mean_field(program), []
@@ -59,7 +59,7 @@ def weight_decay_threshold() -> Evidence:
 
 
 def _end(name: str, ours: Array, nets: Array, ratio: float, y: Array) -> list[Finding]:
-    """Outputs (replica, t, mu) and (t, mu) at late times."""
+    """Return findings about outputs (replica, t, mu) and (t, mu) at late times."""
     found, small = [], 1e-5
     predicted = 2 * np.log1p(RATE * DECAY * (ratio - 1))  # output: incoming times outgoing weight
     for what, f in (("theory", ours.mean(axis=0)), ("networks", nets)):
@@ -84,7 +84,7 @@ LAZY, RICH = 0.1, 1.0
 
 
 def finite_width_by_layer() -> Evidence:
-    """Figure 1: misalignment of networks' kernels with the theory's, layer by layer, start and end."""
+    """Check Figure 1: misalignment of networks' kernels with the theory's, by layer, at start and end."""
     findings, words = [], []
     for strength in (LAZY, RICH):
         apart = {name: _misaligned(*pair) for name, pair in _both(strength).items()}
@@ -106,7 +106,7 @@ def finite_width_by_layer() -> Evidence:
 
 
 def _both(strength: float) -> dict[str, tuple[Array, Array]]:
-    """Kernels of theory (layer, t, mu, alpha) and networks (network, layer, t, mu, alpha), equal times."""
+    """Return kernels of theory (layer, t, mu, alpha) and of networks (network, ...) at equal times."""
     values: dict[Any, float] = {eta: 0.3, gamma0: strength, P: len(SIGNS)}
     program, data = mlp(3, "tanh"), {"K_x": kernel_of(FEATURES), "y": SIGNS}
     given: dict[str, Any] = {"steps": LATE + 1, "samples": 512, "replicas": 8, "responses": "stein"}
@@ -123,14 +123,14 @@ def _both(strength: float) -> dict[str, tuple[Array, Array]]:
 
 
 def _misaligned(theory: Array, networks: Array) -> Array:
-    """One minus the cosine similarity of network and theory, (network, layer, t)."""
+    """Return one minus the cosine similarity of network and theory, (network, layer, t)."""
     product = np.einsum("ltmn,kltmn->klt", theory, networks)
     sizes = np.linalg.norm(theory, axis=(-2, -1)) * np.linalg.norm(networks, axis=(-2, -1))
     return np.asarray(1 - product / sizes)
 
 
 def _above(label: str, gaps: Array) -> Finding:
-    """Differences, one a network, are positive on average, by more than chance allows."""
+    """Return the finding that differences, one a network, are positive on average beyond chance."""
     z = gaps.mean() / (gaps.std(ddof=1) / np.sqrt(len(gaps)))
     return contradicts(label, max(z, 0.0), 1.0, by=CLOSE)
 

@@ -33,12 +33,12 @@ N, GAMMA, OUTPUTS = 4, 1.5, 2
 
 @lru_cache(maxsize=1)
 def networks() -> dict[str, tuple[Array, Array]]:
-    """Kernels and outputs of infinitely wide tanh networks."""
+    """Return kernels and outputs of infinitely wide tanh networks."""
     return CURVED.measured()
 
 
 def _with_gaussians(e: Basic) -> Expr:
-    """u and r in place of chi and xi."""
+    """Return the expression with u and r in place of chi and xi."""
     return (
         sympify(e)
         .subs(C, OUTPUTS)
@@ -48,12 +48,12 @@ def _with_gaussians(e: Basic) -> Expr:
 
 
 def _with_products(e: Expr, response: Expr) -> Expr:
-    """chi and xi as the products that they are: their response terms once more."""
+    """Return the expression with chi and xi as products, which adds their response terms once more."""
     return e + response
 
 
 def sources_not_products() -> Evidence:
-    """(I.4): chi and xi for u and r count the responses twice; phi(h_mu(t)) for phi(h_alpha(s))."""
+    """Check (I.4): chi and xi for u and r count the responses twice; phi(h_mu(t)) for phi(h_alpha(s))."""
     theory = CURVED.theory()
     built = claimed("selfconsistent2023", "I.4")
     late = {"z": _with_gaussians(built["z"])}
@@ -74,7 +74,7 @@ def sources_not_products() -> Evidence:
 
 
 def _responses(e: Expr) -> Expr:
-    """The terms of A and B in a printed field: what is left when sources and errors vanish."""
+    """Return the terms of A and B in a printed field, which remain when sources and errors vanish."""
     gone = {Function(x): lambda *_: 0 for x in ("u", "r", "Delta")}
     for function, zero in gone.items():
         e = e.replace(function, zero)
@@ -82,7 +82,7 @@ def _responses(e: Expr) -> Expr:
 
 
 def response_layer() -> Evidence:
-    """(I.5): B^l as the response of g^l to u^l, in exact linear theory."""
+    """Check (I.5): B^l as the response of g^l to u^l, in exact linear theory."""
     theory = LINEAR.theory()
     printed = sympify(claimed("selfconsistent2023", "I.5")["B"])
     printed = printed.replace(Function("g"), lambda k, sample, *rest: Function("g")(k, *rest))
@@ -110,7 +110,7 @@ def response_layer() -> Evidence:
 
 
 def tangent_normalisation() -> Evidence:
-    """(I.1)-(I.3): products of gradients of the outputs and kernels, on one small network."""
+    """Check (I.1)-(I.3): products of gradients of the outputs and kernels, on one small network."""
     draw = np.random.default_rng(8).standard_normal
     x, first, inner, readout = draw((2, 3)), draw((N, 3)), draw((N, N)), draw((OUTPUTS, N))
 

@@ -38,19 +38,19 @@ PATHS = 2**10
 
 
 def claim(*names: str) -> dict[str, Basic]:
-    """Parts of (G.6) for a ring of three positions and filters of three offsets."""
+    """Return parts of (G.6) for a ring of three positions and filters of three offsets."""
     built = claimed("selfconsistent2023", "G.6")
     return {x: sympify(built[x]).subs({X: POSITIONS, S: REACH}) for x in names}
 
 
 @lru_cache(maxsize=1)
 def networks() -> dict[str, tuple[Array, Array]]:
-    """Kernels and outputs of infinitely wide networks."""
+    """Return kernels and outputs of infinitely wide networks."""
     return TRAINED.measured()
 
 
 def sources_and_responses() -> Evidence:
-    """(G.4), (G.6): sums over offsets in covariances and responses."""
+    """Check (G.4), (G.6): sums over offsets in covariances and responses."""
     theory = TRAINED.theory()
     parts = {
         "covariance of u": claim("cov_u"),
@@ -75,7 +75,7 @@ def _far(theory: Theory) -> float:
 
 
 def entries_of_kernels() -> Evidence:
-    """(G.6) text: how many entries a kernel has at one pair of times, P = 2 samples, 4 positions."""
+    """Check (G.6) text: number of entries of a kernel at one pair of times (P = 2, 4 positions)."""
     findings = []
     for reach in (0, 1):
         program = convolution(2, positions=4, receptive=reach)
@@ -115,15 +115,15 @@ class Small:
     readout: Array
 
     def h1(self, x: Array) -> Any:
-        """(positions, N)."""
+        """Return the fields of the first layer, (positions, N)."""
         return _convolved(self.first, x) / np.sqrt(D)
 
     def h2(self, h1: Any, inner: Any = None) -> Any:
-        """(positions, N)."""
+        """Return the fields of the second layer, (positions, N)."""
         return _convolved(self.inner if inner is None else inner, np.tanh(h1)) / np.sqrt(N)
 
     def f(self, h2: Any) -> Any:
-        """The output, summed over positions."""
+        """Return the output, summed over positions."""
         return np.sum(self.readout * np.tanh(h2)) / (GAMMA * N)
 
 
@@ -135,14 +135,14 @@ def _convolved(filters: Any, v: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def small() -> tuple[Small, Array]:
-    """The same network and inputs each time."""
+    """Return the same network and inputs each time."""
     rng = np.random.default_rng(11)
     draw = rng.standard_normal
     return Small(draw((3, N, D)), draw((3, N, N)), draw((3, N))), draw((SAMPLES, 3, D))
 
 
 def gradients(net: Small, x: Array) -> tuple[Array, Array, Array, Array]:
-    """h and g of both layers, one input."""
+    """Return h and g of both layers for one input."""
     h1 = net.h1(x)
     h2 = net.h2(h1)
     g1 = GAMMA * N * derivative(lambda h: net.f(net.h2(h)), h1)
@@ -150,7 +150,7 @@ def gradients(net: Small, x: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def on_ring(net: Small, **more: Any) -> dict[str, Any]:
-    """The functions of claims about small networks: filters by layer and offset, positions round the ring."""
+    """Return the functions of claims about small networks: filters by layer and offset, on a ring."""
     return {
         "phi": np.tanh,
         "w": lambda unit, p: net.readout[(p - 1) % 3, (unit - 1) % N],
@@ -169,18 +169,18 @@ NUMBERS = {"P": SAMPLES, "X": 3, "S": REACH, "N": N, "L": 2, "ell": 1, "mu": 1, 
 
 
 def at_positions(e: Basic, functions: Functions, step: float = 1.0) -> Array:
-    """A right-hand side of a claim at each of the three positions."""
+    """Return a right-hand side of a claim at each of the three positions."""
     return np.stack([np.asarray(valued(e, {**NUMBERS, "p": p}, functions, step)) for p in (1, 2, 3)])
 
 
 def output_over_positions() -> Evidence:
-    """(G.1) text: an output that reads one position has no gradient at the others."""
+    """Check (G.1) text: an output that reads one position has no gradient at the others."""
     net, x = small()
     h2, other = (net.h2(net.h1(v)) for v in x)
     claim, true = (built("selfconsistent2023", "G.1 text")["f"] for built in (claimed, corrected))
 
     def g_of(e: Basic, read: int) -> Array:
-        """gamma0 N times the gradient of an output whose free position, if it has one, is ``read``."""
+        """Return gamma0 N times the gradient of an output whose free position, if any, is ``read``."""
 
         def output(h: Any) -> Any:
             fields = {(2, 1): h, (2, 2): other}
@@ -202,7 +202,7 @@ def output_over_positions() -> Evidence:
 
 
 def backward_recursion() -> Evidence:
-    """(G.2): the sum over units is counted twice."""
+    """Check (G.2): the sum over units is counted twice."""
     run = _stepped()
     h1, _, g1, _ = gradients(run.after, small()[1][0])
     functions = on_ring(run.after, g=_functions_of(run)["g"])
@@ -219,13 +219,13 @@ def backward_recursion() -> Evidence:
 
 
 def _backward(filters: Array, g: Array) -> Array:
-    """sum_b W_b^T g_{a-b}/sqrt(N)."""
+    """Return sum_b W_b^T g_{a-b}/sqrt(N)."""
     back = [w.T @ g[(p - k) % 3] for p in range(3) for k, w in zip(OFFSETS, filters, strict=True)]
     return np.asarray(np.sum(np.reshape(back, (3, len(OFFSETS), N)), axis=1) / np.sqrt(N))
 
 
 def _moves(net: Small, x: Array, error: Array) -> tuple[Array, Array]:
-    """Velocity of the inner filters: gamma^2 times the gradient, and (G.3)."""
+    """Return the velocity of the inner filters, as gamma^2 times the gradient and by (G.3)."""
     flow, printed = np.zeros_like(net.inner), np.zeros_like(net.inner)
     for one, delta in zip(x, error, strict=True):
         h1, _, _, g2 = gradients(net, one)
@@ -236,12 +236,12 @@ def _moves(net: Small, x: Array, error: Array) -> tuple[Array, Array]:
 
 
 def _of_filters(net: Small, h1: Array) -> Callable[[Any], Any]:
-    """The output as a function of the inner filters."""
+    """Return the output as a function of the inner filters."""
     return lambda filters: net.f(net.h2(h1, filters))
 
 
 def filter_velocity() -> Evidence:
-    """(G.3): updates of the filters."""
+    """Check (G.3): updates of the filters."""
     net, x = small()
     flow, printed = _moves(net, x, np.array([0.7, -0.4]))
     return conclude(
@@ -285,7 +285,7 @@ def _stepped() -> _Step:
 
 
 def _functions_of(run: _Step) -> dict[str, Any]:
-    """Fields and kernels of (G.4) by layer, sample, position and time; layer 1 is the lower one.
+    """Return fields and kernels of (G.4) by layer, sample, position and time; layer 1 is the lower one.
 
     A field without a time is the field at the time of the left-hand side.
     """
@@ -328,7 +328,7 @@ def _functions_of(run: _Step) -> dict[str, Any]:
 
 
 def driven_fields() -> Evidence:
-    """(G.4): both memories once the filters have moved; and its text: chi is a sum over offsets."""
+    """Check (G.4): both memories once the filters have moved; and its text: chi is a sum over offsets."""
     run = _stepped()
     functions = _functions_of(run)
     claim, true = (built("selfconsistent2023", "G.4") for built in (claimed, corrected))
@@ -359,6 +359,6 @@ def driven_fields() -> Evidence:
 
 
 def _with_filter(e: Basic, functions: Functions, own: int) -> Array:
-    """A printed product with W that has no offset, the filter of one offset in its place."""
+    """Return a printed product with W that lacks an offset, with the filter of one offset in its place."""
     whole = functions["W"]
     return at_positions(e, {**functions, "W": lambda layer, k=own: whole(layer, k)})

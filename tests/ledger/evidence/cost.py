@@ -56,7 +56,7 @@ def _plain(x: Any) -> Any:
 
 
 def _einsum_work(subscripts: str | None, arrays: list[Any], args: Any) -> int:
-    """Multiplications of a contraction carried out in one go."""
+    """Return the number of multiplications of a contraction carried out at once."""
     labels = subscripts.split("->")[0].split(",") if subscripts else args[1::2]
     sizes = {
         k: n
@@ -67,7 +67,7 @@ def _einsum_work(subscripts: str | None, arrays: list[Any], args: Any) -> int:
 
 
 def march_cost(samples: int, steps: int) -> tuple[int, int]:
-    """Numbers stored and multiplications done by the solver's march, at depth DEPTH."""
+    """Return the numbers stored and the multiplications done by the solver's march, at depth DEPTH."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(samples, samples + 2))
     data = {"K_x": x @ x.T / (samples + 2), "y": rng.normal(size=samples), "w": steps_of(1e-3, steps)}
@@ -85,12 +85,12 @@ def march_cost(samples: int, steps: int) -> tuple[int, int]:
 
 
 def exponent(cost: Callable[[int], int], small: int) -> float:
-    """Local power law between ``small`` and its double."""
+    """Return the exponent of the local power law between ``small`` and its double."""
     return float(np.log2(cost(2 * small) / cost(small)))
 
 
 def _printed(name: str) -> tuple[int, int]:
-    """Powers of P and T of an entry of Table 1."""
+    """Return the powers of P and T of an entry of Table 1."""
     monomial = claimed("selfconsistent2023", "Table 1")[name]
     powers = monomial.as_powers_dict()
     times = next((x for x in monomial.free_symbols if x.name == "T"), Symbol("T"))
@@ -98,7 +98,7 @@ def _printed(name: str) -> tuple[int, int]:
 
 
 def degree(values: list[int]) -> int:
-    """Degree of the polynomial that has these values at equally spaced arguments.
+    """Return the degree of the polynomial that has these values at equally spaced arguments.
 
     >>> degree([k**2 + 3 for k in range(5)]), degree([7, 7, 7])
     (2, 0)
@@ -117,10 +117,10 @@ def degree(values: list[int]) -> int:
 
 
 def march_against_table() -> Evidence:
-    """Table 1, last column: memory P^2 T^2 and time P^3 T^3 against the counts of the march.
+    """Check Table 1, last column: memory P^2 T^2 and time P^3 T^3 against counts of the march.
 
-    The counts are polynomials in P and T, and their degrees are exact.  The highest power of T stands without
-    a power of P: its differences of that order are the same for two P.
+    The counts are polynomials in P and T, and their degrees are exact. The highest power of T has a
+    coefficient without a power of P: its differences of that order are the same for two P.
     """
     by_samples = [march_cost(n, 12) for n in range(4, 19, 2)]
     by_steps = {n: [march_cost(n, k) for k in range(16, 113, 16)] for n in (4, 6)}
@@ -151,8 +151,10 @@ def march_against_table() -> Evidence:
 
 
 def perturbative(kernel: Array, error: Array, step: float) -> tuple[Array, Array, int, int]:
-    """v (T,P), the equal-time sums of (P.4) over K K v_{alpha beta} (T,P,P), numbers stored,
-    multiplications."""
+    """Return the sums of (P.4), the numbers stored and the multiplications.
+
+    The sums are v (T,P) and the equal-time sums over K K v_{alpha beta} (T,P,P).
+    """
     kernel, error = kernel.view(Counted), error.view(Counted)
     Counted.total = 0
     T, n = error.shape
@@ -172,7 +174,10 @@ def _perturbative_cost(samples: int, steps: int) -> tuple[int, int]:
 
 
 def expansion_against_table() -> Evidence:
-    """Table 1, perturbative column: P^4 T against the counts for v, v_{alpha beta} and equal-time kernels."""
+    """Check Table 1, perturbative column: P^4 T against counts for v, v_{alpha beta} and kernels.
+
+    The kernels are those at equal times.
+    """
     in_p = [exponent(lambda n, k=k: _perturbative_cost(n, 6)[k], 32) for k in (0, 1)]  # type: ignore[misc]
     in_t = [exponent(lambda n, k=k: _perturbative_cost(8, n)[k], 32) for k in (0, 1)]  # type: ignore[misc]
     memory, work = _printed("perturbative_memory"), _printed("perturbative_kernels")
@@ -192,7 +197,7 @@ def expansion_against_table() -> Evidence:
 
 
 def _written_out_gap() -> float:
-    """The nested and product sums of (P.4) for H at equal times, P = 3, term by term."""
+    """Return the error of the nested and product sums of (P.4) for H at equal times, P = 3, term by term."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(3, 3))
     kernel, error = x @ x.T / 3, rng.normal(size=(5, 3))

@@ -28,14 +28,14 @@ GAMMA, WIDTH, REST, LIMIT = 1.5, 60, 1e-8, 30000
 
 
 def drawn(rng: np.random.Generator, depth: int, inputs: int) -> Weights:
-    """W^0, W^1, .., w of a network whose layers have one width."""
+    """Return W^0, W^1, ..., w of a network whose layers have one width."""
     n = WIDTH
     matrices = [rng.standard_normal((n, inputs)), *(rng.standard_normal((n, n)) for _ in range(depth - 1))]
     return (*matrices, rng.standard_normal((1, n)))
 
 
 def output(weights: Weights, inputs: Array, power: int = 1) -> Any:
-    """Outputs (P,) on inputs (P, D) of a network of powers of a rectifier."""
+    """Return outputs (P,) on inputs (P, D) of a network of powers of a rectifier."""
     top = layers(weights, inputs, lambda h: anp.maximum(h, 0.0) ** power)[-1]
     return top[:, 0] / (np.sqrt(WIDTH) * GAMMA)
 
@@ -43,7 +43,7 @@ def output(weights: Weights, inputs: Array, power: int = 1) -> Any:
 def at_rest(
     weights: Weights, inputs: Array, targets: Array, decay: float, rate: float
 ) -> tuple[Weights, float]:
-    """Squared rectifiers after descent with decay, when outputs stand still; how far they moved, per rate."""
+    """Train squared rectifiers with decay to a fixed point; return weights and the last change per rate."""
 
     def loss(w: Weights) -> Any:
         return anp.sum((targets - output(w, inputs, 2)) ** 2) / 2
@@ -62,9 +62,9 @@ def at_rest(
 
 
 def ridge_regression() -> Evidence:
-    """J.1: a network of squared rectifiers at rest, at inputs seen and not seen.
+    """Check J.1: a network of squared rectifiers at its fixed point, at training and other inputs.
 
-    Squared, because descent never stands still at the kinks of plain ones.
+    The rectifiers are squared because descent does not converge at the kinks of plain ones.
     """
     rng = np.random.default_rng(3)
     inputs, elsewhere = rng.standard_normal((3, 5)), rng.standard_normal((4, 5))
@@ -92,7 +92,7 @@ def ridge_regression() -> Evidence:
 
 
 def euler_identity() -> Evidence:
-    """J: theta.grad f over f of networks of rectifiers and of their squares, against the derived degrees."""
+    """Check J: theta.grad f over f of networks of rectifiers and their squares, against derived degrees."""
     rng, findings = np.random.default_rng(5), []
     for depth in (1, 2, 3):
         for power, name in ((1, "relu"), (2, "squared")):
@@ -116,7 +116,7 @@ def euler_identity() -> Evidence:
 
 
 def collapse() -> Evidence:
-    """J.1 text: does every network with gamma0 > 0 come to rest away from zero?"""
+    """Check J.1 text: the output at rest of networks with gamma0 > 0, below and above the threshold."""
     target = 1.0
     lam, K, y = (Symbol(x, positive=True) for x in ("lam", "K", "y"))
     points = rest_points(mean_field(mlp(1, "linear", "flow", weight_decay=lam)))
@@ -171,7 +171,7 @@ class _Linear:
 
 
 def fields_with_decay() -> Evidence:
-    """J.2: networks whose weights decay a tenth in a step against the derived theory."""
+    """Check J.2: networks whose weights decay a tenth in a step against the derived theory."""
     run = Experiment(
         program=mlp(2, "linear", "gd", weight_decay=Rational(1, 4)),
         values={"eta": 0.4, "gamma0": 1.2, "P": 2},

@@ -1,4 +1,4 @@
-"""depth2023: deep residual networks with frozen ends, by brute force and in the limit of infinite depth."""
+"""Checks of depth2023: deep residual networks with frozen ends, as finite networks and at infinite depth."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ KNOWN: Known = {"xi": _xi, "dloss": _slope}
 
 @lru_cache(maxsize=1)
 def networks() -> tuple[dict[str, Array], dict[str, Array]]:
-    """f, C_x and C_dx of networks, extrapolated in the inverse width, with standard errors."""
+    """Return f, C_x and C_dx of networks, extrapolated in the inverse width, with standard errors."""
     found = []
     for width, seeds in WIDTHS:
         runs = simulate_program(
@@ -83,7 +83,7 @@ def networks() -> tuple[dict[str, Array], dict[str, Array]]:
 
 
 def recursions() -> Evidence:
-    """Program 1, Def. 4.1, Lemma 4.3, (8), (9): recursions, the theory evaluated directly, networks."""
+    """Check Program 1, Def. 4.1, Lemma 4.3, (8), (9): recursions, the theory evaluated directly, networks."""
     theory = mean_field(depth_program())
     found = solve_layers(gamma_c_recursion(theory), DEPTH, STEPS, {}, KNOWN)
     direct = evaluate(mean_field(depth_program(DEPTH)), steps=STEPS, data=KNOWN)
@@ -117,7 +117,10 @@ def _deep() -> tuple[list[Solution], list[Solution]]:
 
 
 def infinite_depth() -> Evidence:
-    """Prop. 4.2, 4.4, Thm. C.3: finite depth approaches the integral equations like 1/L; f_1 by hand (11)."""
+    """Check Prop. 4.2, 4.4, Thm. C.3: finite depth approaches the integral equations like 1/L.
+
+    The output f_1 after the first step is computed by hand from (11).
+    """
     finite, grids = _deep()
     value = extrapolated([x["f"] for x in grids])
     gaps = [float(np.max(np.abs(x["f"] - value))) for x in finite]
@@ -142,7 +145,10 @@ def infinite_depth() -> Evidence:
 
 
 def output_kernel() -> Evidence:
-    """Thm. 4.1: the kernel of x^L is C_{t,s,0}(1); C_{t,s,1}(1) is that of the gradient, chi_t chi_s."""
+    """Check Thm. 4.1: the kernel of x^L is C_{t,s,0}(1).
+
+    C_{t,s,1}(1) is the kernel of the gradient, chi_t chi_s.
+    """
     _, grids = _deep()
     forward, backward, chi = (
         extrapolated([x[n] if n == "chi" else x[n][-1] for x in grids]) for n in ("C_0", "C_1", "chi")
@@ -165,7 +171,7 @@ def output_kernel() -> Evidence:
 
 
 def _printed_step(powers: Mapping[str, Rational], found: Solution) -> dict[tuple[str, int], float]:
-    """(11) run through its recursions from ``c(1)`` and the first step: b, c, f and the norms by layer."""
+    """Return b, c, f and the norms by layer from the recursions of (11), started at ``c(1)``."""
     printed = claimed(SOURCE, "11")
     at = {x: powers[x.name] for e in printed.values() for x in e.free_symbols if x.name in powers}
     known: dict[tuple[str, int], float] = {
@@ -186,7 +192,7 @@ def _printed_step(powers: Mapping[str, Rational], found: Solution) -> dict[tuple
 
 
 def first_step() -> Evidence:
-    """11: b, c and f_1 from the printed recursions against the derived theory, for two scalings."""
+    """Check 11: b, c and f_1 from the printed recursions against the derived theory, for two scalings."""
     gaps, sizes, others = [], [], []
     for a, g in ((Rational(1, 2), Rational(1, 2)), (Rational(3, 4), Rational(1, 4))):
         theory = mean_field(depth_program(alpha=a, gamma=g))
@@ -212,7 +218,10 @@ def first_step() -> Evidence:
 
 
 def other_scalings() -> Evidence:
-    """D.3: above alpha = 1/2 finite networks approach the ODE; below, or off alpha + gamma = 1, no limit."""
+    """Check D.3: above alpha = 1/2 finite networks approach the ODE.
+
+    Below, or away from alpha + gamma = 1, there is no limit.
+    """
     half, small = Rational(1, 2), Rational(1, 4)
     theory = mean_field(depth_program(alpha=half + small, gamma=half - small))
     cross = gamma_c_recursion(theory)
@@ -241,7 +250,7 @@ def other_scalings() -> Evidence:
 
 
 def update_size() -> Evidence:
-    """2, 3: width one.  A_L from the printed formula against a step taken, and its growth with L."""
+    """Check 2, 3: A_L at width one from the printed formula against a step taken, and its growth with L."""
     rng = np.random.default_rng(1)
     depth, eta, target, scale = 6, 1e-4, 0.7, 1.7
     W, x0 = rng.normal(size=depth), 0.9
@@ -303,12 +312,15 @@ _z = Symbol("z")
 
 
 def activation(z: Expr) -> Expr:
-    """Neither even nor odd, bounded, with Gaussian averages in closed form that differ from each other."""
+    """Return a bounded activation, neither even nor odd, whose Gaussian averages have closed forms.
+
+    The averages of its derivatives differ from each other.
+    """
     return sin(z) + cos(z) / 2
 
 
 def as_printed(theory: Theory) -> Theory:
-    """Def. E.1: in the backward bracket <MS(phi') phi'> Gamma - <phi' phi'> C, for s < t, and no more."""
+    """Return Def. E.1: the backward bracket is <MS(phi') phi'> Gamma - <phi' phi'> C, for s < t only."""
     mean, pair = Function("M_1"), Function("V_11")
 
     def printed(term: Term) -> Term | None:
@@ -333,7 +345,7 @@ def as_printed(theory: Theory) -> Theory:
 
 
 def at_infinite_depth(theory: Theory) -> Array:
-    """At the second step: f, <dx^0 x_0^0>, <dx^0 dx^0>, <dx^0 dx_0^0>."""
+    """Return f, <dx^0 x_0^0>, <dx^0 dx^0>, <dx^0 dx_0^0> at the second step."""
     limit = layer_time(rescale(cross_layer(with_activation(theory, activation)), 1 / sqrt(L)))
     rows = []
     for nodes in (8, 16, 32, 64):
@@ -343,7 +355,7 @@ def at_infinite_depth(theory: Theory) -> Array:
 
 
 def in_networks(depth: int, width: int, runs: int, seed: int) -> tuple[Array, Array]:
-    """The same four numbers in networks, and their standard errors."""
+    """Return the same four numbers in networks, and their standard errors."""
     found = simulate_program(
         nonlinear_program(depth),
         width=width,
@@ -360,7 +372,7 @@ def in_networks(depth: int, width: int, runs: int, seed: int) -> tuple[Array, Ar
 
 
 def nonlinear() -> Evidence:
-    """Def. E.1: the derived limit, the printed one, and networks that get deeper."""
+    """Check Def. E.1: the derived limit, the printed one, and networks that get deeper."""
     theory = effective(mean_field(nonlinear_program()))
     derived, printed = at_infinite_depth(theory), at_infinite_depth(as_printed(theory))
     rows = [in_networks(d, CURVED_WIDTH, runs, d) for d, runs in CURVED_RUNS.items()]

@@ -1,5 +1,6 @@
-"""depth2023 section 9: residual networks with two matrices in a block, which deep networks train as if each
-block were linear in its updates.
+"""Residual networks with two matrices in a block (depth2023 section 9).
+
+Deep networks train as if each block were linear in its updates.
 """
 
 from __future__ import annotations
@@ -55,14 +56,14 @@ def _system(linearised: bool, **symbols: Symbol) -> CrossLayer:
 
 @lru_cache(maxsize=4)
 def limit_of(linearised: bool) -> BlockLimit:
-    """The derived limit, with multiplier a and rate eta."""
+    """Return the derived limit, with multiplier a and rate eta."""
     a, eta = Symbol("a", positive=True), Symbol("eta", positive=True)
     return block_limit(_system(linearised, multiplier=a, rate=eta))
 
 
 @lru_cache(maxsize=4)
 def corrected(linearised: bool) -> dict[str, Array]:
-    """f of the limit and its correction."""
+    """Return f of the limit and its first correction."""
     found = infinite_depth(block_limit(_system(linearised)).cross)
     table = lower_layer_time(found.system)
     known: Known = {"xi": lambda t: INPUTS[t], "dloss": _slope, "ddloss": lambda t, f: SIZE}
@@ -72,7 +73,7 @@ def corrected(linearised: bool) -> dict[str, Array]:
 
 @lru_cache(maxsize=16)
 def at_depth(depth: int, linearised: bool) -> Array:
-    """f of the theory of a network with as many blocks."""
+    """Return f of the theory of a network with ``depth`` blocks."""
     theory = without_silent(mean_field(block_program(depth, linearised=linearised)))
     table = lower(given_in_sources(theory.at_depth(depth), "xi"))
     run = march(
@@ -88,7 +89,10 @@ def at_depth(depth: int, linearised: bool) -> Array:
 
 
 def _by_square_and_product(name: str, rhs: Expr) -> bool:
-    """Does an equation know a and eta as a**2 and a eta alone, answers to sources in units of a?"""
+    """Return whether an equation depends on a and eta through a**2 and a eta only.
+
+    Responses to sources are measured in units of a.
+    """
     a, eta, theta = Symbol("a", positive=True), Symbol("eta", positive=True), Symbol("theta")
     units = {n: Function(n) for n in ("R_xu_Z", "R_dxu_Z", "R_xr_W", "R_dxr_W")}
     for n, f in units.items():
@@ -104,14 +108,15 @@ def _by_square_and_product(name: str, rhs: Expr) -> bool:
 
 
 def _outside(e: Expr, of: Expr, a: Symbol) -> Expr:
-    """A term under a sum or integral, powers of ``a`` before it."""
+    """Return a term of a sum or integral with powers of ``a`` taken out."""
     factor, power = e.as_coeff_exponent(a)
     return a**power * of.func(factor, *of.limits)
 
 
 def linearise() -> Evidence:
-    """(6), section 9.2: the derived limits of the network and of the one linearised within blocks are
-    equal; at finite depth they differ by a derived coefficient over L.
+    """Check (6), section 9.2: the derived limits of the network and of its linearisation are equal.
+
+    The linearisation is within blocks. At finite depth both differ by a derived coefficient over L.
     """
     whole, linear = limit_of(False).limit, limit_of(True).limit
     ours, theirs = (
@@ -144,7 +149,7 @@ def linearise() -> Evidence:
 
 
 def trained(width: int, seeds: int, linearised: bool) -> Array:
-    """f of networks of :data:`BLOCKS` blocks, trained by descent; axes: network, step."""
+    """Return f of networks of :data:`BLOCKS` blocks trained by descent, (network, step)."""
     rng = np.random.default_rng(width)
     share, n = BLOCKS**-0.5, width
     found = np.zeros((seeds, len(INPUTS)))
@@ -155,7 +160,7 @@ def trained(width: int, seeds: int, linearised: bool) -> Array:
         for t, xi in enumerate(INPUTS):
 
             def output(by: Weights, start: Array = start, xi: Any = xi, u: Array = u, v: Array = v) -> Any:
-                """f of the updates; a block z' w' x, or its part that is linear in the updates."""
+                """Return f of the updates, for a block z' w' x or its part linear in the updates."""
                 x = xi * u
                 for (w, z), (dw, dz) in zip(
                     start.swapaxes(0, 1), zip(by[0], by[1], strict=True), strict=True
@@ -173,7 +178,7 @@ def trained(width: int, seeds: int, linearised: bool) -> Array:
 
 
 def networks() -> Evidence:
-    """(6), section 9: networks with two blocks, as they are and linearised, against their theories."""
+    """Check (6), section 9: networks with two blocks, as they are and linearised, against their theories."""
     scores, lines = [], []
     for linearised in (False, True):
         (few, few_error), (many, many_error) = (
@@ -194,8 +199,10 @@ def networks() -> Evidence:
 
 
 def parametrizations() -> Evidence:
-    """(6) text, section 9.3: over a grid of (alpha, gamma_W, gamma_Z), what the updates of a block do to
-    each other stays only at alpha = 1 with rates that do not fall, where features are redundant.
+    """Check (6) text, section 9.3: products of two updates of a block survive at alpha = 1 only.
+
+    The grid is over (alpha, gamma_W, gamma_Z). They survive with rates that do not fall with depth, where
+    features are redundant.
     """
     a, w, z = Symbol("a"), Symbol("w"), Symbol("z")
     program = block_program(alpha=a, gammas=(w, z))

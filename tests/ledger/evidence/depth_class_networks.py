@@ -27,13 +27,13 @@ MEASURED = ("f", "x", "h change", "h", "linearisation")
 def network_step(
     a: float, g: float, depth: int, width: int, rng: np.random.Generator, phi: str, rule: str
 ) -> Array:
-    """One step of a residual network with mean subtraction, by brute force; sizes named in ``MEASURED``."""
+    """Return the sizes named in ``MEASURED`` after one step of a residual network with mean subtraction."""
     f, share = ACTIVATIONS[phi], depth**-a
     start = rng.standard_normal((depth, width, width)) / np.sqrt(width)
     U, V = rng.standard_normal((2, width))
 
     def passed(W: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """The stream before each block and at the end, and the preactivations."""
+        """Return the stream before each block and at the end, and the preactivations."""
         x, h = [U], []
         for w in W:
             h.append(anp.dot(w, x[-1]))
@@ -71,10 +71,7 @@ def network_exponents(
     width: int = 256,
     seeds: int = 24,
 ) -> tuple[Array, Array, Array]:
-    """Exponents between the first and last depth, standard errors, and the change of the local slope.
-
-    Logarithms are averaged over ``seeds`` networks of each depth.
-    """
+    """Return the powers of the depth of each size, fitted to networks of several depths, with errors."""
     a, g = (float(classify(*point).alpha), float(classify(*point).gamma))
     logs = np.array(
         [
@@ -105,7 +102,7 @@ FINITE = 0.15
 
 
 def networks() -> Evidence:
-    """Claims 7.2-7.6 for MS(phi), gradient descent and signs: networks of 256 units, 16 to 64 layers."""
+    """Check claims 7.2-7.6 for MS(phi), gradient descent and signs: networks of 256 units, 16-64 layers."""
     lines, findings = [], []
     for point, phi, rule in NETWORKS:
         found: DepthClass = classify(*point, rule)
@@ -125,7 +122,7 @@ def networks() -> Evidence:
 
 
 def bounded() -> Evidence:
-    """Claim 7.2 above alpha = 1: on the line networks of a bounded phi are trivial, others are not."""
+    """Check claim 7.2 above alpha = 1: on the line networks of a bounded phi are trivial, others are not."""
     point = ("3/2", "-1/2")
     saturated, error, _ = network_exponents(point, "tanh", depths=(16, 64))
     growing, spread, _ = network_exponents(point, "soft", depths=(16, 64))

@@ -52,31 +52,31 @@ CLOSE = 0.03
 
 @lru_cache(maxsize=1)
 def linear() -> DepthParametrization:
-    """What the theory of the linear network says."""
+    """Return the classification that the theory of the linear network gives."""
     return DepthParametrization(mean_field(depth_program(alpha=alpha, gamma=gamma)))
 
 
 @lru_cache(maxsize=64)
 def classify(a: GivenNumber, g: GivenNumber, rule: str = "sgd") -> DepthClass:
-    """The derived class of one (alpha, gamma)."""
+    """Return the derived class of one (alpha, gamma)."""
     return linear().classify(a, g, rule)
 
 
 @lru_cache(maxsize=3)
 def solver(steps: int) -> DepthSolver:
-    """The linear network's derived rows, compiled."""
+    """Return the compiled solver of the linear network's derived rows."""
     return DepthSolver(at_steps(cross_layer(linear().theory), steps), lambda t, f: SLOPES[t])
 
 
 @lru_cache(maxsize=8)
 def solved(point: Point, depth: int, steps: int) -> dict[str, Array]:
-    """The first steps of the infinitely wide linear network."""
+    """Return the first steps of the infinitely wide linear network."""
     a, g = (float(classify(*point).alpha), float(classify(*point).gamma))
     return solver(steps)(depth, {"alpha": a, "gamma": g, "xi": 1.0})
 
 
 def sizes(point: Point, depth: int, steps: int) -> dict[tuple[str, int], float]:
-    """Root mean squares at each step; in the middle of the network, but for the output."""
+    """Return root mean squares at each step, in the middle of the network except for the output."""
     found, middle = solved(point, depth, steps), depth // 2
     unit = depth ** float(classify(*point).alpha)  # h is what a layer adds to the stream, without the branch
     sizes: dict[tuple[str, int], float] = {}
@@ -91,7 +91,7 @@ def sizes(point: Point, depth: int, steps: int) -> dict[tuple[str, int], float]:
 
 
 def at_zero(values: Sequence[float], z: Sequence[float]) -> float:
-    """The polynomial through ``values`` at ``z``, at 0."""
+    """Return the value at 0 of the polynomial that is ``values`` at ``z``."""
     rows, n = list(values), len(values)
     for k in range(1, n):
         rows = [(z[i] * rows[i + 1] - z[i + k] * rows[i]) / (z[i] - z[i + k]) for i in range(n - k)]
@@ -99,27 +99,27 @@ def at_zero(values: Sequence[float], z: Sequence[float]) -> float:
 
 
 def corrections(point: Point, depths: Sequence[int]) -> list[float]:
-    """What the first corrections at finite depth go like: ``L^(1 - 2 alpha)`` or 1/L, whichever is larger."""
+    """Return the scale of the first corrections at finite depth: ``L^(1 - 2 alpha)`` or 1/L, the larger."""
     a = float(classify(*point).alpha)
     power = -1.0 if a <= 0.5 else max(1 - 2 * a, -1.0)
     return [float(d) ** power for d in depths]
 
 
 def local_slopes(values: Sequence[float], depths: Sequence[float]) -> Array:
-    """``d log value / d log L`` between neighbouring depths."""
+    """Return ``d log value / d log L`` between neighbouring depths."""
     result: Array = np.diff(np.log(values)) / np.diff(np.log(depths))
     return result
 
 
 def measured(point: Point, steps: int, depths: Sequence[int] = DEPTHS) -> dict[tuple[str, int], float]:
-    """Local slopes in the depth, extrapolated; the last three are used."""
+    """Return local slopes in the depth, extrapolated from the last three."""
     rows = [sizes(point, d, steps) for d in depths]
     z = corrections(point, depths[1:])
     return {key: at_zero(list(local_slopes([r[key] for r in rows], depths))[-3:], z[-3:]) for key in rows[0]}
 
 
 def exponents() -> Evidence:
-    """Claims 7.2, 7.3, 7.6, Def. 7.5: solved theories of 16 to 256 layers, all regions and edges."""
+    """Check claims 7.2, 7.3, 7.6, Def. 7.5: solved theories of 16 to 256 layers, all regions and edges."""
     worst, where = 0.0, ""
     moves = measured(("1/2", "1/2"), GRID["1/2", "1/2"])["h change", 1]
     for point, steps in GRID.items():
@@ -138,7 +138,7 @@ def exponents() -> Evidence:
 
 
 def start() -> Evidence:
-    """Claim 7.1: below alpha = 1/2 the logarithm of the stream grows like L^(1 - 2 alpha)."""
+    """Check claim 7.1: below alpha = 1/2 the logarithm of the stream grows like L^(1 - 2 alpha)."""
     gaps = []
     depths = (32, 64, 128, 256)
     for a in ("1/4", "2/5"):
@@ -164,7 +164,7 @@ DIVERSE: tuple[Point, ...] = (("1/2", "1/2"), ("3/4", "1/4"), ("1", "0"))
 
 
 def diversity_exponent(point: Point, depths: Sequence[int] = DEPTHS[1:], now: int = 1) -> float:
-    """kappa: first L to infinity at each distance epsilon, then the local slope in epsilon to its limit."""
+    """Return kappa from the limit of infinite L at each distance and the local slope at small distance."""
     limits = []
     runs = {d: solved(point, d, STEPS) for d in depths}
     for e in EPSILONS:
@@ -178,7 +178,10 @@ def diversity_exponent(point: Point, depths: Sequence[int] = DEPTHS[1:], now: in
 
 
 def diversity() -> Evidence:
-    """Claims 7.4, 7.5, Def. 7.6: kappa is 1/2 at alpha = 1/2, 0 above; none before training above 1/2."""
+    """Check claims 7.4, 7.5, Def. 7.6: kappa is 1/2 at alpha = 1/2 and 0 above.
+
+    Before training there is no diversity above alpha = 1/2.
+    """
     gaps, found = [], []
     for point in DIVERSE:
         for now in (1, 2):
@@ -202,7 +205,7 @@ def diversity() -> Evidence:
 
 
 def unbounded() -> Evidence:
-    """Def. 7.2, Claim 7.2: at alpha + gamma >= 1, gamma < 0 stream and output are stable, but not h."""
+    """Check Def. 7.2, Claim 7.2: at alpha + gamma >= 1, gamma < 0 stream and output are stable, but not h."""
     point = ("3/2", "-1/2")
     found = measured(point, 1, (8, 16, 32, 64))
     return conclude(
@@ -219,7 +222,7 @@ def unbounded() -> Evidence:
 
 
 def rates() -> Evidence:
-    """Section 3, Table 1: E A_L^2 at width one for every L, by sampling, and the powers that follow."""
+    """Check section 3, Table 1: E A_L^2 at width one for every L, by sampling, and the powers that follow."""
     rng, gaps, powers = np.random.default_rng(3), [], {}
     for rule in ("sgd", "sign"):
         found = first_update(linear().theory.program, rule)

@@ -1,5 +1,6 @@
-"""What is between finite and infinite depth: the derived first correction against solved networks of finite
-depth, for both papers, and how different layers are.
+"""First correction at finite depth: derived coefficients against solved networks, for both papers.
+
+The differences of layers are compared too.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def _curvature(step: int, f: float) -> float:
 
 
 def in_powers(depths: tuple[int, ...], rows: list[Array], power: float) -> list[Array]:
-    """The first coefficients of a series in ``L**power``, as many as there are depths."""
+    """Return the first coefficients of a series in ``L**power``, as many as there are depths."""
     x = np.array(depths, dtype=float) ** power
     matrix = np.vander(x, increasing=True)
     flat = np.stack([np.ravel(r) for r in rows])
@@ -51,12 +52,12 @@ def in_powers(depths: tuple[int, ...], rows: list[Array], power: float) -> list[
 
 @lru_cache(maxsize=8)
 def frozen(alpha: float) -> DepthCorrection:
-    """Program 1 at (alpha, 1 - alpha), to first order."""
+    """Return the theory of Program 1 at (alpha, 1 - alpha), to first order in the inverse depth."""
     return solve_frozen_ends_correction(INPUTS, _slope, _curvature, layers=16, alpha=alpha, gamma=1.0 - alpha)
 
 
 def _differences(alpha: float, name: str, layer: float | None = None) -> tuple[Array, list[Array]]:
-    """The correction, and ``(X_L - X)/L**order`` of each finite depth."""
+    """Return the correction, and ``(X_L - X)/L**order`` of each finite depth."""
     found = frozen(alpha)
 
     def at(a: Array, cells: int) -> Array:
@@ -71,7 +72,7 @@ def _differences(alpha: float, name: str, layer: float | None = None) -> tuple[A
 
 
 def frozen_ends() -> Evidence:
-    """Prop. 4.4, C.2, Thm. C.3: at alpha = gamma = 1/2 the limit is off by a derived coefficient over L."""
+    """Check Prop. 4.4, C.2, Thm. C.3: the error of the limit at alpha = gamma = 1/2 is derived over L."""
     gaps, sizes, lines = [], [], []
     for name, layer in (("f", None), ("C_x", 0.5), ("C_dx", 0.5)):
         derived, rows = _differences(0.5, name, layer)
@@ -94,7 +95,10 @@ def frozen_ends() -> Evidence:
 
 
 def residual() -> Evidence:
-    """17 text of linear2025: deep residual networks converge to the limit, with a derived coefficient."""
+    """Check 17 text of linear2025: deep residual networks converge to the limit at a derived rate.
+
+    The coefficient of the first correction is derived.
+    """
 
     def at(depth: int | str) -> Experiment:
         branch = BRANCH if depth == "L" else BRANCH / np.sqrt(float(depth))
@@ -127,7 +131,7 @@ def residual() -> Evidence:
 
 
 def after_one_step(depth: int, alpha: float) -> float:
-    """The output after the first step, from the recursions of (11), which agree with the derived ones."""
+    """Return the output after the first step, from the recursions of (11) and the derived ones (equal)."""
     share, total = depth ** (-2 * alpha), 0.0
     c = -INPUTS[0] * INPUTS[1]
     for _ in range(depth):
@@ -137,8 +141,9 @@ def after_one_step(depth: int, alpha: float) -> float:
 
 
 def between_the_ends() -> Evidence:
-    """D.3: above alpha = 1/2 the ODE is off by L**(1 - 2 alpha), with derived coefficients; at alpha = 1
-    layers being steps counts as much.
+    """Check D.3: above alpha = 1/2 the error of the ODE is L**(1 - 2 alpha) with derived coefficients.
+
+    At alpha = 1 the discretisation into layers contributes the same order.
     """
     gaps, orders, lines = [], [], []
     for alpha in (0.6, 0.75, 1.0):
@@ -180,7 +185,7 @@ def _listed(x: Array) -> str:
 
 @lru_cache(maxsize=4)
 def distances(alpha: float) -> LayerDistances:
-    """Between layers of Program 1."""
+    """Return the distances between layers of Program 1."""
     exact = exact_power(alpha)
     return layer_distances(
         frozen_ends_correction(exact, 1 - exact).limit,
@@ -193,7 +198,7 @@ def distances(alpha: float) -> LayerDistances:
 
 
 def diversity() -> Evidence:
-    """Def. 7.6, Claims 7.4, 7.5: kappa is 1/2 at alpha = 1/2, at every step, and 0 above."""
+    """Check Def. 7.6, Claims 7.4, 7.5: kappa is 1/2 at alpha = 1/2, at every step, and 0 above."""
     rough, node = distances(0.5), 8
     ahead, slopes = rough.slopes(node)
     kappa = 1.0 - (2 * slopes[:, 0] - slopes[:, 1])  # the next power of the distance taken out

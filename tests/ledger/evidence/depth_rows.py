@@ -1,5 +1,7 @@
-"""The first steps of depth2023's Program 1 as numbers, at any depth and power, in a time proportional to the
-depth squared: the rows of :mod:`derive.scale.depth_steps`, one pass up and one down for each step.
+"""First steps of Program 1 of depth2023 as numbers, at any depth and power of the depth.
+
+The rows of :mod:`derive.scale.depth_steps` are evaluated in one pass up and one down for each step, in a time
+proportional to the depth squared.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ class DepthSolver:
             now.setdefault(self._kind(r), []).append(self._compiled(r))
 
     def __call__(self, depth: int, values: Mapping[str, float]) -> dict[str, Array]:
-        """Every function at every layer 0 .. depth (and layer of the source).
+        """Return every function at every layer 0 .. depth (and layer of the source).
 
         Raises KeyError for a symbol without a value, :class:`~numerics.errors.Diverged` with the step.
         """
@@ -83,7 +85,7 @@ class DepthSolver:
         return run.found
 
     def _kind(self, r: StepRow) -> str:
-        """When a row's turn is at a step, see :meth:`_Run.visits`."""
+        """Return the kind of a row, which decides its position in a step; see :meth:`_Run.visits`."""
         if not r.symbol.args:
             return "scalar"
         first = r.symbol.args[0]
@@ -112,8 +114,9 @@ class DepthSolver:
 
 
 class _Run:
-    """Causality orders everything: at each step once up through the layers, the scalars, once down; nothing
-    is repeated.  An answer to the sources of all layers is an array over them.
+    """Evaluation of all rows in causal order: at each step up through the layers, the scalars, then down.
+
+    A response to the sources of all layers is an array over them.
     """
 
     def __init__(self, solver: DepthSolver, depth: int, numbers: list[float]) -> None:
@@ -122,7 +125,7 @@ class _Run:
         self.sources = np.arange(depth + 1)
 
     def visits(self) -> Iterator[tuple[str, int]]:
-        """Kinds of rows with the layer that they are at, one after the other."""
+        """Yield kinds of rows and their layers in the order of evaluation."""
         yield from (("start", 0), ("after", 0))
         for layer in range(1, self.depth + 1):
             yield from ((kind, layer) for kind in ("before", "up", "after"))
@@ -172,18 +175,9 @@ class _Run:
 def variance(
     found: Mapping[str, Array], combination: Mapping[tuple[int, int], float], field: str = "x"
 ) -> float:
-    """The variance of ``sum c x(layer, time)`` over units, ``combination`` being ``{(layer, time): c}``.
+    """Return the variance over units of ``sum c x(layer, time)``, for ``{(layer, time): c}``.
 
-    Every field is its answers times the sources: those of W forwards and backwards, and the frozen ends.
-
-    >>> from derive.scale.depth_steps import at_steps
-    >>> from derive.theory import mean_field
-    >>> from derive.depth import cross_layer
-    >>> from derive.program import depth_program
-    >>> steps = at_steps(cross_layer(mean_field(depth_program())), 0)
-    >>> found = DepthSolver(steps, lambda t, f: f - 1.0)(4, {"xi": 1.0})
-    >>> variance(found, {(4, 0): 1.0, (3, 0): -1.0}), float(found["C_x_0_0"][3] / 4)
-    (0.48828125, 0.48828125)
+    Every field is its responses times the sources: those of W forwards and backwards, and the frozen ends.
     """
     last = max(time for _, time in combination)
     total = 0.0
@@ -208,7 +202,7 @@ def variance(
 
 
 def _given(a: Expr) -> bool:
-    """A given function of a scalar: the slope of the loss."""
+    """Return whether an expression is a given function of a scalar: the slope of the loss."""
     return isinstance(a, AppliedUndef) and any(isinstance(x, AppliedUndef) for x in a.args)
 
 

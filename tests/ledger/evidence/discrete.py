@@ -37,13 +37,13 @@ EXACT = 1e-11
 
 
 def _hermite(size: int) -> tuple[Array, Array]:
-    """Nodes and weights of averages over a standard normal number."""
+    """Return nodes and weights of averages over a standard normal number."""
     x, w = np.polynomial.hermite_e.hermegauss(size)
     return x, w / np.sum(w)
 
 
 def _numbers(e: Expr, fields: dict[str, Array], others: dict[Expr, float]) -> complex:
-    """A printed sum over samples and times, of numbers and of vectors ``(sample, time, unit)``."""
+    """Return a printed sum over samples and times, of numbers and of vectors ``(sample, time, unit)``."""
 
     def vector(x: Expr) -> Array:
         (field,) = [a for a in x.atoms(AppliedUndef) if str(a.func) in fields]
@@ -67,7 +67,7 @@ def _numbers(e: Expr, fields: dict[str, Array], others: dict[Expr, float]) -> co
 
 
 def readout_average() -> Evidence:
-    """M.3-M.7: the average by quadrature over each weight of the readout; the action by differentiation."""
+    """Check M.3-M.7: the average by quadrature over each weight of the readout; derivatives of the action."""
     rng = np.random.default_rng(17)
     shape = (SAMPLES, TIMES)
     h, xihat = 0.4 * rng.standard_normal((2, *shape, UNITS))
@@ -101,11 +101,11 @@ def readout_average() -> Evidence:
 
 
 def _unlike_derivatives() -> list[str]:
-    """Which of the printed derivatives (M.5), (M.6) are not those of (M.4); one sample, two times."""
+    """Return the printed derivatives (M.5), (M.6) that are not those of (M.4); one sample, two times."""
     size: dict[Expr, int] = {P: 1, claims.T: 1, L: 1, t: 1, s: 0, mu: 1, alpha: 1}
 
     def opened(e: Basic) -> Expr:
-        """Sums carried out; Theta(0) = 0; kernels are symmetric."""
+        """Return an expression with sums carried out, Theta(0) = 0 and symmetric kernels."""
         e = sympify(e).subs(size).doit().replace(Heaviside, lambda x: S.One if x > 0 else S.Zero)
         return e.replace(
             Function("Phi"), lambda n, a, b, *times: Function("Phi")(n, a, b, *sorted(times, key=int))
@@ -132,7 +132,7 @@ VARIANCE = 1.3
 
 
 def _conjugate_average(integrand: Callable[[Array, Array], Array]) -> complex:
-    """``<F> = int dxi dxi_hat/(2 pi) exp(i xi_hat xi - G xi_hat^2/2) F``, both integrals on a fine grid."""
+    """Return ``<F> = int dxi dxi_hat/(2 pi) exp(i xi_hat xi - G xi_hat^2/2) F`` on a fine grid."""
     xi, hat = np.linspace(-14.0, 14.0, 561)[:, None], np.linspace(-9.0, 9.0, 561)[None]
     weight = np.exp(1j * xi * hat - VARIANCE * hat**2 / 2) / (2 * np.pi)
     cell = (xi[1, 0] - xi[0, 0]) * (hat[0, 1] - hat[0, 0])
@@ -140,12 +140,12 @@ def _conjugate_average(integrand: Callable[[Array, Array], Array]) -> complex:
 
 
 def _slope_of_the_features() -> complex:
-    """The average of phi'."""
+    """Return the average of phi'."""
     return _conjugate_average(lambda xi, hat: 1 - np.tanh(xi) ** 2 + 0 * hat)
 
 
 def _readout_responses() -> list[complex]:
-    """A^L for which the derivative in (M.7) is zero, as printed and as corrected."""
+    """Return A^L for which the derivative in (M.7) is zero, as printed and as corrected."""
     found = []
     for built in (claimed, corrected):
         slope = built(SOURCE, "M.7")["B"]
@@ -173,7 +173,7 @@ def _readout_responses() -> list[complex]:
 
 @lru_cache(maxsize=1)
 def experiment() -> Experiment:
-    """Two hidden linear layers, two samples, large steps."""
+    """Return the experiment of two hidden linear layers, two samples and large steps."""
     return Experiment(
         program=mlp(2, "linear", "gd"),
         values={"eta": 0.4, "gamma0": GAMMA, "P": 2},
@@ -184,12 +184,12 @@ def experiment() -> Experiment:
 
 
 def _responses(claim: Claim) -> Claim:
-    """A and B of (M.8) for a linear network."""
+    """Return A and B of (M.8) for a linear network."""
     return {name: linear_form(sympify(claim[name])) for name in "AB"}
 
 
 def _put_in(name: str, response: Basic) -> Theory:
-    """The theory with another definition of a response, which need not vanish at equal times."""
+    """Return the theory with another definition of a response, which need not vanish at equal times."""
     theory = experiment().theory()
     changed = edited(theory, {name: response}, experiment().depth)
     pairs = zip(changed.order_parameters, theory.order_parameters, strict=True)
@@ -202,7 +202,7 @@ def _put_in(name: str, response: Basic) -> Theory:
 
 
 def _readout_response_times(share: float) -> Theory:
-    """The theory with A^L of (M.7) times a number; f of (M.8) has it for <phi r>.
+    """Return the theory with A^L of (M.7) times a number, which also enters f of (M.8) as <phi r>.
 
     ``f = <phi z>/gamma0`` with ``z = r + memory``; by Stein's lemma the part with r is the sum of A^L.
     """
@@ -223,12 +223,12 @@ def _readout_response_times(share: float) -> Theory:
 
 @lru_cache(maxsize=1)
 def networks() -> dict[str, tuple[Array, Array]]:
-    """Kernels and outputs of networks trained by exact steps."""
+    """Return kernels and outputs of networks trained by exact steps."""
     return experiment().measured()
 
 
 def response_definitions() -> Evidence:
-    """M.7, M.8: networks against the derived theory, and against it with the printed responses."""
+    """Check M.7, M.8: networks against the derived theory, and against it with the printed responses."""
     run, measured = experiment(), networks()
     whole, true_response = run.solved(), _slope_of_the_features() / GAMMA
     claim, true = (_responses(built(SOURCE, "M.8")) for built in (claimed, corrected))
@@ -255,7 +255,7 @@ def response_definitions() -> Evidence:
 
 
 def _gap(run: Evaluated, other: Evaluated) -> float:
-    """The largest difference of outputs and kernels."""
+    """Return the largest difference of outputs and kernels."""
     return max(largest(other.values[k] - run.values[k]) for k in other.values if k[0] in "fHG")
 
 
@@ -263,7 +263,7 @@ def _gap(run: Evaluated, other: Evaluated) -> float:
 
 
 def tangent_kernel_at_small_steps() -> Evidence:
-    """M.8 text: ``f(t+1) - f(t)`` over ``eta sum K Delta`` as steps get small, at the same time."""
+    """Check M.8 text: ``f(t+1) - f(t)`` over ``eta sum K Delta`` as steps get small, at the same time."""
     findings: list[Finding] = []
     gaps = []
     for steps in (3, 6, 12):

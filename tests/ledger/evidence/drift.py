@@ -1,8 +1,8 @@
-"""The density of preactivations and pre-gradients in a two-layer network (E.2): does it keep its mass?
+"""Conservation of mass of the density of preactivations and pre-gradients in a two-layer network (E.2).
 
-Units of the mean-field process are paths from Gaussian starts; Gauss-Hermite nodes stand for all of them, so
-that averages have no noise. The printed equation and the derived one say how the average of a function
-changes.
+Units of the mean-field process are paths from Gaussian starts. Gauss-Hermite nodes replace all of them, so
+that averages have no noise. The printed and the derived equation determine the velocity of averages of
+functions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SLOPE, ROUNDING = 1e-6, 1e-9
 
 @lru_cache(maxsize=1)
 def paths() -> tuple[Array, Array, Array]:
-    """``h1``, ``h2``, ``z`` of each path at three times, (times, 3, paths); errors; weights of the paths."""
+    """Return ``h1``, ``h2``, ``z`` of each path (times, 3, paths), the errors, and weights of the paths."""
     x, w = np.polynomial.hermite_e.hermegauss(NODES)
     grids = [a.ravel() for a in np.meshgrid(x, x, x, indexing="ij")]
     start = np.concatenate([(np.linalg.cholesky(KERNEL) @ np.array(grids[:2])).ravel(), grids[2]])
@@ -54,7 +54,7 @@ def paths() -> tuple[Array, Array, Array]:
 
 
 def rate_of_average(velocity: Expr, observable: Expr) -> float:
-    """``int F dp/dt`` with the right-hand side of a density equation, integrated by parts onto F."""
+    """Return ``int F dp/dt`` for the right side of a density equation, integrated by parts onto F."""
     points = [Symbol(x, real=True) for x in ("h1", "h2", "z")]
     density = next(a for a in velocity.atoms(AppliedUndef) if str(a.func) == "p")
     total: Expr = S.Zero
@@ -73,7 +73,7 @@ def rate_of_average(velocity: Expr, observable: Expr) -> float:
 
 
 def density_equation() -> Evidence:
-    """E.2: mass and averages by the printed and by the derived equation, against paths; two samples."""
+    """Check E.2: mass and averages by the printed and the derived equation, against paths; two samples."""
     derived = single_site(mean_field(mlp(1, Function("phi"), "flow"))).drift_pde(2).rhs
     printed = with_samples(e2()["dp"], 2)
     bare = printed.coeff(gamma0, 0)

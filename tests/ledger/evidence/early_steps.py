@@ -34,7 +34,7 @@ FORMS = {"(104)": "104", "caption": "105 text"}
 
 
 def memory() -> Evidence:
-    """(104) as a recursion: in the second step it drops four times what it keeps of the width."""
+    """Check (104) as a recursion: its second step omits four times the width term that it keeps."""
     e = _experiment(RATE, NARROW, MOST)
     found = early_steps(e, STEPS)
     assert found.memory_free is not None
@@ -68,7 +68,7 @@ def memory() -> Evidence:
 
 
 def not_centred() -> Evidence:
-    """(105) text: gamma0 in the first step, by networks that are not centred, with noisy labels."""
+    """Check (105) text: gamma0 in the first step, by networks that are not centred, with noisy labels."""
     step = first_step(mean_field(isotropic(1, data="online", noise=True)))
     findings, words = [], []
     for strength in (0.7, 1.4):
@@ -98,7 +98,10 @@ def not_centred() -> Evidence:
 
 
 def separation() -> Evidence:
-    """The critical rate of three hidden layers: below it the loss of networks falls, above it rises."""
+    """Check (105): below the critical rate the loss of networks falls, above it rises.
+
+    The networks have three hidden layers.
+    """
     e = _experiment(RATE, {"depth": 3, "gamma0": 0.5, "width_ratio": 1.0}, {"batch_ratio": 1.0}, 1)
     critical = early_time(e).critical_learning_rate
     assert critical is not None
@@ -123,7 +126,7 @@ def separation() -> Evidence:
 
 
 def recovers() -> Evidence:
-    """Figure 9: with gamma0 > 0 a loss that rises can recover; so it can at gamma0 -> 0 in small batches."""
+    """Check Figure 9: with gamma0 > 0 a rising loss can recover; with gamma0 -> 0 too, in small batches."""
     rate, late = 0.155, 20
     lazy = _experiment(rate, {"depth": 1, "gamma0": 1e-3, "width_ratio": 0.5}, {"batch_ratio": 0.25}, 60)
     numbers = recovery(lazy.replace({"training.steps": 20}), rtol=0.1)
@@ -157,17 +160,17 @@ def recovers() -> Evidence:
 
 
 def _below(label: str, value: float, limit: float) -> Finding:
-    """A number that must be below a limit."""
+    """Return the finding of a number that must be below a limit."""
     return Finding(label, float(value), limit, bool(value < limit))
 
 
 def _losses(e: Experiment) -> np.ndarray:
-    """``C_v`` of the solved theory."""
+    """Return ``C_v`` of the solved theory."""
     return np.diag(solve(e).C_v.values)
 
 
 def networks(e: Experiment, step: int, sizes: Mapping[int, int] = SIZES) -> tuple[float, float]:
-    """``C_v`` of infinitely large networks after that many steps, and its standard error."""
+    """Return ``C_v`` of infinitely large networks after some steps, and its standard error."""
     found = []
     for width, count in sizes.items():
         run = simulate(e.replace({"training.steps": step}), width=width, seeds=count, rng=width)

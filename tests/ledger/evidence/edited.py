@@ -67,11 +67,11 @@ class Experiment:
         return int(self.program.depth)
 
     def theory(self) -> Theory:
-        """The derived theory, layer by layer."""
+        """Return the derived theory at integer depth."""
         return mean_field(self.program).at_depth(self.depth)
 
     def solved(self, theory: Theory | None = None, samples: int = 2**12) -> Evaluated:
-        """The numbers of ``theory``, or of the derived one."""
+        """Return the numerical solution of ``theory``, or of the derived one."""
         known = {k: v for k, v in self.data.items() if k != "x"}
         if "x" in self.data:
             known["K_x"] = kernel_of(np.asarray(self.data["x"]))
@@ -80,7 +80,7 @@ class Experiment:
         )
 
     def measured(self) -> dict[str, tuple[Array, Array]]:
-        """Order parameters of infinitely wide networks, with standard errors, axes as in the theory.
+        """Return order parameters of infinitely wide networks with standard errors, axes as in the theory.
 
         Names are ``Phi2`` for a kernel of layer 2, ``f`` for a number.
         """
@@ -105,7 +105,10 @@ class Experiment:
 
 
 def kernel_of(x: Array) -> Array:
-    """The Gram matrix of inputs (P, D), or of images (P, positions, D): axes sample, position, twice."""
+    """Return the Gram matrix of inputs (P, D), or of images (P, positions, D).
+
+    The axes are sample (and position), twice.
+    """
     flat = x.reshape(-1, x.shape[-1])
     return np.asarray((flat @ flat.T / x.shape[-1]).reshape(*x.shape[:-1], *x.shape[:-1]))
 
@@ -124,13 +127,13 @@ def _times_last(x: Array) -> Array:
 
 
 def value(run: Evaluated, name: str) -> tuple[Array, Array]:
-    """A number or a kernel of a layer (``Phi2``) with its standard error."""
+    """Return a number or a kernel of a layer (``Phi2``) with its standard error."""
     at = (name[:-1], int(name[-1])) if name[-1].isdigit() and (name, ()) not in run.values else (name, None)
     return run.value(*at), run.stderr(*at)
 
 
 def worst(measured: Mapping[str, tuple[Array, Array]], run: Evaluated, *names: str) -> float:
-    """The largest deviation of a theory from networks, in standard errors of the difference."""
+    """Return the largest deviation of a theory from networks, in standard errors of the difference."""
     found = [0.0]
     for name in names or tuple(measured):
         (mean, error), (theory, spread) = measured[name], value(run, name)
@@ -143,7 +146,7 @@ def worst(measured: Mapping[str, tuple[Array, Array]], run: Evaluated, *names: s
 
 
 def right(what: str, experiment: Experiment, measured: Mapping[str, tuple[Array, Array]]) -> Finding:
-    """All that was measured agrees with the derived theory."""
+    """Return the finding that all measured numbers agree with the derived theory."""
     count = sum(x.size for x, _ in measured.values())
     label = f"{what}: largest z of {count} numbers of the derived theory"
     return agrees(label, worst(measured, experiment.solved()), CLOSE)
@@ -152,7 +155,7 @@ def right(what: str, experiment: Experiment, measured: Mapping[str, tuple[Array,
 def off(
     what: str, experiment: Experiment, measured: Mapping[str, tuple[Array, Array]], theory: Theory
 ) -> Finding:
-    """The theory with printed equations put in does not."""
+    """Return the finding that the theory with printed equations disagrees with networks."""
     return contradicts(f"{what}: largest z", worst(measured, experiment.solved(theory)), 1.0, by=MUCH)
 
 
@@ -160,9 +163,9 @@ def off(
 
 
 def edited(theory: Theory, claim: Claim, depth: int) -> Theory:
-    """``theory`` (layer by layer) with the equations, covariances (``cov_u``) and definitions of ``claim``.
+    """Return ``theory`` (at integer depth) with the equations, covariances and definitions of ``claim``.
 
-    Raises KeyError for a part of the claim that the theory has no place for.
+    Covariances are named as ``cov_u``. Raises KeyError for a part of the claim that the theory lacks.
     """
     used: set[str] = set()
 
@@ -196,7 +199,7 @@ def edited(theory: Theory, claim: Claim, depth: int) -> Theory:
 
 
 def placed(e: Expr, layer: int, depth: int) -> Expr:
-    """A printed right-hand side at one layer, with tanh for phi, in Euler steps, with the chain's ends."""
+    """Return a printed right-hand side at one layer: tanh for phi, Euler steps, values at the end layers."""
     at = e.subs(ell, layer).replace(Function("phi"), tanh).replace(Heaviside, lambda *_: S.One)
     at = at.replace(lambda x: isinstance(x, Derivative), lambda x: x.doit())
     at = at.replace(Function("average"), Average)
@@ -221,7 +224,7 @@ def _ended(e: Expr, depth: int) -> Expr:
 
 
 def _stepped(past: Integral) -> Expr:
-    """Steps in place of a flow, term by term."""
+    """Return the sum over steps in place of the integral over time, term by term."""
     total = []
     for x in Add.make_args(past.function.expand()):
         body, limits = (x.function, list(x.limits)) if isinstance(x, Sum) else (x, [])

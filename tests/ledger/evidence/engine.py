@@ -60,7 +60,7 @@ class Solved:
         return np.asarray(order.transpose(0, 2, 1, 3))
 
     def dataset(self, times: Array) -> xr.Dataset:
-        """As a dataset that ``numerics.verification.compare`` takes."""
+        """Return the solution as a dataset for ``numerics.verification.compare``."""
         order = (0, 2, 1, 3)
         axes = ("time", "time_", "sample", "sample_")
         return xr.Dataset(
@@ -79,7 +79,7 @@ class Solved:
 
 
 def steps_of(rate: float, count: int) -> Array:
-    """w(t, s) of gradient descent at times 0..count-1.
+    """Return w(t, s) of gradient descent at times 0..count-1.
 
     >>> steps_of(0.5, 3).tolist()
     [[0.0, 0.0, 0.0], [0.5, 0.0, 0.0], [0.5, 0.5, 0.0]]
@@ -89,15 +89,17 @@ def steps_of(rate: float, count: int) -> Array:
 
 @lru_cache(maxsize=64)
 def theory_at(depth: int, tied: bool = True) -> Theory:
-    """The theory of the multistep rule at integer depth; with ``tied`` False of an independent backward
-    pass."""
+    """Return the theory of the multistep rule at integer depth.
+
+    With ``tied`` False the backward matrices are independent.
+    """
     return mean_field(mlp(L, "linear", "multistep", tied=tied)).at_depth(depth)
 
 
 def marched(
     kernel: Array, targets: Array, weights: Array, *, depth: int, gamma: float, tied: bool = True
 ) -> March:
-    """The engine's march; order parameters of all layers are kept."""
+    """Return the engine's march; order parameters of all layers are kept."""
     layers = range(1, depth + 1)
     return march(
         lower(theory_at(depth, tied)),
@@ -111,7 +113,7 @@ def marched(
 def solved(
     kernel: Array, targets: Array, weights: Array, *, depth: int, gamma: float, tied: bool = True
 ) -> Solved:
-    """The solution with the ends of the network filled in."""
+    """Return the solution with the values at both ends of the network."""
     run = marched(kernel, targets, weights, depth=depth, gamma=gamma, tied=tied)
     T, n = len(weights), len(targets)
     layers = range(1, depth + 1)
@@ -143,7 +145,7 @@ class Orders:
 def orders(
     kernel: Array, targets: Array, weights: Array, *, depth: int, tied: bool = True, reach: float = 0.02
 ) -> Orders:
-    """Derivatives in gamma0^2 at zero, from marches at Chebyshev points of (0, ``reach``]."""
+    """Return derivatives in gamma0^2 at zero, from marches at Chebyshev points of (0, ``reach``]."""
     points = reach * (1 + np.cos(np.pi * (np.arange(NODES) + 0.5) / NODES)) / 2
     runs = [solved(kernel, targets, weights, depth=depth, gamma=float(np.sqrt(x)), tied=tied) for x in points]
 
@@ -166,7 +168,7 @@ def orders(
 
 
 def _coefficient(points: Array, values: Array, power: int) -> Array:
-    """Coefficient of x^power of the polynomial through the values."""
+    """Return the coefficient of x^power of the polynomial through the values."""
     scale = float(points.max())
     vandermonde = np.vander(points / scale, increasing=True)
     flat = np.linalg.solve(vandermonde, values.reshape(len(points), -1))

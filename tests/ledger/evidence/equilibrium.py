@@ -51,7 +51,7 @@ TOLERANCE = 1e-7
 
 
 def posterior_mean(depth: int, width: int) -> float:
-    """The exact mean output of a network of ``depth`` <= 2 hidden layers of ``width``, by quadrature.
+    """Return the exact mean output of a network of ``depth`` <= 2 hidden layers of ``width``, by quadrature.
 
     The log of a layer's squared length per unit, chi-squared with ``width`` degrees of freedom, is put on a
     grid.
@@ -59,7 +59,7 @@ def posterior_mean(depth: int, width: int) -> float:
     noise = 1.0 / (width * GAMMA**2 * BETA)  # of the likelihood exp(-beta gamma0^2 N (f - y)^2/2)
 
     def joint(axes: list[Array]) -> tuple[Array, Array]:
-        """The log of the posterior density of the lengths, and the output's prior variance given them."""
+        """Return the log posterior density of the lengths, and the prior variance of the output."""
         lengths = np.meshgrid(*axes, indexing="ij")
         density = sum(0.5 * width * (x - np.exp(x)) for x in lengths)
         variance = KERNEL * np.exp(sum(lengths)) / (width * GAMMA**2 * LAMBDA ** (depth + 1))
@@ -76,7 +76,7 @@ def posterior_mean(depth: int, width: int) -> float:
 
 @lru_cache(maxsize=2)
 def limit_mean(depth: int) -> tuple[float, float]:
-    """The mean as the width goes to infinity (Richardson), and how far the last step of it went."""
+    """Return the mean as the width goes to infinity (Richardson), and the last change of this limit."""
     values = [posterior_mean(depth, n) for n in (400, 800, 1600, 3200)]
     first = [2 * b - a for a, b in pairwise(values)]
     second = [(4 * b - a) / 3 for a, b in pairwise(first)]
@@ -85,7 +85,7 @@ def limit_mean(depth: int) -> tuple[float, float]:
 
 @lru_cache(maxsize=4)
 def equations(depth: int) -> tuple[Eq, ...]:
-    """The derived saddle point of a linear network on one sample."""
+    """Return the derived saddle point of a linear network on one sample."""
     beta, lam = Symbol("beta", positive=True), Symbol("lam", positive=True)
     network = mlp(depth, "linear", "flow", weight_decay=lam / beta, temperature=1 / beta)
     return equilibrium(mean_field(network)).linear_saddle()
@@ -97,9 +97,10 @@ def _value(e: Expr) -> Expr:
 
 
 def saddle_output(depth: int, conjugate_factor: float = 1.0, inner_factor: float = 1.0) -> float:
-    """The output at the saddle point, the conjugate kernels of the last and the inner layers times factors.
+    """Return the output at the saddle point, with the conjugate kernels of layers times factors.
 
-    The derived conjugates are read off the derived equations: ``1/Phi_l = lam/Phi_{l-1} + Phihat_l``.
+    One factor is for the last and one for the inner layers. The derived conjugates are read from the derived
+    equations: ``1/Phi_l = lam/Phi_{l-1} + Phihat_l``.
     """
     f, *kernels = [e.lhs for e in equations(depth)]
     rights = [_value(e.rhs) for e in equations(depth)]
@@ -121,7 +122,7 @@ class _Residuals:
     slopes: Callable[[list[float]], Array]
 
     def kernels(self, out: float, guess: Array) -> Array:
-        """The kernels that solve the layers' equations at a given output, by Newton's method; NaN if none."""
+        """Return the kernels that solve the layers' equations at a given output (Newton's method), or NaN."""
         x = guess.copy()
         for _ in range(60):
             at = [out, *x.tolist()]
@@ -134,14 +135,15 @@ class _Residuals:
         return np.full(len(x), np.nan)
 
     def output(self, out: float, guess: Array) -> float:
-        """The equation of the output, kernels solved for."""
+        """Return the residual of the equation of the output, with solved kernels."""
         return float(self.gaps([out, *self.kernels(out, guess).tolist()])[0])
 
 
 def _branch(equations: _Residuals, prior: Array) -> float:
-    """The output of the solution that continues the kernels of the prior; NaN if there is none.
+    """Return the output of the solution that continues the kernels of the prior; NaN if there is none.
 
-    The error shrinks as the output grows, so it is followed from f = y (no conjugates) downwards.
+    The error shrinks as the output grows, so that the solution is followed from f = y (no conjugates)
+    downwards.
     """
     above, guess = TARGET, prior
     for below in np.linspace(TARGET, 0.0, 400)[1:]:
@@ -156,31 +158,31 @@ LAM, BETA_SYMBOL = Symbol("lam", positive=True), Symbol("beta", positive=True)
 
 @lru_cache(maxsize=1)
 def _rest() -> Equilibrium:
-    """The equilibrium of linear networks with two hidden layers."""
+    """Return the equilibrium of linear networks with two hidden layers."""
     network = mlp(2, "linear", "flow", weight_decay=LAM / BETA_SYMBOL, temperature=1 / BETA_SYMBOL)
     return equilibrium(mean_field(network))
 
 
 def _last_over_derived(claim: Claim) -> float:
-    """The conjugate kernel of the last layer, (K.20 text), over the derived one."""
+    """Return the conjugate kernel of the last layer, (K.20 text), over the derived one."""
     ratio = sympify(claim["Phihat_last"]) / _rest().solved["Phihat_last"].rhs
     return float(simplify(ratio).subs(LAM, LAMBDA))
 
 
 def _one_sample(e: Basic) -> Expr:
-    """A matrix expression of the kernel ``Phi`` and of ``C = <h h^T>`` for one sample."""
+    """Return a matrix expression of the kernel ``Phi`` and of ``C = <h h^T>`` for one sample."""
     sizes = {"Phi": Matrix([[Symbol("Phi")]]), "C": Matrix([[Symbol("C")]])}
     return Matrix(e.subs(P, 1).replace(MatrixSymbol, lambda n, *_: sizes[str(n)]).doit())[0, 0]
 
 
 def _inner_over_derived(claim: Claim) -> float:
-    """The conjugate kernel of an inner layer, as (K.22) and (K.23) give it, over the derived one."""
+    """Return the conjugate kernel of an inner layer by (K.22) and (K.23), over the derived one."""
     ratio = _one_sample(sympify(claim["Phihat"])) / _one_sample(_rest().conjugate_kernel)
     return float(simplify(ratio).subs(LAM, LAMBDA))
 
 
 def _slope_over_derived(claim: Claim) -> float:
-    """The conjugate kernel for which the derivative in (K.19) is zero, over the derived one.
+    """Return the conjugate kernel for which the derivative in (K.19) is zero, over the derived one.
 
     ``<hhat hhat>`` under the weight exp(-hhat Phi hhat/(2 lambda) + i hhat h) of (K.17) is a Gaussian
     integral, lambda/Phi - (lambda h/Phi)^2, and <h^2> is C.
@@ -210,7 +212,10 @@ FACTORS: dict[str, Callable[[Claim], float]] = {
 
 
 def saddle_point() -> Evidence:
-    """K.19, K.20 text, K.22, K.23: the exact posterior mean of linear networks, one and two hidden layers."""
+    """Check K.19, K.20 text, K.22, K.23: the exact posterior mean of linear networks.
+
+    They have one and two hidden layers.
+    """
     means = {1: limit_mean(1), 2: limit_mean(2)}
     outputs: dict[str, list[float]] = {}
     findings: list[Finding] = []

@@ -22,22 +22,18 @@ Functions = Mapping[str, Callable[..., Any]]
 
 
 def valued(e: Basic, numbers: Mapping[str, float], functions: Functions, step: float = 1.0) -> Any:
-    """The value of an expression: a number, or an array if its functions return arrays.
+    """Return the value of an expression: a number, or an array if its functions return arrays.
 
-    ``numbers`` are those of symbols, by name.  Indices reach a function as integers.  An integral from 0 to t
+    ``numbers`` are those of symbols, by name. Indices reach a function as integers. An integral from 0 to t
     is a sum over the times before t, in steps of length ``step``.
-    Raises KeyError for a function without a value, and TypeError for an expression of another kind.
 
-    >>> from sympy import Function, Symbol
-    >>> k, n, a = Symbol("k"), Symbol("n"), Function("a")
-    >>> valued(Sum(k * a(k), (k, 1, n)), {"n": 2}, {"a": lambda k: 10.0 * k})
-    50.0
+    Raises KeyError for a function without a value, and TypeError for an expression of another kind.
     """
     known = {x: numbers[x.name] for x in e.free_symbols if x.name in numbers}
     return _value(sympify(e).subs(known), functions, step)
 
 
-def _value(e: Basic, functions: Functions, step: float) -> Any:
+def _value(e: Basic, functions: Functions, step: float) -> Any:  # noqa: PLR0911 (one return for each kind of expression)
     def of(x: Basic) -> Any:
         return _value(x, functions, step)
 
@@ -63,7 +59,7 @@ def _value(e: Basic, functions: Functions, step: float) -> Any:
 
 
 def _summed(e: Sum | Integral, functions: Functions, step: float) -> Any:
-    """The outermost of the sums, whose bounds are numbers; an integral leaves its upper end out."""
+    """Return the value of the outermost sum with numerical bounds; an integral leaves its upper end out."""
     *inner, (index, low, high) = map(tuple, e.limits)
     past = isinstance(e, Integral)
     total: Any = 0
@@ -74,12 +70,12 @@ def _summed(e: Sum | Integral, functions: Functions, step: float) -> Any:
 
 
 def largest(gap: Any) -> float:
-    """The largest entry of a difference."""
+    """Return the largest entry of a difference."""
     return float(np.max(np.abs(gap)))
 
 
 def told_apart(what: str, both: Iterable[Any], true: Any, tolerance: float) -> tuple[Finding, ...]:
-    """Of two values, as printed and as corrected, the second is the true one and the first differs."""
+    """Return the findings that the corrected one of two values is true and that the printed one differs."""
     printed, corrected = both
     return (
         contradicts(f"{what} as printed minus true", largest(printed - true), tolerance),

@@ -1,7 +1,6 @@
-"""Order gamma0^2 of the deep linear network: coefficients fitted to the engine's full solution, layer by
-layer.
+"""Order gamma0^2 of the deep linear network: coefficients fitted to the engine's full solution by layer.
 
-Second derivatives in gamma0 of marched kernels are decomposed into the operator words of (P.2).  The words
+Second derivatives in gamma0 of marched kernels are decomposed into the operator words of (P.2). The words
 come from the ledger's claims, whose lazy operators c and d are right; the coefficients in front are fitted.
 """
 
@@ -37,7 +36,7 @@ differ by about 1e-2 of their size."""
 
 @lru_cache(maxsize=16)
 def second_orders(depth: int, tied: bool = True) -> Orders:
-    """Order gamma0^2 for the small task of this file."""
+    """Return order gamma0^2 for the small task of this module."""
     return orders(KERNEL, TARGETS, WEIGHTS, depth=depth, tied=tied)
 
 
@@ -49,7 +48,7 @@ class Words:
 
     @staticmethod
     def at(kernel: Array, error: Array, weights: Array) -> Words:
-        """From the error at order zero, shape (T,P); c and d are (F.2) with A = B = 0."""
+        """Return the words for the error at order zero, shape (T,P); c and d are (F.2) with A = B = 0."""
         T, n = error.shape
         lazy = {
             "A": (np.zeros(()), []),
@@ -74,15 +73,17 @@ class Words:
         return Words({**letters, claim.c_T: c.T, claim.d_T: d.T})
 
     def matrix(self, word: Sequence[Expr]) -> Array:
-        """The product of the letters."""
+        """Return the product of the letters."""
         value = self.letters[word[0]]
         for x in word[1:]:
             value = value @ self.letters[x]
         return value
 
     def families(self, formula: Expr) -> tuple[Array, Array]:
-        """The second order of a printed kernel without its factor: words with both c and d, and the
-        others."""
+        """Return the second order of a printed kernel without its factor, in two parts.
+
+        The parts are the words with both c and d, and the other words.
+        """
         both: list[Array] = []
         alone: list[Array] = []
         for _, word in words(formula.coeff(gamma0, 2)):
@@ -92,25 +93,25 @@ class Words:
 
 
 def lazy_words(depth: int, tied: bool = True) -> Words:
-    """The words of this file's task."""
+    """Return the words of this module's task."""
     return Words.at(KERNEL, second_orders(depth, tied).error, WEIGHTS)
 
 
 def fit(value: Array, basis: Sequence[Array]) -> tuple[Array, float]:
-    """Coefficients of ``value`` on ``basis`` and the largest residual."""
+    """Return coefficients of ``value`` on ``basis`` and the largest residual."""
     columns = np.stack([b.ravel() for b in basis], axis=1)
     found, *_ = np.linalg.lstsq(columns, value.ravel(), rcond=None)
     return np.asarray(found, dtype=float), float(np.max(np.abs(columns @ found - value.ravel())))
 
 
 def printed_factor(formula: Expr, layer: int, depth: int) -> float:
-    """The number in front of the printed second order."""
+    """Return the number in front of the printed second order."""
     coefficient, _ = words(formula.coeff(gamma0, 2))[0]
     return float(coefficient.subs({ell: layer, L: depth}))
 
 
 def _layers(name: str, tied: bool) -> tuple[Array, Array, float]:
-    """(depth, layer, fitted nested and product, printed), rows; and the largest residual of a fit."""
+    """Return rows (depth, layer, fitted nested and product, printed), and the largest residual of a fit."""
     formula = claimed("selfconsistent2023", "P.2")[name]
     fitted, printed, residual = [], [], 0.0
     for depth in DEPTHS:
@@ -170,7 +171,7 @@ def _rows(values: Array) -> str:
 
 
 def _factor_of_sums(second: Expr, at: dict[Expr, int]) -> float:
-    """The one number in front of the sums over samples."""
+    """Return the common number in front of the sums over samples."""
     placed = second.subs(at).expand()
     factors = {float(x.as_independent(Sum)[0].subs(Kx(mu, nu), 1)) for x in placed.as_ordered_terms()}
     if len(factors) != 1:
@@ -179,16 +180,17 @@ def _factor_of_sums(second: Expr, at: dict[Expr, int]) -> float:
 
 
 def feature_kernel_depth_coefficients() -> Evidence:
-    """(P.2)-(P.4): the factor ell of H against fitted second derivatives, every layer, L = 1..5."""
+    """Check (P.2)-(P.4): the factor ell of H against fitted second derivatives, every layer, L = 1..5."""
     return _depth_coefficients("H", "H", "feature_kernel_depth_coefficients")
 
 
 def gradient_kernel_depth_coefficients() -> Evidence:
-    """(P.2)-(P.4): the factor L+1-ell of G, likewise."""
+    """Check (P.2)-(P.4): the factor L+1-ell of G against fitted second derivatives, every layer."""
     return _depth_coefficients("G", "G", "gradient_kernel_depth_coefficients")
 
 
 def tangent_basis(depth: int, tied: bool) -> list[Array]:
+    """Return the words of the tangent kernel at order gamma0^2, from those of H and G."""
     lazy, second = lazy_words(depth, tied), claimed("selfconsistent2023", "P.2")
     T, n = len(WEIGHTS), len(TARGETS)
     up = [x.reshape(T, n, T, n) for x in lazy.families(second["H"])]
@@ -202,7 +204,7 @@ def _printed_tangent(depth: int) -> float:
 
 
 def tangent_kernel_depth_coefficient() -> Evidence:
-    """(16), (P.2): L(L+1)/2 against the fitted second derivative of the tangent kernel."""
+    """Check (16), (P.2): L(L+1)/2 against the fitted second derivative of the tangent kernel."""
     found, rest = zip(*(fit(second_orders(d).tangent, tangent_basis(d, True)) for d in DEPTHS), strict=True)
     fitted, printed = np.array(found), np.array([_printed_tangent(d) for d in DEPTHS])
     right = np.array([np.mean(tangent_factors(d)) for d in DEPTHS])
@@ -236,7 +238,7 @@ def _order_zero(depth: int) -> float:
 
 
 def gradient_independence_coefficients() -> Evidence:
-    """(16), (P.2)-(P.4) as printed are the expansion with an independent backward pass (A = B = 0)."""
+    """Check (16), (P.2)-(P.4): as printed they expand independent backward matrices (A = B = 0)."""
     findings = []
     for name in ("H", "G"):
         fitted, printed, residual = _layers(name, tied=False)
@@ -264,7 +266,7 @@ def gradient_independence_coefficients() -> Evidence:
 
 
 def tangent_kernel_sum() -> Evidence:
-    """(P.5): second orders of H and G, summed over layers as printed, give that of the tangent kernel."""
+    """Check (P.5): second orders of H and G, summed over layers as printed, give that of K."""
     formula = claimed("selfconsistent2023", "P.5")["K_expanded"].coeff(gamma0, 2)
     T, n = len(WEIGHTS), len(TARGETS)
     gaps = []
@@ -295,7 +297,7 @@ def tangent_kernel_sum() -> Evidence:
 
 
 def relative_change_with_depth() -> Evidence:
-    """Text after (16): relative kernel change for given v, and after training, as depth grows."""
+    """Check text after (16): relative kernel change for given v, and after training, as depth grows."""
     depths = np.arange(1, 7)
     fixed_v: list[float] = []
     trained: list[float] = []
@@ -328,7 +330,10 @@ def relative_change_with_depth() -> Evidence:
 
 
 def gradient_kernel_free_index() -> Evidence:
-    """(P.3): the last line of G leaves mu free; the repaired indices are those of (P.4), right at L = 1."""
+    """Check (P.3): the last line of G leaves mu free.
+
+    The repaired indices are those of (P.4), right at L = 1.
+    """
     times = np.linspace(0.0, 0.6, 13)
     kernel, depth = np.array([[1.0, 0.0], [0.0, 0.5]]), 1
     rates = (depth + 1) * np.diag(kernel)
@@ -366,7 +371,10 @@ def _exponential(rate: float) -> Expr:
 
 
 def _gradient_kernel_flow(kernel: Array, end: float, depth: int) -> tuple[float, float]:
-    """Second order of G^1(t,t) under flow: Adams-Bashforth steps of fourth order, halved for the error."""
+    """Return the second order of G^1(t,t) under flow, and its error by halved steps.
+
+    The steps are fourth-order Adams-Bashforth.
+    """
     found = []
     for pieces in (8, 16):
         grid = flow_grid(np.array([0.0, end]), step=end / pieces)
@@ -375,7 +383,7 @@ def _gradient_kernel_flow(kernel: Array, end: float, depth: int) -> tuple[float,
 
 
 def _p4_value(kernel: Array, lazy: dict[int, Expr], end: float) -> float:
-    """(P.4) for G at L = 1 with v and v_{alpha beta} integrated for the lazy error."""
+    """Return (P.4) for G at L = 1 with v and v_{alpha beta} integrated for the lazy error."""
     formula = claimed("selfconsistent2023", "P.4")["G"].coeff(gamma0, 2)
     opened = written_out(formula, {ell: 1, L: 1, P: 2})
     single = {k: integrate(e, (t, 0, s)) for k, e in lazy.items()}

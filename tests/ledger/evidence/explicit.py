@@ -1,4 +1,4 @@
-"""Symbolic formulas, printed or derived, put into numbers: sums written out, or arrays contracted."""
+"""Numerical values of symbolic formulas, printed or derived: sums written out, or arrays contracted."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ PAST = Function("w")(t, s)
 
 
 def written_out(expr: Basic, at: Mapping[Symbol, int], steps: int | None = None) -> Expr:
-    """``expr`` with integers put in for symbols and its sums written out; sums over all times end at
-    ``steps``.
+    """Return ``expr`` with integers for symbols and its sums written out.
+
+    Sums over all times end at ``steps``.
 
     >>> from sympy import symbols
     >>> k, n = symbols("k n", integer=True)
@@ -47,7 +48,7 @@ def written_out(expr: Basic, at: Mapping[Symbol, int], steps: int | None = None)
 
 
 def number(expr: Expr, values: Callable[[AppliedUndef], complex]) -> complex:
-    """A written-out expression with a number for every applied function."""
+    """Return a written-out expression with a number for every applied function."""
     return complex(expr.xreplace({a: values(a) for a in expr.atoms(AppliedUndef)}))
 
 
@@ -58,7 +59,7 @@ def at_time(a: AppliedUndef, *times: Expr) -> None:
 
 
 def lattice(expr: Expr, axes: Sequence[Symbol], sizes: Sequence[int], read: Read) -> Array:
-    """A sum of products as an array over ``axes``; Theta(t - s) is read as ``w(t, s)``.
+    """Return a sum of products as an array over ``axes``; Theta(t - s) is read as ``w(t, s)``.
 
     ``read`` gives the array of an applied function and the symbols of its axes; indices that are no axes are
     summed.
@@ -81,7 +82,7 @@ def lattice(expr: Expr, axes: Sequence[Symbol], sizes: Sequence[int], read: Read
 
 
 def words(expr: Expr) -> list[tuple[Expr, tuple[Symbol, ...]]]:
-    """A noncommutative polynomial as coefficients and words.
+    """Return a noncommutative polynomial as coefficients and words.
 
     >>> from sympy import symbols
     >>> a, b = symbols("a b", commutative=False)

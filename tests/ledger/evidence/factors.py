@@ -15,12 +15,12 @@ from tests.ledger.evidence.explicit import words
 
 @lru_cache(maxsize=1)
 def expansion() -> LinearExpansion:
-    """The engine's expansion, for symbolic depth and layer."""
+    """Return the engine's expansion, for symbolic depth and layer."""
     return expand_linear(mean_field(mlp(rule="flow")))
 
 
 def layer_factors(name: str, layer: int, depth: int) -> tuple[float, float]:
-    """In front of the nested integrals and of the products of H^l or G^l.
+    """Return the factors in front of the nested integrals and of the products of H^l or G^l.
 
     >>> layer_factors("H", 2, 2), layer_factors("G", 2, 2)
     ((4.0, 5.0), (2.0, 1.0))
@@ -30,7 +30,7 @@ def layer_factors(name: str, layer: int, depth: int) -> tuple[float, float]:
 
 
 def tangent_factors(depth: int) -> list[float]:
-    """In front of each term of the tangent kernel at order gamma0^2.
+    """Return the factors in front of each term of the tangent kernel at order gamma0^2.
 
     >>> set(tangent_factors(2))
     {6.0}
@@ -39,6 +39,6 @@ def tangent_factors(depth: int) -> list[float]:
 
 
 def _kind(word: tuple[Expr, ...]) -> str:
-    """Which of the operators C and D occur in a word."""
+    """Return which of the operators C and D occur in a word."""
     text = " ".join(map(str, word))
     return "".join(k for k in "CD" if f"{k}0" in text)

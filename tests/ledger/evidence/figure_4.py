@@ -1,7 +1,7 @@
-"""Figure 4: the approximations of a deep linear network, as printed and as derived, beside the full theory.
+"""Figure 4: printed and derived approximations of a deep linear network beside the full theory.
 
-Everything is in steps of gradient descent, as the networks are trained; the printed integrals over time are
-read as sums of such steps.
+All equations are evaluated at the steps of gradient descent, as the networks are trained; the printed
+integrals over time are read as sums of such steps.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Task:
     steps: int
 
     def experiment(self, strength: float) -> Experiment:
-        """As an experiment."""
+        """Return the task as an experiment."""
         return Experiment.from_dict(
             {
                 "network": {"depth": self.depth, "gamma0": strength},
@@ -82,7 +82,7 @@ class Task:
 
 
 def full(task: Task, strength: float) -> Curves:
-    """The theory."""
+    """Return the curves of the full theory."""
     return _curves(solve(task.experiment(strength)))
 
 
@@ -91,19 +91,19 @@ def _curves(result: Any) -> Curves:
 
 
 def series(task: Task, order: int = 8) -> xr.Dataset:
-    """The derived expansion; gamma0 does not enter."""
+    """Return the derived expansion, which does not depend on gamma0."""
     return expand(task.experiment(1.0), order)
 
 
 def truncated(task: Task, found: xr.Dataset, strength: float, order: int) -> Curves:
-    """The expansion cut off: kernels, and the error that the cut tangent kernel leads to, as in the paper."""
+    """Return kernels of the truncated expansion and the error by its tangent kernel, as in the paper."""
     cut = partial_sum(found, strength, order)
     tangent = np.einsum("ttmn->tmn", cut.tangent_kernel.values)
     return Curves(_moved(tangent, task), np.einsum("lttmn->ltmn", cut.Phi.values))
 
 
 def printed(task: Task, strength: float) -> Curves:
-    """(P.4) and (16) as printed, the error moved by (16)."""
+    """Return (P.4) and (16) as printed, with the error moved by (16)."""
     T, n = task.steps + 1, len(task.targets)
     pushes = _lazy(task).T * task.push
     v = _past(pushes)
@@ -127,12 +127,12 @@ def printed(task: Task, strength: float) -> Curves:
 
 
 def _past(increments: Array) -> Array:
-    """Sums over earlier times, the last axis."""
+    """Return sums over earlier times along the last axis."""
     return np.asarray(np.cumsum(increments, axis=-1) - increments)
 
 
 def _moved(kernel: Array, task: Task) -> Array:
-    """Errors, (T,P), when each step is the tangent kernel at its time."""
+    """Return errors, (T,P), when each step uses the tangent kernel at its time."""
     error = [task.targets]
     with np.errstate(
         over="ignore", invalid="ignore"
@@ -148,7 +148,10 @@ def _lazy(task: Task) -> Array:
 
 
 def ansatz(task: Task, strength: float) -> Curves:
-    """A = B = 0 and (4), as in the paper.  No network does this: the error is put in until it comes out."""
+    """Return A = B = 0 with (4), as in the paper.
+
+    No network follows these equations, so that the error is iterated until it is self-consistent.
+    """
     T, n = task.steps + 1, len(task.targets)
     table = lower(theory_at(task.depth, tied=False))
     given = Function("given")(t)
@@ -183,7 +186,7 @@ def ansatz(task: Task, strength: float) -> Curves:
 
 
 def networks(inputs: Array, task: Task, strength: float, width: int, count: int) -> list[Curves]:
-    """Trained networks of finite width."""
+    """Return trained networks of finite width."""
     found = []
     for seed in range(count):
         run = train_network(
@@ -211,7 +214,7 @@ BOUND = 3.5
 
 
 def small_task() -> tuple[Array, Task]:
-    """Inputs and the task of the evidence."""
+    """Return inputs and the task of the evidence."""
     rng = np.random.default_rng(4)
     inputs = rng.standard_normal((SAMPLES, INPUTS))
     targets = np.array([1.0, -1.0, 1.0, 0.5])
@@ -219,7 +222,7 @@ def small_task() -> tuple[Array, Task]:
 
 
 def approximations() -> Evidence:
-    """Figure 4: how the error of each approximation falls with gamma0, and which survives gamma0 = 1."""
+    """Check Figure 4: decrease of the error of each approximation with gamma0, and which hold at one."""
     inputs, task = small_task()
     found = series(task, 6)
     exact = {g: full(task, g).H for g in WEAK}
@@ -257,7 +260,7 @@ def _end(curves: Curves) -> float:
 
 
 def _traces(inputs: Array, task: Task) -> tuple[float, float]:
-    """The trace of the last kernel at the end, of infinitely wide networks, and its standard error."""
+    """Return the trace of the last kernel at the end, of infinitely wide networks, and its standard error."""
     means, errors = [], []
     for width, count in zip(WIDTHS, COUNTS, strict=True):
         ends = np.array([_end(c) for c in networks(inputs, task, 1.0, width, count)])

@@ -30,7 +30,7 @@ ROUNDING = 1e-12
 
 
 def gradients() -> Evidence:
-    """(103): the last form is what the first step gives, the two before it are not."""
+    """Check (103): the last form is what the first step gives, the two before it are not."""
     values = {str(k): x for k, x in closed_form().values.items()}
     first, inputs = {ell: Integer(1)}, values["C_h0(0, 0)"]
     C_g, R_gu = values["C_g(ell, 1, 1)"], values["R_gu(ell, 1, 0)"]
@@ -52,7 +52,7 @@ def gradients() -> Evidence:
 
 
 def growth() -> Evidence:
-    """(104), (105) text: against networks, at L and at L + 1 for what they call L."""
+    """Check (104), (105) text: against networks, at L and at L + 1 for what they call L."""
     findings: list[Finding] = []
     words = []
     forms = {
@@ -89,7 +89,7 @@ def growth() -> Evidence:
 
 
 def critical_rate() -> Evidence:
-    """(105): at the printed rate the loss of networks moves, at the derived one it stays."""
+    """Check (105): at the printed rate the loss of networks moves, at the derived one it stays."""
     depth = 1
     printed = sympify(claimed("linear2025", "105")["rate"])
     rates = {
@@ -111,12 +111,12 @@ def critical_rate() -> Evidence:
 
 @lru_cache(maxsize=1)
 def closed_form() -> FirstStep:
-    """Of the centred online theory, of every depth."""
+    """Return the first step of the centred online theory at every depth."""
     return first_step(mean_field(isotropic(data="online", center=True)))
 
 
 def experiment(depth: int, rate: float = 0.1) -> Experiment:
-    """A centred network, as wide as its inputs are long."""
+    """Return the experiment of a centred network whose width is the dimension of the inputs."""
     return Experiment.from_dict(
         {
             "network": {"depth": depth, "gamma0": GAMMA0, "width_ratio": RATIO},
@@ -128,7 +128,7 @@ def experiment(depth: int, rate: float = 0.1) -> Experiment:
 
 @lru_cache(maxsize=8)
 def networks(depth: int, rate: float) -> tuple[float, float]:
-    """The growth of the loss of networks at D = infinity, and its standard error."""
+    """Return the growth of the loss of networks at D = infinity, and its standard error."""
     found = []
     for size, count in SIZES.items():
         rng = np.random.default_rng(size)
@@ -141,14 +141,14 @@ def networks(depth: int, rate: float) -> tuple[float, float]:
 
 
 def trained(depth: int, rate: float, D: int, rng: np.random.Generator) -> float:
-    """|v|^2 after a step over that before, of one network trained on (1) of the paper, centred."""
+    """Return |v|^2 after a step over that before, of one network trained on (1) of the paper, centred."""
     N, B = round(RATIO * D), round(BATCH * D)
     matrices = [rng.normal(size=(N, D if k == 0 else N)) for k in range(depth)]
     readout, target, X = rng.normal(size=N), rng.normal(size=D), rng.normal(size=(B, D))
     weights = (*matrices, readout)
 
     def learnt(weights: Weights) -> Any:
-        """The vector that the network multiplies inputs with, in the units of the target."""
+        """Return the vector that the network multiplies inputs with, in the units of the target."""
         above = weights[-1]
         for W in weights[-2:0:-1]:
             above = anp.dot(W.T, above) / N**0.5
@@ -165,10 +165,10 @@ def trained(depth: int, rate: float, D: int, rng: np.random.Generator) -> float:
 
 
 def at(e: Expr, experiment: Experiment) -> float:
-    """A formula at the numbers of an experiment."""
+    """Return the value of a formula for an experiment."""
     return float(e.subs(L, experiment.depth).subs(numbers_of(experiment)))
 
 
 def number(e: Expr) -> float:
-    """A difference of formulas at one set of numbers."""
+    """Return the value of a difference of formulas at one set of numbers."""
     return at(e, experiment(3))

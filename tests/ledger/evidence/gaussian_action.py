@@ -80,8 +80,10 @@ class GaussianAction:
     # -- fields by chi and xi --------------------------------------------------------------------------------
 
     def _embedding(self, weights: Array) -> Complex:
-        """All fields in terms of chi, xi and their hats: h and g by the memory terms of the engine's
-        theory."""
+        """Return all fields as linear forms in chi, xi and their hats.
+
+        h and g follow by the memory terms of the engine's theory.
+        """
         size, free = len(self.index), [a for a in self.index if str(a.func) in PRIMAL]
         own, memory = np.zeros((size, len(free))), np.zeros((size, size))
         for column, a in enumerate(free):
@@ -99,7 +101,7 @@ class GaussianAction:
         return np.linalg.solve(np.eye(size) - memory, own).astype(complex)
 
     def _memory(self, weights: Array) -> list[tuple[int, int, float]]:
-        """(field, past field, coefficient) of every update made, written out."""
+        """Return (field, past field, coefficient) of every update, written out."""
         found = []
         for e in theory_at(self.depth).equations:
             for term in (x.expr for x in e.terms if x.kind == "memory"):
@@ -114,7 +116,7 @@ class GaussianAction:
         return found
 
     def _updated(self, x: Expr, weights: Array) -> float:
-        """The coefficient of a past field: error, weight of the step, kernel."""
+        """Return the coefficient of a past field: error, weight of the step, kernel."""
 
         def value(a: AppliedUndef) -> float:
             name, args = str(a.func), [int(v) for v in a.args]
@@ -135,7 +137,7 @@ class GaussianAction:
     # -- numbers ---------------------------------------------------------------------------------------------
 
     def saddle(self) -> Values:
-        """Order parameters from the engine's march; conjugates zero."""
+        """Return order parameters from the engine's march; conjugates are zero."""
         run, found = self.solution, {}
         for p in self.parameters:
             name, *index = str(p.func), *(int(x) for x in p.args)
@@ -156,13 +158,13 @@ class GaussianAction:
         return found
 
     def value_of(self, p: AppliedUndef, values: Values) -> float:
-        """A parameter; the input kernel is data."""
+        """Return the value of a parameter; the input kernel is data."""
         if str(p.func) == "K_x":
             return float(self.kernel[int(p.args[0]) - 1, int(p.args[1]) - 1])
         return values[p]
 
     def quadratic(self, values: Values) -> Complex:
-        """Q with exponent -v Q v/2, v the free variables chi, xi and their hats."""
+        """Return Q of the exponent -v Q v/2, with the free variables v = chi, xi and their hats."""
         q = np.zeros((len(self.index), len(self.index)), dtype=complex)
         for m in self.exponent:
             i, j = m.fields
@@ -172,28 +174,28 @@ class GaussianAction:
         return np.asarray(self.embed.T @ q @ self.embed)
 
     def log_z(self, values: Values) -> complex:
-        """ln Z up to a constant."""
+        """Return ln Z up to a constant."""
         sign, size = np.linalg.slogdet(self.quadratic(values))
         return complex(-(size + np.log(sign)) / 2)
 
     def action(self, values: Values) -> complex:
-        """The action per unit, up to a constant."""
+        """Return the action per unit, up to a constant."""
         total = sum(
             m.coefficient * np.prod([self.value_of(p, values) for p in m.parameters]) for m in self.algebra
         )
         return complex(total) + self.log_z(values)
 
     def moments(self, values: Values) -> Complex:
-        """``<v v^T>`` over all fields, h and g included, in the order of ``index``."""
+        """Return ``<v v^T>`` over all fields, h and g included, in the order of ``index``."""
         return np.asarray(self.embed @ np.linalg.inv(self.quadratic(values)) @ self.embed.T)
 
     def slope(self, function: str, p: AppliedUndef, values: Values, step: float = 1e-4) -> complex:
-        """Central difference of ``action`` or ``log_z`` in one parameter."""
+        """Return the central difference of ``action`` or ``log_z`` in one parameter."""
         f = getattr(self, function)
         up, down = (f({**values, p: values[p] + d}) for d in (step, -step))
         return complex((up - down) / (2 * step))
 
     def pick(self, name: str, layer: int) -> list[int]:
-        """Indices of the fields called ``name`` of a layer, samples outermost, times innermost."""
+        """Return indices of the fields called ``name`` of a layer, samples outermost, times innermost."""
         found = [a for a in self.index if str(a.func) == name and int(a.args[0]) == layer]
         return [self.index[a] for a in sorted(found, key=lambda a: [int(x) for x in a.args])]

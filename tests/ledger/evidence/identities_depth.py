@@ -36,7 +36,7 @@ _s = Symbol("s_", nonnegative=True)
 
 
 def strip(e: Expr) -> Expr:
-    """Sums over time to their full extent: responses vanish outside."""
+    """Return sums over time at full extent; responses vanish outside of the printed bounds."""
     return e.replace(
         lambda x: isinstance(x, Sum),
         lambda x: Sum(x.function, *[(i, a, b + 1 if b in (t - 1, s - 1) else b) for i, a, b in x.limits]),
@@ -44,7 +44,7 @@ def strip(e: Expr) -> Expr:
 
 
 def everywhere(e: Expr) -> Expr:
-    """Sums over sources taken apart, over all times: responses vanish where they are not causal."""
+    """Return sums over sources taken apart, over all times; responses vanish where they are not causal."""
     total = Rational(0)
     for part in Add.make_args(expand(e)):
         (whole,) = [x for x in Mul.make_args(part) if isinstance(x, Sum)]
@@ -64,7 +64,7 @@ def _flat_equal(one: Expr, other: Expr) -> bool:
 
 
 def _terms(e: Expr) -> Expr:
-    """Factors of sums in front of them."""
+    """Return the expression with constant factors of sums in front of them."""
 
     def out(x: Sum) -> Expr:
         power, rest = x.function.as_independent(AppliedUndef, KroneckerDelta, as_Add=False)
@@ -92,7 +92,7 @@ def _everywhere_equal(one: Expr, other: Expr) -> bool:
 
 
 def residual_pairs() -> Iterator[Pair]:
-    """(76), (77), (82), (90)."""
+    """Yield the pairs of (76), (77), (82), (90)."""
     cross, h0, v = cross_layer(theory()), Function("h0"), Function("v")
     for number, name in (("76", "h"), ("77", "g")):
         said = sides("linear2025", number)[name]
@@ -112,7 +112,7 @@ def residual_pairs() -> Iterator[Pair]:
 
 
 def residual() -> Evidence:
-    """(76), (77), (82), (90)."""
+    """Check (76), (77), (82), (90): fields, loss and noises in layer time are the derived ones."""
     return compared(
         "identities_depth:residual",
         "Fields as sums over sources, the loss and the noises in layer time are the derived ones.",
@@ -125,7 +125,7 @@ def residual() -> Evidence:
 
 @lru_cache(maxsize=2)
 def gammas(any_scaling: bool) -> CrossLayer:
-    """The recursions of the residual network, for alpha = gamma = 1/2 or for any of both."""
+    """Return the recursions of the residual network, for alpha = gamma = 1/2 or for arbitrary powers."""
     half = (Rational(1, 2),) * 2
     powers = tuple(Symbol(n, real=True) for n in ("alpha", "gamma")) if any_scaling else half
     return gamma_c_recursion(mean_field(depth_program(alpha=powers[0], gamma=powers[1])))
@@ -133,12 +133,12 @@ def gammas(any_scaling: bool) -> CrossLayer:
 
 @lru_cache(maxsize=1)
 def in_layer_time() -> LayerTime:
-    """Their limit of infinite depth."""
+    """Return the limit of infinite depth of the recursions."""
     return layer_time(gammas(False))
 
 
 def recursion_pairs(number: str) -> Iterator[Pair]:
-    """Lemma 4.3, Lemma C.1 or D.3."""
+    """Yield the pairs of Lemma 4.3, Lemma C.1 or D.3."""
     found, printed = gammas(number == "D.3"), sides("depth2023", number)
     for i in (0, 1):
         for j in (0, 1):
@@ -149,7 +149,7 @@ def recursion_pairs(number: str) -> Iterator[Pair]:
 
 
 def limit_pairs(number: str) -> Iterator[Pair]:
-    """Prop. 4.4 or C.2."""
+    """Yield the pairs of Prop. 4.4 or C.2."""
     found, printed = in_layer_time(), sides("depth2023", number)
     for i in (0, 1):
         for j in (0, 1):
@@ -159,7 +159,7 @@ def limit_pairs(number: str) -> Iterator[Pair]:
 
 
 def recursions() -> Evidence:
-    """Lemma 4.3, Lemma C.1, D.3."""
+    """Check Lemma 4.3, Lemma C.1, D.3: the recursions of Gamma and C are the derived ones."""
     return compared(
         "identities_depth:recursions",
         "The recursions of Gamma and C are the derived ones, for alpha = gamma = 1/2 and for any of both.",
@@ -168,7 +168,7 @@ def recursions() -> Evidence:
 
 
 def infinite_depth() -> Evidence:
-    """Prop. 4.4, Prop. C.2."""
+    """Check Prop. 4.4, Prop. C.2: the integral equations at infinite depth are the derived ones."""
     return compared(
         "identities_depth:infinite_depth",
         "The integral equations of Gamma and C at infinite depth are the derived ones.",

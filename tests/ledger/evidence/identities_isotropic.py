@@ -36,36 +36,36 @@ Delta = Function("Delta")
 
 
 def exactly(one: Expr, other: Expr) -> bool:
-    """Whether two expressions are the same one."""
+    """Return whether two expressions are identical."""
     return bool(sympify(one) == other)
 
 
 def _ratio(one: Expr, other: Expr) -> bool:
-    """Whether two coefficients with roots of sizes are equal."""
+    """Return whether two coefficients with roots of sizes are equal."""
     return bool(simplify(one - other) == 0)
 
 
 @lru_cache(maxsize=8)
 def theory(data: str = "full-batch", center: bool = False, outputs: int | None = None) -> Theory:
-    """The theory on isotropic data in the paper's units."""
+    """Return the theory on isotropic data in the paper's units."""
     program = isotropic(noise=True, data=data, center=center, outputs=outputs)
     return absorb_factors(mean_field(program), "r0", "u0")
 
 
 @lru_cache(maxsize=2)
 def modes(data: str = "online") -> Theory:
-    """The theory on structured data in the paper's units."""
+    """Return the theory on structured data in the paper's units."""
     return mode_sums(absorb_factors(mean_field(structured(noise=True, data=data)), "r0", "u0"))
 
 
 def written_out(e: Expr, layer: int | None = None) -> Expr:
-    """At the time NOW (and layer), sums as their terms."""
+    """Return the expression at the time NOW (and layer), with sums as their terms."""
     at = {t: NOW} if layer is None else {t: NOW, ell: layer}
     return terms_of_sums(sympify(e).subs(L, DEPTH).subs(at)).expand()
 
 
 def terms_of_sums(e: Expr) -> Expr:
-    """``e`` with its sums over numbers as their terms."""
+    """Return ``e`` with its sums over numbers as their terms."""
     if isinstance(e, Sum):
         (index, first, last), *others = reversed(e.limits)
         inner = Sum(e.function, *reversed(others)) if others else e.function
@@ -74,7 +74,7 @@ def terms_of_sums(e: Expr) -> Expr:
 
 
 def equation(found: Theory, name: str, layer: int | None = None) -> Expr:
-    """The right-hand side of a field (of one layer), written out."""
+    """Return the right-hand side of a field (of one layer), written out."""
     for e in found.at_depth(DEPTH).equations:
         args = e.lhs.args
         for at in members(e, layer if layer is not None and len(args) > 1 else None):
@@ -85,7 +85,7 @@ def equation(found: Theory, name: str, layer: int | None = None) -> Expr:
 
 
 def members(e: object, layer: int | None) -> list[dict[Symbol, int]]:
-    """The layers of a family of equations or sources, as substitutions."""
+    """Return the layers of a family of equations or sources, as substitutions."""
     ranges = [r for r in e.ranges if r.index == ell]  # type: ignore[attr-defined]
     if not ranges or layer is None:
         return [{}]
@@ -93,7 +93,7 @@ def members(e: object, layer: int | None) -> list[dict[Symbol, int]]:
 
 
 def covariance(found: Theory, name: str, layer: int | None = None) -> Expr:
-    """The covariance of a source (of one layer)."""
+    """Return the covariance of a source (of one layer)."""
     for u in found.at_depth(DEPTH).sources:
         for at in members(u, layer):
             symbol = u.symbol.subs(at)
@@ -103,7 +103,7 @@ def covariance(found: Theory, name: str, layer: int | None = None) -> Expr:
 
 
 def memory(found: Theory, name: str, layer: int | None) -> Expr:
-    """The memory terms of a field, written out."""
+    """Return the memory terms of a field, written out."""
     for e in found.at_depth(DEPTH).equations:
         for at in members(e, layer):
             if e.name == name and (layer is None or e.lhs.subs(at).args[0] == layer):
@@ -112,9 +112,10 @@ def memory(found: Theory, name: str, layer: int | None) -> Expr:
 
 
 def factors(outputs: int | None = None) -> dict[str, Expr]:
-    """In front of products with matrices of standard normal entries, and of their updates.
+    """Return factors in front of products with standard normal matrices, and of their updates.
 
-    Entries of the engine's matrices have variance ``variance/D``: printed ones are these over its root.
+    Entries of the engine's matrices have variance ``variance/D``, so that printed ones are these over its
+    root.
     """
     program = isotropic(noise=True, outputs=outputs)
     found: dict[str, Expr] = {}
@@ -141,7 +142,7 @@ def _defined(found: Theory) -> dict[str, OrderParameter]:
 
 
 def _responses(number: str) -> Iterator[Pair]:
-    """The pairs of vector and source of each response; R_vu of (101) stands in no equation."""
+    """Yield the pairs of vector and source of each response; R_vu of (101) occurs in no equation."""
     own = _defined(theory("online" if number == "101" else "full-batch"))
     known = {**_defined(theory()), **own}
     for name, e in sides(SOURCE, number).items():
@@ -159,7 +160,7 @@ def _correlations(number: str) -> Iterator[Pair]:
 
 
 def _losses(number: str) -> Iterator[Pair]:
-    """The training loss is the second moment of the errors, the test loss that on a fresh sample."""
+    """Yield the pairs of losses: second moments of the errors on training and on fresh samples."""
     claim, fresh = sides(SOURCE, number), theory("online")
     error = fresh.equation("Delta").rhs
     noise = error.coeff(Function("eps")(t)) ** 2 * covariance(fresh, "eps")
@@ -183,7 +184,7 @@ def _response_of_the_errors() -> Iterator[Pair]:
 
 
 def _memories() -> Iterator[Pair]:
-    """(26) text: what is left of the fields without their products with the initial matrices."""
+    """Yield the pairs of (26) text: fields without their products with the initial matrices."""
     printed = sides(SOURCE, "26 text")
     start = {"h": Function("chi"), "g": Function("xi")}
     for name, layer in (("h", 1), ("h", 2), ("g", 2)):
@@ -197,12 +198,12 @@ def _memories() -> Iterator[Pair]:
 
 
 def first_kernel(layer: Expr, *times: Expr) -> Expr:
-    """The paper's C_h^0 has a name of its own in the engine."""
+    """Return the kernel of a layer; the engine has a separate name for the paper's C_h^0."""
     return Function("C_h0")(*times) if layer == 0 else Function("C_h")(layer, *times)
 
 
 def full_batch_pairs() -> Iterator[Pair]:
-    """(10), (12), (15), (25), (26) text, (64), (66)-(68)."""
+    """Yield the pairs of (10), (12), (15), (25), (26) text, (64), (66)-(68)."""
     for number in ("12", "64", "66"):
         yield from _responses(number)
     yield from _correlations("67")
@@ -216,7 +217,7 @@ def full_batch_pairs() -> Iterator[Pair]:
 
 
 def full_batch() -> Evidence:
-    """(10), (12), (15), (25), (26) text, (64), (66)-(68)."""
+    """Check (10), (12), (15), (25), (26) text, (64), (66)-(68): full-batch equations are the derived ones."""
     return compared(
         "identities_isotropic:full_batch",
         "Losses, responses, correlations, factors of the updates and memory terms are the derived ones.",
@@ -231,7 +232,10 @@ Term = tuple[tuple[str, ...], ...]
 
 
 def terms(e: Expr) -> dict[Term, Expr]:
-    """Coefficients of products of two overlaps; a term and the one with t and t' exchanged are the same."""
+    """Return coefficients of products of two overlaps.
+
+    A term and the one with t and t' exchanged are the same.
+    """
     found: dict[Term, Expr] = {}
     for x in Add.make_args(summands(sympify(e)).expand()):
         overlaps = [a for a in x.atoms(AppliedUndef) if a.func == dot]
@@ -246,7 +250,7 @@ def _power(x: Expr, factor: Expr) -> int:
 
 
 def summands(e: Expr) -> Expr:
-    """``e`` with the terms of its sums in place of the sums."""
+    """Return ``e`` with the terms of its sums in place of the sums."""
     return e.replace(lambda x: isinstance(x, Sum), lambda x: x.function)
 
 
@@ -260,7 +264,7 @@ def _key(overlaps: list[Expr], exchanged: bool) -> Term:
 
 
 def of_matrix(*names: str) -> Expr:
-    """The engine's products of two overlaps in which one of the fields occurs, in the paper's units."""
+    """Return the engine's products of two overlaps that contain one of the fields, in the paper's units."""
     total = S.Zero
     for term in Add.make_args(route().average_exponent):
         overlaps = term.function.atoms(Inner)
@@ -279,13 +283,16 @@ def _in_units(e: Expr) -> Expr:
 
 
 def same_terms(a: Expr, b: Expr) -> bool:
-    """Whether both have the same products of two overlaps with the same coefficients."""
+    """Return whether both have the same products of two overlaps with the same coefficients."""
     one, two = terms(a), terms(b)
     return one.keys() == two.keys() and all(simplify(one[k] - two[k]) == 0 for k in one)
 
 
 def _crossing(e: Expr, cross: bool) -> Expr:
-    """The squares of the average over one matrix, or its cross term: overlaps of two different fields."""
+    """Return the squares of the average over one matrix, or its cross term.
+
+    The cross term has overlaps of two different fields.
+    """
 
     def is_cross(x: Expr) -> bool:
         return any(len({a.func for a in o.args}) == 2 for o in x.atoms(AppliedUndef) if o.func == dot)
@@ -294,7 +301,7 @@ def _crossing(e: Expr, cross: bool) -> Expr:
 
 
 def average_pairs() -> Iterator[Pair]:
-    """(34), (43), (47), (60)."""
+    """Yield the pairs of (34), (43), (47), (60)."""
     for number, cross, names in (
         ("34", False, ("chihat_u_Delta", "xihat_u0")),
         ("43", True, ("xihat_r0", "h0")),
@@ -310,7 +317,7 @@ def average_pairs() -> Iterator[Pair]:
 
 
 def averages() -> Evidence:
-    """(34), (43), (47), (60): averages over data and matrices, and conjugates at the saddle point."""
+    """Check (34), (43), (47), (60): averages over data and matrices, and conjugates at the saddle point."""
     return compared(
         "identities_isotropic:averages",
         "The averages over the data and over the matrices are those of the derived path integral, whose "
@@ -323,7 +330,7 @@ def averages() -> Evidence:
 
 
 def online_pairs() -> Iterator[Pair]:
-    """(97), (98) text, (101), (102)."""
+    """Yield the pairs of (97), (98) text, (101), (102)."""
     found, printed = theory("online"), sides(SOURCE, "97")
     instant = {Function("R_Delta")(NOW, NOW): 1}
     derived = equation(found, "h0").subs(instant)
@@ -337,7 +344,7 @@ def online_pairs() -> Iterator[Pair]:
 
 
 def mode_pairs() -> Iterator[Pair]:
-    """(108), (109), (111), (112)."""
+    """Yield the pairs of (108), (109), (111), (112)."""
     found = modes()
     batch = next(u for u in found.sources if str(u.symbol.func) == "u_Delta").covariance
     name = next(a for a in batch.atoms(AppliedUndef))
@@ -361,7 +368,7 @@ def mode_pairs() -> Iterator[Pair]:
 
 
 def _kernel_of_a_mode() -> Iterator[Pair]:
-    """(112): the rate of the error in gradient flow, h0 taken at the time t in its memory."""
+    """Yield the pair of (112): rate of the error in gradient flow, with h0 at time t in its memory."""
     flow, claim = mean_field(structured(data="population", rule="flow")), sides(SOURCE, "112")
     integrals = flow.equation("xi").rhs.atoms(Integral)
     kernel = Add(*[(x.function / Function("h0")(s)).subs(s, t) for x in integrals])
@@ -372,7 +379,7 @@ def _kernel_of_a_mode() -> Iterator[Pair]:
 
 
 def plain(e: Expr) -> Expr:
-    """Averages and responses as plain functions of two arguments; deterministic factors outside."""
+    """Return averages and responses as functions of two arguments, with deterministic factors outside."""
 
     def one(x: Average) -> Expr:
         parts = Mul.make_args(x.body)
@@ -386,7 +393,7 @@ def plain(e: Expr) -> Expr:
 
 
 def channel_pairs() -> Iterator[Pair]:
-    """(123), (125)."""
+    """Yield the pairs of (123), (125)."""
     found, printed = theory(outputs=2), sides(SOURCE, "123")
     c = next(x for x in printed["h"].free_symbols if x.name == "c")
     start = {"h": Function("chi"), "g": Function("xi")}
@@ -403,7 +410,7 @@ def channel_pairs() -> Iterator[Pair]:
 
 
 def online() -> Evidence:
-    """(97), (98) text, (101), (102)."""
+    """Check (97), (98) text, (101), (102): equations with fresh batches are the derived ones."""
     return compared(
         "identities_isotropic:online",
         "Averaged inputs, responses and correlations with fresh batches are the derived ones; R_vu of (101), "
@@ -413,7 +420,7 @@ def online() -> Evidence:
 
 
 def other_data() -> Evidence:
-    """(108), (109), (111), (112), (123), (125): modes and several outputs."""
+    """Check (108), (109), (111), (112), (123), (125): modes and several outputs."""
     return compared(
         "identities_isotropic:other_data",
         "Correlations, responses and the transfer function of modes, and fields and responses of several "

@@ -34,21 +34,22 @@ SITES = {"u": (ell + 1, S.One), "r": (ell, L)}
 
 
 def exactly(one: Expr, other: Expr) -> bool:
-    """Whether two expressions are the same one."""
+    """Return whether two expressions are identical."""
     return bool(one == other)
 
 
 @lru_cache(maxsize=1)
 def deep() -> Theory:
-    """The deep network in gradient flow."""
+    """Return the theory of the deep network in gradient flow."""
     return mean_field(mlp(L, phi, "flow"))
 
 
 @lru_cache(maxsize=1)
 def wide() -> Theory:
-    """Unequal widths and variances, in the units of (D.53): r has variance sigma^2 G, responses no 1/gamma0.
+    """Return the theory for unequal widths and variances, in the units of (D.53).
 
-    The engine's r is c = sqrt(a(l+1)/a(l)) times that r, so its A is A/(c gamma0), its B is B/gamma0.
+    There r has variance sigma^2 G and responses lack the factor 1/gamma0. The engine's r is c =
+    sqrt(a(l+1)/a(l)) times that r, so that its A is A/(c gamma0), and its B is B/gamma0.
     """
     theory = mean_field(mlp(L, phi, "flow", relative_widths="a", init_variance="sigma"))
     a, r, A, B = (Function(n) for n in ("a", "r", "A", "B"))
@@ -65,18 +66,18 @@ def wide() -> Theory:
 
 
 def velocity(theory: Theory) -> Expr:
-    """The velocity of an output from the derived tangent kernel."""
+    """Return the velocity of an output from the derived tangent kernel."""
     return Sum(theory.observables[0].rhs.subs(s, t) * Function("Delta")(alpha, t), (alpha, 1, P))
 
 
 def memory(theory: Theory, name: str, site: Expr) -> Expr:
-    """The memory term of a field."""
+    """Return the memory term of a field."""
     (term,) = [q.expr for q in theory.equation(name, site).terms if q.kind == "memory"]
     return term
 
 
 def given_products(theory: Theory, name: str) -> Expr:
-    """A field in terms of its product with the initial weights, chi or xi, and its memory."""
+    """Return a field as its product with the initial weights, chi or xi, plus its memory."""
     start = Function({"h": "chi", "z": "xi"}[name])
     return start(NEXT[name], mu, t) + memory(theory, name, NEXT[name])
 
@@ -106,7 +107,7 @@ def _definitions(number: str, theory: Theory, *names: str) -> Iterator[Pair]:
 
 
 def deep_pairs() -> Iterator[Pair]:
-    """(12)-(14), (D.44)."""
+    """Yield the pairs of (12)-(14), (D.44)."""
     theory, claim = deep(), sides(SOURCE, "D.44")
     for number in ("13", "D.44"):
         yield from _fields(number, theory)
@@ -120,7 +121,7 @@ def deep_pairs() -> Iterator[Pair]:
 
 
 def two_layer_pairs() -> Iterator[Pair]:
-    """(D.21), (E.1)."""
+    """Yield the pairs of (D.21), (E.1)."""
     theory, claim = mean_field(mlp(1, phi, "flow")), sides(SOURCE, "D.21")
     for name in ("h", "z"):
         yield Pair("D.21", name, claim[name], theory.equation(name, 1).rhs)
@@ -141,7 +142,7 @@ def two_layer_pairs() -> Iterator[Pair]:
 
 
 def _with_one_number_z(one: Expr, other: Expr) -> bool:
-    """Equality where z, one number at a time in (E.1), has no sample; its source has none either."""
+    """Return whether both are equal for z without a sample, as printed in (E.1), and its source."""
     z, g = Function("z"), Function("g")
 
     def flat(e: Expr) -> Expr:
@@ -153,7 +154,7 @@ def _with_one_number_z(one: Expr, other: Expr) -> bool:
 
 
 def deep_networks() -> Evidence:
-    """(12)-(14), (D.44): deep networks with any activation."""
+    """Check (12)-(14), (D.44): deep networks with any activation."""
     return compared(
         "identities_nonlinear:deep_networks",
         "Fields, covariances, kernels and responses of a deep network are the derived ones, in the body and "
@@ -163,7 +164,7 @@ def deep_networks() -> Evidence:
 
 
 def two_layers() -> Evidence:
-    """(D.21), (E.1): one hidden layer, as integral and as differential equations."""
+    """Check (D.21), (E.1): one hidden layer, as integral and as differential equations."""
     return compared(
         "identities_nonlinear:two_layers",
         "The equations of one hidden layer are the derived ones; (E.1) is the derivative of the derived "
@@ -176,7 +177,7 @@ def two_layers() -> Evidence:
 
 
 def _squares_of_roots(one: Expr, other: Expr) -> bool:
-    """Equality with widths as positive numbers."""
+    """Return whether both are equal for positive widths."""
     return bool(canonical(numbered(one, "a")) == canonical(numbered(other, "a")))
 
 
@@ -185,7 +186,7 @@ def _simplified(one: Expr, other: Expr) -> bool:
 
 
 def with_error(e: Expr) -> Expr:
-    """(D.54), (D.55) with the error that both leave out."""
+    """Return (D.54), (D.55) with the error that both leave out."""
     for name in ("Phi", "G"):
         f = Function(name)
         e = e.replace(f, lambda *i, f=f: f(*i) * Function("Delta")(i[2], i[4]))
@@ -193,7 +194,7 @@ def with_error(e: Expr) -> Expr:
 
 
 def unscaled(e: Expr) -> Expr:
-    """(D.55) with A and B put back for their rescaled forms, by the text of (D.54)."""
+    """Return (D.55) with A and B in place of their rescaled forms, by the text of (D.54)."""
     for name, definition in printed("D.54 text").items():
 
         def back(k: Expr, *i: Expr, definition: Expr = definition) -> Expr:
@@ -213,20 +214,23 @@ def _pushed(theory: Theory) -> tuple[Expr, Expr]:
 
 
 def inner_weight(program: Program) -> TrainedMatrix:
-    """The weights of the inner layers."""
+    """Return the weights of the inner layers."""
     (found,) = [w for w in program.trained() if w.name == "W"]
     assert isinstance(found, TrainedMatrix)
     return found
 
 
 def root_of_variance(program: Program, own: Expr) -> Expr:
-    """A weight of the engine in units of a weight with variance ``own``."""
+    """Return a weight of the engine in units of a weight with variance ``own``."""
     found = inner_weight(program)
     return sqrt(gaussian(found).variance / own / N)
 
 
 def _widths_of_a_network(number: str) -> Iterator[Pair]:
-    """(D.46), (D.47): the program's matrices have entries of variance sigma^2/(a N), printed ones sigma^2."""
+    """Yield the pairs of (D.46), (D.47).
+
+    The program's matrices have entries of variance sigma^2/(a N), printed ones sigma^2.
+    """
     program = wide().program
     root = root_of_variance(program, Function("sigma")(ell) ** 2)
     W_top, g = Function("W_top"), Function("g")
@@ -241,7 +245,7 @@ def _widths_of_a_network(number: str) -> Iterator[Pair]:
 
 
 def _update(program: Program, root: Expr) -> Expr:
-    """The velocity of an inner weight, in units of ``root``; products of vectors carry 1/N."""
+    """Return the velocity of an inner weight in units of ``root``; products of vectors carry 1/N."""
     w = inner_weight(program)
     update, rule = w.update, w.rule
     assert isinstance(rule, GradientFlow)
@@ -252,7 +256,7 @@ def _update(program: Program, root: Expr) -> Expr:
 
 
 def width_pairs() -> Iterator[Pair]:
-    """(D.46)-(D.49), (D.51), (D.53), (D.54) text."""
+    """Yield the pairs of (D.46)-(D.49), (D.51), (D.53), (D.54) text."""
     theory = wide()
     yield from _widths_of_a_network("D.46")
     yield from _widths_of_a_network("D.47")
@@ -280,9 +284,10 @@ def width_pairs() -> Iterator[Pair]:
 
 
 def _action_of_widths() -> Iterator[Pair]:
-    """(D.51): the terms of the action by the number of units of their layer.
+    """Yield the pairs of (D.51): terms of the action by the number of units of their layer.
 
-    The program says how many units a layer has; each product with a conjugate, and ln Z, has that factor.
+    The program gives the number of units of a layer; each product with a conjugate, and ln Z, has that
+    factor.
     """
     count = gaussian(inner_weight(wide().program)).cols.ratio
     Tr, lnZ = Function("Tr"), Function("lnZ")
@@ -294,7 +299,7 @@ def _action_of_widths() -> Iterator[Pair]:
 
 
 def _same_sum(one: Expr, other: Expr) -> bool:
-    """Equality of sums over layers, by their terms for two layers."""
+    """Return whether sums over layers are equal, by their terms for two layers."""
 
     def opened(e: Expr) -> Expr:
         return e.replace(lambda a: isinstance(a, Sum), lambda a: a.subs(L, 2).doit())
@@ -303,7 +308,7 @@ def _same_sum(one: Expr, other: Expr) -> bool:
 
 
 def unequal_widths() -> Evidence:
-    """(D.46)-(D.49), (D.51), (D.53), (D.54) text: layers of different widths and initial variances."""
+    """Check (D.46)-(D.49), (D.51), (D.53), (D.54) text: layers of unequal widths and variances."""
     return compared(
         "identities_nonlinear:unequal_widths",
         "Backward fields, updates, memory, kernels, responses and covariances for unequal widths are the "
@@ -317,18 +322,18 @@ def unequal_widths() -> Evidence:
 
 @lru_cache(maxsize=1)
 def ring() -> Theory:
-    """A convolution on a ring."""
+    """Return the theory of a convolution on a ring."""
     return mean_field(convolution(L, phi, "flow", positions=X, receptive=REACH))
 
 
 @lru_cache(maxsize=1)
 def several() -> Theory:
-    """Several outputs."""
+    """Return the theory of several outputs."""
     return mean_field(mlp(L, phi, "flow", outputs=Symbol("C", integer=True, positive=True)))
 
 
 def other_network_pairs() -> Iterator[Pair]:
-    """(G.3), (H.3), (I.1), (I.2), (N.10)."""
+    """Yield the pairs of (G.3), (H.3), (I.1), (I.2), (N.10)."""
     yield from _filters()
     yield from _biases()
     claim = sides(SOURCE, "I.2")["g"]
@@ -342,12 +347,12 @@ def other_network_pairs() -> Iterator[Pair]:
 
 
 def _g_kept(one: Expr, other: Expr) -> bool:
-    """Equality without opening g of the layer above; phi' at its field."""
+    """Return whether both are equal without opening g of the layer above."""
     return bool((one - other).expand() == 0)
 
 
 def _filters() -> Iterator[Pair]:
-    """(G.3): engine's weights have variance 1/N and printed ones variance one."""
+    """Yield the pairs of (G.3): the engine's weights have variance 1/N, and printed ones variance one."""
     program = ring().program
     w = inner_weight(program)
     update, root = w.update, sqrt(gaussian(w).variance / N)
@@ -365,7 +370,7 @@ def _expanded_sum(one: Expr, other: Expr) -> bool:
 
 
 def _biases() -> Iterator[Pair]:
-    """(H.3): u of the paper is u + b of the engine."""
+    """Yield the pairs of (H.3): u of the paper is u + b of the engine."""
     theory, claim = mean_field(mlp(L, phi, "flow", bias=True)), sides(SOURCE, "H.3")
     b, u = Function("b"), Function("u")
     for name in ("h", "z"):
@@ -380,7 +385,7 @@ def _biases() -> Iterator[Pair]:
 
 
 def _outputs() -> Iterator[Pair]:
-    """(I.1): the derived tangent kernel times the errors in the program's updates, summed as there."""
+    """Yield the pairs of (I.1): the derived tangent kernel times the errors in the program's updates."""
     kernel = several().observables[0]
     claim = sides(SOURCE, "I.1")["df"]
     w = inner_weight(several().program)
@@ -392,7 +397,7 @@ def _outputs() -> Iterator[Pair]:
 
 
 def in_tensor_programs(e: Expr) -> Expr:
-    """Claim (N.10) in the nodes of the printer, at layer ell."""
+    """Return claim (N.10) in the nodes of the printer, at layer ell."""
     W, marks = Function("W"), {"x": (x, 0), "dh": (dh, 1), "dx": (dx, 0)}
     for name, (vector, shift) in marks.items():
         e = e.replace(Function(name), lambda time, vector=vector, shift=shift: vector(ell + shift, time))
@@ -405,7 +410,7 @@ def in_tensor_programs(e: Expr) -> Expr:
 
 
 def tensor_program_pairs() -> Iterator[Pair]:
-    """(N.10)."""
+    """Yield the pairs of (N.10)."""
     tp, claim = tensor_program(mean_field(one_pass()), NAMES), sides(SOURCE, "N.10")
     for name, lhs in (("h", Function("h")(ell + 1, t)), ("dx", dx(ell, t))):
         derived = next(e.rhs for e in tp.equations if e.lhs == Z(lhs))
@@ -425,7 +430,7 @@ def _normal(one: Expr, other: Expr) -> bool:
 
 
 def other_networks() -> Evidence:
-    """(G.3), (H.3), (I.1), (I.2), (N.10): filters, biases, several outputs, Tensor Programs."""
+    """Check (G.3), (H.3), (I.1), (I.2), (N.10): filters, biases, several outputs, Tensor Programs."""
     return compared(
         "identities_nonlinear:other_networks",
         "Updates of filters, fields with biases, outputs and backward fields with several outputs, and the "

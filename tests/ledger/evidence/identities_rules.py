@@ -65,31 +65,31 @@ ETA = Symbol("eta", positive=True)
 
 
 def _zero(one: Expr, other: Expr) -> bool:
-    """Whether the difference simplifies to zero."""
+    """Return whether the difference simplifies to zero."""
     return bool(simplify(sympify(one) - other) == 0)
 
 
 @lru_cache(maxsize=1)
 def noisy() -> TwoSources:
-    """The deep network with decay and noise, its start and its noise as sources of their own."""
+    """Return the theory with decay and noise, with initial weights and noise as separate sources."""
     return two_sources(mean_field(mlp(L, phi, "flow", weight_decay=lam / beta, temperature=1 / beta)))
 
 
 @lru_cache(maxsize=1)
 def decaying() -> Theory:
-    """The deep network with weight decay."""
+    """Return the theory of the deep network with weight decay."""
     return two_sources(mean_field(mlp(L, phi, "flow", weight_decay=lam))).theory
 
 
 @lru_cache(maxsize=1)
 def rest() -> Equilibrium:
-    """The equilibrium of the deep network with decay and noise."""
+    """Return the equilibrium of the deep network with decay and noise."""
     return equilibrium(mean_field(mlp(L, phi, "flow", weight_decay=lam / beta, temperature=1 / beta)))
 
 
 @lru_cache(maxsize=1)
 def steps() -> Theory:
-    """The deep network in gradient descent."""
+    """Return the theory of the deep network in gradient descent."""
     return mean_field(mlp(L, phi, "gd"))
 
 
@@ -97,7 +97,7 @@ def steps() -> Theory:
 
 
 def decay_pairs() -> Iterator[Pair]:
-    """(J.1), (J.2), (L.2), (L.3)."""
+    """Yield the pairs of (J.1), (J.2), (L.2), (L.3)."""
     claim = sides(SOURCE, "J.1")
     kappa, q = (Symbol(n, positive=True) for n in ("kappa", "q"))
     derived = representer(mean_field(mlp(activation="relu", rule="flow", weight_decay=lam)))
@@ -124,7 +124,7 @@ def decay_pairs() -> Iterator[Pair]:
 
 
 def inner_first(e: Expr) -> Expr:
-    """int_0^t dx int_0^x ds k(x - s) F(s) = int_0^t ds (int_s^t dx k(x - s)) F(s)."""
+    """Apply int_0^t dx int_0^x ds k(x - s) F(s) = int_0^t ds (int_s^t dx k(x - s)) F(s)."""
     x = Symbol("x", real=True)
 
     def turned(a: Integral) -> Expr:
@@ -139,7 +139,7 @@ def inner_first(e: Expr) -> Expr:
 
 
 def decay_and_momentum() -> Evidence:
-    """(J.1), (J.2), (L.2), (L.3)."""
+    """Check (J.1), (J.2), (L.2), (L.3): equations with decay and momentum are the derived ones."""
     return compared(
         "identities_rules:decay_and_momentum",
         "Rates, degrees, outputs at rest, fields with decay and fields with momentum are the derived ones.",
@@ -151,7 +151,7 @@ def decay_and_momentum() -> Evidence:
 
 
 def noise_pairs() -> Iterator[Pair]:
-    """(K.2), (K.7), (K.10)-(K.12), (K.15), (K.16)."""
+    """Yield the pairs of (K.2), (K.7), (K.10)-(K.12), (K.15), (K.16)."""
     yield from _weights()
     yield from _covariance_of_the_noise()
     theory, C = noisy().theory, Function("C")
@@ -176,7 +176,7 @@ def noise_pairs() -> Iterator[Pair]:
 
 
 def _weights() -> Iterator[Pair]:
-    """(K.2): the update and the noise of a weight times its integrating factor, from the rule's memory."""
+    """Yield the pairs of (K.2): update and noise of a weight times its integrating factor."""
     rule, claim = GradientFlow(decay=lam / beta, diffusion=2 / beta), sides(SOURCE, "K.2")
     kept, fed = rule.memory(t, s)
     grown = 1 / kept
@@ -196,8 +196,11 @@ def _weights() -> Iterator[Pair]:
 
 
 def _covariance_of_the_noise() -> Iterator[Pair]:
-    """(K.7): the integral, the integral done, and late, against the engine's noise, for both orders of times;
-    the log of the average over one matrix against its second cumulant."""
+    """Yield the pairs of (K.7).
+
+    The integral, its closed form and its late value are compared with the engine's noise for both orders of
+    times, the log of the average over one matrix with its second cumulant.
+    """
     rule, claim = GradientFlow(decay=lam / beta, diffusion=2 / beta), sides(SOURCE, "K.7")
     early, lag = symbols("early lag", positive=True)
 
@@ -216,7 +219,7 @@ def _covariance_of_the_noise() -> Iterator[Pair]:
     cumulant, numbers = _half_cumulant(claim["C"])
 
     def summed(e: Expr) -> Expr:
-        """The integrals over times as sums over two times, one sample, with numbers for vectors."""
+        """Return integrals over times as sums over two times, for one sample, with numbers for vectors."""
         whole = e.replace(lambda x: isinstance(x, Integral), lambda x: _at_two_times(x.function, numbers))
         return simplify(whole)
 
@@ -228,10 +231,11 @@ Values = dict[str, Callable[..., Expr]]
 
 
 def _half_cumulant(covariance_of_weights: Expr) -> tuple[Expr, Values]:
-    """Minus half the second cumulant of the noise in one matrix, for two units, two times and one sample.
+    """Return minus half the second cumulant of the noise in one matrix, and values of its functions.
 
-    The matrix meets ``X(t) = chi_hat phi^T + g xi_hat^T`` at the time t, and ``phi . xi_hat = i N A_eps``.
-    Beside it, what vectors and kernels are in these numbers.
+    There are two units, two times and one sample. The matrix is contracted with ``X(t) = chi_hat phi^T + g
+    xi_hat^T`` at the time t, and ``phi . xi_hat = i N A_eps``. The values are those of vectors and kernels in
+    these numbers.
     """
     rng = Random(5)
     chi, xi, field, back = (
@@ -303,7 +307,7 @@ def _long_times() -> Iterator[Pair]:
 
 
 def gaussians_named(e: Expr) -> Expr:
-    """Gaussian averages as ``gaussian(body, <x x>, <x y>, <y y>)``."""
+    """Return Gaussian averages as ``gaussian(body, <x x>, <x y>, <y y>)``."""
     x, y = Symbol("x", real=True), Symbol("y", real=True)
 
     def named(a: GaussianAverage) -> Expr:
@@ -313,7 +317,7 @@ def gaussians_named(e: Expr) -> Expr:
 
 
 def noise() -> Evidence:
-    """(K.2), (K.7), (K.10)-(K.12), (K.15), (K.16)."""
+    """Check (K.2), (K.7), (K.10)-(K.12), (K.15), (K.16): equations with noise are the derived ones."""
     return compared(
         "identities_rules:noise",
         "Weights with an integrating factor, the covariance of the noise, its sources, its fields and the "
@@ -326,7 +330,7 @@ def noise() -> Evidence:
 
 
 def alike(said: Expr, derived: Expr) -> bool:
-    """Equal when sums of products of sums are opened for two samples and two layers."""
+    """Return whether both are equal for two samples and two layers, with products of sums opened."""
     return _zero(_two_samples(said), _two_samples(derived))
 
 
@@ -336,7 +340,7 @@ def _two_samples(e: Expr) -> Expr:
 
 
 def equilibrium_pairs() -> Iterator[Pair]:
-    """(K.17), (K.18), (K.20), (K.21)."""
+    """Yield the pairs of (K.17), (K.18), (K.20), (K.21)."""
     found, claim = rest(), sides(SOURCE, "K.17")
     yield Pair("K.17", "exponent", claim["exponent"], found.algebra, alike)
     yield Pair("K.17", "Z", claim["Z"], found.exponent, alike)
@@ -353,7 +357,7 @@ def equilibrium_pairs() -> Iterator[Pair]:
 
 
 def at_equilibrium() -> Evidence:
-    """(K.17), (K.18), (K.20), (K.21)."""
+    """Check (K.17), (K.18), (K.20), (K.21): action, exponents and output at equilibrium."""
     return compared(
         "identities_rules:at_equilibrium",
         "The action, the exponents and the output at equilibrium are the derived ones.",
@@ -365,7 +369,7 @@ def at_equilibrium() -> Evidence:
 
 
 def step_pairs() -> Iterator[Pair]:
-    """(M.1), by units from the readout's memory and by the derived kernel; (M.3), (M.4)."""
+    """Yield the pairs of (M.1), by the readout's units and by the derived kernel, and of (M.3), (M.4)."""
     yield from _readout_average()
     claim, size = sides(SOURCE, "M.1"), {N: 2, P: 2, t: 2}
     program = mlp(L, phi, "gd")
@@ -385,8 +389,11 @@ def step_pairs() -> Iterator[Pair]:
 
 
 def _readout_average() -> Iterator[Pair]:
-    """(M.3): minus half the squared length of what multiplies w(0), two units, samples and times; (M.4):
-    with outputs as (M.2) keeps them, each kernel times its conjugate, ``phi . xi_hat = i N gamma0 A``."""
+    """Yield the pairs of (M.3) and (M.4) for two units, samples and times.
+
+    (M.3) is minus half the squared length of the vector that multiplies w(0). (M.4) has outputs as in (M.2),
+    each kernel times its conjugate, and ``phi . xi_hat = i N gamma0 A``.
+    """
     hat, feature = Function("x"), Function("y")  # entries of xi_hat and phi(h)
     places = list(product((1, 2), (0, 1)))
     squares = S.Zero
@@ -418,7 +425,7 @@ def _readout_average() -> Iterator[Pair]:
 
 
 def _action(log: Expr) -> Expr:
-    """The action from the average over the readout."""
+    """Return the action from the average over the readout."""
     one, other = ((mu, 1, P), (t, 0, T)), ((alpha, 1, P), (s, 0, T))
     f, A_, B_, G_, Phihat, Ghat = (Function(n) for n in ("f", "A", "B", "G", "Phihat", "Ghat"))
     place = (mu, alpha, t, s)
@@ -445,7 +452,7 @@ def _is_empty(x: Expr) -> bool:
 
 
 def _same_for_two_samples(one: Expr, other: Expr) -> bool:
-    """Equality for two samples and times and one layer, Theta(0) = 0, kernels symmetric."""
+    """Return whether both are equal for two samples and times, one layer, Theta(0) = 0, symmetric kernels."""
 
     def symmetric(n: Expr, a: Expr, b: Expr, x: Expr, y: Expr) -> Expr:
         first, second = sorted(((a, x), (b, y)), key=str)
@@ -459,12 +466,12 @@ def _same_for_two_samples(one: Expr, other: Expr) -> bool:
 
 
 def _of_unit(e: Expr) -> Expr:
-    """Fields of the last layer at the unit i."""
+    """Return fields of the last layer at the unit i."""
     return e.replace(h, lambda n, a, time: h(n, a, i, time))
 
 
 def _past_of_the_output() -> Expr:
-    """<phi z>/gamma0 without the readout's start, z of the last layer put in, by kernels."""
+    """Return <phi z>/gamma0 without the initial readout, by kernels, with z of the last layer put in."""
     (scalar,) = [x for x in steps().scalars if x.name == "f"]
     body = scalar.rhs.subs(ETA, 1)
     (average,) = body.atoms(Average)
@@ -477,7 +484,7 @@ def _past_of_the_output() -> Expr:
 
 
 def in_steps() -> Evidence:
-    """(M.1), (M.3), (M.4): the output after steps, the average over the readout and the action."""
+    """Check (M.1), (M.3), (M.4): the output after steps, the average over the readout and the action."""
     return compared(
         "identities_rules:in_steps",
         "The output after steps is the derived one, written by units of the last layer and by its kernel; "

@@ -18,7 +18,7 @@ ORDERS = 3
 
 
 def order_of_g(n: int) -> Expr:
-    """Order n of ``g = phi'(h) z`` for h = u + gamma0 h^1 + .. and z = r + gamma0 z^1 + .."""
+    """Return order n of ``g = phi'(h) z`` for h = u + gamma0 h^1 + .. and z = r + gamma0 z^1 + .."""
     moved = sum(gamma0**k * claim.h_n(k) for k in range(1, ORDERS + 1))
     field = claim.r + sum(gamma0**k * claim.z_n(k) for k in range(1, ORDERS + 1))
     slope = sum(claim.slope(1 + k) * moved**k / factorial(k) for k in range(ORDERS + 1))
@@ -27,7 +27,7 @@ def order_of_g(n: int) -> Expr:
 
 
 def series_pairs() -> Iterator[Pair]:
-    """(P.16), (P.17), (P.19): orders 1 and 3 of <g g^T>, and order 3 of g."""
+    """Yield the pairs of (P.16), (P.17), (P.19): orders 1 and 3 of <g g^T>, and order 3 of g."""
     mean = claim.mean
     one = mean(order_of_g(0), order_of_g(1)) + mean(order_of_g(1), order_of_g(0))
     yield Pair("P.16", "G1", sides(SOURCE, "P.16")["G1"], one, up_to_transposes)
@@ -37,7 +37,7 @@ def series_pairs() -> Iterator[Pair]:
 
 
 def up_to_transposes(one: Expr, other: Expr) -> bool:
-    """Equality of averages <x y^T> where x and y may be exchanged."""
+    """Return whether averages <x y^T> are equal if x and y may be exchanged."""
 
     def sorted_pairs(e: Expr) -> Expr:
         return e.replace(
@@ -48,7 +48,7 @@ def up_to_transposes(one: Expr, other: Expr) -> bool:
 
 
 def tangent_pairs() -> Iterator[Pair]:
-    """(P.5): the derived tangent kernel of a linear network, and its second order."""
+    """Yield the pairs of (P.5): the tangent kernel of a linear network, and its second order."""
     printed = sides(SOURCE, "P.5")
     (kernel,) = mean_field(mlp(L, "linear", "flow")).observables
     assert kernel.lhs.args == (mu, alpha, t, s)
@@ -66,7 +66,10 @@ DEPTH = 3
 
 
 def _at_depth_three(one: Expr, other: Expr) -> bool:
-    """Equality with three hidden layers, H^0 = K_x, G^{L+1} = 1 and their second orders zero."""
+    """Return whether both are equal for three hidden layers.
+
+    H^0 = K_x, G^{L+1} = 1, and their second orders are zero.
+    """
     H, G = Function("H"), Function("G")
 
     def opened(e: Expr) -> Expr:
@@ -78,7 +81,7 @@ def _at_depth_three(one: Expr, other: Expr) -> bool:
 
 
 def tangent_kernel() -> Evidence:
-    """(P.5): the tangent kernel of a linear network as a sum over layers, and its second order."""
+    """Check (P.5): the tangent kernel of a linear network as a sum over layers, and its second order."""
     return compared(
         "identities_series:tangent_kernel",
         "The tangent kernel is the derived sum over layers, and its second order the printed one.",
@@ -87,7 +90,7 @@ def tangent_kernel() -> Evidence:
 
 
 def odd_orders() -> Evidence:
-    """(P.16), (P.17), (P.19): the expressions whose averages vanish are those of the expansion."""
+    """Check (P.16), (P.17), (P.19): the expressions whose averages vanish are those of the expansion."""
     return compared(
         "identities_series:odd_orders",
         "The first and third orders of <g g^T> are the printed averages, up to a transpose in (P.16), and "

@@ -18,7 +18,7 @@ Same = Callable[[Expr, Expr], bool]
 
 
 def difference(printed: Expr, derived: Expr) -> bool:
-    """Whether both sides are equal after expansion."""
+    """Return whether both sides are equal after expansion."""
     return bool((sympify(printed) - derived).expand() == 0)
 
 
@@ -33,7 +33,7 @@ class Pair:
     same: Same = same
 
     def holds(self, printed: Expr | None = None, derived: Expr | None = None) -> bool:
-        """Whether both sides are equal; another form of one of them may be put in its place."""
+        """Return whether both sides are equal; another form may replace one of them."""
         one, other = (
             (self.printed if printed is None else printed),
             (self.derived if derived is None else derived),
@@ -49,12 +49,12 @@ _KNOWN: dict[tuple[str, str, Expr, Expr], bool] = {}
 
 
 def sides(source: str, number: str) -> Mapping[str, Expr]:
-    """The printed right-hand sides of an entry, as SymPy expressions."""
+    """Return the printed right-hand sides of an entry, as SymPy expressions."""
     return {name: sympify(e) for name, e in claimed(source, number).items()}
 
 
 def compared(name: str, summary: str, pairs: Iterable[Pair]) -> Evidence:
-    """The evidence that all pairs are equal and that every right-hand side times two differs."""
+    """Return the evidence that all pairs are equal and that twice any right-hand side differs."""
     listed = list(pairs)
     findings: list[Finding] = []
     for number in dict.fromkeys(p.number for p in listed):
@@ -71,7 +71,7 @@ def compared(name: str, summary: str, pairs: Iterable[Pair]) -> Evidence:
 
 
 def twice(e: Basic) -> Expr:
-    """Two times an expression, and one for zero."""
+    """Return two times an expression, and one for zero."""
     return S.One if e == 0 else 2 * sympify(e)
 
 

@@ -1,9 +1,9 @@
-"""Is A = B = 0 the theory of a network whose backward matrices are independent of the forward ones (section
-5.1, O)?
+"""Theory A = B = 0 and networks with independent backward matrices (section 5.1, O).
 
-Of its fields, yes.  Of its output, no: (4) presumes that updates are gradients of the output.  With an
-independent backward matrix only the readout and the last hidden layer's weights are, so at small gamma0 the
-output moves at 2 K^x, whatever the depth, instead of (L + 1) K^x.
+The ansatz gives the fields of such a network but not its output, because (4) assumes that updates are
+gradients of the output. With an independent backward matrix only the updates of the readout and of the last
+hidden layer are gradients. At small gamma0 the output therefore moves at 2 K^x, whatever the depth, instead
+of (L + 1) K^x.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BOUND = 3.5
 
 
 def first_step(depth: int, tied: bool, rng: np.random.Generator) -> float:
-    """How far the output of one network on one sample moves in a step of descent, over rate times error.
+    """Return the change of the output of one network on one sample in a step, over rate times error.
 
     The backward pass uses the transposes of the weights, or of independent matrices.
     """
@@ -47,7 +47,10 @@ def first_step(depth: int, tied: bool, rng: np.random.Generator) -> float:
 
 
 def output_with_independent_backward() -> Evidence:
-    """5.1, O text: with independent backward matrices the output learns at 2 K^x, not at (L + 1) K^x."""
+    """Check 5.1, O text: with independent backward matrices the output learns at 2 K^x.
+
+    It does not learn at (L + 1) K^x.
+    """
     findings: list[Finding] = []
     rng = np.random.default_rng(RNG)
     for depth in (1, 2, 3):

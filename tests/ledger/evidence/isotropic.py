@@ -34,13 +34,13 @@ EXACT = 1e-10
 
 
 def claim(number: str, *names: str) -> dict[str, Basic]:
-    """What an entry prints: all of it, or the named right-hand sides."""
+    """Return the printed right-hand sides of an entry: all, or the named ones."""
     built = claimed("linear2025", number)
     return {x: built[x] for x in names} if names else built
 
 
 def equal_time_responses() -> Evidence:
-    """(11), (12), (14), (65): sums over t' < t drop responses at equal time, which do not vanish."""
+    """Check (11), (12), (14), (65): sums over t' < t drop responses at equal time, which do not vanish."""
     run = solved(derived())
     equal = [float(run.value(n, k)[0, 0]) for n, k in (("R_h0r0", None), ("R_hr", 1), ("R_Delta", None))]
     first, inner = claim("14"), claim("11", "h")
@@ -59,7 +59,10 @@ def equal_time_responses() -> Evidence:
 
 
 def rate_of_the_error_vector() -> Evidence:
-    """(65): eta gamma0 C_g^1 in the equation of v, where (69) and A.1.1 have eta C_g^1; gamma0 = 2."""
+    """Check (65): eta gamma0 C_g^1 in the equation of v against eta C_g^1 of (69) and A.1.1.
+
+    The networks have gamma0 = 2.
+    """
     return conclude(
         "isotropic:rate_of_the_error_vector",
         f"Networks at gamma0 = {VALUES['gamma0']:g} agree with eta C_g^1 and reject eta gamma0 C_g^1.",
@@ -69,7 +72,7 @@ def rate_of_the_error_vector() -> Evidence:
 
 
 def sample_equation() -> Evidence:
-    """(50), (51), (62), (63): 1/alpha in front of R_vu, and the label noise, are missing."""
+    """Check (50), (51), (62), (63): 1/alpha in front of R_vu, and the label noise, are missing."""
     noise = sympify(claim("65")["Delta"]).coeff(Function("eps")(t)) * Function("eps")(t)
     without_alpha = {"Delta": sympify(claim("62")["Delta"]) + noise}
     without_noise = {"Delta": sympify(claim("65")["Delta"]) - noise}
@@ -85,7 +88,7 @@ def sample_equation() -> Evidence:
 
 
 def loss_parts() -> Evidence:
-    """(13): the three sums over s < t leave out the sources at time t itself, and the label noise sigma^2."""
+    """Check (13): sums over s < t omit the sources at time t itself, and the label noise sigma^2."""
     theory = derived()
     v, r0, R_vr = (Function(x) for x in ("v", "r0", "R_vr"))
     back = OrderParameter(R_vr(t, s), Average(Response(v(t), r0(s))), "response", (), "past")
@@ -114,7 +117,7 @@ def loss_parts() -> Evidence:
 
 
 def _until_now(e: Expr) -> Expr:
-    """Sums over s < t turned into sums over s <= t."""
+    """Return sums over s < t turned into sums over s <= t."""
     return e.replace(
         lambda x: isinstance(x, Sum),
         lambda x: Sum(x.function, *[(i, a, t if b == t - 1 else b) for i, a, b in x.limits]),
@@ -122,7 +125,7 @@ def _until_now(e: Expr) -> Expr:
 
 
 def centred() -> Evidence:
-    """(69): the sign of the updates' part of the centred error vector."""
+    """Check (69): the sign of the updates' part of the centred error vector."""
     theory = derived(center=True)
     own = theory.equation("xi").terms
     product = Add(*[x.expr for x in own if x.kind != "memory"])
@@ -146,7 +149,10 @@ def _product_for(e: Basic, product: Expr, start: Expr) -> Expr:
 
 
 def population_limit() -> Evidence:
-    """Text after (7): both settings tend to descent on the population's loss as alpha, alpha_B grow."""
+    """Check text after (7): both settings tend to descent on the population's loss.
+
+    The limit is that of large alpha and alpha_B.
+    """
     limit = solved(derived("population", noise=False))
     findings = []
     for data, ratio in (("full-batch", "alpha"), ("online", "alpha_B")):
@@ -166,7 +172,10 @@ def population_limit() -> Evidence:
 
 
 def fresh_batches() -> Evidence:
-    """(97), (98), (100): u_Delta of different batches is uncorrelated; eta and equal times as in (65)."""
+    """Check (97), (98), (100): u_Delta of different batches is uncorrelated; equal times as in (65).
+
+    The factor eta is that of (65) as well.
+    """
     mean, error = measured("online")["C_Delta", 0]
     apart = ~np.eye(STEPS + 1, dtype=bool)
     run = solved(derived("online"))

@@ -39,7 +39,7 @@ _FIELDS |= {"w_star"}
 
 
 def explicit(e: Basic) -> Expr:
-    """Times, layers and numbers written out; the target is one number for all times."""
+    """Return times, layers and numbers written out; the target is one number for all times."""
     fixed = sympify(e).subs({printed.T: TIMES, L: DEPTH})
     known = {x: NUMBERS[str(x)] for x in fixed.free_symbols if str(x) in NUMBERS}
     done = fixed.doit().subs(known).doit()
@@ -61,7 +61,7 @@ class Site:
 
     @classmethod
     def of(cls, claim: Mapping[str, Basic], extra: Expr, layer: int | None = None) -> Site:
-        """``claim`` plus what it leaves out, fields of delta functions eliminated."""
+        """Return the site of ``claim`` and its missing terms, with fields of delta functions eliminated."""
         at = {} if layer is None else {ell: Integer(layer)}
         imposed = _eliminated({k: sympify(e).subs(at) for k, e in claim.items() if k != "exponent"}, layer)
         exponent = explicit(sympify(claim["exponent"]).subs(at)) + explicit(extra.subs(at))
@@ -78,16 +78,16 @@ class Site:
         return cls(fields, parameters, lambdify([parameters], rows, "numpy"), imposed)
 
     def matrix(self, at: Values) -> Complex:
-        """Q at a point."""
+        """Return Q at a point."""
         return np.array(self.quadratic([at[p] for p in self.parameters]), dtype=complex)
 
     def log(self, at: Values) -> complex:
-        """ln Z up to a constant."""
+        """Return ln Z up to a constant."""
         sign, size = np.linalg.slogdet(self.matrix(at))
         return complex(-(np.log(sign) + size) / 2)
 
     def average(self, a: Expr, b: Expr, at: Values) -> complex:
-        """<a b> of two linear forms in the fields."""
+        """Return <a b> of two linear forms in the fields."""
         inverse = np.linalg.inv(self.matrix(at))
         return complex(self._form(a, at) @ inverse @ self._form(b, at))
 
@@ -98,12 +98,12 @@ class Site:
         return np.array([complex(form.coeff(f)) for f in self.fields])
 
     def holds(self, e: Expr) -> bool:
-        """Does the field live here?"""
+        """Return whether the field belongs to this site."""
         return explicit(e) in self.fields or explicit(e) in self.imposed
 
 
 def _eliminated(definitions: Mapping[str, Expr], layer: int | None) -> dict[AppliedUndef, Expr]:
-    """Each field of a delta function in terms of integrated ones, time by time."""
+    """Return each field of a delta function in terms of integrated ones, time by time."""
     found: dict[AppliedUndef, Expr] = {}
     for now in range(TIMES):
         for name, e in definitions.items():
@@ -177,7 +177,7 @@ class Action:
         self.algebra = lambdify([self.algebra_parameters], expr, "numpy")
 
     def value(self, at: Values) -> complex:
-        """S at a point."""
+        """Return S at a point."""
         logs = {k: x.log(at) for k, x in self.sites.items()}
         features = logs["features"] if self.reading.logarithm else np.exp(logs["features"])
         algebra = self.algebra([at[p] for p in self.algebra_parameters])
@@ -185,12 +185,12 @@ class Action:
         return complex(algebra - NUMBERS["alpha"] * logs["samples"] - features - layers)
 
     def slope(self, p: AppliedUndef, at: Values) -> complex:
-        """dS/dp."""
+        """Return dS/dp."""
         up, down = ({**at, p: at[p] + d} for d in (STEP, -STEP))
         return (self.value(up) - self.value(down)) / (2 * STEP)
 
     def average(self, e: Expr, at: Values) -> complex:
-        """An expression with ``average(a, b)`` in it."""
+        """Return the value of an expression that contains ``average(a, b)``."""
         found: dict[Any, complex] = {}
         for x in e.atoms(AppliedUndef):
             if str(x.func) == "average":
@@ -200,7 +200,7 @@ class Action:
         return complex(explicit(e.xreplace(numbers)).xreplace(known))
 
     def _average(self, a: Expr, b: Expr, at: Values) -> complex:
-        """Fields of different sites, or a field that no site has, do not correlate."""
+        """Return <a b>; fields of different sites, or of no site, are uncorrelated."""
         for site in self.sites.values():
             if site.holds(a) and site.holds(b):
                 return site.average(a, b, at)
@@ -209,12 +209,12 @@ class Action:
 
 @lru_cache(maxsize=8)
 def action_of(reading: Reading = Reading()) -> Action:
-    """The action under a reading."""
+    """Return the action under a reading."""
     return Action(reading)
 
 
 def point(tilt: float = 0.04) -> Values:
-    """Values of all order parameters: correlations positive, conjugates of size ``tilt``."""
+    """Return values of all order parameters: positive correlations, conjugates of size ``tilt``."""
     a = action_of()
     rng = np.random.default_rng(5)
     found = {p for x in a.sites.values() for p in x.parameters} | set(a.algebra_parameters)
@@ -228,7 +228,7 @@ def point(tilt: float = 0.04) -> Values:
 
 
 def _gap(a: Action, target: Any, e: Expr, at: Values) -> float:
-    """Largest difference between a derivative of S and what is said of it, over both times."""
+    """Return the largest difference between a derivative of S and its stated value, over both times."""
     gaps = [
         a.slope(target(i, j), at) - a.average(e.subs({t: i, s: j}, simultaneous=True), at)
         for i, j in product(range(TIMES), repeat=2)
@@ -249,7 +249,7 @@ def _conjugate_lines() -> dict[str, tuple[Any, Expr]]:
 
 
 def _response_lines() -> dict[str, tuple[Any, Expr]]:
-    """Derivatives by R(t', t): the printed right-hand sides are at (t, t')."""
+    """Return derivatives by R(t', t); the printed right-hand sides are at (t, t')."""
     claim, layer = {k: sympify(e) for k, e in claimed("linear2025", "59").items()}, {ell: Integer(1)}
     return {
         "R_vu": (lambda i, j: notation.R_vu(j, i), claim["R_vu"]),
@@ -262,7 +262,7 @@ def _response_lines() -> dict[str, tuple[Any, Expr]]:
 
 
 def conjugate_slopes() -> Evidence:
-    """(52)-(55), (57), (58): derivatives of S by the conjugates of correlations."""
+    """Check (52)-(55), (57), (58): derivatives of S by the conjugates of correlations."""
     a, at, lines = action_of(), point(), _conjugate_lines()
     right = dict(lines)
     hat, last = lines["C_g^1"]
@@ -287,7 +287,7 @@ def conjugate_slopes() -> Evidence:
 
 
 def response_slopes() -> Evidence:
-    """(50), (51), (59): derivatives of S by the responses; which conjugate field stands in the average."""
+    """Check (50), (51), (59): derivatives of S by the responses, and the conjugate field in the average."""
     a, at, lines = action_of(), point(), _response_lines()
     plain = action_of(Reading(over_alpha=False))
     swapped = {
@@ -314,12 +314,12 @@ def response_slopes() -> Evidence:
 
 
 def _causal(at: Values) -> Values:
-    """Responses to the future are zero."""
+    """Return the values with responses to the future set to zero."""
     return {k: 0.0 if str(k.func)[0] == "R" and k.args[-2] < k.args[-1] else x for k, x in at.items()}
 
 
 def vanishing_conjugates() -> Evidence:
-    """(60): with conjugates zero and causal responses the derivatives of S by the correlations vanish."""
+    """Check (60): with zero conjugates and causal responses derivatives by correlations vanish."""
     a, tilted = action_of(), _causal(point())
     flat = {p: 0.0 if str(p.func).startswith("Chat") else x for p, x in tilted.items()}
     correlations: dict[str, Callable[[int, int], AppliedUndef]] = {
@@ -342,7 +342,7 @@ def vanishing_conjugates() -> Evidence:
 
 
 def response_definition() -> Evidence:
-    """(45): without -i the average <g chihat> is i times the response."""
+    """Check (45): without -i the average <g chihat> is i times the response."""
     a, at = action_of(), {k: 0.0 if "hat" in str(k.func) else x for k, x in point().items()}
     causal, now, past = _causal(at), Integer(1), Integer(0)
     pairs = {
@@ -370,7 +370,7 @@ def response_definition() -> Evidence:
 
 
 def _response(site: Site, field: Expr, hat: Expr, at: Values) -> float:
-    """The change of ``field`` with a source added to what the conjugate field ``hat`` imposes.
+    """Return the change of ``field`` by a source added to the equation of the conjugate field ``hat``.
 
     The target is given and does not respond.
     """

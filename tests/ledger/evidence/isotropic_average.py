@@ -36,18 +36,18 @@ def _vectors(seed: int, *sizes: int) -> list[Array]:
 
 
 def _exact(*pairs: tuple[float, Array, Array]) -> float:
-    """-|sum_t factor left(t) right(t)^T|^2/2."""
+    """Return -|sum_t factor left(t) right(t)^T|^2/2."""
     total = sum(c * np.einsum("ti,tj->ij", a, b) for c, a, b in pairs)
     return -float(np.sum(np.asarray(total) ** 2)) / 2
 
 
 def _cross(a: Array, b: Array, c: Array, d: Array) -> float:
-    """sum_tt' a(t).b(t') c(t).d(t')."""
+    """Return sum_tt' a(t).b(t') c(t).d(t')."""
     return float(np.sum((a @ b.T) * (c @ d.T)))
 
 
 def _printed(number: str, **vectors: Array) -> float:
-    """The exponent that the paper prints, for vectors (time, unit) under their names."""
+    """Return the exponent that the paper prints, for vectors (time, unit) by name."""
     exponent = sympify(claimed("linear2025", number)["exponent"]).subs(T, TIMES).doit()
     known = {FEATURES: D, WIDTH: N, SAMPLES: P, gamma0: GAMMA}
 
@@ -58,7 +58,7 @@ def _printed(number: str, **vectors: Array) -> float:
 
 
 def data_average() -> Evidence:
-    """(33)-(35): in the cross term Dhat(t) meets Delta(t'), not Delta(t)."""
+    """Check (33)-(35): in the cross term Dhat(t) is multiplied with Delta(t'), not Delta(t)."""
     Dhat, Delta, v, hhat = _vectors(1, P, P, D, D)
     exact = _exact((1 / np.sqrt(D), Dhat, v), (np.sqrt(D) / P, Delta, hhat))
     squares = _printed("34", Dhat=Dhat, v=v, h0hat=hhat, Delta=Delta)
@@ -75,7 +75,7 @@ def data_average() -> Evidence:
 
 
 def first_matrix_average() -> Evidence:
-    """(41)-(43): exponents are right; the bracket of g^1 is C_g^1, not C_h^0."""
+    """Check (41)-(43): exponents are right; the bracket of g^1 is C_g^1, not C_h^0."""
     chihat, g, h0, xihat = _vectors(2, N, N, D, D)
     exact = _exact((1 / np.sqrt(D), chihat, h0), (np.sqrt(D) / (N * GAMMA), g, xihat))
     squares = _printed("42", chihat=chihat, h0=h0, xi0hat=xihat, g=g)
@@ -94,7 +94,7 @@ def first_matrix_average() -> Evidence:
 
 
 def hidden_average() -> Evidence:
-    """(47): the average over an inner matrix, either sign of i."""
+    """Check (47): the average over an inner matrix, either sign of i."""
     chihat, g, h, xihat = _vectors(3, N, N, N, N)
     exact = _exact((1 / np.sqrt(N), chihat, h), (1 / np.sqrt(N), g, xihat))
     printed = _printed("47", chihat=chihat, g=g, h=h, xihat=xihat)
@@ -108,7 +108,7 @@ def hidden_average() -> Evidence:
 
 
 def auxiliary_fields() -> Evidence:
-    """(61): prefactor and covariance of r^0, name and covariance of r^l."""
+    """Check (61): prefactor and covariance of r^0, name and covariance of r^l."""
     rng = np.random.default_rng(4)
     C_g1, C_below, C_above, C_0 = (a @ a.T + 0.3 * np.eye(2) for a in rng.normal(size=(4, 2, 2)))
     hat = np.array([0.6, -0.4])
@@ -125,7 +125,7 @@ def auxiliary_fields() -> Evidence:
     numbers = {"ell": 2, "t": 0, "s": 0, "gamma0": GAMMA, "nu": NU}
 
     def covariances(name: str) -> list[Array]:
-        """As printed and as corrected."""
+        """Return a covariance as printed and as corrected."""
         return [valued(built(SOURCE, "61")[name], numbers, kernels) for built in (claimed, corrected)]
 
     def left(covariance: Array) -> float:
@@ -145,7 +145,7 @@ def auxiliary_fields() -> Evidence:
 
 
 def generating_function() -> Evidence:
-    """(30)-(32): moments as derivatives by real sources; a field imposed by a Fourier integral."""
+    """Check (30)-(32): moments as derivatives by real sources; a field imposed by a Fourier integral."""
     mix, step = np.array([[0.7, -0.3], [0.2, 0.9]]), 1e-3
 
     def Z(j: Array, unit: complex = 1.0) -> complex:
@@ -171,7 +171,7 @@ def generating_function() -> Evidence:
 
 
 def _imposed(value: float, width: float, cut: float, measure: float) -> float:
-    """measure int dD dy exp(i y (D - value) - cut y^2/2) N(D; 0, width^2) on grids."""
+    """Return measure int dD dy exp(i y (D - value) - cut y^2/2) N(D; 0, width^2) on grids."""
     y, dy = grid(9.0 / np.sqrt(cut), 1201)
     D, dD = grid(9.0 * width, 801)
     phase = np.exp(1j * np.outer(D - value, y)) @ np.exp(-cut * y**2 / 2)
@@ -180,7 +180,7 @@ def _imposed(value: float, width: float, cut: float, measure: float) -> float:
 
 
 def order_parameters() -> Evidence:
-    """(37)-(39): the integrals that enforce definitions are one, conjugates along the imaginary axis.
+    """Check (37)-(39): the integrals that enforce definitions are one, with imaginary conjugates.
 
     A broad Gaussian cuts the conjugate off, which turns the delta function into a normalised bump.
     """
@@ -197,7 +197,10 @@ def order_parameters() -> Evidence:
 
 
 def _enforced(measure: float, size: float, share: float) -> float:
-    """measure int dC dy exp(i y (size C - share q) - cut y^2/2) on grids, q the overlap of two vectors."""
+    """Return measure int dC dy exp(i y (size C - share q) - cut y^2/2) on grids.
+
+    q is the overlap of two vectors.
+    """
     cut, overlap = 0.05, 0.8
     y, dy = grid(8.0 / np.sqrt(cut), 801)
     reach = 9.0 * np.sqrt(cut) / size

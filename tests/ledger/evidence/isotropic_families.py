@@ -1,8 +1,8 @@
-"""Deep linear networks in NTK parametrisation, of unequal widths, of several outputs: trained networks and
-derived theories (linear2025, appendices B, F, G).
+"""Trained networks and theories in NTK parametrisation, of unequal widths and of several outputs.
 
-For these the paper prints definitions and statements only; what is rejected is the theory of the network next
-to it: mean-field for NTK, equal widths for unequal ones, channels that do not talk for several.
+The networks are deep and linear (linear2025, appendices B, F, G). For these the paper prints definitions and
+statements only. The rejected alternative is the theory of a similar network: mean-field for NTK, equal widths
+for unequal ones, uncoupled channels for several.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _theory(parametrization: str = "mean-field") -> Theory:
 
 
 def _learnt(theory: Theory, nu: float) -> float:
-    """How much <g^1 g^1> has grown after the last step."""
+    """Return the growth of <g^1 g^1> until after the last step."""
     values = {**VALUES, "nu": nu, "gamma0": 1.0}
     return float(evaluate(theory, steps=STEPS + 1, values=values).value("C_g", 1)[-1, -1] - 1)
 
@@ -63,7 +63,7 @@ def _power(theory: Theory) -> float:
 
 
 def _rescaled(theory: Theory, factor: Expr) -> Theory:
-    """gamma0 times a factor, everywhere."""
+    """Return the theory with gamma0 times a factor everywhere."""
 
     def new(e: Expr) -> Expr:
         return e.subs(gamma0, gamma0 * factor)
@@ -76,7 +76,7 @@ def _rescaled(theory: Theory, factor: Expr) -> Theory:
 
 
 def parametrisations() -> Evidence:
-    """Text before (14), text after (70): gamma0/sqrt(nu), and features that stand still as nu grows."""
+    """Check text before (14), text after (70): gamma0/sqrt(nu), and features fixed as nu grows."""
     ntk = _experiment(
         isotropic(DEPTH, noise=True, parametrization="ntk"), {**VALUES, "nu": 3.0}, FEATURES // 2
     )
@@ -99,7 +99,7 @@ def parametrisations() -> Evidence:
 
 
 def unequal_widths() -> Evidence:
-    """(117), (118): layers of different widths."""
+    """Check (117), (118): layers of different widths."""
     experiment = _experiment(isotropic(DEPTH, noise=True, widths=Function("nu")))
     measured = experiment.measured()
     start = float(experiment.solved().value("C_g", 1)[0, 0])
@@ -115,7 +115,7 @@ def unequal_widths() -> Evidence:
 
 
 def outputs() -> Evidence:
-    """(123)-(125): two outputs, whose correlations and responses across channels are needed."""
+    """Check (123)-(125): two outputs, which need correlations and responses across channels."""
     experiment = _experiment(_with_common_target(isotropic(DEPTH, noise=True, outputs=2)), CALM)
     measured, theory = experiment.measured(), experiment.theory()
     across, error = (x[0, 1] for x in measured["C_h1"])
@@ -131,10 +131,10 @@ def outputs() -> Evidence:
 
 
 def _with_common_target(program: Program) -> Program:
-    """A part of the target that all outputs share.
+    """Return the program with a part of the target that all outputs share.
 
-    With independent targets alone every correlation across channels vanishes: turning the sign of one
-    channel's target, readout and noise changes nothing.
+    With independent targets alone every correlation across channels vanishes, because changing the sign of
+    one channel's target, readout and noise changes nothing.
     """
     features = next(x.population for x in program.fields if x.name == "v")
     common = GaussianVector("b", features, source="b")
@@ -143,7 +143,7 @@ def _with_common_target(program: Program) -> Program:
 
 
 def _apart(theory: Theory) -> Theory:
-    """Memory and responses of the own channel only."""
+    """Return the theory with memory and responses of the same channel only."""
 
     def own(e: Expr) -> Expr:
         return e.replace(lambda x: isinstance(x, Sum), _own_channel)

@@ -46,7 +46,7 @@ class Network:
 
     @classmethod
     def drawn(cls, seed: int, channels: int = 1) -> Network:
-        """A random network with random data."""
+        """Return a random network with random data."""
         rng = np.random.default_rng(seed)
         W = [rng.normal(size=(N, D)), *[rng.normal(size=(N, N)) for _ in range(DEPTH - 1)]]
         found = cls(
@@ -60,7 +60,7 @@ class Network:
         return found
 
     def output(self, inputs: Array) -> Any:
-        """f(x), shape (samples, channels)."""
+        """Return f(x), shape (samples, channels)."""
         x = inputs.T / np.sqrt(D)
         x = self.W[0] @ x
         for W in self.W[1:]:
@@ -68,16 +68,16 @@ class Network:
         return self.scale * (self.w @ x).T
 
     def errors(self) -> Any:
-        """Delta, shape (P, channels)."""
+        """Return Delta, shape (P, channels)."""
         labels = self.X @ self.targets.T / np.sqrt(D) + NOISE * self.eps
         return labels - self.output(self.X)
 
     def loss(self) -> Any:
-        """The mean square error on the samples, summed over channels."""
+        """Return the mean square error on the samples, summed over channels."""
         return anp.sum(self.errors() ** 2) / P
 
     def forward(self, first: float = 1 / np.sqrt(D)) -> list[Array]:
-        """h^0..h^L, each (size, channels); ``first`` is the factor in front of W^0."""
+        """Return h^0..h^L, each (size, channels); ``first`` is the factor in front of W^0."""
         h = [np.sqrt(D) / P * self.X.T @ self.errors()]
         h.append(first * self.W[0] @ h[0])
         for W in self.W[1:]:
@@ -85,26 +85,26 @@ class Network:
         return h
 
     def backward(self) -> list[Array]:
-        """g^1..g^L under their layer; entry 0 is unused."""
+        """Return g^1..g^L at the index of their layer; entry 0 is unused."""
         g = [self.w.T.copy()]
         for W in self.W[:0:-1]:
             g.insert(0, W.T @ g[0] / np.sqrt(N))
         return [np.zeros(0), *g]
 
     def updates(self) -> list[Array]:
-        """The steps of (25): W^0, inner matrices, readouts."""
+        """Return the steps of (25): W^0, inner matrices, readouts."""
         h, g = self.forward(), self.backward()
         inner = [RATE * GAMMA / np.sqrt(N) * g[k + 1] @ h[k].T for k in range(1, DEPTH)]
         return [RATE * GAMMA / np.sqrt(D) * g[1] @ h[0].T, *inner, RATE * GAMMA * h[-1].T]
 
     def step(self) -> None:
-        """One step of (25)."""
+        """Apply one step of (25)."""
         changes = self.updates()
         for W, change in zip([*self.W, self.w], changes, strict=True):
             W += change
 
     def descent(self) -> list[Array]:
-        """The steps of (24), by the gradients of (23)."""
+        """Return the steps of (24), by the gradients of (23)."""
 
         def loss(weights: Weights) -> Any:
             *W, w = weights
@@ -118,7 +118,7 @@ def _gap(a: list[Array], b: list[Array]) -> float:
 
 
 def update_scale() -> Evidence:
-    """(23)-(25): N eta gamma0^2 times the gradient of (23) is twice the step of (25)."""
+    """Check (23)-(25): N eta gamma0^2 times the gradient of (23) is twice the step of (25)."""
     network = Network.drawn(1)
     descent, steps = network.descent(), network.updates()
     ratio = float(np.vdot(descent[1], steps[1]) / np.vdot(steps[1], steps[1]))
@@ -132,13 +132,16 @@ def update_scale() -> Evidence:
 
 
 def _factors(number: str, name: str) -> list[float]:
-    """A factor as printed and as corrected."""
+    """Return a factor as printed and as corrected."""
     numbers = {"D": D, "N": N, "P": P, "gamma0": GAMMA, "eta": RATE}
     return [float(valued(built(SOURCE, number)[name], numbers, {})) for built in (claimed, corrected)]
 
 
 def first_layer_scale() -> Evidence:
-    """(4), (5), (26), (122): for l = 0 the factor is 1/sqrt(D), as in (1), (25), (28), not 1/sqrt(N)."""
+    """Check (4), (5), (26), (122): for l = 0 the factor is 1/sqrt(D), not 1/sqrt(N).
+
+    (1), (25), (28) have this factor.
+    """
     network = Network.drawn(2)
     half = [x / 2 for x in network.descent()]
     outer = network.backward()[1] @ network.forward()[0].T
@@ -157,7 +160,7 @@ def first_layer_scale() -> Evidence:
 
 
 def several_outputs() -> Evidence:
-    """(119)-(121): the factor sqrt(D) of the output, and the sign of the inner update."""
+    """Check (119)-(121): the factor sqrt(D) of the output, and the sign of the inner update."""
     network = Network.drawn(3, CHANNELS)
     half, steps = [x / 2 for x in network.descent()], network.updates()
     h, g = network.forward(), network.backward()
@@ -181,7 +184,10 @@ def several_outputs() -> Evidence:
 
 
 def memory_terms() -> Evidence:
-    """(26 text), (28), (40), (54): fields are products with initial weights plus memory; h^l, not h^1."""
+    """Check (26 text), (28), (40), (54): fields are products with initial weights plus memory.
+
+    The memory of g^l contains h^l, not h^1.
+    """
     network = Network.drawn(4)
     past: list[tuple[list[Array], list[Array]]] = []
     told: list[Finding] = []
@@ -224,7 +230,10 @@ def memory_terms() -> Evidence:
 
 
 def _inner_memory(now: int, past: list[tuple[list[Array], list[Array]]], xi: Array) -> tuple[Finding, ...]:
-    """g^2 by (54), as printed and as corrected, once there is a memory; ``past`` ends with the present."""
+    """Return the findings on g^2 by (54), printed and corrected.
+
+    ``past`` ends with the present; there are findings once it has a memory.
+    """
     functions: Functions = {
         "h": lambda layer, time: past[time][0][layer],
         "C_g": lambda layer, t, s: np.vdot(past[t][1][layer], past[s][1][layer]) / N,
@@ -236,7 +245,7 @@ def _inner_memory(now: int, past: list[tuple[list[Array], list[Array]]], xi: Arr
 
 
 def losses() -> Evidence:
-    """(10), (68): |v|^2/D + sigma^2 is the error on fresh samples, |Delta|^2/P that on the training set."""
+    """Check (10), (68): |v|^2/D + sigma^2 is the error on fresh samples, |Delta|^2/P the training error."""
     network, draws = Network.drawn(5), 200_000
     network.step()
     v = network.targets[0] - network.scale * network.W[0].T @ network.backward()[1][:, 0]
@@ -261,7 +270,7 @@ def losses() -> Evidence:
 
 
 def _valued(e: Basic, values: dict[str, float]) -> float:
-    """A printed loss at this noise, with numbers for correlations at equal times."""
+    """Return a printed loss at this noise, with numbers for correlations at equal times."""
 
     def value(x: AppliedUndef) -> float:
         now, then = x.args
@@ -285,7 +294,7 @@ class Counter:
 
 
 def _samplewise(W: list[Array], w: Array, X: Array, y: Array, mul: Counter) -> list[Array]:
-    """Gradients by backpropagation of every sample: activations (width, samples)."""
+    """Return gradients by backpropagation of every sample; activations are (width, samples)."""
     x = [X.T]
     for M in W:
         x.append(mul(M, x[-1]))
@@ -299,7 +308,7 @@ def _samplewise(W: list[Array], w: Array, X: Array, y: Array, mul: Counter) -> l
 
 
 def _averaged(W: list[Array], w: Array, X: Array, y: Array, mul: Counter) -> list[Array]:
-    """The same with the order of sums exchanged, as (5) does."""
+    """Return the gradients with the order of sums exchanged, as in (5)."""
     g = [w.T]
     for M in W[::-1]:
         g.insert(0, mul(M.T, g[0]))
@@ -311,7 +320,7 @@ def _averaged(W: list[Array], w: Array, X: Array, y: Array, mul: Counter) -> lis
 
 
 def training_cost() -> Evidence:
-    """Table 1: a linear network's step costs N^2 L + P D, not N^2 L P."""
+    """Check Table 1: a linear network's step costs N^2 L + P D, not N^2 L P."""
     width, depth = 24, 6
     rng = np.random.default_rng(7)
     W = [rng.normal(size=(width, width)) / np.sqrt(width) for _ in range(depth)]

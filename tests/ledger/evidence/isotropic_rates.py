@@ -13,7 +13,7 @@ from sympy import sympify
 
 from derive.calculus.symbols import L
 from tests.ledger.claims import claimed
-from tests.ledger.claims.linear2025.scaling import beta as BETA
+from tests.ledger.claims.linear2025.scaling import beta as task_exponent
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.lab import Weights, along, gradients
 
@@ -41,7 +41,7 @@ class Descent:
     def drawn(
         cls, depth: int, width: int, target: Array, eigen: Array, gamma: float, seed: int | list[int]
     ) -> Descent:
-        """Standard normal weights."""
+        """Return a network with standard normal weights."""
         rng = np.random.default_rng(seed)
         shapes = [(width, len(eigen)), *[(width, width)] * (depth - 1)]
         found = cls([rng.normal(size=x) for x in shapes], rng.normal(size=width), target, eigen, gamma)
@@ -59,11 +59,11 @@ class Descent:
         return (*self.W, self.w)
 
     def learnt(self) -> Array:
-        """The function of the network."""
+        """Return the function of the network."""
         return np.asarray(self._of(self.weights))
 
     def above(self, weights: Weights | None = None) -> Any:
-        """g^1: the readout through all matrices but the first."""
+        """Return g^1: the readout through all matrices but the first."""
         *matrices, above = weights or self.weights
         for W in matrices[:0:-1]:
             above = anp.dot(W.T, above) / self.width**0.5
@@ -73,20 +73,20 @@ class Descent:
         return anp.dot(weights[0].T, self.above(weights)) / (self.width * self.gamma)
 
     def slopes(self, v: Array) -> tuple[list[Array], Array]:
-        """Changes of the weights per unit rate for an error vector."""
+        """Return changes of the weights per unit rate for an error vector."""
         scale = self.gamma**2 * self.width
         *inner, readout = gradients(lambda w: scale * anp.sum(self.eigen * v * self._of(w)), self.weights)
         return inner, readout
 
     def move(self, v: Array, rate: float) -> None:
-        """One step for an error vector."""
+        """Apply one step for an error vector."""
         slopes, readout = self.slopes(v)
         for W, change in zip(self.W, slopes, strict=True):
             W += rate * change
         self.w = self.w + rate * readout
 
     def sharpness(self) -> float:
-        """The largest eigenvalue of the map from the error to how fast it decays."""
+        """Return the largest eigenvalue of the map from the error to its rate of decay."""
 
         def decay(x: Array) -> Array:
             inner, readout = self.slopes(x / root)
@@ -99,7 +99,7 @@ class Descent:
 
 
 def _final_sharpness(depth: int, width: int, gamma: float, features: int = 12) -> float:
-    """After training isotropic features, |w*|^2 = D in the units of (1)."""
+    """Return the sharpness after training isotropic features, with |w*|^2 = D in the units of (1)."""
     target = np.full(features, 1 / np.sqrt(features))
     net = Descent.drawn(depth, width, target, np.ones(features), gamma, seed=70)
     rate = 0.4 / ((depth + 1) * gamma ** (2 * depth / (depth + 1)) + 8.0)
@@ -114,7 +114,7 @@ def _final_sharpness(depth: int, width: int, gamma: float, features: int = 12) -
 
 
 def stable_rates() -> Evidence:
-    """(70): how 2/sharpness after rich training scales with the width."""
+    """Check (70): the power of the width in 2/sharpness after rich training."""
     widths, findings, words = (32, 256), [], []
     claims = claimed("linear2025", "70")
     for depth in (1, 2, 3):
@@ -137,7 +137,10 @@ def stable_rates() -> Evidence:
 
 
 def lazy_rates() -> Evidence:
-    """Text after (70): for gamma0 << 1 the largest stable rate does not depend on the width, in either."""
+    """Check text after (70): for gamma0 << 1 the largest stable rate is independent of the width.
+
+    This holds in both parametrisations.
+    """
     findings, words = [], []
     claims = {k: float(e) for k, e in claimed("linear2025", "70 text").items()}
     for depth, widths in ((1, (1024, 4096)), (2, (256, 1024))):
@@ -162,7 +165,7 @@ def lazy_rates() -> Evidence:
 def _width_power(
     depth: int, widths: tuple[int, int], gamma: float, ntk: bool, features: int = 12
 ) -> tuple[float, float]:
-    """The power of the width in the largest stable rate, and the sharpness at the larger width."""
+    """Return the power of the width in the largest stable rate, and the sharpness at the larger width."""
     sharp = [
         _final_sharpness(depth, n, gamma * (np.sqrt(widths[1] / n) if ntk else 1.0), features) for n in widths
     ]
@@ -170,10 +173,11 @@ def _width_power(
 
 
 def _losses(task: float, gamma: float, modes: int, rate: float, steps: int) -> Array:
-    """Losses of one hidden layer on features with exponents alpha = 2, ``task``, times 0, rate, ...
+    """Return losses of one hidden layer on features with exponents alpha = 2, ``task``, times 0, rate, ...
 
     Rows of weights that start orthonormal, W0^T W0 = N and W0^T w = 0, have the moments of infinite width, on
-    which alone the function depends.  Modes beyond the last counted are not learnt yet: their part is added.
+    which alone the function depends. Modes beyond the last counted are not learnt yet, so that their part is
+    added.
     """
     k = np.arange(1, modes + 1, dtype=float)
     eigen, target, width = k**-2, k ** ((1 - 2 * task) / 2), modes + 1
@@ -196,13 +200,13 @@ TASKS = {0.3: (6.0, 0.02, 1000), 0.5: (6.0, 0.02, 1000), 0.7: (3.0, 0.04, 2000),
 
 
 def scaling_laws() -> Evidence:
-    """(21): exponents of the loss at infinite width, one hidden layer, rich and nearly lazy."""
+    """Check (21): exponents of the loss at infinite width, one hidden layer, rich and nearly lazy."""
     claims = {k: sympify(e) for k, e in claimed("linear2025", "21").items()}
     findings: list[Finding] = []
     words = []
     for task, (gamma, rate, steps) in TASKS.items():
         rich = _decay(_losses(task, gamma, 300, rate, steps))
-        printed = float(claims["hard" if task < 1 else "easy"].subs(BETA, task))
+        printed = float(claims["hard" if task < 1 else "easy"].subs(task_exponent, task))
         findings.append(agrees(f"beta = {task}: exponent minus printed", rich - printed, 0.02))
         if task < 1:
             findings.append(contradicts(f"beta = {task}: exponent minus beta", rich - task, 0.02, by=5))
@@ -217,7 +221,7 @@ def scaling_laws() -> Evidence:
 
 
 def _decay(losses: Array) -> float:
-    """The power of time over the last factor 2.5 of the times."""
+    """Return the power of time over the last factor 2.5 of the times."""
     last = len(losses) - 1
     first = 2 * last // 5
     return float(-np.log(losses[last] / losses[first]) / np.log(last / first))

@@ -68,12 +68,12 @@ class Setting:
     center: bool
 
     def size(self, field: str) -> int:
-        """The number of units of the population of a field."""
+        """Return the number of units of the population of a field."""
         return {"v": len(self.eigen), "h0": len(self.eigen), "Delta": self.samples}.get(field, self.width)
 
 
 def isotropic_setting(fresh: bool) -> Setting:
-    """Setting 1 or 2 of the paper, VALUES of the other evidence."""
+    """Return setting 1 or 2 of the paper, with VALUES of the other evidence."""
     samples = round(VALUES["alpha_B" if fresh else "alpha"] * FEATURES)
     return Setting(
         eigen=np.full(FEATURES, 1 / FEATURES),
@@ -91,7 +91,7 @@ def isotropic_setting(fresh: bool) -> Setting:
 
 
 def structured_setting() -> Setting:
-    """The centred online network of :mod:`.structured`."""
+    """Return the centred online network of :mod:`.structured`."""
     of, data = structured.VALUES, structured.attributes()
     return Setting(
         eigen=data["lamda"],
@@ -109,7 +109,7 @@ def structured_setting() -> Setting:
 
 
 def trained(of: Setting, seed: int, push: Signs | None = None) -> dict[str, list[Array]]:
-    """The fields at times 0..TIMES-1 of the network that ``seed`` draws, with one source pushed."""
+    """Return the fields at times 0..TIMES-1 of the network of ``seed``, with one source perturbed."""
     rng = np.random.default_rng(seed)
     width, modes = of.width, len(of.eigen)
     weights: Weights = (
@@ -141,20 +141,20 @@ def trained(of: Setting, seed: int, push: Signs | None = None) -> dict[str, list
 
 
 def _passed(w: Any, h0: Any, u1: Any, pushes: Mapping[str, Array]) -> Any:
-    """``g2 . h2 + r1 . h1``, whose gradients are the updates, the backward fields, and what reaches h0."""
+    """Return ``g2 . h2 + r1 . h1``, whose gradients are the updates and the backward fields."""
     h1 = w[0] @ h0 + u1 + pushes.get("u1", 0.0)
     h2 = w[1] @ h1 + pushes.get("u2", 0.0)
     return w[2] @ h2 + anp.sum(pushes.get("r1", 0.0) * h1)
 
 
 def _backward(weights: Weights, pushes: Mapping[str, Array]) -> Weights:
-    """``W0^T g1`` and ``g1``; the network is linear, so that they are the same at every h0."""
+    """Return ``W0^T g1`` and ``g1``; the network is linear, so that they are the same at every h0."""
     nothing = (np.zeros(weights[0].shape[1]), np.zeros(len(weights[0])))
     return gradients(lambda x: _passed(weights, x[0], x[1], pushes), nothing)
 
 
 def _updates(weights: Weights, h0: Array, pushes: Mapping[str, Array]) -> Weights:
-    """``g1 h0^T``, ``g2 h1^T`` and h2."""
+    """Return ``g1 h0^T``, ``g2 h1^T`` and h2."""
     return gradients(lambda w: _passed(w, h0, 0.0, pushes), weights)
 
 
@@ -183,7 +183,7 @@ def _one(of: Setting, names: Sequence[str], seed: int) -> Iterator[tuple[str, in
 
 @lru_cache(maxsize=4)
 def measured(kind: str) -> dict[str, tuple[Array, Array]]:
-    """Responses (t, t') with standard errors: averages over units, for modes sums over them."""
+    """Return responses (t, t') with standard errors: averages over units, or sums over modes."""
     if kind == "structured":
         return _measured(structured_setting(), SUMS, OF_MODES, 1.0)
     return _measured(isotropic_setting(kind == "online"), tuple(ANSWERS), NETWORKS, None)
@@ -198,25 +198,25 @@ def _measured(of: Setting, names: Sequence[str], networks: int, share: float | N
 
 
 def theory_of(run: Evaluated, name: str) -> Array:
-    """A response of the derived theory at the measured times, in the paper's units."""
+    """Return a response of the derived theory at the measured times, in the paper's units."""
     layer = int(name[-1]) if name[:-1] in ("R_hr", "R_gu") else None
     return run.value(name[:-1] if layer else name, layer)[:TIMES, :TIMES]
 
 
 def worst(seen: tuple[Array, Array], expected: Array) -> float:
-    """The largest deviation in standard errors; what does not fluctuate counts with ``ROUNDING``."""
+    """Return the largest deviation in standard errors; exact values have the error ``ROUNDING``."""
     mean, error = seen
     return float(np.max(np.abs(mean - expected) / np.maximum(error, ROUNDING)))
 
 
 def compared(kind: str, responses: Mapping[str, Array]) -> list[Finding]:
-    """Responses (t, t') by name against networks of one kind: full-batch, online, structured."""
+    """Return findings on responses (t, t') by name against networks: full-batch, online, structured."""
     seen = measured(kind)
     return [agrees(f"largest z of {n}, {kind}", worst(seen[n], x), CLOSE) for n, x in responses.items()]
 
 
 def _equal_time(kind: str, responses: Mapping[str, Array]) -> list[Finding]:
-    """What a response for t' < t only would miss."""
+    """Return findings that a response for t' < t only disagrees with networks."""
     seen = measured(kind)
     return [
         contradicts(f"{n} without t = t', {kind}: largest z", worst(seen[n], np.tril(x, -1)), 1.0)
@@ -226,7 +226,7 @@ def _equal_time(kind: str, responses: Mapping[str, Array]) -> list[Finding]:
 
 
 def full_batch() -> Evidence:
-    """(12), (64), (66): derivatives by sources, full batch; (15) from the derived R_vu."""
+    """Check (12), (64), (66): derivatives by sources, full batch; (15) from the derived R_vu."""
     run = solved(derived())
     responses = {n: theory_of(run, n) for n in ANSWERS}
     formula = sympify(claimed("linear2025", "15")["R_Delta"])
@@ -245,7 +245,7 @@ def full_batch() -> Evidence:
 
 
 def online() -> Evidence:
-    """(101): derivatives by sources with fresh batches; the derived R_Delta is instantaneous."""
+    """Check (101): derivatives by sources with fresh batches; the derived R_Delta is instantaneous."""
     run = solved(derived("online"))
     responses = {n: theory_of(run, n) for n in ANSWERS if n not in ("R_Delta", "R_vu")}
     responses["R_Delta"] = np.eye(TIMES)
@@ -259,7 +259,7 @@ def online() -> Evidence:
 
 
 def modes() -> Evidence:
-    """(109): responses as sums over modes."""
+    """Check (109): responses as sums over modes."""
     run = structured.solved(structured.derived())
     forward, back = structured.mode_responses()
     responses = {"R_h0r0": forward[:TIMES, :TIMES], "R_vu": back[:TIMES, :TIMES]}

@@ -40,12 +40,12 @@ Place = tuple[str, int, int, int]
 
 @lru_cache(maxsize=16)
 def program(data: str = "full-batch", center: bool = False, noise: bool = True) -> Program:
-    """Two hidden layers."""
+    """Return the program with two hidden layers."""
     return isotropic(DEPTH, data=data, center=center, noise=noise)
 
 
 def in_units_of_the_paper(p: Program) -> Theory:
-    """The derived theory, r0 and u0 entering with factor one."""
+    """Return the derived theory, with factor one in front of r0 and u0."""
     theory = mean_field(p)
     there = {str(x.symbol.func) for x in theory.sources}
     return absorb_factors(theory, *[n for n in ("r0", "u0") if n in there])
@@ -53,12 +53,12 @@ def in_units_of_the_paper(p: Program) -> Theory:
 
 @lru_cache(maxsize=16)
 def derived(data: str = "full-batch", center: bool = False, noise: bool = True) -> Theory:
-    """The derived theory of :func:`program`."""
+    """Return the derived theory of :func:`program`."""
     return in_units_of_the_paper(program(data, center, noise))
 
 
 def printed(theory: Theory, claim: Claim) -> Theory:
-    """``theory`` with those equations and covariances replaced that ``claim`` holds."""
+    """Return ``theory`` with the equations and covariances of ``claim`` in place of its own."""
     used: set[str] = set()
 
     def equation(e: Equation) -> Equation:
@@ -80,7 +80,7 @@ def printed(theory: Theory, claim: Claim) -> Theory:
 
 
 def _put(claim: Claim, used: set[str], symbol: AppliedUndef, prefix: str) -> Expr | None:
-    """The printed right-hand side for ``symbol``: of its own layer if there is one, else of the family."""
+    """Return the printed right-hand side for ``symbol``: of its own layer, else of the family."""
     name, layer = str(symbol.func), symbol.args[0] if len(symbol.args) == 2 else None
     keys = [prefix + name]
     if layer is not None and layer.is_Integer:
@@ -94,13 +94,13 @@ def _put(claim: Claim, used: set[str], symbol: AppliedUndef, prefix: str) -> Exp
 
 
 def solved(theory: Theory, **values: float) -> Evaluated:
-    """All order parameters at times 0..STEPS."""
+    """Return all order parameters at times 0..STEPS."""
     return evaluate(theory, steps=STEPS + 1, values={**VALUES, **values})
 
 
 @lru_cache(maxsize=8)
 def networks(data: str = "full-batch", center: bool = False) -> dict[str, Measured]:
-    """Means over finite networks, with standard errors."""
+    """Return means over finite networks, with standard errors."""
     return simulate_program(
         program(data, center), width=FEATURES, steps=STEPS, seeds=NETWORKS, values=VALUES, seed=2025
     )
@@ -108,7 +108,7 @@ def networks(data: str = "full-batch", center: bool = False) -> dict[str, Measur
 
 @lru_cache(maxsize=8)
 def measured(data: str = "full-batch", center: bool = False) -> dict[tuple[str, int], tuple[Array, Array]]:
-    """The same by name and layer (0 where there is none): value and standard error."""
+    """Return the same by name and layer (0 if it has no layer): value and standard error."""
     found: dict[tuple[str, int], tuple[Array, Array]] = {}
     for name, x in networks(data, center).items():
         for layer in range(1, DEPTH + 1) if name in ("C_h", "C_g") else (0,):
@@ -118,7 +118,7 @@ def measured(data: str = "full-batch", center: bool = False) -> dict[tuple[str, 
 
 
 def deviation(run: Evaluated, place: Place, data: str = "full-batch", center: bool = False) -> float:
-    """How many standard errors the networks are away from a theory at one entry of a correlation."""
+    """Return the deviation of networks from a theory at one entry, in standard errors."""
     name, layer, *at = place
     value, error = measured(data, center)[name, layer]
     theory = run.value(name, layer or None)
@@ -126,7 +126,7 @@ def deviation(run: Evaluated, place: Place, data: str = "full-batch", center: bo
 
 
 def right(data: str = "full-batch", center: bool = False) -> list[Finding]:
-    """The derived theory agrees with the networks, in all entries of all correlations."""
+    """Return findings that the derived theory agrees with networks in all entries of all correlations."""
     run, findings = solved(derived(data, center)), []
     for (name, layer), (value, error) in measured(data, center).items():
         z = np.abs(value - run.value(name, layer or None))[error > 0] / error[error > 0]
@@ -138,7 +138,7 @@ def right(data: str = "full-batch", center: bool = False) -> list[Finding]:
 def off(
     claim: Claim, what: str, *places: Place, data: str = "full-batch", center: bool = False, by: float = MUCH
 ) -> list[Finding]:
-    """The theory with a printed claim put in does not."""
+    """Return findings that the theory with a printed claim disagrees with networks."""
     run = solved(printed(derived(data, center), claim))
     return [
         contradicts(f"z of {label(p)}, {what}", deviation(run, p, data, center), 1.0, by=by) for p in places
@@ -146,7 +146,7 @@ def off(
 
 
 def value(e: Basic, run: Evaluated, **at: int) -> float:
-    """A printed formula at integer times (``t=2``), its order parameters taken from ``run``.
+    """Return a printed formula at integer times (``t=2``), with order parameters from ``run``.
 
     >>> from tests.ledger.claims.linear2025.full_batch import losses
     >>> value(losses()["test"], solved(derived()), t=0) > 1
@@ -165,7 +165,7 @@ def _entry(a: AppliedUndef, run: Evaluated) -> float:
 
 
 def label(p: tuple[str, int, int | None, int | None]) -> str:
-    """Words for a place."""
+    """Return the label of an entry of a correlation."""
     name, layer, *at = p
     times = "" if None in at else f"({at[0]},{at[1]})"
     return f"{name}{f'^{layer}' if layer else ''}{times}"

@@ -28,9 +28,9 @@ _STEP = 1e-30
 
 
 def layers(weights: Sequence[Any], inputs: Any, phi: Callable[[Any], Any] | None = None) -> list[Any]:
-    """``[x, h^1, h^2, ..]``, a row a sample: h^1 = W^0 x/sqrt(D), h^{l+1} = W^l phi(h^l)/sqrt(N).
+    """Return ``[x, h^1, h^2, ..]``, a row a sample: h^1 = W^0 x/sqrt(D), h^{l+1} = W^l phi(h^l)/sqrt(N).
 
-    ``weights`` are (units, units below) each; ``phi`` is the identity if there is none.
+    ``weights`` are (units, units below) each; ``phi`` is the identity if it is not given.
 
     >>> [h.tolist() for h in layers((np.ones((1, 4)), np.ones((1, 1))), np.ones((1, 4)))[1:]]
     [[[2.0]], [[2.0]]]
@@ -43,7 +43,7 @@ def layers(weights: Sequence[Any], inputs: Any, phi: Callable[[Any], Any] | None
 
 
 def gradients(value: Callable[[Weights], Any], weights: Weights) -> Weights:
-    """``d value/d w`` of a number for each of the weights.
+    """Return ``d value/d w`` of a number for each of the weights.
 
     >>> gradients(lambda w: w[0] @ w[1], (np.array([2.0]), np.array([3.0])))
     (array([3.]), array([2.]))
@@ -52,7 +52,7 @@ def gradients(value: Callable[[Weights], Any], weights: Weights) -> Weights:
 
 
 def held(value: Any) -> Any:
-    """A value in a forward pass that gradients take for a constant.
+    """Return a value in a forward pass that gradients treat as a constant.
 
     >>> gradients(lambda w: w[0] * held(w[0]), (np.array(3.0),))
     (array(3.),)
@@ -61,7 +61,7 @@ def held(value: Any) -> Any:
 
 
 def slopes(outputs: Callable[[Weights], Any], weights: Weights) -> Weights:
-    """``d outputs_mu/d w`` for each of the weights, shapes (outputs, *w.shape).
+    """Return ``d outputs_mu/d w`` for each of the weights, shapes (outputs, *w.shape).
 
     >>> slopes(lambda w: w[0] ** 2, (np.array([1.0, 3.0]),))[0].tolist()
     [[2.0, 0.0], [0.0, 6.0]]
@@ -74,7 +74,7 @@ def slopes(outputs: Callable[[Weights], Any], weights: Weights) -> Weights:
 
 
 def moved(weights: Weights, by: Weights, share: float = 1.0) -> Weights:
-    """The weights and ``share`` times their changes.
+    """Return the weights plus ``share`` times their changes.
 
     >>> moved((np.ones(2),), (np.ones(2),), -0.5)
     (array([0.5, 0.5]),)
@@ -83,7 +83,7 @@ def moved(weights: Weights, by: Weights, share: float = 1.0) -> Weights:
 
 
 def descend(loss: Callable[[Weights], Any], weights: Weights, rate: float, steps: int) -> Iterator[Weights]:
-    """The weights before and after each step of gradient descent: ``steps + 1`` of them.
+    """Yield the weights before and after each step of gradient descent, ``steps + 1`` in all.
 
     >>> [float(w[0]) for w in descend(lambda w: w[0] ** 2 / 2, (np.array(1.0),), 0.5, 2)]
     [1.0, 0.5, 0.25]
@@ -95,7 +95,7 @@ def descend(loss: Callable[[Weights], Any], weights: Weights, rate: float, steps
 
 
 def derivative(function: Callable[[NDArray[Any]], NDArray[Any]], at: Array) -> Array:
-    """``d function/d at`` by one complex step for each entry, shape of the value and then that of ``at``.
+    """Return ``d function/d at`` by complex steps, with the shape of the value and then that of ``at``.
 
     >>> derivative(np.sin, np.array([0.0]))
     array([[1.]])
@@ -110,7 +110,7 @@ def derivative(function: Callable[[NDArray[Any]], NDArray[Any]], at: Array) -> A
 
 
 def along(function: Callable[[Weights], Sequence[Any]], weights: Weights, by: Weights) -> list[Array]:
-    """How fast each value of a function moves when the weights move along ``by``, by one complex step.
+    """Return the derivative of each value of a function along ``by`` in the weights, by one complex step.
 
     >>> along(lambda w: [w[0] ** 2], (np.array([3.0]),), (np.array([0.5]),))
     [array([3.])]
@@ -120,5 +120,5 @@ def along(function: Callable[[Weights], Sequence[Any]], weights: Weights, by: We
 
 
 def slope(h: Array) -> Array:
-    """tanh'(h)."""
+    """Return tanh'(h)."""
     return np.asarray(1 - np.tanh(h) ** 2)

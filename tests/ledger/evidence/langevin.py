@@ -55,9 +55,10 @@ GAMMA, EXACT, SLOPE, CURVATURE = 1.3, 1e-10, 1e-6, 1e-4
 
 
 def _weights(rng: np.random.Generator, n: int = 24) -> Weights:
-    """A network with two hidden layers whose output is far from zero, as after training; one input, 1.
+    """Return a network with two hidden layers whose output is far from zero, as after training.
 
-    Entries of the inner matrix are 1 or -1: then sums of their squares are as in the limit of large width.
+    The only input is 1. Entries of the inner matrix are 1 or -1, so that sums of their squares are as in the
+    limit of large width.
     """
     w0, w1 = rng.standard_normal(n), rng.choice([-1.0, 1.0], (n, n))
     h2 = w1 @ np.tanh(w0) / np.sqrt(n)
@@ -69,7 +70,7 @@ def _output(w: Weights) -> float:
 
 
 def _forward(w: Any, added: Any = None) -> tuple[list[Any], Any]:
-    """The fields h^1.. and N gamma0 f for the input 1, with ``added`` to the features of each layer."""
+    """Return the fields h^1.. and N gamma0 f for the input 1, with ``added`` to the features."""
     h, last = [w[0]], len(w) - 2
     for k in range(last + 1):
         features = anp.tanh(h[k]) + (0.0 if added is None else added[k])
@@ -79,13 +80,13 @@ def _forward(w: Any, added: Any = None) -> tuple[list[Any], Any]:
 
 
 def _fields(w: Weights) -> tuple[list[Array], Weights]:
-    """h^l, and z^l, the gradient of N gamma0 f in the features of layer l."""
+    """Return h^l, and z^l, the gradient of N gamma0 f in the features of layer l."""
     h = _forward(w)[0]
     return h, gradients(lambda x: _forward(w, x)[1], tuple(np.zeros_like(a) for a in h))
 
 
 def output_by_ito() -> Evidence:
-    """K.3: both contractions over the weights, by differences, and by averages over the units."""
+    """Check K.3: both contractions over the weights, by differences, and by averages over the units."""
     w = _weights(np.random.default_rng(31))
     step = 1e-3
     scaled = [_output(moved(w, w, k * step)) for k in (1, -1)]
@@ -112,7 +113,7 @@ def output_by_ito() -> Evidence:
 
 
 def _hessian_trace(w: Weights, step: float) -> float:
-    """The sum of second differences of the output, weight by weight."""
+    """Return the sum of second differences of the output, weight by weight."""
     base, total = _output(w), 0.0
     for k, x in enumerate(w):
         for index in np.ndindex(x.shape):
@@ -124,9 +125,9 @@ def _hessian_trace(w: Weights, step: float) -> float:
 
 
 def _averaged(e: Expr, w: Weights, slopes: Mapping[int, Expr]) -> float:
-    """An expression of single-site averages, by averages over the units of one network.
+    """Return the value of single-site averages as averages over the units of one network.
 
-    ``slopes`` are the answers dg/dh of the layers.  In print, ``<z phi>`` and ``<phi^2>`` of layer 0 are
+    ``slopes`` are the responses dg/dh of the layers. In print, ``<z phi>`` and ``<phi^2>`` of layer 0 are
     those of the input: ``<g h>`` of layer 1, and 1.
     """
     h, z = _fields(w)
@@ -170,7 +171,7 @@ def _averaged(e: Expr, w: Weights, slopes: Mapping[int, Expr]) -> float:
 
 
 def layer_labels() -> Evidence:
-    """K.4, K.5: the two terms of W(t) applied to one network's features: of which layer are the results?"""
+    """Check K.4, K.5: layers of the results of both terms of W(t) applied to one network's features."""
     rng, n, rate, decay, heat, steps = np.random.default_rng(7), 40, 0.05, 0.4, 0.3, 6
     start: Weights = tuple(rng.standard_normal(shape) for shape in ((n,), (n, n), (n, n), (n,)))
     w, noise, learned = start, *(tuple(np.zeros_like(x) for x in start) for _ in range(2))
@@ -194,7 +195,7 @@ def layer_labels() -> Evidence:
     }
 
     def field(number: str, name: str = "field") -> list[Array]:
-        """As printed and as corrected."""
+        """Return the field as printed and as corrected."""
         claims_of = (built(SOURCE, number)[name] for built in (claimed, corrected))
         return [valued(e, {"ell": 1, "mu": 1, "t": 1}, functions) for e in claims_of]
 
@@ -216,7 +217,7 @@ def layer_labels() -> Evidence:
 
 @lru_cache(maxsize=1)
 def experiment() -> Experiment:
-    """A deep linear network, one sample, warm weights that keep two fifths in a step."""
+    """Return a deep linear network on one sample with noisy weights that keep two fifths in a step."""
     return Experiment(
         program=mlp(2, "linear", "gd", weight_decay=2, temperature=Rational(3, 2)),
         values={"eta": 0.3, "gamma0": 2.0, "P": 1},
@@ -228,20 +229,20 @@ def experiment() -> Experiment:
 
 
 def _apart() -> Theory:
-    """The derived theory with start and noise as two sources, the form of (K.14)."""
+    """Return the derived theory with initial weights and noise as two sources, the form of (K.14)."""
     return two_sources(experiment().theory()).theory
 
 
 def _valued_noise(e: Expr) -> Expr:
-    """The rule's covariance of the noise for C(t, s)."""
+    """Return the expression with the rule's covariance of the noise for C(t, s)."""
     return e.replace(Function("C"), experiment().program.rule.noise)
 
 
 def _by_saddle_point(claim: Claim) -> Claim:
-    """A_eps and B_eps for which the derivatives in (K.9) are zero; the cross term of (K.7) brings C to A_eps.
+    """Return A_eps and B_eps for which the derivatives in (K.9) are zero.
 
-    A conjugate field in an average is i times the derivative in its source.  The B_eps that meets phi(h) in z
-    has its indices exchanged, as in (K.12).
+    The cross term of (K.7) brings C to A_eps. A conjugate field in an average is i times the derivative in
+    its source. The B_eps that multiplies phi(h) in z has its indices exchanged, as in (K.12).
     """
     found = {}
     for other, name in (("B_eps", "A_eps"), ("A_eps", "B_eps")):
@@ -257,19 +258,22 @@ def _by_saddle_point(claim: Claim) -> Claim:
 
 
 def _pushed(product: Expr) -> Expr:
-    """i times the response to the source of a conjugate field."""
+    """Return i times the response to the source of a conjugate field."""
     sources = {"chihat_eps": "u_eps", "xihat_eps": "r_eps"}
     (hat,) = [x for x in product.args if str(x.func) in sources]
     return I * Function("response")(product / hat, Function(sources[str(hat.func)])(*hat.args))
 
 
 def _by_definition(claim: Claim) -> Claim:
-    """A_eps and B_eps of (K.13), before 1/gamma0, for a linear network."""
+    """Return A_eps and B_eps of (K.13), before 1/gamma0, for a linear network."""
     return {k: _valued_noise(linear_form(sympify(x))) / gamma0 for k, x in claim.items()}
 
 
 def _by_field(claim: Claim) -> Claim:
-    """z of (K.14) for a linear network; exponentials are what the rule keeps of start and updates."""
+    """Return z of (K.14) for a linear network.
+
+    Exponentials are the factors by which the rule multiplies initial weights and updates.
+    """
     start, update = experiment().program.rule.memory(t, s)
     kept = sympify(claim["z"]).replace(exp, lambda x: update if x.has(s) else start)
     steps = kept.replace(lambda x: isinstance(x, Integral), lambda x: Sum(x.function, (s, 0, t - 1)))
@@ -286,12 +290,12 @@ READINGS: dict[str, Callable[[Claim], Claim]] = {
 
 @lru_cache(maxsize=1)
 def networks() -> dict[str, tuple[Array, Array]]:
-    """Kernels and outputs of networks with noise."""
+    """Return kernels and outputs of networks with noise."""
     return experiment().measured()
 
 
 def responses_to_noise() -> Evidence:
-    """K.9, K.13, K.14: trained networks against the theory, with the printed responses put in one by one."""
+    """Check K.9, K.13, K.14: trained networks against the theory with each printed response in turn."""
     run, measured = experiment(), networks()
     whole, split = run.solved(), run.solved(_apart())
     findings: list[Finding] = []
@@ -316,5 +320,5 @@ def responses_to_noise() -> Evidence:
 
 
 def _apart_by(run: Evaluated, other: Evaluated) -> float:
-    """The largest difference of outputs and kernels."""
+    """Return the largest difference of outputs and kernels."""
     return max(largest(other.values[k] - run.values[k]) for k in other.values if k[0] in "fHG")

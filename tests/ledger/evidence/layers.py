@@ -48,13 +48,14 @@ class Solution:
     entries: dict[Expr, list[Rule]] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Array:
-        """The values of ``name``.  Raises KeyError, naming what there is."""
+        """Return the values of ``name``; raise KeyError with the known names if there are none."""
         found = [v for (n, _), v in self.table.items() if n == name]
         if not found:
             raise KeyError(f"no {name}; there are {', '.join(n for n, _ in self.table)}")
         return found[0]
 
     def array(self, a: AppliedUndef) -> Array:
+        """Return the array of an applied function, zero at first."""
         key = str(a.func), len(a.args)
         if key not in self.table:
             layers = self.slots.get(key, 0)
@@ -65,13 +66,13 @@ class Solution:
     # -- evaluation ------------------------------------------------------------------------------------------
 
     def value(self, e: Any, env: Env) -> Any:
-        """The numbers that ``e`` is at the indices of ``env``."""
+        """Return the value of ``e`` at the indices of ``env``."""
         if e not in self.compiled:
             self.compiled[e] = self.compile(sympify(e))
         return self.compiled[e](env)
 
-    def compile(self, e: Expr) -> Rule:
-        """How to compute ``e``, with the kinds of its parts looked up once."""
+    def compile(self, e: Expr) -> Rule:  # noqa: PLR0911 (one return for each kind of expression)
+        """Return the rule that computes ``e``, with the kinds of its parts looked up once."""
         if e.is_Number:
             number = float(e)
             return lambda env: number
@@ -100,18 +101,19 @@ class Solution:
         raise TypeError(f"{e} is not evaluated here")
 
     def layer(self, e: Expr) -> Rule:
-        """A layer (a node, on the grid) as an index."""
+        """Return the rule that gives a layer (a node, on the grid) as an index."""
         if self.grid and not e.free_symbols:
             node = round(float(e) * self.depth)
             return lambda env: node
         return self.compile(e)
 
     def places(self, a: AppliedUndef) -> list[Rule]:
+        """Return the rules of the indices of an applied function."""
         n = self.slots.get((str(a.func), len(a.args)), 0)
         return [self.layer(x) if i < n else self.compile(x) for i, x in enumerate(a.args)]
 
     def applied(self, a: AppliedUndef) -> Rule:
-        """An entry; outside of its range, where sums have no terms, any entry will do."""
+        """Return the rule of an entry; outside of its range, where sums have no terms, any entry is valid."""
         name = str(a.func)
         if name in self.known:
             function, parts = self.known[name], [self.compile(x) for x in a.args]
@@ -126,6 +128,7 @@ class Solution:
         return entry
 
     def total(self, e: Sum) -> Rule:
+        """Return the rule of a sum."""
         *inner, (index, lower, upper) = e.limits
         body = self.compile(Sum(e.function, *inner) if inner else e.function)
         ends = self.compile(lower), self.compile(upper)
@@ -148,7 +151,7 @@ class Solution:
         return run
 
     def integral(self, e: Integral) -> Rule:
-        """The trapezoidal rule over nodes."""
+        """Return the rule of an integral: the trapezoidal rule over nodes."""
         ((index, lower, upper),) = e.limits
         body, bounds = self.compile(e.function), (self.layer(lower), self.layer(upper))
         xs = np.arange(self.depth + 1)
@@ -176,7 +179,7 @@ class Solution:
         return float(np.max(np.abs(new - old), initial=0.0))
 
     def axes(self, symbols: Iterable[Symbol], spans: Mapping[Symbol, range]) -> Env:
-        """One array axis for each index, times for those without a span."""
+        """Return one array axis for each index; indices without a span are times."""
         chosen = list(dict.fromkeys(symbols))
         env: Env = {}
         for i, x in enumerate(chosen):
@@ -187,7 +190,7 @@ class Solution:
     def sweep(
         self, rows: Iterable[Callable[[], float]], tolerance: float = 1e-13, most: int = 400
     ) -> Solution:
-        """All rows again and again until nothing changes.  Raises RuntimeError if that does not happen."""
+        """Evaluate all rows until nothing changes; raise RuntimeError if that does not happen."""
         todo = list(rows)
         for self.sweeps in range(1, most + 1):
             if max(row() for row in todo) < tolerance:
@@ -196,7 +199,7 @@ class Solution:
 
 
 def _deeper(env: Env) -> Env:
-    """The same indices with one more axis at the end."""
+    """Return the same indices with one more axis at the end."""
     return {k: np.asarray(v)[..., None] for k, v in env.items()}
 
 
@@ -233,7 +236,7 @@ def _layers(e: Equation) -> int:
 
 
 def _family(cross: CrossLayer, e: Eq) -> Equation:
-    """A correlation with the layers at which it is wanted: all."""
+    """Return a correlation as an equation for all layers."""
     layered = bool(e.lhs.args) and e.lhs.args[0].has(ell)
     q = next((q for q in cross.theory.order_parameters if q.name == str(e.lhs.func)), None)
     own = next((r for r in q.ranges if r.index == ell), None) if q is not None else None
@@ -243,7 +246,10 @@ def _family(cross: CrossLayer, e: Eq) -> Equation:
 
 
 def _row(found: Solution, e: Equation) -> tuple[range, Callable[[int], float]]:
-    """The layers of an equation and what puts it to work at one of them; without layers, at both ends."""
+    """Return the layers of an equation, and the function that evaluates it at one of them.
+
+    Equations without layers are evaluated at both ends.
+    """
     spans = {
         r.index: range(int(found.value(r.lower, {})), int(found.value(r.upper, {})) + 1) for r in e.ranges
     }
@@ -273,7 +279,10 @@ def solve_layer_time(
 
 
 def extrapolated(values: list[Array]) -> Array:
-    """The limit of values at n, 2n, 4n, ... intervals whose error is a power series in 1/n (Richardson)."""
+    """Return the limit of values at n, 2n, 4n, ... intervals by Richardson extrapolation.
+
+    The error is a power series in 1/n.
+    """
     rows, order = values, 1
     while len(rows) > 1:
         rows = [(2**order * b - a) / (2**order - 1) for a, b in pairwise(rows)]

@@ -1,5 +1,4 @@
-"""The closed linear equations (13)-(15), F.1-F.4, F.15 and F.16 against finite networks and against
-themselves."""
+"""The closed linear equations (13)-(15), F.1-F.4, F.15, F.16 against finite networks and each other."""
 
 from __future__ import annotations
 
@@ -47,8 +46,10 @@ KERNEL, TARGETS = np.array([[1.0, 0.4], [0.4, 0.7]]), np.array([0.8, -0.5])
 def trained_networks(
     kernel: Array, targets: Array, depth: int, gamma: float, counts: dict[int, int]
 ) -> list[xr.Dataset]:
-    """Networks by brute force, descent at RATE for STEPS steps; ``counts`` maps widths to numbers of
-    networks."""
+    """Return networks trained by descent at RATE for STEPS steps.
+
+    ``counts`` maps widths to numbers of networks.
+    """
     tables = {
         "network": {"depth": depth, "gamma0": gamma},
         "training": {"learning_rate": RATE, "steps": STEPS, "loss": "sum"},
@@ -66,15 +67,17 @@ def _shared(depth: int, samples: int) -> list[xr.Dataset]:
 
 
 def _worst(theory: Solved, networks: list[xr.Dataset]) -> tuple[float, float]:
-    """The worst observable: its difference over the one that is allowed, and its z."""
+    """Return the worst observable: its difference over the allowed one, and its z."""
     found = compare(theory.dataset(np.arange(STEPS + 1.0)), networks, level=LEVEL)
     rows = [(c.observed - c.expected, c.allowed, c.error or np.nan) for c in found.checks]
     return max(abs(gap) / allowed for gap, allowed, _ in rows), max((g / e for g, _, e in rows), key=abs)
 
 
 def closure_against_networks() -> Evidence:
-    """(13)-(15), F.3, F.4, D.44: the engine's solution solves the printed closure, and finite networks
-    confirm it."""
+    """Check (13)-(15), F.3, F.4, D.44: the engine's solution solves the printed closure.
+
+    Finite networks confirm it.
+    """
     findings: list[Finding] = []
     told = []
     weights = steps_of(RATE, STEPS + 1)
@@ -103,7 +106,10 @@ def closure_against_networks() -> Evidence:
 
 
 def _residual(run: Solved, weights: Array) -> float:
-    """By how much one sweep of the closure changes a solution; A^L and B^0 are of no layer of the march."""
+    """Return the change of a solution in one sweep of the closure.
+
+    A^L and B^0 are of no layer of the march.
+    """
     now = _as_iterate(run)
     once = sweep(Scheme(*derived_operators()), now, weights, run.gamma0)
     return replace(once, A=(*once.A[:-1], now.A[-1]), B=(now.B[0], *once.B[1:])).change(now)
@@ -121,7 +127,7 @@ def _as_iterate(run: Solved) -> Iterate:
 
 
 def _from_f1(gamma: float) -> Scheme:
-    """C and D as the field equations (F.1) print them: what multiplies g and h under the integrals."""
+    """Return C and D as the factors of g and h under the integrals of the field equations (F.1)."""
     claim = claimed("selfconsistent2023", "F.1")
     found = {}
     for name in ("h", "g"):
@@ -138,14 +144,14 @@ def _from_f2() -> Scheme:
 
 
 def _solution(scheme: Scheme, depth: int) -> Solved:
-    """The fixed point on one sample, at GAMMA."""
+    """Return the fixed point on one sample, at GAMMA."""
     weights = steps_of(RATE, STEPS + 1)
     start = lazy(ONE, TARGET, STEPS + 1, depth)
     return iterated(scheme, start, weights, GAMMA, tolerance=1e-12)[0].as_solved(GAMMA)
 
 
 def response_without_error_factor() -> Evidence:
-    """F.1, F.2: finite networks against the closure with the printed C and D, and with the derived ones."""
+    """Check F.1, F.2: finite networks against the closure with printed and with derived C and D."""
     weights = steps_of(RATE, STEPS + 1)
     findings: list[Finding] = []
     told = []
@@ -173,7 +179,7 @@ def response_without_error_factor() -> Evidence:
 
 
 def fixed_point_iterations() -> Evidence:
-    """F.4 text: what ten sweeps of the published scheme leave, and how many take it to 1e-6; gamma0 = 1."""
+    """Check F.4 text: residual after ten sweeps of the published scheme, and sweeps to 1e-6; gamma0 = 1."""
     weights = steps_of(1.0 / 20, 21)  # Euler steps of the flow up to time 1
     counts, tenth, kernels, outputs = {}, {}, {}, {}
     for depth in (1, 2, 3, 5):
@@ -203,13 +209,13 @@ def fixed_point_iterations() -> Evidence:
 
 
 def _whitened(built: Built, **options: Any) -> Scheme:
-    """C and D of (F.15), as printed or as corrected."""
+    """Return C and D of (F.15), as printed or as corrected."""
     claim = {**claimed("selfconsistent2023", "F.15"), **built("selfconsistent2023", "F.15")}
     return Scheme(sympify(claim["C"]), sympify(claim["D"]), **options)
 
 
 def whitened_backward_operator() -> Evidence:
-    """F.15: with B from (F.4) the printed D^l = B^{l-1} + d has no solution; sweeps add d each time."""
+    """Check F.15: with B from (F.4) the printed D^l = B^{l-1} + d has no solution; sweeps add d each time."""
     steps, depth, tiny = STEPS + 1, 2, 1e-6
     weights = steps_of(RATE, steps)
     sizes = {}
@@ -239,7 +245,7 @@ def whitened_backward_operator() -> Evidence:
 
 
 def whitened_responses() -> Evidence:
-    """F.16 text with F.15 as printed: the response runs upwards; networks on one sample decide."""
+    """Check F.16 text with F.15 as printed: the response runs upwards, against networks on one sample."""
     steps, depth = STEPS + 1, 3
     weights = steps_of(RATE, steps)
 
@@ -285,7 +291,7 @@ def whitened_responses() -> Evidence:
 
 
 def whitened_error() -> Evidence:
-    """F.16: Delta(t) from the printed rate, with the kernels of the engine's flow on whitened data."""
+    """Check F.16: Delta(t) from the printed rate, with the kernels of the engine's flow on whitened data."""
     depth, end = 2, 1.0
     claim = claimed("selfconsistent2023", "F.16")
     start, decay = claim["Delta"].as_independent(exp)

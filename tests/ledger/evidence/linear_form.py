@@ -28,7 +28,7 @@ _LEFT_OUT: dict[str, tuple[int, ...]] = {
 
 
 def linear_form(e: Expr) -> Expr:
-    """A printed right-hand side for phi(h) = h.
+    """Return a printed right-hand side for phi(h) = h.
 
     Raises ValueError for a sample other than mu and alpha.
     """
@@ -51,7 +51,7 @@ def _without_samples(name: str) -> Callable[..., Expr]:
 
 
 def _of_all_samples(field: Expr, source: Expr) -> Expr:
-    """A response of h to a source with samples meets the same g for each, so that their sum enters."""
+    """Return the response of h summed over samples of the source, because g is the same for each."""
     response: Expr = _RESPONSE(field, source)
     if str(field.func) == "h" and str(source.func) in ("u", "u_eps"):
         return Sum(response, (alpha, 1, P))

@@ -20,9 +20,9 @@ TAU, TIME, CLOSE = 0.7, 1.9, 1e-8
 
 
 def weight_memory() -> Evidence:
-    """L.1, L.2: a weight pushed by a given function of time, in three ways.
+    """Check L.1, L.2: a weight driven by a given function of time, in three ways.
 
-    As the differential equation, as the printed double integral, and by the engine's memory.
+    The ways are the differential equation, the printed double integral, and the engine's memory.
     """
 
     def push(x: float) -> float:
@@ -56,7 +56,7 @@ def weight_memory() -> Evidence:
 
 
 def networks_with_momentum() -> Evidence:
-    """L.3: networks trained by heavy-ball steps against the derived theory."""
+    """Check L.3: networks trained by heavy-ball steps against the derived theory."""
     run = Experiment(
         program=mlp(2, "linear", "gd", momentum=Rational(3, 5)),
         values={"eta": 0.3, "gamma0": 1.2, "P": 2},

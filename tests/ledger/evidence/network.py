@@ -30,17 +30,17 @@ ROUNDING = 1e-11
 
 
 def network(gamma0: float = 0.8, depth: int = DEPTH) -> Plain:
-    """The same network each time."""
+    """Return the same network each time."""
     return drawn(D, depth, N, gamma0, np.random.default_rng(5))
 
 
 def gradients(p: Plain) -> Weights:
-    """df_mu/dW for all weights, readout last; each of shape (P, *weight.shape)."""
+    """Return df_mu/dW for all weights, readout last; each of shape (P, *weight.shape)."""
     return slopes(lambda weights: outputs(p.with_weights(weights), INPUTS), p.weights)
 
 
 def stepped(p: Plain, eta: float) -> Plain:
-    """One step of descent on (1/2) sum_mu Delta^2 at the rate eta gamma^2."""
+    """Return the network after one step of descent on (1/2) sum_mu Delta^2 at the rate eta gamma^2."""
     error = TARGETS - outputs(p, INPUTS)
     rate = eta * p.gamma0**2 * N
     moves = tuple(rate * np.einsum("m,m...->...", error, x) for x in gradients(p))
@@ -49,8 +49,10 @@ def stepped(p: Plain, eta: float) -> Plain:
 
 @dataclass(frozen=True)
 class Trained:
-    """Weights, fields ``h[t][l]`` (P,N), l = 0..L with the inputs first, ``g[t][l]`` (N,), l = 1..L, and
-    errors."""
+    """Trained network with its history.
+
+    Weights, fields ``h[t][l]`` (P,N), l = 0..L with the inputs first, ``g[t][l]`` (N,), l = 1..L, and errors.
+    """
 
     weights: list[Plain]
     h: list[list[Array]]
@@ -59,7 +61,7 @@ class Trained:
 
 
 def trained(depth: int = DEPTH) -> Trained:
-    """The network after 0..STEPS steps."""
+    """Return the network after 0..STEPS steps."""
     weights = [network(depth=depth)]
     for _ in range(STEPS):
         weights.append(stepped(weights[-1], ETA))
@@ -69,13 +71,13 @@ def trained(depth: int = DEPTH) -> Trained:
 
 
 def _kernels(p: Plain) -> tuple[list[Array], list[float]]:
-    """H^l (P,P), l = 0..L, and G^l, l = 1..L+1 (index 0 unused), of one network."""
+    """Return H^l (P,P), l = 0..L, and G^l, l = 1..L+1 (index 0 unused), of one network."""
     h, g = forward(p, INPUTS), backward(p)
     return [x @ x.T / x.shape[1] for x in h], [np.nan, *(float(x @ x) / N for x in g), 1.0]
 
 
 def _printed_sum(name: str, p: Plain, sample: int, other: int) -> float:
-    """The claim's sum over layers of G^{l+1} H^l for one network at one time."""
+    """Return the claim's sum over layers of G^{l+1} H^l for one network at one time."""
     H, G = _kernels(p)
     claim = claimed("selfconsistent2023", name)["grad_f_grad_f"]
 
@@ -87,7 +89,7 @@ def _printed_sum(name: str, p: Plain, sample: int, other: int) -> float:
 
 
 def tangent_kernel_normalisation() -> Evidence:
-    """(4) text, (D.2), (D.6): grad f . grad f against the sum over layers, at two gamma."""
+    """Check (4) text, (D.2), (D.6): grad f . grad f against the sum over layers, at two gamma."""
     findings: list[Finding] = []
     ratios = []
     for gamma0 in (0.5, 2.0):
@@ -126,8 +128,10 @@ def tangent_kernel_normalisation() -> Evidence:
 
 
 def prediction_velocity() -> Evidence:
-    """(4), (D.3): df/dt from the tangent kernel.  f is a polynomial of degree L + 1 in the size of one
-    step."""
+    """Check (4), (D.3): df/dt from the tangent kernel.
+
+    f is a polynomial of degree L + 1 in the size of one step.
+    """
     p = network()
     h = 0.2
     sizes = h * np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
@@ -161,7 +165,7 @@ def prediction_velocity() -> Evidence:
 
 
 def backward_fields() -> Evidence:
-    """(2), (D.4): g = gamma sqrt(N) df/dh, and its recursion, by kicking one unit of a field."""
+    """Check (2), (D.4): g = gamma sqrt(N) df/dh, and its recursion, by perturbing one unit of a field."""
     p = network()
     g = backward(p)
     slope, base = [], outputs(p, INPUTS)
@@ -186,7 +190,7 @@ def backward_fields() -> Evidence:
 
 
 def weight_gradient() -> Evidence:
-    """(D.5): dh^{L+1}/dW = g h^T/N inside, 1/sqrt(N D) and 1/sqrt(N) at the ends."""
+    """Check (D.5): dh^{L+1}/dW = g h^T/N inside, 1/sqrt(N D) and 1/sqrt(N) at the ends."""
     p = network()
     h, g, slopes = forward(p, INPUTS), backward(p), gradients(p)
     gamma = p.gamma0 * np.sqrt(N)
@@ -210,7 +214,7 @@ def weight_gradient() -> Evidence:
 
 
 def weight_history() -> Evidence:
-    """(D.8): W(t) - W(0) from the updates, with Delta_mu and with the printed Delta_alpha."""
+    """Check (D.8): W(t) - W(0) from the updates, with Delta_mu and with the printed Delta_alpha."""
     run = trained()
     scale = ETA * run.weights[0].gamma0 * np.sqrt(N) / N
     right, wrong = [], []
@@ -241,7 +245,7 @@ def weight_history() -> Evidence:
 
 
 def field_recursion() -> Evidence:
-    """(D.9): h - chi and z - xi rebuilt from stored fields; the memory holds g(s), not g(t)."""
+    """Check (D.9): h - chi and z - xi rebuilt from stored fields; the memory holds g(s), not g(t)."""
     run = trained()
     start, scale = run.weights[0], ETA * run.weights[0].gamma0  # gamma/sqrt(N) = gamma0
     right, wrong, back = [], [], []
@@ -269,7 +273,7 @@ def field_recursion() -> Evidence:
 
 
 def initial_fields() -> Evidence:
-    """(D.10), (D.24): layer labels, at t = 0 where chi and xi are the fields themselves."""
+    """Check (D.10), (D.24): layer labels, at t = 0 where chi and xi are the fields themselves."""
     p = network()
     h, g = forward(p, INPUTS), [np.full(N, np.nan), *backward(p)]
     forth = [h[k] @ p.weights[k].T / np.sqrt(N) for k in range(1, DEPTH)]
@@ -300,7 +304,7 @@ def initial_fields() -> Evidence:
 
 
 def two_layer_fields() -> Evidence:
-    """(D.11): fields of a two-layer network from their past, with a sum over steps for the integral."""
+    """Check (D.11): fields of a two-layer network from their past, with a sum over steps for the integral."""
     run = trained(depth=1)
     kernel, scale = INPUTS @ INPUTS.T / D, ETA * run.weights[0].gamma0
     forth, back, late = [], [], []

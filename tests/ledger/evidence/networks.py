@@ -33,7 +33,7 @@ NAMES = ("trace of H^l at the end", "G^l at the end")
 
 
 def curvature(width: int, depth: int, rng: np.random.Generator) -> Array:
-    """(1/2) d^2/d gamma0^2 of tr H^l(t,t), l = 1..L, then G^l(t,t), at the last step of one network."""
+    """Return (1/2) d^2/d gamma0^2 of tr H^l(t,t), l = 1..L, then G^l(t,t), at the last step."""
     inputs = inputs_from_kernel(KERNEL)
     start = drawn(inputs.shape[1], depth, width, TINY, rng)
     total = np.zeros(2 * depth)
@@ -50,7 +50,7 @@ def curvature(width: int, depth: int, rng: np.random.Generator) -> Array:
 
 @lru_cache(maxsize=4)
 def measured(depth: int) -> tuple[Array, Array]:
-    """The curvatures at 1/N -> 0 and their standard errors."""
+    """Return the curvatures at 1/N -> 0 and their standard errors."""
     streams = np.random.default_rng(20230 + depth).spawn(len(WIDTHS))
     draws = [
         np.stack([curvature(width, depth, rng) for _ in range(count)])
@@ -63,7 +63,7 @@ def measured(depth: int) -> tuple[Array, Array]:
 
 
 def predicted(depth: int) -> tuple[Array, Array]:
-    """The same from the engine, and as (P.2) prints them."""
+    """Return the same from the engine, and as (P.2) prints them."""
     weights = steps_of(RATE, STEPS + 1)
     second = orders(KERNEL, TARGETS, weights, depth=depth)
     lazy, formulas = Words.at(KERNEL, second.error, weights), claimed("selfconsistent2023", "P.2")
@@ -85,7 +85,7 @@ def _against(depth: int) -> tuple[Array, Array, Array]:
 
 
 def kernel_curvature() -> Evidence:
-    """(16), (P.2)-(P.4): networks decide between derived and printed coefficients, L = 2 and 3."""
+    """Check (16), (P.2)-(P.4): networks decide between derived and printed coefficients, L = 2 and 3."""
     findings, words = [], []
     for depth in (2, 3):
         right, wrong, value = _against(depth)

@@ -38,12 +38,12 @@ START = Experiment(
 
 @lru_cache(maxsize=4)
 def networks(experiment: str) -> dict[str, tuple[Array, Array]]:
-    """Kernels and outputs of infinitely wide networks."""
+    """Return kernels and outputs of infinitely wide networks."""
     return {"deep": DEEP, "shallow": SHALLOW, "start": START}[experiment].measured()
 
 
 def closure_against_networks() -> Evidence:
-    """(12)-(14), (D.44): three hidden layers, three steps."""
+    """Check (12)-(14), (D.44): three hidden layers, three steps."""
     claim = {k: v for k, v in claimed("selfconsistent2023", "D.44").items() if "_" not in k or "cov" in k}
     theory = edited(DEEP.theory(), claim, DEEP.depth)
     same = worst(networks("deep"), DEEP.solved(theory))
@@ -57,7 +57,7 @@ def closure_against_networks() -> Evidence:
 
 
 def equal_time_response() -> Evidence:
-    """(14) and the text below (D.24): g(t) responds to u(t) within the step, by <phi''(h) z>."""
+    """Check (14) and the text below (D.24): g(t) responds to u(t) in the step, by <phi''(h) z>."""
     run = DEEP.solved()
     response = run.value("B", 1)[0, 0]
     size = float(np.max(np.abs(np.diagonal(response))))
@@ -88,7 +88,7 @@ def _without_equal_times(theory: Theory) -> Theory:
 
 
 def responses_by_parts() -> Evidence:
-    """(D.43): averages of fields times sources are responses times kernels, B up to s = t included."""
+    """Check (D.43): averages of fields times sources are responses times kernels, B up to s = t included."""
     theory = DEEP.theory()
     h, g, u, r = (Function(n) for n in "hgur")
     products = {
@@ -123,7 +123,7 @@ def responses_by_parts() -> Evidence:
 
 
 def two_layers() -> Evidence:
-    """(D.21), (E.1): one hidden layer, three steps."""
+    """Check (D.21), (E.1): one hidden layer, three steps."""
     claim = claimed("selfconsistent2023", "D.21")
     fields = {k: claim[k] for k in ("cov_u", "cov_r", "h", "z", "Phi", "G")}
     theory = edited(SHALLOW.theory(), fields, 1)
@@ -145,7 +145,7 @@ NODES = {"dh": Function("g"), "dx": Function("z")}
 
 @lru_cache(maxsize=1)
 def _moments_of_networks() -> dict[tuple[str, int], tuple[Array, Array]]:
-    """Second moments of both gradients by layer, with standard errors, extrapolated in the width."""
+    """Return second moments of both gradients by layer with standard errors, extrapolated in the width."""
     narrow, wide = (
         simulate_program(
             DEEP.program,
@@ -163,7 +163,7 @@ def _moments_of_networks() -> dict[tuple[str, int], tuple[Array, Array]]:
 
 
 def _extrapolated(wide: Measured, narrow: Measured) -> tuple[Array, Array]:
-    """The limit of large width from widths 2N and N, times as the last axes."""
+    """Return the limit of large width from widths 2N and N, times as the last axes."""
     error = np.sqrt(4 * wide.stderr**2 + narrow.stderr**2)
     mean, spread = (np.moveaxis(x, (0, 1), (-2, -1)) for x in (2 * wide.mean - narrow.mean, error))
     return mean, spread
@@ -171,7 +171,7 @@ def _extrapolated(wide: Measured, narrow: Measured) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=1)
 def _moments_of_theory() -> Evaluated:
-    """The derived theory with the second moment of z, and with theta, the response before 1/gamma0."""
+    """Return the derived theory with the second moment of z, and with theta, the response times gamma0."""
     theory = DEEP.theory()
     extra = []
     for q in theory.order_parameters:
@@ -186,7 +186,7 @@ def _moments_of_theory() -> Evaluated:
 
 
 def _called(field: Basic) -> tuple[float, str]:
-    """A name ``c Z^v`` of the table as its factor and v, both at the time t."""
+    """Return the name ``c Z^v`` of a field in the table as its factor and v, both at the time t."""
     factor, node = sympify(field).as_coeff_Mul()
     (vector,) = node.args
     if node.func != Function("Z") or vector.args != (t,):
@@ -195,7 +195,7 @@ def _called(field: Basic) -> tuple[float, str]:
 
 
 def _of_networks(field: Basic, kernel: str, layer: int) -> float:
-    """Largest z of the second moment of what a field is called, in networks, with a kernel of the theory."""
+    """Return the largest z between the second moment of a named field in networks and a kernel."""
     factor, vector = _called(field)
     mean, error = (factor**2 * x for x in _moments_of_networks()[vector, layer])
     expected, spread = value(_moments_of_theory(), f"{kernel}{layer}")
@@ -203,7 +203,7 @@ def _of_networks(field: Basic, kernel: str, layer: int) -> float:
 
 
 def dictionary() -> Evidence:
-    """Table N1: Z^dx is the pre-gradient z, not g; G is E[Z^dh Z^dh], as the same table says."""
+    """Check Table N1: Z^dx is the pre-gradient z, not g; G is E[Z^dh Z^dh], as the same table says."""
     claim, true = (built("selfconsistent2023", "Table N1") for built in (claimed, corrected))
     run = _moments_of_theory()
     theta = {"theta": lambda now, past: run.value("theta", 2)[..., now, past]}
@@ -234,7 +234,7 @@ def _largest(gap: Array, error: Array) -> float:
 
 
 def _with_dotted_part(dot: Expr) -> Theory:
-    """The theory with a dotted part of one sample a step, (N.10) text, as the response in h of each layer."""
+    """Return the theory with a dotted part of one sample a step, (N.10) text, as response in h."""
     A, Delta, g = (Function(x) for x in ("A", "Delta", "g"))
     several = dot.replace(A, lambda now, past: A(ell - 1, mu, alpha, now, past))
     several = several.replace(Delta, lambda time: Delta(alpha, time)).replace(
@@ -257,7 +257,7 @@ def _with_dotted_part(dot: Expr) -> Theory:
 
 
 def dotted_part() -> Evidence:
-    """(N.10) text: the dotted part is gamma0 sum_s A(t,s) g(s); an error in it is one too many."""
+    """Check (N.10) text: the dotted part is gamma0 sum_s A(t,s) g(s), without a further error."""
     claim, true = (sympify(built("selfconsistent2023", "N.10 text")["dot"]) for built in (claimed, corrected))
     A, g = Function("A"), Function("g")
     supplied = gamma0 * claim.replace(A, lambda *times: A(*times) * g(times[1]))
@@ -274,7 +274,10 @@ def dotted_part() -> Evidence:
 
 
 def independent_backward() -> Evidence:
-    """(O.1), text: A = B = 0 is the network with independent backward matrices, but its output is not (4)."""
+    """Check (O.1), text: A = B = 0 is the network with independent backward matrices.
+
+    Its output, however, is not (4).
+    """
     tied, untied = replace(START, program=mlp(3, "tanh")), START
     ansatz = edited(tied.theory(), _fields_without_responses(), 3)
     velocity = claimed("selfconsistent2023", "O.1 text")["df"]
@@ -294,7 +297,7 @@ def independent_backward() -> Evidence:
 
 
 def _fields_without_responses() -> dict[str, Expr]:
-    """(13) with A = B = 0."""
+    """Return (13) with A = B = 0."""
     fields = claimed("selfconsistent2023", "13")
     gone = {Function("A"): lambda *x: 0, Function("B"): lambda *x: 0}
     found = {}

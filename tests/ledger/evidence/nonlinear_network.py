@@ -29,13 +29,13 @@ D = INPUTS.shape[1]
 
 
 def drawn(depth: int) -> Weights:
-    """W^0 .. W^{L-1} and the readout w, the same each time."""
+    """Return W^0 .. W^{L-1} and the readout w, the same each time."""
     draw = np.random.default_rng(21).standard_normal
     return (draw((N, D)), *(draw((N, N)) for _ in range(depth - 1)), draw(N))
 
 
 def forward(weights: Weights) -> list[Any]:
-    """The inputs and h^1 .. h^L, each (P, units)."""
+    """Return the inputs and h^1 .. h^L, each (P, units)."""
     found = [INPUTS, INPUTS @ weights[0].T / np.sqrt(D)]
     for w in weights[1:-1]:
         found.append(np.tanh(found[-1]) @ w.T / np.sqrt(N))
@@ -43,12 +43,12 @@ def forward(weights: Weights) -> list[Any]:
 
 
 def output(weights: Weights) -> Any:
-    """f, (P,)."""
+    """Return f, (P,)."""
     return np.tanh(forward(weights)[-1]) @ weights[-1] / (GAMMA * np.sqrt(N))
 
 
 def of_layer(weights: Weights, layer: int) -> Callable[[Any], Any]:
-    """The output for one sample as a function of h^layer."""
+    """Return the output for one sample as a function of h^layer."""
 
     def f(h: Any) -> Any:
         for w in weights[layer:-1]:
@@ -59,17 +59,17 @@ def of_layer(weights: Weights, layer: int) -> Callable[[Any], Any]:
 
 
 def of_weights(weights: Weights, k: int) -> Callable[[Any], Any]:
-    """The outputs as a function of the k-th weights."""
+    """Return the outputs as a function of the k-th weights."""
     return lambda w: output((*weights[:k], w, *weights[k + 1 :]))
 
 
 def gradients(weights: Weights) -> list[Array]:
-    """df_mu/dW for all weights, shapes (P, *weight.shape)."""
+    """Return df_mu/dW for all weights, shapes (P, *weight.shape)."""
     return [derivative(of_weights(weights, k), w) for k, w in enumerate(weights)]
 
 
 def backward(weights: Weights) -> list[Array]:
-    """g^1 .. g^L by (2): gamma sqrt(N) df/dh, each (P, N); nothing at the inputs."""
+    """Return g^1 .. g^L by (2): gamma sqrt(N) df/dh, each (P, N); an empty array at the inputs."""
     h = forward(weights)
     found = [
         np.stack([GAMMA * np.sqrt(N) * derivative(of_layer(weights, k), x) for x in h[k]])
@@ -90,7 +90,7 @@ class Trained:
 
 @lru_cache(maxsize=2)
 def trained(depth: int = DEPTH) -> Trained:
-    """The network trained by its gradients."""
+    """Return the network trained by its gradients."""
     weights = [drawn(depth)]
     for _ in range(STEPS):
         now, error = weights[-1], TARGETS - output(weights[-1])
@@ -105,7 +105,7 @@ def trained(depth: int = DEPTH) -> Trained:
 
 
 def backward_fields() -> Evidence:
-    """(2), (D.4): g of all layers is phi'(h) z; the update of the weights is (D.5)."""
+    """Check (2), (D.4): g of all layers is phi'(h) z; the update of the weights is (D.5)."""
     weights = drawn(DEPTH)
     h, g, slopes = forward(weights), backward(weights), gradients(weights)
     chain = [slope(h[k]) * (g[k + 1] @ weights[k]) / np.sqrt(N) - g[k] for k in range(1, DEPTH)]
@@ -126,7 +126,10 @@ def backward_fields() -> Evidence:
 
 
 def tangent_kernel() -> Evidence:
-    """(4) and its text, (D.2), (D.3), (D.6): products of gradients, sums over layers, velocity of outputs."""
+    """Check (4) and its text, (D.2), (D.3), (D.6): the tangent kernel in three forms.
+
+    The forms are products of gradients, sums over layers and the velocity of outputs.
+    """
     weights = drawn(DEPTH)
     h, g, slopes = forward(weights), backward(weights), gradients(weights)
     products = sum(x.reshape(2, -1) @ x.reshape(2, -1).T for x in slopes)
@@ -149,7 +152,7 @@ def tangent_kernel() -> Evidence:
 
 
 def memory() -> Evidence:
-    """(D.8), (D.9), (D.44): weights and fields rebuilt from those at earlier steps."""
+    """Check (D.8), (D.9), (D.44): weights and fields rebuilt from those at earlier steps."""
     run, start = trained(), trained().weights[0]
     gaps: dict[str, list[float]] = {}
 
@@ -182,7 +185,7 @@ def memory() -> Evidence:
 
 
 def initial_fields() -> Evidence:
-    """(D.10), (D.24): layer labels of chi and xi, at t = 0."""
+    """Check (D.10), (D.24): layer labels of chi and xi, at t = 0."""
     run, weights = trained(), trained().weights[0]
     h, g = run.h[0], run.g[0]
     gaps: dict[str, list[float]] = {"chi": [], "xi": [], "chi printed": [], "xi printed": []}
@@ -201,7 +204,7 @@ def initial_fields() -> Evidence:
 
 
 def two_layer_fields() -> Evidence:
-    """(D.11): one hidden layer."""
+    """Check (D.11): one hidden layer."""
     run, kernel = trained(1), INPUTS @ INPUTS.T / D
     h, z = run.h[0][1], run.weights[0][1]
     gaps, late = [], []

@@ -1,5 +1,6 @@
-"""Exponents of the width in (N.3)-(N.9), on networks with arbitrary scales, variances and rates; and the
-family of parametrisations that learn features.
+"""Exponents of the width in (N.3)-(N.9), and the family of parametrisations that learn features.
+
+They are measured on networks with arbitrary scales, variances and rates.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ BOUND = 4.0
 
 
 def exponent(number: str, name: str, layer: int = 1) -> float:
-    """A printed exponent for these numbers."""
+    """Return a printed exponent for these numbers."""
     e: Expr = sympify(claimed(SOURCE, number)[name]).subs({ell: layer, L: Integer(2)})
     e = e.replace(Function("a"), lambda k: sympify(SCALES[int(k)]))
     e = e.replace(Function("b"), lambda k: sympify(VARIANCES[int(k)]))
@@ -38,21 +39,21 @@ def exponent(number: str, name: str, layer: int = 1) -> float:
 
 
 def draw(n: int, rng: np.random.Generator, variances: Mapping[int, float] = VARIANCES) -> Weights:
-    """W^0, W^1 and w with their variances."""
+    """Return W^0, W^1 and w with their variances."""
     shapes = {0: (n, INPUT.size), 1: (n, n), 2: (n,)}
     found = [rng.standard_normal(shapes[k]) * n ** (-variances[k] / 2) for k in range(3)]
     return found[0], found[1], found[2]
 
 
 def fields(weights: Weights, n: int, scales: Mapping[int, float] = SCALES) -> tuple[Any, Any, Any]:
-    """h^1, h^2 and h^3, the output times gamma."""
+    """Return h^1, h^2 and h^3, the output times gamma."""
     h1 = n ** -scales[0] * weights[0] @ INPUT / np.sqrt(INPUT.size)
     h2 = n ** -scales[1] * weights[1] @ np.tanh(h1)
     return h1, h2, n ** -scales[2] * weights[2] @ np.tanh(h2)
 
 
 def output(weights: Weights, k: int, n: int, scales: Mapping[int, float] = SCALES) -> Callable[[Any], Any]:
-    """h^3 as a function of the k-th weights."""
+    """Return h^3 as a function of the k-th weights."""
 
     def of(w: Any) -> Any:
         moved = tuple(w if i == k else x for i, x in enumerate(weights))
@@ -62,7 +63,7 @@ def output(weights: Weights, k: int, n: int, scales: Mapping[int, float] = SCALE
 
 
 def moments() -> Evidence:
-    """(N.3), (N.4), (N.6): second moments at two widths, over many draws of the weights."""
+    """Check (N.3), (N.4), (N.6): second moments at two widths, over many draws of the weights."""
     findings = []
     for n in (8, 32):
         rng = np.random.default_rng(n)
@@ -94,7 +95,7 @@ def moments() -> Evidence:
 
 
 def gradients() -> Evidence:
-    """(N.4) text, (N.5), (N.7): one network at two widths, to rounding."""
+    """Check (N.4) text, (N.5), (N.7): one network at two widths, to rounding."""
     findings = []
     for n in (4, 8):
         weights = draw(n, np.random.default_rng(n))
@@ -139,7 +140,7 @@ def gradients() -> Evidence:
 
 
 def updates() -> Evidence:
-    """(N.9) and the display before it: one step of the inner matrix, at two widths."""
+    """Check (N.9) and the display before it: one step of the inner matrix, at two widths."""
     findings = []
     step, error, gamma0 = 0.3, 0.8, 1.4
     for n in (4, 8):
@@ -165,7 +166,7 @@ def updates() -> Evidence:
 
 
 def family() -> Evidence:
-    """(N.8), (N.9) text: members of the family train alike, and outputs start at N^(-1/2)."""
+    """Check (N.8), (N.9) text: members of the family train alike, and outputs start at N^(-1/2)."""
     n, own = 12, member(0.5)
     findings = []
     for a in (0.0, 0.3, 1.0):
@@ -188,13 +189,13 @@ def family() -> Evidence:
 
 
 def member(a: float) -> dict[str, float]:
-    """Exponents of a member of the printed family."""
+    """Return the exponents of a member of the printed family."""
     built = claimed("selfconsistent2023", "N.9 text")
     return {k: float(sympify(built[k]).subs("a", a)) for k in ("a", "b", "c", "d", "a0", "b0")}
 
 
 def trained(n: int, powers: Mapping[str, float], seed: int = 5, steps: int = 3) -> Array:
-    """Outputs before and after each step; the same normal numbers for all parametrisations."""
+    """Return outputs before and after each step; the normal numbers are the same for all parametrisations."""
     scales = {0: powers["a0"], 1: powers["a"], 2: powers["a"]}
     weights = draw(n, np.random.default_rng(seed), {0: powers["b0"], 1: powers["b"], 2: powers["b"]})
     gamma, rate, target = 1.4 * n ** powers["d"], 0.3, 0.8

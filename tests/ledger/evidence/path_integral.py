@@ -30,7 +30,7 @@ EXACT = 1e-10
 
 
 def gaussian_fourier_identity() -> Evidence:
-    """(7), (D.14), (D.38): a Gaussian and a delta function as Fourier integrals."""
+    """Check (7), (D.14), (D.38): a Gaussian and a delta function as Fourier integrals."""
     rng = np.random.default_rng(3)
     root = rng.normal(size=(3, 3)) / 2
     x = np.array([0.6, -0.9, 0.4])
@@ -65,7 +65,7 @@ def gaussian_fourier_identity() -> Evidence:
 
 
 def input_scale() -> Evidence:
-    """(D.13): covariance of chi with 1/sqrt(D) and with the printed 1/sqrt(N), at D = 2N."""
+    """Check (D.13): covariance of chi with 1/sqrt(D) and with the printed 1/sqrt(N), at D = 2N."""
     n = 2
     inputs = np.array([[1.0, 0.3, -0.5, 0.8], [-0.4, 0.8, 0.6, 0.1]])
     d = inputs.shape[1]
@@ -91,12 +91,12 @@ def input_scale() -> Evidence:
 
 
 def _product(one: Array, two: Array, z: Array) -> Array:
-    """One row of W = z meets two vectors."""
+    """Return the product of one row of W = z with each of two vectors."""
     return np.asarray((z @ one) * (z @ two))
 
 
 def order_parameter_constraint() -> Evidence:
-    """(D.15), (D.28): the value of the integral that should be one, for N = 1, 2, 5.
+    """Check (D.15), (D.28): the value of the integral that should be one, for N = 1, 2, 5.
 
     The conjugate runs along the imaginary axis and is cut off by a broad Gaussian, which turns the delta
     function into a normalised bump without changing its integral.
@@ -130,7 +130,7 @@ def _constraint(n: int, overlap: float, factor: int) -> float:
 
 
 def single_site_weight() -> Evidence:
-    """(D.18): under the printed double sum the source term counts P = 2 times."""
+    """Check (D.18): under the printed double sum the source term counts P = 2 times."""
     right = pair_covariance(KERNEL, 1.0, 9.0)
     printed = pair_covariance(KERNEL, 2.0, 4.5)
     return conclude(
@@ -145,8 +145,10 @@ def single_site_weight() -> Evidence:
 
 
 def first_layer_average() -> Evidence:
-    """(D.25): without the factor of W^0 the first layer has covariance 0, with a Gaussian cutoff taken
-    away."""
+    """Check (D.25): without the factor of W^0 the first layer has covariance 0.
+
+    A Gaussian cutoff is taken to zero.
+    """
     cutoffs = np.array([0.04, 0.02])
     eye = np.eye(2)
     without = [pair_covariance(c * eye, 1.0, 9.0 * np.sqrt(c)) for c in cutoffs]
@@ -177,14 +179,14 @@ class _Vectors:
         self.g, self.xihat, self.xi = (0.45 * rng.normal(size=(2, 2)) for _ in range(3))
 
     def of(self, atom: AppliedUndef) -> Array:
-        """The vector that an applied function of the engine stands for."""
+        """Return the vector of an applied function of the engine."""
         name, time = str(atom.func), int(atom.args[-1])
         if name in ("g", "xihat"):
             return np.asarray(getattr(self, name)[time])
         return np.asarray(getattr(self, name)[int(atom.args[1]) - 1, time])
 
     def engine(self, tied: bool) -> float:
-        """The engine's average over the inner matrices of two layers, as a number."""
+        """Return the engine's average over the inner matrices of two layers, as a number."""
         average = path_integral(mlp(2, tied=tied)).average_exponent
         inner = [x for x in average.args if not _ends(x)]
         opened = Add(*[written_out(x, {P: self.P}, self.T) for x in inner])
@@ -194,7 +196,7 @@ class _Vectors:
 
 
 def _ends(x: Expr) -> bool:
-    """Is this the average over the first matrix or the readout?"""
+    """Return whether this is the average over the first matrix or the readout."""
     names = {str(a.func) for pair in x.atoms(Inner) for v in pair.vectors for a in v.atoms(AppliedUndef)}
     return "x" in names or names == {"xihat"}
 
@@ -204,7 +206,7 @@ def _brute(exponent: Callable[[Array], Array], entries: int, nodes: int) -> comp
 
 
 def matrix_average() -> Evidence:
-    """(D.26), third average: over every entry of a Gaussian matrix, for given small vectors."""
+    """Check (D.26), third average: over every entry of a Gaussian matrix, for given small vectors."""
     v = _Vectors()
     left = np.einsum("mti,mtj->ij", v.chihat, v.h) + np.einsum("ti,tj->ij", v.g, v.xihat)
     exact = _brute(lambda z: -z @ left.ravel() / np.sqrt(v.N), 4, 16).real
@@ -232,11 +234,11 @@ def _applied(x: Array, z: Array) -> Array:
 
 
 def independent_backward_average() -> Evidence:
-    """(O.1): average over two independent matrices; xi on the left must be xihat."""
+    """Check (O.1): average over two independent matrices; xi on the left must be xihat."""
     v, time = _Vectors(), 0
 
     def functions(forward: Array, backward: Array) -> dict[str, Any]:
-        """Vectors at one time, different for each sample; matrices at all nodes of the quadrature."""
+        """Return vectors at one time, different for each sample, and matrices at all quadrature nodes."""
         return {
             "chi_hat": lambda mu: v.chihat[(mu - 1) % v.P, time],
             "h": lambda layer, mu: {1: v.h}[layer][(mu - 1) % v.P, time],
@@ -251,7 +253,7 @@ def independent_backward_average() -> Evidence:
         }
 
     def left(e: Basic) -> float:
-        """The average of the exponential, over one matrix and then the other."""
+        """Return the average of the exponential over one matrix and then the other."""
         none = np.zeros((1, 2, 2))
 
         def over(which: int) -> complex:
@@ -288,8 +290,7 @@ def independent_backward_average() -> Evidence:
 
 
 def hubbard_labels() -> Evidence:
-    """(D.39): both sides for given conjugate fields of two layers, with the printed labels and the right
-    ones."""
+    """Check (D.39): both sides for given conjugate fields of two layers, with printed and correct labels."""
     run = solved(KERNEL, np.array([0.8, -0.5]), steps_of(0.3, 2), depth=2, gamma=1.0)
     rng = np.random.default_rng(4)
     hats = {k: 0.5 * rng.normal(size=4) for k in (1, 2)}
@@ -319,7 +320,7 @@ def hubbard_labels() -> Evidence:
 
 
 def _characteristic(covariance: Array, hat: Array) -> float:
-    """``<exp(-i u.hat)>`` over u with this covariance, by quadrature over its eigenvectors."""
+    """Return ``<exp(-i u.hat)>`` over u with this covariance, by quadrature over its eigenvectors."""
     values, vectors = np.linalg.eigh(covariance)
     kept = values > 1e-12 * values[-1]
     root = vectors[:, kept] * np.sqrt(values[kept])
@@ -327,7 +328,7 @@ def _characteristic(covariance: Array, hat: Array) -> float:
 
 
 def source_convention() -> Evidence:
-    """(D.23), (D.42): second derivative in j at zero, the sources of (D.22) and with the printed i."""
+    """Check (D.23), (D.42): second derivative in j at zero, for the sources of (D.22) and the printed i."""
     run = solved(KERNEL, np.array([0.8, -0.5]), steps_of(0.3, 2), depth=2, gamma=1.0)
     covariance = run.H[1][-1, :, -1, :]
     root = np.linalg.cholesky(covariance)

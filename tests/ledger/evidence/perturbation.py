@@ -40,7 +40,7 @@ SEEN = 1e-3
 
 
 def printed(number: str) -> dict[str, Expr]:
-    """The claims of an equation."""
+    """Return the claims of an equation."""
     return {k: e for k, e in claimed("selfconsistent2023", number).items() if isinstance(e, Expr)}
 
 
@@ -55,7 +55,7 @@ def _lower(rng: np.random.Generator, size: int, strict: bool) -> Array:
 
 @cache
 def free(odd: bool, activation: Expr = QUINTIC) -> Reading:
-    """Fields of (P.6) for some causal operators on three times; with ``odd`` also C^1 and D^1."""
+    """Return fields of (P.6) for some causal operators on three times; with ``odd`` also C^1 and D^1."""
     rng, size = np.random.default_rng(23), 3
     C, D = ([_lower(rng, size, strict) for _ in range(TOP)] for strict in (True, False))
     if not odd:
@@ -97,7 +97,7 @@ def _total(orders: list[Array]) -> Array:
 
 
 def missed(e: Expr, name: str, n: int, *, odd: bool = False, third: int = 3) -> float:
-    """By how much the printed order ``n`` of a field is off."""
+    """Return the error of the printed order ``n`` of a field."""
     reading = free(odd)
     right = reading.vectors(name, n)
     as_read = Reading(reading.activation, reading.vectors, reading.operators, None, third)
@@ -112,7 +112,7 @@ def _order(e: Expr, n: int) -> Expr:
 
 
 def single_site_equations() -> Evidence:
-    """(P.6): with the derived operators, order by order, for every layer."""
+    """Check (P.6): with the derived operators, order by order, for every layer."""
     six, findings = printed("P.6"), []
     for name, case in (("one sample, L = 3", ONE), ("two samples, L = 2", TWO)):
         gaps, odd, lacking = [], [], []
@@ -143,7 +143,7 @@ def single_site_equations() -> Evidence:
 
 
 def expansion_of_z() -> Evidence:
-    """(P.8): the third order lacks a factor one half."""
+    """Check (P.8): the third order lacks a factor one half."""
     z = printed("P.8")["z"]
     gaps = [missed(_order(z, n), "z", n, odd=True) for n in (1, 2, 3)]
     ninth = missed(printed("P.9")["z3"], "z", 3, odd=True)
@@ -161,7 +161,7 @@ def expansion_of_z() -> Evidence:
 
 
 def expansion_of_fields() -> Evidence:
-    """(P.9): with general C^1, D^1, and with those that vanish."""
+    """Check (P.9): with general C^1, D^1, and with those that vanish."""
     nine = printed("P.9")
     good = [missed(nine[k], k[0], int(k[1]), odd=True) for k in ("z1", "z2", "z3", "h1", "h3")]
     right = claim.C(1, claim.g_n(0)) + claim.C(0, claim.g_n(1))
@@ -184,7 +184,7 @@ def expansion_of_fields() -> Evidence:
 
 
 def expansion_of_g() -> Evidence:
-    """(P.18), (P.19), (P.24): g to second and third order."""
+    """Check (P.18), (P.19), (P.24): g to second and third order."""
     g2, g3, g = printed("P.18")["g2"], printed("P.19")["g3"], printed("P.24")["g"]
     lost = claim.HALF * claim.slope(3) * claim.h_n(1) ** 2
     absent = claim.slope(2) * claim.h_n(1) * claim.z_n(1) + lost * claim.r
@@ -204,7 +204,7 @@ def expansion_of_g() -> Evidence:
 
 
 def first_orders() -> Evidence:
-    """(P.21): phi(h) and g, and the operators C^{ell,0}, D^{ell,0}."""
+    """Check (P.21): phi(h) and g, and the operators C^{ell,0}, D^{ell,0}."""
     claims = printed("P.21")
     findings: list[Finding] = []
     reading = free(False)
@@ -236,7 +236,7 @@ def _phi_orders(reading: Reading) -> list[Array]:
 
 
 def _operator_gaps(case: Case, e: Expr, letter: str) -> tuple[float, float, float]:
-    """By how much a printed operator is off: as it is, with A, B of one order less, with G^{ell+1} too."""
+    """Return errors of a printed operator: as it is, with A, B of one order less, and with G^{ell+1} too."""
     largest = [0.0, 0.0, 0.0]
     for k in range(1, case.depth + 1):
         layer = Layer(case, k)

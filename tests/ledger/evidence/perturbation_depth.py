@@ -26,7 +26,7 @@ NAMES = ("Phi", "G")
 
 @cache
 def one_step(kind: str, depth: int) -> Case:
-    """One step of descent on one sample: v is the same at every depth."""
+    """Return the case of one step of descent on one sample, with the same v at every depth."""
     return Case(KINDS[kind], depth, ((QUARTER,),), (Fraction(1),), steps=2, rate=EIGHTH, order=2)
 
 
@@ -39,14 +39,14 @@ STATED = {"Phi": ("P.22 text", "Phi2"), "G": ("P.23 text", "G2"), "K": ("P.26 te
 
 
 def stated(kernel: str, layer: int, depth: int) -> float:
-    """The growth that is printed for a kernel, at gamma0 = 1."""
+    """Return the growth that is printed for a kernel, at gamma0 = 1."""
     number, name = STATED[kernel]
     e = sympify(claimed("selfconsistent2023", number)[name])
     return float(valued(e, {"ell": layer, "L": depth, "gamma0": 1.0}, {}))
 
 
 def growth_with_layers() -> Evidence:
-    """(P.22) text, (P.23) text: Phi^{ell,2} and G^{L+1-ell,2} after one step, six layers."""
+    """Check (P.22) text, (P.23) text: Phi^{ell,2} and G^{L+1-ell,2} after one step, six layers."""
     findings: list[Finding] = []
     shown = []
     said_up = stated("Phi", DEEP, DEEP) / stated("Phi", SHALLOW, DEEP)
@@ -69,10 +69,10 @@ def growth_with_layers() -> Evidence:
 
 
 def growth_after_training() -> Evidence:
-    """(P.22) text, (P.23) text: almost linear networks after training to the same targets, v as 1/K^0.
+    """Check (P.22) text, (P.23) text: almost linear networks trained to the same targets, v as 1/K^0.
 
-    Second orders over the growth that is printed, ell or L + 1 - ell: bounded in layers and depth, as is
-    stated, after training; growing with both for given v.
+    Second orders are divided by the printed growth, ell or L + 1 - ell. The ratios are bounded in layers and
+    depth after training, as stated, and grow with both for given v.
     """
     first: dict[str, float] = {}
     last: dict[str, float] = {}
@@ -102,7 +102,7 @@ def growth_after_training() -> Evidence:
 
 
 def relative_change() -> Evidence:
-    """(P.26) text: the tangent kernel's relative change at four and at six layers."""
+    """Check (P.26) text: the tangent kernel's relative change at four and at six layers."""
     findings: list[Finding] = []
     shown = []
     said = stated("K", DEEP, DEEP) / stated("K", SHALLOW, SHALLOW)
@@ -132,9 +132,9 @@ def relative_change() -> Evidence:
 
 
 def time_dependence() -> Evidence:
-    """(P.7) text, section 5.2: second orders as combinations of v(t) v(s), v_{11}(t) and v_{11}(s).
+    """Check (P.7) text, section 5.2: second orders as combinations of v(t) v(s), v_{11}(t), v_{11}(s).
 
-    In steps, v(t)^2 = 2 v_{11}(t) + sum of (eta Delta)^2, so that this last sum is a function of its own.
+    In steps, v(t)^2 = 2 v_{11}(t) + sum of (eta Delta)^2, so that this last sum is a separate function.
     """
     case = Case(x + x**2 / 4, 2, ((QUARTER,),), (Fraction(1),), steps=5, rate=EIGHTH, order=2)
     pushes = [case.rate * Fraction(e) for e in case.solution.coefficient("Delta", 0)[:, 0]]
@@ -175,7 +175,7 @@ def time_dependence() -> Evidence:
 
 
 def _residual(functions: dict[str, list[Fraction]], right: list[Fraction]) -> float:
-    """What the least-squares combination of the functions misses, relative to the largest entry; exact."""
+    """Return the exact residual of the least-squares combination, relative to the largest entry."""
     A = Matrix(
         [[Rational(f[i].numerator, f[i].denominator) for f in functions.values()] for i in range(len(right))]
     )
@@ -186,7 +186,7 @@ def _residual(functions: dict[str, list[Fraction]], right: list[Fraction]) -> fl
 
 
 def gradient_independence_near_zero() -> Evidence:
-    """Figure 4 text: A = B = 0 near gamma0 = 0, by fitted second orders of the tangent kernel."""
+    """Check Figure 4 text: A = B = 0 near gamma0 = 0, by fitted second orders of the tangent kernel."""
     depths = (1, 2, 3, 4, 5)
     full, ansatz = (
         [fit(second_orders(d, tied).tangent, tangent_basis(d, tied))[0].mean() for d in depths]

@@ -34,7 +34,7 @@ def _layer(case: Case, layer: int) -> Layer:
 
 @lru_cache(maxsize=256)
 def _gap(case: Case, layer: int, e: Expr, name: str, n: int = 2) -> float:
-    """By how much order ``n`` of a printed kernel is off in one layer."""
+    """Return the error of order ``n`` of a printed kernel in one layer."""
     reading = of_layer(_layer(case, layer))
     return off(reading.kernel(e.expand().coeff(gamma0, n)), case.kernel_order(name, layer, n))
 
@@ -44,13 +44,13 @@ def _gaps(case: Case, e: Expr, name: str, n: int = 2) -> list[float]:
 
 
 def _right_G() -> Expr:
-    """What (P.23) becomes with the variance of u moved too; checked against the theory where it is used."""
+    """Return (P.23) with the perturbed variance of u; it is checked against the theory where it is used."""
     moved = claim.fixed(2, MOVED, MOVED) / 2 + claim.hessian_r(claim.G(ell + 1, 2), g_0, g_0) / 2
     return gamma0**2 * (moved + claim.hessian_u(claim.Phi(ell - 1, 2), g_0, g_0) / 2)
 
 
 def odd_orders() -> Evidence:
-    """(P.10), (P.11), (P.16), (P.17): first and third orders of all kernels vanish."""
+    """Check (P.10), (P.11), (P.16), (P.17): first and third orders of all kernels vanish."""
     findings: list[Finding] = []
     for what, case in CASES.items():
         layers = range(1, case.depth + 1)
@@ -85,7 +85,7 @@ def _largest(kernel: Any) -> float:
 
 
 def first_layer_kernel() -> Evidence:
-    """(P.10), (P.12): the terms with h^{ell,2} at order gamma0^2."""
+    """Check (P.10), (P.12): the terms with h^{ell,2} at order gamma0^2."""
     findings = []
     right = claim.slope() * claim.h_n(2) + claim.slope(2) * claim.h_n(1) ** 2 / 2
     one = claim.slope() * claim.h_n(1)
@@ -112,7 +112,7 @@ def first_layer_kernel() -> Evidence:
 
 
 def moved_sources() -> Evidence:
-    """(P.14): whose second order moves an average."""
+    """Check (P.14): which second order of the sources changes an average."""
     findings = []
     average = printed("P.14")["average"]
     layer = _layer(ONE, 2)  # u^{ell+1} and r^{ell+1} of the paper for ell = 1
@@ -138,13 +138,13 @@ def moved_sources() -> Evidence:
 
 
 def _perturbed(layer: Layer, value: Array) -> Array:
-    """Order gamma0^2 of the averages of products for sources with their full covariances."""
+    """Return order gamma0^2 of the averages of products for sources with full covariances."""
     algebra = layer.formal.algebra
     return np.array([[algebra.mean(p * q).number(2) for q in value] for p in value], dtype=object)
 
 
 def forward_kernels() -> Evidence:
-    """(P.15), (P.20), (P.22): Phi in every layer."""
+    """Check (P.15), (P.20), (P.22): Phi in every layer."""
     findings = []
     for what, case in CASES.items():
         for number in ("P.15", "P.22"):
@@ -166,7 +166,7 @@ def forward_kernels() -> Evidence:
 
 
 def backward_kernels() -> Evidence:
-    """(P.19 text), (P.23), (P.25): G in every layer."""
+    """Check (P.19 text), (P.23), (P.25): G in every layer."""
     findings, right = [], _right_G()
     five, forms = printed("P.19 text")["G"], printed("P.23")
     last = printed("P.25")["G"]
@@ -210,7 +210,7 @@ def backward_kernels() -> Evidence:
 
 
 def _absent() -> Expr:
-    """What must be added to the second order of (P.25)."""
+    """Return the terms that must be added to the second order of (P.25)."""
     c, r, phi = claim, claim.r, claim.phi(claim.u)
     move, back = c.C(0, c.g_n(0)), c.D(0, phi)
     bend = c.slope(2) * move
@@ -228,7 +228,7 @@ def _absent() -> Expr:
 
 
 def tangent_kernel() -> Evidence:
-    """(P.26): the layer of G in the two sums."""
+    """Check (P.26): the layer of G in the two sums."""
     findings, sizes = [], []
     for what, case in CASES.items():
         e = printed("P.26")["K2"]

@@ -22,13 +22,13 @@ STRENGTHS = (0.02, 0.04, 0.08)
 
 
 def directions() -> tuple[Array, Array]:
-    """u and r of all units: evenly spaced directions, size sqrt(2)."""
+    """Return u and r of all units: evenly spaced directions, size sqrt(2)."""
     angle = 2 * np.pi * (np.arange(UNITS) + 0.5) / UNITS
     return np.sqrt(2 * KERNEL) * np.cos(angle), np.sqrt(2) * np.sin(angle)
 
 
 def trained(gamma: float) -> dict[str, float]:
-    """Phi, G, tangent kernel and loss after the steps; and v, what the error has summed up to."""
+    """Return Phi, G, tangent kernel and loss after the steps, and v, the sum of the errors."""
     u, r = directions()
     h, z, error, v = u.copy(), r.copy(), TARGET, 0.0
     for _ in range(STEPS):
@@ -43,7 +43,10 @@ def trained(gamma: float) -> dict[str, float]:
 
 
 def _limits(name: str, power: int) -> tuple[float, float]:
-    """The limit of (Q(gamma0) - Q(0))/gamma0^power, from Richardson's triangle, and its last correction."""
+    """Return the limit of (Q(gamma0) - Q(0))/gamma0^power from Richardson's triangle.
+
+    The second number is its last correction.
+    """
     lazy = {"Phi": KERNEL / 2, "G": 0.5, "K": KERNEL}
     start = lazy[name] if name in lazy else _lazy_loss()
     slopes = [(trained(g)[name] - start) / g**power for g in STRENGTHS]
@@ -57,7 +60,7 @@ def _lazy_loss() -> float:
 
 
 def linear_term_of_relu() -> Evidence:
-    """(P.16) text: G, the tangent kernel and the loss of relu networks move at order |gamma0|."""
+    """Check (P.16) text: G, the tangent kernel and the loss of relu networks move at order |gamma0|."""
     u, r = directions()
     v = float(sum(RATE * TARGET * (1 - RATE * KERNEL) ** k for k in range(STEPS)))
     small = STRENGTHS[0] / 4

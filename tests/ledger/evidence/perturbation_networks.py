@@ -44,20 +44,20 @@ class Networks:
 
     @classmethod
     def drawn(cls, case: Case, width: int, count: int, rng: np.random.Generator) -> Networks:
-        """Standard normal weights."""
+        """Return networks with standard normal weights."""
         shapes = [(count, width), *[(count, width, width)] * (case.depth - 1), (count, width)]
         return cls(case, tuple(rng.standard_normal(shape) for shape in shapes))
 
     def second_orders(self) -> Array:
-        """The coefficients of gamma0^2 in Phi and G at equal times, (2, layer, time, network).
+        """Return the coefficients of gamma0^2 in Phi and G at equal times, (2, layer, time, network).
 
-        Second differences; at gamma0 = 0 the kernels stay what they are at the start.
+        They are second differences; at gamma0 = 0 the kernels keep their initial values.
         """
         sides = self.kernels(STEP) + self.kernels(-STEP)
         return np.asarray((sides - sides[:, :, :1]) / (2 * STEP**2))
 
     def kernels(self, gamma: float) -> Array:
-        """Phi and G at equal times, (2, layer, time, network), in gradient descent at gamma0.
+        """Return Phi and G at equal times, (2, layer, time, network), in gradient descent at gamma0.
 
         With F = w . phi(h^L)/N the output is (F - F(0))/gamma0, and the raw rate N gamma0^2 eta.
         """
@@ -78,7 +78,7 @@ class Networks:
         return np.moveaxis(np.array(found), 0, 2)
 
     def passed(self, weights: Sequence[Any], added: Sequence[Any]) -> tuple[list[Any], Any]:
-        """phi(h^l), with ``added`` to h^l, and F, for an input with |x|^2/D of the case."""
+        """Return phi(h^l), with ``added`` to h^l, and F, for an input with |x|^2/D of the case."""
         phi = self.case.activation.as_poly(x).all_coeffs()
         first, *hidden, readout = weights
         h = float(self.case.kernel[0][0]) ** 0.5 * first + added[0]
@@ -98,7 +98,7 @@ def _polynomial(coefficients: Sequence[Any], h: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def measured() -> tuple[Array, Array]:
-    """Second orders of (Phi, G), (2, layer, time), of infinitely wide networks, with standard errors."""
+    """Return second orders of (Phi, G), (2, layer, time), of infinitely wide networks, with errors."""
     means, errors = [], []
     for width, count in zip(WIDTHS, NETWORKS, strict=True):
         rng = np.random.default_rng(width)
@@ -110,7 +110,7 @@ def measured() -> tuple[Array, Array]:
 
 
 def kernels_of_networks() -> Evidence:
-    """(P.22), (P.25): second derivatives of the kernels of networks with a cubic activation."""
+    """Check (P.22), (P.25): second derivatives of the kernels of networks with a cubic activation."""
     mean, error = measured()
     layers, T = range(1, SOFT.depth + 1), SOFT.steps
     derived = np.array(

@@ -60,7 +60,7 @@ class Case:
         )
 
     def kernel_order(self, name: str, layer: int, n: int) -> Array:
-        """Order ``n`` of Phi or G of a layer as a matrix over (sample, time); also at the ends."""
+        """Return order ``n`` of Phi or G of a layer as a matrix over (sample, time), also at the ends."""
         size = self.samples * self.steps
         if name == "Phi" and layer == 0:
             flat = np.array(self.kernel, dtype=object).repeat(self.steps, 0).repeat(self.steps, 1)
@@ -71,14 +71,14 @@ class Case:
         return np.asarray(table.transpose(0, 2, 1, 3).reshape(size, size))
 
     def tangent_order(self, n: int) -> Array:
-        """Order ``n`` of the tangent kernel."""
+        """Return order ``n`` of the tangent kernel."""
         name = next(k for k, _ in self.solution.values if k.startswith("K"))
         size = self.samples * self.steps
         return np.asarray(self.solution.coefficient(name, n).transpose(0, 2, 1, 3).reshape(size, size))
 
 
 def algebra_of(formal: Interpreter) -> Gaussians:
-    """The series that the entries of a solution are."""
+    """Return the algebra of series that the entries of a solution belong to."""
     assert isinstance(formal.algebra, Gaussians)
     return formal.algebra
 
@@ -106,13 +106,13 @@ class Layer:
         self.places = [(a + 1, k) for a in range(case.samples) for k in range(case.steps)]
 
     def vector(self, name: str) -> Array:
-        """A field or a source, as series."""
+        """Return a field or a source, as series."""
         kind = "sources" if name in "ur" else "fields"
         found = [self.formal.demand(kind, name, (self.layer, *place)) for place in self.places]
         return np.array([*found, None], dtype=object)[:-1]
 
     def order(self, v: Array, n: int) -> Array:
-        """Order ``n`` of a vector of series, as polynomials."""
+        """Return order ``n`` of a vector of series, as polynomials."""
         found = [Power({0: c} if (c := e.coefficient(n)) else {}, TOP) for e in v]
         return np.array([*found, None], dtype=object)[:-1]
 
@@ -122,7 +122,10 @@ class Layer:
         return {"C": self._operator("h", "g"), "D": self._operator("z", "h")}
 
     def _operator(self, field: str, driven: str) -> list[Array]:
-        """The derived equation of ``field`` with unknowns for ``driven``, whose coefficients are read off."""
+        """Return the coefficients of ``driven`` in the derived equation of ``field``.
+
+        The equation is evaluated with unknowns for ``driven``.
+        """
         probe = Interpreter(self.formal.layout, self.formal.constants)
         probe.algebra = Gaussians(probe, TOP)
         kept = {k: v for k, v in self.formal.memo.items() if k[0] not in self.formal.layout.fields}
@@ -140,11 +143,11 @@ class Layer:
         return found
 
     def mean(self, a: Array, b: Array) -> Array:
-        """<a b^T> over the unperturbed sources, at order zero."""
+        """Return <a b^T> over the unperturbed sources, at order zero."""
         return np.array([[self.static.mean(p * q).number(0) for q in b] for p in a], dtype=object)
 
     def hessian(self, source: str, kernel: Array, a: Array, b: Array) -> Array:
-        """The trace of ``kernel`` with the average Hessian of a b^T."""
+        """Return the trace of ``kernel`` with the average Hessian of a b^T."""
         names = [(source, (self.layer, *place)) for place in self.places]
         size = len(names)
         total = np.full((len(a), len(b)), Fraction(0), dtype=object)
@@ -159,7 +162,7 @@ class Layer:
 
 
 def _linear(probe: Interpreter, row: Power, n: int, place: tuple[int, int]) -> Fraction:
-    """The coefficient of one unknown, to first degree, at order ``n``."""
+    """Return the coefficient of one unknown, to first degree, at order ``n``."""
     single = 1 << (8 * algebra_of(probe).index(("probe", place)))
     return Fraction(row.coefficient(n).get(single, 0))
 
@@ -176,7 +179,7 @@ def _coefficients(activation: Expr, derivative: int) -> tuple[Fraction, ...]:
 
 
 def applied(activation: Expr, derivative: int, v: Array) -> Array:
-    """phi^(derivative), entry by entry."""
+    """Return phi^(derivative), entry by entry."""
     total: Array = np.asarray(0 * v)
     for c in reversed(_coefficients(activation, derivative)):
         total = total * v + _all(c, v)
@@ -201,8 +204,8 @@ class Reading:
     third: int = 3
     """What a third derivative is read as."""
 
-    def vector(self, e: Expr) -> Array:
-        """An expression in vectors, without powers of gamma0."""
+    def vector(self, e: Expr) -> Array:  # noqa: PLR0911 (one return for each kind of expression)
+        """Return the value of an expression in vectors, without powers of gamma0."""
         if isinstance(e, Symbol):
             return self.vectors(e.name, None)
         if isinstance(e, Derivative):
@@ -231,8 +234,8 @@ class Reading:
             return np.asarray(np.multiply.reduce(np.stack([base] * int(e.exp)), axis=0))
         raise KeyError(f"{e} is no vector")
 
-    def kernel(self, e: Expr) -> Any:
-        """An expression in kernels at order zero of everything in it."""
+    def kernel(self, e: Expr) -> Any:  # noqa: PLR0911 (one return for each kind of expression)
+        """Return the value of an expression in kernels, at order zero of all its parts."""
         if e.is_Rational:
             return _fraction(e)
         if isinstance(e, Add):
@@ -264,7 +267,7 @@ class Reading:
         return int(e.subs({ell: self.layer.layer, L: self.layer.case.depth}))
 
     def _fixed(self, n: int, a: Expr, b: Expr) -> Array:
-        """The n-th derivative in gamma0 of the average of a b^T, for given covariances of the sources."""
+        """Return the n-th derivative in gamma0 of <a b^T>, for given covariances of the sources."""
         assert self.layer is not None
         full = replace(self, vectors=lambda name, _: self.layer.vector(name))  # type: ignore[union-attr]
         one, two = full.vector(a), full.vector(b)
@@ -275,7 +278,7 @@ class Reading:
 
 
 def of_layer(layer: Layer, third: int = 3) -> Reading:
-    """The letters as the derived theory has them in this layer."""
+    """Return the letters as the derived theory has them in this layer."""
 
     def vectors(name: str, n: int | None) -> Array:
         return layer.order(layer.vector(name), 0 if n is None else n)
@@ -284,14 +287,14 @@ def of_layer(layer: Layer, third: int = 3) -> Reading:
 
 
 def off(printed: Any, right: Any) -> float:
-    """The largest difference of two tables of fractions, in units of the largest entry of ``right``."""
+    """Return the largest difference of two tables of fractions, relative to the largest of ``right``."""
     gap = np.asarray(printed, dtype=object) - np.asarray(right, dtype=object)
     largest = max((abs(v) for v in np.asarray(right, dtype=object).ravel()), default=Fraction(0))
     return float(max(abs(v) for v in gap.ravel()) / (largest or 1))
 
 
 def off_polynomials(printed: Array, right: Array) -> float:
-    """The same for vectors of polynomials, coefficient by coefficient."""
+    """Return the same for vectors of polynomials, coefficient by coefficient."""
     sizes, gaps = [Fraction(0)], [Fraction(0)]
     for p, q in zip(printed, right, strict=True):
         a, b = _flat(p), _flat(q)

@@ -26,14 +26,15 @@ class Plain:
 
     @property
     def width(self) -> int:
+        """Number of units of a hidden layer."""
         return len(self.weights[-1])
 
     def flipped(self, sign: float) -> Plain:
-        """The network with the sign of its readout."""
+        """Return the network with the sign of its readout."""
         return Plain((*self.weights[:-1], sign * self.weights[-1]), self.gamma0)
 
     def with_weights(self, weights: Weights) -> Plain:
-        """The network with other weights."""
+        """Return the network with other weights."""
         return Plain(weights, self.gamma0)
 
 
@@ -47,13 +48,13 @@ class History:
 
 
 def drawn(inputs: int, depth: int, width: int, gamma0: float, rng: np.random.Generator) -> Plain:
-    """A network at the start, all entries N(0,1)."""
+    """Return a network with initial weights N(0,1)."""
     matrices = [rng.standard_normal((size, width)).T for size in [inputs] + [width] * (depth - 1)]
     return Plain((*matrices, rng.standard_normal(width)), gamma0)
 
 
 def forward(p: Plain, inputs: Array, kicks: Mapping[int, Any] | None = None) -> list[Any]:
-    """[x, h^1, ..., h^L], shapes (P,D), (P,N), ...; ``kicks`` are added to fields, by layer."""
+    """Return [x, h^1, ..., h^L], shapes (P,D), (P,N), ...; ``kicks`` are added to fields, by layer."""
     if not kicks:
         return layers(p.weights[:-1], inputs)
     fields = [inputs]
@@ -63,7 +64,7 @@ def forward(p: Plain, inputs: Array, kicks: Mapping[int, Any] | None = None) -> 
 
 
 def backward(p: Plain) -> list[Array]:
-    """[g^1, ..., g^L], each (N,); of a linear network they are the same for every input."""
+    """Return [g^1, ..., g^L], each (N,), the same for every input of a linear network."""
     nothing = np.zeros((1, p.weights[0].shape[1]))
     kicks = tuple(np.zeros(len(w)) for w in p.weights[:-1])
 
@@ -74,17 +75,17 @@ def backward(p: Plain) -> list[Array]:
 
 
 def output(p: Plain, fields: Sequence[Any]) -> Any:
-    """f = w . h^L/(gamma_0 N), shape (P,)."""
+    """Return f = w . h^L/(gamma_0 N), shape (P,)."""
     return anp.dot(fields[-1], p.weights[-1]) / (p.gamma0 * p.width)
 
 
 def outputs(p: Plain, inputs: Array) -> Any:
-    """f of a forward pass, shape (P,)."""
+    """Return f of a forward pass, shape (P,)."""
     return output(p, forward(p, inputs))
 
 
 def trained(p: Plain, inputs: Array, targets: Array, rate: float, steps: int) -> History:
-    """The network after 0..steps steps."""
+    """Return the network after 0..steps steps."""
 
     def loss(weights: Weights) -> Any:
         return anp.sum((targets - outputs(p.with_weights(weights), inputs)) ** 2) / 2
@@ -98,7 +99,7 @@ def trained(p: Plain, inputs: Array, targets: Array, rate: float, steps: int) ->
     )
 
 
-def train_network(
+def train_network(  # noqa: PLR0913 (the settings of one experiment)
     inputs: Array,
     targets: Array,
     *,
@@ -109,7 +110,7 @@ def train_network(
     steps: int,
     rng: int | np.random.Generator,
 ) -> History:
-    """One network of ``width`` N and ``depth`` L hidden layers after 0..steps steps.
+    """Return one network of ``width`` N and ``depth`` L hidden layers after 0..steps steps.
 
     >>> run = train_network(np.eye(2), np.ones(2), depth=2, gamma0=1.0, width=8, rate=0.1, steps=3, rng=0)
     >>> run.h.shape, run.g.shape, run.f.shape

@@ -1,8 +1,7 @@
-"""The published scheme as it stands in the ledger: operators C and D, then (F.4), layer by layer, again and
-again.
+"""The published iteration as the ledger states it: operators C and D, then (F.4), layer by layer.
 
-Nothing of the theory is written here.  C and D come from a claim or from the engine's linear closure, the
-rest from claims (F.3) and (F.4); this file only evaluates them on matrices.
+No equation of the theory is written in this module. C and D come from a claim or from the engine's linear
+closure, the rest from claims (F.3) and (F.4); this module only evaluates them on matrices.
 """
 
 from __future__ import annotations
@@ -29,8 +28,10 @@ MATRICES = ("C", "D", "H_below", "G_above", "u", "r", "gamma0")
 
 @dataclass(frozen=True)
 class Iterate:
-    """``H[l]`` (PT,PT), ``A[l]`` (PT,T), ``B[l]`` (T,PT), l = 0..L; ``G[l]`` (T,T), l = 1..L+1; error
-    (T,P)."""
+    """Iterate of the published scheme.
+
+    ``H[l]`` (PT,PT), ``A[l]`` (PT,T), ``B[l]`` (T,PT), l = 0..L; ``G[l]`` (T,T), l = 1..L+1; error (T,P).
+    """
 
     H: tuple[Array, ...]
     G: tuple[Array, ...]
@@ -44,7 +45,7 @@ class Iterate:
         return len(self.H) - 1
 
     def change(self, other: Iterate) -> float:
-        """Largest change of an entry."""
+        """Return the largest change of an entry."""
         pairs = [(self.error, other.error)]
         for name in ("H", "A", "B"):
             pairs += list(zip(getattr(self, name), getattr(other, name), strict=True))
@@ -52,7 +53,7 @@ class Iterate:
         return float(max(np.max(np.abs(a - b)) for a, b in pairs))
 
     def as_solved(self, gamma: float) -> Solved:
-        """In the engine's arrangement."""
+        """Return the iterate with the engine's order of axes."""
         T, n = self.error.shape
         return Solved(
             gamma,
@@ -82,7 +83,7 @@ class Scheme:
 
 @lru_cache(maxsize=2)
 def derived_operators() -> tuple[Expr, Expr]:
-    """Entries of C and D as the engine derives them, for layer ell; memory weights w(t, s)."""
+    """Return entries of C and D as the engine derives them, for layer ell, with memory weights w(t, s)."""
     closure = linear_closure(mean_field(mlp(L, "linear", "multistep")))
     return closure.kernel("C").definition, closure.kernel("D").definition
 
@@ -99,13 +100,13 @@ def _compiled(number: str, times: int, samples: int) -> dict[str, Callable[..., 
 
 
 def evaluate(number: str, name: str, sizes: tuple[int, int], values: Mapping[str, Array | float]) -> Array:
-    """One right-hand side of a matrix claim, (T, P) sizes given."""
+    """Return one right-hand side of a matrix claim for sizes (T, P)."""
     full = {**dict.fromkeys(MATRICES, 0.0), **values}
     return np.asarray(_compiled(number, *sizes)[name](*[full[k] for k in MATRICES]))
 
 
 def lazy(kernel: Array, targets: Array, steps: int, depth: int) -> Iterate:
-    """The start: kernels that do not move, no responses, no output."""
+    """Return the initial iterate: constant kernels, no responses, zero output."""
     n = len(targets)
     flat = np.einsum("ts,mn->tmsn", np.ones((steps, steps)), kernel).reshape(steps * n, steps * n)
     zero = np.zeros((steps * n, steps))
@@ -119,7 +120,7 @@ def lazy(kernel: Array, targets: Array, steps: int, depth: int) -> Iterate:
 
 
 def operators(scheme: Scheme, now: Iterate, weights: Array, layer: int) -> tuple[Array, Array]:
-    """C (PT,T) and D (T,PT) of a layer."""
+    """Return C (PT,T) and D (T,PT) of a layer."""
     T, n = now.error.shape
 
     def read(atom: AppliedUndef) -> tuple[Array, list[Any]]:
@@ -151,7 +152,7 @@ def operators(scheme: Scheme, now: Iterate, weights: Array, layer: int) -> tuple
 
 
 def sweep(scheme: Scheme, now: Iterate, weights: Array, gamma: float) -> Iterate:
-    """All layers once, from the old iterate; then the error."""
+    """Update all layers once from the old iterate, then the error."""
     T, n = now.error.shape
     H, G, A, B = list(now.H), list(now.G), list(now.A), list(now.B)
     error = now.error
@@ -175,7 +176,7 @@ def _targets(now: Iterate) -> Array:
 
 
 def _output(values: Mapping[str, Array | float], sizes: tuple[int, int]) -> Array:
-    """``<g(t) h_mu(t)>`` of the last layer from the fields of (F.3), unit sources one at a time."""
+    """Return ``<g(t) h_mu(t)>`` of the last layer from the fields of (F.3), one unit source at a time."""
     T, n = sizes
     eye_u, eye_r = np.eye(T * n), np.eye(T)
     of_u = {**values, "u": eye_u, "r": np.zeros((T, T * n))}
@@ -187,7 +188,7 @@ def _output(values: Mapping[str, Array | float], sizes: tuple[int, int]) -> Arra
 
 
 def _tangent_error(now: Iterate, weights: Array) -> Array:
-    """Delta from df/dt = K Delta (eq. 4), stepped with the weights."""
+    """Return Delta from df/dt = K Delta (eq. 4), stepped with the weights."""
     kernel = np.einsum("tmta->tma", now.as_solved(1.0).tangent)
     error, slopes = now.error.copy(), np.zeros_like(now.error)
     for k in range(len(weights)):
@@ -199,7 +200,7 @@ def _tangent_error(now: Iterate, weights: Array) -> Array:
 def iterated(
     scheme: Scheme, start: Iterate, weights: Array, gamma: float, *, tolerance: float, most: int = 400
 ) -> tuple[Iterate, int]:
-    """Sweeps until nothing changes by more than ``tolerance``; the iterate and the number of sweeps.
+    """Iterate until nothing changes by more than ``tolerance``; return the iterate and the number of sweeps.
 
     Raises ``RuntimeError`` when ``most`` sweeps do not suffice.
     """

@@ -15,7 +15,9 @@ Complex = NDArray[np.complex128]
 def gaussian_average(
     function: Callable[[Array], NDArray[np.generic]], dimension: int, nodes: int = 12
 ) -> complex:
-    """``<function(z)>`` over independent standard normals; ``function`` takes an array (points, dimension).
+    """Return ``<function(z)>`` over independent standard normals.
+
+    ``function`` takes an array (points, dimension).
 
     >>> round(gaussian_average(lambda z: z[:, 0] ** 4, 2).real, 12)
     3.0
@@ -27,16 +29,19 @@ def gaussian_average(
 
 
 def grid(reach: float, count: int) -> tuple[Array, float]:
-    """A symmetric grid and its step: the trapezoid rule, spectrally accurate for functions that die out."""
+    """Return a symmetric grid and its step for the trapezoid rule.
+
+    The rule is spectrally accurate for functions that decay.
+    """
     x = np.linspace(-reach, reach, count)
     return x, float(x[1] - x[0])
 
 
 def pair_covariance(quadratic: Array, charge: float, reach: float, count: int = 161) -> Array:
-    """Covariance of two variables chi with weight ``int d chihat exp(-chihat M chihat/2 + i charge
-    chihat.chi)``.
+    """Return the covariance of two variables chi from their Fourier integral.
 
-    The Fourier integral and the moments are both done on grids; ``reach`` is that of chi in each direction.
+    The weight is ``int d chihat exp(-chihat M chihat/2 + i charge chihat.chi)``. The Fourier integral and the
+    moments are both done on grids; ``reach`` is that of chi in each direction.
     """
     k, dk = grid(8.0 / np.sqrt(np.linalg.eigvalsh(quadratic)[0]), count)
     x, _ = grid(reach, count)

@@ -1,6 +1,4 @@
-"""linear2025 appendix C: residual networks trained by brute force against the derived equations and the
-printed ones.
-"""
+"""Trained residual networks (linear2025 appendix C) against the derived and the printed equations."""
 
 from __future__ import annotations
 
@@ -41,13 +39,13 @@ Values = dict[str, Array]
 
 @lru_cache(maxsize=1)
 def theory() -> Theory:
-    """The residual network on the population loss, at symbolic depth."""
+    """Return the theory of the residual network on the population loss, at symbolic depth."""
     return mean_field(isotropic(data="population", branch=beta))
 
 
 @lru_cache(maxsize=1)
 def networks() -> tuple[tuple[Values, Values], ...]:
-    """Means and standard errors of C_h0, C_h, C_g at each width."""
+    """Return means and standard errors of C_h0, C_h, C_g at each width."""
     program = isotropic(DEPTH, data="population", branch=beta)
     found = []
     for width, seeds in WIDTHS:
@@ -64,7 +62,7 @@ def networks() -> tuple[tuple[Values, Values], ...]:
 
 
 def measured() -> tuple[Values, Values]:
-    """Extrapolated in the inverse width, with standard errors."""
+    """Return the means extrapolated in the inverse width, with standard errors."""
     (few, few_error), (many, many_error) = networks()
     mean = {n: 2 * many[n] - few[n] for n in few}
     error = {n: np.hypot(2 * many_error[n], few_error[n]) for n in few}
@@ -72,14 +70,14 @@ def measured() -> tuple[Values, Values]:
 
 
 def worst(values: Values) -> float:
-    """The largest standard score of the networks against ``values``, at the loss and all layers."""
+    """Return the largest standard score of the networks against ``values``, at the loss and all layers."""
     mean, error = measured()
     scores = [(mean[n] - values[n]) / np.where(error[n] > 0, error[n], np.inf) for n in mean]
     return float(max(np.max(np.abs(x)) for x in scores))
 
 
 def theory_values(of: Theory) -> Values:
-    """C_h0, and C_h, C_g of layers 1..DEPTH, by the direct evaluation of the single-site equations."""
+    """Return C_h0, and C_h, C_g of layers 1..DEPTH, from the single-site equations."""
     found = evaluate(of.at_depth(DEPTH), steps=STEPS, values=VALUES)
     layers = range(1, DEPTH + 1)
     return {"C_h0": found.value("C_h0")} | {
@@ -88,12 +86,12 @@ def theory_values(of: Theory) -> Values:
 
 
 def layer_values(found: Solution) -> Values:
-    """The same from the recursions."""
+    """Return the same order parameters from the recursions."""
     return {"C_h0": found["C_h0"], "C_h": found["C_h"][1:], "C_g": found["C_g"][1:]}
 
 
 def solved(cross: CrossLayer) -> Values:
-    """The recursions at DEPTH and VALUES."""
+    """Return the solution of the recursions at DEPTH and VALUES."""
     return layer_values(solve_layers(cross, DEPTH, STEPS, VALUES))
 
 
@@ -101,7 +99,7 @@ def solved(cross: CrossLayer) -> Values:
 
 
 def without_equal_times(e: Expr) -> Expr:
-    """Sums over earlier times end one step earlier, as all of them are printed."""
+    """Return sums over earlier times that end one step earlier, as all of them are printed."""
 
     def cut(x: Sum) -> Expr:
         return x.func(x.function, *[(i, a, b - 1 if b == t else b) for i, a, b in x.limits])
@@ -110,7 +108,7 @@ def without_equal_times(e: Expr) -> Expr:
 
 
 def with_equal_times(cross: CrossLayer) -> CrossLayer:
-    """Sums over the answers of g to a push of u begun at its own time, where the derived answer is zero."""
+    """Return sums over responses of g to u with equal times, where the derived response is zero."""
 
     def widen(x: Sum) -> Expr:
         pushes = {y.args[-1] for y in x.function.atoms(AppliedUndef) if str(y.func) == "R_gu"}
@@ -135,7 +133,7 @@ def with_equal_times(cross: CrossLayer) -> CrossLayer:
 
 
 def edited(cross: CrossLayer, name: str, extra: Expr) -> CrossLayer:
-    """``extra`` added to the recursion of the response ``name``, from layer to layer."""
+    """Return the recursions with ``extra`` added to that of the response ``name`` between layers."""
     rows = tuple(
         replace(e, terms=(*e.terms, Term.local(extra, "source")))
         if str(e.lhs.func) == name and e.lhs.args[0] == ell
@@ -146,7 +144,10 @@ def edited(cross: CrossLayer, name: str, extra: Expr) -> CrossLayer:
 
 
 def flat(e: Expr) -> Expr:
-    """Sums over time taken apart and begun at 0, so that forms that differ by causality compare equal."""
+    """Return sums over time taken apart and started at 0.
+
+    Forms that differ by causality then compare equal.
+    """
     total: Expr = S.Zero
     for part in Add.make_args(expand(e)):
         sums = [x for x in Mul.make_args(part) if isinstance(x, Sum)]
@@ -160,7 +161,7 @@ def flat(e: Expr) -> Expr:
 
 
 def as_printed() -> dict[str, tuple[Expr, Expr]]:
-    """Right-hand sides of (72) and (74), and those of the theory that ends its sums at t - 1.
+    """Return right-hand sides of (72) and (74), and those of the theory that ends its sums at t - 1.
 
     In the paper's units r0 enters with factor one; h0 is v on the population loss.
     """
@@ -180,7 +181,7 @@ def as_printed() -> dict[str, tuple[Expr, Expr]]:
 
 
 def equal_time_responses() -> Evidence:
-    """72, 74, 73, 17, 89: h answers r within the step; the printed sums over t' < t leave that out."""
+    """Check 72, 74, 73, 17, 89: h responds to r within the step; printed sums over t' < t omit it."""
     shared = as_printed()
     apart = [name for name, (one, other) in shared.items() if expand(flat(one) - flat(other)) != 0]
     right = worst(theory_values(theory()))
@@ -205,7 +206,10 @@ def equal_time_responses() -> Evidence:
 
 
 def response_recursions() -> Evidence:
-    """73, 75: derived recursions solve the theory; the printed dg/du has a delta that belongs to dg/dr."""
+    """Check 73, 75: derived recursions solve the theory.
+
+    The printed dg/du has a delta that belongs to dg/dr.
+    """
     cross = ends_apart(cross_layer(theory()))
     values = solved(cross)
     direct = theory_values(theory())
@@ -230,14 +234,14 @@ def response_recursions() -> Evidence:
 
 @lru_cache(maxsize=1)
 def solution() -> Solution:
-    """The derived recursions, solved."""
+    """Return the solution of the derived recursions."""
     return solve_layers(cross_layer(theory()).closed(), DEPTH, STEPS, VALUES)
 
 
 def printed_value(e: Expr, at: Mapping[Symbol, int], others: Mapping[str, Array] | None = None) -> float:
-    """A printed formula at integer layers and times, with the derived kernels and responses in it.
+    """Return a printed formula at integer layers and times, with the derived kernels and responses.
 
-    ``others`` are arrays of further functions.  h^0 and g^{L+1} have C_h0 and 1; a response with one layer is
+    ``others`` are arrays of further functions. h^0 and g^{L+1} have C_h0 and 1; a response with one layer is
     that of a layer to its own source.
     """
     known = others or {}
@@ -259,7 +263,10 @@ def printed_value(e: Expr, at: Mapping[Symbol, int], others: Mapping[str, Array]
 
 
 def correlation_sums() -> Evidence:
-    """78, 79: one sum over layers; with k and k' summed as printed, each sum counts every layer L times."""
+    """Check 78, 79: one sum over layers.
+
+    With k and k' summed as printed, each sum counts every layer L times.
+    """
     right = worst(solved(cross_layer(theory()).closed()))
     mean, error = measured()
     scores, gaps = [], []
@@ -287,7 +294,7 @@ def correlation_sums() -> Evidence:
 
 
 def _transfer(formula: Expr) -> Array:
-    """H(t, s) run through a recursion such as (81)."""
+    """Return H(t, s) from a recursion such as (81)."""
     found = np.zeros((STEPS, STEPS))
     for now in range(STEPS):
         for past in range(now + 1):
@@ -296,13 +303,13 @@ def _transfer(formula: Expr) -> Array:
 
 
 def _mean_square(transfer: Array) -> Array:
-    """C_h0(t, s) by (80) with a transfer function."""
+    """Return C_h0(t, s) by (80) with a transfer function."""
     formula, times = claimed(SOURCE, "80")["C_h0"], range(STEPS)
     return np.array([[printed_value(formula, {t: i, s: j}, {"H": transfer}) for j in times] for i in times])
 
 
 def transfer_function() -> Evidence:
-    """80-82: minus in front of the bracket; with the printed plus the loss grows."""
+    """Check 80-82: minus in front of the bracket; with the printed plus the loss grows."""
     right = worst(theory_values(theory()))
     printed = sympify(claimed(SOURCE, "81")["H"])
     plus = _transfer(printed)

@@ -1,5 +1,6 @@
-"""linear2025 C.1: theories and trained networks of growing depth, against the limit in layer time as it is
-derived and as it is printed.
+"""Theories and networks of growing depth against the limit in layer time (linear2025 C.1).
+
+The limit is taken as derived and as printed.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ CALM: dict[Symbol, float] = {**DEEP, beta0: 0.8}
 
 @lru_cache(maxsize=1)
 def limit() -> LayerTime:
-    """The derived limit."""
+    """Return the derived limit."""
     return layer_time(rescale(cross_layer(theory()), beta), Scaling({beta: beta0 / sqrt(L)}))
 
 
 @lru_cache(maxsize=1)
 def deep() -> tuple[Solution, ...]:
-    """The theory of finite depth, branch beta0/sqrt(L)."""
+    """Return the theory of finite depth, with branch beta0/sqrt(L)."""
     cross = rescale(cross_layer(theory()), beta)
     return tuple(solve_layers(cross, d, SHORT, DEEP | {beta: DEEP[beta0] / np.sqrt(d)}) for d in DEPTHS)
 
@@ -55,7 +56,7 @@ def deep() -> tuple[Solution, ...]:
 def at_limit(
     system: LayerTime, nodes: tuple[int, ...] = NODES, values: Mapping[Symbol, float] = DEEP
 ) -> Values:
-    """Loss, and correlations at both ends of layer time, extrapolated in the number of nodes."""
+    """Return the loss, and correlations at both ends of layer time, extrapolated in the nodes."""
     runs = [solve_layer_time(system, n, SHORT, values) for n in nodes]
     return {
         "loss": extrapolated([x["C_h0"] for x in runs]),
@@ -65,7 +66,7 @@ def at_limit(
 
 
 def at_depths() -> list[Values]:
-    """The same at each finite depth."""
+    """Return the same numbers at each finite depth."""
     return [{"loss": x["C_h0"], "first": x["C_h"][1], "last": x["C_h"][-1]} for x in deep()]
 
 
@@ -74,7 +75,7 @@ def _distance(a: Values, b: Values) -> float:
 
 
 def infinite_depth() -> Evidence:
-    """17, 85-90: the theory of finite depth approaches the derived limit like 1/L."""
+    """Check 17, 85-90: the theory of finite depth approaches the derived limit like 1/L."""
     rows, value = at_depths(), at_limit(limit())
     gaps = [_distance(x, value) for x in rows]
     start = [abs(x["loss"][0, 0] - value["loss"][0, 0]) for x in rows]
@@ -101,7 +102,7 @@ def infinite_depth() -> Evidence:
 
 
 def response_orders() -> Evidence:
-    """83, 84, 88, 91, 92: sqrt(L)/beta0 times a response has a limit, for sources in the body."""
+    """Check 83, 84, 88, 91, 92: sqrt(L)/beta0 times a response has a limit, for sources in the body."""
     sizes = []
     for d in (8, 16, 32):
         cross = ends_apart(cross_layer(theory()))
@@ -140,7 +141,7 @@ def response_orders() -> Evidence:
 
 
 def _with_rates(change: Callable[[str, Expr], Expr]) -> LayerTime:
-    """The limit with the memory terms of its response equations changed."""
+    """Return the limit with the memory terms of its response equations changed."""
 
     def row(e: Eq) -> Eq:
         if not e.rhs.has(Integral):
@@ -161,7 +162,7 @@ EARLY, LINEAR, KERNELS = (
 
 
 def other_limits() -> dict[str, LayerTime]:
-    """The limit with printed slips put in, by what they are."""
+    """Return the limit with each printed error, by a label of the error."""
 
     def cut(x: Sum) -> Expr:
         return x.func(x.function, *[(i, a, b - 1 if b == t else b) for i, a, b in x.limits])
@@ -190,12 +191,12 @@ FEATURES = (24, 48)
 
 
 def _four(loss: Array, last: Array) -> Array:
-    """Loss and C_h of the last layer, before and after one step."""
+    """Return the loss and C_h of the last layer, before and after one step."""
     return np.array([loss[0, 0], loss[1, 1], last[0, 0], last[1, 1]])
 
 
 def in_networks(depth: int) -> tuple[Array, Array]:
-    """These numbers in trained networks, extrapolated in the inverse width, with standard errors."""
+    """Return these numbers in trained networks, extrapolated in the inverse width, with errors."""
     values = {k: v for k, v in CALM.items() if k != beta0} | {beta: CALM[beta0] / np.sqrt(depth)}
     program, rows = isotropic(depth, data="population", branch=beta), []
     for share, width in enumerate(FEATURES, start=1):
@@ -210,9 +211,9 @@ def in_networks(depth: int) -> tuple[Array, Array]:
 
 
 def networks() -> Evidence:
-    """17, 89: trained networks of depth 4, 8, 16, extrapolated to infinite depth, against the limits.
+    """Check 17, 89: trained networks of depth 4, 8, 16, extrapolated to infinite depth, against the limits.
 
-    They cannot tell the two slips of (93) from what is derived: these move the numbers by 2 or 3 errors.
+    They do not reject both errors of (93), which change the numbers by 2 or 3 standard errors.
     """
     rows = [in_networks(d) for d in NETWORKS]
     value = extrapolated([mean for mean, _ in rows])
@@ -244,10 +245,10 @@ def networks() -> Evidence:
 
 
 def slips_of_93() -> list[str]:
-    """Equations in which (93) differs from the limits that `other_limits` runs beyond what these leave out.
+    """Return equations in which (93) differs from the limits of `other_limits` beyond the kept errors.
 
-    Those limits keep one slip each.  The others are mended in the claim: kernels at t'' and not at t', two
-    layer times in a response, the sources, and beta0^2 where it is not the slip that is kept.
+    Those limits keep one error each. The others are corrected in the claim: kernels at t'' and not at t', two
+    layer times in a response, the sources, and beta0^2 where it is not the error that is kept.
     """
     claim = {k: sympify(e) for k, e in claimed(SOURCE, "93").items()}
     h, g = ("R_hu", "R_hr"), ("R_gu", "R_gr")
@@ -274,7 +275,7 @@ def slips_of_93() -> list[str]:
 
 
 def _mended(x: AppliedUndef, summed: Symbol) -> Expr:
-    """A function of (93) at the times and layer times that it should have."""
+    """Return a function of (93) at the correct times and layer times."""
     tau, *times = x.args
     other = Symbol("tau_", nonnegative=True)
     if str(x.func).startswith("C_"):
@@ -285,7 +286,7 @@ def _mended(x: AppliedUndef, summed: Symbol) -> Expr:
 
 
 def limit_responses() -> Evidence:
-    """93: beta0 in front of the bracket must be beta0^2; R_gu and C_g, not R_hr and C_h, drive g."""
+    """Check 93: beta0 in front of the bracket must be beta0^2; R_gu and C_g, not R_hr and C_h, drive g."""
     right = at_limit(limit())
     close = {n: extrapolated([x[n] for x in at_depths()]) for n in right}
     scale = _distance(at_depths()[-1], right)
@@ -321,7 +322,10 @@ def _named(name: str, x: AppliedUndef) -> Expr:
 
 
 def limit_correlations() -> Evidence:
-    """94: without what the ends cause (u^1, r^L) the only solution is 0; and beta0^2 is missing."""
+    """Check 94: without the contributions of the ends (u^1, r^L) the only solution is 0.
+
+    The factor beta0^2 is missing too.
+    """
     system = limit()
     ends = {f"{n}_{x}" for n in ("R_hu", "R_gu", "R_hr", "R_gr") for x in ("1", "L")}
 
@@ -371,7 +375,10 @@ def limit_correlations() -> Evidence:
 
 
 def _plain(e: Expr) -> Expr:
-    """A right-hand side in layer time with the diagonal of a response by one layer time, sums taken apart."""
+    """Return a right-hand side in layer time with sums taken apart.
+
+    The diagonal of a response has one layer time.
+    """
 
     def one_layer_time(x: AppliedUndef) -> Expr:
         return x.func(*x.args[1:])
@@ -383,7 +390,7 @@ def _plain(e: Expr) -> Expr:
 
 
 def _endless(e: Expr) -> Expr:
-    """Correlations as sums to infinity, as causal responses allow, of single products or their integrals."""
+    """Return correlations as sums to infinity, as causal responses allow, of products or their integrals."""
     found = []
     for part in Add.make_args(expand(e)):
         (total,) = part.atoms(Sum)
@@ -400,7 +407,10 @@ def _endless(e: Expr) -> Expr:
 
 
 def limit_equations() -> Evidence:
-    """17, 89, 94: printed and corrected rates and correlations in layer time, against the derived ones."""
+    """Check 17, 89, 94: printed and corrected rates and correlations against the derived ones.
+
+    They are in layer time.
+    """
     rates = {name: _plain(limit().field(name).rhs) for name in "hg"}
     cut = {name: _plain(without_equal_times(limit().field(name).rhs)) for name in "hg"}
     sums = {name: _endless(limit().correlation(name).rhs) for name in ("C_h", "C_g")}
@@ -432,7 +442,7 @@ def limit_equations() -> Evidence:
 
 
 def limit_loss() -> Evidence:
-    """95: the loss is C_h^0, which is not the limit of C_h at tau -> 0: that is C_h^1."""
+    """Check 95: the loss is C_h^0, which is not the limit of C_h at tau -> 0: that is C_h^1."""
     value = at_limit(limit())
 
     def at_the_first_layer(a: AppliedUndef) -> float:

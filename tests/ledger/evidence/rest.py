@@ -40,7 +40,7 @@ def _trained(
 
 
 def ridge_in_the_theory() -> Evidence:
-    """J.1: the derived theory trained until it rests, on its samples and at a test point."""
+    """Check J.1: the derived theory trained to its fixed point, on its samples and at a test point."""
     findings = []
     for activation, targets in (("linear", OPPOSITE), ("relu", ALIKE)):
         for depth in (1, 2):
@@ -65,7 +65,7 @@ def ridge_in_the_theory() -> Evidence:
 
 
 def kinks() -> Evidence:
-    """J.1: rectifiers pushed onto their kinks from both sides; two lengths of a step."""
+    """Check J.1: rectifiers driven onto their kinks from both sides; two lengths of a step."""
     findings = []
     for rate, steps in ((0.2, 120), (0.1, 240)):
         rest = _trained(1, "relu", OPPOSITE, rate, steps, 0.25)
@@ -88,7 +88,7 @@ def kinks() -> Evidence:
 
 
 def long_times() -> Evidence:
-    """K.15, K.16: noisy steps of the derived theory at gamma0 = 0.01, long after the start."""
+    """Check K.15, K.16: noisy steps of the derived theory at gamma0 = 0.01, long after the start."""
     values: dict[Any, float] = {eta: 0.2, gamma0: 1e-2, P: 2, lam: 1.5, heat: 0.6}
     lags, steps, burn = (0, 2), 26, 16
     findings = []
@@ -120,7 +120,7 @@ def long_times() -> Evidence:
 
 
 def dynamics_end_there() -> Evidence:
-    """K.20: outputs and kernels of linear networks after long Langevin dynamics, in equilibrium."""
+    """Check K.20: outputs and kernels of linear networks at late times of Langevin dynamics."""
     findings = []
     for depth in (1, 2):
         limit, left = late_linear(depth)
@@ -140,7 +140,10 @@ TARGET, DECAY, HEAT = 1.5, 0.8, 0.6
 
 
 def late_linear(depth: int) -> tuple[Array, float]:
-    """Output and last kernel at late times, steps of 0.2, 0.1, 0.05 taken to zero; the last change."""
+    """Return output and last kernel at late times, and the last change.
+
+    Steps of 0.2, 0.1, 0.05 are extrapolated to zero.
+    """
     ends = []
     for rate, steps in ((0.2, 50), (0.1, 100), (0.05, 200)):
         training = {"learning_rate": rate, "steps": steps, "loss": "sum", "weight_decay": DECAY}
@@ -157,7 +160,7 @@ def late_linear(depth: int) -> tuple[Array, float]:
 
 
 def saddle_of(depth: int, near: Array) -> tuple[float, float]:
-    """Output and last kernel at the saddle point next to ``near``."""
+    """Return output and last kernel at the saddle point next to ``near``."""
     numbers = {"lam": DECAY, "heat": HEAT, "gamma0": 1.0, "K": 1.0, "y": TARGET}
     rest = equilibrium(mean_field(mlp(depth, "linear", "flow", weight_decay=lam, temperature=heat)))
     gaps = [e.lhs - e.rhs for e in rest.linear_saddle()]

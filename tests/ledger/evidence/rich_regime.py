@@ -1,8 +1,7 @@
-"""The derived laws of the rich regime (:mod:`derive.scale.rich`) in the solved theory, and what
-linear2025 prints for it, (21) and (113) to (116).
+"""Derived laws of the rich regime (:mod:`derive.scale.rich`) in the solved theory and in print.
 
-At gamma0 = 30 the regime begins early.  Beyond one hidden layer the law has one number that is not derived,
-kappa; one number for all times.
+linear2025 prints (21) and (113) to (116). At gamma0 = 30 the regime begins early. Beyond one hidden layer the
+law has one number that is not derived, kappa, which is the same for all times.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Flow:
 
 @lru_cache(maxsize=32)
 def solved(depth: int, task: str, gamma: float = GAMMA, time: float = TIME) -> Flow:
-    """Gradient flow of the derived theory, infinitely wide."""
+    """Return gradient flow of the derived theory at infinite width."""
     tables = {
         "network": {"depth": depth, "gamma0": gamma},
         "data": {
@@ -78,38 +77,38 @@ def solved(depth: int, task: str, gamma: float = GAMMA, time: float = TIME) -> F
 
 @lru_cache(maxsize=1)
 def theory() -> Theory:
-    """Flow on the population's loss, with structured data."""
+    """Return the theory of flow on the population's loss, with structured data."""
     return mean_field(structured(data="population", rule="flow"))
 
 
 @lru_cache(maxsize=1)
 def reduced() -> RankOne:
-    """The theory with kernels of rank one."""
+    """Return the theory with kernels of rank one."""
     return rank_one(theory())
 
 
 @lru_cache(maxsize=32)
 def law(depth: int, task: str) -> RichScaling:
-    """The derived law."""
+    """Return the derived law."""
     return rich_scaling(reduced(), depth, task, CAPACITY)
 
 
 def predicted(rule: RichScaling, gamma: float, at: Array, start: float, what: str = "corrected") -> Array:
-    """The loss or the slope with its first corrections; ``start`` is kappa."""
+    """Return the loss or the slope with its first corrections; ``start`` is kappa."""
     curve = lambdify((t, gamma0, kappa), getattr(rule, what)(start=kappa), "mpmath")
     return np.array([float(curve(y, gamma, start)) for y in at])
 
 
 def _size(rule: RichScaling, gamma: float, at: Array, start: float) -> Array:
-    """The sum of the sizes of the corrections."""
+    """Return the sum of the sizes of the corrections."""
     sizes = [lambdify((t, gamma0, kappa), c.size, "mpmath") for c in rule.corrections]
     return np.array([sum(abs(float(f(y, gamma, start))) for f in sizes) for y in at])
 
 
 def _start(rule: RichScaling, flow: Flow, gamma: float) -> float:
-    """kappa by the losses at all times: each has one, as the corrected law is linear in it.
+    """Return kappa from the losses at all times; the corrected law is linear in it.
 
-    They are weighed so that what the law leaves out, the square of its corrections, counts least.
+    The times have weights for which the neglected term, the square of the corrections, counts least.
     """
     without, unit = (predicted(rule, gamma, flow.time, x) for x in (0.0, 1.0))
     each = (flow.loss - without) / (unit - without)
@@ -118,12 +117,12 @@ def _start(rule: RichScaling, flow: Flow, gamma: float) -> float:
 
 
 def slopes() -> Evidence:
-    """(21), (116): four decades of the derived exponent at every depth, with its drift."""
+    """Check (21), (116): four decades of the derived exponent at every depth, with its drift."""
     return _slopes("slopes", DEPTHS, HARD)
 
 
 def two_layers() -> Evidence:
-    """The same for two hidden layers and beta = 1/2 alone."""
+    """Check (21), (116): four decades of the derived exponent for two hidden layers and beta = 1/2."""
     return _slopes("two_layers", (2,), ("1/2",))
 
 
@@ -159,7 +158,7 @@ def _slopes(name: str, depths: tuple[int, ...], tasks: tuple[str, ...]) -> Evide
 
 
 def easy_tasks() -> Evidence:
-    """(21), (116), easy tasks: beta at each depth, with the final kernel that balance and target decide."""
+    """Check (21), (116), easy tasks: beta at each depth, and the final kernel of balance and target."""
     findings: list[Finding] = []
     words = []
     for depth in SHALLOW:
@@ -187,7 +186,7 @@ SMALL = (0.1, 0.05)
 
 
 def crossover() -> Evidence:
-    """From the lazy to the rich power at a time that goes with gamma0 as derived, at two depths."""
+    """Check (21), (113): the time of the change from the lazy to the rich power, at two depths."""
     task, findings, words = "1/2", [], []
     for depth in (1, 2):
         rule = law(depth, task)

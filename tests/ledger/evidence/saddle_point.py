@@ -33,12 +33,12 @@ EXACT = 1e-10
 
 @lru_cache(maxsize=4)
 def action_of(samples: int, steps: int) -> GaussianAction:
-    """The action for the first samples of this file's task."""
+    """Return the action for the first samples of this module's task."""
     return GaussianAction(KERNEL[:samples, :samples], TARGETS[:samples], RATE, steps, GAMMA)
 
 
 def tilted(a: GaussianAction) -> Values:
-    """Conjugate kernels off zero, and kernels and responses off their saddle-point values."""
+    """Return conjugate kernels off zero, and kernels and responses off their saddle-point values."""
     rng, values = np.random.default_rng(12), a.saddle()
     for p in a.parameters:
         name = str(p.func)
@@ -56,7 +56,7 @@ def _same_sample(p: AppliedUndef) -> bool:
 
 
 def _mirror(p: AppliedUndef) -> AppliedUndef:
-    """The same entry of a symmetric kernel, with both ends exchanged."""
+    """Return the same entry of a symmetric kernel, with both ends exchanged."""
     if str(p.func) in ("H", "Hhat"):
         layer, m, b, t, s = p.args
         return p.func(layer, b, m, s, t)
@@ -70,8 +70,10 @@ def _symmetric(a: GaussianAction, values: Values) -> Values:
 
 
 def action_is_stationary() -> Evidence:
-    """(8), (9), (12), D.16, D.17, D.19, D.29-D.32, D.40: all derivatives of S vanish at the engine's
-    solution."""
+    """Check (8), (9), (12), D.16, D.17, D.19, D.29-D.32, D.40: derivatives of S vanish.
+
+    They vanish at the engine's solution.
+    """
     findings: list[Finding] = []
     for samples, steps in ((1, 3), (2, 2)):
         a = action_of(samples, steps)
@@ -94,7 +96,7 @@ def action_is_stationary() -> Evidence:
 
 
 def conjugate_saddle_points() -> Evidence:
-    """(D.33), (D.41): derivatives of ln Z in the kernels, with tilted conjugates."""
+    """Check (D.33), (D.41): derivatives of ln Z in the kernels, with tilted conjugates."""
     a = action_of(2, 2)
     at = tilted(a)
     moments = a.moments(at)
@@ -131,7 +133,7 @@ def _size(x: NDArray[Any]) -> float:
 
 
 def _matrix(a: GaussianAction, name: str, layer: int, at: Values) -> Complex:
-    """d ln Z in every entry of a kernel of a layer, as a matrix (samples outermost)."""
+    """Return d ln Z in every entry of a kernel of a layer, as a matrix (samples outermost)."""
     found = [p for p in a.parameters if str(p.func) == name and int(p.args[0]) == layer]
 
     def place(p: AppliedUndef) -> list[int]:
@@ -143,8 +145,10 @@ def _matrix(a: GaussianAction, name: str, layer: int, at: Values) -> Complex:
 
 
 def _kernel(a: GaussianAction, name: str, layer: int, at: Values) -> Array:
-    """A kernel's values as a matrix (samples outermost); responses with the scale gamma0, as in appendix
-    D."""
+    """Return a kernel's values as a matrix (samples outermost).
+
+    Responses have the scale gamma0, as in appendix D.
+    """
     found = [p for p in a.parameters if str(p.func) == name and int(p.args[0]) == layer]
     n, T = a.n, a.T
     if name in ("H", "G"):
@@ -164,8 +168,10 @@ def _kernel(a: GaussianAction, name: str, layer: int, at: Values) -> Array:
 
 
 def conjugate_correlators() -> Evidence:
-    """(D.35)-(D.37): correlators of the hatted fields from the inverse quadratic form, with tilted
-    conjugates."""
+    """Check (D.35)-(D.37): correlators of the hatted fields from the inverse quadratic form.
+
+    The conjugates are tilted.
+    """
     findings: list[Finding] = []
     a = action_of(2, 2)
     at = tilted(a)
@@ -202,7 +208,7 @@ Pair = tuple[NDArray[Any], NDArray[Any]]
 
 
 def _correlators(a: GaussianAction, at: Values) -> tuple[Pair, Pair, Pair, Pair]:
-    """(directly, by the formula) for <chihat chihat>, <xihat xihat>, -i<chihat g>, -i<h xihat>."""
+    """Return (directly, by the formula) for <chihat chihat>, <xihat xihat>, -i<chihat g>, -i<h xihat>."""
     moments = a.moments(at)
     chi, g, xi, h = (a.pick(*x) for x in (("chi", 2), ("g", 2), ("xi", 1), ("h", 1)))
     hat_chi, hat_xi = a.pick("chihat", 2), a.pick("xihat", 1)
@@ -224,8 +230,10 @@ def _correlators(a: GaussianAction, at: Values) -> tuple[Pair, Pair, Pair, Pair]
 
 
 def stein_identity() -> Evidence:
-    """(14), (D.43): responses as derivatives (the engine's march) and by integration by parts (the
-    action)."""
+    """Check (14), (D.43): responses as derivatives and by integration by parts.
+
+    The derivatives come from the engine's march, the averages from the action.
+    """
     a = action_of(1, 3)
     at = a.saddle()
     _, _, hat_g, h_hat = _correlators(a, at)

@@ -21,8 +21,8 @@ from numerics.experiment.numbers import power_law
 from numerics.solver import solve
 from tests.derive.once import mean_field, structured
 from tests.ledger.claims import claimed
-from tests.ledger.claims.linear2025.scaling import beta as BETA
-from tests.ledger.claims.linear2025.scaling import chi as CHI
+from tests.ledger.claims.linear2025.scaling import beta as task_exponent
+from tests.ledger.claims.linear2025.scaling import chi as time_exponent
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]
@@ -48,7 +48,7 @@ class Slope:
 
     @classmethod
     def of(cls, x: Array, y: Array) -> Slope:
-        """From values ``y`` at even steps in ``x``, of which the last four count."""
+        """Return the slope of values ``y`` at even steps in ``x``, from the last four."""
         slopes = (np.diff(y) / np.diff(x))[-3:]
         before, drift = np.diff(slopes)
         left = drift**2 / (before - drift)
@@ -80,7 +80,7 @@ class Flow:
 def experiment(
     depth: int, task: float, gamma: float = 1.0, *, modes: int = MODES, time: float = TIME
 ) -> Experiment:
-    """Gradient flow on power-law data, output times in a geometric row."""
+    """Return gradient flow on power-law data with geometric output times."""
     tables = {
         "network": {"depth": depth, "gamma0": gamma},
         "data": {"kind": "power-law", "capacity": CAPACITY, "source": task, "modes": modes},
@@ -92,7 +92,7 @@ def experiment(
 
 @lru_cache(maxsize=16)
 def solved(depth: int, task: float, gamma: float = 1.0, modes: int = MODES, time: float = TIME) -> Flow:
-    """The flow of the derived theory at infinite width."""
+    """Return the flow of the derived theory at infinite width."""
     found = solve(experiment(depth, task, gamma, modes=modes, time=time))
     kernel = np.diagonal(found.C_g.values[0])
     return Flow(
@@ -104,7 +104,7 @@ def solved(depth: int, task: float, gamma: float = 1.0, modes: int = MODES, time
 
 
 def exponents() -> Evidence:
-    """(21), (114 text), (115), (116): as printed with one hidden layer, and not with two."""
+    """Check (21), (114 text), (115), (116): as printed with one hidden layer, and not with two."""
     findings: list[Finding] = []
     words = []
     for task in HARD:
@@ -141,21 +141,24 @@ def exponents() -> Evidence:
 
 
 def losses(kind: str, task: float) -> dict[str, float]:
-    """The printed power of the loss, by the equation that has it."""
+    """Return the printed power of the loss, by the equation that has it."""
     return {f"({n})": number(n, kind, task) for n in ("21", "116")}
 
 
 def number(equation: str, name: str, task: float) -> float:
-    """A printed exponent at a beta."""
-    return float(sympify(claimed("linear2025", equation)[name]).subs(BETA, task))
+    """Return a printed exponent at a beta."""
+    return float(sympify(claimed("linear2025", equation)[name]).subs(task_exponent, task))
 
 
 def _consistency(flow: Flow, depth: int, task: float) -> Finding:
-    """(114 text): the power of the kernel, with the chi that the loss ~ t^(-beta chi) has."""
+    """Return the finding on (114 text): the power of the kernel for the chi of the loss.
+
+    The loss is proportional to t^(-beta chi).
+    """
     printed = sympify(claimed("linear2025", "114 text")["power"])
-    at = {BETA: task, CHI: flow.decay.limit / task}
+    at = {task_exponent: task, time_exponent: flow.decay.limit / task}
     gap = flow.growth.limit - float(printed.subs(at))
-    slope = abs(float(diff(printed, CHI).subs(at)))
+    slope = abs(float(diff(printed, time_exponent).subs(at)))
     error = flow.growth.error + slope * flow.decay.error / task
     label = f"L = {depth}, beta = {task}: power of the kernel minus 1 - beta chi"
     return agrees(label, gap, error) if depth == 1 else contradicts(label, gap, error, by=MANY)
@@ -166,10 +169,10 @@ TASK, LITTLE, STEP = 0.5, 1e-3, 1.25
 
 
 def kernels() -> Evidence:
-    """(113): with one hidden layer gamma0^2 and t^(chi - 1) are right, but at different gamma0."""
+    """Check (113): with one hidden layer gamma0^2 and t^(chi - 1) are right, but at different gamma0."""
     chi = sympify(claimed("linear2025", "115")["chi"])
-    printed = (sympify(claimed("linear2025", "113")["K"]).subs(CHI, chi) - 1).as_powers_dict()
-    power, growth = (float(printed[x].subs(BETA, TASK)) for x in (gamma0, t))
+    printed = (sympify(claimed("linear2025", "113")["K"]).subs(time_exponent, chi) - 1).as_powers_dict()
+    power, growth = (float(printed[x].subs(task_exponent, TASK)) for x in (gamma0, t))
     little, less = solved(1, TASK, LITTLE), solved(1, TASK, LITTLE / STEP)
     slow = np.log((little.kernel - 1) / (less.kernel - 1)) / np.log(STEP)
     lazy = Slope.of(np.log(little.time), np.log(little.kernel - 1))
@@ -189,7 +192,7 @@ def kernels() -> Evidence:
 
 
 def single_modes() -> Evidence:
-    """(112): with the K of one hidden layer each mode by itself has the loss, up to a constant."""
+    """Check (112): with the K of one hidden layer each mode by itself has the loss, up to a constant."""
     flow, spectrum = solved(1, TASK), power_law(CAPACITY, TASK, MODES)
     eigen, target = spectrum.attributes["lamda"], spectrum.attributes["w_star"]
     built = {name: sympify(x) for name, x in claimed("linear2025", "112").items()}
@@ -217,9 +220,9 @@ def single_modes() -> Evidence:
 
 
 def from_kernel_to_loss() -> Evidence:
-    """(114): with the chi of the solved kernel, its loss has the power of the solved loss."""
+    """Check (114): with the chi of the solved kernel, its loss has the power of the solved loss."""
     built = sympify(claimed("linear2025", "114")["v"])
-    error = lambdify([_lamda(_k), _target(_k), t, gamma0, CHI], built)
+    error = lambdify([_lamda(_k), _target(_k), t, gamma0, time_exponent], built)
     times = np.geomspace(1e7, 1e10, 4)  # so late that of t and t^chi only the latter counts
     findings = []
     for task in HARD:
@@ -246,7 +249,7 @@ def from_kernel_to_loss() -> Evidence:
 
 
 def _response() -> float:
-    """R_gu^1(t,t) of one hidden layer, from descent in a short step, per unit of time."""
+    """Return R_gu^1(t,t) of one hidden layer, from descent in a short step, per unit of time."""
     rate = 1e-3
     tables = {
         "network": {"depth": 1, "gamma0": 1.0},

@@ -26,7 +26,7 @@ CLOSE, MANY = 3.0, 5.0
 
 
 def two_layers() -> Evidence:
-    """(21), (116): networks have the theory's slopes, above the printed one at two hidden layers."""
+    """Check (21), (116): networks have the theory's slopes, above the printed one for two hidden layers."""
     findings: list[Finding] = []
     words, slopes = [], {}
     for depth in (1, 2):
@@ -62,16 +62,16 @@ def two_layers() -> Evidence:
 
 
 def _slope(loss: Array, times: Array) -> Array:
-    """The local slope, from logarithms of the losses of COUNT modes at two times (the last axis).
+    """Return the local slope from logarithms of losses of COUNT modes at two times (the last axis).
 
-    Modes beyond the last are counted as not learnt yet, so that the slope is no more than with them.
+    Modes beyond the last are counted as not learnt yet, so that the slope is at most that with them.
     """
     whole = np.log(np.exp(loss) + zeta(CAPACITY * TASK + 1, COUNT + 1))
     return np.asarray((whole[..., 0] - whole[..., 1]) / np.log(times[1] / times[0]))
 
 
 def losses_of(depth: int, width: int, times: Array, seed: int, share: float = 1.0) -> Array:
-    """The loss of one network on COUNT modes at ``times``; ``share`` shortens the steps."""
+    """Return the loss of one network on COUNT modes at ``times``; ``share`` shortens the steps."""
     data = power_law(CAPACITY, TASK, COUNT, every=True).attributes
     net = Descent.drawn(depth, width, data["w_star"], data["lamda"], GAMMA, seed)
     now, found = 0.0, []
@@ -86,7 +86,7 @@ def losses_of(depth: int, width: int, times: Array, seed: int, share: float = 1.
 
 
 def _runge_kutta(net: Descent, dt: float) -> Descent:
-    """One step of the classical method of fourth order."""
+    """Return the network after one step of the classical fourth-order method."""
     total, here = _after(net, 0.0, None), net
     for ahead, share in ((0.5, 1 / 6), (0.5, 1 / 3), (1.0, 1 / 3), (0.0, 1 / 6)):
         slopes = here.slopes(here.target - here.learnt())
@@ -103,7 +103,7 @@ def _after(net: Descent, dt: float, slopes: tuple[list[Array], Array] | None) ->
 
 
 def _extrapolated(runs: list[Array]) -> tuple[Array, Array]:
-    """Means over networks at 1/N -> 0 on the line through both widths, and their standard errors."""
+    """Return means over networks at 1/N -> 0 on the line through both widths, with standard errors."""
     small, large = WIDTHS
     share = small / (large - small)
     means = [x.mean(axis=0) for x in runs]

@@ -1,5 +1,6 @@
-"""Largest stable learning rates of linear2025 appendix B: the derived closed forms, the solved theory of
-isotropic data, and networks by brute force.
+"""Largest stable learning rates (linear2025 appendix B): closed forms, solved theory and networks.
+
+The closed forms are derived, the theory is that of isotropic data.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from derive.calculus.symbols import L, gamma0
-from derive.program.networks.random_data import nu as NU
+from derive.program.networks.random_data import nu as width_ratio
 from derive.scale.largest_rate import LargestRate, largest_rate
 from derive.scale.lazy import LazyKernel, lazy_kernel
 from numerics.analysis.limits import largest_rate as measured_rate
@@ -34,8 +35,9 @@ MANY = 5.0
 
 
 def largest_rates() -> Evidence:
-    """(70): over two decades of nu the largest rate of the solved theory is the derived one, power and
-    number; the printed power is wrong at every depth.
+    """Check (70): over two decades of nu the largest rate of the solved theory is the derived one.
+
+    Its power and its coefficient agree; the printed power is wrong at every depth.
     """
     printed = claimed("linear2025", "70")
     findings: list[Finding] = []
@@ -74,7 +76,7 @@ def largest_rates() -> Evidence:
 
 
 def criteria() -> Evidence:
-    """(70): what is called the largest rate changes the number in front and not the power."""
+    """Check (70): the definition of the largest rate changes the coefficient and not the power."""
     findings = []
     ends = (1.0, 100.0)
     form = derived("ntk", "rich")
@@ -102,21 +104,23 @@ def criteria() -> Evidence:
 
 
 def lazy_rates() -> Evidence:
-    """Text after (70): at gamma0 << 1 the largest rate within a number of steps is that of the derived law of
-    the kernel, at every width and in both scalings; it tends to 2/(L + 1) as width and steps grow.
+    """Check text after (70): at gamma0 << 1 the largest rate is that of the derived law of the kernel.
+
+    It is the largest rate within a number of steps, at every width and in both scalings, and tends to 2/(L +
+    1) as width and steps grow.
     """
     findings = []
     steps = 8
     for depth in DEPTHS:
         for ratio in (0.5, 4.0, 64.0):
-            expected = kernel(depth).rate(steps, {NU: ratio})
+            expected = kernel(depth).rate(steps, {width_ratio: ratio})
             for scaling in SCALINGS:
                 e = _experiment(depth, LAZY, scaling, ratio, steps)
                 found = measured_rate(e, rtol=1e-4, rise=False).value
                 label = f"L = {depth}, nu = {ratio:g}, {scaling}: rate over the derived one, minus 1"
                 findings.append(agrees(label, found / expected - 1, 1e-4))
         form, ends = derived("ntk", "lazy"), (100.0, 10000.0)
-        gaps = [of_form(form, depth, LAZY, x) * kernel(depth).edge({NU: x}) / 2 - 1 for x in ends]
+        gaps = [of_form(form, depth, LAZY, x) * kernel(depth).edge({width_ratio: x}) / 2 - 1 for x in ends]
         text = f"L = {depth}: closed form of wide layers over 2/k, minus 1, nu = 10000, beside nu = 100"
         findings.append(agrees(text, gaps[1], gaps[0] / 50))
     return conclude(
@@ -130,7 +134,7 @@ def lazy_rates() -> Evidence:
 
 
 def rates_of_networks() -> Evidence:
-    """(70), brute force: rich networks of 24 features in NTK scaling, and lazy ones of 200."""
+    """Check (70), networks: rich networks of 24 features in NTK scaling, and lazy ones of 200."""
     printed = claimed("linear2025", "70")["ntk"]
     findings: list[Finding] = []
     words = []
@@ -157,7 +161,7 @@ def rates_of_networks() -> Evidence:
     for depth in (1, 2):
         own = [_sharpness(depth, 4.0, seed) for seed in range(6)]
         error = float(np.std(own, ddof=1) / np.sqrt(len(own)))
-        edge = kernel(depth).edge({NU: 4})
+        edge = kernel(depth).edge({width_ratio: 4})
         size = (200 * 4) ** (-2 / 3) * edge  # of fluctuations at the end of a spectrum
         label = f"L = {depth}, nu = 4: largest eigenvalue minus derived {edge:.4f}"
         findings.append(agrees(label, float(np.mean(own)) - edge, 3 * error + size))
@@ -172,38 +176,43 @@ def rates_of_networks() -> Evidence:
 
 @lru_cache
 def derived(scaling: str, regime: str) -> LargestRate:
-    """The closed form for every depth."""
+    """Return the closed form for every depth."""
     return largest_rate(isotropic(data="population", center=True, parametrization=scaling), regime)
 
 
 @lru_cache
 def kernel(depth: int) -> LazyKernel:
-    """The law of the lazy kernel."""
+    """Return the law of the lazy kernel."""
     return lazy_kernel(mean_field(isotropic(depth, data="population", center=True)))
 
 
 def of_form(form: LargestRate, depth: int, gamma: float, ratio: float) -> float:
-    """The closed form in numbers."""
-    return float(form.rate.subs({L: depth, gamma0: gamma, NU: ratio}))
+    """Return the value of the closed form."""
+    return float(form.rate.subs({L: depth, gamma0: gamma, width_ratio: ratio}))
 
 
 def neglected(form: LargestRate, depth: int, gamma: float, ratio: float) -> float:
-    """What the closed form leaves out of fields, squared: kernels are quadratic, and the start is random."""
-    return float(form.neglected.subs({L: depth, gamma0: gamma, NU: ratio})) ** 2
+    """Return the square of the terms in fields that the closed form neglects.
+
+    Kernels are quadratic in fields, and initial fields are random.
+    """
+    return float(form.neglected.subs({L: depth, gamma0: gamma, width_ratio: ratio})) ** 2
 
 
 def near(depth: int, rest: float) -> float:
-    """How near a rate must be: the bisection; the last quarter of the steps, in which the loss has to halve,
-    so that (1 - rate K)^(steps/2) < 1/2; and what is neglected.
+    """Return the relative tolerance of a rate.
+
+    It has three parts: the bisection; the last quarter of the steps, in which the loss has to halve, so that
+    (1 - rate K)^(steps/2) < 1/2; and neglected terms.
     """
     return RTOL + float(np.log(2)) / STEPS[depth] + rest
 
 
 def powers(ratios: tuple[float, ...], rates: list[float]) -> tuple[float, float, np.ndarray]:
-    """The fitted power of nu, its standard error, and the powers between neighbours.
+    """Return the fitted power of nu, its standard error, and the powers between neighbours.
 
     An interval of the bisection is the rate's whole range; its standard deviation is its length over
-    sqrt(12).  The error is no smaller than what the scatter about the line says.
+    sqrt(12). The error is at least that of the scatter about the line.
     """
     x, y = np.log(ratios), np.log(rates)
     slope, start = np.polyfit(x, y, 1)
@@ -214,7 +223,7 @@ def powers(ratios: tuple[float, ...], rates: list[float]) -> tuple[float, float,
 
 
 def _settling(depth: int, gamma: float, scaling: str, ratio: float) -> float:
-    """The rate above which the loss of the solved theory does not die out."""
+    """Return the rate above which the loss of the solved theory does not vanish."""
     guess = 0.6 * of_form(derived(scaling, "rich"), depth, gamma, ratio)
     e = _experiment(depth, gamma, scaling, ratio, STEPS[depth]).replace({"training.learning_rate": guess})
     return measured_rate(e, rtol=RTOL, settle=True).value
@@ -227,7 +236,10 @@ def _experiment(depth: int, gamma: float, scaling: str, ratio: float, steps: int
 
 
 def rate_of_network(depth: int, ratio: float, seed: int, gamma: float, features: int = 24) -> float:
-    """The rate above which the loss of one network in NTK scaling does not die out, by the same rule."""
+    """Return the rate above which the loss of one network in NTK scaling does not vanish.
+
+    The criterion is that of the theory.
+    """
     steps, width = STEPS[depth], round(ratio * features)
     target = np.full(features, features**-0.5)
 
@@ -256,6 +268,6 @@ def _bisected(stable: Callable[[float], bool], near: float) -> float:
 
 
 def _sharpness(depth: int, ratio: float, seed: int, features: int = 200) -> float:
-    """The largest eigenvalue of the tangent kernel of one network at its start, without its theory."""
+    """Return the largest eigenvalue of the initial tangent kernel of one network, without its theory."""
     nothing, ones = np.zeros(features), np.ones(features)
     return Descent.drawn(depth, round(ratio * features), nothing, ones, 1.0, [70, seed]).sharpness()

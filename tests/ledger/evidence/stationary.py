@@ -27,7 +27,7 @@ NAMES: tuple[Kernel, ...] = tuple(product(("Phi", "G"), (1, 2), (0.0, LAG), (1, 
 
 
 def stationary_kernels() -> Evidence:
-    """K.15, K.16: kernels of wide networks long after the start, at equal times and at a lag.
+    """Check K.15, K.16: kernels of wide networks at late times, at equal times and at a lag.
 
     At gamma0 = 0 the weights are Ornstein-Uhlenbeck processes, which are stepped without error.
     """
@@ -51,7 +51,7 @@ def _largest(measured: Mapping[Kernel, tuple[float, float]], theory: Mapping[Ker
 
 
 def _kernels(rows: Iterable[Eq], values: Mapping[Expr, float], start: float) -> dict[Kernel, float]:
-    """All kernels by the recursion; ``start`` scales the variance of an entry."""
+    """Return all kernels by the recursion; ``start`` scales the variance of an entry."""
     gram = INPUTS @ INPUTS.T / INPUTS.shape[1]
     known: dict[Expr, float] = {}
 
@@ -69,7 +69,10 @@ def _kernels(rows: Iterable[Eq], values: Mapping[Expr, float], start: float) -> 
 
 
 def _matched(row: Eq, x: AppliedUndef) -> tuple[Expr, dict[Expr, Expr]] | None:
-    """The right-hand side that gives ``x``, and its indices; the ends of the chain come first in a theory."""
+    """Return the right-hand side that gives ``x``, and its indices.
+
+    The end layers come first in a theory.
+    """
     lhs = row.lhs
     if lhs.func != x.func or (lhs.args[0].is_Integer and lhs.args[0] != x.args[0]):
         return None
@@ -78,7 +81,7 @@ def _matched(row: Eq, x: AppliedUndef) -> tuple[Expr, dict[Expr, Expr]] | None:
 
 
 def _extrapolated() -> dict[Kernel, tuple[float, float]]:
-    """Measured kernels with standard errors, a correction of order 1/N taken off."""
+    """Return measured kernels with standard errors, without the correction of order 1/N."""
     rng = np.random.default_rng(23)
     runs = [np.array([_sample(rng, n) for _ in range(m)]) for n, m in ((150, 160), (300, 80))]
     (narrow, e1), (wide, e2) = ((x.mean(axis=0), x.std(axis=0, ddof=1) / np.sqrt(len(x))) for x in runs)
@@ -87,7 +90,7 @@ def _extrapolated() -> dict[Kernel, tuple[float, float]]:
 
 
 def _sample(rng: np.random.Generator, n: int) -> Array:
-    """Kernels of one network: (Phi or G, layer, lag, sample, sample)."""
+    """Return kernels of one network: (Phi or G, layer, lag, sample, sample)."""
     w = [rng.standard_normal(size) for size in ((n, INPUTS.shape[1]), (n, n), (n,))]
     late = [_later(rng, x, 9 * BETA / LAMBDA) for x in w]
     after = [_later(rng, x, LAG) for x in late]
@@ -98,13 +101,13 @@ def _sample(rng: np.random.Generator, n: int) -> Array:
 
 
 def _later(rng: np.random.Generator, w: Array, time: float) -> Array:
-    """``dw = -lambda/beta w dt + sqrt(2/beta) noise``, without error."""
+    """Return weights after exact steps of ``dw = -lambda/beta w dt + sqrt(2/beta) noise``."""
     kept = np.exp(-LAMBDA * time / BETA)
     return np.asarray(kept * w + np.sqrt((1 - kept**2) / LAMBDA) * rng.standard_normal(w.shape))
 
 
 def _features(w: list[Array]) -> tuple[list[Array], list[Array]]:
-    """``phi(h)`` and g of both layers, (samples, units)."""
+    """Return ``phi(h)`` and g of both layers, (samples, units)."""
     n = len(w[0])
     h1 = INPUTS @ w[0].T / np.sqrt(INPUTS.shape[1])
     h2 = erf(h1) @ w[1].T / np.sqrt(n)
@@ -114,5 +117,5 @@ def _features(w: list[Array]) -> tuple[list[Array], list[Array]]:
 
 
 def _bell(h: Array) -> Array:
-    """erf'(h)."""
+    """Return erf'(h)."""
     return np.asarray(2 / np.sqrt(np.pi) * np.exp(-(h**2)))

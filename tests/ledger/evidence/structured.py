@@ -39,38 +39,41 @@ _SUMS = {"C_v", "C_h0", "R_h0r0"}
 
 
 def attributes() -> dict[str, Array]:
-    """Eigenvalues and target coefficients."""
+    """Return eigenvalues and target coefficients."""
     x = (np.arange(MODES) + 0.5) / MODES
     return {"lamda": 0.4 + 1.2 * x, "w_star": np.sqrt(2 / MODES) * np.cos(2 * np.pi * x)}
 
 
 @lru_cache(maxsize=1)
 def program() -> Program:
-    """Two hidden layers, centred, with label noise."""
+    """Return the program with two hidden layers, centred, with label noise."""
     return structured(DEPTH, noise=True)
 
 
 @lru_cache(maxsize=1)
 def derived() -> Theory:
-    """Averages over modes are 1/M times the sums of (108), (109); r0 enters with factor one."""
+    """Return the derived theory, with factor one in front of r0.
+
+    Averages over modes are 1/M times the sums of (108), (109).
+    """
     return absorb_factors(mean_field(program()), "r0")
 
 
 def solved(theory: Theory) -> Evaluated:
-    """All order parameters at times 0..STEPS."""
+    """Return all order parameters at times 0..STEPS."""
     return evaluate(theory, steps=STEPS + 1, values=VALUES, data=attributes())
 
 
 @lru_cache(maxsize=1)
 def networks() -> dict[str, Measured]:
-    """Finite networks; averages over modes as in the theory."""
+    """Return measurements of finite networks, with averages over modes as in the theory."""
     return simulate_program(
         program(), width=MODES, steps=STEPS, seeds=NETWORKS, values=VALUES, data=attributes(), seed=106
     )
 
 
 def claim(number: str, *names: str) -> dict[str, Basic]:
-    """Printed equations in the engine's units.
+    """Return printed equations in the engine's units.
 
     Sums over modes are M times averages, modes lose their index, and the paper's u_k^0 is sqrt(lamda(k))/B
     times the engine's u0, which has the same law for all modes.
@@ -91,7 +94,7 @@ def _averages(e: Expr) -> Expr:
 
 
 def _name(x: AppliedUndef) -> AppliedUndef:
-    """The engine's name of a correlation that it takes by its definition."""
+    """Return the engine's name of a correlation that it replaces by its definition."""
     if str(x.func) != "C_v":
         return x
     source = next(u for u in derived().sources if str(u.symbol.func) == "u_Delta")
@@ -107,7 +110,7 @@ def _z(run: Evaluated, name: str, layer: int | None = None) -> Array:
 
 
 def right() -> list[Finding]:
-    """The derived theory agrees with the networks."""
+    """Return findings that the derived theory agrees with the networks."""
     run = solved(derived())
     places: list[tuple[str, int | None]] = [(n, None) for n in ("C_v", "C_h0", "C_Delta")]
     places += [(n, k) for n in ("C_h", "C_g") for k in range(1, DEPTH + 1)]
@@ -120,7 +123,7 @@ def right() -> list[Finding]:
 
 
 def modes() -> Evidence:
-    """(107), (111 text): networks against the derived theory and the printed equations."""
+    """Check (107), (111 text): networks against the derived theory and the printed equations."""
     batch = solved(printed(derived(), claim("107", "cov_u_Delta")))
     first = solved(printed(derived(), claim("111 text", "h1")))
     inner = solved(printed(derived(), claim("111 text", "h")))
@@ -147,7 +150,7 @@ _r0, _u0 = Function("r0"), Function("u0")
 
 
 def _numbers(e: Expr, run: Evaluated) -> Expr:
-    """Order parameters of the layers and parameters as numbers."""
+    """Return the expression with numbers for order parameters of the layers and parameters."""
     atoms = [a for a in e.atoms(AppliedUndef) if str(a.func) in ("C_g", "R_gu")]
     found: dict[Any, float] = {a: run.value(str(a.func), 1)[int(a.args[1]), int(a.args[2])] for a in atoms}
     return e.xreplace({**found, eta: VALUES["eta"], gamma0: VALUES["gamma0"]})
@@ -155,7 +158,7 @@ def _numbers(e: Expr, run: Evaluated) -> Expr:
 
 @lru_cache(maxsize=1)
 def transfer() -> dict[AppliedUndef, Array]:
-    """(111) run through its recursion: each H(k, t, s) at all modes."""
+    """Return each H(k, t, s) at all modes from the recursion (111)."""
     formula, run = sympify(claimed("linear2025", "111")["H"]), solved(derived())
     found: dict[AppliedUndef, Array] = {}
     for now in range(STEPS + 1):
@@ -166,7 +169,7 @@ def transfer() -> dict[AppliedUndef, Array]:
 
 
 def _unfolded(e: Expr) -> Expr:
-    """Sums over times as their terms, from the outside in."""
+    """Return sums over times as their terms, from the outside in."""
     if isinstance(e, Sum):
         index, first, last = e.limits[0]
         return Add(*[_unfolded(e.function.subs(index, n)) for n in range(int(first), int(last) + 1)])
@@ -174,7 +177,7 @@ def _unfolded(e: Expr) -> Expr:
 
 
 def _at_modes(e: Expr, answers: Mapping[AppliedUndef, Array]) -> Array:
-    """An expression in the eigenvalue and in transfer functions, at all modes."""
+    """Return an expression in the eigenvalue and in transfer functions, at all modes."""
     eigen = attributes()["lamda"]
     values = {**answers, _lamda(_k): eigen}
     atoms = sorted(e.atoms(AppliedUndef), key=str)
@@ -183,7 +186,7 @@ def _at_modes(e: Expr, answers: Mapping[AppliedUndef, Array]) -> Array:
 
 
 def loss(error: Expr) -> list[float]:
-    """sum_k lamda_k <v_k(t)^2> at each time, for a formula of v(t) linear in target, r0 and u0."""
+    """Return sum_k lamda_k <v_k(t)^2> at each time, for v(t) linear in target, r0 and u0."""
     run, data = solved(derived()), attributes()
     eigen, width, batch = data["lamda"], VALUES["N"], VALUES["B"]
     C_r = run.value("C_g", 1) / (width * VALUES["gamma0"] ** 2)
@@ -199,7 +202,7 @@ def loss(error: Expr) -> list[float]:
 
 
 def mode_responses() -> tuple[Array, Array]:
-    """sum_k <dh0_k(t)/dr0_k(t')> and sum_k lamda_k <dv_k(t)/du0_k(t')> from (110) with its slips repaired."""
+    """Return sum_k <dh0_k(t)/dr0_k(t')> and sum_k lamda_k <dv_k(t)/du0_k(t')> from corrected (110)."""
     run, eigen, times = solved(derived()), attributes()["lamda"], range(STEPS + 1)
     error = _complete()
     forward, back = (np.zeros((STEPS + 1, STEPS + 1)) for _ in range(2))
@@ -212,12 +215,12 @@ def mode_responses() -> tuple[Array, Array]:
 
 
 def _complete() -> Expr:
-    """(110) with t' = t, eta and r^0(0)."""
+    """Return (110) with t' = t, eta and r^0(0)."""
     return _until_now(_with_rate(_with_start(sympify(claimed("linear2025", "110")["v"]))))
 
 
 def transfer_functions() -> Evidence:
-    """(19), (110), (111): what the error's formula lacks."""
+    """Check (19), (110), (111): terms that the error's formula lacks."""
     formula = sympify(claimed("linear2025", "110")["v"])
     without_noise = sympify(claimed("linear2025", "19")["v"]).replace(Function("ut0"), lambda *_: S.Zero)
     rate, start = _with_rate(formula), _with_start(formula)
@@ -249,17 +252,17 @@ def _largest(error: Expr, true: Array) -> float:
 
 
 def _with_rate(e: Expr) -> Expr:
-    """eta in front of C_g^1."""
+    """Return the expression with eta in front of C_g^1."""
     return e.replace(Function("C_g"), lambda *x: eta * Function("C_g")(*x))
 
 
 def _with_start(e: Expr) -> Expr:
-    """r^0(0) put back, which centring adds."""
+    """Return the expression with r^0(0), which centring adds."""
     return e.replace(_r0, lambda *x: _r0(*x) - _r0(_k, 0))
 
 
 def _until_now(e: Expr) -> Expr:
-    """The outer sum over s < t turned into one over s <= t."""
+    """Return the outer sum over s < t turned into one over s <= t."""
     return Sum(e.function, (s, 0, t)) if isinstance(e, Sum) else e
 
 

@@ -31,8 +31,9 @@ from tests.ledger.evidence.edited import Experiment, off, right
 
 
 def one_pass() -> Program:
-    """Hidden layers of tanh units and one input ``x(t)`` with target ``y(t)`` at step t; gamma0 and the rate
-    are 1, and ``chi`` is the error with the sign of Tensor Programs, f - y.
+    """Return a program with tanh layers and one input ``x(t)`` with target ``y(t)`` at step t.
+
+    gamma0 and the rate are 1, and ``chi`` is the error with the sign of Tensor Programs, f - y.
     """
     rule, layer, inputs = GradientDescent(S.One), Population("layer"), Population("input", given=True)
     h, z, g = (Field(n, layer, layered=True) for n in "hzg")
@@ -81,7 +82,7 @@ TRAINED = Experiment(
 
 
 def one_pass_networks() -> Evidence:
-    """(N.10): each of its terms, in networks of three hidden layers on four samples."""
+    """Check (N.10): each of its terms, in networks of three hidden layers on four samples."""
     measured, theory = TRAINED.measured(), TRAINED.theory()
     return conclude(
         "tensor_programs:one_pass_networks",
@@ -94,7 +95,7 @@ def one_pass_networks() -> Evidence:
 
 
 def _without(theory: Theory, kind: str) -> Theory:
-    """The theory without the terms of one kind."""
+    """Return the theory without the terms of one kind."""
     return replace(
         theory,
         equations=tuple(
@@ -104,7 +105,7 @@ def _without(theory: Theory, kind: str) -> Theory:
 
 
 def _turned(theory: Theory) -> Theory:
-    """The theory with the opposite sign of the error in every memory term."""
+    """Return the theory with the opposite sign of the error in every memory term."""
     chi = Function("chi")
 
     def turned(e: Expr) -> Expr:

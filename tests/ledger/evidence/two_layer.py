@@ -1,5 +1,4 @@
-"""The two-layer linear network (D.21), F.5-F.14: printed equations against the engine's march and
-reductions."""
+"""The two-layer linear network (D.21), F.5-F.14: printed equations against march and reductions."""
 
 from __future__ import annotations
 
@@ -38,30 +37,30 @@ kernel_equations)."""
 
 
 def claim(number: str) -> dict[str, Any]:
-    """The printed right-hand sides."""
+    """Return the printed right-hand sides."""
     return dict(claimed("selfconsistent2023", number))
 
 
 @lru_cache(maxsize=1)
 def derived() -> TwoLayer:
-    """The engine's differential equations."""
+    """Return the engine's differential equations."""
     return reduction(mean_field(mlp(1, rule="flow")))
 
 
 @lru_cache(maxsize=1)
 def derived_whitened() -> Whitened:
-    """The engine's equations on whitened data, and their solution."""
+    """Return the engine's equations on whitened data, and their solution."""
     return on_whitened_data(derived())
 
 
 def flow(kernel: Array, targets: Array, gamma: float, end: float, pieces: int = 120) -> tuple[Array, Solved]:
-    """The engine's march of the flow: its nodes and the solution there."""
+    """Return the nodes of the engine's march of the flow, and the solution there."""
     grid = flow_grid(np.array([0.0, end]), step=end / pieces)
     return grid.nodes, solved(kernel, targets, grid.weights, depth=1, gamma=gamma)
 
 
 def equal_times(run: Solved) -> tuple[Array, Array, Array]:
-    """H (T,P,P), G (T) and Delta (T,P) at equal times."""
+    """Return H (T,P,P), G (T) and Delta (T,P) at equal times."""
     return np.einsum("tmta->tma", run.H[1]), np.einsum("tt->t", run.G[1]), run.error
 
 
@@ -75,7 +74,7 @@ def _sample_value(a: AppliedUndef, H: Array, G: float, delta: Array) -> complex:
 
 
 def _compiled_rates(gamma: float) -> Callable[[float, Array], Array]:
-    """The same as one fast function of (H11, H12, H22, G, Delta1, Delta2)."""
+    """Return the rates of (F.7) as a compiled function of (H11, H12, H22, G, Delta1, Delta2)."""
     formulas = claim("F.7")
     names = [Symbol(k) for k in ("h11", "h12", "h22", "g", "d1", "d2")]
 
@@ -103,7 +102,7 @@ def _compiled_rates(gamma: float) -> Callable[[float, Array], Array]:
 
 
 def integrated(rate: Callable[[float, Array], Array], start: Array, times: Array) -> Array:
-    """States (T, n) at ``times``, to 1e-11."""
+    """Return states (T, n) at ``times``, to 1e-11."""
     found = solve_ivp(
         rate, (0.0, float(times[-1])), start, method="DOP853", t_eval=times, rtol=1e-11, atol=1e-12
     )
@@ -115,8 +114,10 @@ def _packed(H: Array, G: Array, delta: Array) -> Array:
 
 
 def kernel_equations() -> Evidence:
-    """(D.21), F.5-F.7: the printed equations, integrated, against the march; and against the engine's,
-    termwise."""
+    """Check (D.21), F.5-F.7: the printed equations, integrated, against the march.
+
+    They are compared with the engine's termwise, too.
+    """
     times, run = flow(KERNEL, TARGETS, GAMMA, END)
     marched = _packed(*equal_times(run))
     start = np.array([KERNEL[0, 0], KERNEL[0, 1], KERNEL[1, 1], 1.0, *TARGETS])
@@ -140,7 +141,7 @@ def kernel_equations() -> Evidence:
 
 
 def _termwise() -> list[Finding]:
-    """(F.5)-(F.7) minus the engine's right-hand sides, at random values, two samples."""
+    """Return findings on (F.5)-(F.7) minus the engine's right-hand sides, at random values, two samples."""
     d = derived()
     engine = {
         "F.5": {"dh": d.fields[0].rhs, "dg": d.fields[1].rhs},
@@ -179,7 +180,7 @@ def _termwise() -> list[Finding]:
 
 
 def _averages(e: Expr) -> Expr:
-    """``<g h_mu>`` of the engine by the name of the claims; the layer, always one, goes first."""
+    """Return ``<g h_mu>`` of the engine by the name of the claims, without the layer."""
 
     def named(x: Expr) -> Expr:
         field = next(a for a in x.body.atoms(AppliedUndef) if str(a.func) == "h")
@@ -189,7 +190,7 @@ def _averages(e: Expr) -> Expr:
 
 
 def initial_kernel() -> Evidence:
-    """(F.7 text): H(0) is K^x; starting from the identity gives another loss."""
+    """Check (F.7 text): H(0) is K^x; starting from the identity gives another loss."""
     times, run = flow(KERNEL, TARGETS, GAMMA, 0.3, 30)
     delta = run.error
     printed_start = np.array(
@@ -219,7 +220,7 @@ LENGTH = float(np.linalg.norm(TARGETS))
 def _whitened_flow(
     gamma: float = GAMMA, end: float = END, pieces: int = 120
 ) -> tuple[Array, Array, Array, Array]:
-    """Times, H_y, G and Delta along the targets of the march with K^x = 1."""
+    """Return times, H_y, G and Delta along the targets of the march with K^x = 1."""
     times, run = flow(np.eye(2), TARGETS, gamma, end, pieces)
     H, G, delta = equal_times(run)
     n = TARGETS / LENGTH
@@ -240,7 +241,7 @@ def _path(
 
 
 def whitened_reduction() -> Evidence:
-    """F.8, F.9: integrated, against the march with K^x = 1."""
+    """Check F.8, F.9: integrated, against the march with K^x = 1."""
     times, H, G, delta = _whitened_flow()
     eight, nine = claim("F.8"), claim("F.9")
     three = _path([eight["dH_y"], eight["dG"], eight["dDelta"]], [H_y, G_t, error], [1.0, 1.0, LENGTH], times)
@@ -257,7 +258,7 @@ def whitened_reduction() -> Evidence:
 
 
 def conservation_law() -> Evidence:
-    """F.10: the printed quantity along the march, and the final H_y."""
+    """Check F.10: the printed quantity along the march, and the final H_y."""
     _, H, _, delta = _whitened_flow(end=4.0, pieces=160)
     ten = claim("F.10")
     values = _scalar(ten["conserved"], GAMMA, [H_y, error])(H, delta)
@@ -273,7 +274,7 @@ def conservation_law() -> Evidence:
 
 
 def one_dimensional_flow() -> Evidence:
-    """F.11: integrated, against the march and the engine's equation."""
+    """Check F.11: integrated, against the march and the engine's equation."""
     times, _, _, delta = _whitened_flow()
     eleven, w = claim("F.11"), derived_whitened()
     printed = _path([eleven["dDelta"]], [error], [LENGTH], times)[:, 0]
@@ -292,7 +293,7 @@ def one_dimensional_flow() -> Evidence:
 
 
 def learning_time() -> Evidence:
-    """F.12: the closed form against the printed integral, and against the times of the march."""
+    """Check F.12: the closed form against the printed integral, and against the times of the march."""
     twelve = claim("F.12")
     times, _, _, delta = _whitened_flow()
     at = [len(times) // 2, len(times) - 1]
@@ -317,7 +318,7 @@ def learning_time() -> Evidence:
 
 
 def lazy_limit() -> Evidence:
-    """F.13: the march as gamma0 goes to zero."""
+    """Check F.13: the march as gamma0 goes to zero."""
     thirteen, gaps = claim("F.13"), []
     shape = lambdify(t, thirteen["Delta"], "numpy")
     for gamma in (0.2, 0.1):
@@ -338,7 +339,7 @@ def lazy_limit() -> Evidence:
 
 
 def rich_limit() -> Evidence:
-    """F.14: the rate of (F.11) at fixed output as gamma0 grows."""
+    """Check F.14: the rate of (F.11) at fixed output as gamma0 grows."""
     w, printed = derived_whitened(), claim("F.14")["dDelta"]
     gaps = []
     for gamma in (20.0, 40.0):
@@ -360,7 +361,7 @@ def rich_limit() -> Evidence:
 
 
 def series_radius() -> Evidence:
-    """F.12 text: ratios of the coefficients of the series in gamma0^2, and the engine's singularities."""
+    """Check F.12 text: ratios of coefficients of the series in gamma0^2, and the engine's singularities."""
     level, goal = mpmath.mpf("0.5"), mpmath.mpf(2)
 
     def coefficient(n: int) -> Any:
@@ -383,7 +384,7 @@ def series_radius() -> Evidence:
 
 
 def learning_time_scaling() -> Evidence:
-    """F.14 text: gamma0 t against log gamma0 at f = y/2; the printed scaling has slope 0."""
+    """Check F.14 text: gamma0 t against log gamma0 at f = y/2; the printed scaling has slope 0."""
     w = derived_whitened()
     strengths = (10**5, 10**7)
     level = {norm: 2, output: 1}

@@ -33,12 +33,12 @@ DEPTH = 3
 
 @lru_cache
 def counted(depth: int = DEPTH) -> Constraints:
-    """The constraints of a perceptron with any activation."""
+    """Return the constraints of a perceptron with any activation."""
     return width_constraints(mlp(depth, Function("phi")))
 
 
 def of_paper(e: Any, layer: int, depth: int = DEPTH) -> Expr:
-    """A printed exponent at a layer, in the names of the program."""
+    """Return a printed exponent at a layer, in the names of the program."""
     names = ["W0", *[f"W({k})" for k in range(1, depth)], "w"]
     e = sympify(e).subs({ell: layer, L: Integer(depth)})
     found = {
@@ -56,7 +56,7 @@ def _symbol(name: str) -> Expr:
 
 
 def _size(e: Expr) -> float:
-    """Zero exactly if the expression is."""
+    """Return zero exactly if the expression is zero."""
     plain = sympify(e).expand()
     if plain == 0:
         return 0.0
@@ -65,7 +65,7 @@ def _size(e: Expr) -> float:
 
 
 def conditions() -> Evidence:
-    """(N.3), (N.4), (N.6), (N.8), (N.9), N.8 text: the printed exponents are those counted on the program."""
+    """Check (N.3), (N.4), (N.6), (N.8), (N.9), N.8 text: printed exponents against the program's."""
     table = {(x.requirement, x.what, x.weight): x.power for x in counted().powers}
     built = {k: claimed("selfconsistent2023", k) for k in ("N.3", "N.4", "N.6", "N.8", "N.8 text", "N.9")}
     scales = built["N.8 text"]
@@ -105,13 +105,13 @@ def _same(label: str, ours: Expr, printed: Any, layer: int) -> Finding:
 
 
 def _solves(label: str, condition: Expr, scale: str, printed: Any) -> Finding:
-    """A counted condition holds with the printed scale put in."""
+    """Return the finding that a counted condition holds for the printed scale."""
     left = condition.subs(_symbol(scale), of_paper(printed, 0))
     return agrees(f"{label}: counted condition at the printed scale", _size(left), 0.0)
 
 
 def family() -> Evidence:
-    """(N.9) text: the solutions, at several depths, and that a changed program has others."""
+    """Check (N.9) text: the solutions at several depths, and that a changed program has others."""
     printed = claimed("selfconsistent2023", "N.9 text")
     findings, member = [], sympify(printed["rate_of_order_one"])
     for depth in (1, 2, 4):
@@ -132,7 +132,7 @@ def family() -> Evidence:
 def _member(
     label: str, ours: Mapping[Expr, Expr], printed: Mapping[str, Any], at: Expr = FREE
 ) -> list[Finding]:
-    """One exponent after the other, at this value of the printed parameter ``a``."""
+    """Return findings on one exponent after the other, at this value of the printed parameter ``a``."""
     findings = []
     for x, v in ours.items():
         head = str(x).split("(")[0]
@@ -143,9 +143,10 @@ def _member(
 
 
 def only_half() -> Evidence:
-    """N.2 text: d = 1/2 alone, where 2 a + b = 1 for the readout too, on a grid of all other exponents.
+    """Check N.2 text: d = 1/2 is the only value on a grid of all other exponents.
 
-    One hidden layer; c = 0 without loss, by the symmetry that shifts it.
+    There 2 a + b = 1 holds for the readout too. One hidden layer; c = 0 without loss, by the symmetry that
+    shifts it.
     """
     program, half = mlp(1, "tanh"), float(claimed("selfconsistent2023", "N.2 text")["d"])
     quiet: list[tuple[Rational, ...]] = []
@@ -170,7 +171,7 @@ def only_half() -> Evidence:
 
 
 def without_root(program: Program, name: str) -> Program:
-    """The program with one matrix applied as it is, entries of order one: every product times sqrt(N)."""
+    """Return the program with one matrix without 1/sqrt(N): every product with it times sqrt(N)."""
 
     def bare(e: Expr) -> Expr:
         used = [x for x in e.atoms(Product) if gaussian(program.matrix_of(x)).name == name]

@@ -36,7 +36,7 @@ HALF = Rational(1, 2)
 
 
 def draw(n: int, seeds: int, seed: int = 0) -> tuple[Array, ...]:
-    """Normal numbers for the weights of networks of width n."""
+    """Return normal numbers for the weights of networks of width n."""
     rng = np.random.default_rng([seed, n])
     shapes = ((n, INPUTS.shape[1]), (n, n), (1, n))
     return tuple(rng.standard_normal((seeds, *x)) for x in shapes)
@@ -54,41 +54,43 @@ class Networks:
     normal: tuple[Array, ...] = ()
 
     def start(self) -> list[Array]:
-        """W^0, W^1 and w; the same normal numbers for all parametrisations."""
+        """Return W^0, W^1 and w, from the same normal numbers for all parametrisations."""
         drawn = self.normal or draw(self.n, self.seeds, self.seed)
         return [self.n ** (-self.powers[f"b_{k}"] / 2) * x for k, x in zip(WEIGHTS, drawn, strict=True)]
 
     @property
     def inputs(self) -> Array:
+        """Inputs, (samples, dimensions)."""
         return INPUTS
 
     targets = np.array([1.0, -0.7, 0.4])
 
     def scale(self, k: str) -> float:
-        """What a weight is multiplied by."""
+        """Return the factor of a weight in the forward pass."""
         own = 1 / np.sqrt(self.inputs.shape[1]) if k == "W0" else 1.0
         return float(own * self.n ** -self.powers[f"a_{k}"])
 
     @property
     def gamma(self) -> float:
+        """Scale gamma = gamma0 N^d of the output."""
         return float(GAMMA0 * self.n ** self.powers["d"])
 
     def fields(self, weights: Sequence[Any]) -> list[Any]:
-        """h^1, h^2 by unit and sample, and f."""
+        """Return h^1, h^2 by unit and sample, and f."""
         phi = ACTIVATIONS[self.activation]
         h1 = self.scale("W0") * anp.matmul(weights[0], self.inputs.T)
         h2 = self.scale("W") * anp.matmul(weights[1], phi(h1))
         return [h1, h2, self.scale("w") / self.gamma * anp.matmul(weights[2], phi(h2))]
 
     def push(self, weights: Sequence[Array], rate: float) -> Weights:
-        """``-eta_0 gamma^2 N^-c dL/dW`` for each raw weight, with L half the sum of squared errors."""
+        """Return ``-eta_0 gamma^2 N^-c dL/dW`` for each raw weight, with L half the sum of squared errors."""
         raw = rate * self.gamma**2 * self.n ** -self.powers["c"]
         return gradients(
             lambda w: -raw * anp.sum((self.targets - self.fields(w)[2]) ** 2) / 2, tuple(weights)
         )
 
     def rates(self) -> dict[tuple[str, str], Array]:
-        """Mean squares over units and samples, for each network: at the start, and of the first change."""
+        """Return mean squares over units and samples of each network: initial values and first change."""
         weights = tuple(self.start())
         h1, h2, f = self.fields(weights)
         d1, d2, df = along(self.fields, weights, self.push(weights, ETA))
@@ -100,7 +102,7 @@ class Networks:
         }
 
     def trained(self, steps: int) -> list[list[Array]]:
-        """h^1, h^2, f before and after each step."""
+        """Return h^1, h^2, f before and after each step."""
         weights = self.start()
         found = [self.fields(weights)]
         for _ in range(steps):
@@ -109,7 +111,7 @@ class Networks:
         return found
 
     def changes(self, steps: int) -> dict[tuple[str, str], Array]:
-        """Mean squares of what ``steps`` updates change, of fields, output and the kernel Phi^2."""
+        """Return mean squares of the changes of fields, output and the kernel Phi^2 by ``steps`` updates."""
         phi = ACTIVATIONS[self.activation]
         ends = self.trained(steps)
         first, last = ends[0], ends[-1]
@@ -121,10 +123,11 @@ class Networks:
 
 
 def slope_of(widths: Sequence[int], logs: Sequence[Array], curved: bool = False) -> tuple[float, float]:
-    """The power of N of root mean squares whose logarithms are given, by network, and its standard error.
+    """Return the power of N in root mean squares with these logarithms, and its standard error.
 
-    A line in log N through the means of the logarithms, with a term in N^-1/2 if ``curved``, which is for a
-    size that a power smaller by 1/2 adds to.  What leaving out the narrowest width changes joins the error.
+    It is the slope of a line in log N through the means of the logarithms over networks, with a term in
+    N^-1/2 if ``curved``, for a size with a correction smaller by the power 1/2. The change by leaving out the
+    narrowest width is part of the error.
     """
     y = np.array([np.mean(x) / 2 for x in logs])
     error = np.array([np.std(x, ddof=1) / 2 / np.sqrt(x.size) for x in logs])
@@ -143,10 +146,11 @@ def slope_of(widths: Sequence[int], logs: Sequence[Array], curved: bool = False)
 def measured(
     widths: Sequence[int], work: int, powers: Mapping[str, Mapping[str, Any]], steps: int, chunk: int = 2**21
 ) -> dict[tuple[str, str, str], list[Array]]:
-    """Logarithms of mean squares by parametrisation, kind and field; for each width one of every network.
+    """Return logarithms of mean squares of every network by parametrisation, kind and field.
 
-    There are ``work`` networks of the narrowest width, in proportion to 1/N of others.  Of ``steps = 0`` the
-    start and the first change are taken, else the change after so many updates.
+    Each value lists the widths. There are ``work`` networks of the narrowest width, and a number proportional
+    to 1/N of others. With ``steps = 0`` the initial values and the first change are measured, else the change
+    after ``steps`` updates.
     """
     found: dict[tuple[str, str, str], list[Array]] = {}
     for n in widths:
@@ -167,18 +171,18 @@ def measured(
 
 
 def kind_of(name: str) -> str:
-    """The activation: fields that vanish or grow at the start need one that takes factors out."""
+    """Return the activation of a case; fields that vanish or grow at the start need a homogeneous one."""
     return "linear" if name == "any numbers" else "tanh"
 
 
 @lru_cache(maxsize=64)
 def counted(activation: str, items: tuple[tuple[str, Any], ...], steps: int, first: bool) -> Counted:
-    """The powers that the program has with these exponents, its kernel Phi^2 among them."""
+    """Return the powers of the program for these exponents, with its kernel Phi^2."""
     return count_powers(put_in(parametrized(with_kernel(activation)), dict(items)), steps, first=first)
 
 
 def with_kernel(activation: str) -> Program:
-    """Two hidden layers, with the number ``Phi2 = mean phi(h^2)^2`` beside the output."""
+    """Return two hidden layers with the number ``Phi2 = mean phi(h^2)^2`` beside the output."""
     program = mlp(2, activation)
     h, Phi2 = Function("h"), Function("Phi2")
     phi = {"tanh": tanh, "linear": lambda x: x}[activation](h(2, mu, t))
@@ -188,7 +192,7 @@ def with_kernel(activation: str) -> Program:
 
 
 def cases() -> dict[str, dict[str, Any]]:
-    """Parametrisations, good and bad, by name."""
+    """Return parametrisations, good and bad, by name."""
     known = named(mlp(2, "tanh"))
     mean_field, ntk, one = known["mean-field"], known["NTK"], Rational(1)
     return {
@@ -215,7 +219,7 @@ NODES = {"h1": ("h", 1), "h2": ("h", 2), "f": ("f", None), "Phi2": ("Phi2", None
 
 
 def rates(widths: Sequence[int] = (32, 64, 128, 256, 512, 1024), work: int = 700) -> Evidence:
-    """Fields and outputs at the start and their first change, for good and bad parametrisations."""
+    """Check fields and outputs at the start, and their first change, for good and bad parametrisations."""
     chosen = {k: x for k, x in cases().items() if k != "small readout"}
     found, findings = measured(widths, work, chosen, 0), []
     for (name, when, what), logs in found.items():
@@ -233,7 +237,7 @@ def rates(widths: Sequence[int] = (32, 64, 128, 256, 512, 1024), work: int = 700
 def several_steps(
     widths: Sequence[int] = (32, 64, 128, 256, 512), work: int = 600, steps: int = 3
 ) -> Evidence:
-    """What a few updates change: features and their kernel, in NTK, mean field and muP, and at d = 1."""
+    """Check changes by a few updates: features and their kernel, in NTK, mean field and muP, and d = 1."""
     chosen = {k: cases()[k] for k in ("NTK", "mean-field", "muP", "small readout")}
     found, findings = measured(widths, work, chosen, steps), []
     for (name, _, what), logs in found.items():
@@ -250,7 +254,7 @@ def several_steps(
 
 
 def _judged(label: str, widths: Sequence[int], logs: Sequence[Array], said: Any) -> list[Finding]:
-    """The power that was counted is met, and a quarter more or less is not."""
+    """Return findings that the measured power is the counted one, and not a quarter more or less."""
     slope, error = slope_of(widths, logs, label.startswith("small readout"))
     return [
         agrees(f"{label}: measured power minus {said}", slope - float(said), BOUND * error),
@@ -260,7 +264,7 @@ def _judged(label: str, widths: Sequence[int], logs: Sequence[Array], said: Any)
 
 
 def symmetry(n: int = 16, steps: int = 4) -> Evidence:
-    """Exponents moved along the derived directions: the same network at every step, to rounding."""
+    """Check exponents shifted along the derived directions: the same network at every step, to rounding."""
     from derive.scale.width import symmetries
 
     findings = []
@@ -289,7 +293,10 @@ def symmetry(n: int = 16, steps: int = 4) -> Evidence:
 
 
 def conventions() -> Evidence:
-    """2 a_L + b_L = 1 fixes what is called gamma, and nothing that can be seen: d moves with a_L and c."""
+    """Check 2 a_L + b_L = 1 as a convention for gamma: outputs do not depend on it.
+
+    d moves with a_L and c.
+    """
     findings = []
     base = {k: float(v) for k, v in cases()["mean-field"].items()}
     own = Networks(16, base, seeds=3).trained(4)

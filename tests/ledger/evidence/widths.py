@@ -38,18 +38,18 @@ TRAINED = Experiment(
 
 @lru_cache(maxsize=1)
 def networks() -> dict[str, tuple[Array, Array]]:
-    """Kernels and outputs of infinitely wide networks."""
+    """Return kernels and outputs of infinitely wide networks."""
     return TRAINED.measured()
 
 
 def claim(number: str, *names: str) -> dict[str, Basic]:
-    """Parts of an entry, for these widths and variances."""
+    """Return parts of an entry, for these widths and variances."""
     built = claimed("selfconsistent2023", number)
     return {x: sympify(built[x]) for x in names}
 
 
 def in_printed_units(theory: Theory) -> Theory:
-    """(D.53), (D.54) with the error supplied, at numbers; r has the variance sigma^2 G there."""
+    """Return (D.53), (D.54) with the error supplied, at numbers; r has the variance sigma^2 G there."""
     fields = {k: _with_error(e) for k, e in claim("D.54", "h", "z").items()}
     below = {**claim("D.53", "cov_u", "cov_r", "Phi", "G", "A"), "B": _bare(claim("D.53", "B")["B"])}
     return _numbers(edited(theory, {**fields, **below}, 3))
@@ -64,13 +64,13 @@ def _with_error(e: Basic) -> Expr:
 
 
 def _bare(e: Expr) -> Expr:
-    """B as redefined below (D.53): the response alone."""
+    """Return B as redefined below (D.53): the response alone."""
     (response,) = (x for x in e.atoms(AppliedUndef) if str(x.func) == "response")
     return response
 
 
 def _numbers(theory: Theory) -> Theory:
-    """Widths and variances at their values, a(0) of the inputs being out of the sums with A(0) = 0."""
+    """Return widths and variances at their values; a(0) of the inputs drops out with A(0) = 0."""
 
     def at(e: Expr) -> Expr:
         found = sympify(e).replace(Function("a"), lambda k: sympify(RATIOS.get(int(k), 1)))
@@ -80,7 +80,7 @@ def _numbers(theory: Theory) -> Theory:
 
 
 def networks_of_unequal_widths() -> Evidence:
-    """(D.48), (D.51), (D.53), (D.54) with the error: three layers of 1.5 N, 0.5 N, N units."""
+    """Check (D.48), (D.51), (D.53), (D.54) with the error: three layers of 1.5 N, 0.5 N, N units."""
     equal = replace(TRAINED, program=mlp(3, "tanh", init_variance=list(VARIANCES.values())))
     run = TRAINED.solved(in_printed_units(TRAINED.theory()))
     return conclude(
@@ -94,7 +94,7 @@ def networks_of_unequal_widths() -> Evidence:
 
 
 def error_in_the_memory() -> Evidence:
-    """(D.54), (D.55): without the error in the memory."""
+    """Check (D.54), (D.55): without the error in the memory."""
     whole = {**claim("D.53", "cov_u", "cov_r", "A"), "B": _bare(claim("D.53", "B")["B"])}
     printed = _numbers(edited(TRAINED.theory(), {**claim("D.54", "h", "z"), **whole}, 3))
     scaled = {k: _unscaled(e) for k, e in claim("D.55", "h", "z").items()}
@@ -112,7 +112,7 @@ def error_in_the_memory() -> Evidence:
 
 
 def _unscaled(e: Basic) -> Expr:
-    """(D.55) in terms of A and B, by the definitions above it."""
+    """Return (D.55) in terms of A and B, by the definitions above it."""
     found = sympify(e)
     for name, definition in claimed("selfconsistent2023", "D.54 text").items():
         pattern = sympify(definition)
@@ -127,7 +127,7 @@ def _unscaled(e: Basic) -> Expr:
 
 
 def responses_and_widths() -> Evidence:
-    """(D.54) text: how A^1 and B^1 change with the widths of the first and the second layer."""
+    """Check (D.54) text: dependence of A^1 and B^1 on the widths of the first and the second layer."""
     equal = _responses(1.0, 1.0)
     findings = []
     for layer, widths in (("first", (4.0, 1.0)), ("second", (1.0, 4.0))):
@@ -147,7 +147,7 @@ def responses_and_widths() -> Evidence:
 
 
 def _responses(first: float, second: float) -> dict[str, float]:
-    """A^1(t, s) and B^1(t, s) of (D.53) after two steps at gamma0 = 1/1000, layers of these widths.
+    """Return A^1(t, s) and B^1(t, s) of (D.53) after two steps at gamma0 = 1/1000, for these widths.
 
     The engine's r is sqrt(a_2/a_1) times that of (D.53), and its A and B are divided by gamma0.
     """
@@ -167,7 +167,10 @@ def _responses(first: float, second: float) -> dict[str, float]:
 
 
 def matrix_average() -> Evidence:
-    """(D.50): a 3 x 2 Gaussian matrix of variance sigma^2 between layers of 2 and 3 units, two samples."""
+    """Check (D.50): the average over a 3 x 2 Gaussian matrix of variance sigma^2, for two samples.
+
+    The matrix is between layers of 2 and 3 units.
+    """
     rng = np.random.default_rng(17)
     below, above, sigma = 2, 3, 1.3
     chi_hat, g = (rng.normal(size=(2, above)) * 0.5 for _ in range(2))
@@ -220,7 +223,7 @@ def matrix_average() -> Evidence:
 
 
 def measure() -> Evidence:
-    """(D.52): the weight of one sample and time integrates to one with (2 pi)^2."""
+    """Check (D.52): the weight of one sample and time integrates to one with (2 pi)^2."""
     k, dk = grid(9.0, 181)
     pair = np.exp(1j * np.outer(k, k)) * np.exp(-(k[None, :] ** 2) / 2)  # chi by chi_hat, variance 1
     one = complex(pair.sum() * dk * dk)
@@ -234,7 +237,7 @@ def measure() -> Evidence:
 
 
 def gradients() -> Evidence:
-    """(D.46), (D.47), (D.49): one small network with layers of 3 and 5 units, N = 5."""
+    """Check (D.46), (D.47), (D.49): one small network with layers of 3 and 5 units, N = 5."""
     draw = np.random.default_rng(6).standard_normal
     n1, n, gamma0 = 3, 5, 1.4
     x, first, inner, readout = draw((2, 2)), draw((n1, 2)), draw((n, n1)), draw(n)

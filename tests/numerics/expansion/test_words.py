@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sympy import lambdify
-from sympy.functions.elementary.complexes import transpose as Transpose
+from sympy.functions.elementary.complexes import transpose
 
 import numerics.expansion
 from derive.expansion import LinearExpansion, expand_linear
@@ -329,7 +329,7 @@ def three_samples() -> Experiment:
 def as_matrix(word: Any, series: LinearExpansion, known: dict[str, Any]) -> np.ndarray:
     """A word as a product of matrices, rows and columns (time, sample).  A letter remembers
     ``w(t, s) sum_b Delta_b(s) X_ab(t, s)``, or ``w(t, s) Delta_b(s) X(t, s)``, of the word X in it."""
-    if isinstance(word, Transpose):
+    if isinstance(word, transpose):
         return as_matrix(word.args[0], series, known).T
     if not isinstance(word, Memory):
         if str(word) in known:

@@ -1,4 +1,4 @@
-"""What is true in place of right-hand sides that are false in our copy, by the names of the claims."""
+"""Correct expressions for right-hand sides that are wrong in our copy, by the names of the claims."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tests.ledger.claims.depth2023.linear import C, first_step
 
 
 def thm41() -> dict[str, Basic]:
-    """The kernel of x^L, that of the forward pass."""
+    """Return the correct Thm. 4.1: the kernel of x^L, that of the forward pass."""
     return {"kernel": C(0)(S.One, t, s)}
 
 
 def eq3() -> dict[str, Basic]:
-    """tau and the factor of one layer, with the gradient's own V."""
+    """Return the correct equation (3): tau and the factor of one layer, with the gradient's own V."""
     return first_step(read_by_gradient=True)

@@ -20,13 +20,13 @@ tau, tau_, tau_1 = (Symbol(n, nonnegative=True) for n in ("tau", "tau_", "tau_1"
 
 
 def G(a: int, b: int | str) -> Callable[..., Expr]:
-    """Gamma of these kinds."""
+    """Return the function Gamma with these two kinds."""
     found: Callable[..., Expr] = Function(f"Gamma_{a}{b}")
     return found
 
 
 def C(a: int) -> Callable[..., Expr]:
-    """C of this kind."""
+    """Return the function C of this kind."""
     found: Callable[..., Expr] = Function(f"C_{a}")
     return found
 
@@ -36,12 +36,15 @@ def _past(body: Expr) -> Expr:
 
 
 def lemma43() -> dict[str, Basic]:
-    """Gamma_0b(ell, k, t, s), Gamma_1b(ell - 1, k, t, s), C_0(ell, t, s) and C_1."""
+    """Return the printed Lemma 4.3 and Lemma C.1: recursions of Gamma and C.
+
+    Gamma_0b(ell, k, t, s), Gamma_1b(ell - 1, k, t, s), C_0(ell, t, s) and C_1.
+    """
     return _recursion(S.One, S.One / L, S.One)
 
 
 def d3() -> dict[str, Basic]:
-    """The same for any alpha and gamma, without the covariances."""
+    """Return the printed equation (D.3): Gamma for any alpha and gamma, without the covariances."""
     found = _recursion(L ** (S.Half - alpha), L ** (-alpha - gamma), L ** (gamma - S.Half))
     return {n: x for n, x in found.items() if n.startswith("Gamma")}
 
@@ -72,7 +75,10 @@ def _recursion(indicator: Expr, weight: Expr, inside: Expr) -> dict[str, Basic]:
 
 
 def prop44() -> dict[str, Basic]:
-    """The limit: Gamma_ab(tau, tau_, t, s) and C_a(tau, t, s)."""
+    """Return the printed Prop. 4.4 and Prop. C.2: infinite depth.
+
+    The limit of infinite depth: Gamma_ab(tau, tau_, t, s) and C_a(tau, t, s).
+    """
     found: dict[str, Basic] = {}
     for b in (0, 1):
         up = G(0, 1)(tau_1, tau_1, t, s_) - C(0)(tau_1, t, s_)
@@ -96,12 +102,12 @@ def prop44() -> dict[str, Basic]:
 
 
 def thm41() -> dict[str, Basic]:
-    """The kernel of x^L."""
+    """Return the printed Thm. 4.1: the kernel of x^L."""
     return {"kernel": C(1)(S.One, t, s)}
 
 
 def eq11() -> dict[str, Basic]:
-    """b(ell + 1), c(ell) and f_1 of the first step, and <x_0^l|x_0^l>."""
+    """Return the printed equation (11): b(ell + 1), c(ell) and f_1 of the first step, and <x_0^l|x_0^l>."""
     b, c, chi, start = (Function(n) for n in ("b", "c", "chi", "C_x"))
     m = Symbol("m", integer=True)
     return {
@@ -113,12 +119,18 @@ def eq11() -> dict[str, Basic]:
 
 
 def eq3() -> dict[str, Basic]:
-    """tau of the scalar network, and the factor of one layer after the step."""
+    """Return the printed equation (3): first step at width one.
+
+    tau of the scalar network, and the factor of one layer after the step.
+    """
     return first_step(read_by_gradient=False)
 
 
 def first_step(*, read_by_gradient: bool) -> dict[str, Basic]:
-    """(3); the gradient has the factor V of the output or, as printed, lacks it."""
+    """Return tau and the factor of one layer of (3).
+
+    The gradient has the factor V of the output (``read_by_gradient``) or, as printed, lacks it.
+    """
     V, x0, xL, y, W = (Symbol(n, real=True) for n in ("V", "x0", "xL", "y", "W"))
     M = Function("M")
     rate = (V * xL - y) * x0 * (V if read_by_gradient else 1)
@@ -126,7 +138,10 @@ def first_step(*, read_by_gradient: bool) -> dict[str, Basic]:
 
 
 def def_e1() -> dict[str, Basic]:
-    """The bracket of the backward equation, with V_1c = <MS(phi') phi'> and V_11 = <phi' phi'>."""
+    """Return the printed Def. E.1: the nonlinear limit.
+
+    The bracket of the backward equation, with V_1c = <MS(phi') phi'> and V_11 = <phi' phi'>.
+    """
     V_1c, V_11 = Function("V_1c"), Function("V_11")
     return {
         "forward": V_11(tau, t, s) * (G(0, 1)(tau, tau, t, s) - C(0)(tau, t, s)),

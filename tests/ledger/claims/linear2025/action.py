@@ -1,9 +1,9 @@
 """Single-site exponents, action and saddle point (appendix A.1.2) at zero source, times 0..T-1.
 
-``site_*`` give the exponent of each single-site function and, under the field's name, what its delta
-functions set the fields to.  Hats: ``Dhat``, ``h0hat``, ``xi0hat`` belong to Delta, h0 and xi^0.
-``average(a, b)`` is the average over the site that a and b live on; sums over identical sites have become
-sizes over D.
+``site_*`` give the exponent of each single-site function and, under the field's name, the value that its
+delta functions impose on the field. Hats: ``Dhat``, ``h0hat``, ``xi0hat`` belong to Delta, h0 and xi^0.
+``average(a, b)`` is the average over the site that has the fields a and b; sums over identical sites are
+replaced by sizes over D.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Dhat, h0hat, xi0hat = (Function(x) for x in ("Dhat", "h0hat", "xi0hat"))  # (tim
 chihat, xihat = Function("chihat"), Function("xihat")  # (layer, time)
 Chat_v, Chat_h0, Chat_Delta = (Function(x) for x in ("Chat_v", "Chat_h0", "Chat_Delta"))  # (t, s)
 Chat_h, Chat_g = Function("Chat_h"), Function("Chat_g")  # (layer, t, s)
-lnZ_Delta, Z_0, lnZ = Symbol("lnZ_Delta"), Symbol("Z_0"), Function("lnZ")  # lnZ(ell)
+lnZ_Delta, Z_0, lnZ = Symbol("lnZ_Delta"), Symbol("Z_0"), Function("lnZ")  # lnZ(ell)  # noqa: N816 (symbols of the paper)
 
 
 def _both(body: Expr) -> Expr:
@@ -59,12 +59,12 @@ def _gaussian(hat: type[Function], covariance: Expr, *layer: Expr) -> Expr:
 
 
 def _imposed(hat: Expr, field: Expr, memory: Expr) -> Expr:
-    """i hat(t) (delta(t - s) field(s) - memory)."""
+    """Return the term of a delta function: i hat(t) (delta(t - s) field(s) - memory)."""
     return I * hat * (KroneckerDelta(t, s) * field - memory)
 
 
 def site_samples() -> dict[str, Basic]:
-    """(50), (51)."""
+    """Return the printed equations (50) and (51): single-site function of the errors."""
     return {
         "exponent": _both(
             _gaussian(Dhat, C_v(t, s))
@@ -75,7 +75,7 @@ def site_samples() -> dict[str, Basic]:
 
 
 def site_features() -> dict[str, Basic]:
-    """(52)."""
+    """Return the printed equation (52): single-site function of the features."""
     return {
         "exponent": _both(
             _gaussian(h0hat, C_Delta(t, s) / alpha)
@@ -88,7 +88,7 @@ def site_features() -> dict[str, Basic]:
 
 
 def site_first() -> dict[str, Basic]:
-    """(53)."""
+    """Return the printed equation (53): single-site function of the first layer."""
     return {
         "exponent": _both(
             _gaussian(chihat, C_h0(t, s), S.One)
@@ -102,7 +102,10 @@ def site_first() -> dict[str, Basic]:
 
 
 def site_inner() -> dict[str, Basic]:
-    """(54), with the field h^1 that it prints in the memory of g^ell."""
+    """Return the printed equation (54): single-site functions of inner layers.
+
+    The single-site function of an inner layer, with the field h^1 that it prints in the memory of g^ell.
+    """
     return {
         "exponent": _both(
             _gaussian(chihat, C_h(ell - 1, t, s), ell)
@@ -116,7 +119,7 @@ def site_inner() -> dict[str, Basic]:
 
 
 def site_last() -> dict[str, Basic]:
-    """(55); g^L(0) is standard normal."""
+    """Return the printed equation (55): single-site function of the last layer; g^L(0) is standard normal."""
     return {
         "exponent": _both(
             _gaussian(chihat, C_h(L - 1, t, s), L)
@@ -128,7 +131,7 @@ def site_last() -> dict[str, Basic]:
 
 
 def f57() -> dict[str, Basic]:
-    """The action; ``Z_0`` stands without its logarithm."""
+    """Return the printed equation (57): the action; ``Z_0`` stands without its logarithm."""
     layers = Sum(_both(C_h(ell, t, s) * Chat_h(ell, t, s) + C_g(ell, t, s) * Chat_g(ell, t, s)), (ell, 1, L))
     return {
         "S": -_both(C_v(t, s) * Chat_v(t, s) + alpha * C_Delta(t, s) * Chat_Delta(t, s)) / 2
@@ -143,7 +146,7 @@ def f57() -> dict[str, Basic]:
 
 
 def f58() -> dict[str, Basic]:
-    """dS/dChat(t, s), by the name of Chat."""
+    """Return the printed equation (58): derivatives dS/dChat(t, s) by the name of Chat."""
 
     def slope(value: Expr, field: Expr, weight: Expr) -> Expr:
         return weight * (-value + average(field, field.subs(t, s))) / 2
@@ -158,7 +161,10 @@ def f58() -> dict[str, Basic]:
 
 
 def f59() -> dict[str, Basic]:
-    """dS/dR(s, t), by the name of R; layers of the last two: R_hr(ell, s, t), R_gu(ell + 1, s, t)."""
+    """Return the printed equation (59): saddle point, responses.
+
+    Derivatives dS/dR(s, t) by the name of R; the last two are R_hr(ell, s, t) and R_gu(ell + 1, s, t).
+    """
     return {
         "R_vu": R_Delta(t, s) + I * average(Delta(t), Dhat(s)),
         "R_Delta": R_vu(t, s) + I * average(v(t), h0hat(s)),
@@ -170,5 +176,5 @@ def f59() -> dict[str, Basic]:
 
 
 def f60() -> dict[str, Basic]:
-    """Conjugates at the saddle point."""
+    """Return the printed equation (60): conjugates at the saddle point."""
     return {x: S.Zero for x in ("Chat_Delta", "Chat_v", "Chat_h", "Chat_g")}

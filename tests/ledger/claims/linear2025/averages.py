@@ -43,47 +43,50 @@ def _square(a: Expr, b: Expr) -> Expr:
 
 
 def f34() -> dict[str, Basic]:
-    """Squares of both terms of (33)."""
+    """Return the printed equation (34): squares of both terms of (33)."""
     first = -_square(Dhat(t), v(t)) / (2 * D)
     return {"exponent": _both(first - D / (2 * P) * _square(h0hat(t), Delta(t)) / P)}
 
 
 def f35() -> dict[str, Basic]:
-    """The cross term, with the times as printed."""
+    """Return the printed equation (35): the cross term, with the times as printed."""
     return {"exponent": -_both(dot(Dhat(t), Delta(t)) * dot(v(t), h0hat(s))) / P}
 
 
 def f36() -> dict[str, Basic]:
-    """Responses of the data."""
+    """Return the printed equation (36): responses of the data."""
     return {"R_vu": -I * average(v(t), h0hat(s)), "R_Delta": -I * average(Delta(t), Dhat(s))}
 
 
 def f42() -> dict[str, Basic]:
-    """Squares of both terms of (41); ``bracket`` is what the overlap of g^1 is called."""
+    """Return the printed equation (42): average over the first matrix, correlations.
+
+    Squares of both terms of (41); ``bracket`` is the printed name of the overlap of g^1.
+    """
     first = -_square(chihat(1, t), h0(t)) / (2 * D)
     second = -D / (2 * N * gamma0**2) * _square(xi0hat(t), g(1, t)) / N
     return {"exponent": _both(first + second), "bracket": C_h0(t, s)}
 
 
 def f43() -> dict[str, Basic]:
-    """The cross term."""
+    """Return the printed equation (43): the cross term."""
     return {"exponent": -_both(dot(chihat(1, t), g(1, s)) * dot(h0(t), xi0hat(s))) / (N * gamma0)}
 
 
 def f45() -> dict[str, Basic]:
-    """Responses of the first matrix."""
+    """Return the printed equation (45): responses of the first matrix."""
     return {"R_gu1": average(g(1, t), chihat(1, s)), "R_h0r0": average(h0(t), xi0hat(s))}
 
 
 def f47() -> dict[str, Basic]:
-    """An inner matrix."""
+    """Return the printed equation (47): an inner matrix."""
     squares = _square(chihat(ell + 1, t), h(ell, t)) + _square(xihat(ell, t), g(ell + 1, t))
     cross = dot(chihat(ell + 1, t), g(ell + 1, s)) * dot(h(ell, t), xihat(ell, s))
     return {"exponent": _both(-squares / (2 * N) - cross / N)}
 
 
 def f48() -> dict[str, Basic]:
-    """Responses of an inner matrix."""
+    """Return the printed equation (48): responses of an inner matrix."""
     return {
         "R_hr": -I * average(h(ell, t), xihat(ell, s)),
         "R_gu": -I * average(g(ell + 1, t), chihat(ell + 1, s)),
@@ -91,7 +94,10 @@ def f48() -> dict[str, Basic]:
 
 
 def f61() -> dict[str, Basic]:
-    """Covariances of the auxiliary fields, as named; ``left`` is what the fourth line has on its left."""
+    """Return the printed equation (61): auxiliary Gaussian fields.
+
+    Covariances of the auxiliary fields by name; ``left`` is the left side of the fourth line.
+    """
     return {
         "cov_u_Delta": C_v(t, s),
         "cov_u0": C_Delta(t, s) / alpha,

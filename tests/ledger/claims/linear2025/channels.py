@@ -16,12 +16,15 @@ _C_h, _C_g = (Function(x) for x in ("C_h", "C_g"))  # (layer, channel, channel, 
 
 
 def f121() -> dict[str, Basic]:
-    """Coefficients of g h^T (or of h, for the readout) in one step, in units of the printed square roots."""
+    """Return the printed equation (121): updates, several outputs.
+
+    Coefficients of g h^T (or of h, for the readout) in one step, in units of the printed square roots.
+    """
     return {"W0": eta * gamma0, "W": -eta * gamma0, "w": eta * gamma0}
 
 
 def f123() -> dict[str, Basic]:
-    """Fields in terms of products with the initial matrices."""
+    """Return the printed equation (123): fields in terms of products with the initial matrices."""
     sums = (c2, 1, N_c), (s, 0, t - 1)
     return {
         "h": _chi(ell, c, t) + eta * gamma0 * Sum(_C_h(ell - 1, c, c2, t, s) * _g(ell, c2, s), *sums),
@@ -30,7 +33,7 @@ def f123() -> dict[str, Basic]:
 
 
 def f125() -> dict[str, Basic]:
-    """Responses across channels."""
+    """Return the printed equation (125): responses across channels."""
     response = Function("response")
     v, Delta, u0, u_Delta, r, u = (Function(x) for x in ("v", "Delta", "u0", "u_Delta", "r", "u"))
     return {

@@ -1,6 +1,7 @@
-"""What is true in place of misprinted right-hand sides, by the names of the claims; only what differs.
+"""Correct expressions for misprinted right-hand sides, by the names of the claims.
 
-Each function has the name of the claim that it corrects, and its letters.
+Each function has the name of the claim that it corrects, and the same letters; only the differing parts are
+given.
 """
 
 from __future__ import annotations
@@ -30,32 +31,32 @@ from tests.ledger.claims.linear2025.notation import (
 
 
 def f4() -> dict[str, Basic]:
-    """The update of the first layer."""
+    """Return the correct equation (4): the update of the first layer."""
     return {"W0": eta * gamma0 / sqrt(D)}
 
 
 def f5() -> dict[str, Basic]:
-    """The product with the weights of the first layer."""
+    """Return the correct equation (5): the product with the weights of the first layer."""
     return {"h1": 1 / sqrt(D)}
 
 
 def f26() -> dict[str, Basic]:
-    """The product with the weights of the first layer."""
+    """Return the correct equation (26): the product with the weights of the first layer."""
     return f5()
 
 
 def f122() -> dict[str, Basic]:
-    """The product with the weights of the first layer."""
+    """Return the correct equation (122): the product with the weights of the first layer."""
     return f5()
 
 
 def f120() -> dict[str, Basic]:
-    """The error vector of several outputs."""
+    """Return the correct equation (120): the error vector of several outputs."""
     return {"v": -sqrt(D) / (N * gamma0)}
 
 
 def f121() -> dict[str, Basic]:
-    """The sign of the inner update."""
+    """Return the correct equation (121): the sign of the inner update."""
     return {"W": eta * gamma0}
 
 
@@ -63,17 +64,20 @@ def f121() -> dict[str, Basic]:
 
 
 def f45() -> dict[str, Basic]:
-    """Responses of the first matrix, with their factor -i."""
+    """Return the correct equation (45): responses of the first matrix, with their factor -i."""
     return {"R_gu1": -I * average(g(1, t), chihat(1, s)), "R_h0r0": -I * average(h0(t), xi0hat(s))}
 
 
 def site_inner() -> dict[str, Basic]:
-    """The memory of g^l, with h^l."""
+    """Return the correct equation (54): the memory of g^l, with h^l."""
     return {"g": xi(ell, t) + eta * gamma0 * earlier(C_g(ell + 1, t, s) * h(ell, s))}
 
 
 def f61() -> dict[str, Basic]:
-    """Covariances of the auxiliary fields, and what the fourth line has on its left."""
+    """Return the correct equation (61): auxiliary Gaussian fields.
+
+    Covariances of the auxiliary fields, and the left side of the fourth line.
+    """
     first = C_g(1, t, s) / (gamma0**2 * nu)
     return {"cov_r0": first, "cov_r": C_g(ell + 1, t, s), "left": first}
 
@@ -82,7 +86,7 @@ def f61() -> dict[str, Basic]:
 
 
 def _rate_of_h() -> Expr:
-    """The rate in layer time of h, whose response includes s = t."""
+    """Return the rate in layer time of h, whose response includes s = t."""
     response = Sum(residual.R_hr(residual.tau, t, s) * residual.g(residual.tau, s), (s, 0, t))
     memory = earlier(residual.C_h(residual.tau, t, s) * residual.g(residual.tau, s))
     noise = residual.beta0 * residual.u(residual.tau, t)
@@ -90,17 +94,17 @@ def _rate_of_h() -> Expr:
 
 
 def eq17() -> dict[str, Basic]:
-    """The rate in layer time of h."""
+    """Return the correct equation (17): the rate in layer time of h."""
     return {"h": _rate_of_h()}
 
 
 def eq89() -> dict[str, Basic]:
-    """The rate in layer time of h."""
+    """Return the correct equation (89): the rate in layer time of h."""
     return {"h": _rate_of_h()}
 
 
 def eq94() -> dict[str, Basic]:
-    """Correlations in layer time, with what u^1 and r^L cause."""
+    """Return the correct equation (94): correlations in layer time, with the contributions of u^1 and r^L."""
     tau, tau_, t_1, s_1 = residual.tau, residual.tau_, residual.t_1, residual.s_1
 
     def of(x: str) -> Expr:

@@ -63,17 +63,17 @@ def _first() -> Expr:
 
 
 def losses() -> dict[str, Basic]:
-    """(10), (68): test and training loss."""
+    """Return the printed equations (10) and (68): test and training loss."""
     return {"test": C_v(t, t) + sigma**2, "train": C_Delta(t, t)}
 
 
 def f11() -> dict[str, Basic]:
-    """Inner layers, 1 < ell < L."""
+    """Return the printed equation (11): inner layers, 1 < ell < L."""
     return _inner()
 
 
 def f13() -> dict[str, Basic]:
-    """Three parts of the test loss, and the loss."""
+    """Return the printed equation (13): three parts of the test loss, and the loss."""
     sums = (_s1, 0, t - 1), (_s2, 0, t - 1)
     back = R_vr(t, _s1) * R_vr(t, _s2)
     parts: dict[str, Expr] = {
@@ -85,19 +85,19 @@ def f13() -> dict[str, Basic]:
 
 
 def f14() -> dict[str, Basic]:
-    """The first layer."""
+    """Return the printed equation (14): the first layer."""
     return {"h1": _first()}
 
 
 def f15() -> dict[str, Basic]:
-    """The response of the errors; ``(t, s)`` on the left."""
+    """Return the printed equation (15): the response of the errors; ``(t, s)`` on the left."""
     return {
         "R_Delta": KroneckerDelta(s, t) + Sum(R_vu(t, _s1) * R_Delta(_s1, s), (_s1, 0, t - 1)) / alpha,
     }
 
 
 def a26_text() -> dict[str, Basic]:
-    """Fields in terms of products with the initial matrices."""
+    """Return the statement in the text at (26): fields in terms of products with the initial matrices."""
     return {
         "h": chi(ell + 1, t) + eta * gamma0 * earlier(C_h(ell, t, s) * g(ell + 1, s)),
         "g": xi(ell, t) + eta * gamma0 * earlier(C_g(ell + 1, t, s) * h(ell, s)),
@@ -106,12 +106,15 @@ def a26_text() -> dict[str, Basic]:
 
 
 def f62() -> dict[str, Basic]:
-    """The error on a sample; the printed sum runs over all t', nothing responds to later times."""
+    """Return the printed equations (62) and (63): equation of the errors.
+
+    The error on a sample; the printed sum runs over all t', but responses to later times vanish.
+    """
     return {"Delta": u_Delta(t) + earlier(R_vu(t, s) * Delta(s)), "cov_u_Delta": C_v(t, s)}
 
 
 def f65() -> dict[str, Basic]:
-    """All single-site equations."""
+    """Return the printed equation (65): all single-site equations."""
     learnt = earlier((R_gu(1, t, s) / gamma0 + eta * gamma0 * C_g(1, t, s)) * h0(s))
     return {
         "v": w_star(t) - r0(t) - learnt,
@@ -128,7 +131,10 @@ def f65() -> dict[str, Basic]:
 
 
 def f66() -> dict[str, Basic]:
-    """(64), (66), with (12) for the layers: what is differentiated by what; ``response(a, b) = <da/db>``."""
+    """Return the printed equations (12), (64) and (66): responses of inner layers.
+
+    The arguments of each response; ``response(a, b) = <da/db>``.
+    """
     response = Function("response")
     return {
         "R_Delta": response(Delta(t), u_Delta(s)),
@@ -140,7 +146,7 @@ def f66() -> dict[str, Basic]:
 
 
 def f67() -> dict[str, Basic]:
-    """(67), (102): what is averaged; ``average(a, b) = <a b>``."""
+    """Return the printed equations (67) and (102): the averaged products; ``average(a, b) = <a b>``."""
     average = Function("average")
     return {
         "C_v": average(v(t), v(s)),
@@ -152,12 +158,15 @@ def f67() -> dict[str, Basic]:
 
 
 def f69() -> dict[str, Basic]:
-    """The centred error vector in terms of xi^0, the product with the initial matrix."""
+    """Return the printed equation (69): centred error vector.
+
+    The centred error vector in terms of xi^0, the product with the initial matrix.
+    """
     return {"v": w_star(t) - xi0(t) + xi0(0) + eta * earlier(C_g(1, t, s) * h0(s))}
 
 
 def f69_text() -> dict[str, Basic]:
-    """The centred error vector in the mean field."""
+    """Return the statement in the text at (69): the centred error vector in the mean field."""
     return {
         "v": w_star(t)
         - r0(t)

@@ -12,36 +12,39 @@ from tests.ledger.claims.linear2025.notation import D, N, P, eta, gamma0
 
 
 def f4() -> dict[str, Basic]:
-    """Updates, printed for every layer alike."""
+    """Return the printed equation (4): updates, printed for every layer alike."""
     return {"W0": eta * gamma0 / sqrt(N), "W": eta * gamma0 / sqrt(N)}
 
 
 def f5() -> dict[str, Basic]:
-    """Averaged vectors, printed for every layer alike."""
+    """Return the printed equation (5): averaged vectors, printed for every layer alike."""
     return {"h0": sqrt(D) / P, "h1": 1 / sqrt(N), "h": 1 / sqrt(N), "g": 1 / sqrt(N)}
 
 
 def f25() -> dict[str, Basic]:
-    """Updates."""
+    """Return the printed equation (25): updates."""
     return {"W0": eta * gamma0 / sqrt(D), "W": eta * gamma0 / sqrt(N), "w": eta * gamma0}
 
 
 def f26() -> dict[str, Basic]:
-    """Averaged vectors, errors, error vector."""
+    """Return the printed equation (26): averaged vectors, errors, error vector."""
     return {**f5(), "Delta": 1 / sqrt(D), "v": -sqrt(D) / (N * gamma0)}
 
 
 def f28() -> dict[str, Basic]:
-    """Products with initial weights: xi^0 (minus which stands in v), chi^1, chi^l, xi^l."""
+    """Return the printed equation (28): products with initial weights.
+
+    Products with initial weights: xi^0 (minus which stands in v), chi^1, chi^l, xi^l.
+    """
     return {"v": -sqrt(D) / (N * gamma0), "h1": 1 / sqrt(D), "h": 1 / sqrt(N), "g": 1 / sqrt(N)}
 
 
 def f120() -> dict[str, Basic]:
-    """Error and backward vectors of several outputs."""
+    """Return the printed equation (120): error and backward vectors of several outputs."""
     return {"v": -1 / (N * gamma0), "g": 1 / sqrt(N)}
 
 
 def f122() -> dict[str, Basic]:
-    """Averaged vectors of several outputs."""
+    """Return the printed equation (122): averaged vectors of several outputs."""
     found = f5()
     return {x: found[x] for x in ("h0", "h1", "h")}

@@ -14,7 +14,7 @@ P = Symbol("P", positive=True)
 
 h, g, u, r, chi, xi = (Function(x) for x in ("h", "g", "u", "r", "chi", "xi"))  # (layer, time)
 v, h0, Delta, xi0 = (Function(x) for x in ("v", "h0", "Delta", "xi0"))  # (time)
-r0, u0, u_Delta, eps, w_star = (Function(x) for x in ("r0", "u0", "u_Delta", "eps", "w_star"))  # (time)
+r0, u0, u_Delta, eps, w_star = (Function(x) for x in ("r0", "u0", "u_Delta", "eps", "w_star"))  # (time)  # noqa: N816 (symbol of the paper)
 C_h, C_g, R_hr, R_gu = (Function(x) for x in ("C_h", "C_g", "R_hr", "R_gu"))  # (layer, t, s)
 C_v, C_Delta, C_h0 = (Function(x) for x in ("C_v", "C_Delta", "C_h0"))  # (t, s)
 R_h0r0, R_vu, R_vr, R_Delta = (Function(x) for x in ("R_h0r0", "R_vu", "R_vr", "R_Delta"))  # (t, s)
@@ -22,11 +22,7 @@ lamda, target, H = (Function(x) for x in ("lamda", "w_star", "H"))  # (k), (k), 
 
 
 def earlier(body: Expr) -> Expr:
-    """The sum of ``body`` over s < t.
-
-    >>> earlier(R_vu(t, s))
-    Sum(R_vu(t, s), (s, 0, t - 1))
-    """
+    """Return the sum of ``body`` over s < t."""
     return Sum(body, (s, 0, t - 1))
 
 

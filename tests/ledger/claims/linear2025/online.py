@@ -26,22 +26,22 @@ from tests.ledger.claims.linear2025.notation import (
 
 
 def f97() -> dict[str, Basic]:
-    """The averaged input and its noise."""
+    """Return the printed equation (97): the averaged input and its noise."""
     return {"h0": u0(t) + v(t), "cov_u0": C_Delta(t, s) * KroneckerDelta(s, t) / alpha_B}
 
 
 def f98() -> dict[str, Basic]:
-    """The error on a sample; the covariance is printed without times."""
+    """Return the printed equation (98): the error on a sample; the covariance is printed without times."""
     return {"Delta": u_Delta(t) + sigma * eps(t), "cov_u_Delta": C_v(t, s)}
 
 
 def f98_text() -> dict[str, Basic]:
-    """Second moment of the averaged input."""
+    """Return the statement in the text at (98): second moment of the averaged input."""
     return {"C_h0": C_v(t, t) + C_Delta(t, t) / alpha_B}
 
 
 def f100() -> dict[str, Basic]:
-    """All single-site equations."""
+    """Return the printed equation (100): all single-site equations."""
     return {
         **full_batch.f65(),
         "Delta": u_Delta(t) + sigma * eps(t),
@@ -52,13 +52,16 @@ def f100() -> dict[str, Basic]:
 
 
 def f101() -> dict[str, Basic]:
-    """Responses."""
+    """Return the printed equation (101): responses."""
     found = full_batch.f66()
     return {x: found[x] for x in ("R_vu", "R_h0r0", "R_hr", "R_gu")}
 
 
 def f103() -> dict[str, Basic]:
-    """The response at later times, and what C_g^1 gains in a step: beyond C_g^2, and in all (two forms)."""
+    """Return the printed equation (103): early responses and gradient correlations, online.
+
+    The response at later times, and the increase of C_g^1 in a step, beyond C_g^2 and in all (two forms).
+    """
     squares = L * (L + 1) * (2 * L + 1) / 6
     return {
         "R_gu": eta * gamma0 * L,
@@ -69,20 +72,20 @@ def f103() -> dict[str, Basic]:
 
 
 def f104() -> dict[str, Basic]:
-    """The factor of the loss in a step."""
+    """Return the printed equation (104): the factor of the loss in a step."""
     squares = L * (L + 1) * (2 * L + 1) / 6
     by_width = eta**2 * squares / nu + eta**2 * squares / (nu * alpha_B)
     return {"growth": (1 - L * eta) ** 2 + eta**2 * L**2 / alpha_B + by_width}
 
 
 def f105() -> dict[str, Basic]:
-    """The rate above which the loss rises."""
+    """Return the printed equation (105): the rate above which the loss rises."""
     per_width = (L + 1) * (2 * L + 1) / (6 * L)
     return {"rate": 2 / (1 + 1 / alpha_B + per_width / nu + per_width / (alpha_B * nu)) / L}
 
 
 def f105_text() -> dict[str, Basic]:
-    """The factor in the caption of figure 9."""
+    """Return the statement in the text at (105): the factor in the caption of figure 9."""
     noise = 1 / alpha_B + 1 / nu + Integer(2) / (alpha_B * nu)
     return {"growth": (1 - eta * L) ** 2 + eta**2 * L**2 * noise}
 

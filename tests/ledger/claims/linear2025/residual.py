@@ -1,4 +1,6 @@
-"""Residual networks: the fields (71)-(74), cross-layer responses (73), (75), decomposition (76)-(82), and the
+"""Residual networks of linear2025 as printed, at finite depth and in the limit of infinite depth.
+
+The equations are the fields (71)-(74), cross-layer responses (73), (75), the decomposition (76)-(82), and the
 infinite-depth limit (17), (83)-(95).
 
 Functions are called as the engine calls them: ``C_h(ell, t, s)``, cross-layer ``R_hu(ell, k, t, s)``, and in
@@ -25,12 +27,12 @@ R_hu, R_hr, R_gu, R_gr = (Function(n) for n in ("R_hu", "R_hr", "R_gu", "R_gr"))
 
 
 def _past(body: Expr, index: Symbol = s) -> Expr:
-    """The sum over strictly earlier times that is printed everywhere."""
+    """Return the sum over strictly earlier times, which is printed everywhere."""
     return Sum(body, (index, 0, t - 1))
 
 
 def eq17() -> dict[str, Basic]:
-    """The rate in layer time of h(tau, t); ``u(tau, t)`` is du/dtau."""
+    """Return the printed equation (17): the rate in layer time of h(tau, t); ``u(tau, t)`` is du/dtau."""
     bracket = R_hr(tau, t, s) + eta * gamma0 * C_h(tau, t, s)
     return {
         "h": beta0 * u(tau, t) + beta0**2 * _past(bracket * g(tau, s)),
@@ -39,7 +41,7 @@ def eq17() -> dict[str, Basic]:
 
 
 def eq72() -> dict[str, Basic]:
-    """chi(ell, t) and xi(ell, t)."""
+    """Return the printed equation (72): chi(ell, t) and xi(ell, t)."""
     return {
         "chi": u(ell, t) + _past(R_hr(ell - 1, t, s) * g(ell, s)),
         "xi": r(ell, t) + _past(R_gu(ell + 1, t, s) * h(ell, s)),
@@ -47,7 +49,10 @@ def eq72() -> dict[str, Basic]:
 
 
 def eq73() -> dict[str, Basic]:
-    """Recursions of the responses; the display has no legible tag.  ``s`` stands for t', ``s_`` for t''."""
+    """Return the printed equation (73): recursions of the cross-layer responses (the display without a tag).
+
+    Recursions of the responses; the display has no legible tag. ``s`` stands for t', ``s_`` for t''.
+    """
     first = R_h0r0(t, s_) / (nu * gamma0) + eta * gamma0 * C_h0(t, s_)
     up = R_hr(ell, t, s_) + eta * gamma0 * beta * C_h(ell, t, s_)
     down = R_gu(ell + 1, t, s_) + eta * gamma0 * beta * C_g(ell + 1, t, s_)
@@ -69,7 +74,7 @@ def eq73() -> dict[str, Basic]:
 
 
 def eq74() -> dict[str, Basic]:
-    """The single-site equations."""
+    """Return the printed equation (74): the single-site equations."""
     return {
         "h0": w_star(t) - r0(t) - _past((R_gu(1, t, s) / gamma0 + eta * C_g(1, t, s)) * h0(s)),
         "h_1": u(1, t) + _past((R_h0r0(t, s) / (nu * gamma0) + eta * gamma0 * C_h0(t, s)) * g(1, s)),
@@ -87,23 +92,23 @@ def eq74() -> dict[str, Basic]:
 
 
 def _everything(x: type[Function], y: type[Function], time: Symbol) -> Expr:
-    """The sum over all layers and times of what two families of sources cause."""
+    """Return the sum over all layers and times of the responses to two families of sources."""
     body = x(ell, k, time, s_) * u(k, s_) + y(ell, k, time, s_) * r(k, s_)
     return Sum(body, (k, 1, L), (s_, 0, oo))
 
 
 def eq76() -> dict[str, Basic]:
-    """h(ell, t)."""
+    """Return the printed equation (76): h(ell, t)."""
     return {"h": _everything(R_hu, R_hr, t)}
 
 
 def eq77() -> dict[str, Basic]:
-    """g(ell, t)."""
+    """Return the printed equation (77): g(ell, t)."""
     return {"g": _everything(R_gu, R_gr, t)}
 
 
 def _pair(x: type[Function], y: type[Function]) -> Expr:
-    """A correlation as printed: the sum over k' multiplies by the number of layers."""
+    """Return a correlation as printed: the sum over k' multiplies by the number of layers."""
     over = ((k, 1, L), (k_, 1, L), (t_1, 0, oo), (s_1, 0, oo))
     up = x(ell, k, t, t_1) * x(ell, k, s, s_1) * C_h(k - 1, t_1, s_1)
     down = y(ell, k, t, t_1) * y(ell, k, s, s_1) * C_g(k + 1, t_1, s_1)
@@ -111,44 +116,44 @@ def _pair(x: type[Function], y: type[Function]) -> Expr:
 
 
 def eq78() -> dict[str, Basic]:
-    """C_h(ell, t, s)."""
+    """Return the printed equation (78): C_h(ell, t, s)."""
     return {"C_h": _pair(R_hu, R_hr)}
 
 
 def eq79() -> dict[str, Basic]:
-    """C_g(ell, t, s)."""
+    """Return the printed equation (79): C_g(ell, t, s)."""
     return {"C_g": _pair(R_gu, R_gr)}
 
 
 def eq80() -> dict[str, Basic]:
-    """C_h0(t, s)."""
+    """Return the printed equation (80): C_h0(t, s)."""
     body = H(t, t_1) * H(s, s_1) * (1 + C_g(1, t_1, s_1) / (nu * gamma0**2))
     return {"C_h0": Sum(body, (t_1, 0, oo), (s_1, 0, oo))}
 
 
 def eq81() -> dict[str, Basic]:
-    """The transfer function H(t, s)."""
+    """Return the printed equation (81): the transfer function H(t, s)."""
     bracket = R_gu(1, t, s_) / gamma0 + eta * C_g(1, t, s_)
     return {"H": KroneckerDelta(t, s) + _past(bracket * H(s_, s), s_)}
 
 
 def eq82() -> dict[str, Basic]:
-    """The loss."""
+    """Return the printed equation (82): the loss."""
     return {"loss": C_h0(t, t)}
 
 
 def eq83() -> dict[str, Basic]:
-    """Order in L of the responses to u(k), k > 1."""
+    """Return the printed equation (83): order in L of the responses to u(k), k > 1."""
     return {"dh/du": beta0 * L ** (-S.Half), "dg/du": beta0 * L ** (-S.Half)}
 
 
 def eq84() -> dict[str, Basic]:
-    """Order in L of the responses to r(k), k < L."""
+    """Return the printed equation (84): order in L of the responses to r(k), k < L."""
     return {"dh/dr": beta0 * L ** (-S.Half), "dg/dr": beta0 * L ** (-S.Half)}
 
 
 def eq89() -> dict[str, Basic]:
-    """Rates in layer time of h and g, with white noise u and r."""
+    """Return the printed equation (89): rates in layer time of h and g, with white noise u and r."""
     up = R_hr(tau, t, s) + eta * gamma0 * C_h(tau, t, s)
     down = R_gu(tau, t, s) + eta * gamma0 * C_g(tau, t, s)
     return {
@@ -158,13 +163,16 @@ def eq89() -> dict[str, Basic]:
 
 
 def eq90() -> dict[str, Basic]:
-    """Covariances of the noises."""
+    """Return the printed equation (90): covariances of the noises."""
     step = DiracDelta(tau - tau_)
     return {"<u u>": step * C_h(tau, t, s), "<r r>": step * C_g(tau, t, s)}
 
 
 def eq93() -> dict[str, Basic]:
-    """Rates in layer time of the responses; the kernels are printed with t' where t'' is summed over."""
+    """Return the printed equation (93): responses as differential equations.
+
+    Rates in layer time of the responses; the kernels are printed with t' where t'' is summed over.
+    """
     bracket = R_hr(tau, t, s) + eta * gamma0 * C_h(tau, t, s)
     now = KroneckerDelta(t, s)
 
@@ -180,7 +188,7 @@ def eq93() -> dict[str, Basic]:
 
 
 def eq94() -> dict[str, Basic]:
-    """Correlations in layer time."""
+    """Return the printed equation (94): correlations in layer time."""
 
     def pair(x: type[Function], y: type[Function]) -> Expr:
         body = x(tau, tau_, t, t_1) * x(tau, tau_, s, s_1) * C_h(tau_, t_1, s_1)
@@ -191,5 +199,5 @@ def eq94() -> dict[str, Basic]:
 
 
 def eq95() -> dict[str, Basic]:
-    """The loss."""
+    """Return the printed equation (95): the loss."""
     return {"loss": C_h(S.Zero, t, t)}

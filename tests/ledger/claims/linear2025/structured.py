@@ -43,12 +43,12 @@ def _kernel(later: Expr, past: Expr, rate: Expr) -> Expr:
 
 
 def f19() -> dict[str, Basic]:
-    """The error along a mode; ``ut0`` is the noise of the data."""
+    """Return the printed equation (19): the error along a mode; ``ut0`` is the noise of the data."""
     return {"v": earlier(H(k, t, s) * (target(k) - _r0(k, s) - _ut0(k, s)))}
 
 
 def f107() -> dict[str, Basic]:
-    """Single-site equations of a mode, and of the batch."""
+    """Return the printed equation (107): single-site equations of a mode, and of the batch."""
     return {
         "h0": _u0(k, t) + lamda(k) * _v(k, t),
         "Delta": u_Delta(t) + sigma * eps(t),
@@ -60,7 +60,7 @@ def f107() -> dict[str, Basic]:
 
 
 def f108() -> dict[str, Basic]:
-    """Correlations as sums over modes."""
+    """Return the printed equation (108): correlations as sums over modes."""
     average = Function("average")
     return {
         "C_v": Sum(lamda(k) * average(_v(k, t), _v(k, s)), (k, 1, M)),
@@ -69,7 +69,7 @@ def f108() -> dict[str, Basic]:
 
 
 def f109() -> dict[str, Basic]:
-    """Responses as sums over modes."""
+    """Return the printed equation (109): responses as sums over modes."""
     response = Function("response")
     return {
         "R_h0r0": Sum(response(_h0(k, t), _r0(k, s)), (k, 1, M)),
@@ -78,19 +78,19 @@ def f109() -> dict[str, Basic]:
 
 
 def f110() -> dict[str, Basic]:
-    """The error along a mode through its transfer function."""
+    """Return the printed equation (110): the error along a mode through its transfer function."""
     noise = Sum(_kernel(s, _s1, 1) * _u0(k, _s1), (_s1, 0, s - 1))
     return {"v": earlier(H(k, t, s) * (target(k) - _r0(k, s) - noise))}
 
 
 def f111() -> dict[str, Basic]:
-    """The transfer function, ``(k, t, s)`` on the left."""
+    """Return the printed equation (111): the transfer function, ``(k, t, s)`` on the left."""
     memory = Sum(_kernel(t, _s1, eta) * H(k, _s1, s), (_s1, 0, t - 1))
     return {"H": KroneckerDelta(s, t) - lamda(k) * memory}
 
 
 def f111_text() -> dict[str, Basic]:
-    """The layers."""
+    """Return the statement in the text at (111): the layers."""
     first = R_h0r0(t, s) / (N * gamma0) + eta * gamma0 * C_h0(t, s)
     inner = full_batch.f11()
     return {

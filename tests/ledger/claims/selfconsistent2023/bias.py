@@ -28,12 +28,12 @@ W, b = Function("W"), Function("b")
 
 
 def h1() -> dict[str, Basic]:
-    """h of the layer above, ``product(M, v)`` being M v/sqrt(N)."""
+    """Return the printed equation (H.1): h of the layer above, ``product(M, v)`` being M v/sqrt(N)."""
     return {"h": product(W(ell), phi(h(ell, mu, t))) + b(ell, t)}
 
 
 def h2() -> dict[str, Basic]:
-    """Velocity of ``b(ell)``: the last two expressions of the chain."""
+    """Return the printed equation (H.2): velocity of ``b(ell)``: the last two expressions of the chain."""
     return {
         "db_before": gamma0 * Sum(Delta(alpha, t) * g(ell + 1, alpha, t), (alpha, 1, P)),
         "db": gamma0 * Sum(Delta(alpha, t) * g(ell, alpha, t), (alpha, 1, P)),
@@ -41,7 +41,7 @@ def h2() -> dict[str, Basic]:
 
 
 def h3() -> dict[str, Basic]:
-    """Covariances and fields; u holds the bias at the start."""
+    """Return the printed equation (H.3): covariances and fields; u holds the bias at the start."""
     since = Heaviside(t - s) * Delta(alpha, s)
     forward = A(ell - 1, mu, alpha, t, s) + since * Phi(ell - 1, mu, alpha, t, s)
     backward = B(ell, mu, alpha, t, s) + since * G(ell + 1, mu, alpha, t, s)

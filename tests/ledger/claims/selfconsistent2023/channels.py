@@ -45,19 +45,22 @@ K, grad, product = Function("K"), Function("grad_grad"), Function("product")
 
 
 def i1() -> dict[str, Basic]:
-    """Velocity of the outputs."""
+    """Return the printed equation (I.1): velocity of the outputs."""
     kernel = K(mu, c, alpha, c_, t, t)
     return {"df": Sum(kernel * Delta(alpha, c_, t), CHANNELS, (alpha, 1, P))}
 
 
 def i2() -> dict[str, Basic]:
-    """Backward fields, ``product(M, v)`` being M v/sqrt(N)."""
+    """Return the printed equation (I.2): backward fields, ``product(M, v)`` being M v/sqrt(N)."""
     back = product(Function("W_top")(ell), g(ell + 1, mu, c, t))
     return {"g": slope(h(ell, mu, t)) * back}
 
 
 def i3() -> dict[str, Basic]:
-    """The tangent kernel: as a product of gradients of the outputs, and by kernels."""
+    """Return the printed equation (I.3): tangent kernel of several outputs.
+
+    The tangent kernel: as a product of gradients of the outputs, and by kernels.
+    """
     inner = Sum(G(ell + 1, mu, c, alpha, c_, t, s) * Phi(ell, mu, alpha, t, s), (ell, 1, L - 1))
     return {
         "K_gradients": Sum(grad(ell, mu, c, alpha, c_), (ell, 0, L)),
@@ -68,7 +71,10 @@ def i3() -> dict[str, Basic]:
 
 
 def i4() -> dict[str, Basic]:
-    """Fields, with chi and xi and the sample mu in the last phi as printed."""
+    """Return the printed equation (I.4): fields with several outputs.
+
+    Fields, with chi and xi and the sample mu in the last phi as printed.
+    """
     forward = A(ell - 1, mu, alpha, c_, t, s) + Heaviside(t - s) * Delta(alpha, c_, s) * Phi(
         ell - 1, mu, alpha, t, s
     )
@@ -82,7 +88,7 @@ def i4() -> dict[str, Basic]:
 
 
 def i5() -> dict[str, Basic]:
-    """Kernels and responses."""
+    """Return the printed equation (I.5): kernels and responses."""
     return {
         "Phi": average(phi(h(ell, mu, t)) * phi(h(ell, alpha, s))),
         "G": average(g(ell, mu, c, t) * g(ell, alpha, c_, s)),

@@ -26,18 +26,21 @@ from tests.ledger.claims.selfconsistent2023.notation import (
 
 
 def eq4() -> dict[str, Basic]:
-    """df_mu/dt from the tangent kernel, here K(mu, alpha, t, s)."""
+    """Return the printed equation (4): df_mu/dt from the tangent kernel, here K(mu, alpha, t, s)."""
     tangent = Function("K")
     return {"df": Sum(tangent(mu, alpha, t, t) * Delta(alpha, t), (alpha, 1, P))}
 
 
 def eq4_text() -> dict[str, Basic]:
-    """What the inner product of the gradients of f at (mu, t) and (alpha, s) is said to be."""
+    """Return the statement in the text at (4): tangent kernel as a product of gradients of f.
+
+    The inner product of the gradients of f at (mu, t) and (alpha, s).
+    """
     return {"grad_f_grad_f": Sum(G(ell + 1, t, s) * H(ell, mu, alpha, t, s), (ell, 0, L))}
 
 
 def f1() -> dict[str, Basic]:
-    """h(ell, mu, t) and g(ell, t); the missing ds is supplied."""
+    """Return the printed equation (F.1): h(ell, mu, t) and g(ell, t); the missing ds is supplied."""
     forward = A(ell - 1, mu, alpha, t, s) + Heaviside(t - s) * H(ell - 1, mu, alpha, t, s)
     backward = B(ell, alpha, t, s) + gamma0 * Heaviside(t - s) * G(ell + 1, t, s)
     past = (s, 0, oo)
@@ -49,7 +52,10 @@ def f1() -> dict[str, Basic]:
 
 
 def f2() -> dict[str, Basic]:
-    """Kernels C(ell, mu; t, s) and D(ell, mu; t, s) of the two operators."""
+    """Return the printed equation (F.2): operators C and D.
+
+    Kernels C(ell, mu; t, s) and D(ell, mu; t, s) of the two operators.
+    """
     forward = A(ell - 1, mu, alpha, t, s) + Heaviside(t - s) * H(ell - 1, mu, alpha, t, s)
     return {
         "C": Sum(forward * Delta(alpha, s), (alpha, 1, P)),
@@ -70,7 +76,7 @@ _BACKWARD = (Identity(_T) - gamma0**2 * _D * _C).inverse()
 
 
 def f3() -> dict[str, Basic]:
-    """The fields of one layer, as columns."""
+    """Return the printed equation (F.3): the fields of one layer, as columns."""
     return {
         "h": _FORWARD * (_U + gamma0 * _C * _R),
         "g": _BACKWARD * (_R + gamma0 * _D * _U),
@@ -78,7 +84,7 @@ def f3() -> dict[str, Basic]:
 
 
 def eq15() -> dict[str, Basic]:
-    """H and G of one layer from ``H_below`` and ``G_above``."""
+    """Return the printed equation (15): H and G of one layer from ``H_below`` and ``G_above``."""
     return {
         "H": _FORWARD * (_H_BELOW + gamma0**2 * _C * _G_ABOVE * _C.T) * _FORWARD.T,
         "G": _BACKWARD * (_G_ABOVE + gamma0**2 * _D * _H_BELOW * _D.T) * _BACKWARD.T,
@@ -86,5 +92,8 @@ def eq15() -> dict[str, Basic]:
 
 
 def f4() -> dict[str, Basic]:
-    """As (15), with the responses A of the layer and B of the layer below (``B_below``)."""
+    """Return the printed equation (F.4): closed equations with the responses.
+
+    The kernels of (15), with the responses A of the layer and B of the layer below (``B_below``).
+    """
     return {**eq15(), "A": _FORWARD * _C, "B_below": _BACKWARD * _D}

@@ -39,32 +39,44 @@ unit = Symbol("i", integer=True, positive=True)
 
 
 def g1() -> dict[str, Basic]:
-    """h of the layer above at position p, ``product(M, v)`` being M v/sqrt(N)."""
+    """Return the printed equation (G.1): convolutional layer.
+
+    h of the layer above at position p, ``product(M, v)`` being M v/sqrt(N).
+    """
     return {"h": Sum(product(W(ell, k), phi(h(ell, mu, p + k, t))), FILTER)}
 
 
 def g1_text() -> dict[str, Basic]:
-    """The output with its free position, fields at unit i: ``h(L, mu, i, p)``, and ``w(i, p)``."""
+    """Return the statement in the text at (G.1): output of a convolutional network.
+
+    The output with its free position, fields at unit i: ``h(L, mu, i, p)``, and ``w(i, p)``.
+    """
     last = Symbol("L", integer=True, positive=True)
     return {"f": Sum(w(unit, p) * phi(h(last, mu, unit, p)), (unit, 1, N)) / (gamma0 * N)}
 
 
 def g2() -> dict[str, Basic]:
-    """z at position p; the printed sum over the units j of the layer above stands outside the product."""
+    """Return the printed equation (G.2): backward recursion of a convolution.
+
+    z at position p; the printed sum over the units j of the layer above stands outside the product.
+    """
     j = Symbol("j", integer=True, positive=True)
     back = product(W_top(ell, k), g(ell + 1, mu, p - k, t))
     return {"z": Sum(back, FILTER, (j, 1, N))}
 
 
 def g3() -> dict[str, Basic]:
-    """Velocity of a filter at offset k; ``outer(a, b)`` is a b^T."""
+    """Return the printed equation (G.3): velocity of a filter at offset k; ``outer(a, b)`` is a b^T."""
     outer = Function("outer")
     move = Delta(mu, t) * outer(g(ell + 1, mu, p, t), phi(h(ell, mu, p + k, t)))
     return {"dW": gamma0 / sqrt(N) * Sum(move, (mu, 1, P), (p, 1, X))}
 
 
 def g4() -> dict[str, Basic]:
-    """h of the layer above, and z, given chi and xi; the last phi(h) is printed without a time."""
+    """Return the printed equation (G.4): fields of a convolution under training.
+
+    h of the layer above, and z, given chi and xi; the last phi(h) is printed without a time.
+    """
     forward = Delta(alpha, s) * Phi(ell, mu, p + k, alpha, c + k, t, s) * g(ell + 1, alpha, c, s)
     backward = Delta(alpha, s) * G(ell + 1, mu, p - k, alpha, c - k, t, s) * phi(h(ell, alpha, c))
     return {
@@ -74,12 +86,15 @@ def g4() -> dict[str, Basic]:
 
 
 def g4_text() -> dict[str, Basic]:
-    """chi of the layer above."""
+    """Return the statement in the text at (G.4): chi of the layer above."""
     return {"chi": product(W(ell), phi(h(ell, mu, p, t)))}
 
 
 def g6() -> dict[str, Basic]:
-    """Covariances, fields, kernels and responses; the times of Phi and G in the memory are supplied."""
+    """Return the printed equation (G.6): theory of a convolutional network.
+
+    Covariances, fields, kernels and responses; the times of Phi and G in the memory are supplied.
+    """
     field = z(ell, alpha, p_, s) * slope(h(ell, alpha, p_, s))
     third = z(ell, alpha, c, s) * slope(h(ell, alpha, c, s))
     responses = A(ell - 1, mu, p, alpha, p_, t, s) * field
@@ -98,7 +113,7 @@ def g6() -> dict[str, Basic]:
 
 
 def covariances() -> dict[str, Basic]:
-    """The first line of (G.6)."""
+    """Return the covariances in the first line of (G.6)."""
     return {
         "cov_u": Phi(ell - 1, mu, p, alpha, p_, t, s),
         "cov_r": G(ell + 1, mu, p, alpha, p_, t, s),
@@ -106,7 +121,10 @@ def covariances() -> dict[str, Basic]:
 
 
 def g6_text() -> dict[str, Basic]:
-    """What takes the place of P, and the growth of time, with |S| the number of offsets."""
+    """Return the statement in the text at (G.6): size of the theory of a convolutional network.
+
+    The size that replaces P, and the growth of time, with |S| the number of offsets.
+    """
     size: Expr = 2 * S + 1
     return {"samples": P * size, "time": P**3 * size**3 * T**3}
 

@@ -8,7 +8,7 @@ from tests.ledger.claims.selfconsistent2023.notation import P
 
 
 def table_1() -> dict[str, Basic]:
-    """Leading monomials by theory and requirement."""
+    """Return the printed Table 1: leading monomials by theory and requirement."""
     width = Symbol("N", integer=True, positive=True)
     times = Symbol("T", integer=True, positive=True)
     return {

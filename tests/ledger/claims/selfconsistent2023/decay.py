@@ -27,7 +27,9 @@ K, f = Function("K"), Function("f")
 
 
 def j1() -> dict[str, Basic]:
-    """The output's velocity, the degrees of rectifiers and of their powers, and the output at rest.
+    """Return the printed equation (J.1): representer theorem with weight decay.
+
+    The output's velocity, the degrees of rectifiers and of their powers, and the output at rest.
 
     ``K`` and ``k`` are the final tangent kernel on the samples and its column for another input.
     """
@@ -41,12 +43,12 @@ def j1() -> dict[str, Basic]:
 
 
 def j1_text() -> dict[str, Basic]:
-    """The output at rest, said to hold for every gamma0 > 0."""
+    """Return the statement in the text at (J.1): the output at rest, said to hold for every gamma0 > 0."""
     return {"rest": Ne(f(mu, oo), 0)}
 
 
 def j2() -> dict[str, Basic]:
-    """Fields, given chi and xi."""
+    """Return the printed equation (J.2): fields, given chi and xi."""
 
     def kept(body: Basic) -> Basic:
         return gamma0 * Integral(exp(-lam * (t - s)) * Sum(body, (alpha, 1, P)), (s, 0, t))

@@ -39,7 +39,10 @@ _HALF = Rational(1, 2)
 
 
 def m1() -> dict[str, Basic]:
-    """The output by the readout of each unit i, ``w(i, t)`` and ``h(L, mu, i, t)``, and by the kernel."""
+    """Return the printed equation (M.1): output in discrete time.
+
+    The output by the readout of each unit i, ``w(i, t)`` and ``h(L, mu, i, t)``, and by the kernel.
+    """
     here, past = phi(h(L, mu, i, t)), phi(h(L, alpha, i, s))
     readout = w(i, 0) + gamma0 * Sum(Delta(alpha, s) * past, (alpha, 1, P), (s, 0, t - 1))
     start = Sum(w(i, 0) * here, (i, 1, N)) / (N * gamma0)
@@ -50,7 +53,7 @@ def m1() -> dict[str, Basic]:
 
 
 def m3() -> dict[str, Basic]:
-    """The log of the average over the readout."""
+    """Return the printed equation (M.3): the log of the average over the readout."""
     hats = Sum(dot(xihat(mu, t), xihat(alpha, s)), *ONE, *OTHER)
     outputs = Sum(fhat(mu, t) * fhat(alpha, s) * Phi(L, mu, alpha, t, s), *ONE, *OTHER)
     mixed = Sum(fhat(mu, t) * dot(phi(h(L, mu, t)), xihat(alpha, s)), *ONE, *OTHER)
@@ -58,7 +61,10 @@ def m3() -> dict[str, Basic]:
 
 
 def m4() -> dict[str, Basic]:
-    """The action per N; times and layer of Phi and G_hat in the third line are supplied."""
+    """Return the printed equation (M.4): action in discrete time.
+
+    The action per N; times and layer of Phi and G_hat in the third line are supplied.
+    """
     place = (mu, alpha, t, s)
     outputs = Sum(fhat(mu, t) * fhat(alpha, s) * Phi(L, *place), *ONE, *OTHER)
     since = Heaviside(t - s) * Delta(alpha, s) * Phi(L, *place)
@@ -78,7 +84,7 @@ def m4() -> dict[str, Basic]:
 
 
 def m5() -> dict[str, Basic]:
-    """Derivatives of the action in f and in i f_hat."""
+    """Return the printed equation (M.5): derivatives of the action in f and in i f_hat."""
     place = (L, mu, alpha, t, s)
     return {
         "f": I * fhat(mu, t),
@@ -90,12 +96,15 @@ def m5() -> dict[str, Basic]:
 
 
 def m6() -> dict[str, Basic]:
-    """The derivative of the action in A^L."""
+    """Return the printed equation (M.6): the derivative of the action in A^L."""
     return {"A": -B(L, mu, alpha, t, s) - I * fhat(mu, t)}
 
 
 def m7() -> dict[str, Basic]:
-    """The derivative of the action in B^L, and the response that is drawn from it (its d supplied)."""
+    """Return the printed equation (M.7): response of the features to the readout.
+
+    The derivative of the action in B^L, and the response that follows from it (its d supplied).
+    """
     here = phi(h(L, mu, t))
     return {
         "B": -A(L, mu, alpha, t, s) + I * average(here * xihat(alpha, s)) / gamma0,
@@ -104,7 +113,10 @@ def m7() -> dict[str, Basic]:
 
 
 def m8() -> dict[str, Basic]:
-    """Everything."""
+    """Return the printed equation (M.8): complete theory in discrete time.
+
+    The closed system: covariances, fields, kernels, responses and outputs.
+    """
 
     def all_times(body: Expr) -> Expr:
         return gamma0 * Sum(body, *OTHER)

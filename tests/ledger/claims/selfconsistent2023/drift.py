@@ -14,7 +14,7 @@ p = Function("p")(h(mu), z, t)
 
 
 def e2() -> dict[str, Basic]:
-    """The velocity of the density, and (E.1) again for errors and kernels.
+    """Return the printed equation (E.2): the velocity of the density, with errors and kernels as in (E.1).
 
     The last term has the printed second sum; ``z`` stands for each printed z_mu, as (E.1) has one z only.
     """
@@ -29,11 +29,7 @@ def e2() -> dict[str, Basic]:
 
 
 def with_samples(e: Basic, samples: int) -> Expr:
-    """A velocity of the density for a number of samples: the density is ``p(h1, .., hP, z, t)``.
-
-    >>> with_samples(e2()["dp"], 1).coeff(gamma0, 0)
-    -z*Delta(1, t)*K_x(1, 1)*p(h1, z, t)*Derivative(phi(h1), (h1, 2))
-    """
+    """Return the velocity of the density ``p(h1, .., hP, z, t)`` for a number of samples."""
     points = {h(k): Symbol(f"h{k}", real=True) for k in range(1, samples + 1)}
     density = Function("p")(*points, z, t)
     opened = sympify(e).subs(P, samples).doit().replace(Function("p"), lambda *_: density)

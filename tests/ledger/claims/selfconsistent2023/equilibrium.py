@@ -30,7 +30,7 @@ def _constraint(layer: Expr) -> Expr:
 
 
 def _algebra() -> Expr:
-    """The action per N without the integrals over fields."""
+    """Return the action per N without the integrals over fields."""
     return (
         -(gamma0**2) * beta * Sum(loss(f(mu), y(mu)), ONE)
         - gamma0 * Sum(fhat(mu) * f(mu), ONE)
@@ -40,17 +40,23 @@ def _algebra() -> Expr:
 
 
 def k17() -> dict[str, Basic]:
-    """Exponent per N in front of the integrals over fields, and the exponent under that of layer ell."""
+    """Return the printed equation (K.17): posterior of the outputs.
+
+    The exponent per N in front of the integrals over fields, and the exponent in the integral of layer ell.
+    """
     return {"exponent": _algebra(), "Z": -_prior(ell) - _conjugate(ell) + _constraint(ell)}
 
 
 def k18() -> dict[str, Basic]:
-    """The action, ``lnZ(ell)`` being the log of an integral of (K.17)."""
+    """Return the printed equation (K.18): the action, ``lnZ(ell)`` being the log of an integral of (K.17)."""
     return {"S": _algebra() + Sum(Function("lnZ")(ell), (ell, 1, L))}
 
 
 def k19() -> dict[str, Basic]:
-    """Derivatives of the action; ``Phihat_last`` has the kernel of layer ell in print."""
+    """Return the printed equation (K.19): saddle point at equilibrium.
+
+    Derivatives of the action; ``Phihat_last`` has the kernel of layer ell in print.
+    """
 
     def kernel(layer: Expr) -> Expr:
         return _HALF * Phi(ell, mu, alpha) - _HALF * average(phi(h(layer, mu)) * phi(h(layer, alpha)))
@@ -67,17 +73,17 @@ def k19() -> dict[str, Basic]:
 
 
 def k20() -> dict[str, Basic]:
-    """The output."""
+    """Return the printed equation (K.20): the output."""
     return {"f": beta / lam * Sum(Phi(L, mu, alpha) * Delta(alpha), (alpha, 1, P))}
 
 
 def k20_text() -> dict[str, Basic]:
-    """The conjugate kernel of the last layer."""
+    """Return the statement in the text at (K.20): the conjugate kernel of the last layer."""
     return {"Phihat_last": -(gamma0**2) * beta**2 / (2 * lam) * Delta(mu) * Delta(alpha)}
 
 
 def k21() -> dict[str, Basic]:
-    """The exponent under the integral of the last layer."""
+    """Return the printed equation (K.21): the exponent in the integral of the last layer."""
     pushed = Sum(Delta(mu) * phi(h(L, mu)), ONE) ** 2
     return {"Z": -_prior(L) + gamma0**2 * beta**2 / (2 * lam) * pushed + _constraint(L)}
 
@@ -88,12 +94,18 @@ def _recursion() -> MatrixExpr:
 
 
 def k22() -> dict[str, Basic]:
-    """The conjugate kernel of layer L - 1 by its kernel ``Phi`` and by ``C = <h h^T>`` of layer L."""
+    """Return the printed equation (K.22): conjugate kernel of the layer below.
+
+    The conjugate kernel of layer L - 1 by its kernel ``Phi`` and by ``C = <h h^T>`` of layer L.
+    """
     return {"Phihat": _recursion()}
 
 
 def k23() -> dict[str, Basic]:
-    """The kernel of a layer, and the conjugate of that below by its kernel ``Phi`` and ``C = <h h^T>``."""
+    """Return the printed equation (K.23): recursion of the conjugate kernels.
+
+    The kernel of a layer, and the conjugate of that below by its kernel ``Phi`` and ``C = <h h^T>``.
+    """
     return {"Phi": average(phi(h(ell, mu)) * phi(h(ell, alpha))), "Phihat": _recursion()}
 
 

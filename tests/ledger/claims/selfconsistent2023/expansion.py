@@ -35,7 +35,7 @@ c, c_T, d, d_T, H0, ones, K = (
 
 
 def eq16() -> dict[str, Basic]:
-    """K_{mu nu}(t, s)."""
+    """Return the printed equation (16): K_{mu nu}(t, s)."""
     factor = gamma0**2 * L * (L + 1) / 2
     nested = vv(alpha, beta, t) + vv(beta, alpha, s)
     product = v(alpha, t) * v(beta, s)
@@ -48,12 +48,14 @@ def eq16() -> dict[str, Basic]:
 
 
 def eq16_text() -> dict[str, Basic]:
-    """Scaling of the relative change of the tangent kernel."""
+    """Return the statement in the text at (16): scaling of the relative change of the tangent kernel."""
     return {"relative_change": gamma0**2 * L}
 
 
 def p2() -> dict[str, Basic]:
-    """H and G of layer ell, and K in two parts: ``K_forward`` plus Kx (x) ``K_backward``.
+    """Return the printed equation (P.2): kernels at order gamma0^2, operator form.
+
+    H and G of layer ell, and K in two parts: ``K_forward`` plus Kx (x) ``K_backward``.
 
     The symmetrizer {X, Y} is X Y + Y^T X^T; H0, ones and Kx are symmetric.
     """
@@ -81,7 +83,10 @@ def _nested(first: Symbol, second: Symbol, upper: Expr) -> Expr:
 
 
 def p3() -> dict[str, Basic]:
-    """H_{mu nu}(t, s) and G(t, s) of layer ell, with the arrows carried out; mu is free in G, as printed."""
+    """Return the printed equation (P.3): kernels at order gamma0^2, time integrals.
+
+    H_{mu nu}(t, s) and G(t, s) of layer ell, with the arrows carried out; mu is free in G, as printed.
+    """
     outer = Kx(mu, alpha) * Kx(nu, beta)
     swapped = Kx(nu, alpha) * Kx(mu, beta)
     up = gamma0**2 * ell
@@ -98,7 +103,7 @@ def p3() -> dict[str, Basic]:
 
 
 def p4() -> dict[str, Basic]:
-    """H_{mu nu}(t, s) and G(t, s) of layer ell."""
+    """Return the printed equation (P.4): H_{mu nu}(t, s) and G(t, s) of layer ell."""
     outer = Kx(mu, alpha) * Kx(nu, beta)
     nested = vv(alpha, beta, t) + vv(beta, alpha, s)
     product = v(alpha, t) * v(beta, s)
@@ -110,7 +115,10 @@ def p4() -> dict[str, Basic]:
 
 
 def p5() -> dict[str, Basic]:
-    """K_{mu alpha}(t, s): the sum over layers, and its expansion in H2(ell, ...) and G2(ell, ...)."""
+    """Return the printed equation (P.5): tangent kernel at order gamma0^2 from the layers.
+
+    K_{mu alpha}(t, s): the sum over layers, and its expansion in H2(ell, ...) and G2(ell, ...).
+    """
     second_h = Function("H2")
     second_g = Function("G2")
     layers = (ell, 1, L)

@@ -13,7 +13,9 @@ dot, form, chi_hat, xi_hat = (Function(x) for x in ("dot", "form", "chi_hat", "x
 
 
 def o1() -> dict[str, Basic]:
-    """Exponent on the left and logarithm of its average, at one time each.
+    """Return the printed equation (O.1): average with an independent backward matrix.
+
+    Exponent on the left and logarithm of its average, at one time each.
 
     ``dot`` is the inner product over units, and ``form(a, M, b)`` is a^T M b; the sample of chi_hat on the
     left is supplied.
@@ -28,7 +30,10 @@ def o1() -> dict[str, Basic]:
 
 
 def o1_text() -> dict[str, Basic]:
-    """Responses of the ansatz, and the velocity of the outputs by (4) that goes with it."""
+    """Return the statement in the text at (O.1): independent backward matrices and the ansatz A = B = 0.
+
+    Responses of the ansatz, and the velocity of the outputs by (4) that goes with it.
+    """
     inner = Sum(G(ell + 1, mu, alpha, t, t) * Phi(ell, mu, alpha, t, t), (ell, 1, L - 1))
     kernel = Phi(L, mu, alpha, t, t) + inner + G(1, mu, alpha, t, t) * K_x(mu, alpha)
     return {"A": S.Zero, "B": S.Zero, "df": Sum(kernel * Delta(alpha, t), (alpha, 1, P))}

@@ -50,14 +50,20 @@ BOTH = ((mu, 1, P), (alpha, 1, P))
 
 
 def k2() -> dict[str, Basic]:
-    """Of ``d[W exp(lambda t/beta)]``: what stands before dt and d epsilon; ``outer(a, b)`` is a b^T."""
+    """Return the printed equation (K.2): weights with an integrating factor.
+
+    Coefficients of dt and d epsilon in ``d[W exp(lambda t/beta)]``; ``outer(a, b)`` is a b^T.
+    """
     grown = exp(lam * t / beta)
     move = Sum(Delta(mu, t) * outer(g(ell + 1, mu, t), phi(h(ell, mu, t))), (mu, 1, P))
     return {"dt": grown * gamma0 / sqrt(N) * move, "noise": sqrt(2 / beta) * grown}
 
 
 def k3() -> dict[str, Basic]:
-    """The output's velocity, sums over all weights 0..L; ``dg_dh(ell, mu, t)`` is the paper's r."""
+    """Return the printed equation (K.3): evolution of the output by Ito's rule.
+
+    The output's velocity, sums over all weights 0..L; ``dg_dh(ell, mu, t)`` is the paper's r.
+    """
     bend = average(Function("dg_dh")(ell + 1, mu, t)) * average(phi(h(ell, mu, t)) ** 2)
     feature = average(Function("z")(ell, mu, t) * phi(h(ell, mu, t)))
     return {
@@ -68,17 +74,26 @@ def k3() -> dict[str, Basic]:
 
 
 def k4() -> dict[str, Basic]:
-    """What the second equation is an equation for, with the first field on its right-hand side."""
+    """Return the printed equation (K.4): fields with decay and noise.
+
+    The left side of the second equation, with the first field on its right side.
+    """
     return {"field": Function("z")(ell + 1, mu, t), "start": xi(ell + 1, mu, t)}
 
 
 def k5() -> dict[str, Basic]:
-    """The field that the noise of W^l on phi(h^l) is called."""
+    """Return the printed equation (K.5): fields from the Brownian motion.
+
+    The printed name of the field that the noise of W^l on phi(h^l) makes.
+    """
     return {"field": chi_eps(ell, mu, t)}
 
 
 def k7() -> dict[str, Basic]:
-    """Covariance of the noise, as the integral in the third line, done, and late; the log of the average."""
+    """Return the printed equation (K.7): average over the Brownian motion.
+
+    The covariance of the noise as integral, in closed form and at late times; the log of the average.
+    """
     rate = lam / beta
     both = 2 / beta * Integral(exp(-rate * (t + s - 2 * x)), (x, 0, Min(t, s)))
     done = exp(-rate * (t + s)) * (exp(2 * rate * Min(t, s)) - 1) / lam
@@ -97,7 +112,7 @@ def k7() -> dict[str, Basic]:
 
 
 def k9() -> dict[str, Basic]:
-    """Derivatives of the action in A_eps and B_eps."""
+    """Return the printed equation (K.9): derivatives of the action in A_eps and B_eps."""
     back = average(chihat_eps(ell + 1, mu, t) * g(ell + 1, alpha, s))
     feature = average(phi(h(ell, mu, t)) * xihat_eps(ell, alpha, s))
     return {
@@ -107,17 +122,19 @@ def k9() -> dict[str, Basic]:
 
 
 def k10() -> dict[str, Basic]:
-    """Covariance of u_eps in the layer above."""
+    """Return the printed equation (K.10): covariance of u_eps in the layer above."""
     return {"cov_u_eps": C(t, s) * Phi(ell, mu, alpha, t, s)}
 
 
 def k11() -> dict[str, Basic]:
-    """Covariance of r_eps."""
+    """Return the printed equation (K.11): covariance of r_eps."""
     return {"cov_r_eps": C(t, s) * G(ell + 1, mu, alpha, t, s)}
 
 
 def k12() -> dict[str, Basic]:
-    """Brownian fields, at the layer above and at this one; products over times and samples spelled out.
+    """Return the printed equation (K.12): Brownian fields and their responses.
+
+    Brownian fields, at the layer above and at this one; products over times and samples spelled out.
 
     Here A_eps and B_eps are not yet divided by gamma0.
     """
@@ -130,7 +147,10 @@ def k12() -> dict[str, Basic]:
 
 
 def k13() -> dict[str, Basic]:
-    """Responses: A_eps of the layer above, and B_eps without its transposition; C is symmetric."""
+    """Return the printed equation (K.13): responses to the noise.
+
+    Responses: A_eps of the layer above, and B_eps without its transposition; C is symmetric.
+    """
     return {
         "A_eps": C(t, s) * response(phi(h(ell, mu, t)), r_eps(ell, alpha, s)),
         "B_eps": C(t, s) * response(g(ell + 1, mu, t), u(ell + 1, alpha, s)),
@@ -138,7 +158,7 @@ def k13() -> dict[str, Basic]:
 
 
 def k14() -> dict[str, Basic]:
-    """Covariances and fields."""
+    """Return the printed equation (K.14): covariances and fields."""
 
     def past(body: Expr) -> Expr:
         return gamma0 * Integral(Sum(body, (alpha, 1, P)), (s, 0, t))
@@ -167,7 +187,10 @@ H, Z, gaussian = (Function(n) for n in ("H", "Z", "gaussian"))
 
 
 def _gaussian(body: Expr, layer: Expr) -> Expr:
-    """``gaussian(F(x, y), <x x>, <x y>, <y y>)``: the average over the fields of one layer at lag tau."""
+    """Return the average over the fields of one layer at lag tau.
+
+    It is ``gaussian(F(x, y), <x x>, <x y>, <y y>)``.
+    """
     variances = H(layer, mu, mu, S.Zero), H(layer, mu, alpha, tau), H(layer, alpha, alpha, S.Zero)
     return gaussian(body, *variances)
 
@@ -177,7 +200,10 @@ def _late() -> Expr:
 
 
 def k15() -> dict[str, Basic]:
-    """Covariances of h in the first layer and in the layer above, and the kernel of a layer, at lag tau."""
+    """Return the printed equation (K.15): stationary kernels, forward.
+
+    Covariances of h in the first layer and in the layer above, and the kernel of a layer, at lag tau.
+    """
     return {
         "H_first": _late() * K_x(mu, alpha),
         "H": _late() * Phi(ell, mu, alpha, tau),
@@ -186,7 +212,10 @@ def k15() -> dict[str, Basic]:
 
 
 def k16() -> dict[str, Basic]:
-    """Covariances of z in the last layer and in an inner one, and the backward kernel, at lag tau."""
+    """Return the printed equation (K.16): stationary kernels, backward.
+
+    Covariances of z in the last layer and in an inner one, and the backward kernel, at lag tau.
+    """
     slopes = phi(_X).diff(_X) * phi(_Y).diff(_Y)
     return {
         "Z_last": _late(),

@@ -24,13 +24,19 @@ x = Symbol("x", real=True)
 
 
 def l2() -> dict[str, Basic]:
-    """What stands under both integrals, and, with the inner one done first, the weight of the update at s."""
+    """Return the printed equation (L.2): weights with momentum.
+
+    The integrand, and the weight of the update at s after the inner integral.
+    """
     kernel = exp(-(x - s) / tau) / tau
     return {"kernel": kernel, "memory": Integral(kernel, (x, s, t))}
 
 
 def l3() -> dict[str, Basic]:
-    """h of the layer above, and z, given chi and xi; the second dt'' in z is left out."""
+    """Return the printed equation (L.3): fields with momentum.
+
+    h of the layer above, and z, given chi and xi; the second dt'' in z is left out.
+    """
 
     def twice(body: Expr) -> Expr:
         summed = Sum(body, (alpha, 1, P))

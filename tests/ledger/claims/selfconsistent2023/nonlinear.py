@@ -32,17 +32,20 @@ average, response = Function("average"), Function("response")
 
 
 def past(body: Expr, *sums: tuple[object, ...], upper: Expr = t) -> Expr:
-    """``gamma0 int_0^upper ds sum_alpha body``; further sums first."""
+    """Return ``gamma0 int_0^upper ds sum_alpha body``, with further sums inside."""
     return gamma0 * Integral(Sum(body, *sums, (alpha, 1, P)), (s, 0, upper))
 
 
 def slope(field: Expr) -> Expr:
-    """phi'(field)."""
+    """Return phi'(field)."""
     return Derivative(phi(field), field)
 
 
 def kernels(*index: Expr) -> dict[str, Basic]:
-    """``Phi`` and ``G`` as averages, fields written with ``index`` between layer and sample and time."""
+    """Return ``Phi`` and ``G`` as averages.
+
+    The fields carry ``index`` between the layer and the sample and time.
+    """
     first, second = h(ell, mu, *index[:1], t), h(ell, alpha, *index[1:], s)
     return {
         "Phi": average(phi(first) * phi(second)),
@@ -51,12 +54,12 @@ def kernels(*index: Expr) -> dict[str, Basic]:
 
 
 def eq12() -> dict[str, Basic]:
-    """The kernels."""
+    """Return the printed equation (12): the kernels."""
     return kernels()
 
 
 def eq13() -> dict[str, Basic]:
-    """Covariances of the sources, and the fields."""
+    """Return the printed equation (13): covariances of the sources, and the fields."""
     forward = A(ell - 1, mu, alpha, t, s) + Delta(alpha, s) * Phi(ell - 1, mu, alpha, t, s)
     backward = B(ell, mu, alpha, t, s) + Delta(alpha, s) * G(ell + 1, mu, alpha, t, s)
     above = h(ell, alpha, s)
@@ -69,7 +72,7 @@ def eq13() -> dict[str, Basic]:
 
 
 def eq14() -> dict[str, Basic]:
-    """Responses."""
+    """Return the printed equation (14): responses."""
     return {
         "A": response(phi(h(ell, mu, t)), r(ell, alpha, s)) / gamma0,
         "B": response(g(ell + 1, mu, t), u(ell + 1, alpha, s)) / gamma0,
@@ -77,7 +80,7 @@ def eq14() -> dict[str, Basic]:
 
 
 def algorithm_1() -> dict[str, Basic]:
-    """Responses as the algorithm estimates them."""
+    """Return the printed Algorithm 1: responses as the algorithm estimates them."""
     return {
         "A": response(phi(h(ell, mu, t)), r(ell, alpha, s)),
         "B": response(g(ell + 1, mu, t), u(ell + 1, alpha, s)),
@@ -85,12 +88,18 @@ def algorithm_1() -> dict[str, Basic]:
 
 
 def d24_text() -> dict[str, Basic]:
-    """The response of ``g(ell + 1, mu, t)`` to ``u(ell + 1, alpha, t)``, if h(t) depends on s < t only."""
+    """Return the statement in the text at (D.24): what the fields depend on, and when.
+
+    The response of ``g(ell + 1, mu, t)`` to ``u(ell + 1, alpha, t)``, if h(t) depends on s < t only.
+    """
     return {"B_equal_time": S.Zero}
 
 
 def d21() -> dict[str, Basic]:
-    """Two layers: h and z of the only hidden layer; its kernels; df/dt."""
+    """Return the printed equation (D.21): complete theory of two layers.
+
+    Two layers: h and z of the only hidden layer; its kernels; df/dt.
+    """
     above = h(1, alpha, s)
     return {
         "cov_u": K_x(mu, alpha),
@@ -108,7 +117,7 @@ def _velocity(kernel: Expr) -> Expr:
 
 
 def d44() -> dict[str, Basic]:
-    """Everything: covariances are those of (13)."""
+    """Return the printed equation (D.44): the closed system; covariances are those of (13)."""
     driven = z(ell, alpha, s) * slope(h(ell, alpha, s))
     return {
         "h_chi": chi(ell, mu, t) + past(Delta(alpha, s) * Phi(ell - 1, mu, alpha, t, s) * driven),
@@ -120,7 +129,10 @@ def d44() -> dict[str, Basic]:
 
 
 def e1() -> dict[str, Basic]:
-    """Two layers as differential equations; kernels at equal times, and how h and z start."""
+    """Return the printed equation (E.1): two layers as differential equations.
+
+    Two layers as differential equations; kernels at equal times, and how h and z start.
+    """
     now = h(1, alpha, t)
     kernel = G(1, mu, alpha, t, t) * K_x(mu, alpha) + Phi(1, mu, alpha, t, t)
     return {
@@ -135,8 +147,10 @@ def e1() -> dict[str, Basic]:
 
 
 def n10() -> dict[str, Basic]:
-    """Tensor Programs, one sample a step: ``hat(v)`` and ``dot(v)`` are the two parts of a product, ``Z(v)``
-    the entries of a vector; x, dh, dx are vectors and chi(s) minus the error.
+    """Return the printed equation (N.10): the process of Tensor Programs.
+
+    A product and its two parts ``hat(v)`` and ``dot(v)`` for one sample a step. Here ``Z(v)`` denotes the
+    entries of a vector; x, dh, dx are vectors and chi(s) is minus the error.
     """
     hat, dot, Z, E = (Function(n) for n in ("hat", "dot", "Z", "E"))
     W, x, dh, dx = (Function(n) for n in ("W", "x", "dh", "dx"))
@@ -152,12 +166,18 @@ def n10() -> dict[str, Basic]:
 
 
 def n10_text() -> dict[str, Basic]:
-    """What the dotted part of ``W x_t`` is said to become; one sample a step."""
+    """Return the statement in the text at (N.10): what the dotted part is.
+
+    The value of the dotted part of ``W x_t``; one sample a step.
+    """
     return {"dot": Sum(Delta(s) * A(t, s), (s, 0, t - 1))}
 
 
 def table_n1() -> dict[str, Basic]:
-    """Tensor-program names of h, chi, g, xi, Phi, G, A (and B), Delta; ``Z(v)`` as in (N.10)."""
+    """Return the printed Table N1: names in Tensor Programs and here.
+
+    Tensor-program names of h, chi, g, xi, Phi, G, A (and B), Delta; ``Z(v)`` as in (N.10).
+    """
     Z, E, W, W_top = (Function(n) for n in ("Z", "E", "W", "W_top"))
     x, dh, dx, fields = (Function(n) for n in ("x", "dh", "dx", "h"))
     return {

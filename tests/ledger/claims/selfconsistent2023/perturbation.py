@@ -27,35 +27,40 @@ HALF = Rational(1, 2)
 
 
 def slope(order: int = 1, at: Expr = u) -> Expr:
-    """phi^(order)(u)."""
+    """Return the derivative phi^(order)(u)."""
     return Derivative(phi(at), (at, order))
 
 
 def both(x: Expr) -> Expr:
-    """x + transpose."""
+    """Return x + transpose(x)."""
     return x + transpose(x)
 
 
 def p6() -> dict[str, Basic]:
-    """h and z; C and D hold all orders."""
+    """Return the printed equation (P.6): h and z; C and D hold all orders."""
     return {"h": u + gamma0 * C_total(slope(1, h) * z), "z": r + gamma0 * D_total(phi(h))}
 
 
 def p7_text() -> dict[str, Basic]:
-    """Which D is said to depend on time through v_alpha and v_{alpha beta} only: its order."""
+    """Return the statement in the text at (P.7): time enters through v_alpha and v_{alpha beta}.
+
+    The order of D that is said to depend on time through v_alpha and v_{alpha beta} only.
+    """
     return {"order_of_D": Rational(1)}
 
 
 def p8() -> dict[str, Basic]:
-    """z - r to order gamma0^3."""
+    """Return the printed equation (P.8): z - r to order gamma0^3."""
     one = D(0, slope() * h_n(1)) + D(1, phi(u))
     two = D(0, slope() * h_n(2)) + D(0, slope(2) * h_n(1) ** 2) + D(1, slope() * h_n(1)) + D(2, phi(u))
     return {"z": gamma0 * D(0, phi(u)) + gamma0**2 * one + gamma0**3 * two}
 
 
 def p9() -> dict[str, Basic]:
-    """Coefficients of z and h; ``h2``, ``h3`` in their first forms, ``h2_written``, ``h3_written`` in the
-    second ones."""
+    """Return the printed equation (P.9): the first three orders of z and h.
+
+    Coefficients of z and h; ``h2``, ``h3`` in the first forms, ``h2_written``, ``h3_written`` in the second.
+    """
     first = slope() * z_n(1) + slope(2) * h_n(1) * r
     long = (
         slope() * z_n(2)
@@ -76,8 +81,11 @@ def p9() -> dict[str, Basic]:
 
 
 def p10() -> dict[str, Basic]:
-    """Phi^1.  Of two averages that lack one of their two vectors, the first is read with phi(u), the second
-    left out."""
+    """Return the printed equation (P.10): Phi^1 to order gamma0^3.
+
+    Phi^1. Two printed averages lack one of their two vectors: the first is read with phi(u), the second left
+    out.
+    """
     one, half = slope() * h_n(1), slope(2) * h_n(2)
     three = slope() * h_n(3) + slope(2) * h_n(1) * h_n(2) + slope(3) * h_n(1) ** 3 / 6
     two = slope() * h_n(2) + HALF * slope(2) * h_n(1) ** 2
@@ -92,12 +100,15 @@ def p10() -> dict[str, Basic]:
 
 
 def p11() -> dict[str, Basic]:
-    """Phi^ell, by induction."""
+    """Return the printed equation (P.11): Phi^ell, by induction."""
     return {"Phi": Phi(ell, 0) + gamma0**2 * Phi(ell, 2)}
 
 
 def p12() -> dict[str, Basic]:
-    """Phi^{ell+1} for given sources u^{ell+1}, written for ell; perturbed sources in the first average."""
+    """Return the printed equation (P.12): Phi^{ell+1} for given sources.
+
+    Phi^{ell+1} for given sources u^{ell+1}, written for ell; perturbed sources in the first average.
+    """
     one, half = slope() * h_n(1), slope(2) * h_n(2)
     return {
         "Phi": mean(phi(u), phi(u))
@@ -107,7 +118,7 @@ def p12() -> dict[str, Basic]:
 
 
 def p14() -> dict[str, Basic]:
-    """<F> for u with covariance Phi^ell and r with G^{ell+2}."""
+    """Return the printed equation (P.14): <F> for u with covariance Phi^ell and r with G^{ell+2}."""
     return {
         "average": mean(F, 1)
         + gamma0**2 / 2 * hessian_u(Phi(ell - 1, 2), F, 1)
@@ -118,7 +129,7 @@ def p14() -> dict[str, Basic]:
 
 
 def p15() -> dict[str, Basic]:
-    """Phi^{ell+1}, written for ell."""
+    """Return the printed equation (P.15): Phi^{ell+1}, written for ell."""
     return {
         "Phi": mean(phi(u), phi(u))
         + gamma0**2 / 2 * hessian_u(Phi(ell - 1, 2), phi(u), phi(u))
@@ -127,31 +138,31 @@ def p15() -> dict[str, Basic]:
 
 
 def p16() -> dict[str, Basic]:
-    """The first order of G^L: the same average twice."""
+    """Return the printed equation (P.16): the first order of G^L: the same average twice."""
     one = mean(slope() * r, slope() * z_n(1) + slope(2) * h_n(1) * r)
     return {"G1": one + one}
 
 
 def p16_text() -> dict[str, Basic]:
-    """The first order of G, whatever phi."""
+    """Return the statement in the text at (P.16): the first order of G, whatever phi."""
     return {"G1": Rational(0)}
 
 
 def p17() -> dict[str, Basic]:
-    """The third order of G^L."""
+    """Return the printed equation (P.17): the third order of G^L."""
     pairs = ((3, 0), (0, 3), (2, 1), (1, 2))
     return {"G3": sum((mean(g_n(a), g_n(b)) for a, b in pairs), start=Rational(0))}
 
 
 def p18() -> dict[str, Basic]:
-    """g^{L,2}."""
+    """Return the printed equation (P.18): g^{L,2}."""
     return {
         "g2": slope() * z_n(2) + slope(2) * (h_n(2) * r + h_n(1) * z_n(1)) + HALF * slope(3) * h_n(1) ** 2
     }
 
 
 def p19() -> dict[str, Basic]:
-    """g^{L,3}."""
+    """Return the printed equation (P.19): g^{L,3}."""
     return {
         "g3": slope() * z_n(3)
         + slope(2) * (h_n(3) * r + h_n(2) * z_n(1) + h_n(1) * z_n(2))
@@ -161,7 +172,7 @@ def p19() -> dict[str, Basic]:
 
 
 def p19_text() -> dict[str, Basic]:
-    """G^ell in P.5, the unnumbered display."""
+    """Return the statement in the text at (P.19): G^ell in P.5, the unnumbered display."""
     return {
         "G": mean(slope() * r, slope() * r)
         + gamma0**2 / 2 * mean(slope(), slope()) * G(ell + 1, 2)
@@ -170,12 +181,15 @@ def p19_text() -> dict[str, Basic]:
 
 
 def p20() -> dict[str, Basic]:
-    """The second order of Phi^ell."""
+    """Return the printed equation (P.20): the second order of Phi^ell."""
     return {"Phi2": HALF * fixed(2, phi(h), phi(h)) + HALF * hessian_u(Phi(ell - 1, 2), phi(u), phi(u))}
 
 
 def p21() -> dict[str, Basic]:
-    """phi(h) and g to the orders printed; C^{ell,0} and D^{ell,0} with A, B and kernels of their orders."""
+    """Return the printed equation (P.21): orders of phi(h) and g; the operators at order zero.
+
+    phi(h) and g to the orders printed; C^{ell,0} and D^{ell,0} with A, B and kernels of their orders.
+    """
     move = C(0, g_n(0))
     past = Heaviside(t - s) * Delta(alpha, s)
     return {
@@ -190,7 +204,7 @@ def p21() -> dict[str, Basic]:
 
 
 def p22() -> dict[str, Basic]:
-    """Phi^ell."""
+    """Return the printed equation (P.22): Phi^ell."""
     move = C(0, g_n(0))
     second = (
         mean(slope() * move, slope() * move)
@@ -203,12 +217,15 @@ def p22() -> dict[str, Basic]:
 
 
 def p22_text() -> dict[str, Basic]:
-    """Growth of Phi^{ell,2} with the layer."""
+    """Return the statement in the text at (P.22): growth of Phi^{ell,2} with the layer."""
     return {"Phi2": ell}
 
 
 def p23() -> dict[str, Basic]:
-    """G^ell in two forms; the average of g g^T is over unperturbed sources, with h and z at all orders."""
+    """Return the printed equation (P.23): G^ell with the kernel above moved.
+
+    G^ell in two forms; the average of g g^T is over unperturbed sources, with h and z at all orders.
+    """
     base = fixed(0, slope(1, h) * z, slope(1, h) * z) + gamma0**2 / 2 * fixed(
         2, slope(1, h) * z, slope(1, h) * z
     )
@@ -219,12 +236,12 @@ def p23() -> dict[str, Basic]:
 
 
 def p23_text() -> dict[str, Basic]:
-    """Growth of G^{ell,2} from the last layer down."""
+    """Return the statement in the text at (P.23): growth of G^{ell,2} from the last layer down."""
     return {"G2": L + 1 - ell}
 
 
 def p24() -> dict[str, Basic]:
-    """g^ell to second order."""
+    """Return the printed equation (P.24): g^ell to second order."""
     move = C(0, g_n(0))
     return {
         "g": slope() * r
@@ -234,7 +251,7 @@ def p24() -> dict[str, Basic]:
 
 
 def p25() -> dict[str, Basic]:
-    """G^ell."""
+    """Return the printed equation (P.25): G^ell."""
     move = C(0, g_n(0))
     back = slope() * D(0, phi(u))
     second = (
@@ -248,7 +265,7 @@ def p25() -> dict[str, Basic]:
 
 
 def p26() -> dict[str, Basic]:
-    """The second order of the tangent kernel."""
+    """Return the printed equation (P.26): the second order of the tangent kernel."""
     layers = (ell, 1, L - 1)
     return {
         "K2": Phi(L, 2)
@@ -259,5 +276,8 @@ def p26() -> dict[str, Basic]:
 
 
 def p26_text() -> dict[str, Basic]:
-    """Scaling of the second order of the tangent kernel relative to the first."""
+    """Return the statement in the text at (P.26): relative change of the tangent kernel grows as L.
+
+    Scaling of the second order of the tangent kernel relative to the first.
+    """
     return {"relative_change": gamma0**2 * L}

@@ -21,7 +21,7 @@ _r = Function("r")
 
 
 def f15() -> dict[str, Basic]:
-    """Fields h_y and g of a layer, and the operators C and D."""
+    """Return the printed equation (F.15): fields h_y and g of a layer, and the operators C and D."""
     return {
         "h": _u(ell, t) + gamma0 * Integral(_C(ell, t, s) * _g(ell, s), (s, 0, oo)),
         "g": _r(ell, t) + gamma0 * Integral(_D(ell, t, s) * _h(ell, s), (s, 0, oo)),
@@ -31,13 +31,16 @@ def f15() -> dict[str, Basic]:
 
 
 def f16() -> dict[str, Basic]:
-    """Derivative of the error, and the error itself."""
+    """Return the printed equation (F.16): derivative of the error, and the error itself."""
     rate = Sum(G(ell + 1, t, t) * _H(ell, t, t), (ell, 0, L))
     return {"dDelta": -rate * error(t), "Delta": _Y * exp(-Integral(rate.subs(t, s), (s, 0, t)))}
 
 
 def f16_text() -> dict[str, Basic]:
-    """Responses as T x T matrices, and the layer of B if that of C and D is ell."""
+    """Return the statement in the text at (F.16): responses on whitened data.
+
+    Responses as T x T matrices, and the layer of B if that of C and D is ell.
+    """
     times = Symbol("T", integer=True, positive=True)
     c, d = MatrixSymbol("C", times, times), MatrixSymbol("D", times, times)
     one = Identity(times)

@@ -46,20 +46,26 @@ _EVER = (s, 0, oo)
 
 
 def d46() -> dict[str, Basic]:
-    """z of layer ell, ``product(M, v)`` being M v without a factor; the widths are a(ell) N."""
+    """Return the printed equation (D.46): backward recursion with different widths.
+
+    z of layer ell, ``product(M, v)`` being M v without a factor; the widths are a(ell) N.
+    """
     product = Function("product")
     return {"z": product(Function("W_top")(ell), g(ell + 1, mu, t)) / sqrt(a(ell + 1) * N)}
 
 
 def d47() -> dict[str, Basic]:
-    """Velocity of W(ell), ``outer(v, w)`` being v w^T, with gamma = gamma0 sqrt(N)."""
+    """Return the printed equation (D.47): update of an inner matrix with different widths.
+
+    Velocity of W(ell), ``outer(v, w)`` being v w^T, with gamma = gamma0 sqrt(N).
+    """
     outer = Function("outer")
     moves = Sum(Delta(mu, t) * outer(g(ell + 1, mu, t), phi(h(ell, mu, t))), (mu, 1, P))
     return {"dW": gamma0 * sqrt(N) / (sqrt(a(ell) * N) * sqrt(a(ell + 1) * N)) * moves}
 
 
 def d48() -> dict[str, Basic]:
-    """Fields given chi and xi, gamma = gamma0 sqrt(N)."""
+    """Return the printed equation (D.48): fields given chi and xi, gamma = gamma0 sqrt(N)."""
     forward = Delta(alpha, s) * g(ell, alpha, s) * Phi(ell - 1, mu, alpha, t, s)
     backward = Delta(alpha, s) * phi(h(ell, alpha, s)) * G(ell + 1, mu, alpha, t, s)
     rate = gamma0 / sqrt(a(ell))
@@ -70,7 +76,7 @@ def d48() -> dict[str, Basic]:
 
 
 def d49() -> dict[str, Basic]:
-    """The tangent kernel."""
+    """Return the printed equation (D.49): the tangent kernel."""
     inner = Sum(G(ell + 1, mu, alpha, t, s) * Phi(ell, mu, alpha, t, s), (ell, 1, L - 1))
     return {"K": Phi(L, mu, alpha, t, s) + inner + G(1, mu, alpha, t, s) * K_x(mu, alpha)}
 
@@ -80,7 +86,10 @@ _dot, _chi_hat, _xi_hat, _g, _chi = (Function(x) for x in ("dot", "chi_hat", "xi
 
 
 def d50() -> dict[str, Basic]:
-    """Logarithm of the average for one matrix, at one time each: ``dot`` is the inner product over units."""
+    """Return the printed equation (D.50): average over a matrix between different widths.
+
+    Logarithm of the average for one matrix, at one time each: ``dot`` is the inner product over units.
+    """
     own = _dot(_chi_hat(mu), _chi_hat(mu)) * Phi(ell, mu, alpha)
     back = _dot(_xi_hat(mu), _xi_hat(mu)) * G(ell + 1, mu, alpha)
     cross = A(ell, mu, alpha) * _dot(_chi(mu), _g(alpha))
@@ -92,7 +101,10 @@ def d50() -> dict[str, Basic]:
 
 
 def d51() -> dict[str, Basic]:
-    """The action: what the layers' entries of order parameters and ln Z are multiplied by."""
+    """Return the printed equation (D.51): action with different widths.
+
+    The action; order parameters and ln Z of a layer have the factor a(ell).
+    """
     Tr, lnZ = Function("Tr"), Function("lnZ")
     hats = {x: Function(f"hat_{x}") for x in ("Phi", "G")}
     body = Tr(hats["Phi"](ell), Phi(ell)) + Tr(G(ell), hats["G"](ell)) - Tr(A(ell), B(ell)) + lnZ(ell)
@@ -100,7 +112,7 @@ def d51() -> dict[str, Basic]:
 
 
 def d53() -> dict[str, Basic]:
-    """Kernels, responses and covariances; B before it is redefined."""
+    """Return the printed equation (D.53): kernels, responses and covariances; B before it is redefined."""
     return {
         "Phi": average(phi(h(ell, mu, t)) * phi(h(ell, alpha, s))),
         "G": average(g(ell, mu, t) * g(ell, alpha, s)),
@@ -111,7 +123,7 @@ def d53() -> dict[str, Basic]:
 
 
 def covariances() -> dict[str, Basic]:
-    """Of u and r, as given below (D.53)."""
+    """Return the covariances of u and r that are given below (D.53)."""
     return {
         "cov_u": sigma(ell - 1) ** 2 * Phi(ell - 1, mu, alpha, t, s),
         "cov_r": sigma(ell) ** 2 * G(ell + 1, mu, alpha, t, s),
@@ -119,7 +131,10 @@ def covariances() -> dict[str, Basic]:
 
 
 def d54() -> dict[str, Basic]:
-    """Fields, B redefined as the response itself; the missing ds is supplied, the missing error is not."""
+    """Return the printed equation (D.54): fields with different widths and variances.
+
+    Fields, B redefined as the response itself; the missing ds is supplied, the missing error is not.
+    """
     rate = gamma0 / sqrt(a(ell)) * Heaviside(t - s)
     forward = (
         sigma(ell - 1) ** 2 * sqrt(a(ell - 1) / a(ell)) * A(ell - 1, mu, alpha, t, s)
@@ -140,7 +155,10 @@ def _driven() -> Basic:
 
 
 def d54_text() -> dict[str, Basic]:
-    """The responses in units in which they do not scale with widths: ``tilde_A`` and ``tilde_B``."""
+    """Return the statement in the text at (D.54): scaling of the responses with the widths.
+
+    The responses in units in which they do not scale with widths: ``tilde_A`` and ``tilde_B``.
+    """
     return {
         "tilde_A": sqrt(a(ell)) / gamma0 * A(ell, mu, alpha, t, s),
         "tilde_B": sqrt(a(ell + 1)) / gamma0 * B(ell, mu, alpha, t, s),
@@ -148,7 +166,7 @@ def d54_text() -> dict[str, Basic]:
 
 
 def d55() -> dict[str, Basic]:
-    """Fields in these units."""
+    """Return the printed equation (D.55): fields in the units of (D.54)."""
     since = Heaviside(t - s)
     forward = (
         sigma(ell - 1) ** 2 * tilde_A(ell - 1, mu, alpha, t, s) + since * Phi(ell - 1, mu, alpha, t, s)
