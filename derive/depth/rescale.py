@@ -80,8 +80,22 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
 
 
 def rescale(cross: CrossLayer, factor: Expr) -> CrossLayer:
-    """Divide the responses to every family of sources by ``factor``; close the system, separate its ends.
+    """Return the system with responses divided by ``factor``, closed and with its two ends separated.
 
+    Parameters
+    ----------
+    cross : CrossLayer
+        Correlations and responses between layers.
+    factor : Expr
+        Number by which the responses to every family of sources are divided.
+
+    Returns
+    -------
+    CrossLayer
+        The rescaled system.
+
+    Examples
+    --------
     >>> from sympy import Symbol
     >>> from derive import isotropic, mean_field
     >>> beta = Symbol("beta", positive=True)

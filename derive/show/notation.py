@@ -197,9 +197,25 @@ def guess_roles(atom: AppliedUndef) -> tuple[str, ...]:
 def notation(theory: Declares | None = None, names: str | Mapping[str, str] | None = None) -> Notation:
     """Return the notation of a theory.
 
-    ``names``, a name of NOTATIONS or a mapping from names to LaTeX, replaces symbols of the papers. Raises
-    ValueError for an unknown name of a notation.
+    Parameters
+    ----------
+    theory : Theory, optional
+        Theory whose declarations give the roles of arguments; without it roles are guessed.
+    names : str or dict, optional
+        Name of a notation in NOTATIONS, or a mapping from names to LaTeX that replaces symbols of the papers.
 
+    Returns
+    -------
+    Notation
+        Symbols of names, roles of arguments, and ranges of indices.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name of a notation.
+
+    Examples
+    --------
     >>> from derive import mean_field, mlp
     >>> notation(mean_field(mlp())).roles["H"]
     ('layer', 'sample', 'sample', 'time', 'time')

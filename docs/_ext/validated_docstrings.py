@@ -32,15 +32,7 @@ CODES = {
     "RT05",
     "YD01",  # Yields
 }
-PENDING = (
-    "derive.depth.rescale",
-    "derive.program.networks.attention",
-    "derive.program.networks.committee",
-    "derive.program.networks.experts",
-    "derive.program.networks.normalised",
-    "derive.show.notation",
-    "numerics.verification",
-)
+PENDING = ("numerics.verification",)
 
 
 def exported(root: Path) -> Iterator[str]:

@@ -142,13 +142,39 @@ def attention(  # noqa: PLR0913 (options of a network, most of them keywords)
 ) -> Program:
     """Return a stack of ``depth`` blocks of attention and perceptrons, trained on P sequences of inputs.
 
-    - ``heads``, ``scores``: a number of heads with deterministic scores ``k.q/N`` (``"numbers"``); or a
-      population of ``heads`` times N heads with random scores ``k.q/sqrt(n)`` (``"random"``).
-    - ``causal``: position p attends to positions up to p.
-    - ``read``: readout of the ``"mean"`` over positions, of the ``"last"`` one, or of ``"each"``, with
-      a target ``y(mu, p)``.
-    - ``activation``: that of the perceptrons, ``None`` for blocks without. Others: :class:`.StreamOptions`.
+    Parameters
+    ----------
+    depth : int or Symbol
+        The number of blocks, an integer or the symbol ``L``.
+    activation : str, function, Expr or None
+        Activation of the perceptrons; None for blocks without.
+    rule : str or TrainingRule
+        The training rule or its name.
+    positions : int
+        The number of positions of a sequence.
+    heads : int or Expr
+        The number of heads, or with random scores the number of heads over N.
+    scores : {"numbers", "random"}
+        Deterministic scores ``k.q/N``, or random scores ``k.q/sqrt(n)`` of a population of heads.
+    causal : bool
+        Whether position p attends to positions up to p only.
+    read : {"mean", "last", "each"}
+        Readout of the mean over positions, of the last position, or of each, with a target ``y(mu, p)``.
+    **options
+        Other options: :class:`.StreamOptions`.
 
+    Returns
+    -------
+    Program
+        The trained network.
+
+    Raises
+    ------
+    ProgramError
+        If an option is unknown or out of its range.
+
+    Examples
+    --------
     >>> attention(2, heads=3, causal=True).depth
     2
     """

@@ -46,15 +46,46 @@ def committee(  # noqa: PLR0913 (options of a network, most of them keywords)
 ) -> Program:
     """Return a committee machine of ``student`` hidden units that learns one of ``teacher`` units.
 
+    Parameters
+    ----------
+    student, teacher : int
+        The numbers of hidden units.
+    activation : str, function or Expr
+        Activation of both machines.
+    rule : str or TrainingRule
+        The training rule or its name.
+    ratio : number or Expr
+        The number of samples of a step over the dimension D of inputs.
+    batches : int
+        The number of batches that are used in turn.
+    online : bool
+        Whether every step has new samples.
+    noise : number or Expr
+        Variance of the noise of targets.
+    weight_decay : number or Expr
+        Weight decay.
+
+    Returns
+    -------
+    Program
+        The trained student, with ``mse``, the mean of (y - f)^2 on the samples, and ``risk``, that on other
+        inputs without noise.
+
+    Raises
+    ------
+    ProgramError
+        For batches in a flow, and options out of their ranges.
+
+    Notes
+    -----
     Inputs x have D entries N(0, 1). With ``phi`` the ``activation``, the outputs of student and teacher are
 
         f = sum_k phi(v_k . x/sqrt(D)),    y = sum_m phi(v_star_m . x/sqrt(D)) + sqrt(noise) eps .
 
-    A step descends the gradient in v_k of the mean of (y - f)^2/2 over ``ratio`` D samples, times D: over the
-    same samples at every step, over ``batches`` batches in turn, or over new ones in each step (``online``).
-    ``mse`` is the mean of (y - f)^2 on the samples, ``risk`` that on other inputs, without noise. Raises
-    :class:`ProgramError` for batches in a flow.
+    A step descends the gradient in v_k of the mean of (y - f)^2/2 over ``ratio`` D samples, times D.
 
+    Examples
+    --------
     >>> [str(d.lhs) for d in committee(batches=3).causal_order()][:6]
     ['v(k, t)', 'v_star(m, t)', 'h(b, k, t)', 'h_star(b, m, t)', 'f(b, t)', 'y(b, t)']
     """

@@ -47,11 +47,35 @@ def experts(
 ) -> Program:
     """Return a residual network of mixtures of experts, on P fixed samples.
 
-    Each of the ``depth`` blocks has ``count`` experts ``D(e) phi(U(e) n)``, weighted by a softmax over the
-    gates ``r(e).n/N``, which are scalars of each sample. With ``offsets`` a given number ``offset(e, mu)`` is
-    added to each gate, which makes experts differ; equal experts stay equal. Other options:
-    :class:`.StreamOptions`.
+    Each block adds ``sum_e p_e D(e) phi(U(e) n)`` to the stream, where the weights p are a softmax over the gates
+    ``r(e).n/N``, which are scalars of each sample.
 
+    Parameters
+    ----------
+    depth : int or Symbol
+        The number of blocks, an integer or the symbol ``L``.
+    activation : str, function or Expr
+        Activation of the experts.
+    rule : str or TrainingRule
+        The training rule or its name.
+    count : int or Expr
+        The number of experts of a block.
+    **options
+        Other options: :class:`.StreamOptions`. With ``offsets`` a given number ``offset(e, mu)`` is added to each
+        gate, which makes experts differ; equal experts stay equal.
+
+    Returns
+    -------
+    Program
+        The trained network.
+
+    Raises
+    ------
+    ProgramError
+        If an option is unknown or out of its range.
+
+    Examples
+    --------
     >>> experts(2, count=3).depth
     2
     """

@@ -48,13 +48,35 @@ def normalised(
 ) -> Program:
     """Return a residual network with ``depth`` normalised branches ``W phi(...)``, on P fixed samples.
 
-    - ``place``: branch and readout are applied to the normalised stream (``"before"``), or the stream itself
-      is normalised ``"after"`` each branch is added.
-    - ``named``: mean squares are scalars ``size``, which results contain, not averages inside of fields.
-    - ``normalisation``: ``"rms"`` or ``"layer"``; biases are added to the stream.
+    Parameters
+    ----------
+    depth : int or Symbol
+        The number of branches, an integer or the symbol ``L``.
+    activation : str, function or Expr
+        Activation of the branches.
+    rule : str or TrainingRule
+        The training rule or its name.
+    place : {"before", "after"}
+        Branches and readout are applied to the normalised stream, or the stream is normalised after each branch
+        is added.
+    named : bool
+        Whether mean squares are scalars ``size``, which results contain, and not averages inside of fields.
+    **options
+        Other options: :class:`.StreamOptions`. ``normalisation`` is ``"rms"`` or ``"layer"``; biases are added to
+        the stream.
 
-    Other options: :class:`.StreamOptions`.
+    Returns
+    -------
+    Program
+        The trained network.
 
+    Raises
+    ------
+    ProgramError
+        If an option is unknown or out of its range.
+
+    Examples
+    --------
     >>> normalised(2, place="after").depth
     2
     """
