@@ -47,7 +47,7 @@ def experts(
 ) -> Program:
     """Return a residual network of mixtures of experts, on P fixed samples.
 
-    Each block adds ``sum_e p_e D(e) phi(U(e) n)`` to the stream, where the weights p are a softmax over the gates
+    Each block adds ``sum_e p_e D(e) phi(U(e) n)`` to the stream. The weights p are a softmax over the gates
     ``r(e).n/N``, which are scalars of each sample.
 
     Parameters
@@ -61,8 +61,8 @@ def experts(
     count : int or Expr
         The number of experts of a block.
     **options
-        Other options: :class:`.StreamOptions`. With ``offsets`` a given number ``offset(e, mu)`` is added to each
-        gate, which makes experts differ; equal experts stay equal.
+        Other options: :class:`.StreamOptions`. With ``offsets`` a given number ``offset(e, mu)`` is added to
+        each gate, which makes experts differ; equal experts stay equal.
 
     Returns
     -------

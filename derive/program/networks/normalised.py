@@ -57,13 +57,13 @@ def normalised(
     rule : str or TrainingRule
         The training rule or its name.
     place : {"before", "after"}
-        Branches and readout are applied to the normalised stream, or the stream is normalised after each branch
-        is added.
+        Branches and readout are applied to the normalised stream, or the stream is normalised after each
+        branch is added.
     named : bool
         Whether mean squares are scalars ``size``, which results contain, and not averages inside of fields.
     **options
-        Other options: :class:`.StreamOptions`. ``normalisation`` is ``"rms"`` or ``"layer"``; biases are added to
-        the stream.
+        Other options: :class:`.StreamOptions`. ``normalisation`` is ``"rms"`` or ``"layer"``; biases are
+        added to the stream.
 
     Returns
     -------
