@@ -141,6 +141,9 @@ class _Lowering:
             raise NotLinear(str(error)) from None
         tensors = {node(q.symbol): self.request(q) for q in self.theory.order_parameters}
         fields = tuple(map(self.field, rows))
+        self.require_separate_sources(
+            fields, [(node(u.symbol), node(u.partner)) for u in self.theory.sources]
+        )
         covariances: dict[tuple[FieldAtLayer, FieldAtLayer], KernelRow] = {}
         source_indices: dict[FieldAtLayer, tuple[Symbol, ...]] = {}
         for u in self.theory.sources:
@@ -219,9 +222,32 @@ class _Lowering:
                 unit, weight = self.split(part)
                 couplings.append(replace(self.coupling(row, x, weight), unit=unit))
         constant = row.given
+        for e in (constant, *drives.values(), *(c.unit for c in couplings)):
+            self.require_same_for_all(e)
         return FieldRow(
             node(row.lhs), _axes(row.lhs), tuple(drives.items()), _joined(couplings), on_units, constant
         )
+
+    def require_same_for_all(self, coefficient: Expr) -> None:
+        """Raise NotLinear for a coefficient that depends on the value of an index."""
+        indices = coefficient.free_symbols & (self.extents.keys() - self.units)
+        if indices:
+            names = ", ".join(sorted(map(str, indices)))
+            raise NotLinear(
+                f"the coefficient {coefficient} depends on {names}; the march takes tensors alone"
+            )
+
+    @staticmethod
+    def require_separate_sources(
+        fields: tuple[FieldRow, ...], pairs: Iterable[tuple[FieldAtLayer, FieldAtLayer]]
+    ) -> None:
+        """Raise NotLinear if two sources of units with attributes correlate with each other."""
+        driving = {u for row in fields if row.unit for u, _ in row.drives}
+        for u, v in pairs:
+            if u != v and {u, v} <= driving:
+                raise NotLinear(
+                    f"{u[0]} and {v[0]} drive units with attributes, and correlate with each other"
+                )
 
     def constant(self, part: Expr) -> bool:
         """Return whether an expression consists of attributes only."""
@@ -287,6 +313,7 @@ class _Lowering:
             if {t, s} <= set(a.args) and a.args[-2:] != (t, s):
                 raise NotLinear(f"{a} is read with its times exchanged; a row at time t is all that is known")
             parts.append(Factor(node(a), _indices(a)))
+        self.require_same_for_all(coefficient)
         summed = sorted({i for f in parts for i in f.indices} - axes, key=str)
         for index in summed:
             group = [f for f in parts if index in f.indices]
@@ -330,6 +357,7 @@ class _Lowering:
             if unit is not None:
                 unit = unit * attributes
             return Request("response", node(responding), node(mean.source), factor, unit)
+        self.require_same_for_all(factor if unit is None else factor * unit)
         number, pair = _pair(mean.late, mean.early)
         if mean.early == 1:  # both fields at t
             rows = _axes(q.symbol)

@@ -10,7 +10,8 @@ attributes, so that the field at every unit is
     x(t) = b(t) + sum_u sum_s a_u(t, s) u(s),
 
 with b its part without sources and a_u its response to the source u. These are marched for all units
-together, as arrays ``(T, T, n)`` for a source and ``(T, n)`` for b; correlations are stored only as sums over
+together, as arrays ``(T, c, T, m, n)`` for a source of m members and ``(T, c, n)`` for b, where the field has
+c members at each unit (one for each value of its own indices); correlations are stored only as sums over
 units.
 """
 
@@ -70,6 +71,7 @@ class Units:
     ) -> None:
         self.rows, self.values = rows, values
         self.spectrum, self.n = spectrum, len(spectrum.counts)
+        self.members, self.widths = rows.sizes, rows.widths
         solves = [x for x in march_step.operations if isinstance(x, StepUnits)]
         sums = [x for x in march_step.operations if isinstance(x, SumUnits)]
         self.equations = [x for solve in solves for x in solve.equations]
@@ -81,14 +83,15 @@ class Units:
         self.long = {y.left.other for y in terms if y.times == "past"}
         self.long |= {x.array.second for x in sums if isinstance(x.array, CorrelationArray)}
         steps = rows.steps
-        self.b = {x.field: np.zeros((self.length(x.field, steps), self.n)) for x in self.equations}
+        held = {x.field: (self.length(x.field, steps), self.members[x.field]) for x in self.equations}
+        self.b = {i: np.zeros((*shape, self.n)) for i, shape in held.items()}
         self.a = {
-            (x.field, u): np.zeros((self.length(x.field, steps), steps, self.n))
+            (x.field, u): np.zeros((*held[x.field], steps, self.widths[u], self.n))
             for x in self.equations
             for u in x.responds
         }
         self.weights = {x.target: self.value(x.weight) * spectrum.counts for x in sums}
-        self.C = {u: np.zeros((steps, steps)) for u in self.sources}
+        self.C = {u: np.zeros((steps * m, steps * m)) for u in self.sources for m in [self.widths[u]]}
         self.covariance = {
             y.source: rows.compile(y.covariance, "now" if y.covariance.local else "through")
             for x in sums
@@ -105,7 +108,7 @@ class Units:
         return step if i in self.long else min(step, 1)
 
     def value(self, e: Expr) -> Array:
-        """Return a function of attributes at all units, shape ``(n,)``."""
+        """Return a function of attributes at all units, shape ``(n,)``; it is the same for all members."""
         e = e.subs(dict(self.rows.constants))
         atoms = sorted(e.atoms(AppliedUndef), key=str)
         missing = e.xreplace(dict.fromkeys(atoms, S.One)).free_symbols
@@ -122,24 +125,35 @@ class Units:
         ``(1 - M) x = (contributions of the past and of other fields) + gains``, with M the couplings at equal
         time, for the part without sources and the response to each source.
         """
-        equations = operation.equations
-        fields = [x.field for x in equations]
-        left = self.present(step, equations)
-        fixed = np.stack(
-            [self.constant[x.field] + self.contributed(step, x, None, fields)[0] for x in equations]
+        places, left = self.places(operation.equations), self.present(step, operation.equations)
+        fixed = np.concatenate(
+            [
+                self.constant[x.field] + self.contributed(step, x, None, places)[:, 0, 0]
+                for x in operation.equations
+            ]
         )
-        for i, x in zip(fields, _solved(left, fixed[:, None]), strict=True):
-            self.b[i][self.place(i, step)] = x[0]
+        now = _solved(left, fixed[:, None])[:, 0]
+        for i, own in places.items():
+            self.b[i][self.place(i, step)] = now[own]
         for u in self.sources:
-            right = np.zeros((len(fields), step + 1, self.n))
-            for k, (i, equation) in enumerate(zip(fields, equations, strict=True)):
+            m = self.widths[u]
+            right = np.zeros((len(left), step + 1, m, self.n))
+            for x in operation.equations:
+                if (x.field, u) in self.a:
+                    right[places[x.field]] = self.contributed(step, x, u, places)
+                if (x.field, u) in self.gain:
+                    right[places[x.field], step] += np.eye(m)[:, :, None] * self.gain[x.field, u]
+            now = _solved(left, right.reshape(len(left), -1, self.n)).reshape(right.shape)
+            for i, own in places.items():
                 if (i, u) in self.a:
-                    right[k] = self.contributed(step, equation, u, fields)
-                if (i, u) in self.gain:
-                    right[k, step] += self.gain[i, u]
-            for i, x in zip(fields, _solved(left, right), strict=True):
-                if (i, u) in self.a:
-                    self.a[i, u][self.place(i, step), : step + 1] = x
+                    self.a[i, u][self.place(i, step), :, : step + 1] = now[own]
+
+    def places(self, equations: tuple[UnitEquation, ...]) -> dict[FieldAtLayer, slice]:
+        """Return the places of the members of each field among the unknowns at one unit."""
+        ends = np.cumsum([self.members[x.field] for x in equations])
+        return {
+            x.field: slice(end - self.members[x.field], end) for x, end in zip(equations, ends, strict=True)
+        }
 
     def contributed(
         self, step: int, equation: UnitEquation, u: FieldAtLayer | None, fields: Collection[FieldAtLayer]
@@ -147,28 +161,32 @@ class Units:
         """Return the contributions of earlier times, and of other fields at this time, to a field.
 
         They contribute to the response to ``u``, or to the part without sources if ``u`` is None, shape
-        ``(times, n)``. Fields in ``fields`` are excluded at this time.
+        ``(members, times, members of u, n)``. Fields in ``fields`` are excluded at this time.
         """
-        total = np.zeros((1 if u is None else step + 1, self.n))
+        times, m = (1, 1) if u is None else (step + 1, self.widths[u])
+        total = np.zeros((self.members[equation.field], times, m, self.n))
+        flat = total.reshape(len(total), -1)
         for x in equation.terms:
             field, row, factor = x.left.other, self.values[x.left], self.factor[x]
             if u is not None and (field, u) not in self.a:
                 continue
             earlier = self.b[field] if u is None else self.a[field, u]
+            rows = earlier.reshape(len(earlier), self.members[field], -1)
             if x.times == "past":
-                if step > 0 and u is None:
-                    total[0] += factor * (row.past[0] @ earlier[:step])
-                elif step > 0:
-                    flat = earlier.reshape(len(earlier), -1)[:step, : step * self.n]
-                    total[:step] += factor * (row.past[0] @ flat).reshape(step, self.n)
+                if step > 0:
+                    width = self.n if u is None else step * m * self.n
+                    before = rows.reshape(-1, rows.shape[2])[: step * self.members[field], :width]
+                    product = (row.past @ before).reshape(len(total), -1, self.n)
+                    total.reshape(len(total), -1, self.n)[:, : product.shape[1]] += factor * product
             elif row.present is None:
                 continue
             elif self.is_present(x, step):
                 if field not in fields:
-                    now = earlier[self.place(field, step)]
-                    total += factor * row.present[0, 0] * (now if u is None else now[: step + 1])
+                    now = rows[self.place(field, step), :, : flat.shape[1]]
+                    total += factor * (row.present @ now).reshape(total.shape)
             else:
-                total[0] += factor * row.present[0, 0] * (earlier[0] if u is None else earlier[0, 0])
+                first = row.present @ rows[0, :, : m * self.n]
+                total[:, 0] += factor * first.reshape(len(total), m, self.n)
         return total
 
     def is_present(self, x: UnitTerm, step: int) -> bool:
@@ -176,14 +194,15 @@ class Units:
         return x.times == "now" or (x.times == "start" and step == 0)
 
     def present(self, step: int, equations: tuple[UnitEquation, ...]) -> Array:
-        """Return ``1 - M``, shape ``(fields, fields, n)``, with M the couplings at equal time."""
-        at = {x.field: k for k, x in enumerate(equations)}
-        left = np.repeat(np.eye(len(equations))[:, :, None], self.n, axis=2)
+        """Return ``1 - M``, shape ``(members, members, n)``, with M the couplings at equal time."""
+        places = self.places(equations)
+        size = sum(self.members[x.field] for x in equations)
+        left = np.repeat(np.eye(size)[:, :, None], self.n, axis=2)
         for equation in equations:
             for x in equation.terms:
                 now = self.values[x.left].present
-                if x.left.other in at and self.is_present(x, step) and now is not None:
-                    left[at[equation.field], at[x.left.other]] -= self.factor[x] * now[0, 0]
+                if x.left.other in places and self.is_present(x, step) and now is not None:
+                    left[places[equation.field], places[x.left.other]] -= self.factor[x] * now[:, :, None]
         return left
 
     # -- sums over units -------------------------------------------------------------------------------
@@ -191,30 +210,47 @@ class Units:
     def total(self, step: int, operation: SumUnits) -> Array:
         """Return an order parameter that sums over units, at ``t = step`` and s = 0..step.
 
-        A correlation is ``sum_n w_n (b_i(t) b_j(s) + sum_u a_iu(t, :) C_u a_ju(s, :)^T)``.
+        A correlation is ``sum_n w_n (b_i(t) b_j(s) + sum_u a_iu(t, :) C_u a_ju(s, :)^T)``, shape ``(n_i,
+        times, n_j)`` for fields of n_i and n_j members.
         """
         weight, i, j = self.weights[operation.target], operation.array.first, operation.array.second
-        at, end = self.place(i, step), step + 1
+        at, end, n = self.place(i, step), step + 1, self.members[i]
         if isinstance(operation.array, ResponseArray):
-            row: Array = self.a[i, j][at, :end] @ weight if (i, j) in self.a else np.zeros(end)
+            zeros = np.zeros((n, end, self.widths[j]))
+            row: Array = self.a[i, j][at, :, :end] @ weight if (i, j) in self.a else zeros
             return row
-        total: Array = self.b[j][:end] @ (weight * self.b[i][at])
+        p = self.members[j]
+        total: Array = (self.b[j][:end].reshape(end * p, self.n) @ (weight * self.b[i][at]).T).T
         for x in operation.sources:
             u, last = x.source, step + x.present
             if last == 0:
                 continue
             self.evaluate_covariance(u, last)
-            response = self.a[i, u][at, :last] * weight
-            C = self.C[u][:last, :last]
-            product = np.diagonal(C)[:, None] * response if x.covariance.local else C @ response
-            total += self.a[j, u].reshape(len(self.a[j, u]), -1)[:end, : last * self.n] @ product.ravel()
-        return total
+            size = last * self.widths[u]
+            response = (self.a[i, u][at, :, :last] * weight).reshape(n, size, self.n)
+            if x.covariance.local:
+                product = self.times_local(u, response)
+            else:
+                product = self.C[u][:size, :size] @ response
+            earlier = self.a[j, u].reshape(len(self.a[j, u]) * p, -1)[: end * p, : size * self.n]
+            total += (earlier @ product.reshape(n, -1).T).T
+        return total.reshape(n, end, p)
+
+    def times_local(self, u: FieldAtLayer, response: Array) -> Array:
+        """Return the covariance of a source that is zero between times, times a response."""
+        steps, m = self.rows.steps, self.widths[u]
+        equal_time = np.einsum("tctd->tcd", self.C[u].reshape(steps, m, steps, m))
+        each = response.reshape(len(response), -1, m, self.n)
+        product: Array = np.einsum("tcd,itdn->itcn", equal_time[: each.shape[1]], each)
+        return product
 
     def evaluate_covariance(self, u: FieldAtLayer, last: int) -> None:
         """Fill the covariance of a source at times before ``last``."""
+        m = self.widths[u]
         for k in range(self.known[u], last):
-            row = self.covariance[u](k)[0]
-            self.C[u][k, k + 1 - len(row) : k + 1] = self.C[u][k + 1 - len(row) : k + 1, k] = row
+            row, now, end = self.covariance[u](k), slice(k * m, (k + 1) * m), (k + 1) * m
+            begin = end - row.shape[1]
+            self.C[u][now, begin:end], self.C[u][begin:end, now] = row, row.T
         self.known[u] = max(self.known[u], last - 1)  # the last row may belong to an unfinished step
 
 
@@ -253,7 +289,8 @@ class March(Rows):
     def tensor(self, n: FieldAtLayer | Request) -> Array:
         """Return an order parameter by name and layer, or a request; responses include their direct part."""
         if not isinstance(n, Request) and n in self.sums:
-            return self.sums[n][:, None, :, None]
+            first, second = self.sum_members(n)
+            return self.sums[n].reshape(self.steps, first, self.steps, second)
         q = n if isinstance(n, Request) else self.plan.table.tensors[n]
         factor = self.number(q.factor)
         if q.kind == "correlation":
@@ -371,12 +408,15 @@ def _check(runner: StepArrays, watched: tuple[FieldAtLayer, ...]) -> Callable[[i
     pairs = {x: rows.table.tensors[x] for x in watched if x not in rows.sums}
     equal = {x: runner.equal(q.first, q.second) for x, q in pairs.items()}
 
+    def present(x: FieldAtLayer) -> Array:
+        return rows.sum_at(x, runner.at)[:, runner.at * rows.sum_members(x)[1] :]
+
     def check(step: int) -> None:
         for name, a in rows.scalars.items():
             if _beyond(a[runner.at], largest):  # the bound of results on losses, as a bound on scalars
                 raise diverged_at(step, name)
         for x in watched:
-            value = rows.sums[x][runner.at, runner.at] if x in rows.sums else equal[x](runner.at)
+            value = present(x) if x in rows.sums else equal[x](runner.at)
             if _beyond(value, bound):
                 raise diverged_at(step, x[0])
 

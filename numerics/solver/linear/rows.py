@@ -22,7 +22,7 @@ from sympy import Expr, Symbol, lambdify, sympify
 
 from derive.calculus.symbols import s, t
 from numerics.errors import NotConverged
-from numerics.lowering.operations import ResponseArray, UnitSum, order_parameter
+from numerics.lowering.operations import UnitSum, order_parameter
 from numerics.lowering.table import DELTA, Factor, FieldAtLayer, KernelRow, Monomial, Reach, Table
 
 Array = NDArray[np.float64]
@@ -44,8 +44,8 @@ class Rows:
     """Arrays of the tensors of a table; each has its time first and is filled as time proceeds.
 
     ``correlations`` and ``responses`` are ``(T n_i, T n_j)`` by pairs, ``scalars`` and ``hoisted`` ``(T,
-    ...)`` with an axis for each index, ``sums`` over units ``(T, T)``. ``extents`` is the number of values of
-    each index; ``tables`` are functions of both times, ``(T, T)``.
+    ...)`` with an axis for each index, ``sums`` over units ``(T n_i, T n_j)``. ``extents`` is the number of
+    values of each index; ``tables`` are functions of both times, ``(T, T)``.
     """
 
     table: Table
@@ -96,6 +96,16 @@ class Rows:
     def pair(self, i: FieldAtLayer, j: FieldAtLayer) -> Array:
         """Return the correlation of two fields, ``(T n_i, T n_j)``, from the order in which it is stored."""
         return self.correlations[i, j] if (i, j) in self.correlations else self.correlations[j, i].T
+
+    def sum_members(self, tensor: FieldAtLayer) -> tuple[int, int]:
+        """Return the numbers of members, at each time, of the two sides of a sum over units."""
+        q = self.table.tensors[tensor]
+        return self.sizes[q.first], (self.widths if q.kind == "response" else self.sizes)[q.second]
+
+    def sum_at(self, tensor: FieldAtLayer, step: int) -> Array:
+        """Return a view of a sum over units at t = ``step`` and s = 0..step, shape ``(n_i, times n_j)``."""
+        n, m = self.sum_members(tensor)
+        return self.sums[tensor][step * n : (step + 1) * n, : (step + 1) * m]
 
     def compile(self, kernel: KernelRow, reach: Reach | None = None) -> RowAtStep:
         """Compile a kernel as a function ``step -> (rows, times * cols)`` at the times s of its reach.
@@ -223,16 +233,16 @@ class Rows:
     def _tensor(self, f: Factor, samples: list[Symbol], present: bool) -> _Read | None:
         """Return the view of row ``step`` of an order parameter, with axes (first's indices, s, second's)."""
         q, now = order_parameter(self.table, f.tensor), f.indices[-2:] == (t, t)
-        if q.array is None or isinstance(q.array, UnitSum):
-            total = self.sums[f.tensor]
-            if now:
-                return _Read(lambda step, low, high: total[step, step], [])
-            return _Read(lambda step, low, high: total[step, low:high], [s])
-        i, j = q.array.first, q.array.second
-        response, count = isinstance(q.array, ResponseArray), len(self.table.row(i).indices)
+        i, j = self.table.tensors[f.tensor].first, self.table.tensors[f.tensor].second
+        response = self.table.tensors[f.tensor].kind == "response"
+        count = len(self.table.row(i).indices)
         shapes = self.shape(tuple(samples[:count])), self.shape(tuple(samples[count:]))
         n, m = self.sizes[i], (self.widths if response else self.sizes)[j]
-        array = self.responses.get((i, j)) if response else self.pair(i, j)
+        array: Array | None
+        if isinstance(q.array, UnitSum):
+            array = self.sums[f.tensor]
+        else:
+            array = self.responses.get((i, j)) if response else self.pair(i, j)
         gain = (self.number(q.direct) if now or present else 0.0) * np.eye(n, m)
         direct = gain.any()
         if array is None and not direct:
@@ -340,8 +350,10 @@ def found_at(step: int, rows: Rows) -> list[Array]:
             views.append(a[: (step + 1) * n[i], step * n[j] : (step + 1) * n[j]].T)
     for (i, k), a in rows.responses.items():
         views.append(a[step * n[i] : (step + 1) * n[i], : (step + 1) * m[k]])
-    for a in rows.sums.values():
-        views += [a[step, : step + 1], a[step, step : step + 1].reshape(())]
+    for tensor in rows.sums:
+        row, now = rows.sum_at(tensor, step), step * rows.sum_members(tensor)[1]
+        views.append(row[0] if len(row) == 1 else row)
+        views += [x[k : k + 1].reshape(()) for x in row for k in range(now, len(x))]
     return views + [a[step : step + 1] for a in (*rows.scalars.values(), *rows.hoisted.values())]
 
 

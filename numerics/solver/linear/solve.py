@@ -147,8 +147,10 @@ def responses_of_modes(problem: Problem, lowered: Lowered) -> int:
     """Return how many numbers the responses of modes store for each pair of times; finite sizes need them."""
     if problem.spectrum is None or not problem.discrete.responses():
         return 0
-    sources = len({n for n in lowered.table.source_indices if n[1] is None})
-    return 2 * sources * len(problem.spectrum.counts)  # the responses of v and h0 to each source
+    rows = Rows(lowered.table, 1, problem.numbers, {})
+    members = max(rows.sizes[r.field] for r in lowered.table.fields if r.unit)
+    sources = sum(rows.widths[n] for n in lowered.table.source_indices if n[1] is None)
+    return 2 * members * sources * len(problem.spectrum.counts)  # the responses of v and h0 to each source
 
 
 def _refuse_too_many_modes(problem: Problem) -> None:

@@ -108,7 +108,7 @@ class OnUnits(Protocol):
         """Compute a group of coupled fields at one time."""
 
     def total(self, step: int, operation: SumUnits) -> Array:
-        """Return a sum over units at this time and s = 0..step."""
+        """Return a sum over units at this time and s = 0..step, shape ``(n_i, times, n_j)``."""
 
 
 class StepArrays:
@@ -215,7 +215,8 @@ class StepArrays:
                 case MultiplyFactors(product):
                     rows.hoisted[product.tensor] = np.zeros((size, *rows.shape(product.rows)))
                 case SumUnits(target):
-                    rows.sums[target.tensor] = np.zeros((size, size))
+                    n, m = rows.sum_members(target.tensor)
+                    rows.sums[target.tensor] = np.zeros((size * n, size * m))
         for written in {x.target for x in self.operations if isinstance(x, RowOperation)}:
             if isinstance(written, CorrelationArray) and written not in self.arrays:
                 self.now[written] = StepValues()
@@ -512,12 +513,14 @@ class StepArrays:
         """Return the evaluation of a sum over units, with its column."""
         units, total = self.units, self.rows.sums[operation.target.tensor]
         assert units is not None
+        n, m = self.rows.sum_members(operation.target.tensor)
         correlation = isinstance(operation.array, CorrelationArray)
 
         def step(at: int) -> None:
-            total[at, : at + 1] = row = units.total(at, operation)
-            total[: at + 1, at] = row if correlation else 0.0
-            total[at, at] = row[at]
+            row = units.total(at, operation).reshape(n, -1)
+            if correlation:
+                total[: (at + 1) * m, at * n : (at + 1) * n] = row.T
+            total[at * n : (at + 1) * n, : (at + 1) * m] = row
 
         return step
 
