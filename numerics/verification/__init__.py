@@ -1,7 +1,10 @@
-"""The checks: two derivations against each other, identities, the expansion, theory against finite networks.
+"""Verification of a theory and its solution: derivations, identities, series and finite networks.
 
-report = verify(experiment, out_dir="out")
-report.passed, report.checks, print(report.table())
+:func:`verify` runs all checks of an experiment and returns a :class:`Report`; :func:`compare` compares a
+solution with simulated networks.  For example::
+
+    report = verify(experiment, out_dir="out")
+    report.passed, report.checks, print(report.table())
 """
 
 from numerics.verification.networks import compare

@@ -1,10 +1,10 @@
-"""Control variates for means over networks on fixed samples: their outputs and kernels at the start.
+"""Control variates for means over networks on fixed samples: outputs and kernels of the initial networks.
 
-At the start of training some means over networks are exactly those of the theory at every width: outputs are
-odd in the readout, so that their mean is zero; kernels of linear networks are products of averages over
-independent weights; and kernels of the first layer are averages over independent units.  From these and the
-theory's errors and tangent kernel this module makes the controls of each variable, by linear response:
-:mod:`numerics.verification.networks` takes means over networks less their regressions on them.
+At the start of training some means over networks are those of the theory at every width: outputs are odd in
+the readout, so that their mean is zero; kernels of linear networks are products of averages over independent
+weights; and kernels of the first layer are averages over independent units.  From their fluctuations and from
+the theory's errors and tangent kernel, linear response gives control variates of each variable.  The
+regressions on them are subtracted from the means over networks in :mod:`numerics.verification.networks`.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from numerics.stats import CONSTANT, LEVERAGE, SampleMean, controlled_mean, cont
 Array = NDArray[np.float64]
 
 MEAN_LOSS = "loss_of_mean_error"
-"""The loss of the mean error of networks: their mean loss less what the scatter of errors adds to it."""
+"""Name of the loss of the mean error of networks: their mean loss less the variance of their errors."""
 
 DOF = "degrees_of_freedom"
-"""The attribute of a mean over networks with the degrees of freedom of its standard error, if these are not
-one less than the networks."""
+"""Attribute of a mean over networks with the degrees of freedom of its standard error, if these differ from
+the number of networks less one."""
 
 STEP = 0.5
-"""Steps of the linear response of a flow, in units of its fastest relaxation time."""
+"""Step length of the linear response of a flow, in units of its fastest relaxation time."""
 
 MOST_STEPS = 64
-"""Steps between two output times of a flow at most: controls need not be exact."""
+"""Largest number of steps between two output times of a flow; controls need not be exact."""
 
 ACCURACY = 1e-8
 """Relative accuracy of the means of kernels of the first layer of nonlinear networks."""
@@ -50,10 +50,10 @@ ACCURACY = 1e-8
 
 @dataclass(frozen=True)
 class StartMeans:
-    """Means over networks at the start that are the same at every width.
+    """Means over initial networks that are the same at every width.
 
     Outputs (samples[, channels]) and, by the position of their layer, feature kernels (samples, samples) and
-    gradient kernels, of linear networks numbers or (channels, channels).
+    gradient kernels; gradient kernels of linear networks are numbers or (channels, channels).
     """
 
     outputs: Array
@@ -62,20 +62,20 @@ class StartMeans:
 
 
 def has_controls(problem: Problem) -> bool:
-    """Return whether means at the start are known exactly: of experiment files on fixed samples."""
+    """Return whether means over initial networks are known exactly: of experiment files on fixed samples."""
     return problem.experiment is not None and bool(problem.seen) and not problem.positions
 
 
 def controls_of(problem: Problem) -> int:
-    """Return about how many numbers a regression on the start fits: the mean, outputs, kernels of layers."""
+    """Return about how many coefficients a regression on the initial networks has: mean, outputs, kernels."""
     return 2 + 2 * (problem.depth or 1) if isinstance(problem.linear, LinearForm) else 3
 
 
 def start_means(problem: Problem, theory: xr.Dataset) -> StartMeans | None:
-    """Return the exact means at the start of networks of an experiment file on fixed samples, else None.
+    """Return the exact means of initial networks of an experiment file on fixed samples, else None.
 
-    Linear networks: of outputs and all kernels, which are those of the theory.  Nonlinear ones: of outputs
-    and of the feature kernel of the first layer, and of its gradient kernel if it is the only one.
+    Linear networks: of outputs and all kernels, which are those of the theory.  Nonlinear networks: of
+    outputs, of the feature kernel of the first layer, and of its gradient kernel if it is the only layer.
     """
     if not has_controls(problem) or OUTPUT not in theory:
         return None
@@ -91,12 +91,12 @@ def start_means(problem: Problem, theory: xr.Dataset) -> StartMeans | None:
 
 
 def _first_layer(problem: Problem) -> tuple[dict[int, Array], dict[int, Array]]:
-    """Return the kernels at the start of the first hidden layer, whose units are independent."""
+    """Return the initial kernels of the first hidden layer, whose units are independent."""
     try:
-        found = solve_lazy(
+        solution = solve_lazy(
             problem.discrete, steps=1, values=problem.values, data=problem.arrays, accuracy=ACCURACY
         )
-        kernels = [found.kernel(x, 1) for x in (FEATURE_KERNEL, GRADIENT_KERNEL)]
+        kernels = [solution.kernel(x, 1) for x in (FEATURE_KERNEL, GRADIENT_KERNEL)]
     except (NotApplicable, Unserved, NotConverged, KeyError, ValueError):  # averages that are not served
         return {}, {}
     seen = slice(problem.seen)
@@ -106,10 +106,10 @@ def _first_layer(problem: Problem) -> tuple[dict[int, Array], dict[int, Array]]:
 
 @dataclass(frozen=True)
 class StartFluctuations:
-    """Outputs and kernels at the start of networks of one width, less their exact means.
+    """Deviations of outputs and kernels of initial networks of one width from their exact means.
 
     ``outputs`` (networks, samples[, channels]); ``features`` (networks, layers, samples, samples) at the
-    positions ``layers``; ``gradients`` (networks, numbers), the traces over samples and outputs.
+    positions ``layers``; ``gradients`` (networks, layers), the traces over samples and outputs.
     """
 
     outputs: Array
@@ -119,7 +119,7 @@ class StartFluctuations:
 
     @classmethod
     def of(cls, means: StartMeans, samples: Mapping[str, Array]) -> StartFluctuations:
-        """From variables of networks, networks along the first axis; the first of all times is the start."""
+        """Return the deviations at the first time of variables with networks along their first axis."""
         outputs = samples[OUTPUT][:, 0] - means.outputs
         count = len(outputs)
         features = np.zeros((count, 0, outputs.shape[1], outputs.shape[1]))
@@ -139,12 +139,12 @@ class StartFluctuations:
 
     @property
     def scores(self) -> tuple[float, int, int]:
-        """The largest |z| of their means, which are zero, of so many numbers, and its degrees of freedom."""
+        """Largest absolute z-score of the mean deviations, their number, and its degrees of freedom."""
         count = len(self)
         parts = [x.reshape(count, -1) for x in (self.outputs, self.features, self.gradients)]
-        every = np.concatenate(parts, axis=1)
-        mean, error = every.mean(axis=0), every.std(axis=0, ddof=1) / np.sqrt(count)
-        moving = error > CONSTANT * np.abs(every).max(initial=1.0)
+        deviations = np.concatenate(parts, axis=1)
+        mean, error = deviations.mean(axis=0), deviations.std(axis=0, ddof=1) / np.sqrt(count)
+        moving = error > CONSTANT * np.abs(deviations).max(initial=1.0)
         z = np.abs(mean[moving]) / error[moving]
         return float(z.max(initial=0.0)), int(moving.sum()), count - 1
 
@@ -158,14 +158,14 @@ def _traces(kernels: Array) -> Array:
 
 
 class LinearResponse:
-    """The response of a theory's errors to outputs and kernels at the start, kernels' motion left out.
+    """Linear response of a theory's errors to initial outputs and kernels, at fixed kernels.
 
-    ``f(t+1) = f(t) + k(t) K(t,t) Delta(t)`` makes
+    ``f(t+1) = f(t) + k(t) K(t,t) Delta(t)`` gives
 
         delta f(t+1) = delta f(t) + k(t) [delta K Delta(t) - K(t,t) c(t) delta f(t)],  c = -dDelta/df,
 
-    from ``delta f(0)``, with ``delta K = delta Phi^l`` (times ``G^{l+1}(t,t)`` in nonlinear networks), one
-    response for the outputs and one for each layer.
+    from ``delta f(0)``, with ``delta K = delta Phi^l`` (times ``G^{l+1}(t,t)`` in nonlinear networks): one
+    response to the outputs and one to the kernel of each layer.
     """
 
     def __init__(self, problem: Problem, theory: xr.Dataset) -> None:
@@ -198,21 +198,21 @@ class LinearResponse:
         """Return responses (times, networks, sources, samples x channels)."""
         count, sources = len(start), start.features.shape[1]
         entries = self.error.shape[1]
-        now = np.zeros((count, 1 + sources, entries))
-        now[:, 0] = start.outputs.reshape(count, entries)
-        found = [now]
+        response = np.zeros((count, 1 + sources, entries))
+        response[:, 0] = start.outputs.reshape(count, entries)
+        responses = [response]
         for k, share in enumerate(self.share):
             steps = self._steps(k, share)
             drive = self._drive(start, k)
             matrix = self.kernel[k] * self.slope[k]
             for _ in range(steps):
-                now = now - (share / steps) * (now @ matrix.T)
-                now[:, 1:] += (share / steps) * drive
-            found.append(now)
-        return np.stack(found)
+                response = response - (share / steps) * (response @ matrix.T)
+                response[:, 1:] += (share / steps) * drive
+            responses.append(response)
+        return np.stack(responses)
 
     def growth(self, k: int, share: float) -> float:
-        """Return by how much the fastest growing deviation of outputs is larger after a step from time k."""
+        """Return the largest factor by which a step from time k multiplies a deviation of the outputs."""
         root = np.sqrt(self.slope[k])
         rates = share * np.linalg.eigvalsh(root[:, None] * self.kernel[k] * root)
         return float(np.abs(1 - rates).max())
@@ -223,11 +223,11 @@ class LinearResponse:
         features = start.features
         if self.later is not None:
             features = features * self.later[list(start.layers), k]
-        found: Array = features @ error
-        return found.reshape(*features.shape[:2], error.size)
+        drive: Array = features @ error
+        return drive.reshape(*features.shape[:2], error.size)
 
     def _steps(self, k: int, share: float) -> int:
-        """Return the number of steps between two times: one of descent, of a flow as its rate needs."""
+        """Return the number of steps between two times: one for descent, more for a fast flow."""
         if not self.flow:
             return 1
         rate = abs(share) * float(np.abs(self.kernel[k] * self.slope[k]).sum(axis=1).max())
@@ -235,14 +235,14 @@ class LinearResponse:
 
 
 def _flat(x: Array) -> Array:
-    """Samples and channels along one axis."""
+    """Return an array with its samples and channels along one axis."""
     return np.asarray(x.reshape(len(x), -1))
 
 
 class NetworkControls:
-    """Means of variables over networks of one width, less regressions on the start of each network.
+    """Means of variables over networks of one width, less regressions on each initial network.
 
-    ``samples`` has the variables of networks, with networks along the first axis.
+    Arguments ``samples`` hold the variables of networks, with networks along the first axis.
     """
 
     def __init__(self, start: StartFluctuations, response: LinearResponse) -> None:
@@ -250,19 +250,19 @@ class NetworkControls:
         self.responses = response(start)
         count, sources = len(start), self.responses.shape[2] + start.gradients.shape[1]
         self.few = LEVERAGE * (1 + sources) > count
-        """There are too few networks for the controls of each layer: they are summed over layers."""
+        """Whether networks are too few for controls of each layer, which are summed over layers then."""
 
     def of_error(self, time: int) -> Array:
-        """Return controls of every output at a time: (outputs, networks, controls)."""
+        """Return controls of every output at a time, of shape (outputs, networks, controls)."""
         return self._with_gradients(self.responses[time].transpose(2, 0, 1))
 
     def of_loss(self, time: int) -> Array:
-        """Return controls of the loss at a time: (networks, controls)."""
+        """Return controls of the loss at a time, of shape (networks, controls)."""
         of_losses = self._with_gradients((self.responses[time] @ self.response.error[time])[None])
         return np.asarray(of_losses[0])
 
     def _with_gradients(self, responses: Array) -> Array:
-        """Append gradient kernels at the start to responses (outputs, networks, sources)."""
+        """Append traces of initial gradient kernels to responses (outputs, networks, sources)."""
         gradients = self.start.gradients
         if self.few:
             layers = responses[..., 1:].sum(axis=-1, keepdims=True)
@@ -273,9 +273,9 @@ class NetworkControls:
 
     @property
     def of_kernels(self) -> Array:
-        """Return controls of kernels (networks, controls): traces, and parts along the errors learnt.
+        """Controls of kernels (networks, controls): traces, and components along the errors that are learnt.
 
-        Along ``v``, the sum of the theory's errors over time, and ``K v``.
+        The directions are ``v``, the sum of the theory's errors over time, and ``K v``.
         """
         start, error = self.start, self.response.error
         v = error.sum(axis=0)
@@ -290,44 +290,46 @@ class NetworkControls:
         return np.concatenate([outputs, *layered], axis=1)
 
     def means(self, samples: Mapping[str, Array]) -> dict[str, SampleMean]:
-        """Return the means of those variables that have controls."""
-        found: dict[str, SampleMean] = {}
+        """Return the means of all variables that have controls."""
+        means: dict[str, SampleMean] = {}
         for name, controls in (
             ("error", self.of_error),
             (OUTPUT, self.of_error),
             ("train_loss", self.of_loss),
         ):
             if name in samples:
-                found[name] = self._of_times(samples[name], controls)
+                means[name] = self._of_times(samples[name], controls)
         common = self.of_kernels
         for name in ("Phi_trace", "G_trace", GRADIENT_KERNEL, "tangent_kernel_trace"):
             if name in samples:
                 x = samples[name]
-                found[name] = controlled_mean(x.reshape(len(x), -1), common).shaped(x.shape[1:])
+                means[name] = controlled_mean(x.reshape(len(x), -1), common).shaped(x.shape[1:])
         if FEATURE_KERNEL in samples:
-            found[FEATURE_KERNEL] = self._of_features(samples[FEATURE_KERNEL], common)
-        return found
+            means[FEATURE_KERNEL] = self._of_features(samples[FEATURE_KERNEL], common)
+        return means
 
     def _of_features(self, values: Array, common: Array) -> SampleMean:
-        """Return means of kernels of all pairs of samples, each with its own value at the start as a control.
+        """Return means of kernels of all pairs of samples, each with its own initial value as a control.
 
         ``values`` has shape (networks, layers, times, times, samples, samples); kernels are symmetric.
         """
         count, layers, times, _, *samples = values.shape
-        own = {k: self.start.features[:, i].reshape(count, -1) for i, k in enumerate(self.start.layers)}
+        start_kernels = {
+            k: self.start.features[:, i].reshape(count, -1) for i, k in enumerate(self.start.layers)
+        }
         value, stderr = np.empty((2, layers, times, times, *samples))
         dof = count
         for k, at, before in np.ndindex(layers, times, times):
             if before > at:
                 continue
             x, controls = values[:, k, at, before].reshape(count, -1), common
-            if k in own:
+            if k in start_kernels:
                 repeated = np.broadcast_to(common, (x.shape[1], *common.shape))
-                controls = np.concatenate([repeated, own[k].T[..., None]], axis=2)
-            found = controlled_mean(x, controls).shaped(samples)
-            for mean, one in ((value, found.value), (stderr, found.stderr)):
+                controls = np.concatenate([repeated, start_kernels[k].T[..., None]], axis=2)
+            controlled = controlled_mean(x, controls).shaped(samples)
+            for mean, one in ((value, controlled.value), (stderr, controlled.stderr)):
                 mean[k, before, at], mean[k, at, before] = one.T, one
-            dof = min(dof, found.dof)
+            dof = min(dof, controlled.dof)
         return SampleMean(value, stderr, dof)
 
     def errors(self, values: Array) -> tuple[Array, int]:
@@ -337,14 +339,14 @@ class NetworkControls:
         return np.stack([x for x, _ in parts], axis=1), min(dof for _, dof in parts)
 
     def _of_times(self, values: Array, controls: Callable[[int], Array]) -> SampleMean:
-        """Return means of values (networks, times, ...), with the controls of each time."""
+        """Return means of values (networks, times, ...) with the controls of each time."""
         flat = values.reshape(*values.shape[:2], -1)
         parts = [controlled_mean(flat[:, k], controls(k)) for k in range(flat.shape[1])]
         return SampleMean.joined(parts).shaped(values.shape[1:])
 
 
 class NetworkSamples:
-    """Variables of every network of one width, as far as so many bytes hold them; the smallest come first.
+    """Variables of every network of one width, in at most ``bytes_held`` bytes; small variables come first.
 
     ``count`` is the number of networks.
     """
@@ -355,7 +357,7 @@ class NetworkSamples:
         self.done = 0
 
     def add(self, variables: Mapping[str, Array]) -> None:
-        """Add those of one network."""
+        """Add the variables of one network."""
         if not self.done:
             left = self.bytes_held
             for name, x in sorted(variables.items(), key=lambda item: item[1].size):
@@ -367,17 +369,17 @@ class NetworkSamples:
         self.done += 1
 
     def arrays(self) -> dict[str, Array]:
-        """Return variables with the networks along the first axis."""
+        """Return the variables that are kept, with the networks along the first axis."""
         return self.kept
 
 
 def with_controls(
     problem: Problem, theory: xr.Dataset, networks: xr.Dataset, start: StartMeans, kept: Mapping[str, Array]
 ) -> xr.Dataset:
-    """Return means over networks less their regressions on the start of each network.
+    """Return means over networks less their regressions on each initial network.
 
-    What networks measure at the start is held against its exact means too: the largest z among so many
-    numbers, with its degrees of freedom, is the attribute ``start``.
+    Initial outputs and kernels are also compared with their exact means: the attribute ``start`` holds the
+    largest absolute z-score, how many numbers were compared, and the degrees of freedom.
     """
     means: dict[str, SampleMean] = {}
     errors, dof = kept.get("error"), networks.attrs["seeds"] - 1
@@ -390,28 +392,28 @@ def with_controls(
         networks = networks.assign_attrs(start=fluctuations.scores)
     if errors is not None and squares_errors(problem, loss_of(problem.program)):
         means[MEAN_LOSS] = loss_of_mean_error(errors, theory["error"].to_numpy(), dof)
-    found: dict[str, Any] = {}
+    variables: dict[str, Any] = {}
     for name, mean in means.items():
         dims = networks["train_loss" if name == MEAN_LOSS else name].dims
-        found[name] = xr.DataArray(mean.value, dims=dims, attrs={DOF: mean.dof})
-        found[f"{name}{STDERR}"] = xr.DataArray(mean.stderr, dims=dims)
+        variables[name] = xr.DataArray(mean.value, dims=dims, attrs={DOF: mean.dof})
+        variables[f"{name}{STDERR}"] = xr.DataArray(mean.stderr, dims=dims)
         if name in networks:
-            found[name].attrs |= networks[name].attrs
-            found[f"{name}{STDERR}"].attrs |= networks[f"{name}{STDERR}"].attrs
-    return networks.assign(found)
+            variables[name].attrs |= networks[name].attrs
+            variables[f"{name}{STDERR}"].attrs |= networks[f"{name}{STDERR}"].attrs
+    return networks.assign(variables)
 
 
 def loss_of_mean_error(errors: Array, theory: Array, dof: int) -> SampleMean:
-    """Return the loss of the mean error of networks at each time, without bias.
+    """Return the unbiased loss of the mean error of networks at each time.
 
     The loss is ``sum_a Delta_a^2 / P`` with P samples.  Around the theory's errors ``m``, with ``d = Delta -
     m``, the square of the mean is ``m.m + 2 m.<d> + <d>.<d>``; the last part is estimated by pairs of
     different networks, ``d_i . d_j``, and the variance is that of the jackknife.
 
     ``errors`` has shape (networks, times, samples[ x channels]), with ``dof`` degrees of freedom; ``theory``
-    (times, samples[, channels]).  Errors that are controlled (:func:`numerics.stats.controlled_values`) leave
-    a bias of the second order in one over the networks, because pairs share coefficients: controls of this
-    loss itself would leave one of first order, of pairs that share a network.
+    (times, samples[, channels]).  Errors with controls (:func:`numerics.stats.controlled_values`) leave a
+    bias of order 1/networks^2, because pairs of networks share coefficients.  Controls of this loss itself
+    would leave a bias of order 1/networks, from pairs that share a network.
 
     >>> x = np.random.default_rng(0).standard_normal((400, 1, 1))
     >>> found = loss_of_mean_error(1 + x, np.ones((1, 1)), 399)
@@ -422,8 +424,8 @@ def loss_of_mean_error(errors: Array, theory: Array, dof: int) -> SampleMean:
     middle = theory.reshape(times, -1)
     gap = errors.reshape(count, times, -1) - middle
     total = gap.sum(axis=0)
-    own = (gap**2).sum(axis=2)
-    of_pairs = ((total**2).sum(axis=1) - own.sum(axis=0)) / (count * (count - 1))
-    shares = 2 * ((gap * total).sum(axis=2) - own) / (count - 1) - of_pairs
+    squares = (gap**2).sum(axis=2)
+    of_pairs = ((total**2).sum(axis=1) - squares.sum(axis=0)) / (count * (count - 1))
+    shares = 2 * ((gap * total).sum(axis=2) - squares) / (count - 1) - of_pairs
     each = ((middle**2).sum(axis=1) + 2 * (gap * middle).sum(axis=2) + shares) / samples
     return SampleMean(each.mean(axis=0), each.std(axis=0, ddof=1) / np.sqrt(count), dof)

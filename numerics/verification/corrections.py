@@ -1,9 +1,9 @@
-"""Variances over networks and slopes in 1/N, derived and held against networks.
+"""Derived corrections of order 1/N, variances and shifts of means, compared with finite networks.
 
-From a problem and its solution this module decides beforehand, by the cost that the solver of fluctuations
-states (:mod:`numerics.fluctuations`), up to which of the compared times N times variances and N times shifts
-are derived, and finds them.  Comparisons of :mod:`.networks` are then amended: networks less their derived
-shift take the place of a fitted slope, and rows are added for shifts and variances themselves.
+From estimates of the cost of :mod:`numerics.fluctuations` this module decides up to which of the compared
+times N times variances and N times shifts are derived, and derives them.  It changes the comparisons of
+:mod:`.networks` accordingly: the derived shift is subtracted from means over networks instead of a fitted
+slope, and rows for the variances are added.
 """
 
 from __future__ import annotations
@@ -51,38 +51,38 @@ SHARE = 0.25
 """Share of the work of a verification that derived corrections may take, by the estimate of their solver."""
 
 DERIVING = 1.0
-"""Seconds that it takes about to derive the fluctuations of a program, measured."""
+"""Measured time in seconds to derive the fluctuations of a program."""
 
 MOST_DEFINITIONS = 20
-"""Definitions of a program up to which that holds: with 23 to 36 of them it takes 2 to 61 s."""
+"""Largest number of definitions for which DERIVING holds; programs with 23 to 36 take 2 to 61 s."""
 
 FEWEST = 100
-"""Networks of a width from which their variance is compared: its error needs their fourth moment."""
+"""Fewest networks of a width whose variance is compared; its error needs their fourth moment."""
 
 SEEN, NUMBERS = 0.5, 30
-"""Relative error of a variance that must be seen, among so many numbers, for variances to be compared."""
+"""Variances are compared if this relative error is significant among so many numbers."""
 
 FLOW = "of flows variances and shifts are extrapolated in steps, which takes longer than more networks"
 SHORT = "the fluctuations of a program take longer to derive than these networks to train"
 
 
-# -- beforehand: what is derived ------------------------------------------------------------------------
+# -- plans of derived corrections -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class CorrectionsPlan:
-    """Up to which times corrections are derived, and why no further.
+    """Times up to which corrections are derived, and the reason why not up to the last one.
 
     Attributes
     ----------
     shifted
-        The plan up to the last time at which shifts are derived, with variances; None without any.
+        The plan up to the last time at which shifts and variances are derived; None if there is no such time.
     varied
-        The plan of a later time at which variances alone are derived; None without any.
+        The plan of a later time at which only variances are derived; None if there is no such time.
     places
         Positions of the compared times.
     reason
-        Why shifts or variances are not derived at all of the compared times; empty if they are.
+        Why shifts or variances are not derived at all compared times; empty if they are.
     """
 
     shifted: WidthPlan | None
@@ -92,11 +92,11 @@ class CorrectionsPlan:
 
     @property
     def seconds(self) -> float:
-        """The estimated time."""
+        """Estimated time in seconds."""
         return sum(x.seconds for x in (self.shifted, self.varied) if x is not None)
 
     def left_of(self, effort: Effort) -> Effort:
-        """Return the effort that is left for networks."""
+        """Return the effort that remains for networks."""
         spent = 0.0 if self.reason in (SHORT, FLOW) else DERIVING + self.seconds
         return replace(effort, work=effort.work - 1e9 * spent)
 
@@ -112,9 +112,9 @@ def last_of(plan: WidthPlan) -> int:
 
 
 def plan_corrections(problem: Problem, places: Sequence[int], effort: Effort, pairs: bool) -> CorrectionsPlan:
-    """Return up to which of the compared times corrections are derived, by estimates alone.
+    """Return up to which of the compared times corrections are derived, from estimates of their cost alone.
 
-    ``pairs``: with kernels of all pairs of samples.
+    ``pairs``: whether kernels of all pairs of samples are needed.
     """
     places, most = tuple(places), SHARE * effort.work * 1e-9 - DERIVING
     if len(problem.program.definitions) > MOST_DEFINITIONS:
@@ -140,7 +140,7 @@ def plan_corrections(problem: Problem, places: Sequence[int], effort: Effort, pa
 def _latest(
     problem: Problem, growth: SizeGrowth, places: Sequence[int], most: float, kernels: Any, shifts: bool
 ) -> tuple[WidthPlan | None, str]:
-    """Return the plan of the latest time that is affordable, and why not that of the last one."""
+    """Return the plan of the latest time whose cost is allowed, and why the last time is not possible."""
     first = ""
     for place in sorted(places, reverse=True):
         outputs = sum(x <= place for x in places) if shifts else 1
@@ -163,10 +163,10 @@ def _latest(
 
 @dataclass(frozen=True)
 class DerivedNumber:
-    """A derived number at order 1/N, or one for each entry of a quantity.
+    """A derived coefficient of 1/N, or an array of them, one for each entry of a quantity.
 
-    ``stderr`` is its standard error, with ``dof`` degrees of freedom, and ``systematic`` what it may be off
-    by beyond noise; both are zero where averages are exact.
+    ``stderr`` is its standard error, with ``dof`` degrees of freedom, and ``systematic`` a bound of its bias;
+    both are zero where averages are exact.
     """
 
     value: Array
@@ -175,7 +175,7 @@ class DerivedNumber:
     dof: int = REPLICAS - 1
 
     def scaled(self, factor: float) -> DerivedNumber:
-        """Return the number in other units."""
+        """Return the number times a factor."""
         size = abs(factor)
         return replace(
             self,
@@ -187,7 +187,7 @@ class DerivedNumber:
 
 @dataclass(frozen=True)
 class CorrectionsAtTimes:
-    """Corrections at some of the times: their positions, N in units of the theory's, and the method."""
+    """Corrections at the positions ``times``, with the unit of N relative to the theory's and the method."""
 
     times: tuple[int, ...]
     found: WidthCorrections
@@ -196,7 +196,7 @@ class CorrectionsAtTimes:
 
     @classmethod
     def of(cls, plan: WidthPlan, times: Sequence[int]) -> CorrectionsAtTimes:
-        """Find the corrections of a plan at positions of times."""
+        """Derive the corrections of a plan at positions of times."""
         problem = plan.problem
         solved = plan.method.solve(lowered(problem, times=plan.sizes.times), problem.solver)
         builder = VariableBuilder(problem, solved.lowered, solved.values, times, plan.keep)
@@ -204,18 +204,18 @@ class CorrectionsAtTimes:
         return cls(tuple(times), found, largest_ratio(problem), plan.method.name)
 
     def entry(self, name: str, end: str, at: Mapping[str, int], dims: Sequence[Any]) -> DerivedNumber | None:
-        """Return a variance or a shift (by its ``end``) at one time and layer, along dimensions."""
+        """Return a variance or a shift, by its suffix ``end``, at one time and layer along dimensions."""
         values = self.found.variances if end == VARIANCE else self.found.shifts
         if name not in values or at.get("time") not in self.times:
             return None
         if at.get("time_", at["time"]) != at["time"]:
             return None
-        own = self.found.dims[name]
+        variable_dims = self.found.dims[name]
         place = {"time": self.times.index(at["time"]), **{k: v for k, v in at.items() if k == "layer"}}
         parts: list[Array] = []
         for x in (values[name], self.found.errors.get(name + end), self.found.systematic.get(name + end)):
-            array = xr.DataArray(np.zeros_like(values[name]) if x is None else x, dims=own)
-            array = array.isel({k: v for k, v in place.items() if k in own})
+            array = xr.DataArray(np.zeros_like(values[name]) if x is None else x, dims=variable_dims)
+            array = array.isel({k: v for k, v in place.items() if k in variable_dims})
             if {*array.dims} != {*dims}:
                 return None
             parts.append(array.transpose(*dims).to_numpy())
@@ -235,7 +235,7 @@ class DerivedCorrections:
 
     @classmethod
     def of(cls, plan: CorrectionsPlan) -> DerivedCorrections:
-        """Find the corrections of a plan.
+        """Derive the corrections of a plan.
 
         Raises
         ------
@@ -252,7 +252,7 @@ class DerivedCorrections:
 
     @property
     def variances(self) -> frozenset[str]:
-        """Names of variables whose variances are compared, one of each kernel and its trace."""
+        """Names of variables whose variances are compared: of a kernel and its trace, the trace alone."""
         if not self.has_variances:
             return frozenset()
         names = {x for part in self.parts for x in part.found.variances}
@@ -260,7 +260,7 @@ class DerivedCorrections:
         return frozenset(x for x in names if x not in whole or f"{x}_trace" not in names)
 
     def largest_slope(self) -> float:
-        """Return the largest ``|c/value|`` of shifts c/N of losses; of a typical number without any."""
+        """Return the largest ``|c/value|`` of shifts c/N of losses, or a typical one if none is derived."""
         ratios = [
             float(np.max(np.abs(part.factor * part.found.shifts[name] / part.found.values[name])))
             for part in self.parts
@@ -275,37 +275,37 @@ class DerivedCorrections:
         if q.name == MEAN_LOSS:
             return self._mean_loss(x) if end == SHIFT else None
         dims = x.theory[q.name].isel(q.at).dims
-        found = (part.entry(q.name, end, q.at, dims) for part in self.parts)
-        return next((y for y in found if y is not None), None)
+        entries = (part.entry(q.name, end, q.at, dims) for part in self.parts)
+        return next((y for y in entries if y is not None), None)
 
     def _mean_loss(self, x: Comparison) -> DerivedNumber | None:
-        """Return N times the shift of ``sum_a <Delta_a>^2/P``: ``2 sum_a Delta_a shift_a/P``."""
+        """Return N times the shift of ``sum_a <Delta_a>^2/P``, which is ``2 sum_a Delta_a shift_a/P``."""
         if "error" not in x.theory:
             return None
         error = x.theory["error"].isel(x.quantity.at)
-        own = self.entry(replace(x, quantity=replace(x.quantity, name="error")), SHIFT)
-        if own is None:
+        error_shift = self.entry(replace(x, quantity=replace(x.quantity, name="error")), SHIFT)
+        if error_shift is None:
             return None
         weights = 2 * error.to_numpy() / x.theory.sizes["sample"]
         sizes = np.abs(weights)
         return replace(
-            own,
-            value=np.asarray(np.sum(weights * own.value)),
-            stderr=np.asarray(np.sum(sizes * own.stderr)),
-            systematic=np.asarray(np.sum(sizes * own.systematic)),
+            error_shift,
+            value=np.asarray(np.sum(weights * error_shift.value)),
+            stderr=np.asarray(np.sum(sizes * error_shift.stderr)),
+            systematic=np.asarray(np.sum(sizes * error_shift.systematic)),
         )
 
     def amended(self, rows: Sequence[Comparison]) -> list[Comparison]:
-        """Return comparisons with derived slopes, and those of variances after them."""
-        found = [self._less_shift(x) for x in rows]
+        """Return comparisons with derived slopes, followed by those of variances."""
+        less_shift = [self._less_shift(x) for x in rows]
         variances = [self._variance(x) for x in rows if self.has_variances and _is_single(x)]
-        return [*found, *(x for x in variances if x is not None)]
+        return [*less_shift, *(x for x in variances if x is not None)]
 
     def _less_shift(self, x: Comparison) -> Comparison:
         """Return a comparison of networks less their derived shift, if its standard error is smaller.
 
-        With the shift c it is ``value(N) - c/N = value + d/N^2``, and d is fitted.  An error e of c moves the
-        fit to ``1/N = 0`` by e/(3 N) for networks of widths N and 2 N, so that the row tests c, too.
+        With the shift c, ``value(N) - c/N = value + d/N^2``, and d is fitted.  An error e of c changes the
+        fit at ``1/N = 0`` by e/(3 N) for networks of widths N and 2 N, so that the row tests c, too.
         """
         shift, q = self.entry(x, SHIFT), x.quantity
         if shift is None:
@@ -315,15 +315,16 @@ class DerivedCorrections:
         moved = [replace(y, value=y.value - shift.value / n) for y, n in zip(entries, widths, strict=True)]
         reach = float(np.sum(line_of(x.networks, 2).intercept / widths))
         theory = _sum(_of_theory(x.theory, q), shift.scaled(reach), _of_theory(x.theory, q).value)
-        own = replace(q, at={}, size=size_of(x.theory, q), order=2, slope=shift.value)
-        derived = _comparison(own, theory, moved, x)
+        derived_quantity = replace(q, at={}, size=size_of(x.theory, q), order=2, slope=shift.value)
+        derived = _comparison(derived_quantity, theory, moved, x)
         return derived if _noise(derived) < _noise(x) else x
 
     def _variance(self, x: Comparison) -> Comparison | None:
-        """Return a comparison of N times the variance over networks, ``V + b/N``, with V.
+        """Return a comparison of N times the variance over networks, ``V + b/N``, with the derived V.
 
-        The relative standard error is that of the jackknife.  It is taken of the measured or the derived
-        variance, whichever is larger: an estimate that is low by chance has a low standard error, too.
+        The relative standard error is that of the jackknife.  It is multiplied by the measured or the derived
+        variance, whichever is larger, because an estimate that is low by chance has a low standard error,
+        too.
         """
         variance, q = self.entry(x, VARIANCE), x.quantity
         if variance is None:
@@ -338,35 +339,35 @@ class DerivedCorrections:
             size = np.maximum(y.value, variance.value)
             relative = np.divide(y.stderr, y.value, out=np.zeros_like(y.stderr), where=y.value > 0)
             moved.append(replace(y, stderr=relative * size))
-        own = replace(q, label=f"{N_VAR} {q.label}", at={}, scale=q.scale**2, size=None)
-        return _comparison(own, variance, moved, replace(x, networks=networks))
+        variance_quantity = replace(q, label=f"{N_VAR} {q.label}", at={}, scale=q.scale**2, size=None)
+        return _comparison(variance_quantity, variance, moved, replace(x, networks=networks))
 
 
 def _is_single(x: Comparison) -> bool:
-    """Whether a comparison gets a row for its variance: not a kernel of all pairs of samples."""
+    """Return whether a comparison has a row for its variance; kernels of all pairs of samples have none."""
     name = x.quantity.name
     whole = name in (FEATURE_KERNEL, GRADIENT_KERNEL) and f"{name}_trace" in x.theory
     return name != MEAN_LOSS and not whole
 
 
 def _of_networks(d: xr.Dataset, q: ComparedQuantity) -> DerivedNumber:
-    """Return a mean over networks of one width."""
+    """Return a mean over networks of one width, with its standard error."""
     value, stderr = (entry_of(d, q.name + x, q.at).to_numpy() for x in ("", STDERR))
     return DerivedNumber(value, stderr, np.zeros_like(value), degrees_of(d, q.name))
 
 
 def _of_theory(theory: xr.Dataset, q: ComparedQuantity) -> DerivedNumber:
-    """Return a quantity at infinite width."""
+    """Return a quantity at infinite width, with its standard error and bias."""
     value = theory[q.name].isel(q.at).to_numpy()
-    own = theory[q.name].copy(data=systematic(theory, q.name)).isel(q.at).to_numpy()
+    bias = theory[q.name].copy(data=systematic(theory, q.name)).isel(q.at).to_numpy()
     if q.name + STDERR not in theory:
-        return DerivedNumber(value, np.zeros_like(value), own, 1)
+        return DerivedNumber(value, np.zeros_like(value), bias, 1)
     stderr = theory[q.name + STDERR].isel(q.at).to_numpy()
-    return DerivedNumber(value, stderr, own, int(freedom_of(theory, q.name)))
+    return DerivedNumber(value, stderr, bias, int(freedom_of(theory, q.name)))
 
 
 def _sum(one: DerivedNumber, two: DerivedNumber, value: Array) -> DerivedNumber:
-    """Return a value with the errors of two independent parts (Welch's degrees of freedom, the fewest)."""
+    """Return a value with the errors of two independent parts and Welch's fewest degrees of freedom."""
     parts = one.stderr**2, two.stderr**2
     variance = parts[0] + parts[1]
     spread = parts[0] ** 2 / one.dof + parts[1] ** 2 / two.dof
@@ -378,19 +379,19 @@ def _sum(one: DerivedNumber, two: DerivedNumber, value: Array) -> DerivedNumber:
 def _comparison(
     q: ComparedQuantity, theory: DerivedNumber, networks: Sequence[DerivedNumber], x: Comparison
 ) -> Comparison:
-    """Return a comparison of numbers, with the networks of another one."""
+    """Return a comparison of given numbers, with the widths of the networks of another comparison."""
     ends = ("", STDERR, SYSTEMATIC)
     parts = (theory.value, theory.stderr, theory.systematic)
     arrays = {f"{q.name}{end}": _array(y, theory.dof) for end, y in zip(ends, parts, strict=True)}
     data = []
     for y, d in zip(networks, x.networks, strict=True):
-        own = {q.name: _array(y.value, y.dof), q.name + STDERR: _array(y.stderr, y.dof)}
-        data.append(xr.Dataset(own, attrs={k: d.attrs[k] for k in ("width", "seeds")}))
+        variables = {q.name: _array(y.value, y.dof), q.name + STDERR: _array(y.stderr, y.dof)}
+        data.append(xr.Dataset(variables, attrs={k: d.attrs[k] for k in ("width", "seeds")}))
     return Comparison(q, xr.Dataset(arrays), data)
 
 
 def _array(x: Array, dof: int) -> xr.DataArray:
-    """Return numbers along dimensions of no name in particular."""
+    """Return numbers along dimensions ``axis_0``, ``axis_1``, ..."""
     return xr.DataArray(x, dims=[f"axis_{k}" for k in range(np.ndim(x))], attrs={DOF: dof})
 
 
@@ -404,12 +405,15 @@ def _noise(x: Comparison) -> float:
     return float(np.sqrt(np.mean(variance)))
 
 
-# -- with which networks --------------------------------------------------------------------------------
+# -- networks to train ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class UsedCorrections:
-    """Corrections that are compared with the networks of a plan; ``failed`` says why there are none."""
+    """Corrections that are compared with the networks of a plan.
+
+    ``failed`` is the reason if there are none.
+    """
 
     networks: NetworkPlan
     plan: CorrectionsPlan
@@ -418,32 +422,32 @@ class UsedCorrections:
 
 
 def prepare(problem: Problem, theory: xr.Dataset, effort: Effort) -> UsedCorrections:
-    """Return networks to train, and derived corrections to compare with them.
+    """Return the plan of networks to train, and derived corrections to compare with them.
 
-    Variances are compared where the networks would see an error of SEEN.
+    Variances are compared if a relative error SEEN would be significant with these networks.
     """
     places = compared_times(theory, edge_of_stability(problem, theory))
     plan = plan_corrections(problem, places, effort, keeps_pairs(problem, effort))
     try:
-        found = DerivedCorrections.of(replace(plan, varied=None))
-        slope = found.largest_slope() if plan.has_slopes else None
+        derived = DerivedCorrections.of(replace(plan, varied=None))
+        slope = derived.largest_slope() if plan.has_slopes else None
         networks = plan_of(problem, plan.left_of(effort), slope)
         has_variances = variance_tolerance(networks) <= SEEN
         if plan.varied is not None and has_variances:
-            found = DerivedCorrections(
-                (*found.parts, *DerivedCorrections.of(replace(plan, shifted=None)).parts)
+            derived = DerivedCorrections(
+                (*derived.parts, *DerivedCorrections.of(replace(plan, shifted=None)).parts)
             )
         elif plan.varied is not None:
             plan = replace(plan, varied=None)
             networks = plan_of(problem, plan.left_of(effort), slope)
-        return UsedCorrections(networks, plan, replace(found, has_variances=has_variances))
+        return UsedCorrections(networks, plan, replace(derived, has_variances=has_variances))
     except (SpecError, NumericsError) as error:
         networks = plan_of(problem, plan.left_of(effort))
         return UsedCorrections(networks, plan, DerivedCorrections(), str(error))
 
 
 def variance_tolerance(networks: NetworkPlan) -> float:
-    """Return about what error of N times a variance is seen at 1/N = 0, in parts of it, for Gaussian numbers.
+    """Return the smallest significant relative error of N times a variance at 1/N = 0, for Gaussian numbers.
 
     >>> variance_tolerance(NetworkPlan((64, 128), (4000, 4000))) < 0.3
     True
@@ -456,21 +460,21 @@ def variance_tolerance(networks: NetworkPlan) -> float:
     return float(bound(NUMBERS, LEVEL) * np.sqrt((weights**2 * 2 / np.array(seeds)).sum()))
 
 
-# -- in words -------------------------------------------------------------------------------------------
+# -- notes ----------------------------------------------------------------------------------------------
 
 
 def describe(used: UsedCorrections, networks: NetworkPlan, checks: Sequence[Check]) -> str:
-    """Return which rows are derived, how, and why the others are not."""
-    plan, found = used.plan, used.found
-    if not found.parts:
+    """Return in words which rows are derived, by which method, and why others are not."""
+    plan, derived = used.plan, used.found
+    if not derived.parts:
         return f"finite width: slopes in 1/N are fitted, variances not compared; {used.failed or plan.reason}"
     words = []
     if plan.shifted is not None:
         words.append(
             f"shift: the slope is derived ({plan.shifted.method.name}): value(N) - shift/N = value + c/N^2."
         )
-    if found.has_variances:
-        how = found.parts[-1].method
+    if derived.has_variances:
+        how = derived.parts[-1].method
         words.append(
             f"N Var: N times the variance over networks, at 1/N = 0, and derived ({how}){_seen(checks)}."
         )
@@ -482,7 +486,9 @@ def describe(used: UsedCorrections, networks: NetworkPlan, checks: Sequence[Chec
 
 
 def _seen(checks: Sequence[Check]) -> str:
-    """The relative errors that rows of variances see."""
-    own = [x for x in checks if x.name.startswith(N_VAR) and x.error is not None and x.expected != 0]
-    reach = [x.allowed / abs(x.expected) for x in own]
+    """Return in words the relative errors that are significant in rows of variances."""
+    variance_checks = [
+        x for x in checks if x.name.startswith(N_VAR) and x.error is not None and x.expected != 0
+    ]
+    reach = [x.allowed / abs(x.expected) for x in variance_checks]
     return f"; errors seen: {min(reach):.0%} to {max(reach):.0%}" if reach else ""

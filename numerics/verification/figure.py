@@ -1,4 +1,8 @@
-"""The picture of a verification: losses and kernels over time, theory as lines, networks as points."""
+"""Figures of a verification: losses and kernels over time, theory as lines and networks as points.
+
+The input is a problem, its solution and results of finite networks; :func:`draw` shows networks that train on
+data, :func:`draw_numbers` any program.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +31,14 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 SERIES = ((0, r"lazy, $\gamma_0\to0$", "0.6", "--"), (2, r"$\Delta$ to order $\gamma_0^2$", "#c2571a", ":"))
-"""Orders of the expansion whose loss is drawn, their labels, colours and dashes."""
+"""Orders of the expansion whose loss is drawn, with their labels, colours and line styles."""
 
 LOSSES = (("train_loss", "training", "black", "o"), ("test_loss", "test", "#c2571a", "s"))
-"""Name, label, colour and marker."""
+"""Losses: name, label, colour and marker."""
 
 
 RANGE = 8.0
-"""A curve that falls by more than this factor is drawn on a logarithmic scale."""
+"""Ratio of largest to smallest value above which the vertical axis is logarithmic."""
 
 
 def draw(
@@ -43,12 +47,11 @@ def draw(
     networks: Sequence[xr.Dataset],
     sums: Mapping[int, xr.Dataset] | None = None,
 ) -> Figure:
-    """Lines are the theory, with a band of one standard error if it has one; points networks extrapolated to
-    1/N = 0 with one standard error.
+    """Return a figure of losses and kernels: theory as lines, networks at 1/N = 0 as points.
 
-    ``networks`` are results of ``simulate`` at two or more widths, or none; ``sums`` the expansion up to some
-    orders, of which the loss of the errors is drawn.  Of several outputs, the
-    kernels of the first are drawn.
+    Bands and error bars are one standard error.  ``networks`` are results of ``simulate`` at two or more
+    widths, or empty; ``sums`` has partial sums of the expansion by their order, whose loss of errors is
+    drawn.  If there are several outputs, the kernels of the first are drawn.
     """
     from matplotlib import rc_context
 
@@ -57,21 +60,21 @@ def draw(
 
 
 def has_kernels(theory: xr.Dataset) -> bool:
-    """Return whether a result holds kernels of layers, which :func:`draw` shows."""
+    """Return whether a result has kernels of layers, which :func:`draw` shows."""
     names = (FEATURE_KERNEL, GRADIENT_KERNEL, C_FIELD, C_GRADIENT)
     there = [y for x in names for y in (x, f"{x}_trace") if y in theory]
     return any("layer" in theory[x].dims for x in there)
 
 
 PANELS = 6
-"""The most numbers of a program that are drawn."""
+"""Largest number of a program's variables that are drawn."""
 
 
 def draw_numbers(source: Problem | Experiment, theory: xr.Dataset, networks: Sequence[xr.Dataset]) -> Figure:
-    """Lines are the loss and numbers of a program in the theory, with a band of one standard error; points
-    networks extrapolated to 1/N = 0 with one standard error.
+    """Return a figure of the loss and numbers of a program: theory as lines, networks at 1/N = 0 as points.
 
-    Of a program without numbers its correlations at equal times are drawn.
+    Bands and error bars are one standard error.  If a program has no numbers, its correlations at equal times
+    are drawn.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -98,7 +101,7 @@ def draw_numbers(source: Problem | Experiment, theory: xr.Dataset, networks: Seq
 
 
 def _at_equal_times(found: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
-    """The same with correlations of these names, and their errors, at equal times."""
+    """Return a result with correlations of these names, and their standard errors, at equal times only."""
     at = xr.DataArray(np.arange(found.sizes["time"]), dims="time")
     both = [y for x in names for y in (x, f"{x}_stderr") if y in found]
     equal = {x: found[x].isel(time=at, time_=at).transpose("time", ...) for x in both}
@@ -106,7 +109,7 @@ def _at_equal_times(found: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
 
 
 def _number(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, name: str) -> None:
-    """The entries of one variable over time."""
+    """Draw the entries of one variable over time."""
     count = theory.sizes["time"]
     rows = theory[name].to_numpy().reshape(count, -1)
     errors = theory[f"{name}_stderr"].to_numpy().reshape(count, -1) if f"{name}_stderr" in theory else None
@@ -122,6 +125,7 @@ def _number(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, name: str
 def _drawn(
     problem: Problem, theory: xr.Dataset, networks: xr.Dataset | None, sums: Mapping[int, xr.Dataset]
 ) -> Figure:
+    """Draw panels of losses, feature kernels and gradient kernels, and heat maps on fixed samples."""
     from matplotlib.figure import Figure
 
     fixed, linear = bool(problem.seen), isinstance(problem.linear, LinearForm)
@@ -165,6 +169,7 @@ def _drawn(
 
 
 def _caption(problem: Problem, networks: xr.Dataset | None) -> str:
+    """Return the title of a figure, with the widths of networks."""
     experiment, words = problem.experiment, title(problem)
     if networks is None:
         wide = experiment is None or (experiment.network.width_ratio or experiment.network.width) is None
@@ -177,10 +182,11 @@ def _caption(problem: Problem, networks: xr.Dataset | None) -> str:
 
 
 def _losses(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, both: bool) -> None:
+    """Draw training and test losses."""
     for name, label, colour, marker in LOSSES if both else LOSSES[:1]:
         ax.plot(theory.time, theory[name], color=colour, lw=1.8, label=label if both else "theory")
         _band(ax, theory, colour, *(theory.get(f"{name}{end}") for end in ("", "_stderr")))
-        if networks is not None:  # two curves leave little room: the caption says what points are
+        if networks is not None:  # two curves leave little room for a legend: the caption explains the points
             points = _points(networks.time, networks[name], networks[f"{name}_stderr"])
             ax.errorbar(*points, **_dots(colour, marker), label=None if both else r"networks, $1/N\to0$")
     shown = [theory[name] for name, *_ in (LOSSES if both else LOSSES[:1])]
@@ -192,7 +198,7 @@ def _losses(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, both: boo
 def _kernels(
     ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, name: str, label: str, share: float = 1.0
 ) -> None:
-    """Draw a kernel of each layer at equal times, or say that the result does not hold it."""
+    """Draw a kernel of each layer at equal times, or write that the result has no such kernel."""
     if name not in theory:
         ax.text(0.5, 0.5, "not in this result", transform=ax.transAxes, ha="center")
         return
@@ -210,14 +216,14 @@ def _kernels(
 
 
 def _band(ax: Axes, theory: xr.Dataset, colour: Any, value: Any, stderr: Any) -> None:
-    """One standard error of a theory that is itself an estimate."""
+    """Draw a band of one standard error around a theory that is itself an estimate."""
     if stderr is not None:
         low, high = (np.asarray(value) + sign * np.asarray(stderr) for sign in (-1, 1))
         ax.fill_between(theory.time, low, high, color=colour, alpha=0.25, lw=0)
 
 
 def _limits(ax: Axes, values: Array) -> None:
-    """Logarithmic where much is lost otherwise; with room for a legend above."""
+    """Set the limits of the vertical axis, logarithmic for a large range, with room for a legend above."""
     low, high = float(values.min()), float(values.max())
     if low > 0 and high > RANGE * low:
         ax.set(yscale="log", ylim=(low / 2, high * (high / low) ** 0.2))
@@ -227,7 +233,7 @@ def _limits(ax: Axes, values: Array) -> None:
 
 
 def _equal_times(result: xr.Dataset, name: str) -> Array:
-    """(layer, time): a kernel at t = s, of the first output."""
+    """Return a kernel of the first output at equal times, of shape (layers, times)."""
     values = result[name].isel({d: 0 for d in ("channel", "channel_") if d in result[name].dims}).to_numpy()
     return np.asarray(np.einsum("ltt->lt", values))
 
@@ -244,13 +250,14 @@ def _points(times: xr.DataArray, value: Any, stderr: Any) -> tuple[Array, Array,
 
 
 def _dots(colour: Any, marker: str) -> dict[str, Any]:
+    """Return the style of points with error bars."""
     return {"fmt": marker, "ms": 4, "color": colour, "mfc": "white", "lw": 1}
 
 
 def heat_maps(figure: SubFigure, problem: Problem, theory: xr.Dataset) -> None:
-    """K_x, the final H^l of up to three layers and y y^T, each over the mean of its diagonal.
+    """Draw K_x, the final H^l of up to three layers and y y^T, each divided by the mean of its diagonal.
 
-    Of several outputs, y y^T is summed over them, and the first sorts the samples.
+    If there are several outputs, y y^T is summed over them, and the first sorts the samples.
     """
     y = problem.targets.reshape(problem.seen, -1)
     goal = y @ y.T

@@ -1,9 +1,9 @@
-"""What must hold of the theory and of its solution, without any network to compare it with.
+"""Identities of a theory and its solution that need no finite networks for comparison.
 
-First what holds exactly of any theory; then what holds of linear ones, whose solution has no noise; then of a
-flow, whose error estimate keeps to rtol, and which small steps of descent come to.  Descent in exact steps is
-another program with another theory, which knows nothing of integrators.  Its loss is that of the flow plus a
-series in the length of the steps, of which halving removes one power at a time.
+The first group holds for any theory, the second for the exact solutions of linear theories.  For a flow the
+error estimate must be below rtol, and descent in small steps must converge to it: descent is another program
+with another theory, without an integrator.  Its loss is that of the flow plus a series in the length of the
+steps, whose powers are removed one by one by halving the step (Richardson extrapolation).
 """
 
 from __future__ import annotations
@@ -76,46 +76,46 @@ from numerics.verification.report import EPS, LEVEL, Check
 Array = NDArray[np.float64]
 
 ONE_STEP, ONE_WIDTH = (2, 1), 4
-"""Samples, steps and width of the network whose step is found by differences of the loss."""
+"""Samples, steps and width of the network whose step is compared with differences of the loss."""
 
 SAMPLES, STEPS = 5, 10
-"""The opening on which fields are compared that a solution does not keep."""
+"""Samples and steps of the opening on which fields are compared that a solution does not keep."""
 
 LEAST = 1.0
-"""gamma0 at which identities are checked that hold at any."""
+"""Smallest gamma0 at which identities that hold at any gamma0 are checked."""
 
 LARGEST_MATRIX = 1300
-"""Eigenvalues are taken of kernel matrices up to this size; of longer ones, at fewer times."""
+"""Largest kernel matrix whose eigenvalues are computed; larger ones are restricted to fewer times."""
 
 CORRELATIONS = (FEATURE_KERNEL, GRADIENT_KERNEL, C_LEARNT, "C_Delta", "C_h0", C_FIELD, C_GRADIENT)
 RESPONSES = (FORWARD_RESPONSE, BACKWARD_RESPONSE, "R_hr", "R_gu", "R_Delta", "R_vu", "R_h0r0")
 LETTERS = {FEATURE_KERNEL: "H^l", GRADIENT_KERNEL: "G^l", C_FIELD: "C_h^l", C_GRADIENT: "C_g^l"}
 
 FEWEST, MOST = 32, 512
-"""Steps of descent up to the time at which a flow is compared."""
+"""Fewest and most steps of descent up to the time at which a flow is compared."""
 
 NEAR = 1e-7
-"""By what share data and numbers are changed, to see what becomes of rounding."""
+"""Relative perturbation of data and numbers that measures the amplification of rounding errors."""
 
 SHARE = 0.5
-"""The loss of that time, as a share of its start: halfway down, where most happens."""
+"""Loss at the time at which a flow is compared, relative to its start; it changes fast there."""
 
 SETTLED = 1e-3
-"""How well the series in the length of the steps is to be known, relative to the loss."""
+"""Relative accuracy of the loss extrapolated to steps of zero length."""
 
 SAMPLED_STEPS = (16, 32)
-"""The same where the loss is an average over paths, whose noise hides more."""
+"""Steps of descent where the loss is an average over paths, whose noise is larger."""
 
 
 # -- the theory ------------------------------------------------------------------------------------------
 
 
 def derivation(problem: Problem, symbolic: Program | None) -> list[Check]:
-    """The conditioning rule and the path integral give the same theory, term by term, of updates that are the
-    gradient of the program's loss.
+    """Check that the conditioning rule and the path integral give the same theory, term by term.
 
-    ``symbolic`` is the same program at any depth, if there is one.  A program that states no loss, or whose
-    updates are no gradient on purpose, has no row for them.
+    A second row checks that updates are the gradient of the program's loss; programs without a loss, or whose
+    updates are not a gradient by intention, have no such row.  ``symbolic`` is the same program at any depth,
+    if there is one.
     """
     layered = any(x.layered for x in problem.program.fields)
     label = f", L = {problem.depth}" if layered else ""
@@ -135,10 +135,10 @@ def derivation(problem: Problem, symbolic: Program | None) -> list[Check]:
 
 
 def descended(problem: Problem) -> list[Check]:
-    """One network takes one step by the program's updates, and one down differences of the loss.
+    """Check one step of a network by the program's updates against central differences of the loss.
 
-    Half of the digits are compared: central differences keep more.  A program that states no loss, or whose
-    updates are no gradient on purpose, has no row, nor has one whose slopes jump.
+    Half of the digits are compared; central differences are more accurate.  There is no row for a program
+    without a loss, whose updates are not a gradient by intention, or whose slopes jump.
     """
     program = problem.program
     if program.loss is None or program.descent is None or program.depth.free_symbols:
@@ -148,22 +148,23 @@ def descended(problem: Problem) -> list[Check]:
     if slope_jumps(program) or error_jumps(program):
         return []
     small = opening(problem, *ONE_STEP)
-    taken: dict[str, Any] = {"width": ONE_WIDTH, "steps": 1, "seeds": 1, "seed": problem.solver.seed}
-    taken |= {"values": small.values, "data": dict(small.arrays)}
+    options: dict[str, Any] = {"width": ONE_WIDTH, "steps": 1, "seeds": 1, "seed": problem.solver.seed}
+    options |= {"values": small.values, "data": dict(small.arrays)}
     if small.flow:
-        taken["dt"] = float(small.times[1])
+        options["dt"] = float(small.times[1])
     numerically = {"loss": program.loss, "parametrization": program.descent}
     try:
-        derived, found = (simulate_program(small.program, **taken, **x) for x in ({}, numerically))
+        derived, by_differences = (simulate_program(small.program, **options, **x) for x in ({}, numerically))
     except (ValueError, NotApplicable, Diverged):  # no network of this width, or no step that stays finite
         return []
-    pairs = [(derived[name].mean, found[name].mean) for name in program.scalars]
-    off = max(float(np.max(np.abs(a - b))) / max(1.0, float(np.max(np.abs(a)))) for a, b in pairs)
+    pairs = [(derived[name].mean, by_differences[name].mean) for name in program.scalars]
+    deviation = max(float(np.max(np.abs(a - b))) / max(1.0, float(np.max(np.abs(a)))) for a, b in pairs)
     name = "one step = by differences of the loss"
-    return [Check("derivation", name, off, 0, EPS**0.5, "half of the digits", upper=True)]
+    return [Check("derivation", name, deviation, 0, EPS**0.5, "half of the digits", upper=True)]
 
 
 def _terms(theory: Theory) -> int:
+    """Return the number of terms, sources and order parameters of a theory."""
     equations = (*theory.equations, *theory.scalars, *theory.observables)
     return sum(len(e.terms) for e in equations) + len(theory.sources) + len(theory.order_parameters)
 
@@ -172,29 +173,30 @@ def _terms(theory: Theory) -> int:
 
 
 def marched(small: Problem, table: Table, wanted: Sequence[FieldAtLayer]) -> March:
-    """The march of an opening."""
+    """Return the causal march of a smaller problem."""
     units, data = modes(small), arrays(small)
     steps, wanted = len(small.times), tuple(wanted)
     return march(table, steps=steps, constants=small.numbers, data=data, wanted=wanted, units=units)
 
 
 def laid_out(theory: Theory, result: March) -> dict[MemberKey, Array]:
-    """Order parameters and scalars of a march, in the layout of :func:`~numerics.solver.direct.evaluate`: an
-    axis for each index of the symbol, and then its times.
+    """Return order parameters and scalars of a march in the layout of the direct evaluation.
+
+    Each array has an axis for each index of the symbol, followed by its times.
     """
-    found: dict[MemberKey, Array] = {(e.name, ()): result.scalars[e.name] for e in theory.scalars}
+    values: dict[MemberKey, Array] = {(e.name, ()): result.scalars[e.name] for e in theory.scalars}
     for q in theory.order_parameters:
         layer = next((int(x) for x in q.symbol.args[:1] if x.is_Integer), None)
         sizes = [result.extents[x] for x in q.symbol.args if isinstance(x, Symbol) and x not in (t, s)]
         a = result.tensor((q.name, layer))  # (T, n, T, m)
         first = next(i for i in range(len(sizes) + 1) if prod(sizes[:i]) == a.shape[1])
         shaped = a.reshape(a.shape[0], *sizes[:first], a.shape[2], *sizes[first:])
-        found[q.name, () if layer is None else (layer,)] = np.moveaxis(shaped, (0, first + 1), (-2, -1))
-    return found
+        values[q.name, () if layer is None else (layer,)] = np.moveaxis(shaped, (0, first + 1), (-2, -1))
+    return values
 
 
 def derived_numbers(small: Problem) -> dict[MemberKey, Array] | None:
-    """The same of an opening and its theory as it was derived; None of one that the march does not take."""
+    """Return the march of a problem's theory without reductions, or None if it cannot be marched."""
     try:
         table = lower(small.discrete)
         return laid_out(small.discrete, marched(small, table, [*table.tensors]))
@@ -203,22 +205,24 @@ def derived_numbers(small: Problem) -> dict[MemberKey, Array] | None:
 
 
 def reading(problem: Problem) -> list[Check]:
-    """The march gives the numbers of the theory's expressions, each evaluated as it is written."""
+    """Check the march against the direct evaluation of the theory's expressions."""
     small = _not_lazy(opening(problem, *WRITTEN))
-    found, steps = derived_numbers(small), len(small.times)
-    if found is None:
+    march_values, steps = derived_numbers(small), len(small.times)
+    if march_values is None:
         return []
     read = evaluate(small.discrete, steps=steps, values=small.values, data=arrays(small), method="linear")
-    worst = max(relative(found[x] - read.values[x], read.values[x]) for x in found)
+    worst = max(relative(march_values[x] - read.values[x], read.values[x]) for x in march_values)
     terms = WRITTEN[0] * steps * ((problem.depth or 1) + 1)
     name = f"march = theory as written, {steps} times"
-    basis = f"rounding; {len(found)} kinds{_said(problem, small)}"
-    return [Check("solution", name, worst, 0, EPS * terms * steps * amplified(small, found), basis)]
+    basis = f"rounding; {len(march_values)} kinds{_said(problem, small)}"
+    return [Check("solution", name, worst, 0, EPS * terms * steps * amplified(small, march_values), basis)]
 
 
 def amplified(small: Problem, found: Mapping[MemberKey, Array]) -> float:
-    """How many times larger, at least one, a relative error in all data and numbers can be in what was found:
-    steps that are long make much of what an earlier one rounded.
+    """Return the largest amplification, at least one, of a relative error in data and numbers.
+
+    Long steps multiply the rounding errors of earlier steps.  Each array and number is perturbed by NEAR, and
+    the changes of each result are added.
     """
     near = [replace(small, arrays={**small.arrays, k: (1 + NEAR) * x}) for k, x in small.arrays.items()]
     near += [replace(small, numbers={**small.numbers, k: (1 + NEAR) * x}) for k, x in small.numbers.items()]
@@ -230,22 +234,23 @@ def amplified(small: Problem, found: Mapping[MemberKey, Array]) -> float:
 
 
 def _not_lazy(small: Problem) -> Problem:
-    """The same where gamma0 costs no digits: of finite width f(0) is of order 1/gamma0, and parts cancel.
+    """Return the problem at gamma0 of at least LEAST, for identities that hold at any gamma0.
 
-    What is checked on it holds at any gamma0.
+    At finite width f(0) is of order 1/gamma0, so that a small gamma0 loses digits by cancellation.
     """
     return at(small, max(LEAST, small.numbers[gamma0])) if gamma0 in small.numbers else small
 
 
 def _said(problem: Problem, small: Problem) -> str:
-    """At which gamma0 a check was made, if it is another than the problem's."""
-    own, used = (x.numbers.get(gamma0) for x in (problem, small))
-    return "" if own == used else f"; gamma0={used:g}"
+    """Return in words the gamma0 of a check, if it differs from the problem's."""
+    given, used = (x.numbers.get(gamma0) for x in (problem, small))
+    return "" if given == used else f"; gamma0={used:g}"
 
 
 def _both(problem: Problem) -> tuple[Problem, xr.Dataset, dict[MemberKey, Array]] | None:
-    """Fixed samples in exact steps (of a flow: descent in steps that resolve it), what `solve` gives with
-    whatever reductions it runs, and what the march of the theory as it was derived gives.
+    """Return a problem in exact steps on few samples, its solution, and the march of its unreduced theory.
+
+    A flow is replaced by descent in steps that resolve it.  The result is None if the march is not possible.
     """
     small = in_steps(problem, SAMPLES, STEPS)
     full = None if small is None else derived_numbers(small)
@@ -253,16 +258,16 @@ def _both(problem: Problem) -> tuple[Problem, xr.Dataset, dict[MemberKey, Array]
 
 
 def reduced(problem: Problem) -> list[Check]:
-    """`solve` gives the numbers of the theory as it was derived."""
+    """Check that `solve`, which reduces the theory, gives the numbers of the unreduced theory."""
     if (both := _both(problem)) is None:
         return []
     small, result, full = both
     count = small.seen
     error = full[ERROR, ()][:, :count]
     gaps = [relative(result["error"].to_numpy() - error, error)]
-    for name, own in ((FEATURE_KERNEL, LINEAR_KERNEL), (GRADIENT_KERNEL, GRADIENT_KERNEL)):
+    for name, derived_name in ((FEATURE_KERNEL, LINEAR_KERNEL), (GRADIENT_KERNEL, GRADIENT_KERNEL)):
         for k in range(1, (small.depth or 1) + 1):
-            expected = np.moveaxis(full[own, (k,)], (-2, -1), (0, 1))
+            expected = np.moveaxis(full[derived_name, (k,)], (-2, -1), (0, 1))
             if name == FEATURE_KERNEL:
                 expected = expected[:, :, :count, :count]
             gaps.append(relative(result[name].to_numpy()[k - 1] - expected, expected))
@@ -271,10 +276,10 @@ def reduced(problem: Problem) -> list[Check]:
 
 
 def moved(problem: Problem) -> list[Check]:
-    """f(t+1) - f(t) is exactly the tangent kernel, with G read at t+1 and H at t, times the errors at t.
+    """Check that f(t+1) - f(t) is the tangent kernel, with G at t+1 and H at t, times the errors at t.
 
-    A product of matrices moves by the sum over its factors, later factors new and earlier factors old, at any
-    step size.  The kernel is that of the theory.
+    A product of matrices changes by the sum over its factors, with later factors at t+1 and earlier factors
+    at t, at any step size.  The kernel is that of the theory.
     """
     both = _both(problem)
     if both is None or not both[0].discrete.observables:
@@ -301,20 +306,20 @@ def moved(problem: Problem) -> list[Check]:
 
 
 def rounding(small: Problem) -> float:
-    """Allowed in any number of the solution, relative to the largest of its kind.
+    """Return the allowed rounding error of a number of the solution, relative to the largest of its kind.
 
-    A number is a sum of T P terms per layer; each of T steps adds one such sum's rounding.
+    A number is a sum of T P terms per layer; each of T steps adds the rounding error of such a sum.
     """
     return EPS * len(small.times) ** 2 * small.sample_count * small.outputs * ((small.depth or 1) + 1)
 
 
 def middle(problem: Problem) -> list[Check]:
-    """The inner product of g^l and h^l is the same number at every layer.
+    """Check that the inner product of g^l and h^l is the same number at every layer.
 
-    It is the function W^L ... W^0 x (with residual branches too), read from the middle, whatever the weights
-    have become.  Biases, which enter in every layer, are not part of such a product.  <g^l h^l> is a mean
-    over the layer, so the layer's size comes in: N_l on random data; on fixed samples its root, as g^l is
-    the root of N N_l times the gradient.
+    It is the function W^L ... W^0 x (with residual branches too), read from the middle, for any weights.
+    Biases, which enter in every layer, are not part of such a product.  <g^l h^l> is a mean over the layer,
+    so that it is multiplied by the layer's size: by N_l on random data; on fixed samples by its root, because
+    g^l is the root of N N_l times the gradient.
     """
     small = _not_lazy(opening(problem, SAMPLES, STEPS))
     layers, steps = range(1, (small.depth or 1) + 1), len(small.times)
@@ -347,10 +352,10 @@ def correlations(
     letters: Mapping[str, str] = LETTERS,
     authored: Sequence[str] = (),
 ) -> list[Check]:
-    """Every correlation of the solution is a covariance: symmetric and positive semidefinite.
+    """Check that every correlation of the solution is symmetric and positive semidefinite.
 
-    A flow may be ``off``, on power-law data by its accuracy, as it is interpolated between nodes.
-    ``authored`` are the correlations of a vector with itself under names of the program.
+    ``off`` is the allowed relative error of a flow's correlations, which on power-law data are interpolated
+    between nodes.  ``authored`` are the program's own names of correlations of a vector with itself.
     """
     checks = []
     for name in CORRELATIONS:
@@ -363,24 +368,24 @@ def correlations(
 
 
 def _is_paired(x: xr.DataArray) -> bool:
-    """Has each dimension of a correlation but that of layers a partner?"""
-    own = [d for d in x.dims if f"{d}_" in x.dims]
-    return {*x.dims} - {"layer"} == {*own, *(f"{d}_" for d in own)}
+    """Return whether each dimension of a correlation, except that of layers, has a partner."""
+    paired = [d for d in x.dims if f"{d}_" in x.dims]
+    return {*x.dims} - {"layer"} == {*paired, *(f"{d}_" for d in paired)}
 
 
 def blocks(x: xr.DataArray) -> Array:
-    """A correlation as (layer, T, n, T, n); one without layers is that of one layer."""
+    """Return a correlation in the shape (layer, T, n, T, n), with one layer if it has no layers."""
     x = x if "layer" in x.dims else x.expand_dims("layer")
-    own = [d for d in x.dims if f"{d}_" in x.dims and d != "time"]
-    ordered = x.transpose("layer", "time", *own, "time_", *(f"{d}_" for d in own))
-    times, n = x.sizes["time"], int(np.prod([x.sizes[d] for d in own]))
+    axes = [d for d in x.dims if f"{d}_" in x.dims and d != "time"]
+    ordered = x.transpose("layer", "time", *axes, "time_", *(f"{d}_" for d in axes))
+    times, n = x.sizes["time"], int(np.prod([x.sizes[d] for d in axes]))
     return ordered.to_numpy().reshape(x.sizes["layer"], times, n, times, n)
 
 
 def covariance(name: str, values: Array, off: float = 0.0) -> list[Check]:
-    """Each `values[layer]`, of shape (T, n, T, n), is symmetric and positive semidefinite to rounding.
+    """Check that each `values[layer]`, of shape (T, n, T, n), is symmetric and positive semidefinite.
 
-    A flow may be ``off`` by that, relative to the largest.
+    The allowed deviation, relative to the largest entry or eigenvalue, is that of rounding plus ``off``.
     """
     times, block = values.shape[1:3]
     keep = np.unique(np.linspace(0, times - 1, min(times, LARGEST_MATRIX // block or 1)).astype(int))
@@ -401,22 +406,22 @@ def covariance(name: str, values: Array, off: float = 0.0) -> list[Check]:
 
 
 def causality(problem: Problem, theory: xr.Dataset) -> list[Check]:
-    """Nothing answers what comes later, and a run of half the steps is the beginning of this one.
+    """Check that responses to later times vanish, and that half the steps give the first half.
 
     Results of flows have no responses, and half a flow has another grid.  Of sampled solutions, whose halves
-    differ in their noise, the first alone; the last layer has no response of its own there.
+    differ by noise, responses alone are checked, without the last layer, which has none there.
     """
     strict = {q.name: q.causal == "strict" for q in problem.discrete.order_parameters}
     sampled = "replicas" in theory.attrs
-    found = [x for x in RESPONSES if x in theory and (x in strict or not sampled)]
-    if problem.flow or (sampled and not found):
+    names = [x for x in RESPONSES if x in theory and (x in strict or not sampled)]
+    if problem.flow or (sampled and not names):
         return []
     worst = 0.0
-    for name in found:
-        own = theory[name].isel(layer=slice(0, -1)) if sampled else theory[name]
-        values = own.transpose(..., "time", "time_").to_numpy()
+    for name in names:
+        response = theory[name].isel(layer=slice(0, -1)) if sampled else theory[name]
+        values = response.transpose(..., "time", "time_").to_numpy()
         worst = max(worst, float(np.abs(np.triu(values, 0 if strict.get(name) else 1)).max()))
-    basis = f"exact zeros, {len(found)} kinds"
+    basis = f"exact zeros, {len(names)} kinds"
     checks = [Check("solution", "responses to what is to come", worst, 0, 0, basis)]
     steps = (len(theory.time) - 1) // 2
     if steps == 0 or sampled:
@@ -430,11 +435,11 @@ def causality(problem: Problem, theory: xr.Dataset) -> list[Check]:
 
 
 def start(problem: Problem, theory: xr.Dataset) -> list[Check]:
-    """The loss before anything is learned.
+    """Check the loss before training.
 
-    Of fixed samples that of f = 0, within the standard error if there is one.  On random data of finite width
-    f(0) adds its own variance, which falls as one over gamma0 squared, so two values of gamma0 tell what is
-    left without it: that of the target.
+    On fixed samples it is the loss of f = 0, within the standard error if there is one.  On random data of
+    finite width f(0) adds its variance, which is proportional to 1/gamma0^2: solutions at two values of
+    gamma0 are extrapolated to the loss without it, which is that of the target.
     """
     first = float(theory.train_loss[0])
     if problem.seen:
@@ -470,7 +475,7 @@ def start(problem: Problem, theory: xr.Dataset) -> list[Check]:
 
 
 def relative(difference: Array, of: Array) -> float:
-    """The largest difference over the largest entry; what is zero throughout is its own scale."""
+    """Return the largest difference divided by the largest entry, or by one if all entries are zero."""
     scale = float(np.max(np.abs(of)))
     return float(np.max(np.abs(difference))) / (scale or 1.0)
 
@@ -479,26 +484,26 @@ def relative(difference: Array, of: Array) -> float:
 
 
 def settled(problem: Problem, theory: xr.Dataset) -> list[Check]:
-    """The solver's own estimate of what its grid misses.
+    """Check the solver's own estimate of the discretisation error of a flow.
 
-    Of sampled paths it holds the noise of two replicas, which says nothing of the grid: there descent in
-    small steps is compared alone.
+    For sampled paths that estimate has the noise of two replicas and does not measure the grid: they are only
+    compared with descent in small steps.
     """
     estimate, basis = float(theory.attrs["error_estimate"]), f"rtol, {theory.attrs['time_nodes']} nodes"
     return [Check("solution", "flow: error by refinement", estimate, 0, _stated(problem), basis, upper=True)]
 
 
 def _stated(problem: Problem) -> float:
-    """What the march of a flow says that it reaches: ``solver.rtol``, or less well where the error jumps."""
-    said = answer(MarchMethod(), problem, "none")
-    return said.error if isinstance(said, Yes) else problem.solver.rtol
+    """Return the accuracy that the march states for a flow: ``solver.rtol``, or more if errors jump."""
+    estimate = answer(MarchMethod(), problem, "none")
+    return estimate.error if isinstance(estimate, Yes) else problem.solver.rtol
 
 
 def small_steps(problem: Problem, theory: xr.Dataset) -> list[Check]:
-    """The training loss halfway down, from descent in 32, 64, ... steps, extrapolated to none.
+    """Check the training loss at half its initial value against descent in 32, 64, ... steps, extrapolated.
 
-    Allowed is what the last halving changed, and what the flow may be off.  Of sampled paths there are two
-    lengths of steps, and what all standard errors together let expect is allowed too.
+    Allowed are the change by the last halving and the stated error of the flow.  For sampled paths there are
+    two lengths of steps, and a multiple of the joint standard error is allowed too.
     """
     experiment = problem.experiment
     if experiment is None:
@@ -524,7 +529,7 @@ def small_steps(problem: Problem, theory: xr.Dataset) -> list[Check]:
 
 
 def halfway(theory: xr.Dataset) -> float:
-    """The time at which the training loss has fallen to SHARE, or its last."""
+    """Return the time at which the training loss has decreased to SHARE of its start, or the last time."""
     loss, times = theory.train_loss.to_numpy(), theory.time.to_numpy()
     below = np.flatnonzero(loss <= SHARE * loss[0])
     if not len(below):
@@ -534,20 +539,23 @@ def halfway(theory: xr.Dataset) -> float:
 
 
 def extrapolated(experiment: Experiment, end: float) -> tuple[float, float, int]:
-    """The training loss at ``end`` without the length of steps, what is not known of it, the most steps."""
-    row: list[float] = []
+    """Return the training loss at ``end`` at zero step length, its uncertainty, and the most steps.
+
+    Richardson extrapolation of descent in n, 2 n, 4 n, ... steps; the uncertainty is the last change.
+    """
+    last_column: list[float] = []
     count, missed, value = FEWEST, np.inf, np.nan
     while count <= MOST:
         try:
-            found = [float(solve(descent(experiment, end, count), kernels="none").train_loss[-1])]
+            column = [float(solve(descent(experiment, end, count), kernels="none").train_loss[-1])]
         except Diverged:
-            found, row = [], []
-        if found:
-            for k, old in enumerate(row, 1):
-                found.append(found[-1] + (found[-1] - old) / (2**k - 1))
-            if row:
-                missed = abs(found[-1] - row[-1])
-            value, row = found[-1], found
+            column, last_column = [], []
+        if column:
+            for k, old in enumerate(last_column, 1):
+                column.append(column[-1] + (column[-1] - old) / (2**k - 1))
+            if last_column:
+                missed = abs(column[-1] - last_column[-1])
+            value, last_column = column[-1], column
             if missed <= SETTLED * abs(value):
                 break
         count *= 2

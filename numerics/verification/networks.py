@@ -1,19 +1,18 @@
-"""Theory against networks of three widths, extrapolated to 1/N = 0, for any network.
+"""Comparison of a theory with finite networks of two or three widths, extrapolated to 1/N = 0.
 
 On power-law data the theory may have a width and a batch of its own, for which it is an approximation: then
-networks and theory are taken at once, twice and four times both, and it is their difference that must vanish.
+networks and theory are taken at once, twice and four times both, and their difference must vanish.
 
-What is compared is fixed beforehand: the kernels of every layer at the end, and losses and errors while the
-theory's loss is above FLOOR of its start.  What is left later is a product of many factors that differ from
-network to network; it can spread over decades, and then a mean with a standard error says little.  Beyond
-the edge of stability (:mod:`.stability`) nothing is compared.  Where the
-error jumps in the output, as that of the hinge loss, times end when networks first differ in their errors: a
-mean over networks on both sides of a jump is no straight line in 1/N.  The report says what was left out.
+Quantities are fixed beforehand: the kernels of every layer at the end, and losses and errors while the
+theory's loss is above FLOOR of its start.  Later losses are products of many factors that differ from network
+to network; they can vary over decades, so that a mean with a standard error is not informative.  Beyond the
+edge of stability (:mod:`.stability`) nothing is compared.  Where the error jumps in the output, as that of
+the hinge loss, comparisons end when networks first differ in their errors, because a mean over networks on
+both sides of a jump is not a straight line in 1/N.  The report states what was not compared.
 
-All numbers are judged together: the largest |z| among n of them may reach Sidak's bound, with Student's t for
-the number of networks.  To this is added what the theory is off by at most beyond noise, as it says itself,
-and what the straight line in 1/N leaves out, as large as if the series were geometric, or as the three widths
-show it (:func:`remainder_of`).  Of several numbers of one kind, such as the errors of all
+All numbers are tested together: the largest |z| among n of them may reach Sidak's bound, with Student's t
+for the number of networks.  Added to it are the bias that the theory states of itself, and the remainder of
+the straight line in 1/N (:func:`remainder_of`).  Of several numbers of one kind, such as the errors of all
 samples, the worst is shown.
 """
 
@@ -53,7 +52,7 @@ from numerics.verification.stability import edge_of_stability
 Array = NDArray[np.float64]
 
 FLOOR = 1e-3
-"""Down to which fraction of its start the loss is compared."""
+"""Smallest loss that is compared, relative to its start."""
 
 CENTER = """at the start their outputs are of order 1/(gamma0 sqrt(N)) = {:.1g}, in the theory they are 0:
 with training.center = true they are subtracted, and the theory is the same."""
@@ -64,13 +63,13 @@ deviations of networks grow from step to step, and their means come to the limit
 STRAIGHT = "straight in 1/N, worst of all"
 
 MODES = 1000
-"""Modes beyond which no networks are trained."""
+"""Largest number of modes for which networks are trained."""
 
 EXACT = 1e-9
-"""How well a number is to be met that is the same in every network."""
+"""Relative accuracy of a number that is the same in every network."""
 
 
-# -- what is trained ------------------------------------------------------------------------------------
+# -- training -------------------------------------------------------------------------------------------
 
 
 def train(
@@ -82,17 +81,17 @@ def train(
     repeat: int = 0,
     variances: Collection[str] = (),
 ) -> list[xr.Dataset]:
-    """Train the networks of a plan; return a dataset a width.
+    """Train the networks of a plan; return one dataset for each width.
 
-    Randomness: solver.seed, independent at each width and in each ``repeat``.  With the ``theory`` of a
-    problem on fixed samples, means are taken less their regressions on the start of each network
-    (:mod:`.controls`).  ``variances`` are the names of variables of which N times the variance over networks
-    is wanted, with the error of the jackknife: they stand beside the means.
+    Random numbers come from solver.seed, independent at each width and in each ``repeat``.  With the
+    ``theory`` of a problem on fixed samples, regressions on each initial network are subtracted from means
+    (:mod:`.controls`).  ``variances`` are names of variables of which N times the variance over networks is
+    returned beside the mean, with its jackknife error.
     """
     problem = Problem.of(source)
     streams = np.random.SeedSequence(problem.solver.seed).spawn((1 + repeat) * len(plan.widths))
     streams = streams[repeat * len(plan.widths) :]
-    found, before = [], 0
+    datasets, before = [], 0
     kernels = measured_kernels(
         problem, effort, None if theory is None else edge_of_stability(problem, theory)
     )
@@ -115,50 +114,52 @@ def train(
                 each=kept.add if variances or start is not None else None,
             )
         except Diverged as error:
-            said = f"finite networks of width {width}: {error}"
-            raise Diverged(said, start=error.start, step=error.step) from error
+            message = f"finite networks of width {width}: {error}"
+            raise Diverged(message, start=error.start, step=error.step) from error
         if theory is not None and start is not None:
             networks = with_controls(problem, theory, networks, start, kept.arrays())
-        found.append(networks.assign(_variances(networks, kept.arrays(), variances)))
+        datasets.append(networks.assign(_variances(networks, kept.arrays(), variances)))
         before += seeds
-    return found
+    return datasets
 
 
 def _variances(
     networks: xr.Dataset, kept: Mapping[str, Array], names: Collection[str]
 ) -> dict[str, xr.DataArray]:
     """Return N times the variances over networks of variables that are kept, with standard errors."""
-    found, width = {}, float(networks.attrs["width"])
+    variables, width = {}, float(networks.attrs["width"])
     for name in (x for x in names if x in kept and x in networks):
-        own, dims = sample_variance(kept[name]), networks[name].dims
-        found[name + VARIANCE] = xr.DataArray(width * own.value, dims=dims, attrs={DOF: own.dof})
-        found[name + VARIANCE + STDERR] = xr.DataArray(width * own.stderr, dims=dims)
-    return found
+        variance, dims = sample_variance(kept[name]), networks[name].dims
+        variables[name + VARIANCE] = xr.DataArray(
+            width * variance.value, dims=dims, attrs={DOF: variance.dof}
+        )
+        variables[name + VARIANCE + STDERR] = xr.DataArray(width * variance.stderr, dims=dims)
+    return variables
 
 
-# -- what is compared ----------------------------------------------------------------------------------
+# -- comparison ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ComparedQuantity:
-    """One variable ``at`` a place: a row of the table."""
+    """One variable at positions ``at`` of its dimensions: a row of the table."""
 
     label: str
     name: str
     at: Mapping[str, int]
     scale: float = 1.0
-    """What the value is divided by to be what the label says."""
+    """Divisor of the value in the row, for example the number of samples of a mean."""
     size: float | None = None
-    """How large it is, beside which a straight line in 1/N leaves something out; inf if it may not."""
+    """Typical size for the remainder of a straight line in 1/N; inf allows no remainder."""
     order: int = 1
-    """The power of 1/N whose coefficient is fitted."""
+    """Power of 1/N whose coefficient is fitted."""
     slope: Array | None = None
-    """The derived coefficient of 1/N, if it is not fitted."""
+    """Derived coefficient of 1/N, if it is not fitted."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A quantity, the theory that has it, and the networks that it is compared with."""
+    """A quantity with the theory that predicts it and the networks that measure it."""
 
     quantity: ComparedQuantity
     theory: xr.Dataset
@@ -171,10 +172,11 @@ def quantities(
     parting: int | None = None,
     edge: int | None = None,
 ) -> list[ComparedQuantity]:
-    """Losses on the way; correlations of every layer at the end, with themselves and with the start.
+    """Return the compared quantities: losses during training, and correlations of every layer at the end.
 
-    The end is at most when networks part (:func:`parting_of`), and their errors are no longer compared then;
-    and at most at the edge of stability.
+    Correlations are those at the end and those between the end and the start.  The end is at most the time
+    when networks part (:func:`parting_of`), at which errors are not compared, and at most the edge of
+    stability.
     """
     theory = _with_mean_loss(theory)
     last = min([theory.sizes["time"] - 1, *(x for x in (parting, edge) if x is not None)])
@@ -186,14 +188,18 @@ def quantities(
         and "train_loss" in theory
         and np.array_equal(theory["train_loss"], theory.get("test_loss", np.nan))
     ):
-        del losses["train_loss"]  # of a fresh batch, or of the population: the same number
-    found = []
+        del losses["train_loss"]  # on fresh batches, or on the population, both losses are equal
+    compared = []
     for name, label in losses.items():
-        found += [ComparedQuantity(f"{label} at t = {_time(theory, p)}", name, {"time": p}) for p in places]
+        compared += [
+            ComparedQuantity(f"{label} at t = {_time(theory, p)}", name, {"time": p}) for p in places
+        ]
     for p in places[-2:]:
         if p != parting:
-            found.append(ComparedQuantity(f"Delta at t = {_time(theory, p)}", "error", {"time": p}))
-        found.append(ComparedQuantity(f"f of test points at t = {_time(theory, p)}", "test_f", {"time": p}))
+            compared.append(ComparedQuantity(f"Delta at t = {_time(theory, p)}", "error", {"time": p}))
+        compared.append(
+            ComparedQuantity(f"f of test points at t = {_time(theory, p)}", "test_f", {"time": p})
+        )
     end = last if fixed else places[-1]
     when = {"t,t": {"time": end, "time_": end}, "t,0": {"time": end, "time_": 0}}
     samples = float(theory.sizes.get("sample", 1))
@@ -218,24 +224,24 @@ def quantities(
             letter = shown.format(*(k + 1 for k in which.values()))
             at = f"t = {_time(theory, end)}"
             pairs = {"t,t": when["t,t"]} if name in (*late, "tangent_kernel_trace") else when
-            found += [
+            compared += [
                 ComparedQuantity(f"{letter}({x}), {at}", name, {**which, **p}, scale)
                 for x, p in pairs.items()
             ]
     for name in authored_in(theory):
         if "time_" in theory[name].dims:
-            found += [
+            compared += [
                 ComparedQuantity(f"{name}({x}), t = {_time(theory, end)}", name, p) for x, p in when.items()
             ]
         else:
-            found += [
+            compared += [
                 ComparedQuantity(f"{name} at t = {_time(theory, p)}", name, {"time": p}) for p in places[-2:]
             ]
-    return [q for q in found if q.name in theory and q.name in networks[0]]
+    return [q for q in compared if q.name in theory and q.name in networks[0]]
 
 
 def authored_in(theory: xr.Dataset) -> list[str]:
-    """The variables of a solution that stand under names of the program, without their standard errors."""
+    """Return names of variables of a solution that are the program's own, without their standard errors."""
     names = map(str, theory.data_vars)
     return [x for x in names if AUTHORED in theory[x].attrs and named(x) == x]
 
@@ -246,10 +252,13 @@ def against_networks(
     compared: Sequence[ComparedQuantity] | None = None,
     amended: Callable[[Sequence[Comparison]], Sequence[Comparison]] | None = None,
 ) -> list[Check]:
-    """One check per quantity, at three widths one for the straight line; all numbers are judged together.
+    """Return one check for each quantity and, at three widths, one of the straight line.
 
-    ``networks`` are results of ``simulate``; ``compared`` is what is compared, :func:`quantities` if nobody
-    says.  ``amended`` takes comparisons to others, as those with derived slopes (:mod:`.corrections`).
+    They share one level.
+
+    ``networks`` are results of ``simulate``; ``compared`` are the quantities, by default those of
+    :func:`quantities`.  ``amended`` replaces comparisons, for example by those with derived slopes
+    (:mod:`.corrections`).
     """
     theory = _with_mean_loss(traced(theory))
     compared = quantities(theory, networks) if compared is None else compared
@@ -263,10 +272,10 @@ def against_networks(
 def _check(
     q: ComparedQuantity, rows: int, theory: xr.Dataset, networks: Sequence[xr.Dataset], level: float = LEVEL
 ) -> Check:
-    """Return one of so many rows, which share the ``level`` equally; in a row its numbers do."""
+    """Return one of ``rows`` checks, which share the ``level`` equally, as do the numbers of each."""
     z, stderr, dof = scores(theory, networks, q.name, q.at, q.order)
     limit_of_z = bound(z.size, each_of(rows, level), dof)
-    expected, own = theory[q.name].isel(q.at).to_numpy(), q.scale
+    expected, scale = theory[q.name].isel(q.at).to_numpy(), q.scale
     slope = slopes_of(networks, q.name, q.at, q.order)
     remainder = remainder_of(theory, networks, q)
     own_bias = theory[q.name].copy(data=systematic(theory, q.name))
@@ -276,11 +285,11 @@ def _check(
         return Check(
             "networks",
             q.label,
-            float(expected + z * stderr) / own,
-            float(expected) / own,
-            limit / own,
+            float(expected + z * stderr) / scale,
+            float(expected) / scale,
+            limit / scale,
             f"z {float(z):+.1f}, {_of_slope(q, float(slope))}",
-            error=float(stderr) / own,
+            error=float(stderr) / scale,
         )
     moving = stderr > 0
     weighted = zip(line_of(networks, q.order).intercept, networks, strict=True)
@@ -297,47 +306,47 @@ def _check(
 
 
 def _of_slope(q: ComparedQuantity, fitted: float) -> str:
-    """Return in words where the slope in 1/N comes from, and how large it is."""
+    """Return in words the source and the value of a slope in 1/N."""
     if q.slope is None:
         return f"{FITTED} {fitted / q.scale:+.2g}/N"
     return f"{DERIVED} {float(q.slope) / q.scale:+.2g}/N"
 
 
 DERIVED, FITTED = "shift", "fit"
-"""Where slopes in 1/N come from, in the last column of the table."""
+"""Source of a slope in 1/N, derived or fitted, in the last column of the table."""
 
 N_VAR = "N Var"
-"""How rows of variances over networks begin."""
+"""First words of rows of variances over networks."""
 
 STARTS = "exact means at the start"
 
 
 def _starts(networks: Sequence[xr.Dataset]) -> list[Check]:
-    """Return a check of what networks measure at the start against its exact means at their width, if any."""
-    found = [d.attrs["start"] for d in networks if "start" in d.attrs]
-    if not found:
+    """Return a check of initial networks against their exact means at each width, if these are known."""
+    scored = [d.attrs["start"] for d in networks if "start" in d.attrs]
+    if not scored:
         return []
-    count = sum(int(x[1]) for x in found)
-    limits = [float(bound(count, LEVEL, dof)) for _, _, dof in found]
-    worst = max(range(len(found)), key=lambda k: found[k][0] / limits[k])
+    count = sum(int(x[1]) for x in scored)
+    limits = [float(bound(count, LEVEL, dof)) for _, _, dof in scored]
+    worst = max(range(len(scored)), key=lambda k: scored[k][0] / limits[k])
     label = f"{STARTS}, of {count}"
-    return [Check("networks", label, float(found[worst][0]), 0, limits[worst], "worst |z|", upper=True)]
+    return [Check("networks", label, float(scored[worst][0]), 0, limits[worst], "worst |z|", upper=True)]
 
 
 def _straight(
     compared: Sequence[ComparedQuantity], theory: xr.Dataset, networks: Sequence[xr.Dataset]
 ) -> Check:
-    """Are three widths on a straight line in 1/N?  What they deviate from it, in its standard errors."""
+    """Check that means at three widths lie on a straight line in 1/N, in units of standard errors."""
     count = sum(int(theory[q.name].isel(q.at).size) for q in compared)
     worst, limit, place = 0.0, np.inf, ""
     for q in compared:
-        found = Deviation.of(networks, q.name, q.at)
-        remainder = found.of_square * slopes_of(networks, q.name, q.at) ** 2 / size_of(theory, q)
+        deviation = Deviation.of(networks, q.name, q.at)
+        remainder = deviation.of_square * slopes_of(networks, q.name, q.at) ** 2 / size_of(theory, q)
         with np.errstate(divide="ignore", invalid="ignore"):
-            z = found.value / found.stderr
-            allowed = bound(count, LEVEL, found.dof) + remainder / found.stderr
+            z = deviation.value / deviation.stderr
+            allowed = bound(count, LEVEL, deviation.dof) + remainder / deviation.stderr
         label = q.label.partition(" at t =")[0].partition(", t =")[0]
-        share = np.where(found.stderr > 0, z / allowed, 0.0)
+        share = np.where(deviation.stderr > 0, z / allowed, 0.0)
         at = int(np.argmax(share))
         if share.flat[at] > worst / limit:
             worst, limit, place = float(np.asarray(z).flat[at]), float(np.asarray(allowed).flat[at]), label
@@ -346,9 +355,9 @@ def _straight(
 
 @dataclass(frozen=True)
 class Deviation:
-    """By how much means at three widths are off any straight line in 1/N, with standard errors.
+    """Deviation of means at three widths from any straight line in 1/N, with standard errors.
 
-    ``of_square`` is by how much 1/N^2 is off one.
+    ``of_square`` is the same deviation of 1/N^2.
     """
 
     value: Array
@@ -358,10 +367,10 @@ class Deviation:
 
     @classmethod
     def of(cls, networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any], order: int = 1) -> Self:
-        """Return that of a variable at a place; of another ``order``, off a line in 1/N^order."""
+        """Return the deviation of a variable at positions, from a straight line in 1/N^order."""
         inverse = 1.0 / np.array(widths_of(networks), dtype=float)
         design = np.stack([np.ones(len(inverse)), inverse**order])
-        left = np.linalg.svd(design)[2][2]  # what no line has
+        left = np.linalg.svd(design)[2][2]  # orthogonal to all straight lines
         parts = [
             (c * entry_of(d, name, at).to_numpy(), (c * entry_of(d, f"{name}_stderr", at).to_numpy()) ** 2)
             for c, d in zip(left, networks, strict=True)
@@ -376,12 +385,12 @@ class Deviation:
 
 
 def remainder_of(theory: xr.Dataset, networks: Sequence[xr.Dataset], q: ComparedQuantity) -> Array:
-    """Return what a straight line in 1/N leaves out of the value at 1/N = 0, at most.
+    """Return a bound of the remainder of a straight line in 1/N at 1/N = 0.
 
-    As if the series were geometric, value + c/N + c^2/(value N^2); or what three widths show of a term 1/N^2,
-    if that is larger: by how much they are off a line beyond one standard error, which is 2.5 of the value.
-    Where the slope c is derived, the coefficient d of 1/N^2 is fitted: the next term is ``value (r/N)^3``
-    with the larger one of ``|c/value|`` and ``|d/value|^(1/2)`` for r.
+    It is that of a geometric series, value + c/N + c^2/(value N^2), or the term in 1/N^2 that three widths
+    show beyond one standard error, if that is larger; its standard error is about 2.5 that of the value.
+    Where the slope c is derived, the coefficient d of 1/N^2 is fitted: the next term is ``value (r/N)^3``,
+    where r is the larger of ``|c/value|`` and ``|d/value|^(1/2)``.
     """
     size, curvature = size_of(theory, q), line_of(networks, q.order).curvature(widths_of(networks), q.order)
     if not np.isfinite(size):
@@ -393,45 +402,45 @@ def remainder_of(theory: xr.Dataset, networks: Sequence[xr.Dataset], q: Compared
         geometric = curvature * size * np.maximum(np.abs(q.slope) / size, np.sqrt(fitted)) ** 3
     if len(networks) < 3:
         return np.asarray(geometric)
-    found = Deviation.of(networks, q.name, q.at, q.order)
-    shown = np.maximum(found.value - found.stderr, 0.0)
-    return np.asarray(np.maximum(geometric, curvature * shown / found.of_square))
+    deviation = Deviation.of(networks, q.name, q.at, q.order)
+    shown = np.maximum(deviation.value - deviation.stderr, 0.0)
+    return np.asarray(np.maximum(geometric, curvature * shown / deviation.of_square))
 
 
 ROUNDED = 1e-12
-"""The size below which a number of a theory is zero: nothing can be allowed in parts of it."""
+"""Size below which a number of a theory counts as zero, so that relative errors have no meaning."""
 
 
 def size_of(theory: xr.Dataset, q: ComparedQuantity) -> float:
-    """How large a quantity is: that of two times as large as those at each of them."""
+    """Return the typical size of a quantity; at two times, the geometric mean of those at equal times."""
     if q.size is not None:
         return q.size
     if "time_" not in q.at:
         return _rms(theory[q.name].isel(q.at))
     times = q.at["time"], q.at["time_"]
-    own = [_rms(theory[q.name].isel({**q.at, "time": x, "time_": x})) for x in times]
-    return float(np.sqrt(own[0] * own[1]))
+    sizes = [_rms(theory[q.name].isel({**q.at, "time": x, "time_": x})) for x in times]
+    return float(np.sqrt(sizes[0] * sizes[1]))
 
 
 def _rms(x: xr.DataArray) -> float:
-    """The root mean square; one for zeros, and for what rounding leaves of them."""
-    found = float(np.sqrt(np.mean(x.to_numpy() ** 2)))
-    return found if found > ROUNDED else 1.0
+    """Return the root mean square, or one if it is zero up to rounding."""
+    size = float(np.sqrt(np.mean(x.to_numpy() ** 2)))
+    return size if size > ROUNDED else 1.0
 
 
 def traced(theory: xr.Dataset) -> xr.Dataset:
-    """The theory with the traces of its kernels over samples and outputs.
+    """Return the theory with the traces of its kernels over samples and outputs.
 
-    Their standard errors are at most the sums of those of the entries, and that is what they are taken to be:
-    which fluctuate together is not known.  A kernel under a name of the program has no trace.
+    Their standard errors are bounded by the sums of those of the entries, whose correlations are not known;
+    the bound is used.  A kernel under a name of the program has no trace.
     """
-    found = {}
+    traces = {}
     kernels = (x for x in (FEATURE_KERNEL, GRADIENT_KERNEL, "tangent_kernel") if x in theory)
     for name in (x for x in kernels if AUTHORED not in theory[x].attrs):
         for end in ("", "_stderr"):
             if name + end in theory and "sample" in theory[name].dims and f"{name}_trace{end}" not in theory:
-                found[f"{name}_trace{end}"] = _trace(theory[name + end])
-    return theory.assign(found)
+                traces[f"{name}_trace{end}"] = _trace(theory[name + end])
+    return theory.assign(traces)
 
 
 def _with_mean_loss(theory: xr.Dataset) -> xr.Dataset:
@@ -441,21 +450,24 @@ def _with_mean_loss(theory: xr.Dataset) -> xr.Dataset:
 
 
 def _trace(kernel: xr.DataArray) -> xr.DataArray:
-    own = [d for d in ("sample", "channel") if d in kernel.dims]
+    """Return the trace of a kernel over samples and channels."""
+    axes = [d for d in ("sample", "channel") if d in kernel.dims]
     kept = [d for d in ("layer", "time", "time_") if d in kernel.dims]
-    ordered = kernel.transpose(*kept, *own, *(f"{d}_" for d in own)).to_numpy()
-    n = int(np.prod([kernel.sizes[d] for d in own]))
+    ordered = kernel.transpose(*kept, *axes, *(f"{d}_" for d in axes)).to_numpy()
+    n = int(np.prod([kernel.sizes[d] for d in axes]))
     trace = np.einsum("...mm->...", ordered.reshape(*ordered.shape[: len(kept)], n, n))
     return xr.DataArray(trace, dims=kept)
 
 
 def _time(theory: xr.Dataset, place: int) -> str:
+    """Return the time at a position as text."""
     return f"{float(theory.time[place]):.4g}"
 
 
 def compared_places(theory: xr.Dataset, last: int | None = None) -> list[int]:
-    """A quarter, half and all of the way to where the theory's loss, up to ``last``, is last above FLOOR of
-    its start.
+    """Return positions at a quarter, a half and all of the time until the loss is below FLOOR.
+
+    Times after position ``last`` are ignored.
     """
     if "train_loss" in theory:
         shown = theory["train_loss"]
@@ -470,14 +482,17 @@ def compared_places(theory: xr.Dataset, last: int | None = None) -> list[int]:
 
 
 def compared_times(theory: xr.Dataset, edge: int | None = None) -> list[int]:
-    """Return the positions of all times at which something is compared: of losses, and the end of kernels."""
+    """Return the positions of all times at which losses or final kernels are compared."""
     last = theory.sizes["time"] - 1 if edge is None else edge
     ends = [last] if "sample" in theory.sizes else []
     return sorted({*compared_places(theory, last), *ends})
 
 
 def parting_of(problem: Problem, networks: Sequence[xr.Dataset]) -> int | None:
-    """The first time at which networks differ in their errors, if these jump in the output; else None."""
+    """Return the first time at which networks differ in their errors, if errors jump in the output.
+
+    Else None.
+    """
     if not error_jumps(problem.program):
         return None
     names = ["error"] if all("error" in d for d in networks) else authored_in(networks[0]) if networks else []
@@ -493,10 +508,10 @@ def parting_of(problem: Problem, networks: Sequence[xr.Dataset]) -> int | None:
 def scores(
     theory: xr.Dataset, networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any], order: int = 1
 ) -> tuple[Array, Array, Array]:
-    """z-score, standard error and degrees of freedom (Welch) of all entries of a variable `at` a place.
+    """Return z-scores, standard errors and Welch's degrees of freedom of a variable at positions.
 
-    A theory that has a standard error itself, from as many `replicas` (or `seeds`) as its attribute says, or
-    with the degrees of freedom of the variable, adds to that of the networks.
+    The variance of a theory with a standard error of its own is added to that of the networks; its degrees of
+    freedom are those of the variable, or follow from its `replicas` (or `seeds`).
     """
     value, variance, spread = (np.zeros(()) for _ in range(3))
     for weight, d in zip(line_of(networks, order).intercept, networks, strict=True):
@@ -515,24 +530,22 @@ def scores(
 
 def freedom_of(theory: xr.Dataset, name: str) -> Any:
     """Return the degrees of freedom of the standard error of a variable of a theory."""
-    own = np.min(theory.attrs.get("replicas", theory.attrs.get("seeds", 2)))
-    return theory[name].attrs.get(DOF, own - 1)
+    count = np.min(theory.attrs.get("replicas", theory.attrs.get("seeds", 2)))
+    return theory[name].attrs.get(DOF, count - 1)
 
 
 def slopes_of(
     networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any] | None = None, order: int = 1
 ) -> Array:
-    """c in value(N) = value + c/N^order, entry by entry, for the mean over networks of a variable `at` a
-    place.
-    """
+    """Return c in value(N) = value + c/N^order for each entry of the mean of a variable at positions."""
     widths, line = np.asarray(widths_of(networks), dtype=float) ** order, line_of(networks, order)
-    found = np.stack([entry_of(d, name, at or {}).to_numpy() for d in networks], axis=-1)
+    means = np.stack([entry_of(d, name, at or {}).to_numpy() for d in networks], axis=-1)
     rise = (line.hat[0] - line.hat[-1]) / (1 / widths[0] - 1 / widths[-1] or 1.0)  # zero of one width
-    return np.asarray(np.nansum(found * rise, axis=-1))
+    return np.asarray(np.nansum(means * rise, axis=-1))
 
 
 def entry_of(networks: xr.Dataset, name: str, at: Mapping[str, Any]) -> xr.DataArray:
-    """Return a variable at positions of its dimensions, those of times as positions of all output times."""
+    """Return a variable at positions of its dimensions; positions of times are those of all output times."""
     x, chosen = networks[name], dict(at)
     for dim in (str(d) for d in x.dims if str(d).removesuffix("_") in (KERNEL_TIME, TRACE_TIME)):
         place = chosen.pop("time_" if dim.endswith("_") else "time", None)
@@ -547,12 +560,12 @@ def degrees_of(networks: xr.Dataset, name: str) -> int:
 
 
 def widths_of(networks: Sequence[xr.Dataset]) -> list[int]:
-    """Of each dataset, the width of its networks."""
+    """Return the width of the networks of each dataset."""
     return [int(d.attrs["width"]) for d in networks]
 
 
 def line_of(networks: Sequence[xr.Dataset], order: int = 1) -> Line:
-    """The straight line in 1/N^order through all widths; at one width, its own value."""
+    """Return the straight line in 1/N^order through all widths; at a single width, its value."""
     if len(networks) == 1:
         return Line(np.ones(1), np.ones((1, 1)))
     return Line.through(widths_of(networks), [int(d.attrs["seeds"]) for d in networks], order)
@@ -566,7 +579,7 @@ def describe(
     networks: Sequence[xr.Dataset] = (),
     effort: Effort = FULL,
 ) -> str:
-    """What the bounds mean, and what was not compared."""
+    """Return notes that explain the bounds, and what was not compared."""
     problem = Problem.of(source)
     experiment, parting = problem.experiment, parting_of(problem, networks)
     edge = edge_of_stability(problem, theory)
@@ -584,8 +597,8 @@ def describe(
             "means: less regressions on outputs and kernels at the start, exact in the mean at any width;\n"
             "loss of mean error: the mean loss less the variance of errors, which vanishes as 1/N."
         )
-    own = [c for c in checks if c.error is not None and not c.name.startswith(N_VAR)]
-    reach = [c.allowed / abs(c.expected) for c in own if c.expected != 0]
+    estimates = [c for c in checks if c.error is not None and not c.name.startswith(N_VAR)]
+    reach = [c.allowed / abs(c.expected) for c in estimates if c.expected != 0]
     if reach:
         words.append(f"errors seen: {min(reach):.1%} (best) to {max(reach):.1%} (worst).")
     if not all(c.passed for c in checks):
@@ -618,7 +631,7 @@ def describe(
 def _of_the_file(
     experiment: Experiment, plan: NetworkPlan, theory: xr.Dataset, networks: Sequence[xr.Dataset]
 ) -> list[str]:
-    """How well sizes keep to the ratios of the file, and the theory to its own width."""
+    """Return notes on the rounding of ratios of sizes, and on the accuracy of a theory with a width."""
     words = []
     if experiment.spec.kind != "power-law":
         sizes = [reference_size(experiment, n) for n in plan.widths]
@@ -633,19 +646,38 @@ def _of_the_file(
 def compare(
     theory: xr.Dataset, networks: xr.Dataset | Sequence[xr.Dataset], *, level: float = 0.01
 ) -> Report:
-    """A check of the losses and of every layer's kernels (their means over samples), judged together.
+    """Compare a solution with networks: losses and kernels of every layer, tested together.
 
-    ``theory``: a result of ``solve``, on the networks' time axis.  ``networks``: results of ``simulate``, at
-    two or more widths to be extrapolated to 1/N -> 0, or at one width (then the O(1/N) difference counts
-    against the theory).  A right theory fails at most in a share ``level`` of all cases (Sidak).  Raises
-    ``ValueError`` if the axes differ.
+    Kernels are compared by their means over samples.
+
+    Parameters
+    ----------
+    theory : xarray.Dataset
+        A result of :func:`numerics.solve`, on the networks' time axis.
+    networks : xarray.Dataset or sequence of xarray.Dataset
+        Results of :func:`numerics.simulate`: at two or more widths, which are extrapolated to 1/N = 0, or at
+        one width, at which a difference of order 1/N counts as an error of the theory.
+    level : float
+        Probability that a correct theory fails a check (Sidak's bound for all numbers together).
+
+    Returns
+    -------
+    Report
+        One check for each quantity.
+
+    Raises
+    ------
+    ValueError
+        If the time axes differ.
     """
     data = [networks] if isinstance(networks, xr.Dataset) else list(networks)
     for d in data:
         check_same_axes(theory, d)
     theory = traced(theory)
-    own = {*authored_in(theory)}
-    compared = [q for q in quantities(theory, data) if q.name in own or theory[q.name].isel(q.at).ndim == 0]
+    authored = {*authored_in(theory)}
+    compared = [
+        q for q in quantities(theory, data) if q.name in authored or theory[q.name].isel(q.at).ndim == 0
+    ]
     count = sum(int(theory[q.name].isel(q.at).size) for q in compared)
     checks = [_check(replace(q, size=np.inf), len(compared), theory, data, level) for q in compared]
     return Report(f"theory and networks: {count} numbers, judged together at level {level:g}", tuple(checks))
@@ -655,38 +687,47 @@ def compare(
 
 
 def scaled(source: Problem | Experiment, width: int) -> Problem:
-    """The experiment at another width of its theory, its batch as many times larger; without one, itself."""
+    """Return the problem at another width of its theory, with its batch scaled by the same factor.
+
+    A problem whose theory has no width is returned unchanged.
+    """
     problem = Problem.of(source)
     experiment = problem.experiment
-    own = None if experiment is None else experiment.network.width
-    if experiment is None or own is None or own == width:
+    theory_width = None if experiment is None else experiment.network.width
+    if experiment is None or theory_width is None or theory_width == width:
         return problem
     changes: dict[str, object] = {"network.width": width}
     batch = experiment.data.batch if experiment.data is not None else None
     if batch is not None:
-        changes["data.batch"] = batch * width // own
+        changes["data.batch"] = batch * width // theory_width
     return Problem.of(experiment.replace(changes))
 
 
 def less_their_theory(
     source: Problem | Experiment, theory: xr.Dataset, networks: Sequence[xr.Dataset]
 ) -> list[xr.Dataset]:
-    """Networks whose theory has a width, as if it had that of the experiment: the difference to ``theory``
-    is that of each to the theory of its own width.
+    """Return networks, each shifted by the difference of ``theory`` and the theory at its own width.
+
+    Only a theory with a width needs this; the difference of the result to ``theory`` is that of each network
+    to the theory at its width.
     """
     experiment = Problem.of(source).experiment
     if experiment is None or experiment.network.width is None:
         return list(networks)
-    found = []
+    datasets = []
     for d in networks:
-        own = solve(scaled(experiment, int(d.attrs["width"])), kernels="none")
-        shifted = {x: d[x] + (theory[x] - own[x]) for x in own.data_vars if x in d and x in theory}
-        found.append(d.assign(shifted))
-    return found
+        theory_at_width = solve(scaled(experiment, int(d.attrs["width"])), kernels="none")
+        shifted = {
+            x: d[x] + (theory[x] - theory_at_width[x])
+            for x in theory_at_width.data_vars
+            if x in d and x in theory
+        }
+        datasets.append(d.assign(shifted))
+    return datasets
 
 
 def at_its_width(theory: xr.Dataset, networks: xr.Dataset) -> list[str]:
-    """How well a theory with a width describes networks of that width."""
+    """Return a note on how well a theory with a width describes networks of that width."""
     places = compared_places(theory)
     value, error = (networks[f"test_loss{x}"].to_numpy()[places] for x in ("", "_stderr"))
     off = value / theory.test_loss.to_numpy()[places] - 1

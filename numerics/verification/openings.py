@@ -1,7 +1,7 @@
-"""Smaller problems and other ones, made of the problem that is verified: what checks are tried on.
+"""Smaller and modified problems, derived from the problem that is verified, on which checks are run.
 
-An opening is the beginning of training on a few of the samples.  What comes from an experiment file is cut by
-its keys, a program of one's own by its numbers, arrays and times.
+An opening is the beginning of training on a few of the samples.  An experiment file is cut by its keys, a
+program by its numbers, arrays and times.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from numerics.solver.paths.solve import Solved, solve_particles
 Array = NDArray[np.float64]
 
 WRITTEN, READ_MODES = (2, 2), 4
-"""Samples and steps, and modes, of the opening on which every expression of the theory is evaluated as it is
-written, which is slow."""
+"""Samples and steps, and modes, of the opening on which expressions are evaluated directly, which is slow."""
 
 RESOLUTION = 0.5
-"""Steps of descent in place of a flow, in units of its fastest lazy relaxation time."""
+"""Step length of descent in place of a flow, in units of its fastest lazy relaxation time."""
 
 GENTLE = 0.25, 0.0625, 0.015625
-"""The same for the expansion of a flow, well inside stability; the next where biases, say, make it faster."""
+"""Step lengths for the expansion of a flow, well inside stability; the next is tried for faster flows,
+for example with biases."""
 
 SMALL_SAMPLES = 20
-"""To how many samples a problem is cut whose kernels are large, for the check of its expansion."""
+"""Number of samples to which a problem with large kernels is cut, for the check of its expansion."""
 
 MOST_TIMES = 61
 LOOSEST = 0.9
@@ -50,14 +50,22 @@ LOOSEST = 0.9
 
 @dataclass(frozen=True)
 class Effort:
-    """How much a verification may take; its statements stay the same, its standard errors do not.
+    """Cost of a verification: it changes standard errors, not which statements are tested.
 
-    - ``work``: spent on networks, in units that take about a nanosecond on one core of a laptop.
-    - ``smallest``: neurons, features or samples, whichever are fewest, of the smaller networks: that of
-      which enough networks can be afforded, and whose tolerance is expected to be smallest.
-    - ``paths``, ``replicas``: of each sampled solution of an opening.
-    - ``kernel``: bytes of the largest two-time kernels that are kept, or measured, for all pairs of samples;
-      beyond them their traces are.
+    Attributes
+    ----------
+    work : float
+        Work spent on networks, in units of about a nanosecond on one core of a laptop.
+    smallest : tuple of int
+        Candidate sizes of the smaller networks: their number of neurons, features or samples, whichever is
+        fewest.  Chosen is the size with the smallest expected tolerance whose networks can be afforded.
+    paths : int
+        Number of paths of each sampled solution of an opening.
+    replicas : int
+        Number of independent replicas of each sampled solution of an opening.
+    kernel : float
+        Bytes of the largest two-time kernels that are kept, or measured, for all pairs of samples; of larger
+        kernels only traces are.
     """
 
     work: float = 3e10
@@ -68,36 +76,40 @@ class Effort:
 
 
 FULL = Effort()
-"""What a verification takes if nobody says."""
+"""Default effort of a verification."""
 
 
 def opening(problem: Problem, samples: int, steps: int) -> Problem:
-    """The first steps, on a few of the samples or modes; each loss stays a mean, or a sum.
+    """Return a smaller problem with the first `steps` steps and `samples` samples or modes, for cheap checks.
 
-    Of a flow it is the beginning, cut into as many intervals.
+    The loss keeps its normalisation, a mean or a sum over samples.  A flow is cut at its output time number
+    `steps`, and has as many intervals.
     """
     steps = min(steps, len(problem.times) - 1)
     clock = steps + 1, float(problem.times[steps])
-    own = problem.experiment
-    if own is not None and own.data is not None and own.data.modes is not None:
-        return _timed(Problem.of(own.replace({"data.modes": min(own.data.modes, READ_MODES)})), *clock)
+    experiment = problem.experiment
+    if experiment is not None and experiment.data is not None and experiment.data.modes is not None:
+        return _timed(
+            Problem.of(experiment.replace({"data.modes": min(experiment.data.modes, READ_MODES)})), *clock
+        )
     count = problem.seen or _sample_count(problem)
     return _on(problem, _spread(count, samples), *clock) if count else _timed(problem, *clock)
 
 
 def _spread(count: int, samples: int) -> NDArray[np.intp]:
+    """Return positions of at most ``samples`` samples, evenly spaced."""
     return np.unique(np.linspace(0, count - 1, min(count, samples)).round().astype(int))
 
 
 def _clock(problem: Problem, points: int, end: float) -> dict[str, Any]:
-    """Keys of [training] for so many times; of a flow, up to ``end``."""
+    """Return keys of [training] for so many times; of a flow, up to ``end``."""
     if not problem.flow:
         return {"steps": points - 1, "times": None}
     return {"time": end, "points": points, "grid": "uniform", "times": None}
 
 
 def _timed(problem: Problem, points: int, end: float) -> Problem:
-    """The problem at other times."""
+    """Return the problem at other times."""
     if problem.experiment is not None:
         keys = _clock(problem, points, end).items()
         return Problem.of(problem.experiment.replace({f"training.{k}": v for k, v in keys}))
@@ -106,7 +118,7 @@ def _timed(problem: Problem, points: int, end: float) -> Problem:
 
 
 def _on(problem: Problem, pick: NDArray[np.intp], points: int, end: float) -> Problem:
-    """The problem on some of its training samples, with at most one test point, at other times."""
+    """Return the problem on some of its training samples, with at most one test point, at other times."""
     seen, experiment = problem.seen, problem.experiment
     tested = [seen] if problem.sample_count > seen else []
     if experiment is not None:
@@ -114,14 +126,18 @@ def _on(problem: Problem, pick: NDArray[np.intp], points: int, end: float) -> Pr
         tables["training"] = tables.get("training", {}) | _clock(problem, points, end)
         held = experiment.held_out
         kernel = None if held is None else held.kernel[seen : seen + 1][:, [*pick, seen]]
-        own, y = experiment.kernel[np.ix_(pick, pick)], experiment.targets[pick]
+        kernel_or_inputs, y = experiment.kernel[np.ix_(pick, pick)], experiment.targets[pick]
         if experiment.training.entrywise and experiment.inputs is not None:
             tests = None if held is None or held.inputs is None else held.inputs[:1]
-            own = experiment.inputs[pick]
-            return Problem.of(Experiment.from_dict(tables, inputs=own, targets=y, test_inputs=tests))
-        return Problem.of(Experiment.from_dict(tables, kernel=own, targets=y, test_kernel=kernel))
+            kernel_or_inputs = experiment.inputs[pick]
+            return Problem.of(
+                Experiment.from_dict(tables, inputs=kernel_or_inputs, targets=y, test_inputs=tests)
+            )
+        return Problem.of(
+            Experiment.from_dict(tables, kernel=kernel_or_inputs, targets=y, test_kernel=kernel)
+        )
     cut = _sample_axes(problem)
-    if cut is None:  # all samples, and fewer times
+    if cut is None:  # no sample can be left out, only times
         return _timed(problem, points, end)
     count, axes = cut
     rows, arrays = np.array([*pick, *tested]), dict(problem.arrays)
@@ -133,16 +149,17 @@ def _on(problem: Problem, pick: NDArray[np.intp], points: int, end: float) -> Pr
 
 
 def _sample_count(problem: Problem) -> int:
-    """The number of samples of a program that calls it by a symbol of its own; 0 if none can be left out."""
+    """Return the number of samples of a program with a symbol for it, or 0 if none can be left out."""
     cut = _sample_axes(problem)
     return 0 if cut is None else int(problem.numbers.get(cut[0], 0))
 
 
 def _sample_axes(problem: Problem) -> tuple[Symbol, list[tuple[str, int]]] | None:
-    """The symbol that counts samples, and the axes of arrays that samples run along.
+    """Return the symbol that counts samples, and the axes of arrays along samples.
 
-    None where the number of samples is no symbol, or an array is read along such an axis at an integer, at
-    ``mu + 1``, or in another way than at an index of samples: then none can be left out.
+    The result is None if the number of samples is not a symbol, or if an array is also read along such an
+    axis other than at an index of samples, for example at an integer or at ``mu + 1``: then no sample can be
+    left out.
     """
     program = problem.program
     sample = program.roles.sample or sample_index(program)
@@ -171,19 +188,19 @@ def _sample_axes(problem: Problem) -> tuple[Symbol, list[tuple[str, int]]] | Non
 
 
 def _applied(program: Program) -> set[AppliedUndef]:
-    """Every function of indices in a program."""
-    found: set[AppliedUndef] = set()
+    """Return every function of indices in a program."""
+    functions: set[AppliedUndef] = set()
 
     def seen(e: Any) -> Any:
-        found.update(expression(e).atoms(AppliedUndef))
+        functions.update(expression(e).atoms(AppliedUndef))
         return e
 
     program.map(seen)
-    return found
+    return functions
 
 
 def _indices_by_count(program: Program) -> tuple[dict[Symbol | None, Expr], dict[Expr, set[Symbol]]]:
-    """How far each index that begins at 1 runs, and the indices that run so far, those of updates too."""
+    """Return the upper limit of each index that begins at 1, and all indices with the same upper limit."""
     limits = [r.limits for d in program.definitions for r in d.ranges]
     stated = [] if program.loss is None else [program.loss]
     bodies = [*(d.rhs for d in program.definitions), *stated]
@@ -198,7 +215,10 @@ def _indices_by_count(program: Program) -> tuple[dict[Symbol | None, Expr], dict
 
 
 def few(problem: Problem, effort: Effort = FULL) -> Problem:
-    """The problem on fewer samples and times, if its kernels are large; each teaches at its rate."""
+    """Return the problem on fewer samples and times if its kernels are large.
+
+    The rate of each sample is kept.
+    """
     depth, times, count = problem.depth or 1, len(problem.times), problem.seen
     if 8.0 * depth * (times * count) ** 2 <= effort.kernel:
         return problem
@@ -211,11 +231,11 @@ def few(problem: Problem, effort: Effort = FULL) -> Problem:
 
 
 def comparable(source: Problem | Experiment, gentle: float = GENTLE[0]) -> Problem:
-    """The problem as its series is checked on it: a flow at its opening, in steps of a fixed length.
+    """Return the problem on which a series is checked: of a flow the beginning, in fixed steps.
 
-    A discretised flow has its own exact theory and series. With the loosest tolerance both are evaluated on
-    the same nodes if all are stable there, and what is left between them is the truncation alone, however
-    coarse the nodes are.
+    A discretised flow has its own exact theory and series.  With the loosest tolerance both are evaluated on
+    the same nodes if all are stable there, so that they differ by the truncation of the series alone, for any
+    length of the steps.
     """
     problem = Problem.of(source)
     if not problem.flow:
@@ -227,10 +247,9 @@ def comparable(source: Problem | Experiment, gentle: float = GENTLE[0]) -> Probl
 
 
 def in_steps(problem: Problem, samples: int, steps: int) -> Problem | None:
-    """An opening in exact steps; of a flow, descent in steps that resolve its fastest relaxation.
+    """Return an opening in exact steps; a flow becomes descent in steps that resolve its fastest relaxation.
 
-    A discretised flow is a program like descent, with another memory of the same updates.  None of a program
-    of one's own that flows, for nobody knows its descent.
+    The result is None for a flow that is not from an experiment file, because its descent is not known.
     """
     if not problem.flow:
         return opening(problem, samples, steps)
@@ -248,8 +267,8 @@ def descent(experiment: Experiment, end: float, count: int) -> Problem:
     """
     dt = end / count
     length = Symbol("dt", positive=True)
-    rest = dict.fromkeys(("time", "points", "grid", "times"))
-    changes: dict[str, object] = {"rule": "gd", "learning_rate": dt, "steps": count, **rest}
+    unset = dict.fromkeys(("time", "points", "grid", "times"))
+    changes: dict[str, object] = {"rule": "gd", "learning_rate": dt, "steps": count, **unset}
     changes |= dict.fromkeys(("weight_decay", "momentum", "temperature"), 0.0)
     steps = Problem.of(experiment.replace({f"training.{k}": x for k, x in changes.items()}))
     flow = Problem.of(experiment)
@@ -262,7 +281,7 @@ def descent(experiment: Experiment, end: float, count: int) -> Problem:
 
 @lru_cache(maxsize=64)
 def _in_steps(rule: Any, length: Symbol) -> LinearRule:
-    """A rule of a flow in Euler steps of a length."""
+    """Return a rule of a flow as Euler steps of a length."""
     system: LinearSystem = rule.system
 
     def at(e: Expr) -> Expr:
@@ -276,23 +295,26 @@ def _in_steps(rule: Any, length: Symbol) -> LinearRule:
 
 
 def at(problem: Problem, strength: float) -> Problem:
-    """The same at another gamma0."""
+    """Return the problem at another gamma0."""
     return replace(problem, numbers={**problem.numbers, gamma0: strength})
 
 
 def by(problem: Problem, method: str, **keys: Any) -> Problem:
-    """The same, solved by a method, with other keys of [solver]."""
+    """Return the problem with another method and other keys of [solver]."""
     return replace(problem, solver=problem.solver.model_copy(update={"method": method, **keys}))
 
 
 def speed(problem: Problem) -> float:
-    """The largest factor by which a step multiplies updates: eta, or eta/P where the loss is a mean."""
+    """Return the largest factor of an update in a step: eta, or eta/P where the loss is a mean."""
     timed = problem if len(problem.times) > 1 else replace(problem, times=np.arange(2.0))
     return float(np.abs(first_shares(timed)).max())
 
 
 def fastest(problem: Problem) -> float:
-    """The fastest lazy relaxation: the rate times the largest eigenvalue of a bound of the tangent kernel."""
+    """Return a bound of the fastest lazy relaxation rate: learning rate times largest tangent eigenvalue.
+
+    The tangent kernel is bounded by the input kernel times the number of its layers.
+    """
     kernel = problem.arrays.get(INPUT_KERNEL, np.eye(1))[: problem.seen]
     half = prod(kernel.shape[: kernel.ndim // 2])  # an input may have positions
     largest = float(np.linalg.eigvalsh(kernel.reshape(half, -1)[:, :half])[-1])
@@ -300,17 +322,17 @@ def fastest(problem: Problem) -> float:
 
 
 def arrays(small: Problem) -> dict[str, Array]:
-    """What the theory of an opening holds of arrays: those of its samples, modes, and integrator."""
+    """Return the arrays of an opening's theory: those of its samples, modes, and integrator."""
     spectrum = modes(small)
-    found = dict(small.data) | ({} if spectrum is None else dict(spectrum.attributes))
+    named_arrays = dict(small.data) | ({} if spectrum is None else dict(spectrum.attributes))
     if small.flow:
         tables = tables_of(small.program, small.numbers, small.times, adams_weights(small.times))
-        found |= tables
-    return found
+        named_arrays |= tables
+    return named_arrays
 
 
 def modes(problem: Problem) -> Spectrum | None:
-    """Every mode of random data whose modes have attributes."""
+    """Return the spectrum of random data whose modes have attributes, else None."""
     experiment = problem.experiment
     return problem.spectrum if experiment is None else spectrum_of(experiment, every=True)
 
@@ -318,7 +340,7 @@ def modes(problem: Problem) -> Spectrum | None:
 def particles(
     small: Problem, samples: int, replicas: int, seed: int, theory: Theory | None = None, **options: Any
 ) -> Solved:
-    """The solution of an opening by paths, or of another ``theory`` with its numbers."""
+    """Return the solution by sampled paths of an opening, or of another ``theory`` with its numbers."""
     return solve_particles(
         theory or small.discrete,
         steps=len(small.times),

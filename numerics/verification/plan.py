@@ -1,8 +1,8 @@
-"""Plans of the networks that a theory is held against: widths, numbers and the times of their kernels.
+"""Plans of finite networks that a theory is compared with: widths, numbers and times of kernels.
 
-From a problem and an effort this module makes three widths, each twice the one before, and how many networks
-of each take equal work, with the smallest tolerance to be expected; and it says at which times kernels are
-measured.  :mod:`numerics.verification.networks` trains them.
+From a problem and an effort this module chooses two or three widths, each twice the one before, and numbers
+of networks of equal work, with the smallest expected tolerance.  It also chooses the times at which kernels
+are measured.  :mod:`numerics.verification.networks` trains the networks.
 """
 
 from __future__ import annotations
@@ -25,31 +25,30 @@ from numerics.verification.openings import FULL, Effort
 from numerics.verification.report import LEVEL
 
 FEWEST, MOST = 12, 1000
-"""Networks of one width."""
+"""Fewest and most networks of one width."""
 
 MOST_OF_TWO = 4000
-"""Networks of one width where two widths suffice: narrower networks, and more of them."""
+"""Most networks of one width where two widths suffice; these are narrower."""
 
 
 PLAY = 0.25
-"""By how much a size may be larger than asked for, so that all ratios come out as whole numbers."""
+"""Largest relative increase of a size, chosen so that all layers have whole numbers of units."""
 
 
 SUBSTEPS, SUBSTEPS_OF_JUMPS = 12, 40
-"""Evaluations of a flow's velocity between two output times, and where slopes jump: guesses good enough for
-planning."""
+"""Estimated evaluations of a flow's velocity between two output times, and the same where slopes jump."""
 
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """Widths and, for each, how many networks."""
+    """Widths, and the number of networks of each width."""
 
     widths: tuple[int, ...]
     seeds: tuple[int, ...]
 
     @property
     def total(self) -> int:
-        """The number of networks."""
+        """Number of networks of all widths."""
         return sum(self.seeds)
 
     def __str__(self) -> str:
@@ -57,16 +56,16 @@ class NetworkPlan:
 
 
 def plan_of(source: Problem | Experiment, effort: Effort = FULL, slope: float | None = None) -> NetworkPlan:
-    """Return three widths, each twice the one before, with equal work at each.
+    """Return a plan of three widths, each twice the one before, with equal work at each.
 
-    Of the smallest widths of an effort the one is taken with the smallest tolerance to be expected
+    Among the smallest widths of an effort, the one with the smallest expected tolerance is taken
     (:func:`expected_tolerance`).  With derived slopes in 1/N, of which the largest relative one is ``slope``,
-    two widths suffice, and two thirds of the work of three are spent.  Of a program whose units have
-    attributes widths are multiples of the numbers of these.
+    two widths suffice, and two thirds of the work of three are spent.  If the units of a program have
+    attributes, widths are multiples of the numbers of these.
     """
     problem = Problem.of(source)
-    e = problem.experiment
-    own = None if e is None else e.network.width
+    experiment = problem.experiment
+    theory_width = None if experiment is None else experiment.network.width
     units = lcm(
         *[len(problem.arrays[x.name]) for x in problem.program.attributes if x.name in problem.arrays]
     )
@@ -78,9 +77,13 @@ def plan_of(source: Problem | Experiment, effort: Effort = FULL, slope: float | 
         share, most = min(share, float(spent) / 3), _most_of_two(problem, effort)
     fewest = max(FEWEST, LEVERAGE * controls_of(problem)) if controlled else FEWEST
     for smallest in dict.fromkeys(
-        -(-n // units) * units for n in (effort.smallest if own is None else (own,))
+        -(-n // units) * units for n in (effort.smallest if theory_width is None else (theory_width,))
     ):
-        widths = (smallest, 2 * smallest, 4 * smallest) if e is None else widths_near(e, smallest)
+        widths = (
+            (smallest, 2 * smallest, 4 * smallest)
+            if experiment is None
+            else widths_near(experiment, smallest)
+        )
         widths = widths if slope is None else widths[:2]
         costs = [_work_of(problem, n, effort) for n in widths]
         seeds = tuple(int(np.clip(share / x, FEWEST, most)) for x in costs)
@@ -92,7 +95,7 @@ def plan_of(source: Problem | Experiment, effort: Effort = FULL, slope: float | 
 
 
 def _most_of_two(problem: Problem, effort: Effort) -> int:
-    """Return the most networks of one of two widths, whose kernels must stay in memory as controls."""
+    """Return the most networks of each of two widths whose kernels fit in memory as controls."""
     measured = measured_kernels(problem, effort)
     times = len(measured.pairs) if isinstance(measured, KernelTimes) else len(problem.times)
     size = 8.0 * max(_kernel_numbers(problem, times), 1.0)
@@ -100,26 +103,27 @@ def _most_of_two(problem: Problem, effort: Effort) -> int:
 
 
 def wider_plan(plan: NetworkPlan, source: Problem | Experiment) -> NetworkPlan | None:
-    """Return as many networks of twice the widths, whose errors are smaller, or None if a theory has a width.
+    """Return a plan with twice the widths and as many networks, or None if the theory has a width.
 
-    They cost up to four times as much.
+    It costs up to four times as much.
     """
-    e = Problem.of(source).experiment
-    if e is not None and e.network.width is not None:
+    experiment = Problem.of(source).experiment
+    if experiment is not None and experiment.network.width is not None:
         return None
     return NetworkPlan(tuple(2 * n for n in plan.widths), plan.seeds)
 
 
 SPREAD, SLOPE, CONTROLLED = 4.0, 20.0, 0.5
-"""Standard deviation of a number over networks of width N, times sqrt(N), and its slope in 1/N, both in
-parts of the number: typical of losses and kernels at the end of training (0.5 to 6, 1 to 70); and by how much
-controls make the first smaller (0.2 to 0.6)."""
+"""Standard deviation of a number over networks of width N, times sqrt(N), and its slope in 1/N, both relative
+to the number: typical values of losses and kernels at the end of training (0.5 to 6, 1 to 70); and the factor
+by which controls reduce the standard deviation (0.2 to 0.6)."""
 
 
 def expected_tolerance(plan: NetworkPlan, controlled: bool = False, slope: float | None = None) -> float:
-    """Return about how far off the limit at 1/N = 0 may be, in parts of it, for a typical number.
+    """Return the expected relative tolerance of a typical number at 1/N = 0.
 
-    With a ``slope`` the coefficient of 1/N is derived, is so large, and that of 1/N^2 is fitted.
+    With a ``slope``, the coefficient of 1/N is derived and has this relative size, and that of 1/N^2 is
+    fitted.
 
     >>> few, many = (NetworkPlan((64, 128, 256), (n, n, n)) for n in (10, 1000))
     >>> expected_tolerance(few) > expected_tolerance(many)
@@ -134,10 +138,10 @@ def expected_tolerance(plan: NetworkPlan, controlled: bool = False, slope: float
 
 
 def widths_near(experiment: Experiment, smallest: int) -> tuple[int, ...]:
-    """Widths of the widest layer, for about ``smallest`` units in the narrowest population of the smallest.
+    """Return widths of the widest layer, with about ``smallest`` units in the narrowest population.
 
-    Ratios are rounded to whole units, which moves the networks off the line in 1/N: the size is chosen, among
-    those up to a quarter larger, at which they are rounded least.
+    Ratios are rounded to whole units, which moves the networks off the line in 1/N: among sizes up to a
+    quarter larger, the size with the smallest rounding is chosen.
 
     >>> from numerics.experiment import Experiment
     >>> spec = {"network": {"depth": 2, "width_ratio": [0.7, 1.3]}, "data": {"kind": "isotropic"}}
@@ -161,13 +165,14 @@ def widths_near(experiment: Experiment, smallest: int) -> tuple[int, ...]:
 
 
 def ratios_of(experiment: Experiment) -> list[float]:
-    """The sizes of layers, and of samples or batches of random data, over the size that all refer to."""
+    """Return sizes of layers, and of samples or batches of random data, divided by the reference size."""
     data = experiment.data
     batch = [] if data is None else [x for x in (data.sample_ratio, data.batch_ratio) if x is not None]
     return _layers(experiment) + (batch if experiment.spec.kind == "isotropic" else [])
 
 
 def _layers(experiment: Experiment) -> list[float]:
+    """Return sizes of the hidden layers divided by the reference size."""
     network = experiment.network
     ratio = network.width_ratio if experiment.spec.kind == "isotropic" else network.relative_widths
     if isinstance(ratio, list):
@@ -176,7 +181,7 @@ def _layers(experiment: Experiment) -> list[float]:
 
 
 def work(experiment: Experiment, width: int, effort: Effort = FULL) -> float:
-    """Return nanoseconds of one network: its steps, and the correlations of its fields."""
+    """Return the estimated time in nanoseconds of one network: of steps, and of correlations."""
     size, depth, times = reference_size(experiment, width), experiment.depth, len(experiment.times)
     kind = experiment.spec.kind
     layers = [r * (width if kind == "power-law" else size) for r in _layers(experiment)]
@@ -198,13 +203,13 @@ def work(experiment: Experiment, width: int, effort: Effort = FULL) -> float:
 
 
 def _work_of(problem: Problem, width: int, effort: Effort) -> float:
-    """Return nanoseconds of one network of a problem."""
-    e = problem.experiment
-    return _work_of_program(problem, width, effort) if e is None else work(e, width, effort)
+    """Return the estimated time in nanoseconds of one network of a problem."""
+    experiment = problem.experiment
+    return _work_of_program(problem, width, effort) if experiment is None else work(experiment, width, effort)
 
 
 def _work_of_program(problem: Problem, width: int, effort: Effort) -> float:
-    """Return the same of a program of one's own; all its matrices are counted as square, at every layer."""
+    """Return the estimated time in nanoseconds of one network of a program, with square matrices."""
     depth = problem.depth or 1
     entries = float(depth * width**2 * len(problem.program.matrices))
     return _work_on_samples(problem, entries, float(depth * width), effort)
@@ -213,16 +218,16 @@ def _work_of_program(problem: Problem, width: int, effort: Effort) -> float:
 def _work_on_samples(
     problem: Problem, entries: float, units: float, effort: Effort, fresh: float = 0.0
 ) -> float:
-    """Return nanoseconds of one network with so many weights and units of all layers on fixed samples.
+    """Return the estimated time in nanoseconds of one network on fixed samples.
 
-    Measured from width 64 to 512 with 1 to 3 layers and 2 to 20 samples, within 40 per cent: 1 ms a network,
-    30 ns to draw a weight, and of each step 10 ns a unit and sample (30 ns in nonlinear networks), 1 ns a
-    weight and 0.1 ns (0.2 ns where gradients differ between samples) a weight and sample, or 40 ns where
-    rules act entry by entry.
+    ``entries`` is its number of weights, ``units`` that of its units in all layers.  Measured from width 64
+    to 512 with 1 to 3 layers and 2 to 20 samples, within 40 per cent: 1 ms a network, 30 ns to draw a weight,
+    and of each step 10 ns a unit and sample (30 ns in nonlinear networks), 1 ns a weight and 0.1 ns (0.2 ns
+    where gradients differ between samples) a weight and sample, or 40 ns where rules act entry by entry.
     """
     samples, times = max(problem.sample_count, 1) * problem.outputs, len(problem.times)
-    own, is_linear = problem.experiment, isinstance(problem.linear, LinearForm)
-    entrywise = own is not None and own.training.entrywise
+    experiment, is_linear = problem.experiment, isinstance(problem.linear, LinearForm)
+    entrywise = experiment is not None and experiment.training.entrywise
     of_weight = 1 + 0.1 * (samples + (problem.outputs if is_linear else samples)) + (40 if entrywise else 0)
     of_step = (10 if is_linear else 30) * units * samples + entries * of_weight + fresh
     measured = measured_kernels(problem, effort)
@@ -237,17 +242,23 @@ def _work_on_samples(
 
 
 def keeps_pairs(problem: Problem, effort: Effort) -> bool:
-    """Are kernels of all pairs of samples measured?"""
+    """Return whether kernels of all pairs of samples are measured."""
     return bool(problem.seen) and 8.0 * _kernel_entries(problem) <= effort.kernel
 
 
 def _kernel_entries(problem: Problem) -> float:
-    """Numbers in H (or Phi and G) of one network at all times; see :func:`_kernel_numbers`."""
+    """Return how many numbers H (or Phi and G) of one network have at all times.
+
+    See :func:`_kernel_numbers`.
+    """
     return _kernel_numbers(problem, len(problem.times))
 
 
 def _kernel_numbers(problem: Problem, times: int) -> float:
-    """Numbers in H (or Phi and G) of one network; where layers share their units, of all pairs of layers."""
+    """Return how many numbers H (or Phi and G) of one network have at so many times.
+
+    Where layers share their units, kernels of all pairs of layers are counted.
+    """
     shared = problem.experiment is not None and problem.experiment.network.branch is not None
     kernels = 1 if isinstance(problem.linear, LinearForm) else 1 + problem.outputs**2
     layers = float((problem.depth or 1) ** (2 if shared else 1))
@@ -257,10 +268,10 @@ def _kernel_numbers(problem: Problem, times: int) -> float:
 def measured_kernels(
     problem: Problem, effort: Effort, end: int | None = None
 ) -> MeasuredKernels | KernelTimes:
-    """Return at which times kernels of networks are measured: those that are compared, and some to draw.
+    """Return at which times kernels of networks are measured: compared times, and some for figures.
 
-    They are compared at the last time, or at the ``end``.  Where errors jump in the output, networks are
-    compared at a time that they show, so that all are measured.
+    They are compared at the last time, or at the position ``end``.  Where errors jump in the output, the
+    compared time is only known after training, so that kernels are measured at all times.
     """
     count = len(problem.times)
     whole = keeps_pairs(problem, effort)
@@ -273,14 +284,14 @@ def measured_kernels(
 
 
 FEW_ENTRIES = 2e4
-"""Numbers in the kernels of all pairs of times of one network, up to which they are all measured."""
+"""Kernels of all pairs of times are measured if they have at most this many numbers in one network."""
 
 DRAWN = 15
-"""Times at which networks are drawn, and kernels measured, denser at the beginning, where most happens."""
+"""Number of times at which networks are drawn and kernels measured, denser at the beginning."""
 
 
 def drawn_places(count: int) -> NDArray[np.intp]:
-    """Return the positions of a few of so many times, all if they are few, with the first and the last.
+    """Return positions of a few of so many times, denser at the beginning, with the first and the last.
 
     >>> drawn_places(61)
     array([ 0,  1,  3,  5,  8, 11, 15, 20, 25, 31, 37, 44, 52, 60])

@@ -1,6 +1,7 @@
-"""What a verification says: what was verified, and a row per check, with the value, what it should be and how
-far off it may be; as text, and as one page of HTML that needs nothing else: checks, figure, equations,
-settings, how to make it again and what to cite.  Formulas are MathML, which browsers show without a script.
+"""Results of a verification: checks with observed, expected and allowed values, as text and as HTML.
+
+The HTML page contains everything and needs no other file: checks, figure, equations, settings, the command
+that repeats the verification, and citations.  Formulas are MathML, which browsers show without a script.
 """
 
 from __future__ import annotations
@@ -30,16 +31,34 @@ if TYPE_CHECKING:
 EPS = float(np.finfo(np.float64).eps)
 
 LEVEL = 1e-3
-"""How often a right theory would fail a comparison with what scatters."""
+"""Probability that a correct theory fails one of the comparisons with standard errors."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One row: `observed` passes if it is within `allowed` of `expected`, in the same units.
+    """A test of one number: it passes if `observed` is within `allowed` of `expected`.
 
-    `error` is the standard error of a Monte-Carlo estimate, None for everything else; `basis` says in a few
-    words where `allowed` (or `error`) comes from. `upper` rows only bound the observed value from above.
+    Attributes
+    ----------
+    group : str
+        Kind of the check, for example ``"solution"`` or ``"networks"``.
+    name : str
+        The number that is tested.
+    observed : float
+        Its observed value.
+    expected : float
+        Its expected value, in the same units.
+    allowed : float
+        Largest allowed deviation, in the same units.
+    basis : str
+        A few words on the origin of `allowed` (or of `error`).
+    error : float or None
+        Standard error of a Monte Carlo estimate, None for other numbers.
+    upper : bool
+        Whether the observed value is only bounded from above.
 
+    Examples
+    --------
     >>> Check("identities", "H is symmetric", 1e-16, 0.0, 1e-13, "rounding").passed
     True
     >>> Check("expansion", "exponent", float("nan"), 4.0, 0.2, "fit").passed
@@ -57,13 +76,13 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether the observed value is close enough; a NaN never is."""
+        """Whether the observed value is within the allowed deviation; a NaN is not."""
         difference = self.observed - self.expected
         return bool((difference if self.upper else abs(difference)) <= self.allowed)
 
     @property
     def cells(self) -> tuple[str, str, str, str, str]:
-        """As words: ok or FAIL, the name, what was observed (with its error), expected and allowed."""
+        """Cells of the table: ok or FAIL, name, observed (with its error), expected and allowed."""
         expected, allowed = _number(self.expected), f"{self.allowed:.2g}"
         if self.upper:
             expected, allowed = f"< {self.expected + self.allowed:.3g}", ""
@@ -73,7 +92,13 @@ class Check:
         return "ok" if self.passed else "FAIL", self.name, observed, expected, allowed
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON, which has no NaN: what is not finite becomes null."""
+        """Return the check as a dictionary for JSON.
+
+        Returns
+        -------
+        dict
+            The attributes and ``passed``; NaN and infinite numbers, which JSON does not have, are None.
+        """
         fields = {**asdict(self), "passed": self.passed}
         return {
             key: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -82,12 +107,28 @@ class Check:
 
 
 WIDTH = 110
-"""Columns of a table of checks."""
+"""Largest number of columns of a table of checks."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """All checks of one experiment, the equations they were about and the folder that was written."""
+    """All checks of one experiment.
+
+    Attributes
+    ----------
+    title : str
+        The network, its data and its training.
+    checks : tuple of Check
+        The checks, in the order of their groups.
+    notes : tuple of str
+        Explanations of the bounds, and what was not checked.
+    equations : str
+        The equations of the theory as text.
+    folder : pathlib.Path or None
+        The folder that was written, if any.
+    wall_time_s : float
+        Duration of the verification in seconds.
+    """
 
     title: str
     checks: tuple[Check, ...]
@@ -98,7 +139,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether every check passed; a report without checks has shown nothing."""
+        """Whether there are checks, and all of them passed."""
         return bool(self.checks) and all(check.passed for check in self.checks)
 
     @property
@@ -107,7 +148,14 @@ class Report:
         return tuple(check for check in self.checks if not check.passed)
 
     def table(self) -> str:
-        """Aligned text under 110 columns, the verdict first; a row ends with the basis of what is allowed."""
+        """Return the checks as an aligned table.
+
+        Returns
+        -------
+        str
+            Text of at most 110 columns: the verdict, a row for each check, which ends with the basis of what
+            is allowed, and the notes.
+        """
         lines = [self.title, self.verdict, ""]
         head = f"{'':<4} {'':<38} {'observed':>19} {'expected':>11} {'allowed':>8}"
         for group in dict.fromkeys(check.group for check in self.checks):
@@ -119,12 +167,12 @@ class Report:
     __str__ = table
 
     def _repr_html_(self) -> str:
-        """The verdict and the table, in a notebook."""
+        """Return the verdict and the table as HTML for a notebook."""
         return fragment(self)
 
     @property
     def verdict(self) -> str:
-        """How many checks passed, or which failed."""
+        """One sentence: how many checks passed, or which failed."""
         if not self.checks:
             return "FAILED: nothing was checked"
         count, time = len(self.checks), f" in {self.wall_time_s:.0f} s" if self.wall_time_s else ""
@@ -136,11 +184,13 @@ class Report:
 
 
 def _row(check: Check) -> str:
+    """Return the row of a check in the text table."""
     verdict, name, observed, expected, allowed = check.cells
     return f"{verdict:<4} {name:<38} {observed:>19} {expected:>11} {allowed:>8}  {check.basis}".rstrip()
 
 
 def _number(value: float) -> str:
+    """Return a number as text with about five digits."""
     if not math.isfinite(value):
         return str(value)
     if value == 0 or (value == round(value) and abs(value) < 1e6):
@@ -150,12 +200,13 @@ def _number(value: float) -> str:
     return f"{value:.5g}" if abs(value) < 1e6 else f"{value:.4g}"
 
 
-# -- what is verified, in a line ---------------------------------------------------------------------------
+# -- title -------------------------------------------------------------------------------------------------
 
 
 def title(source: Problem | Experiment) -> str:
-    """The network, its data and its training, with all numbers that are not at their defaults; of a program
-    its name and its numbers.
+    """Return network, data and training in words, with all numbers that differ from their defaults.
+
+    The title of a program has its name and its numbers.
 
     >>> from numerics.experiment import Experiment
     >>> data = {"kind": "isotropic", "sample_ratio": 2.0, "noise": 0.1}
@@ -178,6 +229,7 @@ def title(source: Problem | Experiment) -> str:
 
 
 def _network(experiment: Experiment) -> list[str]:
+    """Return the network of an experiment in words."""
     network = experiment.network
     words = [f"L = {experiment.depth} hidden layers", f"gamma0 = {network.gamma0:g}"]
     words += ["biases"] if network.bias else []
@@ -194,6 +246,7 @@ def _network(experiment: Experiment) -> list[str]:
 
 
 def _data(experiment: Experiment) -> str:
+    """Return the data of an experiment in words."""
     data = experiment.data
     if experiment.spec.kind == "fixed" or data is None:
         held = experiment.held_out
@@ -224,11 +277,12 @@ RULES = {
 
 
 def _said(value: float | str) -> str:
-    """A number, or the text of an expression in t."""
+    """Return a number as text; an expression in t is text already."""
     return value if isinstance(value, str) else f"{value:g}"
 
 
 def _training(experiment: Experiment) -> str:
+    """Return the training of an experiment in words."""
     training = experiment.training
     words = [f"{training.steps} steps of {RULES[training.rule]} at rate {_said(training.learning_rate or 0)}"]
     if training.rule == "flow":
@@ -240,17 +294,18 @@ def _training(experiment: Experiment) -> str:
 
 
 def _list(value: object) -> str:
+    """Return a number, or the numbers of a list, as text."""
     return ", ".join(f"{x:g}" for x in value) if isinstance(value, list) else f"{value:g}"
 
 
-# -- as a page ----------------------------------------------------------------------------------------------
+# -- HTML page ----------------------------------------------------------------------------------------------
 
 DISPLAY = re.compile(r"(\\begin\{(align\*?|gather\*?|equation\*?)\}.*?\\end\{\2\})", re.DOTALL)
 COMMENT = re.compile(r"(?<!\\)%[^\n]*")
 NAMED = re.compile(r"\\begin\{[a-z*]+\} *% *(.*)\n")
 
 PROVENANCE = ("version", "libraries", "data_sha256")
-"""Attributes of results that say what computed them, and from what."""
+"""Attributes of results with the versions of the programs and the hash of the data."""
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 72rem; padding: 1rem; color: #222; }
@@ -280,7 +335,7 @@ HTML = """<!DOCTYPE html>
 
 
 def mathml(latex: str) -> str:
-    r"""Displays of LaTeX as MathML, each under the name that a comment after its ``\begin`` gives it.
+    r"""Return LaTeX displays as MathML; a comment after ``\begin{...}`` becomes the heading of its display.
 
     >>> print(mathml(r"\begin{align*} % Outputs" "\n" r"f &= 1 \end{align*}")[:62])
     <h3>Outputs</h3>
@@ -295,14 +350,14 @@ def mathml(latex: str) -> str:
         plain = COMMENT.sub("", display)
         try:
             formula = convert(plain, display="block")
-        except Exception:  # names of one's own may be more than it reads, and the page must come all the same
+        except Exception:  # the converter may refuse names of a program; the page is written nevertheless
             formula = f"<pre>{escape(plain)}</pre>"
         lines.append(f'<div class="wide">{formula}</div>')
     return "\n".join(lines)
 
 
 def checks_table(report: Report) -> str:
-    """The checks, in the order of their groups; those that failed are marked.
+    """Return the checks as an HTML table, in the order of their groups; rows of failed checks are marked.
 
     >>> print(checks_table(Report("a network", (Check("solution", "loss", 1.0, 1.0, 1e-15, "rounding"),))))
     <div class="wide"><table>
@@ -320,7 +375,7 @@ def checks_table(report: Report) -> str:
 
 
 def fragment(report: Report) -> str:
-    """What was verified, the verdict and the checks."""
+    """Return title, verdict and checks as HTML without a document around them."""
     head, *more = report.title.splitlines()
     lines = [f"<h1>{escape(head)}</h1>", *(f"<p>{escape(x)}</p>" for x in more)]
     lines.append(f'<p class="{"passed" if report.passed else "failed"}">{escape(report.verdict)}</p>')
@@ -328,8 +383,9 @@ def fragment(report: Report) -> str:
 
 
 def _cells(cell: str, *texts: str, mark: str = "") -> str:
-    said = "".join(f"<{cell}>{escape(x)}</{cell}>" for x in texts)
-    return f'<tr class="{mark}">{said}</tr>' if mark else f"<tr>{said}</tr>"
+    """Return a row of an HTML table; ``mark`` is its class."""
+    cells = "".join(f"<{cell}>{escape(x)}</{cell}>" for x in texts)
+    return f'<tr class="{mark}">{cells}</tr>' if mark else f"<tr>{cells}</tr>"
 
 
 def page(
@@ -340,9 +396,10 @@ def page(
     figure: Figure | None = None,
     papers: tuple[str, ...] = (),
 ) -> str:
-    """The whole page; ``theory`` and ``networks`` are asked for the settings and versions behind them alone.
+    """Return the complete HTML page of a report.
 
-    ``papers`` are those of the ledger whose theory it is.
+    Settings and versions are read from the attributes of ``theory`` and ``networks``.  ``papers`` are the
+    keys of the papers to cite.
     """
     parts = [
         fragment(report),
@@ -361,13 +418,14 @@ def page(
 
 
 def _svg(figure: Figure) -> str:
-    """The figure as an element of the page, without date and program: equal figures, equal text."""
+    """Return a figure as an SVG element without date and program, so that equal figures have equal text."""
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     return text.getvalue()[text.getvalue().index("<svg") :]
 
 
 def _again(attrs: Mapping[str, Any]) -> str:
+    """Return as HTML the command that repeats the verification, with the experiment file."""
     if not attrs.get("spec"):
         return "<p>The problem was given as a program, with the numbers in the title.</p>"
     spec = escape(str(attrs["spec"]))
@@ -377,24 +435,30 @@ def _again(attrs: Mapping[str, Any]) -> str:
         options += [f"--set {key}={value}" for key, value in given["settings"].items()]
         command = " ".join(["dmft verify", str(given["program"]), *options, "-o DIR"])
         return f"<p>In the folder of the program: <code>{escape(command)}</code>.</p>"
-    said = "Save this as experiment.toml beside its arrays, then"
-    return f"<p>{said} <code>dmft verify experiment.toml -o DIR</code>.</p>\n<pre>{spec}</pre>"
+    words = "Save this as experiment.toml beside its arrays, then"
+    return f"<p>{words} <code>dmft verify experiment.toml -o DIR</code>.</p>\n<pre>{spec}</pre>"
 
 
 def _settings(theory: xr.Dataset, networks: xr.Dataset | None) -> dict[str, str]:
-    """Versions, the hash of the arrays, and the method and seeds of the theory and of its networks."""
+    """Return versions, the hash of the arrays, and methods and seeds of the theory and of its networks."""
     words = {key: str(theory.attrs[key]) for key in PROVENANCE if key in theory.attrs}
     for name, result in (("theory", theory), ("networks", networks)):
-        of = {} if result is None else result.attrs
-        own = [f"{key} {_joined(of[key])}" for key in ("widths", "seeds", "samples", "seed") if key in of]
-        if "method" in of:
-            words[name] = ", ".join([str(of["method"]), *own])
+        attributes = {} if result is None else result.attrs
+        settings = [
+            f"{key} {_joined(attributes[key])}"
+            for key in ("widths", "seeds", "samples", "seed")
+            if key in attributes
+        ]
+        if "method" in attributes:
+            words[name] = ", ".join([str(attributes["method"]), *settings])
     return words
 
 
 def _joined(value: Any) -> str:
+    """Return a value, or the values of a sequence, as text."""
     return " ".join(map(str, value)) if hasattr(value, "__len__") else str(value)
 
 
 def _defined(words: Mapping[str, str]) -> str:
+    """Return words as an HTML list of definitions."""
     return "<dl>" + "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in words.items()) + "</dl>"

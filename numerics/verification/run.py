@@ -1,4 +1,8 @@
-"""The whole way for one problem: derive, solve, expand, simulate, compare, and write it all down."""
+"""The complete verification of one problem: derive, solve, expand, simulate, compare, and write the files.
+
+:func:`verify` is the function behind ``dmft verify``.  Its checks come from the other modules of this
+package, and its result is a :class:`.Report`.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +59,7 @@ if TYPE_CHECKING:
 
 
 PICTURE = 3e-3
-"""Relative accuracy of the dotted curves of a flow."""
+"""Relative accuracy of the curves of the expansion of a flow."""
 
 WIDE = (
     "networks: none. Layers without network.width_ratio are infinitely wide, which no network is;\n"
@@ -82,20 +86,42 @@ def verify(
     before: Callable[[Report], object] | None = None,
     **given: Any,
 ) -> Report:
-    """All checks of an experiment, its file, any problem, or a program with ``numbers``, ``arrays``,
-    ``times`` and ``solver`` as :meth:`.Problem.of` takes them; with `out_dir`, the files behind the checks.
+    """Run all checks of an experiment, a problem or a program, and write their files.
 
-    Written there, each complete or not at all: equations.txt, equations.tex, table.txt, checks.json,
-    theory.nc, networks.nc (along `width`, the last of which is infinite), figure.png, and report.html, which
-    holds all of it but the two files of numbers and needs no other file. Nothing is written
-    unless every computation came to an end; `before` is told the report before anything is.
-    `progress(done, total)` counts the networks trained, `effort` says how many they are, and paths.
-    A nonlinear theory is solved by sampled paths, whatever else would fit: the checks are about paths.
-    A theory that only the reference solver takes is compared with networks, and its derivation is checked.
-    Infinitely wide layers on random data cannot be simulated: that is said, and networks.nc is not written.
+    A nonlinear theory is solved by sampled paths even if another method could solve it, because the checks
+    are about paths.  A theory that only the reference solver can solve is compared with networks, and its
+    derivation is checked.
 
-    Raises `SpecError` for a symbolic depth and for what `Problem.of` and `solve` refuse, `Diverged` and
-    `NotConverged` as `solve` and `simulate` do. That a check failed is no exception: see `Report.passed`.
+    Parameters
+    ----------
+    source : Problem, Experiment, Program, Theory, str or pathlib.Path
+        The problem; text or a path is an experiment file.
+    out_dir : str, pathlib.Path or None
+        Folder for the files behind the checks.  All are written, each of them complete, or none if a
+        computation fails: equations.txt, equations.tex, table.txt, checks.json, theory.nc, networks.nc (along
+        `width`, whose last value is infinite), figure.png, and report.html, which has all but the two files
+        of numbers. networks.nc is missing if no networks can be simulated, for example of infinitely wide
+        layers on random data.
+    progress : callable or None
+        Called as ``progress(done, total)`` with numbers of trained networks.
+    effort : Effort
+        Numbers of networks and paths.
+    before : callable or None
+        Called with the report before files are written.
+    **given
+        ``numbers``, ``arrays``, ``times`` and ``solver`` of a program, as in :meth:`.Problem.of`.
+
+    Returns
+    -------
+    Report
+        All checks.  A failed check does not raise; see :attr:`Report.passed`.
+
+    Raises
+    ------
+    SpecError
+        If the depth is a symbol, or if :meth:`.Problem.of` or :func:`numerics.solve` refuse the problem.
+    Diverged, NotConverged
+        As from :func:`numerics.solve` and :func:`numerics.simulate`.
     """
     began = clock.perf_counter()
     asked = Problem.of(source, **given)
@@ -142,7 +168,7 @@ def verify(
 
 
 def _not_marched(problem: Problem) -> bool:
-    """Does the march not take it?  An affine activation has averages of one field beside those of two."""
+    """Return whether the march refuses a problem, as for an affine activation with averages of one field."""
     return problem.depth is not None and isinstance(answer(MarchMethod(), problem, "none"), No)
 
 
@@ -151,7 +177,7 @@ ALONE = "solution: by the reference solver alone, so that no other method and no
 
 
 def _only_by_reference(problem: Problem) -> bool:
-    """Does neither the march nor do paths take it, but the reference solver?"""
+    """Return whether the reference solver takes a problem, and neither the march nor paths do."""
     if problem.solver.method not in ("auto", REFERENCE) or problem.depth is None:
         return False
     others = (answer(MarchMethod(), problem, "none"), answer(PathsMethod(), problem, "none"))
@@ -161,53 +187,57 @@ def _only_by_reference(problem: Problem) -> bool:
 
 
 def _checks_by_reference(problem: Problem, solution: xr.Dataset, symbolic: Program | None) -> list[Check]:
-    """The derivation, and of a program with roles what its kernels must be."""
-    found = identities.derivation(problem, symbolic)
+    """Return checks of the derivation and, of a program with roles, of its responses and correlations."""
+    checks = identities.derivation(problem, symbolic)
     if problem.has_roles:
-        found += identities.causality(problem, solution)
-        found += identities.correlations(solution, off(problem, solution), identities.LETTERS)
-    return found
+        checks += identities.causality(problem, solution)
+        checks += identities.correlations(solution, off(problem, solution), identities.LETTERS)
+    return checks
 
 
 def checks_of(
     problem: Problem, solution: xr.Dataset, symbolic: Program | None, effort: Effort
 ) -> list[Check]:
-    """Every check of a theory and its solution that there is for a problem; ``symbolic`` is its program at
-    any depth.  The network of an experiment file is known to be a product of matrices.
+    """Return every check of a theory and its solution that a problem has, except series and networks.
+
+    ``symbolic`` is its program at any depth.  That a network is a product of matrices is only known of an
+    experiment file.
     """
-    linear, own, flow = _exact(problem), problem.experiment, problem.flow
-    found = identities.derivation(problem, symbolic) + identities.descended(problem)
+    linear, experiment, flow = _exact(problem), problem.experiment, problem.flow
+    checks = identities.derivation(problem, symbolic) + identities.descended(problem)
     if linear:  # solved exactly
-        found += identities.reading(problem)
-        if own is not None and problem.seen and _steepest(own):
-            found += identities.reduced(problem) + identities.moved(problem)
-        if own is not None and not own.network.bias:
-            found += identities.middle(problem)
-    if own is not None:
-        found += identities.start(problem, solution)
-    found += identities.causality(problem, solution)
+        checks += identities.reading(problem)
+        if experiment is not None and problem.seen and _steepest(experiment):
+            checks += identities.reduced(problem) + identities.moved(problem)
+        if experiment is not None and not experiment.network.bias:
+            checks += identities.middle(problem)
+    if experiment is not None:
+        checks += identities.start(problem, solution)
+    checks += identities.causality(problem, solution)
     letters = {**identities.LETTERS, **({} if linear else {FEATURE_KERNEL: "Phi^l"})}
     authored = self_correlations(problem)
-    found += identities.correlations(solution, off(problem, solution), letters, authored)
+    checks += identities.correlations(solution, off(problem, solution), letters, authored)
     if not linear:  # other ways to averages over paths
-        found += sampled.reading(problem, effort) + sampled.responses(problem, effort)
+        checks += sampled.reading(problem, effort) + sampled.responses(problem, effort)
         if not flow and gamma0 in problem.numbers:
-            found += sampled.lazy(problem, effort)
+            checks += sampled.lazy(problem, effort)
     if flow:
-        found += identities.settled(problem, solution) if linear else []
-        found += identities.small_steps(problem, solution)
-    return found
+        checks += identities.settled(problem, solution) if linear else []
+        checks += identities.small_steps(problem, solution)
+    return checks
 
 
 def _exact(problem: Problem) -> bool:
-    """Is the theory linear in its fields and solved exactly?  Else it is an average over paths."""
+    """Return whether the theory is linear in its fields and solved exactly, not by averages over paths."""
     return isinstance(problem.linear, LinearForm) and problem.solver.method != "paths"
 
 
 def off(problem: Problem, solution: xr.Dataset) -> float:
-    """What correlations of a flow may be off: on power-law data what is missed between nodes; else the
-    rounding of sums over nodes and samples in each layer, whose weights have both signs and are large where
-    steps double, ``sum_s |w(t, s)| / t`` at most.
+    """Return the allowed relative error of correlations of a flow.
+
+    On power-law data it is the error of interpolation between nodes; else the rounding error of sums over
+    nodes and samples in each layer, whose weights have both signs and are large where steps double, at most
+    ``sum_s |w(t, s)| / t``.
     """
     if not (problem.flow and _exact(problem)):
         return 0.0
@@ -220,20 +250,20 @@ def off(problem: Problem, solution: xr.Dataset) -> float:
 
 
 def _steepest(experiment: Experiment) -> bool:
-    """Does every step go down the gradient, and do nothing else?"""
+    """Return whether every step is a plain gradient step, without decay, momentum, noise or centring."""
     given = experiment.training
     return not (given.weight_decay or given.momentum or given.temperature or given.center)
 
 
 def papers_of(problem: Problem) -> tuple[str, ...]:
-    """The papers whose theory it is."""
-    linear, own = _exact(problem), problem.experiment
-    deep = own is not None and bool(own.network.branch)
+    """Return the keys of the papers whose theory is used."""
+    linear, experiment = _exact(problem), problem.experiment
+    deep = experiment is not None and bool(experiment.network.branch)
     return ("selfconsistent2023", *["linear2025"] * linear, *["depth2023"] * deep)
 
 
 def _symbolic(problem: Problem, source: object) -> Program | None:
-    """The same program at any depth, if it was given so or the file can be read so."""
+    """Return the same program at any depth, if it was given so or comes from an experiment file."""
     if problem.experiment is not None:
         return program_of(problem.experiment, L)
     program = source.program if isinstance(source, Theory) else source
@@ -242,8 +272,19 @@ def _symbolic(problem: Problem, source: object) -> Program | None:
 
 
 def equations(source: Problem | Experiment, powers: bool) -> list[Callable[[str], str]]:
-    """The theory and, with ``powers``, its series in gamma0 if it has one: each as a function of the form,
-    ``"text"`` or ``"latex"``.
+    """Return functions that write the theory and, on request, its series in gamma0.
+
+    Parameters
+    ----------
+    source : Problem or Experiment
+        The problem.
+    powers : bool
+        Whether to include the series, if there is one.
+
+    Returns
+    -------
+    list of callable
+        Each takes the form, ``"text"`` or ``"latex"``, and returns the equations as text.
     """
     problem = Problem.of(source)
     if problem.experiment is not None:
@@ -251,16 +292,16 @@ def equations(source: Problem | Experiment, powers: bool) -> list[Callable[[str]
     else:
         theory = problem.theory if problem.reductions else mean_field(problem.written or problem.program)
     by_role = theory if problem.written is None else mean_field(problem.program)
-    found = None
+    expanded = None
     if powers:
         with suppress(SpecError, NotApplicable):
-            own = problem.experiment
-            found = _series(by_role) if own is None else series(own, ORDER)
-    return [partial(theory.render, "all"), *([] if found is None else [found.render])]
+            experiment = problem.experiment
+            expanded = _series(by_role) if experiment is None else series(experiment, ORDER)
+    return [partial(theory.render, "all"), *([] if expanded is None else [expanded.render])]
 
 
 def _series(theory: Theory) -> Expansion:
-    """In words or trees where the theory has layers of any number, else as a theory order by order."""
+    """Return the series of a theory in words or trees, or order by order if it has no such form."""
     try:
         return expand_in(theory, gamma0, ORDER)
     except NotApplicable:
@@ -270,7 +311,7 @@ def _series(theory: Theory) -> Expansion:
 def _networks(
     problem: Problem, solution: xr.Dataset, progress: Progress | None, effort: Effort
 ) -> tuple[list[xr.Dataset], list[Check], str]:
-    """What was trained, what it says, and in words on what."""
+    """Return the trained networks, their checks, and a note on them."""
     experiment = problem.experiment
     if experiment is not None:
         modes = (experiment.data and experiment.data.modes) or 0
@@ -317,7 +358,7 @@ def _trained(
 
 
 def sums_of(problem: Problem, effort: Effort) -> dict[int, xr.Dataset]:
-    """The expansion summed up to the orders that are drawn, to the accuracy of a picture."""
+    """Return partial sums of the expansion by the orders that are drawn, at the accuracy of a figure."""
     if not isinstance(problem.linear, LinearForm) or _kernel_bytes(problem) > effort.kernel:
         return {}
     rough = by(problem, problem.solver.method, rtol=max(problem.solver.rtol, PICTURE))
@@ -326,7 +367,7 @@ def sums_of(problem: Problem, effort: Effort) -> dict[int, xr.Dataset]:
 
 
 def by_width(trained: Sequence[xr.Dataset]) -> xr.Dataset:
-    """The means and standard errors of every width along `width`, extrapolated at width infinity."""
+    """Return means and standard errors along `width`, with the extrapolation at infinite width."""
     limit = extrapolate(trained)
     names = [name for name in trained[0].data_vars if name in limit]
     joined = xr.concat([d[names] for d in (*trained, limit)], dim="width", combine_attrs="drop")
@@ -344,17 +385,17 @@ def write(
     figure: Figure,
     papers: tuple[str, ...] = (),
 ) -> None:
-    """Writes all files into `folder`, which is made if it is not there (its parent must be).
+    """Write all files into `folder`, which is created if it does not exist; its parent must exist.
 
-    They are made beside it and moved together.  Where there are no networks there is no networks.nc, nor one
-    left of another run.
+    They are written beside it and moved together.  Without networks there is no networks.nc, and one of an
+    earlier run is removed.
     """
     checks = [check.as_dict() for check in report.checks]
     summary = {"title": report.title, "passed": report.passed, "notes": report.notes, "checks": checks}
     summary |= {key: theory.attrs[key] for key in ("spec", *PROVENANCE) if key in theory.attrs}
     with replacing_folder(folder) as beside:
         save_figure(figure, beside / "figure.png")
-        figure.set_layout_engine("none")  # it has been found
+        figure.set_layout_engine("none")  # the layout is computed already
         texts = {
             "equations.txt": report.equations,
             "equations.tex": DOCUMENT % tex,
@@ -372,4 +413,5 @@ def write(
 
 
 def _kernel_bytes(problem: Problem) -> float:
+    """Return the size in bytes of a kernel of all layers, times and samples."""
     return 8.0 * (problem.depth or 1) * (len(problem.times) * problem.sample_count) ** 2

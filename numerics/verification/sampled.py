@@ -1,7 +1,8 @@
-"""Other ways to the solution of a nonlinear network, which is an average over sampled paths.
+"""Independent solutions of a nonlinear network, compared with its solution by sampled paths.
 
-On an opening of the problem: the theory evaluated as it is written; derivatives along the paths by Stein's
-lemma; the lazy limit.  Numbers with standard errors are judged together by Sidak's bound with Student's t.
+On an opening of the problem these are: the direct evaluation of the theory's expressions; Stein's lemma for
+derivatives along the paths; and the lazy limit.  All numbers with standard errors are tested together by
+Sidak's bound with Student's t.
 """
 
 from __future__ import annotations
@@ -35,19 +36,18 @@ Array = NDArray[np.float64]
 SEED = 1
 
 SAMPLES, STEPS = 3, 4
-"""The opening on which responses are checked, and the lazy limit."""
+"""Samples and steps of the opening on which responses and the lazy limit are checked."""
 
 NOTHING = 1e-9
-"""A gamma0 at which fields rest."""
+"""gamma0 at which fields do not change."""
 
 LAZY, KINKED = (0.1, 0.2), (0.005, 0.01, 0.02)
-"""Values of gamma0 from which the lazy limit is extrapolated, in powers of gamma0 squared; with a kink in the
-activation in those of its absolute value.
-"""
+"""Values of gamma0 from which the lazy limit is extrapolated in powers of gamma0^2; the second in powers of
+``|gamma0|``, if the activation has a kink."""
 
 
 def reading(problem: Problem, effort: Effort = FULL) -> list[Check]:
-    """The march of paths gives what the theory's expressions give, each evaluated as it is written."""
+    """Check the solution by paths against the direct evaluation of the theory's expressions."""
     small = opening(problem, *WRITTEN)
     one = particles(small, effort.paths, effort.replicas, SEED)
     try:
@@ -64,27 +64,27 @@ def reading(problem: Problem, effort: Effort = FULL) -> list[Check]:
     except Unserved:
         return []
     if any(k in one.values and np.isnan(x).any() for k, x in other.values.items()):
-        return []  # single responses of what jumps, as a slope does, to sources that repeat themselves
+        return []  # single responses of functions that jump, such as slopes, to sources that repeat
     return [same(f"paths = theory as written, {len(small.times)} times", one, other, effort.replicas)]
 
 
 def responses(problem: Problem, effort: Effort = FULL) -> list[Check]:
-    """Responses from derivatives along the paths obey Stein's lemma, which has none.
+    """Check responses from derivatives along paths by Stein's lemma, which needs no derivatives.
 
-    ``<X(t) u(s)>`` is the sum of ``<dX(t)/dv(s')> <v(s') u(s)>`` over s' and the sources v that are
+    ``<X(t) u(s)>`` is the sum of ``<dX(t)/dv(s')> <v(s') u(s)>`` over s' and over the sources v that are
     correlated with u: u itself, and those of other vectors that the same matrix multiplies.  Where a slope
-    jumps the responses themselves come from the lemma, and there is nothing to check.
+    jumps, the responses are computed by the lemma, so that there is nothing to check.
     """
     small, replicas = opening(problem, SAMPLES, STEPS), effort.replicas
     theory = small.discrete
-    found = [q for q in theory.order_parameters if q.kind == "response"]
-    if not found:
+    response_parameters = [q for q in theory.order_parameters if q.kind == "response"]
+    if not response_parameters:
         return []
-    products = [_product(q) for q in found]
+    products = [_product(q) for q in response_parameters]
     correlated = {frozenset((x.symbol.func, x.partner.func)) for x in theory.sources}
     pairs = {
         (i, j): _covariance(f"covariance_{i}_{j}", p, q)
-        for (i, p), (j, q) in product(enumerate(found), repeat=2)
+        for (i, p), (j, q) in product(enumerate(response_parameters), repeat=2)
         if _response(p).body == _response(q).body
         and frozenset((_response(p).source.func, _response(q).source.func)) in correlated
     }
@@ -93,15 +93,15 @@ def responses(problem: Problem, effort: Effort = FULL) -> list[Check]:
         run = particles(small, effort.paths, replicas, SEED, theory=extended, responses="jacobian")
     except ValueError:
         return []
-    values = {x: run.runs[node_of(x.symbol)] for x in (*found, *products, *pairs.values())}
+    values = {x: run.runs[node_of(x.symbol)] for x in (*response_parameters, *products, *pairs.values())}
     steps = len(small.times)
-    entries = [int(np.sqrt(values[pairs[i, i]][0].size)) // steps for i in range(len(found))]
+    entries = [int(np.sqrt(values[pairs[i, i]][0].size)) // steps for i in range(len(response_parameters))]
     gap = []
     for j, both in enumerate(products):
         expected = np.zeros(
             (replicas, values[both][0].size // (entries[j] * steps**2), entries[j], steps, steps)
         )
-        for i, p in enumerate(found):
+        for i, p in enumerate(response_parameters):
             if (i, j) in pairs:
                 response = values[p].reshape(replicas, -1, entries[i], steps, steps) / _factor(p, small)
                 C = values[pairs[i, j]].reshape(replicas, entries[i], entries[j], steps, steps)
@@ -113,20 +113,20 @@ def responses(problem: Problem, effort: Effort = FULL) -> list[Check]:
 
 
 def _response(q: OrderParameter) -> Response:
-    """The derivative whose average a response is."""
+    """Return the derivative whose average a response is."""
     (average,) = q.definition.atoms(Average)
-    found: Response = average.body
-    return found
+    derivative: Response = average.body
+    return derivative
 
 
 def _factor(q: OrderParameter, problem: Problem) -> float:
-    """The number that a response has in front of the average."""
+    """Return the factor of the average in the definition of a response."""
     (average,) = q.definition.atoms(Average)
     return float((q.definition / average).xreplace({k: Float(v) for k, v in problem.numbers.items()}))
 
 
 def _product(q: OrderParameter) -> OrderParameter:
-    """``<X(t) u(s)>`` for a response of X to u."""
+    """Return the order parameter ``<X(t) u(s)>`` for a response of X to u."""
     d = _response(q)
     return OrderParameter(
         Function(f"lemma_{q.name}")(*q.symbol.args), Average(d.body * d.source), "correlation", q.ranges
@@ -134,7 +134,7 @@ def _product(q: OrderParameter) -> OrderParameter:
 
 
 def _covariance(name: str, p: OrderParameter, q: OrderParameter) -> OrderParameter:
-    """``<v(t) u(s)>`` for responses to v and to u, under a name of its own."""
+    """Return the order parameter ``<v(t) u(s)>`` for responses to v and to u, under a new name."""
     first, second = _response(p).source, _response(q).source
     indices, others = ([x for x in u.args if isinstance(x, Symbol) and x != s] for u in (first, second))
     twins = {x: Symbol(f"{x.name}2", integer=True) for x in others}
@@ -146,13 +146,13 @@ def _covariance(name: str, p: OrderParameter, q: OrderParameter) -> OrderParamet
 
 
 def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:
-    """Without feature learning the errors are those of the derived lazy theory, which has no paths.
+    """Check errors, extrapolated to gamma0 = 0, against the derived lazy theory, which has no paths.
 
-    Flows are left out, and theories that the lazy limit does not serve: those whose fields move at gamma0 = 0
+    Flows are left out, and theories that have no lazy limit here: those whose fields move at gamma0 = 0
     (decay, noise), without a tangent kernel, or with data that change from step to step.
     """
     small, replicas = opening(problem, SAMPLES, STEPS), effort.replicas
-    without_paths = by(at(small, NOTHING), "auto", samples=None)  # of which the lazy limit has none
+    without_paths = by(at(small, NOTHING), "auto", samples=None)  # the lazy limit has no paths
     if isinstance(answer(LazyMethod(), without_paths, "none"), No):
         return []
     theory, steps = small.discrete, len(small.times)
@@ -162,19 +162,19 @@ def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:
         return []
     strengths, powers = (KINKED, (0, 1, 2)) if slope_jumps(small.program) else (LAZY, (0, 2))
     at_each = [particles(at(small, g), effort.paths, replicas, SEED + k) for k, g in enumerate(strengths)]
-    found = [x.runs[ERROR, ()] for x in at_each]
+    sampled_errors = [x.runs[ERROR, ()] for x in at_each]
     weights = np.linalg.inv(np.array([[g**p for p in powers] for g in strengths]))[0]
-    gap = [x.reshape(replicas, -1) - exact.reshape(1, -1) for x in found]
+    gap = [x.reshape(replicas, -1) - exact.reshape(1, -1) for x in sampled_errors]
     value = sum(w * x.mean(axis=0) for w, x in zip(weights, gap, strict=True))
     parts = [w**2 * x.var(axis=0, ddof=1) / replicas for w, x in zip(weights, gap, strict=True)]
     return [_judged("lazy limit: errors without paths", value, parts, replicas)]
 
 
-# -- solutions of an opening, and how they are compared ------------------------------------------------
+# -- comparison of solutions ---------------------------------------------------------------------------
 
 
 def same(name: str, one: Evaluated, other: Evaluated, replicas: int) -> Check:
-    """The largest difference of all numbers that two solutions have, in joint standard errors."""
+    """Check the largest difference of all numbers that two solutions share, in joint standard errors."""
     gap, parts = [], []
     for place in one.values:
         if place in other.values:
@@ -184,7 +184,7 @@ def same(name: str, one: Evaluated, other: Evaluated, replicas: int) -> Check:
 
 
 def _judged(name: str, gap: Array, parts: list[Array], replicas: int) -> Check:
-    """The largest of many differences that must vanish, given the variances of what they are made of."""
+    """Check the largest of many differences that must vanish, given the variances of their parts."""
     variance = np.sum(parts, axis=0)
     spread = np.sum([x**2 / (replicas - 1) for x in parts], axis=0)
     known = variance > EPS**2

@@ -1,13 +1,13 @@
-"""The expansion in gamma0 against full solutions.
+"""The expansion in gamma0, checked against full solutions.
 
-Of exact solutions the experiment is solved again at a few small gamma0 in geometric progression, and the
-exponent is fitted of what the truncated series misses, for every quantity and layer: gamma0^4.  It tells a
-wrong coefficient at once (the exponent becomes 2, or 0) and needs no tolerance on the coefficient itself.
+Of exact solutions, the experiment is solved at a few small gamma0 in geometric progression, and the exponent
+of the truncation error is fitted for every quantity and layer: it must be 4.  A wrong coefficient changes the
+exponent to 2 or 0, so that no tolerance on the coefficients is needed.
 
-Of sampled solutions noise hides a fitted exponent.  So the coefficient of gamma0^2 itself is read off
-solutions at a few small gamma0 and at almost none, all from the same random numbers: what does not depend on
-gamma0 drops out of the differences, a polynomial in gamma0^2 goes through them, and the replicas show what is
-left of the noise.
+In sampled solutions noise hides such an exponent.  There, the coefficient of gamma0^2 itself is computed from
+solutions at a few small gamma0 and at almost zero, all from the same random numbers: noise that does not
+depend on gamma0 cancels in their differences, through which a polynomial in gamma0^2 is fitted, and the
+replicas give the standard error.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Array = NDArray[np.float64]
 
 ORDER = 2
 MISSED = ORDER + 2
-"""The series is even in gamma0, so the first power that is missing."""
+"""First power of the truncation error; the series is even in gamma0."""
 
 ALLOWED = 0.2
 RATIO = 2.0**0.5
@@ -68,12 +68,12 @@ NOISY_STEPS = 10
 """Steps of descent in place of a flow with noise."""
 
 SAMPLES, STEPS = 3, 4
-"""The opening on which sampled coefficients are compared."""
+"""Samples and steps of the opening on which sampled coefficients are compared."""
 
 SEED = 2
 
 ZERO = 1e-5
-"""gamma0 of the solution that is taken for the lazy one."""
+"""gamma0 of the solution that is used for the lazy limit."""
 
 LARGEST = 0.05
 """Size of the second-order term, relative to the leading one, at the largest gamma0."""
@@ -82,7 +82,7 @@ SHARES = (0.5, 0.75, 1.0)
 """The strengths as shares of the largest."""
 
 AVERAGES = 1e-8
-"""How far the averages in the coefficients may be off, relative to the largest entry."""
+"""Largest error of the averages in the coefficients, relative to the largest entry."""
 
 SHOWN = (
     "train_loss",
@@ -96,44 +96,53 @@ SHOWN = (
 MISSING = "_missed"
 
 KINKS = "where a slope jumps, units that cross the kink add odd powers of the size of gamma0"
+IN_STEPS = "of a program it is checked in steps"
 
 
 def expansion(source: Problem | Experiment, effort: Effort = FULL) -> tuple[list[Check], str]:
-    """A row for each quantity, and a note that says on what; or why there is no series to check."""
+    """Return a check for each quantity and a note; without checks, the note is the reason."""
     problem = Problem.of(source)
-    if slope_jumps(problem.program):
-        return [], f"expansion: not checked; {KINKS}"
-    if gamma0 not in problem.numbers:
-        return [], "expansion: not checked; the theory has no gamma0"
+    reason = _refusal(problem)
+    if reason:
+        return [], f"expansion: not checked; {reason}"
     try:
         if not problem.seen:
-            if not problem.has_roles:
-                return [], "expansion: not checked; the program has no single output with its error"
             raise SpecError(*problem.said("data.kind"), "has random samples, not given ones", '"fixed"')
         if isinstance(problem.linear, LinearForm):
             return fitted(problem, effort)
         small = in_steps(problem, SAMPLES, STEPS)
         if small is None:
-            return [], "expansion: not checked; of a program it is checked in steps"
+            return [], f"expansion: not checked; {IN_STEPS}"
         checks, note = sampled(small, effort)
         return checks, note.replace(" steps,", " steps of descent,", 1) if problem.flow else note
-    except (SpecError, NotConverged, NotApplicable, Ambiguous) as reason:
-        return [], fill(f"expansion: not checked; {reason}", 105)
+    except (SpecError, NotConverged, NotApplicable, Ambiguous) as error:
+        return [], fill(f"expansion: not checked; {error}", 105)
 
 
-# -- exact solutions: the exponent of what is missed -----------------------------------------------------
+def _refusal(problem: Problem) -> str:
+    """Return the reason if a problem has no series in gamma0^2 that could be checked, else no text."""
+    if slope_jumps(problem.program):
+        return KINKS
+    if gamma0 not in problem.numbers:
+        return "the theory has no gamma0"
+    if not problem.seen and not problem.has_roles:
+        return "the program has no single output with its error"
+    return ""
+
+
+# -- exact solutions: the exponent of the truncation error -----------------------------------------------
 
 
 def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
-    """Fitted exponents of what the series of a problem misses, and at which gamma0 they were fitted."""
-    steps: Problem | None = None
+    """Check the exponents of the truncation error of a series; return checks and a note on gamma0."""
+    descent: Problem | None = None
     if whole.flow and is_noisy(whole.program.rule):
         # the solution of a noisy flow is extrapolated in its steps, so its grids are not those of the series
-        steps = in_steps(whole, SMALL_SAMPLES, NOISY_STEPS)
-        if steps is None:
-            return [], "expansion: not checked; of a program it is checked in steps"
+        descent = in_steps(whole, SMALL_SAMPLES, NOISY_STEPS)
+        if descent is None:
+            return [], f"expansion: not checked; {IN_STEPS}"
     for gentle in GENTLE:
-        problem = by(steps if steps else comparable(few(whole, effort), gentle), "march")
+        problem = by(descent if descent else comparable(few(whole, effort), gentle), "march")
         series = expand(problem, ORDER)
         if ORDER not in series.order:
             return [], "expansion: not checked; nothing here depends on gamma0"
@@ -143,17 +152,24 @@ def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
             break
     else:
         return [], "expansion: not checked; no grid is that of the solutions and of the series"
-    missed: dict[str, list[Array]] = {}
-    for strength, full in zip(strengths, solutions, strict=True):
-        rest = full - partial_sum(series, float(strength))
-        for name in SHOWN:
-            if name in full and name in series:
-                apart = abs(rest[name]).max({*rest[name].dims} - {"layer"})
-                missed.setdefault(name, []).append(np.atleast_1d(apart.values))
-    # B^L, for one, is zero in both: what is left there is rounding and has no exponent
+    note = (
+        f"expansion: to gamma0^{ORDER}; the exponent is fitted at {POINTS} gamma0 from "
+        f"{strengths[-1]:.2g} to {strengths[0]:.2g}"
+    )
+    if descent is not None:
+        note += f"\n(in {len(descent.times) - 1} steps of descent)"
+    elif problem.seen < whole.seen:
+        note += f"\n(on {problem.seen} of the samples and {len(problem.times)} of the times)"
+    return _exponents(series, np.asarray(strengths, dtype=np.float64), solutions), note
+
+
+def _exponents(series: xr.Dataset, strengths: Array, solutions: Sequence[xr.Dataset]) -> list[Check]:
+    """Check for each quantity the exponent of gamma0 in its truncation error, of its worst layer."""
+    remainders = _remainders(series, strengths, solutions)
+    # B^L, for example, is zero in both: its remainder is rounding and has no exponent
     rounding = ROUNDING * max(float(np.abs(series[name]).max()) for name in SHOWN if name in series)
     checks = []
-    for name, rows in missed.items():
+    for name, rows in remainders.items():
         of_layers = enumerate(np.transpose(rows), int("layer" in series[name].dims))
         kept = {k: np.log(v) for k, v in of_layers if v.max() > rounding}
         fits = {k: float(np.polyfit(np.log(strengths), v, 1)[0]) for k, v in kept.items()}
@@ -163,19 +179,25 @@ def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
         basis = f"fit; worst is l = {layer}" if layer and len(fits) > 1 else "fit"
         label = f"{shown(name, True)}: power of gamma0 that is missed"
         checks.append(Check("expansion", label, worst, MISSED, ALLOWED, basis))
-    note = (
-        f"expansion: to gamma0^{ORDER}; the exponent is fitted at {POINTS} gamma0 from "
-        f"{strengths[-1]:.2g} to {strengths[0]:.2g}"
-    )
-    if steps is not None:
-        note += f"\n(in {len(steps.times) - 1} steps of descent)"
-    elif problem.seen < whole.seen:
-        note += f"\n(on {problem.seen} of the samples and {len(problem.times)} of the times)"
-    return checks, note
+    return checks
+
+
+def _remainders(
+    series: xr.Dataset, strengths: Array, solutions: Sequence[xr.Dataset]
+) -> dict[str, list[Array]]:
+    """Return for each variable the largest truncation errors (layers) at each strength."""
+    remainders: dict[str, list[Array]] = {}
+    for strength, full in zip(strengths, solutions, strict=True):
+        difference = full - partial_sum(series, float(strength))
+        for name in SHOWN:
+            if name in full and name in series:
+                largest = abs(difference[name]).max({*difference[name].dims} - {"layer"})
+                remainders.setdefault(name, []).append(np.atleast_1d(largest.values))
+    return remainders
 
 
 def strength_of(series: xr.Dataset, share: float) -> float:
-    """The gamma0 at which the second-order term of the most sensitive quantity is this share of the first."""
+    """Return the gamma0 at which the largest ratio of second-order to leading terms is ``share``."""
     sizes = []
     for name in SHOWN:
         if name in series:
@@ -186,7 +208,7 @@ def strength_of(series: xr.Dataset, share: float) -> float:
 
 
 def shown(name: str, linear: bool) -> str:
-    """A variable as the table calls it."""
+    """Return a variable as the table names it."""
     phi = "H^l" if linear else "Phi^l"
     letters = {"train_loss": "loss", "error": ERROR, "tangent_kernel": "K", FEATURE_KERNEL: phi}
     return letters.get(name, f"{name}^l")
@@ -196,12 +218,12 @@ def shown(name: str, linear: bool) -> str:
 
 
 def sampled(small: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
-    """The coefficient of gamma0^2 on an opening of a problem, and a note."""
+    """Check the coefficient of gamma0^2 on a small problem; return checks and a note."""
     series = expand(small, ORDER)
     strengths = [share * strength_of(series, LARGEST) for share in SHARES]
     paths, replicas = 2 * effort.paths, effort.replicas
-    found = differences(small, strengths, paths=paths, replicas=replicas)
-    rows = compared(series, found)
+    measured = differences(small, strengths, paths=paths, replicas=replicas)
+    rows = compared(series, measured)
     checks = []
     for name, (z, limit, count, _) in rows.items():
         label = f"{shown(name, False)}: gamma0^2, worst of {count}"
@@ -224,11 +246,12 @@ def differences(
     replicas: int = FULL.replicas,
     seed: int = SEED,
 ) -> xr.Dataset:
-    """The coefficient of gamma0^2 of every result variable, from solutions at these ``strengths``.
+    """Return the coefficient of gamma0^2 of every result variable, from solutions at these ``strengths``.
 
-    Beside each, ``_stderr`` over the replicas and ``_missed``, how far the polynomial in gamma0^2 moves
-    without the largest strength: an upper bound of what it misses.  A flow takes the steps of its output
-    times.  Raises ValueError for fewer than two strengths, or strengths that do not rise from above ZERO.
+    Beside each, ``_stderr`` is its standard error over replicas, and ``_missed`` a bound of the truncation
+    error: the change of the polynomial in gamma0^2 without the largest strength.  A flow takes the steps of
+    its output times.  Raises ValueError for fewer than two strengths, or strengths that are not increasing
+    and above ZERO.
 
     >>> spec = {"network": {"depth": 1, "activation": "tanh"}, "training": {"learning_rate": 0.3, "steps": 2}}
     >>> experiment = Experiment.from_dict(spec, kernel=np.eye(1), targets=np.ones(1))
@@ -239,12 +262,12 @@ def differences(
     problem, rising = Problem.of(source), [ZERO, *strengths]
     if len(strengths) < 2 or any(a >= b for a, b in zip(rising, strengths, strict=False)):
         raise ValueError(f"strengths = {tuple(strengths)}: at least two, rising, above {ZERO:g}")
-    lazy, *found = [_runs(problem, g, paths, replicas, seed) for g in rising]
+    lazy, *solutions = [_runs(problem, g, paths, replicas, seed) for g in rising]
     variables: dict[str, Any] = {}
     for name, base in lazy.items():
-        if not all(name in x for x in found):  # a response that is mostly noise is left out
+        if not all(name in x for x in solutions):  # a response that is mostly noise is left out
             continue
-        moved = [x[name] - base for x in found]
+        moved = [x[name] - base for x in solutions]
         value = _slope(strengths, moved)
         mean = value.mean(axis=0)
         missed = np.abs(mean - _slope(strengths[:-1], moved[:-1]).mean(axis=0))
@@ -258,11 +281,12 @@ def differences(
 def compared(
     series: xr.Dataset, found: xr.Dataset, names: Sequence[str] = SHOWN
 ) -> dict[str, tuple[float, float, int, float]]:
-    """Of every variable the worst entry's |z|, its limit, how many were compared, how well they are known.
+    """Return for each variable the largest |z| of its entries, its limit, the count, and the tolerance.
 
-    Compared are losses and errors halfway and at the end, kernels at the end with the start, halfway and the
-    end, for all layers and samples.  The limit is Sidak's with Student's t, and what the polynomial misses.
-    The last number is the median allowed difference, relative to the largest entry of the coefficient.
+    Compared are losses and errors halfway and at the end, and kernels between the end and the start, the
+    middle and the end, for all layers and samples.  The limit is Sidak's with Student's t, plus the
+    truncation error of the polynomial.  The tolerance is the median allowed difference, relative to the
+    largest entry of the coefficient.
     """
     rows = {}
     dof = int(found.attrs["replicas"]) - 1
@@ -282,7 +306,7 @@ def compared(
         size = max(float(np.abs(expected[known]).max()), float(np.abs(value[known]).max()))
         if size == 0:
             continue
-        # entries that causality or symmetry make zero have no error and decide nothing
+        # entries that are zero by causality or symmetry have no error and are not counted
         error = np.maximum(stderr[known], AVERAGES * size)
         count = int((stderr[known] > AVERAGES * size).sum())
         limits = bound(count, LEVEL, dof) + missed[known] / error
@@ -296,14 +320,16 @@ def compared(
 
 
 def _runs(problem: Problem, gamma0: float, paths: int, replicas: int, seed: int) -> dict[str, Array]:
-    """Every variable of every replica."""
+    """Return every variable of every replica, with replicas along the first axis."""
     solved = particles(at(problem, gamma0), paths, replicas, seed)
-    every = [labelled(problem, {n: x[k] for n, x in solved.runs.items()}, "full") for k in range(replicas)]
-    return {name: np.stack([x[name] for x in every]) for name in every[0] if name in SHOWN}
+    by_replica = [
+        labelled(problem, {n: x[k] for n, x in solved.runs.items()}, "full") for k in range(replicas)
+    ]
+    return {name: np.stack([x[name] for x in by_replica]) for name in by_replica[0] if name in SHOWN}
 
 
 def _slope(strengths: Sequence[float], moved: Sequence[Array]) -> Array:
-    """The first coefficient of the polynomial in gamma0^2, zero at zero, through all points."""
+    """Return the coefficient of gamma0^2 of the polynomial in gamma0^2, zero at zero, through all points."""
     squares = np.asarray(strengths) ** 2
     weights = np.linalg.inv(np.stack([squares ** (k + 1) for k in range(len(squares))], axis=1))[0]
     return np.asarray(np.tensordot(weights, np.stack(moved), 1))

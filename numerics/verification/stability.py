@@ -1,9 +1,9 @@
 """The edge of stability of a theory of gradient descent: where deviations of finite networks begin to grow.
 
 From a problem and its solution this module finds the first step of descent at which the linear response of
-errors has a mode that grows, ``|1 - k(t) lambda| > 1`` for an eigenvalue of ``K(t,t) c(t)``.  From there on
-means over networks come to the limit more slowly than 1/N, and :mod:`numerics.verification.networks` does
-not compare them.
+errors has a growing mode, ``|1 - k(t) lambda| > 1`` for an eigenvalue of ``K(t,t) c(t)``.  From there on
+means over networks converge more slowly than 1/N, and :mod:`numerics.verification.networks` does not compare
+them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from numerics.names import OUTPUT
 from numerics.verification.controls import LinearResponse, has_controls
 
 ROUNDING = 1e-9
-"""Growth of a mode in a step that is rounding."""
+"""Largest growth of a mode in a step that counts as rounding error."""
 
 
 def edge_of_stability(problem: Problem, theory: xr.Dataset) -> int | None:
-    """Return the position of the time of the first step at which deviations grow, at least one, or None.
+    """Return the position of the first time, at least one, from which deviations grow, or None.
 
-    None too where it is not known: of flows, of momentum and of entrywise rules, of random data, and without
-    tangent kernels.
+    None also if it is not known: for flows, momentum, entrywise rules and random data, and without tangent
+    kernels.
     """
     if problem.experiment is None or not has_controls(problem) or problem.flow:
         return None
