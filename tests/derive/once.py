@@ -21,7 +21,7 @@ Found = TypeVar("Found")
 
 
 def kept(make: Callable[Given, Found]) -> Callable[Given, Found]:
-    """The same function, which keeps what it finds, but for arguments without a hash such as lists."""
+    """Return the same function with cached results, except for arguments without a hash such as lists."""
     known = cast("Callable[Given, Found]", lru_cache(maxsize=256, typed=True)(make))
 
     @wraps(make)
@@ -70,9 +70,10 @@ width_constraints = shared(scale.width_constraints)
 
 
 def scaled(right: theory.Theory, kind: str, factor: Expr | float, fields: str = "") -> theory.Theory:
-    """The theory with its terms of one kind times ``factor``, none for 0: an error that a test must see.
+    """Return the theory with its terms of one kind times ``factor``: an error that a test must see.
 
-    Those in the equations of ``fields``, each a letter; of all fields if none is said.
+    A factor 0 removes the terms. The terms are those in the equations of ``fields``, each a letter, or of all
+    fields by default.
     """
 
     def terms(equation: theory.Equation) -> tuple[theory.Term, ...]:

@@ -41,7 +41,10 @@ rho_a, rho_b = symbols("rho_a rho_b", positive=True)
 
 
 def recurrent(symmetry: Expr = S.Zero, transposed: bool = False) -> Program:
-    """dx/dt = -x + J phi(x), with J_ij and J_ji correlated by ``symmetry`` (or with J^T in place of J)."""
+    """Return dx/dt = -x + J phi(x), with J_ij and J_ji correlated by ``symmetry``.
+
+    With ``transposed`` J^T replaces J.
+    """
     units = Population("units")
     x = Field("x", units)
     sources = ("zeta", "eta") if transposed else ("eta", "zeta")
@@ -57,7 +60,7 @@ def recurrent(symmetry: Expr = S.Zero, transposed: bool = False) -> Program:
 
 
 def decomposed(a: Expr, b: Expr, symmetry: Expr = S.Zero) -> Program:
-    """The same with J = a M + b M^T written out."""
+    """Return the same with J = a M + b M^T written out."""
     units = Population("units")
     x = Field("x", units)
     M = GaussianMatrix("M", units, units, variance=g**2, symmetry=symmetry)
@@ -72,9 +75,9 @@ def decomposed(a: Expr, b: Expr, symmetry: Expr = S.Zero) -> Program:
 
 
 def there_and_back(f: Callable[[Expr], Expr] = phi) -> Program:
-    """One matrix used forwards on two vectors and backwards on one, all within a step; two sizes.
+    """Return one matrix used forwards on two vectors and backwards on one within a step; two sizes.
 
-    x ~ N(0, 1), h = W x, k = M f(h), q = M^T f(k), l = M f(q): x, h and q live on population a, k and l on b.
+    x ~ N(0, 1), h = W x, k = M f(h), q = M^T f(k), l = M f(q): x, h and q are on population a, k and l on b.
     """
     a, b = Population("a", rho_a), Population("b", rho_b)
     x, h, q = Field("x", a), Field("h", a), Field("q", a)
@@ -99,7 +102,7 @@ def there_and_back(f: Callable[[Expr], Expr] = phi) -> Program:
 
 
 def excitatory_inhibitory() -> Program:
-    """Two populations of different sizes; the matrix between them is also used backwards."""
+    """Return two populations of different sizes; the matrix between them is also used backwards."""
     e, i = Population("E", rho_a), Population("I", rho_b)
     x, y = Field("x", e), Field("y", i)
     v = symbols("v_EE v_EI v_IE", positive=True)
@@ -119,7 +122,10 @@ def excitatory_inhibitory() -> Program:
 
 
 def trained_between_sizes() -> Program:
-    """x' = -x + M y, y' = -y + M^T x + b, with M (and b) trained by Hebb's rule: U = x y^T / N."""
+    """Return x' = -x + M y, y' = -y + M^T x + b, with M (and b) trained by Hebb's rule.
+
+    The update is U = x y^T / N.
+    """
     a, b = Population("a", rho_a), Population("b", rho_b)
     x, y = Field("x", a), Field("y", b)
     rule = GradientFlow()
@@ -139,7 +145,10 @@ def trained_between_sizes() -> Program:
 
 
 def leaky(J: GaussianMatrix | TrainedMatrix, leak: Expr = S.One) -> Program:
-    """x(t+1) = x(t) + eta (J x(t) - leak x(t)): the memory of a trained vector is that of a leaky unit."""
+    """Return x(t+1) = x(t) + eta (J x(t) - leak x(t)).
+
+    The memory of a trained vector is that of a leaky unit.
+    """
     initial = J.initial if isinstance(J, TrainedMatrix) else J
     x, z = Field("x", initial.rows), Field("z", initial.rows)
     start = GaussianVector("x_0", initial.rows, source="x0")
@@ -156,13 +165,13 @@ def leaky(J: GaussianMatrix | TrainedMatrix, leak: Expr = S.One) -> Program:
 
 
 def linear_recurrent(symmetry: Expr = S.Zero) -> Program:
-    """Leaky linear units with couplings J_ij and J_ji that are correlated by ``symmetry``."""
+    """Return leaky linear units with couplings J_ij and J_ji correlated by ``symmetry``."""
     units = Population("units")
     return leaky(GaussianMatrix("J", units, units, variance=g**2, symmetry=symmetry))
 
 
 def two_layers(feedback_learns: bool) -> Program:
-    """h = W0 x, k = W h, f = <w k>/gamma0, trained with the backward field q = V^T w, V independent of W."""
+    """Return h = W0 x, k = W h, f = <w k>/gamma0, trained with q = V^T w, V independent of W."""
     site = Population("units")
     inputs = Population("input", given=True)
     rule = GradientDescent(eta)
@@ -205,7 +214,10 @@ def two_layers(feedback_learns: bool) -> Program:
 
 
 def damped_stream() -> Program:
-    """h(ell + 1) = rho h(ell) + W(ell) h(ell): a field stands in the next one's equation times a number."""
+    """Return h(ell + 1) = rho h(ell) + W(ell) h(ell).
+
+    A field occurs in the next one's equation times a number.
+    """
     layer = Population("layer", shared=True)
     h, every = Field("h", layer, layered=True), IndexRange(ell, S.One, L - 1)
     x = GivenVector("x", Population("input", given=True), "K_x")

@@ -35,12 +35,12 @@ class Handmade:
     rate: Number = lambda t: 1.0
 
     def draw(self, width: int, rng: np.random.Generator) -> Weights:
-        """Initial weights, as they are applied."""
+        """Return initial weights, as they are applied."""
         count = self.inputs.shape[1]
         return rng.standard_normal((width, count)) / np.sqrt(count), rng.standard_normal(width)
 
     def train(self, start: Weights, steps: int) -> Array:
-        """The outputs f at steps 0..steps, (steps + 1, P)."""
+        """Return the outputs f at steps 0..steps, (steps + 1, P)."""
         W0, w0 = W, w = start
         updates: list[Weights] = []
         outputs, width, count = [], len(w0), self.inputs.shape[1]
@@ -62,7 +62,7 @@ class Handmade:
         return np.array(outputs)
 
     def wide(self, steps: int, widths: Sequence[int], seeds: int) -> tuple[Array, Array]:
-        """Mean outputs without their part of order 1/N, from two widths, and their standard errors."""
+        """Return mean outputs without their part of order 1/N, from two widths, and their standard errors."""
         means, errors = [], []
         for width in widths:
             rng = np.random.default_rng(width)

@@ -30,19 +30,19 @@ class Renaming:
     symbols: Mapping[Symbol, Symbol]
 
     def named(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Arrays by their new names."""
+        """Return arrays by their new names."""
         return {self.names.get(name, name): x for name, x in given.items()}
 
     def numbers(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Numbers by the new names of their symbols."""
+        """Return numbers by the new names of their symbols."""
         new = {x.name: y.name for x, y in self.symbols.items()}
         return {new.get(name, name): x for name, x in given.items()}
 
 
 def renamed(program: Program, pool: Sequence[str], seed: int) -> tuple[Program, Renaming]:
-    """The program with names drawn from a pool without putting any back.
+    """Return the program with names drawn from a pool without replacement.
 
-    They are drawn again while one is that of the partner of an index, ``k_`` of ``k``, which is refused.
+    They are drawn again while one is the name of the partner of an index, ``k_`` of ``k``, which is refused.
     """
     draw = random.Random(seed)
     called, symbols = _called(program), _symbols(program)
@@ -61,18 +61,18 @@ def renamed(program: Program, pool: Sequence[str], seed: int) -> tuple[Program, 
 
 
 def with_index(program: Program, index: Symbol, new: Symbol) -> Program:
-    """The program with another symbol for an index and its partner."""
+    """Return the program with another symbol for an index and its partner."""
     return _written(program, Renaming({}, {index: new, primed(index): primed(new)}))
 
 
 def _results(program: Program) -> set[str]:
-    """Names that the program gives to correlations and responses."""
+    """Return names that the program gives to correlations and responses."""
     responses = (w.responses or () for w in map(gaussian, program.matrices))
     return {*program.notation.values(), *(x for both in responses for x in both)}
 
 
 def _called(program: Program) -> list[str]:
-    """Names of what a program declares, in the order in which they stand."""
+    """Return names of the parts that a program declares, in the order of their declaration."""
     found: dict[str, None] = {}
 
     def visit(x: Any) -> None:
@@ -96,7 +96,7 @@ def _called(program: Program) -> list[str]:
 
 
 def _symbols(program: Program) -> list[Symbol]:
-    """Symbols of numbers and indices, without partners of indices and symbols of weights."""
+    """Return symbols of numbers and indices, without partners of indices and symbols of weights."""
     found: set[Symbol] = set()
 
     def seen(e: Any) -> Any:
@@ -125,9 +125,9 @@ def _written(program: Program, change: Renaming) -> Program:
 
 
 def _rewritten(program: Program, put: Callable[[Any], Any]) -> Program:
-    """The program with every expression and name in it changed, but its own name and those of results."""
+    """Return the program with all expressions and names changed, except its own and those of results."""
 
-    def inside(x: Any, names: bool = True) -> Any:
+    def inside(x: Any, names: bool = True) -> Any:  # noqa: PLR0911 (one return for each kind of part)
         if isinstance(x, Basic):
             return put(x)
         if isinstance(x, str):

@@ -41,7 +41,7 @@ FLOW = {**FIXED, "training": {"rule": "flow", "time": 1.0, "points": 3}}
 
 
 def changed(base: Mapping[str, Any], **keys: Any) -> dict[str, Any]:
-    """The tables with keys like ``network_bias`` set."""
+    """Return the tables with keys like ``network_bias`` set."""
     tables = {k: dict(v) for k, v in base.items()}
     for path, value in keys.items():
         section, _, key = path.partition("_")
@@ -98,7 +98,7 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 def cell(command: str, tables: dict[str, Any], notes: list[str]) -> str:
-    """Served, or the number of the note that says why not."""
+    """Return "yes", or the number of the note with the reason of the refusal."""
     status, _, err = outcome(command, {**tables, "rows": 2})
     if status == 0:
         return "yes"
@@ -110,7 +110,7 @@ def cell(command: str, tables: dict[str, Any], notes: list[str]) -> str:
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     notes: list[str] = []
     lines = [
         "| experiment | " + " | ".join(f"`{c}`" for c in COMMANDS) + " |",

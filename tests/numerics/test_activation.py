@@ -201,7 +201,7 @@ texts = st.one_of(
 
 
 def functions(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Expressions that are well formed, of which many are accepted."""
+    """Return a strategy for well-formed expressions, many of which are accepted."""
     return st.one_of(
         st.tuples(inner, st.sampled_from("+-*/"), inner).map(lambda x: f"({x[0]}{x[1]}{x[2]})"),
         st.tuples(st.sampled_from(sorted(set(SYMBOLIC) - {"max", "min"})), inner).map(

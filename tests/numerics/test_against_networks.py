@@ -40,9 +40,8 @@ GROUP = 40
 """Networks at a time: all of them at once would take gigabytes."""
 
 
-def on_samples(seed: int) -> dict[str, Any]:
-    """Tables of an experiment on given samples, with its arrays under ``arrays``."""
-    draw = random.Random(seed)
+def _network_on_samples(draw: random.Random) -> dict[str, Any]:
+    """Return the keys of [network] of an experiment on given samples."""
     depth = draw.choice([1, 2, 2, 3])
     network: dict[str, Any] = {"depth": depth, "activation": draw.choice(list(ACTIVATIONS))}
     network["gamma0"] = draw.choice([0.5, 1.0, 1.5])
@@ -56,11 +55,16 @@ def on_samples(seed: int) -> dict[str, Any]:
         network["init_variance"] = [draw.choice([0.5, 1.0, 1.5]) for _ in range(depth + 1)]
     if draw.random() < 0.25:
         network["outputs"] = 2
+    return network
+
+
+def _training_on_samples(draw: random.Random, several: bool) -> dict[str, Any]:
+    """Return the keys of [training]; cross-entropy is possible with several outputs only."""
     flow = draw.random() < 0.25
     training: dict[str, Any] = {"rule": "flow" if flow else "gd", "loss": draw.choice(["mean", "sum"])}
     training |= {"time": 0.8, "points": 3} if flow else {"learning_rate": 0.2, "steps": draw.choice([2, 4])}
     if draw.random() < 0.3:
-        training["objective"] = draw.choice(["logistic"] + ["cross-entropy"] * ("outputs" in network))
+        training["objective"] = draw.choice(["logistic"] + ["cross-entropy"] * several)
     if draw.random() < 0.3:
         training["center"] = True
     if draw.random() < 0.4:
@@ -69,6 +73,14 @@ def on_samples(seed: int) -> dict[str, Any]:
         training["momentum"] = 0.6
     elif not flow and draw.random() < 0.4:
         training["temperature"] = 0.3
+    return training
+
+
+def on_samples(seed: int) -> dict[str, Any]:
+    """Return tables of an experiment on given samples, with its arrays under ``arrays``."""
+    draw = random.Random(seed)
+    network = _network_on_samples(draw)
+    training = _training_on_samples(draw, "outputs" in network)
     rng, P, C = np.random.default_rng(seed), draw.choice([1, 2, 3]), network.get("outputs", 1)
     x, tested = rng.standard_normal((P, 5)), rng.standard_normal((2, 5))
     y = rng.standard_normal((P, C))
@@ -89,7 +101,7 @@ def on_samples(seed: int) -> dict[str, Any]:
 
 
 def on_random_data(seed: int) -> dict[str, Any]:
-    """Tables of a linear network on isotropic or power-law data; no arrays."""
+    """Return tables of a linear network on isotropic or power-law data, without arrays."""
     draw = random.Random(seed)
     depth, power_law = draw.choice([1, 2, 3]), draw.random() < 0.4
     network: dict[str, Any] = {"depth": depth, "gamma0": draw.choice([0.5, 1.0, 1.5])}
@@ -147,7 +159,7 @@ class Networks:
         self.start = self.outputs(self.weights) if self.training.get("center") else 0.0
 
     def fields(self, weights: list[Array]) -> list[Array]:
-        """h^1 .. h^L."""
+        """Return h^1 .. h^L."""
         L, fields = self.L, [weights[0] @ self.x.T / np.sqrt(self.x.shape[1])]
         fields[0] = fields[0] + (weights[L + 1] if len(weights) > L + 1 else 0)
         for k in range(1, L):
@@ -158,11 +170,11 @@ class Networks:
         return fields
 
     def outputs(self, weights: list[Array]) -> Array:
-        """f, shape (seeds, outputs, samples): w . phi(h^L)/(gamma0 N)."""
+        """Return f, shape (seeds, outputs, samples): w . phi(h^L)/(gamma0 N)."""
         return np.asarray(weights[self.L] @ self.phi(self.fields(weights)[-1]) / (self.gamma0 * self.N))
 
     def error(self, f: Array) -> Array:
-        """Minus the slope of the loss of each sample, times one half for squares."""
+        """Return minus the slope of the loss of each sample, times one half for squares."""
         y, f = self.y.T, (f - self.start)[:, :, : self.P]
         match self.training.get("objective", "square"):
             case "square":
@@ -173,7 +185,7 @@ class Networks:
                 return np.asarray(y - softmax(f, axis=1))
 
     def push(self, weights: list[Array]) -> list[Array]:
-        """-gamma0^2 N times the gradient of the loss, weight decay apart."""
+        """Return -gamma0^2 N times the gradient of the loss, without weight decay."""
         L, fields = self.L, self.fields(weights)
         top = self.phi(fields[-1])
         Delta = np.zeros((len(top), self.C, len(self.x)))
@@ -195,10 +207,10 @@ class Networks:
         return pushed
 
     def fresh(self) -> None:
-        """The samples stay."""
+        """Keep the samples, which are the same at all steps."""
 
     def measured(self) -> dict[str, Array]:
-        """What is compared, a row a network."""
+        """Return the compared quantities, a row a network."""
         states = list(trained(self))
         outputs = np.stack([self.outputs(w) - self.start for w in states], 1)
         found = {"error": np.stack([self.error(self.outputs(w)) for w in states], 1).swapaxes(2, 3)}
@@ -246,12 +258,12 @@ class LinearNetworks:
         self.start = self.function(self.weights) if self.training["center"] else 0.0
 
     def samples(self) -> tuple[Array, Array]:
-        """Inputs and noise of the labels."""
+        """Return inputs and noise of the labels."""
         x = self.rng.standard_normal((self.seeds, self.count, self.D)) * np.sqrt(self.spectrum)
         return x, self.rng.standard_normal((self.seeds, self.count)) * self.sigma
 
     def backward(self, weights: list[Array]) -> list[Array]:
-        """g^1 .. g^L."""
+        """Return g^1 .. g^L."""
         found = [weights[self.L][:, 0]]
         for k in reversed(range(1, self.L)):
             moved = np.einsum("sij,si->sj", weights[k], found[0]) / np.sqrt(weights[k].shape[2])
@@ -259,18 +271,21 @@ class LinearNetworks:
         return found
 
     def function(self, weights: list[Array]) -> Array:
-        """sqrt(D)/(N gamma0) W^0 g^1, so that f = function . x/sqrt(D); for power laws W^0 g^1/(N gamma0)."""
+        """Return sqrt(D)/(N gamma0) W^0 g^1, so that f = function . x/sqrt(D).
+
+        For power laws it is W^0 g^1/(N gamma0).
+        """
         g = self.backward(weights)[0]
         return np.asarray(np.einsum("sij,si->sj", weights[0], g) * self.unit / (self.N * self.gamma0))
 
     def error(self, weights: list[Array]) -> tuple[Array, Array]:
-        """v, and Delta on the samples of this step."""
+        """Return v, and Delta on the samples of this step."""
         v = self.target - self.function(weights) + self.start
         x, noise = self.drawn
         return v, np.einsum("spd,sd->sp", x, v) / self.unit + noise
 
     def push(self, weights: list[Array]) -> list[Array]:
-        """What a step of rate one adds, weight decay apart."""
+        """Return the change by a step of rate one, without weight decay."""
         v, Delta = self.error(weights)
         if self.count:
             h = [self.unit * np.einsum("spd,sp->sd", self.drawn[0], Delta) / self.count]
@@ -286,12 +301,12 @@ class LinearNetworks:
         return [self.gamma0 * c * b[:, :, None] * a[:, None, :] for c, a, b in zip(scale, h, g, strict=True)]
 
     def fresh(self) -> None:
-        """New samples, if each step has its own."""
+        """Draw new samples, if each step has separate ones."""
         if self.training["rule"] == "sgd":
             self.drawn = self.samples()
 
     def measured(self) -> dict[str, Array]:
-        """What is compared, a row a network."""
+        """Return the compared quantities, a row a network."""
         found: dict[str, list[Array]] = {"test_loss": []}
         for weights in trained(self):
             v, Delta = self.error(weights)
@@ -302,7 +317,7 @@ class LinearNetworks:
 
 
 def trained(networks: Networks | LinearNetworks) -> Iterator[list[Array]]:
-    """The weights at each time of the result."""
+    """Yield the weights at each time of the result."""
     training, weights = networks.training, networks.weights
     decay = training.get("weight_decay", 0.0)
 
@@ -338,7 +353,7 @@ def trained(networks: Networks | LinearNetworks) -> Iterator[list[Array]]:
 
 
 def solved(tables: dict[str, Any], folder: Path) -> dict[str, tuple[Array, Array]]:
-    """What the networks measure, of the theory, with standard errors."""
+    """Return the quantities that networks measure, from the theory, with standard errors."""
     for name, x in tables.get("arrays", {}).items():
         np.save(folder / f"{name}.npy", x)
     file = folder / "e.toml"
@@ -357,7 +372,7 @@ def solved(tables: dict[str, Any], folder: Path) -> dict[str, tuple[Array, Array
 
 
 def at_width(tables: dict[str, Any], N: int) -> dict[str, Any]:
-    """The same at a width, where the theory has one: power-law data, with batches in proportion."""
+    """Return the tables at a width if the theory has one: power-law data, with batches in proportion."""
     if tables["data"].get("kind") != "power-law":
         return tables
     network, data = tables["network"] | {"width": N}, dict(tables["data"])
@@ -367,7 +382,10 @@ def at_width(tables: dict[str, Any], N: int) -> dict[str, Any]:
 
 
 def deviations(tables: dict[str, Any], folder: Path, widths: list[int], seeds: int) -> dict[str, Array]:
-    """(networks - theory) in standard errors, of each number: a parabola in 1/N through the differences."""
+    """Return (networks - theory) in standard errors, of each number.
+
+    The limit is that of a parabola in 1/N through the differences.
+    """
     powers = np.vander(1 / np.array(widths, float), 3, increasing=True)
     rows: dict[str, list[tuple[Array, Array]]] = {}
     theory: dict[str, tuple[Array, Array]] = {}
@@ -392,7 +410,7 @@ def deviations(tables: dict[str, Any], folder: Path, widths: list[int], seeds: i
 
 
 def largest(cases: list[tuple[str, int]], folder: Path, widths: list[int], seeds: int) -> None:
-    """No deviation of these experiments is beyond what the largest of all is allowed."""
+    """Require that no deviation of these experiments exceeds the bound for the largest of all."""
     found: dict[tuple[str, int, str], Array] = {}
     for kind, seed in cases:
         tables = (on_samples if kind == "given" else on_random_data)(seed)

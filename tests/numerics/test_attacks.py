@@ -65,7 +65,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def answer(words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    """Exit status, output and message of a command that leaves no file behind."""
+    """Return exit status, output and message of a command that leaves no file behind."""
     before = sorted(Path().iterdir())
     status = run(words.split(" "))
     assert sorted(Path().iterdir()) == before
@@ -375,14 +375,14 @@ class Ended:
 
 
 def stream(number: int, encoding: str) -> Any:
-    """As Python opens it, None if it is closed."""
+    """Return a stream as Python opens it, or None if it is closed."""
     with suppress(OSError):
         return open(number, "w", encoding=encoding, closefd=False)
     return None
 
 
 def process(words: str, before: Callable[[], object] = lambda: None, encoding: str = "utf-8") -> Ended:
-    """The command in a process of its own, forked from this one, so that nothing is imported again."""
+    """Run the command in a forked process, so that no module is imported again."""
     gc.freeze()  # a garbage collection in the child would copy all pages that the two share
     with TemporaryFile("w+", encoding=encoding) as out, TemporaryFile("w+", encoding=encoding) as err:
         child = os.fork()

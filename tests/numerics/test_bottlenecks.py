@@ -35,7 +35,7 @@ def power_law(source: str, modes: int) -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def flow(width: int | None, time: float = 1e5, points: int = 31, modes: int = 10**15) -> tuple[Array, Array]:
-    """Times and losses of the solved theory with one hidden layer."""
+    """Return times and losses of the solved theory with one hidden layer."""
     tables = {
         "network": {"depth": 1, "gamma0": GAMMA} | ({} if width is None else {"width": width}),
         "data": power_law(SOURCE, modes),
@@ -47,7 +47,7 @@ def flow(width: int | None, time: float = 1e5, points: int = 31, modes: int = 10
 
 
 def steps(rate: float, count: int) -> Any:
-    """The solved theory of descent in steps on a hard task, with two hidden layers."""
+    """Return the solved theory of descent in steps on a hard task, with two hidden layers."""
     tables = {
         "network": {"depth": 2, "gamma0": 60.0},
         "data": power_law("3/10", 10**6),
@@ -57,13 +57,13 @@ def steps(rate: float, count: int) -> Any:
 
 
 def number(e: Expr, **values: float) -> float:
-    """A derived expression at numbers."""
+    """Return the value of a derived expression."""
     names = {"t": late, "eta": eta, "gamma0": gamma0, "N": N}
     return float(e.subs({names[k]: v for k, v in values.items()}))
 
 
 def at_zero(y: Array, x: Array, orders: int = 2) -> tuple[float, float]:
-    """The value of a polynomial fit at ``x = 0``, and what its last order changes."""
+    """Return the value of a polynomial fit at ``x = 0``, and the change by its last order."""
     found = [np.polyfit(x, y, n)[-1] for n in (orders, orders - 1)]
     return float(found[0]), float(abs(found[0] - found[1]))
 
@@ -130,7 +130,7 @@ def descents() -> tuple[tuple[float, Any], ...]:
 
 
 def kernel_of(rate: float, found: Any) -> Array:
-    """``eta C_g(1, t, t)`` by the step."""
+    """Return ``eta C_g(1, t, t)`` at each step."""
     return np.asarray(rate * np.diagonal(found.C_g.values[0]))
 
 
@@ -163,7 +163,7 @@ def test_the_kernel_stays_near_the_edge() -> None:
 
 
 def networks(width: int, seeds: int, rate: float, outputs: list[int], modes: int) -> Array:
-    """Losses of networks of one hidden layer on the population, by output and seed."""
+    """Return losses of networks of one hidden layer on the population, by output and seed."""
     k = np.arange(1.0, modes + 1)
     spectrum, b = k**-CAPACITY, float(Rational(SOURCE))
     target = np.sqrt(k ** (-CAPACITY * b - 1) / spectrum)

@@ -126,7 +126,7 @@ print(json.dumps({"status": status, "seen": seen}), file=sys.stderr)
 
 
 def modules(package: ModuleType) -> Iterator[ModuleType]:
-    """A package and everything in it."""
+    """Yield a package and all modules in it."""
     yield package
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if not found.name.startswith("derive.ledger"):
@@ -135,7 +135,7 @@ def modules(package: ModuleType) -> Iterator[ModuleType]:
 
 @lru_cache(maxsize=1)
 def public_classes() -> tuple[type, ...]:
-    """The public classes of the symbolic package and of the analysis of experiments."""
+    """Return the public classes of the symbolic package and of the analysis of experiments."""
     found = {}
     for module in (*modules(derive), *modules(numerics.analysis)):
         for name, kind in vars(module).items():
@@ -145,7 +145,7 @@ def public_classes() -> tuple[type, ...]:
 
 
 def limits_in_the_packages() -> list[type[ConditionalResult]]:
-    """The limits that have values: those that are no base class of others."""
+    """Return the classes of limits with values, without base classes of others."""
     kinds = [x for x in public_classes() if issubclass(x, ConditionalResult) and is_dataclass(x)]
     assert len(kinds) > 15
     return kinds

@@ -24,7 +24,7 @@ WIDTHS = (0.5, 2.0)
 
 
 def fixed(N: int, rng: np.random.Generator) -> dict[str, Array]:
-    """One network on fixed samples with ``N_l = a_l N``: errors, and kernels at the last step."""
+    """Return errors, and kernels at the last step, of one network on fixed samples with ``N_l = a_l N``."""
     sizes, D = [round(a * N) for a in WIDTHS], X.shape[1]
     theta = [rng.standard_normal(s) for s in ((sizes[0], D), (sizes[1], sizes[0]), (sizes[1],))]
 
@@ -59,7 +59,7 @@ def fixed(N: int, rng: np.random.Generator) -> dict[str, Array]:
 
 
 def extrapolated(network: Callable[..., dict[str, Array]], N: int) -> dict[str, tuple[Array, Array]]:
-    """Means over networks without their 1/N, from two widths, and their standard errors."""
+    """Return means over networks without their 1/N, from two widths, and their standard errors."""
     found = {}
     few, many = ([network(n, np.random.default_rng([n, k])) for k in range(SEEDS)] for n in (N, 2 * N))
     for name in few[0]:
@@ -97,7 +97,10 @@ def test_at_the_start_gradients_count_the_relative_width_of_the_last_layer() -> 
 
 
 def isotropic(D: int, rng: np.random.Generator) -> dict[str, Array]:
-    """One network on the population of isotropic data with ``N_l = nu_l D``; the first step by hand."""
+    """Return one network on the population of isotropic data with ``N_l = nu_l D``.
+
+    The first step is written by hand.
+    """
     sizes = [round(nu * D) for nu in WIDTHS]
     star = rng.standard_normal(D)
     W0, W, w = (rng.standard_normal(s) for s in ((sizes[0], D), (sizes[1], sizes[0]), (sizes[1],)))

@@ -48,7 +48,10 @@ def called(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def program(names: Mapping[str, str]) -> Program:
-    """A family of matrices, an average in a field and one inside of a readout, an attribute and a bias."""
+    """Return a program with many parts under given names.
+
+    It has a family of matrices, an average in a field and one inside of a readout, an attribute and a bias.
+    """
     n = called(names)
     units, pixels = Population(n["units"]), Population(n["pixels"], given=True)
     x, lam = GivenVector(n["x"], pixels, n["K"]), Attribute(n["lam"], units)
@@ -74,7 +77,7 @@ def program(names: Mapping[str, str]) -> Program:
 
 
 def outputs(names: Mapping[str, str]) -> np.ndarray:
-    """The outputs of a tiny network, whose weights do not depend on names."""
+    """Return the outputs of a tiny network, whose weights do not depend on names."""
     n = called(names)
     data = {
         n["K"]: np.array([[1.0, 0.3], [0.3, 0.8]]),
@@ -94,7 +97,7 @@ def expected() -> np.ndarray:
 
 @cache
 def derived() -> tuple[str, ...]:
-    """Every name that the engine gives in this program and its theory, and a few of others."""
+    """Return every name that the engine gives in this program and its theory, and a few of others."""
     plain = program({})
     theory = mean_field(plain)
     found = {d.name for d in plain.definitions} | set(plain.notation.values())

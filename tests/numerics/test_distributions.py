@@ -35,7 +35,7 @@ def sampled(law: str, count: int = 16, units: int = 400, seed: int = 0) -> xr.Da
 
 
 def near(value: xr.DataArray, error: xr.DataArray, exact: object, count: int = 16) -> None:
-    """All within what chance allows of so many runs."""
+    """Require values within the bound of chance for ``count`` runs."""
     assert (error.to_numpy() > 0).all()
     assert excess((value - exact) / error, count - 1) < 1
 
@@ -96,7 +96,7 @@ def test_moments_of_a_skew_law() -> None:
 
 
 def smoothed_distance(density: np.ndarray, x: np.ndarray) -> float:
-    """Of a density of variance one, by quadrature on the grid ``x``."""
+    """Return the distance of a density of variance one, by quadrature on the grid ``x``."""
     step = x[1] - x[0]
     noise = norm.pdf(x, scale=SMOOTHING) * step
     p, q = (np.convolve(y, noise, mode="same") for y in (density, norm.pdf(x)))

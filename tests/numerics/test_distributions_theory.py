@@ -38,14 +38,14 @@ def networks(depth: int, activation: str, paths: Paths, **options: Any) -> Netwo
 
 
 def known(z: xr.DataArray) -> np.ndarray:
-    """Without what has no error."""
+    """Return the values that have an error."""
     return z.to_numpy()[z.notnull().to_numpy()]
 
 
 def furthest(found: xr.Dataset, name: str, exact: Any) -> float:
-    """The largest distance to ``exact``, as a share of what chance allows.
+    """Return the largest distance to ``exact``, relative to the bound of chance.
 
-    What mirrored paths make exact must be so to rounding.
+    Values that mirrored paths make exact must agree to rounding.
     """
     gap, error = (np.abs(x.to_numpy()) for x in (found[name] - exact, found[f"{name}_stderr"]))
     assert gap[error < 1e-12].max(initial=0.0) < 1e-12
@@ -56,7 +56,7 @@ def furthest(found: xr.Dataset, name: str, exact: Any) -> float:
 
 
 def recursion(depth: int) -> list[np.ndarray]:
-    """Covariances of h at initialisation for erf, which has them in closed form (Williams 1997)."""
+    """Return covariances of h at initialisation for erf in closed form (Williams 1997)."""
     found = [DATA["K_x"]]
     for _ in range(depth - 1):
         k = found[-1]
@@ -80,7 +80,7 @@ def test_fields_start_gaussian_with_the_covariances_of_the_recursion() -> None:
 
 
 def test_gradients_start_as_far_from_gaussian_as_quadrature_says() -> None:
-    """g = phi'(h) z of independent Gaussians: its kurtosis is that of a mixture."""
+    """Check g = phi'(h) z of independent Gaussians: its kurtosis is that of a mixture."""
     slope = 2 / np.sqrt(np.pi) * np.exp(-((np.sqrt(np.diag(DATA["K_x"]))[:, None] * NODES) ** 2))
     expected = 3 * (slope**4 @ WEIGHTS) / (slope**2 @ WEIGHTS) ** 2 - 3
     assert expected.min() > 0.5
@@ -129,7 +129,10 @@ def test_units_of_relu_networks_do_not() -> None:
 
 @pytest.mark.slow
 def test_a_two_layer_density_is_that_of_networks() -> None:
-    """tanh at gamma0 = 2; the Gaussian of the same variance is ruled out by the same numbers."""
+    """Compare tanh at gamma0 = 2 with networks.
+
+    The same numbers reject the Gaussian of the same variance.
+    """
     options: dict[str, Any] = {"values": VALUES | {gamma0: 3.0, eta: 0.2}}
     paths = Paths(("h", "z"), times=(0, 8))
     ours = theory(1, "tanh", paths, steps=9, samples=1024, **options)

@@ -42,7 +42,7 @@ RULES: dict[str, dict[str, float]] = {
 
 
 def by_hand(rule: str, rate: Expr, samples: int) -> Entrywise:
-    """The rule of a file whose loss is a mean: A/P beside epsilon is A beside P epsilon."""
+    """Return the rule of a file whose loss is a mean: A/P beside epsilon is A beside P epsilon."""
     small, share = EPSILON * samples, DECAY * rate
     return {
         "sign": lambda: sign_descent(rate, share),
@@ -67,7 +67,7 @@ def experiment(rule: str = "adam", network: Mapping[str, Any] | None = None, **t
 
 
 def given(arrays: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What a program is solved with."""
+    """Return the arguments with which a program is solved."""
     return {
         "numbers": {"gamma0": 1.0},
         "arrays": arrays or {"x": X, "y": Y},
@@ -77,7 +77,10 @@ def given(arrays: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 
 def require_equal(one: xr.Dataset, other: xr.Dataset, name: str) -> None:
-    """Equal to a thousandth of the standard error: steps amplify rounding of paths near a kink."""
+    """Require equality to a thousandth of the standard error.
+
+    Steps amplify rounding of paths near a kink.
+    """
     gap = float(np.abs(one[name] - other[name]).max())
     assert gap <= float(other[f"{name}_stderr"].max()) / 1000, name
 
@@ -227,7 +230,7 @@ def test_data_without_entries_of_inputs_are_refused() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a file of Adam with warm-up and cosine decay, and its arrays."""
+    """Return a folder with a file of Adam with warm-up and cosine decay, and its arrays."""
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", X)
     np.save("y.npy", Y)
@@ -329,7 +332,7 @@ def test_gradients_that_cancel_by_symmetry_are_refused(what: str) -> None:
 
 
 def _apart(keys: dict[str, Any], x: Any, y: Any) -> Experiment:
-    """The same with one error more."""
+    """Return the same experiment with one further sample."""
     more = np.ones((1, np.shape(y)[1])) if np.ndim(y) == 2 else [1.0]
     return Experiment.from_dict(keys, inputs=[*x, [0.1, 0.2, 0.3]], targets=np.concatenate([y, more]))
 

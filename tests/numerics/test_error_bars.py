@@ -35,12 +35,12 @@ from tests.chance import excess, in_errors
 
 
 def quantile(count: int, level: float, dof: float) -> float:
-    """Standard errors that the worst of ``count`` numbers exceeds with chance ``level`` (Sidak), by SciPy."""
+    """Return the Sidak bound for the worst of ``count`` numbers with chance ``level``, by SciPy."""
     return float(student.ppf(1 - (1 - (1 - level) ** (1 / count)) / 2, dof))
 
 
 def alternating(count: int, mean: float, spread: float) -> np.ndarray:
-    """An even number of values; the standard error of their mean is ``spread / sqrt(count - 1)``."""
+    """Return an even number of values with standard error ``spread / sqrt(count - 1)`` of the mean."""
     return mean + spread * (-1.0) ** np.arange(count)
 
 

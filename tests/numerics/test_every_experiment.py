@@ -44,15 +44,16 @@ COMMANDS = {
 
 
 def experiments() -> st.SearchStrategy[dict[str, Any]]:
-    """Tables of a file, of few samples, layers and steps; ``rows`` says how large its arrays are.
+    """Return a strategy for tables of a file with few samples, layers and steps.
 
-    Drawn by a seed: hypothesis prefers ends of ranges, and then nearly all experiments contradict themselves.
+    ``rows`` is the size of its arrays. Tables are drawn by a seed, because hypothesis prefers ends of ranges,
+    with which nearly all experiments contradict themselves.
     """
     return st.integers(0, 2**32 - 1).map(lambda seed: tables_of(random.Random(seed)))
 
 
-def tables_of(rng: random.Random) -> dict[str, Any]:
-    """One experiment; one in eight has keys that do not go together."""
+def tables_of(rng: random.Random) -> dict[str, Any]:  # noqa: C901, PLR0915 (draws in one order, on which every seed depends)
+    """Return one experiment; one in eight has keys that contradict each other."""
     odd = rng.random() < 0.125
 
     def some(table: dict[str, Any], key: str, values: list[Any], share: float, fits: bool = True) -> None:
@@ -123,7 +124,7 @@ def tables_of(rng: random.Random) -> dict[str, Any]:
 
 
 def written(tables: dict[str, Any], folder: Path) -> Path:
-    """The file of an experiment, with its arrays beside it."""
+    """Return the file of an experiment, with its arrays beside it."""
     tables = dict(tables)
     rng, P = np.random.default_rng(0), tables.pop("rows")
     x, other = rng.standard_normal((P, 4)), rng.standard_normal((2, 4))
@@ -139,7 +140,7 @@ def written(tables: dict[str, Any], folder: Path) -> Path:
 
 @contextlib.contextmanager
 def in_time(seconds: int) -> Iterator[None]:
-    """Raises TimeoutError where the body takes longer, whatever else the machine does."""
+    """Raise TimeoutError if the body takes longer, independently of the load of the machine."""
 
     def late(*_: object) -> None:
         raise TimeoutError(f"no end after {seconds} s")
@@ -154,7 +155,7 @@ def in_time(seconds: int) -> Iterator[None]:
 
 
 def outcome(command: str, tables: dict[str, Any]) -> tuple[int, str, str]:
-    """Exit status, output and messages of one command."""
+    """Return exit status, output and messages of one command."""
     out, err = io.StringIO(), io.StringIO()
     with tempfile.TemporaryDirectory() as place:
         file = written(tables, Path(place))
@@ -165,7 +166,7 @@ def outcome(command: str, tables: dict[str, Any]) -> tuple[int, str, str]:
 
 
 def judged(command: str, tables: dict[str, Any]) -> None:
-    """An answer with finite numbers, or a message of which a user can make something."""
+    """Require an answer with finite numbers, or a message that a user can act on."""
     status, out, err = outcome(command, tables)
     if status == 0:
         if "--json" in COMMANDS[command]:
@@ -182,8 +183,11 @@ def judged(command: str, tables: dict[str, Any]) -> None:
 
 
 def told(found: dict[str, Any]) -> dict[str, Any]:
-    """An answer without losses that say why they are null: orders of |gamma0| that are not known for kinks,
-    the last ones; and a finite depth where ``network.depth`` is "L"."""
+    """Return an answer without losses that are null for a stated reason.
+
+    These are the last orders of |gamma0| of kinks, which are not known, and a finite depth if
+    ``network.depth`` is "L".
+    """
     if found.get("powers_of") == "|gamma0|":
         known = [any(x is not None for x in row) for row in found["train_loss"]]
         assert known[0]

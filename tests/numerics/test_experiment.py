@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def changed(tables: dict[str, dict[str, Any]], changes: dict[str, Any]) -> dict[str, Any]:
-    """The tables with dotted keys set, or dropped."""
+    """Return the tables with dotted keys set, or dropped."""
     tables = copy.deepcopy(tables)
     for path, value in changes.items():
         section, _, key = path.partition(".")

@@ -39,7 +39,7 @@ class Command:
     target: str = "out.nc"
 
     def run(self, before: Callable[[], object] = lambda: None, place: str = ".") -> Ended:
-        """Its end, in a process of its own that does ``before`` first."""
+        """Run the command in a separate process that calls ``before`` first."""
         return process(self.words.format(place), before)
 
 
@@ -62,7 +62,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def known(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What processes forked from this one need not derive again."""
+    """Fill the caches that processes forked from this one use."""
     tables = {"network": {"depth": 1}, "training": SMALL["training"]}
     save(
         solve(Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0])),
@@ -71,8 +71,10 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def table(faults: Iterable[str], cheap: str = "solve") -> list[Any]:
-    """Every fault with every command; in the default suite those with one cheap command, but one of two
-    signals that a process handles."""
+    """Return every fault with every command as parameters.
+
+    In the default suite are those with one cheap command, and one of two signals that a process handles.
+    """
     return [
         pytest.param(f, c, marks=() if c == cheap and "SIGHUP" not in f else pytest.mark.slow, id=f"{c}: {f}")
         for f in faults
@@ -81,7 +83,7 @@ def table(faults: Iterable[str], cheap: str = "solve") -> list[Any]:
 
 
 def older(command: Command, place: str = ".") -> Path:
-    """A file of an earlier run, where this one will write."""
+    """Return a file of an earlier run at the target of the command."""
     target = Path(place, command.target)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(OLD)
@@ -119,12 +121,12 @@ def test_a_signal_leaves_what_was_there(fault: str, name: str) -> None:
 
 
 def full() -> None:
-    """No file may have more bytes than what is printed, as on a disk that is full."""
+    """Limit the size of files, as on a disk that is full."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
 
 def powerless() -> None:
-    """The superuser, who may write anywhere, gives that right up."""
+    """Give up the superuser's right to write anywhere."""
     if os.geteuid() == 0:
         version, nothing = 0x20080522, bytes(24)
         assert ctypes.CDLL(None).capset(struct.pack("=Ii", version, 0), nothing) == 0

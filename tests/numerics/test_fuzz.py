@@ -191,7 +191,7 @@ TARGETS: dict[str, Any] = {
 
 
 def drawn(seed: int) -> tuple[str, str]:
-    """A spec and a command; arrays are written."""
+    """Return a spec and a command; arrays are written."""
     rng = random.Random(seed)
     base = {name: dict(table) for name, table in rng.choice(BASES).items()}
     lines: dict[str, dict[str, str]] = {name: {} for name in base}
@@ -231,14 +231,14 @@ def stopped(*_: object) -> None:
 
 
 def finite(x: Any) -> bool:
-    """Numbers of a JSON object, where null stands for what is not known."""
+    """Return whether all numbers of a JSON object are finite, where null stands for unknown ones."""
     if isinstance(x, dict | list):
         return all(map(finite, x.values() if isinstance(x, dict) else x))
     return not isinstance(x, float) or math.isfinite(x)
 
 
 def ended(words: str, seed: int, seconds: float = SECONDS) -> int:
-    """The exit status of a command in an environment that is drawn; fails if it takes too long."""
+    """Return the exit status of a command in a random environment; fail if it takes too long."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in random.Random(f"environment {seed}").choice(ENVIRONMENTS).items():
             patch.setenv(name, value)
@@ -253,7 +253,7 @@ def ended(words: str, seed: int, seconds: float = SECONDS) -> int:
 
 
 def attack(seed: int, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One case, in a folder of its own."""
+    """Run one case, in a separate folder."""
     folder = Path(mkdtemp(dir=place))
     os.chdir(folder)
     np.save("k.npy", [[1.0, 0.3], [0.3, 1.0]])

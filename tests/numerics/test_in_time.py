@@ -25,7 +25,7 @@ def words(order: int, loss: str) -> LinearExpansion:
 
 
 def array(e: Any, times: Any) -> Any:
-    """Values at pairs of times."""
+    """Return values at pairs of times."""
     grid = np.meshgrid(times, times, indexing="ij")
     return np.broadcast_to(lambdify((t, s), e, "numpy")(*grid), grid[0].shape)
 

@@ -35,7 +35,7 @@ NUMBERS, TARGETS = {"eta": 0.1, "gamma0": 1.0}, np.array([1.0, -0.6])
 
 
 def normalised(*, named: bool) -> Program:
-    """A layer that is normalised by a root mean square, inline or by the name ``m``."""
+    """Return a layer that is normalised by a root mean square, inline or by the name ``m``."""
     square: Expr = Mean(a(mu, t) ** 2)
     forward = {
         a(mu, t): A @ x(mu),

@@ -44,7 +44,7 @@ DEPTHS = count(1)
 
 
 def room_of(module: str) -> str:
-    """The package of a module, or the module where it stands in none but ``derive`` or ``numerics``."""
+    """Return the package of a module, or the module if it is directly in ``derive`` or ``numerics``."""
     parts = module.split(".")
     names = [".".join(parts[:n]) for n in range(2, len(parts) + 1)]
     packages = [name for name in names if hasattr(sys.modules[name], "__path__")]
@@ -52,7 +52,7 @@ def room_of(module: str) -> str:
 
 
 def journey(call: Callable[[], object], start: object) -> list[str]:
-    """The rooms that ``start`` and what is made of it are handed to, in order."""
+    """Return the packages that ``start`` and its results are passed to, in order."""
     rooms: list[str] = []
     room = cache(room_of)
 

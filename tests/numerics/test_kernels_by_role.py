@@ -40,7 +40,7 @@ GIVEN: dict[str, Any] = {
 
 
 def layers(name: str, depth: int, phi: Callable[[Any], Any]) -> Program:
-    """A chain of layers whose field has this name, without a family if there is one layer."""
+    """Return a chain of layers whose field has this name, without a family if there is one layer."""
     layer, pixels = Population("layer"), Population("pixels", given=True)
     a, x = Field(name, layer, layered=True), GivenVector("x", pixels, "K_x")
     inside = IndexRange(ell, Integer(1), Integer(depth - 1))
@@ -62,7 +62,7 @@ def found(program: Program, what: str) -> xr.Dataset:
 
 
 def straight(h: Any) -> Any:
-    """No nonlinearity."""
+    """Return the argument, as a linear activation."""
     return h
 
 

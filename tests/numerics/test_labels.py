@@ -99,7 +99,7 @@ def perceptron(
     rule: TrainingRule | None = None,
     recorded: bool = False,
 ) -> Program:
-    """Two layers, optionally with a number that is recorded beside the output."""
+    """Return two layers, optionally with a number that is recorded beside the output."""
     units, pixels = Population(called["units"]), Population(called["pixels"], given=True)
     i, scale = called.symbol("i"), called.symbol("scale")
     image, a = GivenVector(called["image"], pixels, called["kernel"]), Field(called["a"], units, layered=True)
@@ -130,27 +130,27 @@ def perceptron(
 
 
 def linear(called: Called) -> Program:
-    """Two linear layers trained by a flow with decay."""
+    """Return two linear layers trained by a flow with decay."""
     return perceptron(called, lambda x: x, rule=GradientFlow(decay=called.symbol("rate")))
 
 
 def linear_steps(called: Called) -> Program:
-    """Two linear layers trained in steps, whose loss has a factor that depends on time."""
+    """Return two linear layers trained in steps, whose loss has a factor that depends on time."""
     return perceptron(called, lambda x: x, lambda n, square: n.function("pace")(t) * square)
 
 
 def weighted(called: Called) -> Program:
-    """Samples with weights, the last of which is zero."""
+    """Return a program with weights of samples, the last of which is zero."""
     return perceptron(called, loss=lambda n, square: n.function("importance")(n.symbol("i")) * square)
 
 
 def recorded(called: Called) -> Program:
-    """A number that no other equation reads."""
+    """Return a program with a number that no other equation reads."""
     return perceptron(called, recorded=True)
 
 
 def two_outputs(called: Called) -> Program:
-    """One layer without a number of layers, and two outputs."""
+    """Return one layer without a number of layers, and two outputs."""
     units, pixels = Population(called["units"]), Population(called["pixels"], given=True)
     i, o, scale = called.symbol("i"), called.symbol("o"), called.symbol("scale")
     image, a = GivenVector(called["image"], pixels, called["kernel"]), Field(called["a"], units)
@@ -170,7 +170,7 @@ def two_outputs(called: Called) -> Program:
 
 
 def each_position(called: Called) -> Program:
-    """One layer of units at two positions, with two outputs at each."""
+    """Return one layer of units at two positions, with two outputs at each."""
     units, pixels = Population(called["units"]), Population(called["pixels"], given=True)
     i, q, o, scale = (called.symbol(x) for x in ("i", "q", "o", "scale"))
     image, a = GivenVector(called["image"], pixels, called["kernel"]), Field(called["a"], units)
@@ -184,7 +184,7 @@ def each_position(called: Called) -> Program:
 
 
 def positions(called: Called) -> Program:
-    """Two layers of units at two positions; the sum over these is read."""
+    """Return two layers of units at two positions, with the sum over positions as output."""
     units, pixels = Population(called["units"]), Population(called["pixels"], given=True)
     i, q, scale = called.symbol("i"), called.symbol("q"), called.symbol("scale")
     image, a = GivenVector(called["image"], pixels, called["kernel"]), Field(called["a"], units, layered=True)
@@ -313,7 +313,10 @@ def compare(name: str, names: Mapping[str, str], command: str) -> None:
 
 
 def _called(label: str, result: xr.Dataset, names: Mapping[str, str]) -> str:
-    """What a variable is called after a renaming; a role stays, and a name of the program moves."""
+    """Return the name of a variable after a renaming.
+
+    A role stays, and a name of the program changes.
+    """
     if AUTHORED not in result[label].attrs:
         return label
     own = named(label)

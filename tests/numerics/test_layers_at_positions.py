@@ -39,7 +39,7 @@ ACCURACY = 1e-3
 
 
 def network(*, mixed: bool = False) -> Program:
-    """One linear layer that reads an input at each position, and an output at each, or mixtures of them."""
+    """Return one linear layer with an input at each position, and an output at each, or mixtures of them."""
     units, pixels = Population("layer"), Population("input", given=True)
     x, h, w = (
         GivenVector("x", pixels, "K_x"),
@@ -68,10 +68,10 @@ def given(*, mixed: bool = False) -> dict[str, Any]:
 
 
 def by_hand(arrays: dict[str, Any]) -> np.ndarray[Any, Any]:
-    """Losses of ``f = w.h``: on one layer ``C_h``, ``<w h>`` and ``<w w>`` move by closed equations.
+    """Return losses of ``f = w.h`` on one layer, where ``C_h``, ``<w h>``, ``<w w>`` have closed equations.
 
-    With the outputs ``f = S <w h>`` and ``D = S^T Delta`` an update is ``h += e w (K D)`` and
-    ``w += e (D . h)`` for ``e = eta gamma0``.
+    With the outputs ``f = S <w h>`` and ``D = S^T Delta`` an update is ``h += e w (K D)`` and ``w += e (D .
+    h)`` for ``e = eta gamma0``.
     """
     size = SAMPLES * PLACES
     mix = np.kron(np.eye(SAMPLES), arrays.get("share", np.eye(PLACES)))

@@ -41,7 +41,10 @@ NUMBERS = {"eta": 0.1, "gamma0": 1.0}
 
 @lru_cache
 def program(at: tuple[int, ...], column: tuple[int, ...] = (), weight: int | None = None) -> Program:
-    """One hidden layer on the position ``at``, with targets in a column and the loss times a weight."""
+    """Return one hidden layer on the position ``at``.
+
+    Targets are in a column and the loss has a weight.
+    """
     forward = {h(mu, t): J @ x(mu, *at), f(mu, t): Mean(o.symbol * h(mu, t)) / gamma0}
     net = Network("one position", (h,), forward, weights=(J, o), given=(x,))
     factor = c if weight is None else rho(weight)
@@ -49,7 +52,7 @@ def program(at: tuple[int, ...], column: tuple[int, ...] = (), weight: int | Non
 
 
 def inputs() -> np.ndarray:
-    """Two samples of three positions with four entries."""
+    """Return two samples of three positions with four entries."""
     return np.random.default_rng(0).standard_normal((2, 3, 4))
 
 
@@ -63,7 +66,7 @@ TARGETS, WEIGHTS = np.array([[1.0, -0.4], [-0.6, 0.9]]), np.array([0.3, 0.7, 2.0
 
 
 def pair(at: tuple[int, ...], column: tuple[int, ...], weight: int | None) -> list[tuple]:
-    """The program with integers and its data, and the program and the data without them."""
+    """Return the program with integers and its data, and the program and the data without them."""
     whole = {"y": TARGETS if column else TARGETS[:, 0]} | ({"rho": WEIGHTS} if weight else {})
     cut = {"y": TARGETS[:, column[0] - 1] if column else TARGETS[:, 0]}
     vectors = inputs()

@@ -50,7 +50,7 @@ Array = np.ndarray[Any, Any]
 
 
 def network(loss: Expr) -> Program:
-    """One hidden linear layer, trained on a loss."""
+    """Return one hidden linear layer, trained on a loss."""
     units, inputs = Population("units"), Population("input", given=True)
     x, h = GivenVector("x", inputs, "K_x"), Field("h", units, layered=True)
     W, w = GaussianMatrix("W", units.at(1), inputs), GaussianVector("w", units.at(1))
@@ -122,7 +122,7 @@ def test_a_number_of_the_loss_alone_is_asked_for() -> None:
 
 
 def file_of(objective: str, **arrays: Any) -> Experiment:
-    """The file of the same network as ``mlp(1)``."""
+    """Return the file of the same network as ``mlp(1)``."""
     outputs = {"outputs": 2} if objective == "cross-entropy" else {}
     tables = {
         "network": {"depth": 1, "gamma0": 0.8, **outputs},
@@ -132,7 +132,7 @@ def file_of(objective: str, **arrays: Any) -> Experiment:
 
 
 def targets(objective: str) -> Array:
-    """Signs, or two classes."""
+    """Return signs, or two classes."""
     return np.stack([Y == 1, Y == -1], axis=1).astype(float) if objective == "cross-entropy" else Y
 
 
@@ -206,7 +206,7 @@ OUT, LABEL = Function("out"), Function("label")
 
 
 def own_network(forward: dict[Expr, Any], loss: Expr, *, readout: bool) -> Program:
-    """``a = A z`` in names of its author, and what else is computed from it; ``b`` may be a readout."""
+    """Return ``a = A z`` under names of a user, with further lines; ``b`` may be a readout."""
     fields = tuple(x for x in (HIDDEN, SCALED) if x(row, t) in forward)
     weights, frozen = ((INNER, READOUT), ()) if readout else ((INNER,), (READOUT,))
     net = Network("net", fields, forward, weights, frozen, given=(Z,), ranges=(IndexRange(row, S.One, M),))
@@ -214,7 +214,7 @@ def own_network(forward: dict[Expr, Any], loss: Expr, *, readout: bool) -> Progr
 
 
 def own_output(loss: Expr) -> Program:
-    """A linear network whose author calls its output ``out`` and its targets ``label``."""
+    """Return a linear network whose output has the name ``out`` and whose targets ``label``."""
     forward = {HIDDEN(row, t): INNER @ Z(row), OUT(row, t): Mean(READOUT.symbol * HIDDEN(row, t)) / gamma0}
     return own_network(forward, loss, readout=True)
 

@@ -50,12 +50,12 @@ Nonlinearity = Callable[[Any], Any]
 
 
 def straight(h: Any) -> Any:
-    """No nonlinearity."""
+    """Return the argument, as a linear activation."""
     return h
 
 
 def network(factor: Expr, phi: Nonlinearity, together: bool) -> Program:
-    """Two layers of filters; or one of filters, and members that are all applied to one vector."""
+    """Return two layers of filters, or one of filters and members that multiply one vector."""
     units, pixels = Population("units"), Population("pixels", given=True)
     a, b, x = Field("a", units), Field("b", units), GivenVector("x", pixels, "K_x")
     A = GaussianMatrix("A", units, pixels, others=(OFFSETS,))
@@ -73,7 +73,7 @@ def network(factor: Expr, phi: Nonlinearity, together: bool) -> Program:
 
 
 def both(phi: Nonlinearity, together: bool) -> list[tuple[Program, dict[str, Any]]]:
-    """The program without factors, and with factors that are one; their sources differ."""
+    """Return the program without factors, and with factors that are one; their sources differ."""
     found = []
     for factor, arrays in ((S.One, {}), (Function("share")(q), {"share": np.ones(3)})):
         given = {"K_x": KERNEL, "y": np.array([1.0, -0.6]), **arrays}
@@ -113,7 +113,10 @@ def test_paths_of_both_readings_agree(together: bool) -> None:
 
 
 def shifted(first: int) -> Program:
-    """Filters of two letters whose offsets begin at ``first``; a field is read at the next position."""
+    """Return filters of two letters whose offsets begin at ``first``.
+
+    A field is read at the next position.
+    """
     offsets = IndexRange(q, S(first), S(first + 1))
     units, pixels = Population("units"), Population("pixels", given=True)
     a, b, x = Field("a", units), Field("b", units), GivenVector("x", pixels, "K_x")

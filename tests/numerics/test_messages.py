@@ -47,7 +47,7 @@ GIVEN: dict[str, Any] = {
 
 
 def one_layer(sample: Symbol = mu, time: Symbol = t) -> Network:
-    """A linear network, written with these symbols."""
+    """Return a linear network, written with these symbols."""
     units, pixels = Population("units"), Population("pixels", given=True)
     x, h = GivenVector("x", pixels, "K_x"), Field("h", units)
     W, w = GaussianMatrix("W", units, pixels), GaussianVector("w", units)

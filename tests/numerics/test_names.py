@@ -52,7 +52,7 @@ PACE = np.array([1.0, 0.7, 1.2])
 
 
 def renamed(names: Mapping[str, str], rule: TrainingRule | None = None) -> Program:
-    """Two linear layers with a bias and an output that counts differently at each step."""
+    """Return two linear layers with a bias and an output with a different weight at each step."""
     called = {**PLAIN, **names}
     units, pixels = Population("units"), Population("pixels", given=True)
     i = Symbol(called["i"], integer=True, positive=True)
@@ -91,7 +91,7 @@ def expected() -> np.ndarray:
 
 
 def same_or_refused(names: Mapping[str, str]) -> str:
-    """What was said; nothing if the numbers are those of the plain names."""
+    """Return the message of a refusal, or an empty text if the numbers are those of the plain names."""
     try:
         found = outputs(names)
     except ProgramError as refusal:

@@ -116,7 +116,7 @@ def test_wide_networks_have_its_losses_and_kernels(activation: str) -> None:
 
 
 def lost(activation: str, width: int, seeds: int) -> tuple[float, float]:
-    """By how much G of the first layer between the ends of training is below that of the start, relative."""
+    """Return the relative dip of G of the first layer during training, with its standard error."""
     found: list[float] = []
 
     def keep(one: Mapping[str, Any]) -> None:

@@ -38,7 +38,7 @@ PLACES = Symbol("k", integer=True, positive=True)
 
 
 def with_numbers() -> Program:
-    """One output, and numbers at integers and at every sample that nothing reads."""
+    """Return one output, and numbers at integers and at every sample that no equation reads."""
     units, pixels = Population("units"), Population("pixels", given=True)
     x, h = GivenVector("x", pixels, "gram"), Field("h", units)
     W, w = GaussianMatrix("W", units, pixels), GaussianVector("w", units)
@@ -75,7 +75,7 @@ def test_numbers_at_integers_are_one_variable_with_their_places() -> None:
 
 
 def test_numbers_of_networks_are_those_that_networks_have() -> None:
-    """simulate holds every number of the program, as the program literally computes it."""
+    """Check that simulate returns every number of the program, as the program computes it."""
     program = with_numbers()
     found = numerics.simulate(program, width=12, seeds=2, rng=0, **GIVEN)
     assert found["moment"].dims == ("time", "index")
@@ -112,7 +112,7 @@ def test_outputs_stand_beside_errors(objective: str) -> None:
 
 
 def of_places(samples: bool) -> Program:
-    """Outputs of two channels: at positions and samples, or of an input that has neither."""
+    """Return outputs of two channels, at positions and samples or of an input without both."""
     units, pixels = Population("units"), Population("pixels", given=True)
     c, y, out = Symbol("c", integer=True, positive=True), Function("y"), Function("out")
     channels, places = IndexRange(c, 1, 2), IndexRange(PLACES, 1, 3)
@@ -162,7 +162,7 @@ def test_outputs_without_samples_have_one() -> None:
 
 
 def of_symbols(scale: Symbol, channel: Symbol, *, together: bool = True) -> Program:
-    """Two outputs of a bias, with a number that multiplies them."""
+    """Return two outputs of a bias, with a number that multiplies them."""
     units, c, y, out = Population("units"), channel, Function("y"), Function("out")
     h, b = Field("h", units), GaussianVector("b", units)
     w = GaussianVector("w", units, indices=(IndexRange(c, 1, 2),))

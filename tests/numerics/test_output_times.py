@@ -32,19 +32,19 @@ LAST = 5
 
 
 def at(whole: xr.Dataset, times: list[float]) -> xr.Dataset:
-    """The full result at these of its times."""
+    """Return the full result at these of its times."""
     return whole.sel({x: times for x in ("time", "time_") if x in whole.dims})
 
 
 def assert_part(part: xr.Dataset, whole: xr.Dataset, times: list[float]) -> None:
-    """Every variable of ``part`` is that of the full result, bit by bit."""
+    """Require that every variable of ``part`` is that of the full result, bit by bit."""
     assert part.time.values.tolist() == list(times)
     xr.testing.assert_equal(part, at(whole, times))
     assert set(part.data_vars) == set(whole.data_vars)
 
 
 def program(method: str) -> tuple[Any, dict[str, Any]]:
-    """A program that this method solves, with what it takes."""
+    """Return a program that this method solves, with its arguments."""
     solver = {"solver": Solver(method=method, samples=64 if method == "paths" else None)}
     if method == "lazy":
         return mlp(1, "tanh"), {**GIVEN, "numbers": {"eta": 0.1, "gamma0": 1e-3}, **solver}
@@ -105,7 +105,7 @@ def test_networks_and_series_hold_the_steps_that_are_asked_for(activation: str) 
 
 
 def experiment(**training: Any) -> Experiment:
-    """Two samples; with ``times`` in [training] or without."""
+    """Return an experiment with two samples, with or without ``times`` in [training]."""
     tables = {"network": {"depth": 1}, "training": {"learning_rate": 0.1, "steps": 6, **training}}
     return Experiment.from_dict(tables, kernel=GIVEN["arrays"]["K_x"], targets=GIVEN["arrays"]["y"])
 

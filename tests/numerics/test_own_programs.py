@@ -52,29 +52,29 @@ QUICK = ("zero readout", "weighted in time", "stream")
 
 
 def marked(names: list[str]) -> list[Any]:
-    """The names as parameters, those that take long marked slow."""
+    """Return the names as parameters, with slow ones marked."""
     return [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in names]
 
 
 def given(case: Case) -> dict[str, Any]:
-    """The numbers, arrays and times that a command takes beside the program."""
+    """Return the numbers, arrays and times that a command takes beside the program."""
     return {"numbers": dict(case.numbers), "arrays": dict(case.arrays), "times": range(STEPS)}
 
 
 def values(case: Case) -> dict[str, Any]:
-    """The numbers for functions that read no sizes off arrays."""
+    """Return the numbers for functions that read no sizes from arrays."""
     return {**case.numbers, "P": len(Y), "M": len(Y)}
 
 
 def judged(case: Case, samples: int = 2**10) -> Any:
-    """The solution by the reference solver, which reads the theory of the program as it is written."""
+    """Return the solution by the reference solver, which reads the theory of the program as written."""
     theory = mean_field(case.make().with_layers_counted())
     numbers = values(case)
     return evaluate(theory, steps=STEPS, values=numbers, data=case.arrays, samples=samples, replicas=REPLICAS)
 
 
 def distances(result: Any, value: Any, stderr: Any) -> Any:
-    """Distances of errors from others in joint standard errors; what has none agrees to 1e-8."""
+    """Return distances of errors in joint standard errors; exact values agree to 1e-8."""
     error = result.error_stderr.values if "error_stderr" in result else 0.0
     gap = np.abs(result.error.values - np.reshape(value, result.error.shape))
     joint = np.hypot(error, np.reshape(stderr, result.error.shape))
@@ -156,7 +156,7 @@ def test_verify_draws_a_program_without_outputs(tmp_path: Path) -> None:
 
 
 def gains(phi: Callable[[Any], Any] = lambda h: h) -> Program:
-    """One hidden layer whose units have gains of their own."""
+    """Return one hidden layer whose units have individual gains."""
     units, pixels = Population("units"), Population("pixels", given=True)
     x, h, gain = GivenVector("x", pixels, "K_x"), Field("h", units), Attribute("gain", units)
     k = Symbol("k", integer=True, positive=True)

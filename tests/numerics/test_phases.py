@@ -47,7 +47,7 @@ out, label, share, phase = (Function(x) for x in ("out", "label", "share", "phas
 
 
 def network(loss: Expr, rule: TrainingRule) -> Program:
-    """One hidden layer, in names of its own."""
+    """Return one hidden layer under names of a user."""
     a = Field("a", Population("hidden"))
     pixels = GivenVector("x", Population("pixels", given=True), "K")
     V, c = GaussianMatrix("V", a.population, pixels.population), GaussianVector("c", a.population)
@@ -71,7 +71,7 @@ CASES: dict[str, tuple[Program, dict[str, float], dict[str, Array]]] = {
 
 
 def slope(case: str, f: Array, time: int) -> Array:
-    """Minus the derivative of the loss by the outputs."""
+    """Return minus the derivative of the loss by the outputs."""
     y = LABELS[:, time]
     if case == "loss" and time >= SWITCH:
         return y / (1 + np.exp(y * f))
@@ -79,7 +79,7 @@ def slope(case: str, f: Array, time: int) -> Array:
 
 
 def by_hand(case: str, width: int, seed: int) -> Array:
-    """Outputs (times, samples) of a network with its own gradients."""
+    """Return outputs (times, samples) of a network with separately coded gradients."""
     rng = np.random.default_rng(seed)
     V, c = rng.normal(size=(width, 6)) / np.sqrt(6), rng.normal(size=width)
     kept: Any = None

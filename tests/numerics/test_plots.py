@@ -66,7 +66,7 @@ def test_the_loss_is_a_line_with_a_band_and_points_have_bars() -> None:
 
 
 def of_file(data: str, **values: object) -> xr.Dataset:
-    """A result that says of which experiment it is."""
+    """Return a result that records its experiment."""
     spec = f'[data]\nkind = "{data}"\n[training]\nrule = "gd"\nsteps = {T - 1}\n'
     return dataset({"train_loss": 1 / (1 + TIMES), **values}, times=TIMES, spec=spec)
 

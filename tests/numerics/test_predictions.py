@@ -74,10 +74,11 @@ def without(name: str, data: dict[str, Array], **options: Any) -> xr.Dataset:
 
 
 def two_layers(x: Array, y: Array, xt: Array, gamma: float, rate: float, steps: int) -> Array:
-    """Outputs of one hidden layer at all points: h and g as combinations of independent normal numbers.
+    """Return outputs of one hidden layer at all points.
 
-    ``h_mu(t+1) = h_mu(t) + rate gamma sum_alpha Delta_alpha K_mu,alpha g(t)`` and ``g(t+1) = g(t) + rate
-    gamma sum_alpha Delta_alpha h_alpha(t)``, from ``h_mu(0) = x_mu . theta/sqrt(D)``.
+    h and g are combinations of independent normal numbers. ``h_mu(t+1) = h_mu(t) + rate gamma sum_alpha
+    Delta_alpha K_mu,alpha g(t)`` and ``g(t+1) = g(t) + rate gamma sum_alpha Delta_alpha h_alpha(t)``, from
+    ``h_mu(0) = x_mu . theta/sqrt(D)``.
     """
     points, trained = np.concatenate([x, xt]), len(y)
     features = points.shape[1]

@@ -35,7 +35,7 @@ SHARPNESS = Symbol("beta", positive=True)
 
 
 def attention(shift: Expr) -> Program:
-    """Softmax over two positions, of scores far from zero, written as exp(x)/Sum(exp(x))."""
+    """Return a softmax over two positions, of scores far from zero, written as exp(x)/Sum(exp(x))."""
     units, pixels = Population("units"), Population("pixels", given=True)
     x, a, h = GivenVector("x", pixels, "gram"), Field("a", units), Field("h", units)
     U, w = GaussianMatrix("U", units, pixels), GaussianVector("w", units)

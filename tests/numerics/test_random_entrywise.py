@@ -45,14 +45,14 @@ NETWORKS = (0, 2, 4, 7, 11, 20, 24, 31, 40, 57)
 
 
 def case_of(seed: int) -> Case:
-    """A random program with an entrywise rule in the place of its own."""
+    """Return a random program with an entrywise rule in the place of its own."""
     drawn = draw(seed)
     options = {k: v for k, v in drawn.options.items() if k != "rules"}
     return Case(replace(drawn, rule=RULES[seed % len(RULES)], options=options))
 
 
 def numbers_of(case: Case) -> dict[str, Any]:
-    """Values and data of the theory."""
+    """Return values and data of the theory."""
     values = {k: v for k, v in case.values.items() if k not in case.drawn.functions}
     return {"values": values, "data": {**case.drawn.arrays, **case.drawn.vectors}}
 

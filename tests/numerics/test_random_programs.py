@@ -42,7 +42,7 @@ SEEDS = (4, 8, 148)
 
 @cache
 def case(seed: int) -> Case:
-    """A program whose theory its checks share."""
+    """Return a program whose theory its checks share."""
     return Case(draw(seed), FAST)
 
 
@@ -70,7 +70,7 @@ def test_time_of_the_processor_that_is_used_up_is_the_only_outcome() -> None:
 
 
 def faster(program: Program) -> Program:
-    """The program with the update of its first trained matrix a tenth too large."""
+    """Return the program with the update of its first trained matrix a tenth too large."""
     first = next(w for w in program.matrices if isinstance(w, TrainedMatrix))
 
     def larger(u: Outer) -> Outer:

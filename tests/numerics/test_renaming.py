@@ -67,13 +67,13 @@ OWN = (4, 8, 19, 116, 155, 172, 379, 739, 866, 972)
 
 @cache
 def posed(name: str) -> Posed:
-    """A builder's program with its numbers and arrays."""
+    """Return a builder's program with its numbers and arrays."""
     make, numbers, arrays = BUILT[name]
     return make(), numbers, arrays
 
 
 def solved(problem: Posed, what: str, times: Any) -> xr.Dataset | str:
-    """A result, or the kind of its refusal."""
+    """Return a result, or the kind of its refusal."""
     program, numbers, arrays = problem
     told: dict[str, Any] = {"numbers": numbers, "arrays": arrays, "times": times}
     try:
@@ -145,7 +145,7 @@ def check_own(seed: int, what: str, other_names: int) -> None:
 
 
 def variable_of(found: xr.Dataset, name: str) -> str | None:
-    """The variable of a result that holds a number of the program, which its author calls ``name``."""
+    """Return the variable of a result that holds the number ``name`` of the program."""
     roles = dict(x.split(": ") for x in found.attrs.get("names", "").split(", ") if x)
     for role, variable in {"f": "f", "Delta": "error"}.items():
         if roles.get(role, role) == name and variable in found:
@@ -154,7 +154,7 @@ def variable_of(found: xr.Dataset, name: str) -> str | None:
 
 
 def drawn(seed: int) -> tuple[str, str | int, str, int]:
-    """One of all cases: whose program, which one, what is asked of it, and its names."""
+    """Return one of all cases: kind of program, its name or number, command, and seed of names."""
     choose = random.Random(seed)
     if choose.random() < 0.6:
         return "built", choose.choice([*BUILT]), choose.choice(["solve", "expand", "simulate"]), seed

@@ -261,7 +261,7 @@ EXPRESSIONS: dict[str, Expr] = {
 
 
 def timed(tabulated: bool, linear: bool) -> Program:
-    """One hidden layer with everything that a program may hold of the time."""
+    """Return one hidden layer with every part of a program that may depend on time."""
     units, pixels = Population("units"), Population("pixels", given=True)
     x, h = GivenVector("x", pixels, "K_x"), Field("h", units)
     W, w = GaussianMatrix("W", units, pixels), GaussianVector("w", units)
@@ -279,7 +279,7 @@ def timed(tabulated: bool, linear: bool) -> Program:
 
 
 def by_hand(tabulated: bool, linear: bool) -> tuple[Handmade, dict[str, Any]]:
-    """The same network in NumPy, and its arrays."""
+    """Return the same network in NumPy, and its arrays."""
     if tabulated:
         own: dict[str, Any] = {n: (lambda t, x=TABLES[n]: x[..., t]) for n in ("slope", "branch", "cost")}
         return Handmade(
@@ -355,6 +355,8 @@ def test_a_tangent_kernel_has_rates_and_factors_at_the_time_of_the_update() -> N
 
 @dataclass(frozen=True)
 class OwnFlow(Schedule):
+    """Flow of a user's own class, whose rate depends on time."""
+
     discrete: bool = False
 
 
@@ -378,7 +380,7 @@ def test_weights_that_flow_by_different_rules_are_refused_and_not_solved_as_one(
 
 
 def linear_units(loss_weight: Expr, parametrization: Parametrization | None = None) -> Program:
-    """Linear units without layers, whose loss has a weight."""
+    """Return linear units without layers, whose loss has a weight."""
     units, pixels = Population("units"), Population("pixels", given=True)
     x, h, f, y = GivenVector("x", pixels, "K_x"), Field("h", units), Function("f"), Function("y")
     A, w = GaussianMatrix("A", units, pixels), GaussianVector("w", units)

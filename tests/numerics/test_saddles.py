@@ -61,7 +61,10 @@ def test_losses_that_move_or_vanish_do_not_stay() -> None:
 
 
 def product_of_means() -> Program:
-    """An output that is a product of two averages, which grow by 1 + 2 eta in a step from their saddle."""
+    """Return an output that is a product of two averages.
+
+    They grow by 1 + 2 eta in a step from their saddle.
+    """
     units, inputs = Population("units"), Population("input", given=True)
     x, h = GivenVector("x", inputs, "K_x"), Field("h", units)
     W, a, b = GaussianMatrix("W", units, inputs), GaussianVector("a", units), GaussianVector("b", units)
@@ -112,7 +115,7 @@ def test_networks_of_attention_leave_their_saddle_in_log_n_steps() -> None:
 
 
 def half(program: Program, width: int, seed: int, given: dict[str, Any]) -> float:
-    """The step at which the mean loss of five networks is half of that at the start."""
+    """Return the step at which the mean loss of five networks is half of its initial value."""
     found = numerics.simulate(program, width=width, seeds=5, rng=seed, kernels="none", **given)
     loss = found.train_loss.values
     first = int(np.argmax(loss < 0.5))

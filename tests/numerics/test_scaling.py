@@ -47,13 +47,13 @@ def numbers(e):
 
 
 def small(depth, source, time, share):
-    """gamma0 at which order gamma0^2 is this share of the loss in the end."""
+    """Return gamma0 at which order gamma0^2 is this share of the loss in the end."""
     order, base = leading(depth, source, 2).series.expr, lazy(depth, source, 2).formula
     return float(share / abs((order / base).subs(T, Float(time)).n(10))) ** 0.5
 
 
 def lazy_and_leading(depth, source, time, rtol, share=3e-3):
-    """The lazy loss, the order gamma0^2 of the loss, and their times, from two flows."""
+    """Return times, the lazy loss and the order gamma0^2 of the loss, from two flows."""
     gamma = small(depth, source, time, share)
     t, base = flow(depth, source, 1e-9, time, rtol)
     _, moved = flow(depth, source, gamma, time, rtol)
@@ -61,7 +61,10 @@ def lazy_and_leading(depth, source, time, rtol, share=3e-3):
 
 
 def check_slopes(depth, source, time, start, rtol=1e-6):
-    """The second order is a share 3e-3 of the loss in the end, and far less before: errors must be less."""
+    """Check the slopes of order gamma0^2, which is a share 3e-3 of the loss in the end.
+
+    It is far less before, so that errors must be smaller than it.
+    """
     t, base, order = lazy_and_leading(depth, source, time, rtol)
     expected = leading(depth, source, 2)
     late = slice(np.searchsorted(t, start), None)
@@ -90,7 +93,7 @@ def test_slopes_over_four_decades(depth, source):
 
 
 def leaves_lazy(depth, source, gamma, share, time):
-    """When the loss has fallen by a share below the lazy one."""
+    """Return the time at which the loss is a share below the lazy one."""
     t, loss = flow(depth, source, gamma, time, 1e-4)
     gone = 1 - loss / numbers(lazy(depth, source, 2).formula)(t)
     assert gone[-1] > share
@@ -99,9 +102,9 @@ def leaves_lazy(depth, source, gamma, share, time):
 
 
 def check_crossover(depth, source, last):
-    """The loss is 1 per cent below the lazy one when order gamma0^2 says so, at two values of gamma0.
+    """Check that the loss is 1 per cent below the lazy one when order gamma0^2 is, at two gamma0.
 
-    The next order is some 0.04 of this one there.  The time of that goes with gamma0 as the crossover.
+    The next order is about 0.04 of this one there. The time scales with gamma0 as the crossover.
     """
     when = leading(depth, source, 2).crossover["features"]
     power = float((gamma0 * when.diff(gamma0) / when).subs(gamma0, 1))

@@ -77,7 +77,7 @@ def heavy_ball_inside(step: int, z: list[Array], update: Array, noise: Array) ->
 
 
 def coupled(step: int, z: list[Array], update: Array, noise: Array) -> list[Array]:
-    """Decay as a term of the gradient, as in packages for deep learning."""
+    """Return a step with decay as a term of the gradient, as in packages for deep learning."""
     rate, momentum, decay, _ = numbers(step)
     velocity = momentum * z[1] + update - decay * z[0]
     return [z[0] + rate * velocity, velocity]
@@ -117,7 +117,7 @@ class Networks:
     linear: bool
 
     def train(self, W: Array, w: Array, rng: np.random.Generator, steps: int = STEPS) -> Array:
-        """Outputs (networks, steps + 1, P) of networks with weights (networks, N, D) and (networks, N)."""
+        """Return outputs (networks, steps + 1, P) for weights (networks, N, D) and (networks, N)."""
         z = [[W, np.zeros_like(W)], [w, np.zeros_like(w)]]
         found = []
         for step in range(steps + 1):
@@ -136,7 +136,7 @@ class Networks:
         return np.stack(found, axis=1)
 
     def limit(self, widths: tuple[int, int], count: int) -> tuple[Array, Array]:
-        """Mean outputs (steps + 1, P) extrapolated in 1/N, and their standard errors."""
+        """Return mean outputs (steps + 1, P) extrapolated in 1/N, and their standard errors."""
         means, errors = [], []
         for width in widths:
             rng = np.random.default_rng(width)
@@ -234,7 +234,7 @@ END = 1.5
 
 
 def flowing(system: Callable[[float], tuple[Array, Array]], W: Array, w: Array, parts: int) -> Array:
-    """Outputs (networks, 2, P) of linear networks at the start and END, by Runge-Kutta steps."""
+    """Return outputs (networks, 2, P) of linear networks at the start and END, by Runge-Kutta steps."""
     hidden = len(system(0.0)[1]) - 1
     z = [[x, *[np.zeros_like(x)] * hidden] for x in (W, w)]
 

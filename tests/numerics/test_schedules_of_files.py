@@ -42,7 +42,7 @@ def experiment(network: dict[str, Any] | None = None, **training: Any) -> Experi
 
 
 def values(name: str) -> tuple[Array, Array, Array]:
-    """Rate, momentum and decay at each step, written out."""
+    """Return rate, momentum and decay at each step, written out."""
     t = np.arange(STEPS)
     rate = 0.6 * np.minimum(1, (t + 1) / 3) * (1 + np.cos(np.pi * t / 6)) / 2
     none = np.zeros(STEPS)
@@ -55,9 +55,9 @@ def values(name: str) -> tuple[Array, Array, Array]:
 
 
 def trained(name: str, width: int, networks: int, phi: Any, slope: Any) -> tuple[Array, Array]:
-    """Mean errors (T, P) of networks with one hidden layer, and their standard errors.
+    """Return mean errors (T, P) of networks with one hidden layer, and their standard errors.
 
-    Steps are those of PyTorch: the velocity accumulates gradients, and the rate stands outside.
+    Steps are those of PyTorch: the velocity accumulates gradients, and the rate multiplies it.
     """
     rates, kept, decay = values(name)
     rng = np.random.default_rng(width)
@@ -78,7 +78,7 @@ def trained(name: str, width: int, networks: int, phi: Any, slope: Any) -> tuple
 
 
 def limit(name: str, networks: int, phi: Any, slope: Any) -> tuple[Array, Array]:
-    """Networks of two widths, extrapolated in 1/N."""
+    """Return networks of two widths, extrapolated in 1/N."""
     (small, a), (large, b) = (trained(name, n, networks, phi, slope) for n in (40, 80))
     return 2 * large - small, np.hypot(2 * b, a)
 

@@ -80,7 +80,7 @@ def normal(seeds: int, rng: np.random.Generator, *shape: int) -> Array:
 
 
 def one_layer(phi: Callable[[Any], Any], rule: Any = None) -> Program:
-    """``out = <b phi(a)>/gamma0`` with ``a = A z``; units may have gains."""
+    """Return ``out = <b phi(a)>/gamma0`` with ``a = A z``; units may have gains."""
     attributes = (gain,) if phi(k).has(gain(k)) else ()
     a, A, b = Field("a", cells), GaussianMatrix("A", cells, pixels), GaussianVector("b", cells)
     forward = {a(i, t): A @ z(i), out(i, t): Mean(b.symbol * phi(a(i, t))) / gamma0}
@@ -89,7 +89,7 @@ def one_layer(phi: Callable[[Any], Any], rule: Any = None) -> Program:
 
 
 def two_layers(phi: Callable[[Any], Any]) -> Program:
-    """``a = A z``, ``c = B phi(a)``, ``out = <b phi(c)>/gamma0``; units of both layers have gains."""
+    """Return ``a = A z``, ``c = B phi(a)``, ``out = <b phi(c)>/gamma0``; units of both layers have gains."""
     a, c = Field("a", cells), Field("c", cells)
     A, B = GaussianMatrix("A", cells, pixels), GaussianMatrix("B", cells, cells)
     b = GaussianVector("b", cells)
@@ -156,13 +156,13 @@ PLACES = IndexRange(p, S.One, S(3))
 
 
 def trained(name: str, fields: tuple[Field, ...], forward: Any, weights: Any, *ranges: IndexRange) -> Program:
-    """A network with the square loss, trained by plain descent."""
+    """Return a network with the square loss, trained by plain descent."""
     net = Network(name, fields, forward, weights, given=(z,), ranges=(*ranges, SAMPLES))
     return net.train((label(i) - out(i, t)) ** 2 / 2, GradientDescent(eta))
 
 
 def recurrent(phi: Callable[[Any], Any]) -> Program:
-    """``state(n + 1) = R phi(state(n)) + V z(n + 1)``, read after three letters."""
+    """Return ``state(n + 1) = R phi(state(n)) + V z(n + 1)``, read after three letters."""
     state, R = Field("state", cells, ordered=True), GaussianMatrix("R", cells, cells)
     V, o = GaussianMatrix("V", cells, pixels), GaussianVector("o", cells)
     forward = {
@@ -198,7 +198,7 @@ def train_recurrent(linear: bool) -> Train:
 
 
 def there_and_back() -> Program:
-    """One matrix and its transpose: ``a = A z``, ``b = R tanh(a)``, ``c = R^T tanh(b)``."""
+    """Return one matrix and its transpose: ``a = A z``, ``b = R tanh(a)``, ``c = R^T tanh(b)``."""
     a, b, c = (Field(name, cells) for name in ("a", "b", "c"))
     A, R = GaussianMatrix("A", cells, pixels), GaussianMatrix("R", cells, cells)
     o = GaussianVector("o", cells)
@@ -236,7 +236,7 @@ OF_EXPERTS = {"overlap": X @ X.T / 5, "label": Y, "share": SHARES}
 
 
 def mixture() -> Program:
-    """Two experts ``e``, ``h(e) = B(e) tanh(A z)``, whose sum ``sum_e share(e) tanh(h(e))`` is read."""
+    """Return two experts ``h(e) = B(e) tanh(A z)`` with output ``sum_e share(e) tanh(h(e))``."""
     a, h, c = (Field(name, cells) for name in ("a", "h", "c"))
     experts = IndexRange(p, S.One, S(2))
     A, B = GaussianMatrix("A", cells, pixels), GaussianMatrix("B", cells, cells, others=(experts,))
@@ -271,7 +271,7 @@ def train_mixture(width: int, seeds: int, rng: np.random.Generator) -> Array:
 
 
 def filters() -> Program:
-    """``a(p) = sum_q A(q) z(p + q)`` on a ring of three, ``out = sum_p <o tanh(a(p))>/gamma0``."""
+    """Return ``a(p) = sum_q A(q) z(p + q)`` on a ring of three, ``out = sum_p <o tanh(a(p))>/gamma0``."""
     a, offsets = Field("a", cells), IndexRange(q, -S.One, S.One)
     A, o = GaussianMatrix("A", cells, pixels, others=(offsets,)), GaussianVector("o", cells)
     forward = {
@@ -295,7 +295,7 @@ def train_filters(width: int, seeds: int, rng: np.random.Generator) -> Array:
 
 
 def causal() -> Program:
-    """``m(p)`` is the mean of ``v(r) = A z(r)`` over ``r = 1..p``, ``out = sum_p <o tanh(R tanh(m(p)))>``."""
+    """Return the mean ``m(p)`` of ``v(r) = A z(r)`` over ``r <= p``, read by ``tanh(R tanh(m(p)))``."""
     v, m, c = (Field(name, cells) for name in ("v", "m", "c"))
     A, R = GaussianMatrix("A", cells, pixels), GaussianMatrix("R", cells, cells)
     o = GaussianVector("o", cells)
@@ -330,7 +330,7 @@ def train_causal(width: int, seeds: int, rng: np.random.Generator) -> Array:
 
 
 def normalised(named: bool) -> Program:
-    """``out = <o tanh(a/sqrt(<a^2>))>/gamma0``; the mean stands inline, or is called ``size``."""
+    """Return ``out = <o tanh(a/sqrt(<a^2>))>/gamma0``, with the mean inline, or under the name ``size``."""
     a, A, o = Field("a", cells), GaussianMatrix("A", cells, pixels), GaussianVector("o", cells)
     size, mean = Function("size"), Mean(a(i, t) ** 2)
     forward = {
@@ -356,7 +356,7 @@ def train_normalised(width: int, seeds: int, rng: np.random.Generator) -> Array:
 
 
 def readouts(phi: Callable[[Any], Any]) -> Program:
-    """Five outputs of one layer, as many as the data have dimensions."""
+    """Return five outputs of one layer, as many as the data have dimensions."""
     d, D = (Symbol(name, integer=True, positive=True) for name in "dD")
     a, A, every = Field("a", cells), GaussianMatrix("A", cells, pixels), IndexRange(d, S.One, D)
     o = GaussianVector("o", cells, indices=(every,))
@@ -385,7 +385,7 @@ INCOMING, ANSWERS = RNG.standard_normal((STEPS + 1, 5)), RNG.standard_normal(STE
 
 
 def stream() -> Program:
-    """A new sample at each step; the readout starts at zero."""
+    """Return a program with a new sample at each step and a readout that starts at zero."""
     a, A = Field("a", cells), GaussianMatrix("A", cells, pixels)
     o = GaussianVector("o", cells, variance=0)
     forward = {a(t): A @ z(t), out(t): Mean(o.symbol * tanh(a(t))) / gamma0}
@@ -409,7 +409,7 @@ MOVING, COSTS = RNG.standard_normal((2, STEPS + 1)), RNG.uniform(0.5, 1.5, (2, S
 
 
 def timed() -> Program:
-    """Targets, weights of samples and the strength of a branch are functions of the time."""
+    """Return a program whose targets, weights of samples and branch are functions of the time."""
     a, c, strength, cost = Field("a", cells), Field("c", cells), Function("strength"), Function("cost")
     A, R = GaussianMatrix("A", cells, pixels), GaussianMatrix("R", cells, cells)
     o = GaussianVector("o", cells)
@@ -443,7 +443,7 @@ def train_timed(width: int, seeds: int, rng: np.random.Generator) -> Array:
 
 
 def two_outputs() -> Program:
-    """Two readouts of one layer, with a loss of both."""
+    """Return two readouts of one layer, with a loss of both."""
     a, A, second = Field("a", cells), GaussianMatrix("A", cells, pixels), Function("second")
     b, c = GaussianVector("b", cells), GaussianVector("c", cells)
     forward = {
@@ -474,7 +474,7 @@ UNITS, DRAWN = 6, 5
 
 
 def train_modes(data: str) -> Train:
-    """A network of one hidden layer on modes, a number of copies of each mode, unit and sample.
+    """Return a trainer of one hidden layer on modes, with copies of each mode, unit and sample.
 
     Sums over modes and units count each copy as one part of the whole.
     """
@@ -503,7 +503,7 @@ def train_modes(data: str) -> Train:
 
 
 def on_modes(data: str) -> Case:
-    """Descent on data with a spectrum."""
+    """Return descent on data with a spectrum."""
     numbers = {"eta": RATE, "gamma0": GAMMA, "N": UNITS, "M": len(EIGENVALUES)}
     numbers |= {"online": {"B": DRAWN}, "full-batch": {"P": DRAWN}}.get(data, {})
     arrays = {"lamda": EIGENVALUES, "w_star": COEFFICIENTS}
@@ -521,7 +521,10 @@ def on_modes(data: str) -> Case:
 
 
 def random_features() -> Program:
-    """A readout of half as many random features as there are modes, trained on twice as many samples."""
+    """Return a readout of half as many random features as there are modes.
+
+    There are twice as many samples as modes.
+    """
     tones, parts = Population("tones"), Population("parts", ratio=S.Half)
     drawn = Population("drawn", ratio=S(2))
     power, wanted = Attribute("power", tones), Attribute("wanted", tones)
@@ -539,7 +542,7 @@ def random_features() -> Program:
 
 
 def train_random_features(copies: int, seeds: int, rng: np.random.Generator) -> Array:
-    """Descent on half the mean square of what samples miss, at a rate times the number of modes."""
+    """Return descent on half the mean square of the errors, at a rate times the number of modes."""
     roots, wanted = np.sqrt(np.tile(EIGENVALUES, copies)), np.tile(COEFFICIENTS, copies)
     modes = len(roots)
     B = normal(seeds, rng, modes // 2, modes) / np.sqrt(modes)
@@ -562,7 +565,7 @@ OF_OUTPUTS = {"overlap": X @ X.T / 5, "label": X}
 
 
 def straight(h: Any) -> Any:
-    """No nonlinearity."""
+    """Return the argument, as a linear activation."""
     return h
 
 
@@ -612,7 +615,7 @@ def marked(names: Any, slow: tuple[str, ...] = SLOW) -> list[Any]:
 
 
 def extrapolated(case: Case) -> tuple[Array, Array]:
-    """Mean outputs without their part of order 1/N, and their standard errors."""
+    """Return mean outputs without their part of order 1/N, and their standard errors."""
     small, large = case.widths
     means, errors = [], []
     for width in case.widths:
@@ -645,7 +648,7 @@ def test_simulate_trains_these_networks(name: str) -> None:
 
 
 def straight_in_time() -> Program:
-    """A linear network whose targets, weights of samples and branch are functions of the time."""
+    """Return a linear network whose targets, weights of samples and branch depend on time."""
     a, strength, cost = Field("a", cells), Function("strength"), Function("cost")
     A, o = GaussianMatrix("A", cells, pixels), GaussianVector("o", cells)
     forward = {a(i, t): A @ z(i), out(i, t): strength(t) * Mean(o.symbol * a(i, t)) / gamma0}

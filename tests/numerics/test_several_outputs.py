@@ -46,7 +46,7 @@ LEVEL = 1e-6
 
 
 def autoencoder(rule: Any = None) -> Program:
-    """Two outputs of one hidden layer."""
+    """Return two outputs of one hidden layer."""
     units, pixels = Population("units"), Population("pixels", given=True)
     x, code = GivenVector("x", pixels, "gram"), Field("code", units)
     E = GaussianMatrix("E", units, pixels)
@@ -63,7 +63,7 @@ def autoencoder(rule: Any = None) -> Program:
 
 
 def recurrent() -> Program:
-    """Weights tied over a depth of three, with an input at each."""
+    """Return weights tied over a depth of three, with an input at each step."""
     k = Symbol("k", integer=True)
     cells, letters = Population("cells"), Population("letters", given=True)
     x, state = GivenVector("x", letters, "K_x"), Field("state", cells, ordered=True)
@@ -91,7 +91,7 @@ def given(steps: int, **solver: Any) -> dict[str, Any]:
 
 
 def own_loss(found: xr.Dataset) -> np.ndarray[Any, Any]:
-    """The loss of the autoencoder, by hand."""
+    """Return the loss of the autoencoder, by hand."""
     one, two = (np.array(TARGETS[f"s{k}"]) - found[f"r{k}"].to_numpy() for k in (1, 2))
     return np.asarray((one**2 / 2 + two**2).mean(axis=1))
 
@@ -247,7 +247,10 @@ def test_weights_tied_over_depth() -> None:
 
 
 def one_output_for_all_samples(activation: Any) -> Program:
-    """Units that no input reaches, so that the output drops the index that its error has."""
+    """Return units that no input reaches.
+
+    The output therefore lacks the index that its error has.
+    """
     units, f, y = Population("units"), Function("f"), Function("y")
     h, k = Field("h", units), Field("k", units)
     b, w, W = GaussianVector("b", units), GaussianVector("w", units), GaussianMatrix("W", units, units)

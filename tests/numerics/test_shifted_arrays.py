@@ -48,7 +48,7 @@ NUMBERS = {"eta": 0.1, "gamma0": 1.0}
 
 
 def reader(loss: Expr) -> Program:
-    """A linear network with an output at each of three positions."""
+    """Return a linear network with an output at each of three positions."""
     forward = {h(mu, p, t): U @ x(mu, p), f(mu, p, t): Mean(v.symbol * h(mu, p, t)) / gamma0}
     net = Network("reader", (h,), forward, (U, v), given=(x,), ranges=(IndexRange(p, S.One, S(3)),))
     return net.train(loss, GradientDescent(eta))

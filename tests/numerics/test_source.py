@@ -302,7 +302,7 @@ def test_a_changed_theory_is_solved_as_it_is() -> None:
 
 
 def without_responses(theory: Theory) -> Theory:
-    """The theory with what answers the sources left out of every equation."""
+    """Return the theory without its response terms in every equation."""
     equations = (
         replace(e, terms=tuple(x for x in e.terms if x.kind != "response")) for e in theory.equations
     )

@@ -54,7 +54,7 @@ BASES = {
 
 
 def changed(base: str, changes: dict[str, Any]) -> Tables:
-    """The tables of this base with dotted keys set; None drops a key."""
+    """Return the tables of this base with dotted keys set; None drops a key."""
     tables = copy.deepcopy(BASES[base])
     for path, value in changes.items():
         section, _, key = path.partition(".")

@@ -14,7 +14,7 @@ LIMIT, SLOPE = 2.0, 10.0
 
 
 def measured(width: int, seeds: int, rng: np.random.Generator, curvature: float = 0.0) -> xr.Dataset:
-    """limit + slope/N + curvature/N^2 + noise of known variance 1/(N seeds), many times over."""
+    """Return limit + slope/N + curvature/N^2 + noise of variance 1/(N seeds), many times over."""
     stderr = np.full(REPLICAS, 1.0 / np.sqrt(width * seeds))
     value = LIMIT + SLOPE / width + curvature / width**2 + stderr * rng.standard_normal(REPLICAS)
     return xr.Dataset(

@@ -192,7 +192,7 @@ def test_what_cannot_be_swept_is_refused_before_anything_runs(over, why) -> None
 
 @pytest.mark.parametrize("depth", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_lazy_network_learns_up_to_two_over_its_kernel(depth: int) -> None:
-    """v is multiplied by 1 - (L + 1) eta in the population of infinitely wide lazy layers (K = L + 1).
+    """Check the factor 1 - (L + 1) eta of v in the population of wide lazy layers (K = L + 1).
 
     Just above 2/K the error must grow for all steps to end above its start, which it does.
     """

@@ -40,7 +40,7 @@ WORDS = ("--set", "training.learning_rate=0.05,50.0", "--set", "network.gamma0=0
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A name for a folder that is not there yet."""
+    """Return a name for a folder that does not exist yet."""
     return Path(mkdtemp(dir=tmp_path)) / "runs"
 
 
@@ -52,7 +52,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def fresh(tmp_path: Path) -> Path:
-    """A folder that is not there yet, whenever the test is called."""
+    """Return a folder that does not exist yet, whenever the test is called."""
     return Path(mkdtemp(dir=tmp_path)) / "runs"
 
 

@@ -37,7 +37,7 @@ k = Symbol("k", integer=True)
 
 
 def family(read: int, members: int, *, layered: bool) -> Program:
-    """A network of some layers, or a recurrent one of some steps, whose output reads one of them."""
+    """Return a network of some layers, or recurrent steps, whose output reads one of them."""
     units, inputs = Population("units"), Population("input", given=True)
     home: Any = units.at if layered else lambda _: units
     a, index = Field("a", units, layered=layered, ordered=not layered), ell if layered else k

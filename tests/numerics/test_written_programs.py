@@ -70,7 +70,7 @@ GAINS = {"gain": np.array([1.0, 0.5])}
 EDGES = {"coupling": np.array([[0.0, 1.0, 0.5], [1.0, 0.0, 0.2], [0.5, 0.2, 0.0]])}
 
 
-def written(
+def written(  # noqa: PLR0913 (the parts of a program as a user passes them)
     forward: Mapping[Expr, Expr],
     weights: tuple[Any, ...],
     *fields: Field,
@@ -84,7 +84,7 @@ def written(
     scale: Expr = gamma0,
     **options: Any,
 ) -> Drawn:
-    """A program with its numbers, two samples and inputs of three entries."""
+    """Return a program with its numbers, two samples and inputs of three entries."""
     rng = np.random.default_rng(3)
     inputs = np.round(rng.standard_normal((*shape, 3)), 3)
     flat = inputs.reshape(-1, 3)
@@ -108,12 +108,12 @@ def written(
 
 
 def read(body: Expr) -> dict[Expr, Expr]:
-    """The output of a readout."""
+    """Return the output of a readout."""
     return {out(mu, t): Mean(w.symbol * body) / gamma0}
 
 
 def batch_normalised() -> Drawn:
-    """Each unit is normalised by its mean and variance over the samples."""
+    """Return units that are normalised by their mean and variance over the samples."""
     mean, variance = Field("mean", units), Field("variance", units)
     forward = {
         h(mu, t): W @ x(mu),
@@ -127,7 +127,7 @@ def batch_normalised() -> Drawn:
 
 
 def contrastive() -> Drawn:
-    """Similarities of pairs of samples in a softmax."""
+    """Return a softmax of similarities of pairs of samples."""
     similarity = Function("similarity")
     forward = {
         h(mu, t): W @ x(mu),
@@ -141,7 +141,7 @@ def contrastive() -> Drawn:
 
 
 def decorrelated() -> Drawn:
-    """Correlations of two outputs over the batch approach the identity."""
+    """Return two outputs whose correlations over the batch approach the identity."""
     readouts, outputs, overlap = (
         GaussianVector("B", units, indices=(MEMBERS,)),
         Function("o"),
@@ -160,13 +160,13 @@ def decorrelated() -> Drawn:
 
 
 def augmented() -> Drawn:
-    """Inputs that change from step to step."""
+    """Return inputs that change from step to step."""
     forward = {h(mu, t): W @ x(mu, t), a(mu, t): V @ tanh(h(mu, t)), **read(tanh(a(mu, t)))}
     return written(forward, (W, V, w), h, a, shape=(2, STEPS + 1))
 
 
 def with_dropout() -> Drawn:
-    """A mask of the units that is drawn anew at every step."""
+    """Return a mask of the units that is drawn anew at every step."""
     noise, mask = GaussianVector("noise", units, fresh=True), Field("mask", units)
     forward = {
         h(mu, t): W @ x(mu),
@@ -178,14 +178,14 @@ def with_dropout() -> Drawn:
 
 
 def penalised() -> Drawn:
-    """Penalties of activities and of the readout in the loss."""
+    """Return penalties of activities and of the readout in the loss."""
     forward = {h(mu, t): W @ x(mu), a(mu, t): V @ tanh(h(mu, t)), **read(tanh(a(mu, t)))}
     loss = SQUARE + Mean(tanh(a(mu, t)) ** 2) / 4 + Mean(w.symbol**2) / 8
     return written(forward, (W, V, w), h, a, loss=loss)
 
 
 def taught() -> Drawn:
-    """A frozen teacher on the same inputs, and its fields as targets of the student's."""
+    """Return a frozen teacher on the same inputs, with its fields as targets of the student's."""
     T = GaussianMatrix("T", units, units)
     forward = {
         h(mu, t): W @ x(mu),
@@ -198,7 +198,7 @@ def taught() -> Drawn:
 
 
 def maxout() -> Drawn:
-    """The larger of two fields."""
+    """Return the larger of two fields."""
     forward = {
         h(mu, t): W @ x(mu),
         a(mu, t): V @ Max(0, h(mu, t)),
@@ -209,7 +209,7 @@ def maxout() -> Drawn:
 
 
 def gated_recurrent() -> Drawn:
-    """A recurrent network with a gate and a candidate at each step."""
+    """Return a recurrent network with a gate and a candidate at each step."""
     state, gate, candidate = (Field(n, units, ordered=True) for n in ("state", "gate", "candidate"))
     share = 1 / (1 + exp(-gate(k, mu, t)))
     kept = share * state(k, mu, t) + (1 - share) * tanh(candidate(k, mu, t))
@@ -227,7 +227,7 @@ def gated_recurrent() -> Drawn:
 
 
 def on_a_graph() -> Drawn:
-    """Two rounds of messages along given edges."""
+    """Return two rounds of messages along given edges."""
     forward = {
         h(mu, p, t): W @ x(mu, p),
         a(mu, p, t): Sum(coupling(p, q) * (V @ tanh(h(mu, q, t))), (q, 1, 3)),
@@ -241,7 +241,7 @@ def on_a_graph() -> Drawn:
 
 
 def averaged_so_far() -> Drawn:
-    """Means over the positions so far, of a function whose denominator has the position too."""
+    """Return means over earlier positions, of a function whose denominator has the position too."""
     forward = {
         h(mu, p, t): W @ x(mu, p),
         a(mu, p, t): Sum(1 / (p + p * exp(-h(mu, q, t))), (q, 1, p)),
@@ -252,7 +252,7 @@ def averaged_so_far() -> Drawn:
 
 
 def heads() -> Drawn:
-    """Attention with two heads, each with queries, keys and values of its own."""
+    """Return attention with two heads, each with separate queries, keys and values."""
     small = Population("small", Rational(1, 2))
     Q, K = (GaussianMatrix(n, small, units, others=(MEMBERS,)) for n in ("Q", "K"))
     R = GaussianMatrix("R", units, units, others=(MEMBERS,))
@@ -274,7 +274,7 @@ def heads() -> Drawn:
 
 
 def filters_of_members() -> Drawn:
-    """Convolutions with two sets of filters, each with a gain."""
+    """Return convolutions with two sets of filters, each with a gain."""
     shift = Symbol("o", integer=True)
     C = GaussianMatrix("C", units, units, others=(IndexRange(shift, S.NegativeOne, S.One), MEMBERS))
     forward = {
@@ -288,7 +288,7 @@ def filters_of_members() -> Drawn:
 
 
 def experts_in_layers() -> Drawn:
-    """Residual layers, each a sum of two experts."""
+    """Return residual layers, each a sum of two experts."""
     stream, expert = Field("stream", layer, layered=True), Field("expert", layer, layered=True)
     first, last = GaussianMatrix("W", layer.at(1), pixels), GaussianVector("w", layer.at(L))
     E = GaussianMatrix(
@@ -307,7 +307,7 @@ def experts_in_layers() -> Drawn:
 
 
 def experts_there_and_back() -> Drawn:
-    """Each expert's matrix and its transpose, under another letter, with decay and noise."""
+    """Return each expert's matrix and its transpose, under another letter, with decay and noise."""
     E = GaussianMatrix("E", units, units, others=(MEMBERS,))
     forward = {
         h(mu, t): W @ x(mu),

@@ -50,7 +50,7 @@ class Case:
 
 
 def cubic() -> Program:
-    """Task 2 of the page of ten tasks: no layers."""
+    """Return task 2 of the page of ten tasks, which has no layers."""
     layer, pixels = Population("layer"), Population("input", given=True)
     x, h = GivenVector("x", pixels, "K_x"), Field("h", layer)
     W, w = GaussianMatrix("W", layer, pixels), GaussianVector("w", layer)
@@ -60,7 +60,7 @@ def cubic() -> Program:
 
 
 def renamed(phi: Callable[[Any], Any] = tanh) -> Program:
-    """A perceptron of two layers with names of a user's own throughout."""
+    """Return a perceptron of two layers with a user's names throughout."""
     units, inputs = Population("neurons"), Population("pixels", given=True)
     i, M = Symbol("i", integer=True, positive=True), Symbol("M", integer=True, positive=True)
     image, a = GivenVector("image", inputs, "overlap"), Field("a", units, layered=True)
@@ -85,12 +85,12 @@ def renamed(phi: Callable[[Any], Any] = tanh) -> Program:
 
 
 def renamed_linear() -> Program:
-    """The same without a nonlinearity."""
+    """Return the same without a nonlinearity."""
     return renamed(lambda x: x)
 
 
 def misleading() -> Program:
-    """Names that others use for something else: a query h, an output G, a field f."""
+    """Return a program with names of other quantities: a query h, an output G, a field f."""
     units, inputs = Population("units"), Population("input", given=True)
     x = GivenVector("x", inputs, "K_x")
     hidden, key = Field("f", units), Field("Delta", units)
@@ -110,7 +110,7 @@ def misleading() -> Program:
 
 
 def in_sequence(phi: Callable[[Any], Any] = tanh) -> Program:
-    """One matrix twice in sequence: a = U x, b = W phi(a), c = W phi(b)."""
+    """Return one matrix twice in sequence: a = U x, b = W phi(a), c = W phi(b)."""
     units, inputs = Population("units"), Population("input", given=True)
     x = GivenVector("x", inputs, "K_x")
     a, b, c = (Field(name, units) for name in "abc")
@@ -130,12 +130,12 @@ def in_sequence(phi: Callable[[Any], Any] = tanh) -> Program:
 
 
 def linear_in_sequence() -> Program:
-    """The same without a nonlinearity."""
+    """Return the same without a nonlinearity."""
     return in_sequence(lambda x: x)
 
 
 def two_populations() -> Program:
-    """Units of two kinds, each fed by the inputs and by the other kind."""
+    """Return units of two kinds, each with input from the data and from the other kind."""
     wide, narrow = Population("wide", 2), Population("narrow")
     inputs = Population("input", given=True)
     x = GivenVector("x", inputs, "K_x")
@@ -157,7 +157,7 @@ def two_populations() -> Program:
 
 
 def normalised() -> Program:
-    """A layer divided by the root of its mean square, a number with a name of its own."""
+    """Return a layer divided by the root of its mean square, a number with a separate name."""
     units, inputs = Population("units"), Population("input", given=True)
     x, h, m = GivenVector("x", inputs, "K_x"), Field("h", units), Function("m")
     W, w = GaussianMatrix("W", units, inputs), GaussianVector("w", units)
@@ -171,7 +171,7 @@ def normalised() -> Program:
 
 
 def zero_readout() -> Program:
-    """A readout that starts at zero."""
+    """Return a readout that starts at zero."""
     units, inputs = Population("units"), Population("input", given=True)
     x, h = GivenVector("x", inputs, "K_x"), Field("h", units)
     W, w = GaussianMatrix("W", units, inputs), GaussianVector("w", units, variance=0)
@@ -181,7 +181,7 @@ def zero_readout() -> Program:
 
 
 def weighted_in_time() -> Program:
-    """Samples whose loss counts more or less as time goes by."""
+    """Return samples whose weight in the loss depends on time."""
     units, inputs = Population("units"), Population("input", given=True)
     x, h, rho = GivenVector("x", inputs, "K_x"), Field("h", units), Function("rho")
     W, w = GaussianMatrix("W", units, inputs), GaussianVector("w", units)
@@ -191,7 +191,7 @@ def weighted_in_time() -> Program:
 
 
 def stream() -> Program:
-    """One new sample at each step."""
+    """Return a program with one new sample at each step."""
     units, inputs = Population("units"), Population("input", given=True)
     x, h = GivenVector("x", inputs, "K_x"), Field("h", units)
     W, w = GaussianMatrix("W", units, inputs), GaussianVector("w", units)
@@ -201,7 +201,7 @@ def stream() -> Program:
 
 
 def several_outputs() -> Program:
-    """Two outputs of one layer, with a loss of both."""
+    """Return two outputs of one layer, with a loss of both."""
     units, inputs = Population("units"), Population("input", given=True)
     x, h, p, q = GivenVector("x", inputs, "K_x"), Field("h", units), Function("p"), Function("q")
     W, v, w = GaussianMatrix("W", units, inputs), GaussianVector("v", units), GaussianVector("w", units)
@@ -215,7 +215,7 @@ def several_outputs() -> Program:
 
 
 def logistic() -> Program:
-    """Another loss, an output and labels with other names, momentum."""
+    """Return another loss, with an output and labels under other names, and momentum."""
     units, inputs = Population("units"), Population("input", given=True)
     x, h, score = GivenVector("x", inputs, "K_x"), Field("h", units), Function("score")
     W, w = GaussianMatrix("W", units, inputs), GaussianVector("w", units)
@@ -226,7 +226,7 @@ def logistic() -> Program:
 
 
 def modes() -> Program:
-    """Units with attributes: an eigenvalue for each."""
+    """Return units with attributes: an eigenvalue for each."""
     features, units = Population("features"), Population("units")
     k = Symbol("k", integer=True)
     lam = Attribute("lam", features)
@@ -249,7 +249,7 @@ def modes() -> Program:
 
 
 def by_layer() -> Program:
-    """A damped stream of two layers."""
+    """Return a damped stream of two layers."""
     return damped_stream().at_depth(2)
 
 

@@ -62,9 +62,9 @@ def closed(e: Expr, at: dict[Symbol, Rational] = AT) -> mpmath.mpf:
 def quadrature(
     body: Expr, kink: bool = False, at: dict[Symbol, Rational] = AT, step: Rational = STEP
 ) -> mpmath.mpf:
-    """``<body>``: the trapezoidal rule, whose error for analytic functions is exponentially small.
+    """Return ``<body>`` by the trapezoidal rule.
 
-    With a ``kink`` in x at 0, Gauss-Legendre rules on both sides of it for x.
+    Its error for analytic functions is exponentially small.
     """
     va, vb, vc = (mp.mpf(at[k].p) / at[k].q for k in (a, b, c))
     f: Callable[..., mpmath.mpf] = lambdify((x, y), body, "mpmath")
@@ -77,7 +77,7 @@ def quadrature(
     nodes = [(k * h, h * density(k * h)) for k in range(-last, last + 1)]
 
     def inner(p: mpmath.mpf) -> mpmath.mpf:
-        """Over y at x = root * p, as far out as the density of both is above 1e-26."""
+        """Return the integral over y at x = root * p, up to where the density of both is 1e-26."""
         return mp.fsum(w * f(root * p, slope * root * p + width * q) for q, w in nodes if p * p + q * q < 120)
 
     if kink:
@@ -86,7 +86,10 @@ def quadrature(
 
 
 def both_kinks(body: Expr, degree: int) -> mpmath.mpf:
-    """The same in polar coordinates, for functions homogeneous of ``degree`` with kinks on the axes."""
+    """Return the average in polar coordinates of functions with kinks on the axes.
+
+    The functions are homogeneous of ``degree``.
+    """
     va, vb, vc = (mp.mpf(AT[k].p) / AT[k].q for k in (a, b, c))
     f = lambdify((x, y), body, "mpmath")
     root, slope, width = mp.sqrt(va), vc / mp.sqrt(va), mp.sqrt(vb - vc**2 / va)
@@ -199,7 +202,7 @@ def test_hermite_polynomials_are_orthogonal() -> None:
 
 
 def pairings(letters: list[int], cov: list[list[Expr]]) -> Expr:
-    """Isserlis: the first letter is paired with each other one."""
+    """Return the average by Isserlis: the first letter is paired with each other one."""
     if not letters:
         return Rational(1)
     if len(letters) % 2:

@@ -42,7 +42,7 @@ K = {(x, x): Rational(7, 5), (x, y): -Rational(3, 5), (y, y): Rational(4, 5)}
 
 
 def on_the_line(body: Expr, at: float = 0) -> mpmath.mpf:
-    """``<delta(x - at) body(y)>`` by quadrature over y, from the joint density."""
+    """Return ``<delta(x - at) body(y)>`` by quadrature over y, from the joint density."""
     va, vb, vc = (mp.mpf(v.p) / v.q for v in (K[x, x], K[y, y], K[x, y]))
     f, det = lambdify(y, body, "mpmath"), va * vb - vc**2
 
@@ -138,7 +138,7 @@ def test_an_unknown_function_stays_under_the_condition() -> None:
 
 
 def by_quadrature(average: GaussianAverage) -> Float:
-    """Of one variable."""
+    """Return an average over one variable."""
     g, root = lambdify(x, average.body, "mpmath"), mp.sqrt(mp.mpf(average.matrix[0].p) / average.matrix[0].q)
     return Float(mp.quad(lambda q: mp.npdf(q) * g(root * q), [-12, -5, -2, 0, 2, 5, 12]))
 

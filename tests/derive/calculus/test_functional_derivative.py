@@ -113,7 +113,7 @@ FACTORS = [
 
 
 def written_out(e: Expr) -> Expr:
-    """Every sum as its addends; limits are read from the last, which binds those before it."""
+    """Return every sum as its addends; limits are read from the last, which binds those before it."""
 
     def one(total: Sum) -> Expr:
         *inner, (v, lower, upper) = [tuple(lim) for lim in total.limits]

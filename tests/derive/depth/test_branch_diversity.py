@@ -19,7 +19,10 @@ C = Function("C_x")(ell - 1, t, t)
 
 
 def homogeneous(a: Expr, b: Expr, z: Expr) -> Expr:
-    """``a relu(z) + b relu(-z)``: linear for b = -a, relu for b = 0, the absolute value for b = a."""
+    """Return ``a relu(z) + b relu(-z)``.
+
+    It is linear for b = -a, relu for b = 0, the absolute value for b = a.
+    """
     return a * Max(z, 0) + b * Max(-z, 0)
 
 

@@ -31,8 +31,10 @@ def cross(theory):
 
 
 def flat(e):
-    """Sums over time taken apart and begun at 0, so that forms that differ by causality compare equal."""
+    """Return sums over time taken apart and started at 0.
 
+    Forms that differ by causality then compare equal.
+    """
     total = 0
     for part in Add.make_args(expand(e)):
         sums = [x for x in Mul.make_args(part) if isinstance(x, Sum)]
@@ -83,7 +85,10 @@ def test_ends_73(cross):
 
 
 def test_equal_times_come_from_the_order_of_the_step(cross):
-    """h answers r within the step, g does not answer u: sums for h end at t, for g at t - 1."""
+    """Check that sums for h end at t and sums for g at t - 1.
+
+    h responds to r within the step, g does not respond to u.
+    """
     up = [x.expr for x in cross.response("R_hr", ell + 1).terms if x.kind == "response"]
     down = [x.expr for x in cross.response("R_gr", ell).terms if x.kind == "response"]
     assert [x.limits[-1][2] for x in up] == [t]
@@ -193,7 +198,7 @@ def test_lemma_43_and_d3(scaling):
 
 
 def strip(e):
-    """Sums over time to their full extent: responses vanish outside."""
+    """Return sums over time at full extent; responses vanish outside of the printed bounds."""
     return e.replace(
         lambda x: isinstance(x, Sum),
         lambda x: Sum(x.function, *[(i, a, b + 1 if b in (t - 1, s - 1) else b) for i, a, b in x.limits]),

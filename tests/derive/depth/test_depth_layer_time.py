@@ -52,7 +52,7 @@ def gammas():
 
 
 def one_layer_time(e):
-    """The paper writes the diagonal with one layer time."""
+    """Return the diagonal of a response with one layer time, as the paper writes it."""
     names = [Function(n) for n in ("R_hr", "R_gu")]
     return e.replace(
         lambda x: x.func in names and len(x.args) == 4 and x.args[0] == x.args[1],
@@ -135,7 +135,7 @@ def test_proposition_44(gammas):
     assert not found.vanishing
 
     def inside(e):
-        """Integrals taken apart like sums."""
+        """Return integrals taken apart like sums."""
         return e.replace(lambda x: isinstance(x, Integral), lambda x: Integral(flat(x.function), *x.limits))
 
     for i in (0, 1):
@@ -214,7 +214,10 @@ def test_linear_activation_gives_the_linear_network_back(stream):
         return e.replace(lambda x: isinstance(x, Sum) and x.function == 0, lambda _: 0)
 
     def begun(e):
-        """R_dxu(t, t) obeys a homogeneous equation at these numbers: it is 0, and the sum ends at t - 1."""
+        """Return sums with R_dxu that end at t - 1.
+
+        R_dxu(t, t) obeys a homogeneous equation at these numbers, so that it is 0.
+        """
         return e.replace(
             lambda x: isinstance(x, Sum) and x.has(Function("R_dxu")),
             lambda x: Sum(x.function, *[(i, a, t - 1) for i, a, _ in x.limits]),
@@ -240,8 +243,10 @@ def test_forward_bracket_of_def_e1(stream):
 
 
 def test_backward_bracket_of_def_e1(stream):
-    """By hand, from b = phi'(u + K phi'(u_s) e_s) (e + R phi_c(u_s)) to first order in K and R, print beside
-    it: five terms come with phi'' and phi''', and the Gamma has <phi' phi'>."""
+    """Compare with b = phi'(u + K phi'(u_s) e_s) (e + R phi_c(u_s)) to first order in K and R.
+
+    Beside the printed form five terms have phi'' and phi''', and the Gamma has <phi' phi'>.
+    """
     row = stream.equation("dx", ell - 1).rhs
     R, R_xr, C_x, C_dx = (Function(n) for n in ("R_dxu", "R_xr", "C_x", "C_dx"))
     V_11, V_22, V_02, V_13, M_0, M_2 = (Function(n) for n in ("V_11", "V_22", "V_02", "V_13", "M_0", "M_2"))
@@ -261,7 +266,7 @@ def test_backward_bracket_of_def_e1(stream):
 
 
 def flat_to(e):
-    """Sums with the sign inside, each to its own end."""
+    """Return sums with the sign inside, each to its own end."""
     total = 0
     for part in Add.make_args(expand(e)):
         sums = [x for x in Mul.make_args(part) if isinstance(x, Sum)]
@@ -270,7 +275,10 @@ def flat_to(e):
 
 
 def test_gradients_answer_their_own_step(stream):
-    """b answers u at equal time, x_t of the layers above contains u: dx answers what its unit just sent."""
+    """Check that dx responds to the same unit at equal time.
+
+    b responds to u at equal time, and x_t of the layers above contains u.
+    """
     cross = cross_layer(stream)
     (answer,) = [x.expr for x in cross.response("R_dxu", ell - 1).terms if x.expr.has(Function("V_02"))]
     assert [x.limits for x in answer.atoms(Sum)] == [((Symbol("s_", nonnegative=True), 0, t),)]

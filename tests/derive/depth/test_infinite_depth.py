@@ -68,7 +68,7 @@ def reader(slots: dict[str, int], cuts: dict[str, int] | None = None, order: int
 
 
 def steps_only(e: Expr) -> Expr:
-    """What layers being steps adds: without corrections to the functions."""
+    """Return the contribution of the discretisation into layers, without corrections to functions."""
     return e.replace(
         lambda x: isinstance(x, AppliedUndef) and str(x.func).startswith("first_"), lambda _: S.Zero
     )
@@ -170,7 +170,7 @@ def test_the_stream_at_the_start_solves_the_equation(planted: Expr) -> None:
         return known.get(name, S.Zero).subs(tau, at)
 
     def at_start(e: Expr) -> Expr:
-        """At t = s = 0; the integral is over the sources below, where answers are one."""
+        """Return the expression at t = s = 0, where responses in the integral over sources are one."""
         if isinstance(e, Sum):
             return at_start(e.function) if all(hi in (t, s) for _, _, hi in e.limits) else S.Zero
         if isinstance(e, Integral):
@@ -251,7 +251,7 @@ def test_the_two_point_function_is_symmetric_in_form() -> None:
 
 
 def response_of(kind: str) -> tuple[Expr, Callable[[float], float]]:
-    """The derived equation of a response, and the response as a function of ``tau - tau_``."""
+    """Return the derived equation of a response, and the response as a function of ``tau - tau_``."""
     R, step = Function("R"), Heaviside(tau - tau_)
     if kind == "noise":
         return step + Integral(2 * R(between, tau_, t), (between, 0, tau)), lambda x: np.exp(2 * x) * (x > 0)

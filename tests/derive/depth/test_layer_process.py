@@ -22,7 +22,10 @@ def process(**options: object) -> LayerProcess:
 
 
 def at_layers(e: Expr, layers: dict[str, Expr]) -> Expr:
-    """Functions of layer time as those of a layer, white noise as sources and responses over their units."""
+    """Return functions of layer time as those of a layer.
+
+    White noise becomes sources, responses are divided by their units.
+    """
 
     def put(x: AppliedUndef) -> Expr:
         name = str(x.func)

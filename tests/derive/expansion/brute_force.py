@@ -15,6 +15,7 @@ Series = dict[int, Sum]
 
 
 def add(*xs: Sum) -> Sum:
+    """Return the sum of some sums of words."""
     out: Sum = {}
     for x in xs:
         for w, c in x.items():
@@ -23,6 +24,7 @@ def add(*xs: Sum) -> Sum:
 
 
 def mul(a: Series, b: Series, order: int) -> Series:
+    """Return the product of two series up to an order."""
     out: Series = {}
     for m, x in a.items():
         for n, y in b.items():
@@ -33,14 +35,18 @@ def mul(a: Series, b: Series, order: int) -> Series:
 
 
 def plus(a: Series, b: Series) -> Series:
+    """Return the sum of two series."""
     return {n: add(a.get(n, {}), b.get(n, {})) for n in {*a, *b}}
 
 
 def raised(a: Series, by: int) -> Series:
+    """Return a series times a power of gamma0."""
     return {n + by: x for n, x in a.items()}
 
 
 def transposed(a: Series) -> Series:
+    """Return the transposed series."""
+
     def flip(x: Any) -> Any:
         if x in ("K", "1"):
             return x
@@ -50,7 +56,7 @@ def transposed(a: Series) -> Series:
 
 
 def resolvent(loop: Series, order: int) -> Series:
-    """1 / (1 - loop)."""
+    """Return 1 / (1 - loop)."""
     found: Series = {0: {(): Fraction(1)}}
     power = found
     for _ in range(order):
@@ -60,7 +66,7 @@ def resolvent(loop: Series, order: int) -> Series:
 
 
 def memory(kernel: str, a: Series, order: int) -> Series:
-    """sum over even orders n of the error: C_n[X]."""
+    """Return the sum over even orders n of the error: C_n[X]."""
     out: Series = {}
     for n in range(0, order + 1, 2):
         for m, s in a.items():
@@ -70,7 +76,7 @@ def memory(kernel: str, a: Series, order: int) -> Series:
 
 
 def solve(depth: int, order: int) -> dict[str, dict[int, Series]]:
-    """H, G, A, B, C, D at every layer, by sweeping until nothing changes."""
+    """Return H, G, A, B, C, D at every layer, from sweeps until nothing changes."""
     zero: Series = {}
     layers = range(1, depth + 1)
     H: dict[int, Series] = {k: {0: {("K",): Fraction(1)}} for k in range(depth + 1)}

@@ -77,7 +77,10 @@ class Flow:
         return entry
 
     def chain(self, ls: list[Expr]) -> Callable[[int], dict[int, Expr]]:
-        """Applied to a constant: for each row the coefficient of each sample of the constant, in t."""
+        """Return the operators applied to a constant.
+
+        For each row the result has the coefficient of each sample of the constant, in t.
+        """
         if not ls:
             return lambda i: {i: S.One}
         rest = self.chain(ls[1:])
@@ -110,7 +113,7 @@ class Flow:
 
 
 def evaluated(e: LinearExpansion, value: Expr, samples: dict[Symbol, int]) -> Expr:
-    """An entry with the integrals carried out."""
+    """Return an entry with the integrals carried out."""
     opened = value.subs({P: 2, **{k: v + 1 for k, v in samples.items()}}).doit()
 
     def known(a: AppliedUndef) -> Expr:
@@ -134,7 +137,7 @@ SIDES = {"H": (mu, alpha), "G": (None, None), "A": (mu, None), "B": (None, alpha
 
 
 def check(e: LinearExpansion, name: str, w: Expr) -> None:
-    """Between the two samples: what is there is not symmetric."""
+    """Compare entries between two samples, which are not symmetric."""
     row, col = SIDES[name]
     value = time_integrals(e, w, row, col)
     i, j = int(row is None), int(col is not None)
@@ -203,7 +206,7 @@ def test_the_output_moves_by_the_tangent_kernel() -> None:
 
 
 @pytest.mark.parametrize("loss", [pytest.param("sum", marks=pytest.mark.slow), "mean"])
-def test_sums_over_steps_are_the_words(loss: str) -> None:
+def test_sums_over_steps_are_the_words(loss: str) -> None:  # noqa: C901 (one evaluator of words for all kinds of letters)
     import numpy as np
 
     e = series(2, "gd", loss)
@@ -291,7 +294,7 @@ def test_products_of_sums_are_not_rewritten() -> None:
 
 
 def opened(value: Expr) -> Expr:
-    """Sums over two samples written out, the kernel symmetric."""
+    """Return sums over two samples written out, with a symmetric kernel."""
     at = value.subs(P, 2).doit()
     at = at.replace(
         lambda x: isinstance(x, AppliedUndef) and str(x.func) in ("K_x", "Kx"),

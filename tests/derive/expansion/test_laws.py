@@ -15,7 +15,7 @@ from tests.derive.once import expand_linear, mean_field, mlp
 
 
 def in_words(e: Expr, series: LinearExpansion) -> Expr:
-    """A sum of products of lower orders, with the words of each put in."""
+    """Return a sum of products of lower orders, with the words of each inserted."""
     flipped = Flipped(x.rhs for x in series.closure.base if x.rhs != 0)
 
     def of(x: Expr) -> Expr:
@@ -49,7 +49,7 @@ def test_orders_that_vanish_are_found() -> None:
 
 @pytest.fixture
 def long(monkeypatch: pytest.MonkeyPatch) -> LinearExpansion:
-    """An expansion to order 4 whose words end at order 2."""
+    """Return an expansion to order 4 whose words end at order 2."""
     monkeypatch.setattr(derive.expansion.words, "WORDS", 2)
     return expand_linear.__wrapped__(mean_field(mlp()), 4)
 

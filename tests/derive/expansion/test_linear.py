@@ -35,7 +35,7 @@ def series(order: int = 2, rule: str = "flow", tied: bool = True) -> LinearExpan
 
 
 def t_(*xs: Expr) -> Expr:
-    """A transposed product."""
+    """Return a transposed product."""
     return Mul(*[x if x in (K, J) else transpose(x) for x in reversed(xs)])
 
 
@@ -135,7 +135,7 @@ def test_second_order_in_closed_form() -> None:
 
 
 def mirrored(e: Expr) -> Expr:
-    """The network read backwards: C and D, the data and 1 exchanged."""
+    """Return the network read backwards: C and D, the data and 1 exchanged."""
 
     def letter(x: Expr) -> Expr:
         if isinstance(x, transpose):

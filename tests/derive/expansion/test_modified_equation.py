@@ -52,7 +52,7 @@ def test_two_unknowns_keep_the_order_of_derivatives() -> None:
 
 @pytest.mark.parametrize("order", [0, 1, 5])
 def test_linear_maps_are_logarithms(order: int) -> None:
-    """x -> (1 - eta k) x is the flow of log(1 - eta k)/eta."""
+    """Check that x -> (1 - eta k) x is the flow of log(1 - eta k)/eta."""
     k = Symbol("k", positive=True)
     found = modified_equation({x: x - eta * k * x}, order)
     expected = series(log(1 - eta * k) / eta, eta, 0, order + 1).removeO()
@@ -66,7 +66,7 @@ def test_a_map_that_is_a_flow_already_has_no_corrections() -> None:
 
 
 def iterates_missed(found: ModifiedEquation, start: dict[Expr, float], rate: float, steps: int) -> float:
-    """How far the truncated equation is from the iterates after some steps."""
+    """Return the distance of the truncated equation from the iterates after some steps."""
     names = list(found.map)
     step = lambdify([names, eta], [found.map[z] for z in names], "mpmath")
     field = lambdify([names, eta], [found.rates[z].expr for z in names], "mpmath")
@@ -121,8 +121,11 @@ def test_descent_is_a_flow_on_another_loss() -> None:
 
 
 def test_lazy_descent_is_a_flow_on_that_loss_in_function_space() -> None:
-    """Errors d under the kernel K: the flow -K dE/d(d) of E = |d|^2/2 + (eta/4) d K d, the square of the
-    gradient of the weights being one with the kernel; K is (L + 1) times the input kernel (derived)."""
+    """Check the flow -K dE/d(d) of E = |d|^2/2 + (eta/4) d K d for errors d under the kernel K.
+
+    The square of the gradient of the weights is that with the kernel; K is (L + 1) times the input kernel
+    (derived).
+    """
     step = lazy(mean_field(mlp(loss="sum"))).error
     (total,) = step.rhs.atoms(Sum)  # of the input kernel with the errors
     assert {str(a.func) for a in total.function.atoms(AppliedUndef)} == {"K_x", "Delta"}
@@ -145,8 +148,11 @@ def test_order_zero_is_the_flow_of_the_two_layer_network() -> None:
 
 
 def test_conserved_quantities_of_the_flow_shrink_by_exact_factors() -> None:
-    """H_y - G and the determinant G H_y - (gamma0 f)^2 keep their signs: 1 - z and (1 - z)^2 a step with
-    z = (eta gamma0 Delta)^2, hence by -eta gamma0^2 Delta^2 and twice that in the modified equation."""
+    """Check the factors of H_y - G and of the determinant G H_y - (gamma0 f)^2.
+
+    They keep their signs: 1 - z and (1 - z)^2 a step with z = (eta gamma0 Delta)^2, hence the rates -eta
+    gamma0^2 Delta^2 and twice that in the modified equation.
+    """
     flow = whitened(two_layer(mean_field(mlp(1, rule="flow", loss="sum"))))
     steps = whitened_steps(moment_steps(mean_field(mlp(1, loss="sum"))))
     found = modified_equation(steps.step, 1)

@@ -128,7 +128,7 @@ def test_unknown_formats_are_refused() -> None:
 
 
 def in_other_words() -> Program:
-    """Two linear layers; samples and fields have names of a user's own."""
+    """Return two linear layers; samples and fields have names of a user."""
     units, pixels = Population("neurons"), Population("pixels", given=True)
     i, M = Symbol("i", integer=True, positive=True), Symbol("M", integer=True, positive=True)
     image, a = GivenVector("image", pixels, "overlap"), Field("a", units, layered=True)

@@ -57,7 +57,7 @@ def normal(e: Expr) -> Expr:
 
 
 def shallow(lines: dict[Expr, Expr], *weights: Any, frozen: Any = (), out: Expr | None = None) -> Program:
-    """A network that reads ``tanh(q)``, or what is given."""
+    """Return a network that reads ``tanh(q)``, or the given output."""
     fields = (h, q) if q(mu, t) in lines else (h,)
     read = Mean(w.symbol * tanh(q(mu, t))) if out is None else out
     net = Network("own", fields, INPUT | lines | {f(mu, t): read / gamma0}, weights, frozen, given=(x,))
@@ -65,7 +65,7 @@ def shallow(lines: dict[Expr, Expr], *weights: Any, frozen: Any = (), out: Expr 
 
 
 def layered() -> Program:
-    """Every layer hands on a function of its normalised self."""
+    """Return layers whose input is a function of the normalised layer below."""
     layer = Population("layer")
     inner = Field("h", layer, layered=True)
     first, top = GaussianMatrix("W0", layer.at(1), pixels), GaussianVector("w", layer.at(L))
@@ -80,7 +80,7 @@ def layered() -> Program:
 
 
 def positions() -> Program:
-    """Averages over units at each position, inside a product inside a sum over positions."""
+    """Return averages over units at each position, inside a product inside a sum over positions."""
     forward = {
         h(mu, p, t): W0 @ x(mu, p),
         f(mu, t): Sum(Mean(w.symbol * tanh(h(mu, p, t) - Mean(h(mu, p, t)))), (p, 1, 2)) / gamma0,

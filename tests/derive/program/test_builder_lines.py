@@ -40,7 +40,7 @@ def put(program: Program, part: str, i: int, new: object) -> Program:
 
 
 def lines(program: Program) -> Iterator[Line]:
-    """Every way to take away or change one line."""
+    """Yield every way to remove or change one line."""
     for part in ("fields", "definitions", "matrices", "vectors", "given", "scalars", "constants"):
         for i, item in enumerate(getattr(program, part)):
             yield f"without {part} {i}: {_name(item)}", lambda part=part, i=i: without(program, part, i)

@@ -62,7 +62,7 @@ k = Symbol("k", integer=True)
 
 
 def line(program: Program, name: str, site: Expr | int | None = None) -> Expr:
-    """The right-hand side that defines a field at a layer."""
+    """Return the right-hand side that defines a field at a layer."""
     found = [d for d in program.definitions if d.name == name and (site is None or d.lhs.args[0] == site)]
     assert len(found) == 1
     return found[0].rhs
@@ -76,7 +76,7 @@ def weight(program: Program, name: str) -> TrainedMatrix | TrainedVector:
 
 
 def by_hand(last: Expr, tied: bool) -> Program:
-    """A multilayer perceptron from the pieces that a user has (eq. 1, 2, D.1-D.9)."""
+    """Return a multilayer perceptron from the parts of the public language (eq. 1, 2, D.1-D.9)."""
     layer, inputs, rule = Population("layer"), Population("input", given=True), GradientDescent(eta)
     vector = GivenVector("x", inputs, "K_x")
     inside, hidden = IndexRange(ell, Integer(1), last - 1), IndexRange(ell, Integer(1), last)

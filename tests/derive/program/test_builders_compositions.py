@@ -86,7 +86,7 @@ COMPOSITIONS: dict[str, Callable[[], Program]] = {
 
 
 def two(name: str) -> Theory:
-    """The theory of two layers."""
+    """Return the theory of two layers."""
     return mean_field(COMPOSITIONS[name]()).at_depth(2)
 
 

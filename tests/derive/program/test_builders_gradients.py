@@ -29,7 +29,7 @@ NUMBERS = {"gamma0": GAMMA, "eta": ETA, "P": P}
 
 
 def gradient(loss: Callable[[Weights], float], weights: Weights) -> Weights:
-    """Central differences, entry by entry."""
+    """Return central differences, entry by entry."""
     found: Weights = {}
     for key, w in weights.items():
         slope = np.zeros_like(w)
@@ -52,7 +52,7 @@ def descend(
     momentum: float = 0.0,
     share: float = 1.0,
 ) -> Array:
-    """The outputs at steps 0..STEPS of plain (heavy-ball) descent with weight decay."""
+    """Return the outputs at steps 0..STEPS of plain (heavy-ball) descent with weight decay."""
     velocity = {k: np.zeros_like(w) for k, w in weights.items()}
     seen = [outputs(weights)]
     for _ in range(STEPS):
@@ -66,7 +66,10 @@ def descend(
 def ring(
     x: Array, widths: tuple[int, ...], *, branch: float | None = None, S: int = 0
 ) -> Callable[[Weights], Array]:
-    """A forward pass in raw weights; ``x`` is (P, positions, D), outputs (P, channels)."""
+    """Return a forward pass in raw weights.
+
+    ``x`` is (P, positions, D), outputs (P, channels).
+    """
     X = x.shape[1]
     reach = range(-S, S + 1)
 
@@ -138,7 +141,7 @@ def test_a_program_descends_the_loss_of_its_network(name: str) -> None:
         weights |= {("b", ell): rng.normal(size=widths[ell - 1]) for ell in range(1, L + 1)}
 
     def members(key: str, scale: Callable[[int], float]) -> Any:
-        """As the program applies them, by the indices that the program has."""
+        """Return weights as the program applies them, by the indices of the program."""
         found: dict[Any, Array] = {}
         for (which, *at), value in weights.items():
             if which == key:
@@ -297,7 +300,7 @@ RATIOS = {"alpha": 1.0, "alpha_B": 1.0, "kappa": 2.0, "rho": 1.0, "P": P}
 
 
 def constants(name: str, program: Program) -> dict[str, Any]:
-    """Inputs, targets, widths and what else a program knows beforehand."""
+    """Return inputs, targets, widths and other given arrays of a program."""
     rng = np.random.default_rng(7)
     y: Array = rng.normal(size=(P, 2)) if name in ("mlp, options", "recurrent") else np.array([1.0, -1.0])
     known: dict[str, Any] = {

@@ -51,7 +51,7 @@ h = Function("h")
 
 
 def line(program: Program, name: str, site: Expr | int | None = None) -> Expr:
-    """The right-hand side that defines a field at a layer."""
+    """Return the right-hand side that defines a field at a layer."""
     found = [d for d in program.definitions if d.name == name and (site is None or d.lhs.args[0] == site)]
     assert len(found) == 1
     return found[0].rhs
@@ -82,7 +82,10 @@ def test_langevin_dynamics_is_that_of_the_paper() -> None:
 
 
 def test_limits_of_rules() -> None:
-    """tau -> 0 and lam -> 0 give back the flow; no momentum and lam -> 0 plain steps."""
+    """Check the limits tau -> 0 and lam -> 0, which give the flow.
+
+    Without momentum and with lam -> 0 plain steps remain.
+    """
     lag, n = Symbol("lag", positive=True), Symbol("n", integer=True, positive=True)
     slow = training_rule("flow", momentum=tau).memory(s + lag, s)
     assert [limit(m, tau, 0, "+") for m in slow] == [1, 1]

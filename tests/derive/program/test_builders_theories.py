@@ -86,7 +86,7 @@ def test_both_routes_agree(name: str) -> None:
 
 
 def collapse(e: Expr, sizes: dict[Any, Expr], idle: str) -> Expr:
-    """``e`` where each index named in ``idle`` runs over one value: out of sums, deltas and arguments."""
+    """Return ``e`` where each index named in ``idle`` has one value, out of sums, deltas and arguments."""
 
     def runs(x: Expr) -> bool:
         return isinstance(x, Symbol) and x.name.rstrip("_") in idle.split()
@@ -106,7 +106,7 @@ def collapse(e: Expr, sizes: dict[Any, Expr], idle: str) -> Expr:
 
 
 def agree(general: Theory, simple: Theory, fun: Callable[[Expr], Expr]) -> None:
-    """Every equation, source and order parameter of ``general`` becomes the one of ``simple``."""
+    """Require that each equation, source and order parameter of ``general`` becomes that of ``simple``."""
 
     def said(theory: Theory, fun: Callable[[Expr], Expr]) -> dict[str, Expr]:
         every = (*theory.equations, *theory.scalars, *theory.observables)
@@ -177,7 +177,10 @@ def test_equal_widths() -> None:
 
 
 def test_fast_momentum() -> None:
-    """tau -> 0: the memory of L.2 is 1 - exp(-(t - s)/tau), and nothing else depends on tau."""
+    """Check tau -> 0: the memory of L.2 is 1 - exp(-(t - s)/tau).
+
+    No other part depends on tau.
+    """
     slow = mean_field(mlp(L, phi, "flow", momentum=tau))
     memory = slow.program.rule.memory(t, s)[1]
 

@@ -63,7 +63,7 @@ square, rule = (y(mu) - out) ** 2 / 2, GradientDescent(eta)
 
 
 def gated(gate: Callable[[Expr], Expr] = lambda v: 1 + tanh(v), **edits: Any) -> Program:
-    """The network of the tutorial: the last layer gates itself through a matrix that is never trained."""
+    """Return the network of the tutorial, whose last layer gates itself through a frozen matrix."""
     V = GaussianMatrix("V", layer.at(L), layer.at(L))
     forward = {
         h(1, mu, t): W0 @ x(mu),
@@ -75,7 +75,7 @@ def gated(gate: Callable[[Expr], Expr] = lambda v: 1 + tanh(v), **edits: Any) ->
 
 
 def branches() -> Program:
-    """Two branches that multiply, ``h * sigma(V x)``."""
+    """Return two branches that multiply, ``h * sigma(V x)``."""
     V, v, one = GaussianMatrix("V", layer.at(1), pixels), GaussianVector("w", layer.at(1)), q(1, mu, t)
     forward = {
         h(1, mu, t): W0 @ x(mu),
@@ -86,7 +86,7 @@ def branches() -> Program:
 
 
 def shared() -> Program:
-    """The last two layers use one matrix."""
+    """Return a network whose last two layers use one matrix."""
     T, r = GaussianMatrix("T", layer.at(L), layer.at(L)), Field("last", layer, layered=True)
     forward = {
         h(1, mu, t): W0 @ x(mu),
@@ -99,7 +99,7 @@ def shared() -> Program:
 
 
 def logistic() -> Program:
-    """A perceptron with the logistic loss."""
+    """Return a perceptron with the logistic loss."""
     forward = {
         h(1, mu, t): W0 @ x(mu),
         h(ell + 1, mu, t): W(ell) @ tanh(now),
@@ -110,7 +110,7 @@ def logistic() -> Program:
 
 
 def recurrent_inputs() -> Program:
-    """A recurrent network unrolled in time, with an input at each step."""
+    """Return a recurrent network unrolled in time, with an input at each step."""
     units = Population("units")
     r, A = Field("h", units, ordered=True), GaussianMatrix("A", units, pixels)
     R, v = GaussianMatrix("R", units, units), GaussianVector("w", units)
@@ -124,7 +124,10 @@ def recurrent_inputs() -> Program:
 
 
 def normalised(named: bool = False) -> Program:
-    """RMS normalisation of a residual stream, ``n = h/sqrt(<h^2>)``; gradients pass through the average."""
+    """Return RMS normalisation of a residual stream, ``n = h/sqrt(<h^2>)``.
+
+    Gradients pass through the average.
+    """
     stream = Population("stream", shared=True)
     h, n = (Field(name, stream, layered=True) for name in "hn")
     A, v = GaussianMatrix("W0", stream.at(1), pixels), GaussianVector("w", stream)
@@ -142,7 +145,7 @@ def normalised(named: bool = False) -> Program:
 
 
 def softmax() -> Program:
-    """C outputs and cross-entropy."""
+    """Return C outputs and cross-entropy."""
     channels = IndexRange(c, 1, C)
     v, logits = GaussianVector("w", layer.at(L), indices=(channels,)), [f(mu, i, t) for i in range(1, C + 1)]
     forward = {
@@ -155,7 +158,10 @@ def softmax() -> Program:
 
 
 def attention() -> Program:
-    """One block of attention with one head on two positions, logits ``k.q/N``: numbers in the limit."""
+    """Return one block of attention with one head on two positions.
+
+    The logits ``k.q/N`` are numbers in the limit.
+    """
     p, r, j = (Symbol(n, integer=True, positive=True) for n in ("p", "r", "j"))
     places = (IndexRange(p, 1, 2), IndexRange(r, 1, 2))
     units = Population("units")
@@ -181,10 +187,10 @@ def attention() -> Program:
 
 
 def heads(learned: bool = True, watched: bool = False) -> Program:
-    """Heads as a population, logits ``k.q/sqrt(n)`` with n keys: random numbers of each head.
+    """Return heads as a population, whose logits ``k.q/sqrt(n)`` with n keys are random numbers.
 
-    A head adds up its products ``k_n q_n`` with signs of its own, ``Z``.  To turn the signs of keys turns
-    nothing else, so with many more keys than heads these are heads with keys of their own.
+    A head adds up its products ``k_n q_n`` with individual signs, ``Z``. Changing the signs of keys changes
+    nothing else, so that with many more keys than heads these are heads with separate keys.
     """
     p, r, j = (Symbol(n, integer=True, positive=True) for n in ("p", "r", "j"))
     units, keys, each = Population("units"), Population("keys", kappa), Population("heads")
@@ -327,7 +333,7 @@ NETWORKS: dict[str, Case] = {
 
 
 def trained(outputs: Any, loss: Any, weights: Weights, frozen: tuple[str, ...] = ()) -> Any:
-    """The outputs at every step of descent, ``theta -= eta gamma0^2 N grad(loss)``, by complex steps."""
+    """Return the outputs at every step of ``theta -= eta gamma0^2 N grad(loss)``, by complex steps."""
     seen = [outputs(weights)]
     for _ in range(STEPS):
         after = dict(weights)
@@ -346,7 +352,7 @@ def trained(outputs: Any, loss: Any, weights: Weights, frozen: tuple[str, ...] =
 
 
 def applied(weights: Weights) -> dict[str, Any]:
-    """Raw weights over the root of their fan-in, as a program applies them."""
+    """Return raw weights over the root of their fan-in, as a program applies them."""
     found: dict[str, Any] = {}
     for name, value in weights.items():
         if name == "w":
@@ -358,7 +364,7 @@ def applied(weights: Weights) -> dict[str, Any]:
 
 
 def simulated(name: str, program: Program) -> tuple[Any, Any]:
-    """Outputs of the program and of the network that is differentiated by complex steps."""
+    """Return outputs of the program and of the network that is differentiated by complex steps."""
     _, outputs, loss, shapes = NETWORKS[name]
     weights = {key: RNG.standard_normal(shape) for key, shape in shapes.items()}
     data = {
@@ -413,9 +419,9 @@ def test_wide_networks_follow_the_theory(name: str) -> None:
 
 
 def multi_head(seed: int, width: int, size: int, rate: float, learned: bool) -> tuple[Any, Any]:
-    """Outputs after one step, and the means of readout times logit times value, of ``width`` heads.
+    """Return outputs after one step, and means of readout times logit times value, of ``width`` heads.
 
-    Each head has ``size`` keys and queries of its own, trained if ``learned``, logits ``k.q/sqrt(size)``, and
+    Each head has ``size`` separate keys and queries, trained if ``learned``, logits ``k.q/sqrt(size)``, and
     one value; the gradient is written by hand for this network alone.
     """
     rng = np.random.default_rng(seed)
@@ -485,7 +491,7 @@ def test_heads_with_keys_of_their_own_follow_the_theory_of_many_keys() -> None:
 
 
 def mutant(which: str) -> tuple[Program, Callable[[Weights], Any], dict[str, tuple[int, ...]]]:
-    """A forward pass with one thing changed, and the network that is changed in the same way."""
+    """Return a forward pass with one change, and the network with the same change."""
     b = GaussianVector("b", layer.at(1))
     first = INPUTS / np.sqrt(D)
     shapes = {**SHAPES, "b": (N,)}
@@ -555,7 +561,7 @@ def test_a_changed_forward_pass_changes_its_gradient(which: str) -> None:
 
 
 def shallow(loss: Expr, extra: dict[Expr, Expr] | None = None, **options: Any) -> Program:
-    """One hidden layer."""
+    """Return one hidden layer."""
     one = GaussianVector("w", layer.at(1))
     forward = {h(1, mu, t): W0 @ x(mu), out: Mean(one.symbol * tanh(h(1, mu, t))) / gamma0}
     fields = (h, q) if any(str(a.func) == "q" for a in extra or {}) else (h,)
@@ -802,7 +808,10 @@ DEEP_H, DEEP_C = Field("h", LAYERS, layered=True), Field("c", LAYERS, layered=Tr
 def two_families(
     last: Expr, upper: Expr, inner: Callable[[Expr], Expr] = tanh, frozen: GaussianMatrix | None = None
 ) -> Program:
-    """Layers of two fields each, of which the output reads ``last``; ``c`` runs as far as is said."""
+    """Return layers of two fields each; the output reads ``last``.
+
+    The field ``c`` has layers up to ``upper``.
+    """
     f, y, h, c = Function("f"), Function("y"), DEEP_H, DEEP_C
     x = GivenVector("x", Population("pixels", given=True), "K_x")
     U = GaussianMatrix("U", LAYERS.at(1), x.population)

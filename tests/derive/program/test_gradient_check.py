@@ -95,7 +95,7 @@ f, y = Function("f"), Function("y")
 
 
 def masked() -> Program:
-    """A sum over earlier positions of what is averaged over units, and one matrix in two places."""
+    """Return a sum over earlier positions of averages over units, and one matrix in two places."""
     forward: dict[Expr, Expr] = {
         h(mu, p, t): W0 @ x(mu, p),
         Function("a")(mu, p, r, t): Mean(h(mu, p, t) * tanh(h(mu, r, t))),
@@ -110,7 +110,7 @@ def masked() -> Program:
 
 
 def shared() -> Program:
-    """One matrix that is applied twice, so that its update is a sum."""
+    """Return one matrix that is applied twice, so that its update is a sum."""
     forward: dict[Expr, Expr] = {
         h(mu, t): W0 @ x(mu),
         q(mu, t): W @ tanh(h(mu, t)) + W.T @ h(mu, t),
@@ -121,14 +121,14 @@ def shared() -> Program:
 
 
 def edited(program: Program, name: str, change: Callable[[Expr], Expr]) -> Program:
-    """The program with another right-hand side for ``name``."""
+    """Return the program with another right-hand side for ``name``."""
     assert any(d.name == name and change(d.rhs) != d.rhs for d in program.definitions)
     lines = (replace(d, rhs=change(d.rhs)) if d.name == name else d for d in program.definitions)
     return replace(program, definitions=tuple(lines))
 
 
 def updated(program: Program, name: str, change: Callable[[Any], Any]) -> Program:
-    """The program with another update of the matrix ``name``."""
+    """Return the program with another update of the matrix ``name``."""
     matrices = (
         replace(m, update=change(m.update)) if isinstance(m, TrainedMatrix) and m.name == name else m
         for m in program.matrices
@@ -137,7 +137,7 @@ def updated(program: Program, name: str, change: Callable[[Any], Any]) -> Progra
 
 
 def limits(*bounds: Any) -> Callable[[Expr], Expr]:
-    """Every sum over other limits."""
+    """Return a change of the limits of every sum."""
     return lambda e: e.replace(
         lambda s: isinstance(s, Sum), lambda s: Sum(s.function, (s.limits[0][0], *bounds))
     )

@@ -58,13 +58,13 @@ def trained(forward: Any, fields: Any, weights: Any, loss: Expr = SQUARE, togeth
 
 
 def attention(*limits: Any) -> Program:
-    """Scores that are averages over units, and values behind a matrix of their own."""
+    """Return scores that are averages over units, and values with a separate matrix."""
     values = {v(mu, p, t): V @ tanh(h(mu, p, t)), o(mu, p, t): Sum(a(mu, p, r, t) * v(mu, r, t), limits)}
     return trained(INPUT | SCORES | values | OUTPUT, (h, v, o), (W0, V, w))
 
 
 def softmax() -> Program:
-    """Scores that are normalised over earlier positions."""
+    """Return scores that are normalised over earlier positions."""
     s, total = Function("s"), Sum(exp(Function("s")(mu, p, q, t)), (q, 1, p))
     scores = {s(mu, p, r, t): SCORES[a(mu, p, r, t)], a(mu, p, r, t): exp(s(mu, p, r, t)) / total}
     mixed = {o(mu, p, t): Sum(a(mu, p, r, t) * h(mu, r, t), (r, 1, p))}
@@ -72,20 +72,20 @@ def softmax() -> Program:
 
 
 def mixed(e: Expr) -> Program:
-    """``o`` is what is written, in numbers ``a`` of each pair of positions and fields ``h``."""
+    """Return a program with ``o`` given in numbers ``a`` of each pair of positions and fields ``h``."""
     uses_scores = e.has(a)
     return trained(INPUT | (SCORES if uses_scores else {}) | {o(mu, p, t): e} | OUTPUT, (h, o), (W0, w))
 
 
 def readouts() -> Program:
-    """Each position reads all earlier ones, with a readout for each."""
+    """Return positions that read all earlier ones, with a readout for each."""
     each = GaussianVector("w", units, indices=(IndexRange(r, S.One, S(T)),))
     out = {f(mu, p, t): Sum(Mean(each(r) * h(mu, r, t)), (r, 1, p)) / gamma0}
     return trained(INPUT | out, (h,), (W0, each))
 
 
 def differences() -> Program:
-    """Differences of neighbours, which are one fewer than positions."""
+    """Return differences of neighbours, which are one fewer than positions."""
     samples, every = IndexRange(mu, S.One, P), POSITIONS[0]
     lines = (
         Definition(h(mu, p, t), W0 @ x(mu, p), (samples, every)),
@@ -118,7 +118,7 @@ VALUES = {"eta": 0.2, "gamma0": 1.0, "P": 1}
 
 
 def data(name: str) -> dict[str, Any]:
-    """Targets and weights."""
+    """Return targets and weights."""
     targets = np.array([0.7]) if name in ONE_TARGET else np.array([[0.8, -0.6, 0.5]])
     return {"y": targets} | ({"c": np.array([1.0, 0.5, -0.7])} if name in WEIGHED else {})
 
@@ -235,7 +235,10 @@ def test_what_has_no_transposed_sum_is_refused(name: str) -> None:
 
 
 def written_out(total: Sum) -> list[tuple[int, ...]]:
-    """The arguments of the summand, term by term; a range that ends before it begins is empty."""
+    """Return the arguments of the summand, term by term.
+
+    A range that ends before it begins is empty.
+    """
     *inner, (index, lower, upper) = total.limits
     found: list[tuple[int, ...]] = []
     for at in range(int(lower), int(upper) + 1):

@@ -29,7 +29,10 @@ LETTERS = [Symbol("l", integer=True), Symbol("j", integer=True, positive=True), 
 
 
 def network(layers: Symbol, members: Symbol, *, ordered: bool = False) -> Program:
-    """Three layers; ``layers`` is the index in definitions, ``members`` that of the family of matrices."""
+    """Return three layers.
+
+    ``layers`` is the index in definitions, ``members`` that of the family of matrices.
+    """
     layer, inputs = Population("layer"), Population("inputs", given=True)
     h, x = Field("h", layer, layered=not ordered, ordered=ordered), GivenVector("x", inputs, "K_x")
     size, f, y = Function("size"), Function("f"), Function("y")

@@ -43,7 +43,10 @@ LINES: dict[str, tuple[Expr, Any]] = {
 
 
 def driven(order: tuple[str, ...], loss: Expr, last: int = 3) -> Program:
-    """A network that answers at each step, its lines in any order; nothing reads its last step."""
+    """Return a network with an output at each step, its lines in any order.
+
+    No equation reads its last step.
+    """
     forward, weights = dict(LINES[x] for x in order), (U, W, *((w,) if "answer" in order else ()))
     ranges = (IndexRange(k, S.One, S(last - 1)),)
     net = Network("driven", (h,), forward, weights, given=(x,), ranges=ranges)

@@ -63,7 +63,7 @@ INDEXED: dict[str, tuple[str, TrainingRule]] = {
 
 
 def own(rule: TrainingRule, **options: Any) -> Program:
-    """A program of a user's own, with that rule."""
+    """Return a program of a user, with that rule."""
     units, pixels = Population("units"), Population("pixels", given=True)
     x, h = GivenVector("x", pixels, "K_x"), Field("h", units)
     W, w = GaussianMatrix("W", units, pixels), GaussianVector("w", units)
@@ -130,7 +130,7 @@ WAYS: dict[str, Callable[[TrainingRule], Program]] = {
 
 
 def crossed(rules: Iterable[str]) -> list[Any]:
-    """Each rule in one way and one rule in each way; the other pairs are slow tests."""
+    """Return each rule in one way and one rule in each way; other pairs are slow tests."""
     pairs = list(product(rules, WAYS))
     first = pairs[0]
     return [
@@ -185,7 +185,7 @@ def test_sizes_and_initial_variances_that_depend_on_the_time_are_refused(
 
 
 def own_sized(ratio: Expr) -> Program:
-    """A program with units of that number, over N."""
+    """Return a program with that number of units, over N."""
     field = Field("more", Population("units", ratio=ratio))
     line = Definition(field(t), field(t) / 2, evolves=True)
     return Program("sized", GradientFlow(), fields=(field,), definitions=(line,))
@@ -261,7 +261,7 @@ def test_routes_disagree_on_a_memory_that_its_own_equation_does_not_have() -> No
 
 
 def chain(shift: int, heat: Expr) -> Program:
-    """A deep linear network whose hidden matrices are counted from ``1 - shift``."""
+    """Return a deep linear network whose hidden matrices are counted from ``1 - shift``."""
     layer, pixels = Population("layer"), Population("input", given=True)
     x, h = GivenVector("x", pixels, "K_x"), Field("h", layer, layered=True)
     sigma = Function("sigma")

@@ -69,7 +69,7 @@ POINT = {a: Rational(1, 5), b: Rational(2, 7), c: Rational(1, 3), D: Rational(3,
 
 
 def exact(e: Any, now: int = 0) -> Expr:
-    """A coefficient at a step, or a memory in which times are numbers, at rational values."""
+    """Return a coefficient at a step, or a memory at numbers as times, at rational values."""
     e = S(e).xreplace({t: S(now)}).doit()
     for name, values in TABLES.items():
         e = e.replace(Function(name), lambda k, values=values: values[int(k)])

@@ -23,7 +23,7 @@ Table = dict[tuple[str, int | None], Any]
 def word_value(
     e: Expr, table: Table, number: Callable[[Expr], Any], inverse: Callable[[Any, Any], Any]
 ) -> Any:
-    """The value of an operator expression; ``inverse(c, M)`` is ``(c + M)^-1``."""
+    """Return the value of an operator expression; ``inverse(c, M)`` is ``(c + M)^-1``."""
     if isinstance(e, Add):
         parts = [word_value(x, table, number, inverse) for x in e.args]
         total = parts[0]
@@ -50,13 +50,17 @@ def word_value(
 
 
 def layers_of(closure: LinearClosure) -> list[int | None]:
-    """The layers over which the closure's equations are repeated; [None] if they are written out."""
+    """Return the layers over which the closure's equations are repeated.
+
+    The list is [None] if they are written out.
+    """
     if closure.layers is None:
         return [None]
     return list(range(int(closure.layers.lower), int(closure.layers.upper) + 1))
 
 
 def at_layer(e: Expr, layer: int | None) -> Expr:
+    """Return the expression at a layer."""
     return e if layer is None else e.subs(ell, layer)
 
 
@@ -71,7 +75,7 @@ class Matrices:
     error: np.ndarray
 
 
-def solve_steps(
+def solve_steps(  # noqa: C901 (a reference solver in the order of the closure's equations)
     closure: LinearClosure,
     kernel: np.ndarray,
     targets: np.ndarray,
@@ -81,7 +85,10 @@ def solve_steps(
     steps: int,
     scalar: bool = False,
 ) -> Matrices:
-    """Sweep until every number is reproduced; ``scalar`` theories carry no sample index."""
+    """Solve a closure in steps: evaluate all equations until no number changes.
+
+    ``scalar`` theories have no sample index.
+    """
     p, table = len(targets), {}  # type: int, Table
     error = np.zeros((steps, p))
     error[:] = targets
@@ -165,7 +172,10 @@ RING, T_, S_, X_, G_, Y_ = ring("t,s,x,g,y", QQ)
 
 @dataclass
 class Series:
-    """``one * identity + kernel``; ``kind`` says where the kernel lives: s < t, s > t, or everywhere."""
+    """Kernel ``one * identity + kernel``.
+
+    ``kind`` is its support: s < t, s > t, or all times.
+    """
 
     one: Any
     kernel: Any
@@ -173,10 +183,12 @@ class Series:
     order: int
 
     def cut(self, p: Any) -> Any:
+        """Return a polynomial without terms beyond the order."""
         return RING.from_dict({m: c for m, c in p.items() if m[0] + m[1] + m[2] <= self.order})
 
     @property
     def T(self) -> Series:
+        """Transposed kernel."""
         flip = {"causal": "anti", "anti": "causal", "full": "full"}
         return Series(self.one, self.kernel.compose([(T_, S_), (S_, T_)]), flip[self.kind], self.order)
 
@@ -201,7 +213,7 @@ class Series:
 
 
 def integral(a: Any, b: Any, first: str, second: str) -> Any:
-    """``int a(t, x) b(x, s) dx`` over the x where both live."""
+    """Return ``int a(t, x) b(x, s) dx`` over the x at which both are nonzero."""
     if not a or not b:
         return RING.zero
     body = a.compose([(S_, X_)]) * b.compose([(T_, X_)])
@@ -216,8 +228,11 @@ def integral(a: Any, b: Any, first: str, second: str) -> Any:
     return whole.compose([(X_, upper)]) - whole.compose([(X_, lower)])
 
 
-def solve_series(closure: LinearClosure, order: int) -> tuple[Table, Any]:
-    """Kernels and error of a sample-free flow closure as power series to total degree ``order``."""
+def solve_series(closure: LinearClosure, order: int) -> tuple[Table, Any]:  # noqa: C901 (as solve_steps)
+    """Return kernels and error of a sample-free flow closure as power series.
+
+    They are exact to total degree ``order``.
+    """
     table: Table = {}
     state = {"error": Y_}
     base = {(k.name, int(k.site[0])) for k in closure.kernels if k.site and not k.site[0].has(ell)}

@@ -97,12 +97,12 @@ def test_compression_is_minus_the_divergence() -> None:
 
 
 def _mass(rate: Expr, density: Expr) -> Expr:
-    """The integral of a velocity of the density over h and z."""
+    """Return the integral of a velocity of the density over h and z."""
     return _integral(rate.replace(p, lambda *_: density).doit(), z)
 
 
 def _integral(e: Expr, back: Symbol) -> Expr:
-    """The integral over h and z, or g, of a polynomial times a Gaussian of unit variance."""
+    """Return the integral over h and z, or g, of a polynomial times a Gaussian of unit variance."""
     weight = exp(-(h1**2 + back**2) / 2) / (2 * pi)
     powers = Poly((e / weight).expand(), h1, back).terms()
     return Add(*[c * _moment(i) * _moment(j) for (i, j), c in powers]).expand()
@@ -113,7 +113,10 @@ def _moment(n: int) -> Expr:
 
 
 def test_mass_is_conserved_and_the_printed_equation_loses_it() -> None:
-    """phi = h^2: the printed first term, without gamma0, changes the mass where the average of z is not 0."""
+    """Check mass for phi = h^2.
+
+    The printed first term, without gamma0, changes the mass where the average of z is not 0.
+    """
     density = exp(-(h1**2 + z**2) / 2) / (2 * pi) * (1 + z)
     rate = process("quadratic").drift_pde(1).rhs
     stretched = Add(*[x for x in rate.expand().args if not x.has(Derivative)])
@@ -144,7 +147,10 @@ def test_moments_by_ito() -> None:
 
 
 def test_average_over_the_density_is_itos_rule() -> None:
-    """int F dp/dt for F = h^2 z and a Gaussian density equals the moment's rate averaged over it."""
+    """Check int F dp/dt for F = h^2 z and a Gaussian density.
+
+    It equals the moment's rate averaged over the density.
+    """
     rate = process("linear").drift_pde(1).rhs.replace(K_x, lambda *_: Rational(3, 2))
     rate = rate.replace(Delta, lambda *_: 1)
     density = exp(-(h1**2 + g**2) / 2) * (1 + g + h1) / (2 * pi)

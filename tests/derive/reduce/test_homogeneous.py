@@ -162,7 +162,7 @@ def _phi(a: Expr, power: int) -> Expr:
 
 
 def written(found: Representer, samples: int) -> tuple[Matrix, Matrix]:
-    """The outputs on samples and elsewhere, with kernels and targets entry by entry."""
+    """Return the outputs on samples and elsewhere, with kernels and targets entry by entry."""
     trained, anywhere = (
         Matrix(e.subs(P, samples).doit().as_explicit()) for e in (found.trained, found.anywhere)
     )

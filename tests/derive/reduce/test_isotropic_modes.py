@@ -45,7 +45,7 @@ def test_equal_eigenvalues_are_isotropic_data() -> None:
 
 
 def finite(values: Array, target: Array, width: int, batch: int, seed: int) -> Array:
-    """Eq. 106 with two hidden layers, as written."""
+    """Return Eq. 106 with two hidden layers, as written."""
     rng = np.random.default_rng(seed)
     W0, W1, w = (rng.normal(size=x) for x in ((width, len(values)), (width, width), (width,)))
     found, first = [], 0.0
@@ -102,7 +102,10 @@ class WithLoss(March):
 
 
 def stream(n: int, seed: int, a: float, b: float) -> Array:
-    """The network of depth2023 section 4: outputs, and one norm on the way up and on the way down."""
+    """Return outputs and two norms of the network of depth2023 section 4.
+
+    One norm is on the way up, one on the way down.
+    """
     rng = np.random.default_rng(seed)
     W = [rng.normal(size=(n, n)) / np.sqrt(n) for _ in range(BLOCKS)]
     U, V = rng.normal(size=(2, n))

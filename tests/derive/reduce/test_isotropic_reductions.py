@@ -43,8 +43,11 @@ K = Symbol("K", integer=True, positive=True)
     ],
 )
 def test_unlimited_data_is_the_population(ratio: Symbol, options: dict[str, Any]) -> None:
-    """All that is left are the equations, sources and order parameters of the population's program, and the
-    samples' errors, which nothing else depends on."""
+    """Check the limit of unlimited data.
+
+    The remaining equations are the equations, sources and order parameters of the population's program, and
+    the samples' errors, which no other equation uses.
+    """
     limit = theory_limit(mean_field(isotropic(**options)), {ratio: oo})
     kept = {k: v for k, v in options.items() if k not in ("data", "noise")}
     population = mean_field(isotropic(data="population", **kept))
@@ -125,7 +128,7 @@ def test_wide_networks_and_large_batches_learn_each_mode_without_noise() -> None
 
 
 def with_answers(theory: Theory, transfers: tuple[Transfer, ...]) -> Theory:
-    """The theory with transfer functions as further numbers that it determines."""
+    """Return the theory with transfer functions as further numbers that it determines."""
     found = tuple(Equation(e.lhs, (Term.local(e.rhs, "definition"),)) for x in transfers for e in x.equations)
     return replace(theory, scalars=(*theory.scalars, *found))
 
@@ -154,8 +157,10 @@ SIZES = {M: 2, N: 20, B: 9}
     ],
 )
 def test_parts_add_up_to_the_loss(case: str) -> None:
-    """Eq. 13 as an identity: the parts, with transfer functions from their own equations, sum to the C_v that
-    the theory itself gives, at equal and at different times."""
+    """Check eq. 13 as an identity, at equal and at different times.
+
+    The parts, with transfer functions from their own equations, sum to the C_v that the theory itself gives.
+    """
     options = OPTIONS[case]
     theory = mean_field(isotropic(2, **options)).at_depth(2)
     parts = loss_decomposition(theory)
@@ -248,7 +253,7 @@ def test_closed_forms_are_the_recursions(options: dict[str, Any], into: str) -> 
 
 
 def matrix(word: Expr, kernels: tuple[Kernel, ...], march: March) -> Any:
-    """A word as a matrix over the first steps."""
+    """Return a word as a matrix over the first steps."""
     one = np.eye(STEPS)
     for known in kernels:
         if word == known.operator:

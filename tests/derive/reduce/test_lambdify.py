@@ -38,7 +38,10 @@ TARGETS = np.array([0.8, -0.5, 0.3])
 
 
 def number(e: Expr, module: str, **values: Any) -> Any:
-    """``e`` through plain lambdify: matrices by name for matrix symbols, numbers for the rest."""
+    """Return ``e`` by plain lambdify.
+
+    Matrix symbols are matrices by name, other symbols numbers.
+    """
     names = sorted(e.free_symbols, key=str)
     arrays = np.array if module == "numpy" else mpmath.matrix
     given = [

@@ -61,7 +61,7 @@ def rest(depth: Expr = L, activation: str = "phi") -> Equilibrium:
 
 @lru_cache(maxsize=1)
 def theory() -> Theory:
-    """At symbolic depth, for any activation."""
+    """Return the theory at symbolic depth, for any activation."""
     return mean_field(network())
 
 
@@ -122,7 +122,7 @@ def test_responses_of_two_sources_merge_into_one(name: str) -> None:
 
 
 def _integrand(e: Expr) -> Expr:
-    """Terms of integrals over s of sums over alpha, both taken off."""
+    """Return terms of integrals over s of sums over alpha, without both."""
     total = S.Zero
     for x in Add.make_args(e.expand()):
         (outer,) = [y for y in Mul.make_args(x) if isinstance(y, Integral)]
@@ -157,7 +157,7 @@ def test_output_rate_of_one_hidden_layer_by_hand() -> None:
 
 
 def site_form(e: Expr, program: Program) -> Expr:
-    """Averages in terms of h and z without the sample that z of one hidden layer does not need."""
+    """Return averages in terms of h and z without the sample index of z of one hidden layer."""
     h, z, g = (Function(n) for n in "hzg")
 
     def put(x: Average) -> Expr:
@@ -244,7 +244,7 @@ def test_equilibrium_of_one_hidden_layer_is_the_stationary_density() -> None:
 
 
 def test_output_at_equilibrium_is_that_of_the_stationary_process() -> None:
-    """f = <phi z>/gamma0 with <z | h> = beta gamma0 D phi/lam is (K.20)."""
+    """Check that f = <phi z>/gamma0 with <z | h> = beta gamma0 D phi/lam is (K.20)."""
     found = rest(1).solved["f"]
     told = found.rhs.subs(P, 1).doit()
     Delta, Phi = Function("Delta"), Function("Phi")

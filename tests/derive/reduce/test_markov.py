@@ -46,7 +46,7 @@ def one_sample(e: Expr) -> Expr:
 
 
 def moved(x: State) -> Expr:
-    """The state after two steps from zero, by its equation of motion."""
+    """Return the state after two steps from zero, by its equation of motion."""
     value: Expr = Integer(0)
     for now in range(2):
         value = one_sample(x.motion.rhs).xreplace({x.symbol: Symbol("X")}).subs(t, now).subs("X", value)

@@ -17,7 +17,7 @@ STEPS = 10
 
 
 def gradients(theory: Theory, samples: int) -> tuple[float, float]:
-    """``G^1(T, T)`` at T = 1 in ten steps, with its standard error."""
+    """Return ``G^1(T, T)`` at T = 1 in ten steps, with its standard error."""
     run = solve_particles(
         theory, steps=STEPS + 1, values={eta: 1 / STEPS, gamma0: 1.0, P: 1}, data=ONE, samples=samples
     )
@@ -25,7 +25,7 @@ def gradients(theory: Theory, samples: int) -> tuple[float, float]:
 
 
 def kernel_change(theory: Theory, depth: int, strength: float) -> float:
-    """The change of the tangent kernel in the first step, over gamma0 squared."""
+    """Return the change of the tangent kernel in the first step, over gamma0 squared."""
     run = evaluate(theory, steps=2, values={eta: 1.0, gamma0: strength, P: 1}, data=ONE)
     H, G = ([run.value(n, k).reshape(2, 2).diagonal() for k in range(1, depth + 1)] for n in "HG")
     kernel = G[0] + H[-1] + sum(h * g for h, g in zip(H[:-1], G[1:], strict=True))

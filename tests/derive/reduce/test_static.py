@@ -57,7 +57,7 @@ def test_the_recursion_of_the_kernels() -> None:
 
 
 def still(e: Expr) -> Expr:
-    """Sources at gamma0 = 0 do not depend on time."""
+    """Return sources without time, because they do not depend on it at gamma0 = 0."""
     return e.replace(
         lambda x: isinstance(x, AppliedUndef) and str(x.func) in "ur", lambda x: x.func(*x.args[:-1])
     )

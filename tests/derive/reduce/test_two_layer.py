@@ -22,7 +22,7 @@ def flow():
 
 
 def written(e: Expr, size: int = 3) -> Expr:
-    """Sums written out for a fixed number of samples."""
+    """Return sums written out for a fixed number of samples."""
     return e.subs(P, size).doit().expand()
 
 

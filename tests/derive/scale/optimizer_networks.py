@@ -22,19 +22,23 @@ GAMMA0 = 1.0
 
 
 def sgd(g: Array, state: dict[str, Array], time: int, epsilon: float) -> Array:
+    """Return the step of gradient descent."""
     return g
 
 
 def momentum(g: Array, state: dict[str, Array], time: int, epsilon: float) -> Array:
+    """Return the step of heavy-ball momentum."""
     state["q"] = 0.8 * state.get("q", 0.0) + g
     return state["q"]
 
 
 def sign(g: Array, state: dict[str, Array], time: int, epsilon: float) -> Array:
+    """Return the step of sign descent."""
     return np.sign(g)
 
 
 def adam(g: Array, state: dict[str, Array], time: int, epsilon: float) -> Array:
+    """Return the step of Adam."""
     state["m"] = 0.9 * state.get("m", 0.0) + 0.1 * g
     state["v"] = 0.99 * state.get("v", 0.0) + 0.01 * g * g
     m, v = state["m"] / (1 - 0.9 ** (time + 1)), state["v"] / (1 - 0.99 ** (time + 1))
@@ -42,18 +46,20 @@ def adam(g: Array, state: dict[str, Array], time: int, epsilon: float) -> Array:
 
 
 def rmsprop(g: Array, state: dict[str, Array], time: int, epsilon: float) -> Array:
+    """Return the step of RMSprop."""
     state["v"] = 0.9 * state.get("v", 0.0) + 0.1 * g * g
     return g / (np.sqrt(state["v"]) + epsilon)
 
 
 def lion(g: Array, state: dict[str, Array], time: int, epsilon: float) -> Array:
+    """Return the step of Lion."""
     m = state.get("m", np.zeros_like(g))
     state["m"] = 0.99 * m + 0.01 * g
     return np.sign(0.9 * m + 0.1 * g)
 
 
 def polar(g: Array) -> Array:
-    """The gradient with all its singular values one, but for those that are zero."""
+    """Return the gradient with all its nonzero singular values one."""
     u, values, v = np.linalg.svd(g, full_matrices=False)
     return np.einsum("sik,sk,skj->sij", u, (values > 1e-9 * values[:, :1]).astype(float), v)
 
@@ -74,7 +80,7 @@ STEPS = {"sgd": 0.3, "momentum": 0.15, "rmsprop": 0.03}
 
 
 def rms(x: Array) -> Array:
-    """Root mean squares, one for each network."""
+    """Return root mean squares, one for each network."""
     return np.sqrt(np.mean(x.reshape(len(x), -1) ** 2, axis=1))
 
 
@@ -107,11 +113,11 @@ class Perceptrons:
         self.states: dict[str, dict[str, Array]] = {name: {} for name in shapes}
 
     def power(self, letter: str, name: str) -> float:
-        """``N^-exponent``, one if the exponent is not there."""
+        """Return ``N^-exponent``, or one without that exponent."""
         return float(self.width ** -self.exponents.get(f"{letter}_{name}", 0.0))
 
     def forward(self, weights: Mapping[str, Array]) -> dict[str, Array]:
-        """Fields (network, sample, unit) and outputs (network, sample)."""
+        """Return fields (network, sample, unit) and outputs (network, sample)."""
         at = {name: self.power("a", name) * w for name, w in weights.items()}
         found: dict[str, Array] = {}
         products = at["W0"] @ X.T / np.sqrt(X.shape[1])
@@ -125,7 +131,7 @@ class Perceptrons:
         return found | {"f": np.einsum("si,sui->su", at["w"], np.tanh(found["h2"])) / divided}
 
     def gradients(self) -> dict[str, Array]:
-        """Minus the gradient of the loss with respect to raw weights, by the chain rule."""
+        """Return minus the gradient of the loss by raw weights, by the chain rule."""
         w, x = self.weights, self.forward(self.weights)
         at = {name: self.power("a", name) * v for name, v in w.items()}
         error = (Y - x["f"]) / (GAMMA0 * self.width ** self.exponents["d"])
@@ -148,7 +154,7 @@ class Perceptrons:
         return {name: self.power("a", name) * v for name, v in found.items()}
 
     def step(self, time: int) -> dict[str, Array]:
-        """The changes of the raw weights in a step."""
+        """Return the changes of the raw weights in a step."""
         found = {}
         for name, g in self.gradients().items():
             epsilon = self.epsilon * self.power("e", name)
@@ -162,7 +168,10 @@ class Perceptrons:
         return found
 
     def sizes(self, steps: int) -> dict[str, Array]:
-        """Root mean squares: gradients, what each weight alone moves in the last step, all moves since 0."""
+        """Return root mean squares of gradients and changes.
+
+        The changes are those by each weight alone in the last step, and all changes since 0.
+        """
         start = self.forward(self.weights)
         found = {f"gradient {name}": rms(g) for name, g in self.gradients().items()}
         for time in range(steps):
@@ -207,15 +216,16 @@ class Residual:
 
     @property
     def share(self) -> float:
+        """Factor L^-alpha of a branch."""
         return float(self.depth**-self.alpha)
 
     def read(self, x: Array) -> tuple[Array, Array]:
-        """What a branch is applied to, and the root mean squares by which it was divided."""
+        """Return the input of a branch, and the root mean squares by which it was divided."""
         size = np.sqrt(np.mean(x**2, axis=2, keepdims=True)) if self.normalised else np.ones((1, 1, 1))
         return np.tanh(x / size), size
 
     def forward(self) -> tuple[list[Array], Array]:
-        """The stream (network, sample, unit) behind every branch, and outputs."""
+        """Return the stream (network, sample, unit) behind every branch, and outputs."""
         stream = [np.swapaxes(self.ends[0] @ X.T, 1, 2)]
         for W in self.matrices:
             stream.append(stream[-1] + self.share * self.read(stream[-1])[0] @ np.swapaxes(W, 1, 2))
@@ -223,7 +233,7 @@ class Residual:
         return stream, np.einsum("si,sui->su", self.ends[1], last / size) / (GAMMA0 * self.width)
 
     def gradients(self) -> list[Array]:
-        """Minus the gradient of the loss with respect to each matrix."""
+        """Return minus the gradient of the loss by each matrix."""
         stream, f = self.forward()
         error = (Y - f) / (GAMMA0 * self.width)
         x, size = stream[-1], self.read(stream[-1])[1]
@@ -241,7 +251,7 @@ class Residual:
         return found[::-1]
 
     def sizes(self, steps: int) -> dict[str, Array]:
-        """Root mean squares of the first gradient and of changes after some steps."""
+        """Return root mean squares of the first gradient and of changes after some steps."""
         start, f = self.forward()
         found = {"gradient": rms(np.swapaxes(np.stack(self.gradients()), 0, 1))}
         epsilon = self.epsilon * self.depth ** self.powers.get("epsilon", 0.0) / self.width
@@ -265,9 +275,10 @@ class Residual:
 
 
 def slope(sizes: Sequence[int], values: Sequence[Array]) -> tuple[float, float]:
-    """The power of N of root mean squares by width, and its standard error.
+    """Return the power of N of root mean squares by width, and its standard error.
 
-    A line through means of logarithms.  What leaving out the narrowest width changes joins the error.
+    It is a line through means of logarithms. The change by leaving out the narrowest width is added to the
+    error.
     """
     logs = [np.log(x) for x in values]
     y = np.array([np.mean(x) for x in logs])
@@ -283,9 +294,10 @@ def slope(sizes: Sequence[int], values: Sequence[Array]) -> tuple[float, float]:
 
 
 def paired_slope(sizes: Sequence[int], values: Sequence[Array], correction: float) -> tuple[float, float]:
-    """The power of L of root mean squares of networks that are the same at all depths but for new layers.
+    """Return the power of L of root mean squares of networks that share their layers at all depths.
 
-    Each network has its own fit ``log x = p log L + q + r L^correction``; the error is that of their mean.
+    Deeper networks have further layers. Each network has a fit ``log x = p log L + q + r L^correction``; the
+    error is that of their mean.
     """
     n = np.array(sizes, dtype=float)
     columns = np.stack([np.log(n), np.ones_like(n), n**correction], axis=1)
@@ -294,7 +306,7 @@ def paired_slope(sizes: Sequence[int], values: Sequence[Array], correction: floa
 
 
 def measured(make: Callable[[int], Any], sizes: Sequence[int], steps: int) -> dict[str, list[Array]]:
-    """Root mean squares by what they are of, a list over widths or depths."""
+    """Return root mean squares by quantity, as lists over widths or depths."""
     found: dict[str, list[Array]] = {}
     for n in sizes:
         for name, x in make(n).sizes(steps).items():

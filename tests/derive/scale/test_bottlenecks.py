@@ -25,7 +25,10 @@ AT = [(1, "1/2", "2"), pytest.param((2, "3/10", "2"), marks=pytest.mark.slow)]
 
 
 def test_noise_of_a_mode() -> None:
-    """f = c (phi + z/sqrt(N)/gamma0); a step adds eta c sqrt(lamda loss/B) zeta to phi, and eta c^2 to X."""
+    """Check f = c (phi + z/sqrt(N)/gamma0).
+
+    A step adds eta c sqrt(lamda loss/B) zeta to phi, and eta c^2 to X.
+    """
     found = finite()
     assert simplify(found.start - 1 / (N * gamma0**2)) == 0
     assert simplify(found.pushes - eta * lamda(k) / B) == 0
@@ -34,7 +37,7 @@ def test_noise_of_a_mode() -> None:
 
 
 def with_source(name: str, factor: Expr) -> Theory:
-    """The online theory with a source whose covariance is multiplied."""
+    """Return the online theory with a source whose covariance is multiplied."""
     theory = mean_field(structured(noise=True))
     sources = tuple(
         replace(x, covariance=x.covariance * factor) if x.symbol.func == Function(name) else x
@@ -63,7 +66,7 @@ def test_batches_that_are_not_fresh_are_refused() -> None:
 
 
 def powers(depth: int, source: str, capacity: str) -> tuple[Rational, ...]:
-    """L, beta, a, and the powers of the clock and of the kernel in time."""
+    """Return L, beta, a, and the powers of the clock and of the kernel in time."""
     n, b, a = Rational(depth), Rational(source), Rational(capacity)
     return n, b, a, (n + 1) / (1 + n * b), n * (1 - b) / (1 + n * b)
 

@@ -70,7 +70,10 @@ def test_depth_mup_is_the_one_class_with_everything():
 
 
 def test_beyond_the_claims():
-    """h explodes where gamma < 0 although stream and output are stable; layers differ without learning."""
+    """Check that h diverges where gamma < 0 although stream and output are stable.
+
+    Layers differ without learning.
+    """
     assert classify(2, "-1/2").stable_in_training
     assert not classify(2, "-1/2").faithful_in_training
     assert classify(2, "-1/2").exponents["feature"] == HALF

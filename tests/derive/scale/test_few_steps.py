@@ -251,7 +251,7 @@ def test_moments_for_every_depth() -> None:
 
 
 def wide(e: Expr) -> Expr:
-    """The limit of a rational function for wide layers."""
+    """Return the limit of a rational function for wide layers."""
     narrow = Symbol("narrow", positive=True)
     return cancel(e.subs(nu, 1 / narrow)).subs(narrow, 0)
 

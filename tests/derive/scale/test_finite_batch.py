@@ -18,7 +18,7 @@ from tests.derive.scale.derived import batches
 
 
 def with_covariance(name: str, factor: object) -> Theory:
-    """The online theory with the covariance of one source multiplied."""
+    """Return the online theory with the covariance of one source multiplied."""
     theory = mean_field(structured(noise=True))
     sources = (
         replace(x, covariance=x.covariance * factor) if str(x.symbol.func) == name else x

@@ -22,7 +22,7 @@ k = Symbol("k", integer=True, positive=True)
 
 
 def doubled(name: str, site: object, kind: str) -> Theory:
-    """The theory with the terms of one kind in one equation multiplied by two."""
+    """Return the theory with the terms of one kind in one equation multiplied by two."""
     theory = population()
     wrong = theory.equation(name, site)
     terms = tuple(x.map(lambda e: e) if x.kind != kind else twice(x) for x in wrong.terms)

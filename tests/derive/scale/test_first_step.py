@@ -34,7 +34,7 @@ def every_depth(name: str) -> FirstStep:
 
 
 def numerically(e: Expr, numbers: Mapping[Symbol, float]) -> float:
-    """At 40 digits: where q is complex its parts cancel."""
+    """Return the value at 40 digits, because parts cancel where q is complex."""
     used = [x for x in numbers if e.has(x)]
     with mpmath.workdps(40):
         value = mpmath.mpc(lambdify(used, e, "mpmath")(*[mpmath.mpf(numbers[x]) for x in used]))

@@ -12,7 +12,7 @@ x, y = symbols("x y", positive=True)
 
 
 def summed(F, a, b, at, digits=25):
-    """The sum itself, by Euler and Maclaurin."""
+    """Return the sum itself, by Euler and Maclaurin."""
     a, b, f = S(a), S(b), lambdify(y, F, "mpmath")
     with mp.workdps(digits):
         a, b = mp.mpf(a.p) / a.q, mp.mpf(b.p) / b.q

@@ -44,7 +44,7 @@ def table(name, corner=LEARNING):
 
 
 def trained(name, exponents, networks=64, steps=STEPS, **options):
-    """Slopes of root mean squares with their errors, of networks at several widths."""
+    """Return slopes of root mean squares with their errors, of networks at several widths."""
     numbers = {k: float(v) for k, v in exponents.items()}
     widths = WIDTHS[:3] if name in SPECTRAL else WIDTHS  # singular values of wide matrices take long
 
@@ -55,7 +55,7 @@ def trained(name, exponents, networks=64, steps=STEPS, **options):
 
 
 def held(found, expected):
-    """Slopes are what was counted, within errors that tell powers apart."""
+    """Require that slopes are the counted ones, within errors that distinguish powers."""
     assert expected.keys() <= found.keys()
     z = {what: (found[what][0] - float(power)) / found[what][1] for what, power in expected.items()}
     assert excess(list(z.values()), dof=7) <= 1, z
@@ -63,7 +63,7 @@ def held(found, expected):
 
 
 def counted(name, corner, scales):
-    """Powers of gradients, of what each weight moves, and of all changes."""
+    """Return powers of gradients, of changes by each weight, and of all changes."""
     rows = table(name, corner).rows
     fields = {LEARNING: S.Zero, TANGENT: -S.Half}[corner]
     found = {f"gradient {x.weight}": x.at(scales[x.kind]).gradient for x in rows}

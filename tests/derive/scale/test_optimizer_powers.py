@@ -1,4 +1,4 @@
-"""Rates, epsilon and decay of optimisers as powers of the width, against formulas worked out by hand."""
+"""Rates, epsilon and decay of optimisers as powers of the width, against formulas derived by hand."""
 
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -42,7 +42,7 @@ DEGREE = {"sgd": 1, "momentum": 1, "sign": 0, "adam": 0, "adamw": 0, "rmsprop": 
 
 
 def by_hand(kind: str, degree: int, corner: str) -> dict[str, Expr]:
-    """``c = p - a - k (a + q)`` for a step ``N^-c Q`` of the raw weight."""
+    """Return ``c = p - a - k (a + q)`` for a step ``N^-c Q`` of the raw weight."""
     q = 0 if kind == "readout" else DIVISION[corner]
     rate = -COHERENT[corner][kind] + a + degree * (a + q)
     return {"gradient": -a - q, "rate": rate, "epsilon": -a - q, "decay": -rate}

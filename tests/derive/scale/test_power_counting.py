@@ -98,7 +98,10 @@ def test_first_order_says_whose_update_it_is():
 
 
 def chain(size=1):
-    """``y = W^T tanh(W x)`` on N^size units; the mean of ``x y`` tells its aligned part from noise."""
+    """Return ``y = W^T tanh(W x)`` on N^size units.
+
+    The mean of ``x y`` distinguishes its aligned part from noise.
+    """
     units = Population("units", ratio=N ** (size - 1))
     x, a, y = (Field(n, units) for n in ("x", "a", "y"))
     W = GaussianMatrix("W", units, units, variance=N ** (1 - size))

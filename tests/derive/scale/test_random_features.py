@@ -41,24 +41,24 @@ RTOL = 1e-6
 
 @cache
 def theory() -> Theory:
-    """The theory of flow on the same samples, with label noise."""
+    """Return the theory of flow on the same samples, with label noise."""
     return mode_sums(mean_field(random_features(noise=True)))
 
 
 @cache
 def found() -> RandomFeatures:
-    """The same with its responses eliminated."""
+    """Return the same with its responses eliminated."""
     return eliminated(theory())
 
 
 @cache
 def law(source: str, capacity: str) -> PowerLaw:
-    """The law of a task."""
+    """Return the law of a task."""
     return features_law(found(), source, capacity)
 
 
 def losses(source: str, capacity: str, times: Any, modes: int = 10**9, **sizes: float) -> Any:
-    """Losses without the labels' own noise, of so many modes, by Laplace transforms."""
+    """Return losses without the labels' noise for ``modes`` modes, by Laplace transforms."""
     numbers = {N: MANY, P: MANY, sigma: 0.0}
     numbers |= {Symbol(name, positive=True): x for name, x in sizes.items()}
     units = power_law(float(Rational(capacity)), float(Rational(source)), modes)
@@ -96,7 +96,10 @@ SHRUNK = 2 / 3
 
 
 def meets(values: Any, expected: float) -> None:
-    """Values of sizes that grow by one factor approach what is expected: gaps shrink, and go on doing so."""
+    """Require that values of growing sizes approach the expected one with shrinking gaps.
+
+    The sizes grow by one factor.
+    """
     gaps = np.abs(np.asarray(values, dtype=float) - expected)
     assert (np.diff(gaps) < 0).all(), values
     assert gaps[-1] <= SHRUNK * gaps[-2], values
@@ -164,7 +167,10 @@ def test_the_best_division_of_compute_is_met(source: str, capacity: str) -> None
 
 
 def least_squares(size: int, modes: int, seed: int) -> float:
-    """The loss of the best readout of random features, at a = 2 and a source of 3/2; no theory."""
+    """Return the loss of the best readout of random features, at a = 2 and a source of 3/2.
+
+    No theory enters.
+    """
     k = np.arange(1.0, modes + 1)
     features = np.random.default_rng((size, seed)).standard_normal((size, modes)) / k
     target = k**-2.0

@@ -73,7 +73,7 @@ def test_steps_must_be_odd(rule):
 
 
 def powers_of(rule, gradients, small=0):
-    """Powers of the steps, with epsilon of the power ``small``."""
+    """Return powers of the steps, with epsilon of the power ``small``."""
     put = {epsilon: N ** S(small)}
     whole = replace(rule, Q=rule.Q.subs(put), states=tuple((x, e.subs(put)) for x, e in rule.states))
     return step_powers(whole, gradients, one_power)

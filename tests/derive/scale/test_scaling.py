@@ -119,7 +119,7 @@ def test_the_leading_order_against_the_double_sum(source):
 
 
 def _modes(decades, first=1000, nodes=200):
-    """Modes one by one, then as points of an integral over log k."""
+    """Return modes one by one, then as points of an integral over log k."""
     near = np.arange(1.0, first + 1)
     x, w = np.polynomial.legendre.leggauss(nodes)
     low, high = np.log(first + 0.5), decades * np.log(10.0)
@@ -128,7 +128,7 @@ def _modes(decades, first=1000, nodes=200):
 
 
 def _shape_is(V, drive):
-    """The derived force is what the two sums above assume."""
+    """Require that the derived force has the form that the two sums above assume."""
     a, b = exp(-rate * tau), exp(-rate_ * tau)
     assumed = 2 * (rate / rate_ * a * (1 - b) ** 2 + (1 - a) * (b - b**2))
     assert simplify(expand(order().force.shape - assumed)) == 0
@@ -199,7 +199,7 @@ def test_the_power_with_batches_solves_the_renewal_equation(source, within):
 
 
 def _summed(e, k, weight):
-    """Sums over modes as numbers."""
+    """Return sums over modes as numbers."""
     return e.replace(
         lambda x: isinstance(x, Sum), lambda x: weight @ lambdify(x.limits[0][0], x.function, "numpy")(k)
     )
@@ -249,7 +249,7 @@ def test_refusals(call, says):
 
 @pytest.fixture(scope="module")
 def beside_two():
-    """The constant of the rich law on either side of source two."""
+    """Return the constant of the rich law on either side of source two."""
     return [float(rich(1, b, 2).constant.subs(gamma0, 1)) for b in ("199/100", "201/100")]
 
 

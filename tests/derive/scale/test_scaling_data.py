@@ -71,7 +71,7 @@ def test_equal_modes_by_hand():
 
 
 def _solved(values, samples, modes=10**5, noise=0.0):
-    """The cut-off and the final loss with many modes, from the derived sums."""
+    """Return the cut-off and the final loss with many modes, from the derived sums."""
     found = data()
     j = np.arange(1, modes + 1.0)
     rates = j ** -float(values[capacity])
@@ -117,9 +117,10 @@ def test_the_floor_of_label_noise():
 
 @lru_cache(maxsize=4)
 def _interpolated(source, samples, seeds=40, modes=600):
-    """Smallest interpolation of random samples, over its derived value: signal and labels, with errors.
+    """Return the smallest interpolation of random samples over its derived value, with errors.
 
-    The mean over signs of the target and over label noise is exact, the rest are seeds.
+    There are parts of signal and labels. The mean over signs of the target and over label noise is exact, the
+    rest are seeds.
     """
     rng = np.random.default_rng(3)
     j = np.arange(1, modes + 1.0)
@@ -149,7 +150,7 @@ def test_interpolation_ends_at_the_derived_loss(source, order):
 
 
 def _flow(times, samples, seeds, modes=150):
-    """Lazy flow, L = 1, capacity 2, source 3: the loss and its label noise by random samples."""
+    """Return the loss of lazy flow and its label noise by random samples (L = 1, capacity 2, source 3)."""
     rng = np.random.default_rng(5)
     j = np.arange(1, modes + 1.0)
     rates, weight = j**-2.0, j**-5.0

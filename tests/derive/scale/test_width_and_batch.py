@@ -35,7 +35,7 @@ UNCENTRED = (
 LARGER = ({"depth": 2, "gamma0": 2.0, "rate": 0.317, "width": 3.0}, ({"batch": 4.0}, {"batch": None}), 4)
 
 
-def experiment(
+def experiment(  # noqa: PLR0913 (the settings of one experiment)
     depth: int = 1,
     gamma0: float = 1.0,
     rate: float = 0.02,
@@ -56,7 +56,7 @@ def experiment(
 
 
 def losses(**numbers: Any) -> Array:
-    """The solved test loss at every step."""
+    """Return the solved test loss at every step."""
     found: Array = solve(experiment(**numbers), kernels="none").test_loss.values
     return found
 
@@ -214,6 +214,6 @@ def test_networks_whose_losses_grow_with_the_batch() -> None:
 
 
 def trained(e: Experiment, width: int, seeds: int) -> tuple[float, float]:
-    """The last test loss of networks, and its standard error."""
+    """Return the last test loss of networks, and its standard error."""
     run = simulate(e, width=width, seeds=seeds, rng=width, kernels="none").isel(time=-1)
     return float(run.test_loss), float(run.test_loss_stderr)

@@ -104,7 +104,7 @@ def test_conditions_are_plain_equations():
 
 
 def bare(program, name):
-    """One matrix without its 1/sqrt(N), forwards, backwards and in its gradient."""
+    """Return the program with one matrix without its 1/sqrt(N), forwards, backwards and in its gradient."""
 
     def changed(e):
         used = [x for x in e.atoms(Product) if gaussian(program.matrix_of(x)).name == name]
@@ -177,7 +177,7 @@ def without_interior(family):
 
 
 def gated():
-    """A program that no builder offers: the top layer gates itself through a fixed random matrix V."""
+    """Return a program that no builder offers, whose top layer gates itself through a frozen matrix V."""
     pixels, layer = Population("input", given=True), Population("layer")
     x = GivenVector("x", pixels, "K_x")
     h, q, top, g, g_q, g_a = (Field(n, layer) for n in ("h", "q", "top", "g", "g_q", "g_a"))
@@ -228,9 +228,10 @@ def test_a_program_of_ones_own():
 
 
 def yang_hu(depth, a, b, c):
-    """Theorems 3.3, 3.4 and definition 3.2 of Yang and Hu, Tensor Programs IV (arXiv:2011.14522).
+    """Return the classes by theorems 3.3, 3.4 and definition 3.2 of Yang and Hu (arXiv:2011.14522).
 
-    Scales n^-a, standard deviations n^-b, rate n^-c; layers 1..L hidden, L + 1 the readout.
+    The paper is Tensor Programs IV. Scales n^-a, standard deviations n^-b, rate n^-c; layers 1..L hidden, L +
+    1 the readout.
     """
     last = depth + 1
     least = min(2 * a[k] + (k == 1) for k in range(1, last))
@@ -358,7 +359,7 @@ def test_the_canonical_member_is_the_program_itself():
 
 
 def by_forward_pass(exponent, c=0, d=HALF):
-    """Two layers whose weights are written ``N^-a W``, before anything is differentiated."""
+    """Return two layers with weights ``N^-a W`` before any differentiation."""
     pixels, layer = Population("input", given=True), Population("layer")
     x, h, k = GivenVector("x", pixels, "K_x"), Field("h", layer), Field("k", layer)
     y, f = Function("y"), Function("f")
@@ -376,7 +377,7 @@ def by_forward_pass(exponent, c=0, d=HALF):
 
 
 def moves(program):
-    """Forward pass, starts and updates; names that the backward pass gives on the way are put in."""
+    """Return forward pass, initial weights and updates, without names of the backward pass."""
     on_the_way = ("omega", "z", "g_k", "g")
     known = {x.lhs: x.rhs for x in program.definitions if x.name in on_the_way}
     known |= {a.subs(mu, alpha): e.subs(mu, alpha) for a, e in known.items()}

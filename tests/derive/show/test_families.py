@@ -17,7 +17,7 @@ def base_cases(theory):
 
 
 def scaled(program: Program, name: str, factor: int) -> Program:
-    """``program`` with the update of one matrix multiplied."""
+    """Return ``program`` with the update of one matrix multiplied."""
 
     def change(m):
         if not isinstance(m, TrainedMatrix) or m.name != name:

@@ -37,7 +37,7 @@ f, y = Function("f"), Function("y")
 
 
 def graph(i: str = "i", j: str = "j", rate=S.One) -> Program:
-    """Features of the nodes of a graph, summed over neighbours."""
+    """Return features of the nodes of a graph, summed over neighbours."""
     i, j = Symbol(i, integer=True), Symbol(j, integer=True)
     first, second, adjacent = Field("h0", units), Field("h1", units), Function("adj")
     F, W = GaussianMatrix("F", units, pixels), GaussianMatrix("W", units, units)
@@ -52,7 +52,7 @@ def graph(i: str = "i", j: str = "j", rate=S.One) -> Program:
 
 
 def gated() -> Program:
-    """Experts mixed by the softmax of a gate."""
+    """Return experts mixed by the softmax of a gate."""
     experts = IndexRange(e, S.One, S(3))
     field, V = Field("q", units), GaussianMatrix("V", units, pixels)
     r, g = (GaussianVector(name, units, indices=(experts,)) for name in "rg")
@@ -93,7 +93,7 @@ PARTS = ("single-site", "order-parameters", "responses")
 
 @cache
 def written(name):
-    """The equations of a theory: both sides, each as text, LaTeX and the expression."""
+    """Return the equations of a theory: both sides, each as text, LaTeX and the expression."""
     pairs = []
     for part in (*PARTS, *(("action", "saddle-point") if name == "graph" else ())):
         for items in json.loads(render(theory(name), part, "json")).values():
@@ -105,7 +105,7 @@ def written(name):
 
 @cache
 def letters(name, form, names=None):
-    """How each index and number of a theory is printed, without what only groups letters."""
+    """Return the printed form of each index and number of a theory, without grouping characters."""
     write = latex if form == "latex" else text
     symbols = {y for sides in written(name) for side in sides for y in side["sympy"].atoms(Symbol)}
     return {y: re.sub(r"[{} ]", "", write(y, theory(name), names)) for y in symbols}
@@ -252,7 +252,7 @@ def test_a_sum_over_another_range_than_the_stated_one_shows_it() -> None:
     assert {*re.findall(r"Σ_(\{?k[^ ]*)", printed)} == {"{k,v'=1..3}", "{k',v'=1..3}"}
 
 
-def test_a_kernel_of_the_data_called_K_is_not_printed_as_the_tangent_kernel() -> None:
+def test_a_kernel_of_the_data_called_K_is_not_printed_as_the_tangent_kernel() -> None:  # noqa: N802 (the letter K)
     inputs, hidden = Population("inputs", given=True), Population("hidden")
     a, z = Field("a", hidden), GivenVector("z", inputs, "K")
     A, v = GaussianMatrix("A", hidden, inputs), GaussianVector("v", hidden)

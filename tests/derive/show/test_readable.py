@@ -186,7 +186,7 @@ def test_ranges_stand_together():
 
 
 def test_an_index_with_two_ranges_shows_its_bounds():
-    """k runs to L in order parameters and to L - 1 in sums."""
+    """Check that k runs to L in order parameters and to L - 1 in sums."""
     page = shown("recurrent")
     assert "Σ_{k'=1..L-1} Σ_α Δ_α(s)" in page
     assert "Σ_{k,k'=1..L} Σ_{t,s=0..∞}" in page

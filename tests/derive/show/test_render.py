@@ -167,7 +167,7 @@ def test_latex_is_balanced(name):
 
 @cache
 def read(line):
-    """A line that several theories have in common is read once."""
+    """Parse a line of LaTeX; a line that several theories share is parsed once."""
     mathtext = pytest.importorskip("matplotlib.mathtext")
     line = line.replace("&", "").replace(r"\le ", r"\leq ")  # which mathtext does not know
     mathtext.MathTextParser("path").parse(f"${line}$")

@@ -36,7 +36,7 @@ def dphi(v):
 
 
 def one_pass(gamma0=S.One, eta=S.One) -> Program:
-    """A deep network that meets a new sample at every step: one input vector xi(t) a step."""
+    """Return a deep network with one new input vector xi(t) at every step."""
     rule = GradientDescent(eta)
     layer, inputs = Population("layer"), Population("input", given=True)
     h, z, g = (Field(n, layer, layered=True) for n in "hzg")

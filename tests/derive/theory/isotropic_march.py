@@ -42,13 +42,13 @@ class March:
         self.known: dict[tuple[Any, ...], float] = {}
 
     def __call__(self, name: str, *args: int) -> float:
-        """The value of an order parameter."""
+        """Return the value of an order parameter."""
         return self.parameter(name, args)
 
     # -- reading --------------------------------
 
-    def read(self, e: Expr, at: Mapping[Symbol, int]) -> float | Linear:
-        """A number, or a linear combination of sources."""
+    def read(self, e: Expr, at: Mapping[Symbol, int]) -> float | Linear:  # noqa: C901, PLR0911 (one return for each kind of expression)
+        """Return a number, or a linear combination of sources."""
         if isinstance(e, Sum):
             return self.summed(e, at)
         if isinstance(e, Add):
@@ -81,7 +81,7 @@ class March:
         return float(e)
 
     def place(self, x: Expr, at: Mapping[Symbol, int]) -> int:
-        """An integer argument of a function or a bound of a sum."""
+        """Return an integer argument of a function or a bound of a sum."""
         if x.is_Integer:
             return int(x)
         if x in at:
@@ -89,6 +89,8 @@ class March:
         return int(x.xreplace({k: Integer(v) for k, v in at.items()}).xreplace(self.exact))
 
     def summed(self, e: Sum, at: Mapping[Symbol, int]) -> float | Linear:
+        """Return the value of a sum."""
+
         def run(limits: list[Any], at: Mapping[Symbol, int]) -> list[float | Linear]:
             if not limits:
                 return [self.read(e.function, at)]
@@ -101,6 +103,7 @@ class March:
     # -- what is in a theory ---------------------------------------------------------------------------------
 
     def field(self, name: str, args: tuple[int, ...]) -> float | Linear:
+        """Return a field at integer arguments, computed once."""
         key = (name, *args)
         if key not in self.fields:
             e, at = matching(self.equations[name], args)
@@ -108,6 +111,7 @@ class March:
         return self.fields[key]
 
     def parameter(self, name: str, args: tuple[int, ...]) -> float:
+        """Return an order parameter at integer arguments, computed once."""
         key = (name, *args)
         if key not in self.numbers:
             q, at = matching(self.order_parameters[name], args)
@@ -117,6 +121,7 @@ class March:
         return self.numbers[key]
 
     def average(self, e: Average, at: Mapping[Symbol, int]) -> float:
+        """Return the average of a product of at most two random factors."""
         total = 1.0
         linear: list[Linear] = []
         for x in Mul.make_args(e.args[0]):
@@ -141,6 +146,7 @@ class March:
         )
 
     def covariance(self, one: tuple[Any, ...], two: tuple[Any, ...]) -> float:
+        """Return the covariance of two sources, computed once."""
         if one == two == ("one",):
             return 1.0
         key = (one, two)
@@ -149,6 +155,7 @@ class March:
         return self.known[key]
 
     def look_up(self, one: tuple[Any, ...], two: tuple[Any, ...]) -> float:
+        """Return the stated covariance of two sources, or zero."""
         for u in self.theory.sources:
             for a, b in ((one, two), (two, one)):
                 if (str(u.symbol.func), str(u.partner.func)) == (a[0], b[0]):
@@ -161,7 +168,7 @@ class March:
 
 
 def by_name(items: list[tuple[Expr, Any]]) -> dict[str, list[tuple[tuple[Expr, ...], Any]]]:
-    """Items under the name of their symbol, each with the symbol's arguments."""
+    """Return items by the name of their symbol, each with the symbol's arguments."""
     table: dict[str, list[tuple[tuple[Expr, ...], Any]]] = {}
     for symbol, item in items:
         table.setdefault(str(symbol.func), []).append((symbol.args, item))
@@ -171,7 +178,7 @@ def by_name(items: list[tuple[Expr, Any]]) -> dict[str, list[tuple[tuple[Expr, .
 def matching(
     table: list[tuple[tuple[Expr, ...], Any]], args: tuple[int, ...]
 ) -> tuple[Any, dict[Symbol, int]]:
-    """The first item whose arguments match, and the values of its symbols."""
+    """Return the first item whose arguments match, and the values of its symbols."""
     for pattern, item in table:
         if (at := match(pattern, args, item.ranges)) is not None:
             return item, at
@@ -181,7 +188,7 @@ def matching(
 def match(
     pattern: tuple[Expr, ...], args: tuple[int, ...], ranges: tuple[Any, ...] = ()
 ) -> dict[Symbol, int] | None:
-    """Values of the symbols in ``pattern`` that make it equal to ``args``."""
+    """Return values of the symbols in ``pattern`` that make it equal to ``args``, or None."""
     if len(pattern) != len(args):
         return None
     found: dict[Symbol, int] = {}
@@ -202,6 +209,7 @@ def match(
 
 
 def plus(parts: list[float | Linear]) -> float | Linear:
+    """Return the sum of numbers and linear combinations."""
     if not any(isinstance(x, dict) for x in parts):
         return float(sum(parts))  # type: ignore[arg-type]
     total: Linear = {}
@@ -212,6 +220,7 @@ def plus(parts: list[float | Linear]) -> float | Linear:
 
 
 def times(parts: list[float | Linear]) -> float | Linear:
+    """Return the product of numbers and at most one linear combination."""
     number, linear = 1.0, None
     for x in parts:
         if isinstance(x, dict):

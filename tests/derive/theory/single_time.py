@@ -25,27 +25,29 @@ class SingleTime:
             self.fields[e.name] = self.value(e.rhs).expand()
 
     def value(self, e: Expr) -> Expr:
-        """An expression at t = s = 0, in sources."""
+        """Return an expression at t = s = 0, in sources."""
         now = e.xreplace({t: Integer(0)}).doit()
         assert not now.has(Sum)
         return self.filled(now.xreplace({s: Integer(0)}))
 
     def filled(self, e: Expr) -> Expr:
-        """Every function replaced by its value."""
+        """Return the expression with every function replaced by its value."""
         e = e.xreplace({x: self.pushed(x) for x in e.atoms(Response)})
         return e.xreplace({x: self.named(x) for x in e.atoms(AppliedUndef)})
 
     def pushed(self, x: Response) -> Expr:
+        """Return the derivative of a response's body by its source."""
         return self.filled(x.body).diff(Symbol(str(x.source.func)))
 
     def named(self, x: AppliedUndef) -> Expr:
+        """Return the value of a source, a field or an order parameter."""
         name = str(x.func)
         if name in self.sources:
             return Symbol(name)
         return self.fields[name] if name in self.fields else self.parameter(name)
 
     def parameter(self, name: str) -> Expr:
-        """The value of an order parameter."""
+        """Return the value of an order parameter."""
         if name not in self.known:
             definition = self.theory.order_parameter(name).definition.xreplace({t: Integer(0), s: Integer(0)})
             averages = {x: self.mean(self.filled(x.body)) for x in definition.atoms(Average)}
@@ -53,7 +55,7 @@ class SingleTime:
         return self.known[name]
 
     def mean(self, e: Expr) -> Expr:
-        """The Gaussian mean of a polynomial in sources: E[x f] = sum_y <x y> E[df/dy]."""
+        """Return the Gaussian mean of a polynomial in sources: E[x f] = sum_y <x y> E[df/dy]."""
         names = [Symbol(n) for n in sorted(self.sources)]
         total = S.Zero
         for powers, coefficient in Poly(e, *names).terms():
@@ -68,6 +70,7 @@ class SingleTime:
         return total.expand()
 
     def covariance(self, one: str, two: str) -> Expr:
+        """Return the covariance of two sources, zero if none is stated."""
         for u in self.theory.sources:
             if {one, two} == {str(u.symbol.func), str(u.partner.func)}:
                 return self.filled(u.covariance.xreplace({t: Integer(0), s: Integer(0)}))

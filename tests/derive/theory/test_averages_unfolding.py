@@ -88,8 +88,8 @@ class Process:
                     return self.number(e.rhs, values)
         raise KeyError(a)
 
-    def number(self, e: Expr, at: dict[Any, Any] | None = None) -> Any:
-        """An interpreter for the few kinds of expressions that occur."""
+    def number(self, e: Expr, at: dict[Any, Any] | None = None) -> Any:  # noqa: PLR0911 (one return for each kind of expression)
+        """Return the value of an expression of the few kinds that occur."""
         at = at or {}
         e = sympify(e)
         if isinstance(e, Number):
@@ -117,7 +117,7 @@ class Process:
 
 @cache
 def members(name: str) -> tuple[Equation, ...]:
-    """The equations of every single layer."""
+    """Return the equations of every single layer."""
     theory = {x.program.name: x for x in (tanh_network(), linear_network())}[name]
     return theory.at_depth(3).equations
 
@@ -178,7 +178,7 @@ def test_a_symbolic_layer_and_symbolic_times(levels: int) -> None:
 
 
 def shadowed(e: Expr, outer: frozenset[Expr] = frozenset()) -> set[Expr]:
-    """Variables of sums that have the name of one of a sum around them, or of one in their own bounds."""
+    """Return variables of sums with the name of one of an outer sum, or of one in their own bounds."""
     found: set[Expr] = set()
     if isinstance(e, Sum | Integral):
         own = {v for v, *_ in e.limits}

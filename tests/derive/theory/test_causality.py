@@ -21,7 +21,7 @@ def causal(theory: Theory) -> dict[str, str]:
 
 
 def upper(theory: Theory, field: str, site: Expr) -> Expr:
-    """Where the sum over the past ends in the response term of a field's equation."""
+    """Return the upper bound of the sum over the past in the response term of a field's equation."""
     (term,) = [x for x in theory.equation(field, site).terms if x.kind == "response"]
     assert isinstance(term.expr, Sum | Integral)
     return dict((lim[0], lim[2]) for lim in term.expr.limits)[s]
@@ -34,7 +34,10 @@ def test_linear_responses_are_strictly_causal() -> None:
 
 
 def test_a_nonlinear_gradient_feels_its_own_preactivation_at_once() -> None:
-    """g = phi'(h) z depends on u within the step, phi(h) does not depend on r."""
+    """Check that g = phi'(h) z depends on u within the step.
+
+    phi(h) does not depend on r.
+    """
     for activation in (phi, tanh):
         for theory in (mean_field(mlp(L, activation)), path_integral(mlp(L, activation)).theory()):
             assert causal(theory) == {"A": "strict", "B": "past"}
@@ -42,7 +45,10 @@ def test_a_nonlinear_gradient_feels_its_own_preactivation_at_once() -> None:
 
 
 def without_pregradient(program: Program) -> Program:
-    """g = phi'(h) * (W^T g) in one line, without z; nothing else ties g to h (the top layer is linear)."""
+    """Return g = phi'(h) * (W^T g) in one line, without z.
+
+    The top layer is linear, so that nothing else relates g to h.
+    """
     h, _, g = program.fields
     W, w = program.matrices[1].initial, program.vectors[0].initial
     samples = program.definitions[0].ranges[0]
@@ -70,7 +76,10 @@ def test_a_factor_beside_a_product_counts() -> None:
 
 
 def test_each_pair_of_uses_is_decided_on_its_own() -> None:
-    """k = M h, q = M^T k, l = M q: h does not feel M^T k, though q, in the other forward use, does."""
+    """Check k = M h, q = M^T k, l = M q.
+
+    h does not depend on M^T k, though q, in the other forward use, does.
+    """
     theory = mean_field(there_and_back(lambda v: v))
     assert causal(theory) == {
         "R_hr": "strict",

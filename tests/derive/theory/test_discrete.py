@@ -67,7 +67,7 @@ def test_small_steps_turn_sums_into_integrals(steps: Theory, flow: Theory, name:
 
 
 def _integrand(e: Expr) -> Expr:
-    """What is summed or integrated over the past and over samples."""
+    """Return the summand or integrand over the past and over samples."""
     while isinstance(e, Sum | Integral):
         e = e.function
     parts = [x for x in e.args if isinstance(x, Sum | Integral)]

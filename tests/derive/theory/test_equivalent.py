@@ -40,7 +40,7 @@ OTHER = ("w", "a", "q", "b", "out", "err", "goal", "data", "K_d", "sigma", "Z", 
 
 
 def network(names: tuple[str, ...] = FIRST, rule: Any = None, share: Any = 1) -> Program:
-    """Two hidden layers; every name of it can be chosen."""
+    """Return two hidden layers, with every name as an argument."""
     (h, k, z, g, f, Delta, y, x, kernel, phi, W, V, w, mu, alpha) = names
     rule = GradientDescent(rate) if rule is None else rule
     phi, f, Delta, y = (Function(n) for n in (phi, f, Delta, y))
@@ -84,7 +84,7 @@ def network(names: tuple[str, ...] = FIRST, rule: Any = None, share: Any = 1) ->
 
 
 def pair(x: str, y: str, m: str, b: str, f: str) -> Program:
-    """Two evolving populations that a trained matrix joins, and a trained vector."""
+    """Return two evolving populations that a trained matrix joins, and a trained vector."""
     a, c = Population("a", Symbol("rho_a", positive=True)), Population("b", Symbol("rho_b", positive=True))
     phi = Function(f)
     fx, fy = Field(x, a), Field(y, c)

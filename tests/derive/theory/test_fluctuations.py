@@ -82,7 +82,7 @@ f, y = Function("f"), Function("y")
 
 
 def names_of(found: Fluctuations) -> list[FluctuatingParameter]:
-    """The order parameters that move each other."""
+    """Return the order parameters that influence each other."""
     return [q for q in found.parameters if q.kind != "observable"]
 
 
@@ -132,7 +132,7 @@ lam, beta, T, branch = symbols("lam beta T branch", positive=True)
 
 
 def gated() -> Program:
-    """One layer whose units are multiplied by gates of the same inputs."""
+    """Return one layer whose units are multiplied by gates of the same inputs."""
     units, pixels = Population("units"), Population("pixels", given=True)
     a, b, x = Field("a", units), Field("b", units), GivenVector("x", pixels, "K_x")
     U, V, w = (
@@ -151,7 +151,7 @@ def gated() -> Program:
 
 
 def attention() -> Program:
-    """Queries and keys of positions give numbers; their exponentials, over their sum, weigh the values."""
+    """Return attention: queries and keys give numbers whose normalised exponentials weigh values."""
     p, q = symbols("p q", integer=True, positive=True)
     units, pixels = Population("units"), Population("pixels", given=True)
     a, b, c, v, o = (Field(n, units) for n in "abcvo")
@@ -175,7 +175,7 @@ def attention() -> Program:
 
 
 def normalised() -> Program:
-    """Layers that are divided by the root of their mean square."""
+    """Return layers that are divided by the root of their mean square."""
     layer, pixels = Population("layer"), Population("pixels", given=True)
     every = IndexRange(ell, S.One, L - 1)
     a, x, m = Field("a", layer, layered=True), GivenVector("x", pixels, "K_x"), Function("m")
@@ -227,7 +227,7 @@ SLOW = ("attention", "outputs", "convolution", "noise of a flow", "normalised", 
 
 
 def cases(names: Iterator[str]) -> list[object]:
-    """Each name as a case of a test, the slow ones marked."""
+    """Return each name as a case of a test, with slow ones marked."""
     return [pytest.param(x, marks=pytest.mark.slow) if x in SLOW else x for x in names]
 
 
@@ -254,7 +254,7 @@ def test_the_saddle_of_random_programs(seed: int) -> None:
 
 
 def terms(found: Fluctuations, change: Callable[[int, Expr], Expr], kind: str) -> Fluctuations:
-    """The exponent with the summands of its terms of a kind changed."""
+    """Return the exponent with the summands of its terms of a kind changed."""
     changed = [
         replace(x, addend=replace(x.addend, expr=change(k, x.addend.expr))) if x.kind == kind else x
         for k, x in enumerate(found.terms)
@@ -298,7 +298,7 @@ def test_the_routes_are_checked_with_the_saddle() -> None:
 
 
 def turns() -> Program:
-    """A matrix and its transpose, one after the other, for several places within a step."""
+    """Return a matrix and its transpose, one after the other, for several places within a step."""
     n = Symbol("n", integer=True, positive=True)
     units, pixels = Population("units"), Population("pixels", given=True)
     a, b = Field("a", units, ordered=True), Field("b", units, ordered=True)
@@ -344,7 +344,7 @@ AT = {mu: Integer(1), alpha: Integer(1), ell: Integer(1), t: Integer(1), s: Inte
 
 
 def place(name: str) -> dict[Symbol, Expr]:
-    """A layer and times at which an order parameter of two layers stands in the exponent."""
+    """Return a layer and times at which an order parameter of two layers occurs in the exponent."""
     return {**AT, ell: Integer(2 if name == "G" else 1), t: Integer(0 if name == "Delta" else 1)}
 
 
@@ -366,7 +366,7 @@ def test_influence_is_the_difference_quotient_of_the_exponent(name: str) -> None
 
 
 def placed(q: FluctuatingParameter, near: FluctuatingParameter, at: dict[Symbol, Expr]) -> dict[Symbol, Expr]:
-    """The values of an order parameter's letters, for the letters that it has beside another one."""
+    """Return the values of an order parameter's letters, for its letters beside another one."""
     there = elsewhere(q, letters(near))
     back = dict(zip(at_letters(q, {}).every, there.every, strict=True))
     return {y.index: at[x.index] for x, y in back.items()}
@@ -440,7 +440,7 @@ def test_layers_of_a_residual_stream_are_the_same_units() -> None:
 
 
 def described(found: Fluctuations, names: dict[str, str]) -> dict[str, object]:
-    """Kinds, causality, influences and noise of order parameters, without the letters of indices."""
+    """Return kinds, causality, influences and noise of order parameters, without letters of indices."""
     told: dict[str, object] = {}
     for q in found.parameters:
         acts = sum(len(Add.make_args(e)) for e in found.influence(q).values())
@@ -526,7 +526,7 @@ def test_the_origin_of_each_term_is_told() -> None:
 
 
 def entries(found: Fluctuations, q: FluctuatingParameter, times: int) -> list[AppliedUndef]:
-    """The members of an order parameter of one sample and two layers at the first times."""
+    """Return the members of an order parameter of one sample and two layers at the first times."""
     placed = at_letters(q, {})
     at: list[dict[Symbol, Expr]] = [{}]
     for r in reversed(placed.limits):
@@ -542,7 +542,7 @@ def entries(found: Fluctuations, q: FluctuatingParameter, times: int) -> list[Ap
 
 
 def numbered(found: Fluctuations, times: int) -> dict[Expr, Dummy]:
-    """A variable for each member of each order parameter."""
+    """Return a variable for each member of each order parameter."""
     every = [e for q in names_of(found) for e in entries(found, q, times)]
     return {e: Dummy(f"x{k}") for k, e in enumerate(every)}
 

@@ -1,12 +1,12 @@
-"""The derived equations of linear2025 against equations worked out by hand, for one hidden layer and at
-symbolic depth.
+"""The derived equations of linear2025 against hand derivations, for one hidden layer and symbolic depth.
 
-Hand derivation for one hidden layer, full batch, in the sizes of the paper.  Within a step the order is g, v,
-Delta, h0, h.  X is used forwards on v, backwards on Delta: Delta(t) = u_Delta + (1/alpha) sum_{s<t} R_vu
-Delta(s), as v(t) answers u0(s) only later; h0(t) = u0 + sum_{s<=t} R_Delta v(s), as Delta(t) contains
-u_Delta(t).  W0 is used forwards on h0, backwards on g: h(t) = u + (1/(nu gamma0)) sum_{s<=t} R_hr0 g(s), as
-h0(t) contains r0(t); v(t) = w_star - r0 - (1/gamma0) sum_{s<t} R_gu h0(s).  The update of W0 adds eta gamma0
-sum_{s<t} C_h0 g(s) to h and (1/(nu gamma0)) eta gamma0 nu = eta times C_g h0(s) to what is taken from v.
+Hand derivation for one hidden layer, full batch, in the sizes of the paper. Within a step the order is g, v,
+Delta, h0, h. X is used forwards on v, backwards on Delta: Delta(t) = u_Delta + (1/alpha) sum_{s<t} R_vu
+Delta(s), because v(t) responds to u0(s) only later; h0(t) = u0 + sum_{s<=t} R_Delta v(s), because Delta(t)
+contains u_Delta(t). W0 is used forwards on h0, backwards on g: h(t) = u + (1/(nu gamma0)) sum_{s<=t} R_hr0
+g(s), because h0(t) contains r0(t); v(t) = w_star - r0 - (1/gamma0) sum_{s<t} R_gu h0(s). The update of W0
+adds eta gamma0 sum_{s<t} C_h0 g(s) to h and (1/(nu gamma0)) eta gamma0 nu = eta times C_g h0(s) to the terms
+that v subtracts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.derive.once import depth_program, isotropic, mean_field, structured
 
 beta = Symbol("beta", positive=True)
 K = Symbol("K", integer=True, positive=True)
-v, h0, h, g, Delta, xi, u, r, u0, r0, u_Delta, w, eps, lamda = (
+v, h0, h, g, Delta, xi, u, r, u0, r0, u_Delta, w, eps, lamda = (  # noqa: N816 (symbol of the paper)
     Function(n)
     for n in ("v", "h0", "h", "g", "Delta", "xi", "u", "r", "u0", "r0", "u_Delta", "w_star", "eps", "lamda")
 )
@@ -43,13 +43,13 @@ def upto(e: Expr) -> Expr:
 
 
 def paper(**options: Any) -> Theory:
-    """A theory with the paper's scaling of r0 and u0."""
+    """Return a theory with the paper's scaling of r0 and u0."""
     theory = instant_responses(mean_field(isotropic(**options)))
     return absorb_factors(theory, "r0", *([] if options.get("data") == "population" else ["u0"]))
 
 
 def matches(theory: Theory, expected: dict[Expr, Expr]) -> None:
-    """Every equation named is as expected, and none is missing."""
+    """Require that every named equation is the expected one, and that none is missing."""
     found = {e.lhs: e.rhs for e in theory.equations}
     assert set(found) == set(expected)
     for lhs, rhs in expected.items():
@@ -57,7 +57,7 @@ def matches(theory: Theory, expected: dict[Expr, Expr]) -> None:
 
 
 def sums(e: Expr) -> set[Expr]:
-    """Addends, with factors inside sums and sums taken apart."""
+    """Return addends, with factors inside sums and sums taken apart."""
     out: set[Expr] = set()
     for x in Add.make_args(e.expand()):
         factor, rest = x.as_independent(Sum, as_Add=False)
@@ -226,7 +226,7 @@ def test_structured_is_eq_107_to_109() -> None:
     assert found["u(1, t)"] == C_h0(t, s)
 
 
-def test_structured_names_the_weighted_error_and_nothing_else_C_v() -> None:
+def test_structured_names_the_weighted_error_and_nothing_else_C_v() -> None:  # noqa: N802 (C_v)
     """Eq. 108: C_v = sum_k lamda_k <v_k v_k>, and it is the covariance of the batch's errors."""
     theory = mode_sums(mean_field(structured()))
     assert covariances(theory)["u_Delta(t)"] == C_v(t, s) * KroneckerDelta(t, s)

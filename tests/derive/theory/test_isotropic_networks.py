@@ -43,12 +43,12 @@ class Network:
         return weights, rng.normal(size=(sizes[-1], self.outputs))
 
     def through(self, W: Array, x: Array, layer: int, up: bool) -> Array:
-        """One layer, forwards or backwards."""
+        """Return one layer applied forwards or backwards."""
         y = (W if up else W.T) @ x / np.sqrt(W.shape[1])
         return y if layer == 0 or self.branch is None else x + self.branch * y
 
     def function(self, weights: list[Array], w: Array) -> tuple[list[Array], Array]:
-        """The backward fields and the coefficients ``xi`` of the function: f(x) = xi.x/sqrt(D)."""
+        """Return the backward fields and the coefficients ``xi`` of the function f(x) = xi.x/sqrt(D)."""
         g = [w]
         for layer in range(self.depth - 1, 0, -1):
             g.insert(0, self.through(weights[layer], g[0], layer, up=False))
@@ -56,7 +56,7 @@ class Network:
         return g, xi
 
     def run(self, seed: int) -> Array:
-        """C_v, C_Delta, C_h of the last and C_g of the first layer at each step."""
+        """Return C_v, C_Delta, C_h of the last and C_g of the first layer at each step."""
         rng = np.random.default_rng(seed)
         weights, w = self.start(rng)
         D, P, C = self.features, round(SAMPLES * self.features), self.outputs
@@ -78,7 +78,7 @@ class Network:
     def step(
         self, weights: list[Array], w: Array, h: list[Array], g: list[Array]
     ) -> tuple[list[Array], Array]:
-        """Eq. 4, with the branch's factor where there is one."""
+        """Apply Eq. 4, with the factor of the branch if the network has one."""
         new = []
         for layer, W in enumerate(weights):
             branch = 1.0 if layer == 0 or self.branch is None else self.branch
@@ -127,14 +127,14 @@ CASES: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
 def simulated(
     depth: int, options: dict[str, Any], seeds: int = 24, features: int = 300
 ) -> tuple[Array, Array]:
-    """Means and their standard errors."""
+    """Return means and their standard errors."""
     network = Network(depth, features, **{"widths": (WIDE,) * depth, **options})
     found = np.array([network.run(seed) for seed in range(seeds)])
     return found.mean(axis=0), found.std(axis=0, ddof=1) / np.sqrt(seeds)
 
 
 def predicted(theory: Theory, depth: int, outputs: int | None = None, gamma: float = RICH) -> Array:
-    """The same from the theory."""
+    """Return the same from the theory."""
     march = March(theory, {**VALUES, gamma0: gamma}, functions={"nu": lambda layer: UNEVEN[layer - 1]})
     c = () if outputs is None else (1, 1)
     names: list[tuple[Any, ...]] = [("C_v",), ("C_Delta",), ("C_h", depth), ("C_g", 1)]
@@ -199,7 +199,7 @@ def test_the_networks_step_is_the_gradient(data: str, branch: float | None) -> N
 
 
 def changed(theory: Theory, name: str, fun: Any) -> Theory:
-    """A theory with the terms of one field's equations changed."""
+    """Return a theory with the terms of one field's equations changed."""
 
     def term(x: Term) -> Term:
         return x.put(fun(x))
@@ -213,7 +213,7 @@ def changed(theory: Theory, name: str, fun: Any) -> Theory:
 
 
 def strict(x: Term) -> Any:
-    """Responses of earlier times only, as printed in eq. 11, 14, 65, 74, 100."""
+    """Return responses of earlier times only, as printed in eq. 11, 14, 65, 74, 100."""
     if isinstance(x.expr, Sum) and x.kind == "response":
         return Sum(
             x.expr.function, *[(lim[0], lim[1], t - 1) if lim[0] == s else lim for lim in x.expr.limits]
@@ -222,7 +222,7 @@ def strict(x: Term) -> Any:
 
 
 def rich(x: Term) -> Any:
-    """The memory of the error with eta gamma0 instead of eta, as printed in eq. 65 and 100."""
+    """Return the memory of the error with eta gamma0 instead of eta, as printed in eq. 65 and 100."""
     return gamma0 * x.expr if x.kind == "memory" else x.expr
 
 

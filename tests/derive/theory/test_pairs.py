@@ -123,7 +123,7 @@ that count powers take entrywise rules."""
 
 
 def public_functions() -> Iterator[Callable[..., Any]]:
-    """Every function of derive that takes a theory or a program, and nothing else that must be said."""
+    """Yield every function of derive whose only required argument is a theory or a program."""
     for module in pkgutil.walk_packages(derive.__path__, "derive."):
         if not module.name.startswith(("derive.program", "derive.show", "derive.calculus", "derive.ledger")):
             for name, f in sorted(vars(import_module(module.name)).items()):

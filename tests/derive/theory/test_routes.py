@@ -188,7 +188,7 @@ def test_sources_of_one_matrix_on_two_vectors_are_correlated() -> None:
 
 
 def renamed(p: Program, names: dict[Symbol, Symbol]) -> Program:
-    """The program with its sample indices called otherwise, in definitions and in updates."""
+    """Return the program with other sample indices, in definitions and in updates."""
 
     def over(rs: tuple[IndexRange, ...]) -> tuple[IndexRange, ...]:
         return tuple(IndexRange(names.get(r.index, r.index), r.lower, r.upper) for r in rs)
@@ -261,7 +261,10 @@ def test_a_product_in_two_definitions_is_one_source_and_answers_once() -> None:
 
 @st.composite
 def networks(draw: st.DrawFn) -> Program:
-    """Rate networks on one to three populations of any size, with matrices used at random both ways."""
+    """Return rate networks on one to three populations of any size.
+
+    Matrices are used at random in both directions.
+    """
     count = draw(st.integers(1, 3))
     ratios, variances, taus = (symbols(f"{n}1:5", positive=True) for n in ("rho", "v", "tau"))
     populations = [Population(f"p{i}", ratios[i]) for i in range(count)]
@@ -293,7 +296,7 @@ def test_both_routes_agree_on_random_networks(program: Program) -> None:
 
 
 def changed(theory: Theory, part: str, fun: Callable[[Expr], Expr]) -> list[Theory]:
-    """Copies of a theory, each with one expression of one part changed."""
+    """Return copies of a theory, each with one expression of one part changed."""
     copies = []
     items = getattr(theory, part)
     for i, item in enumerate(items):
@@ -459,7 +462,7 @@ def test_a_convolution_of_ones_own(activation: Callable[[Expr], Expr]) -> None:
 
 
 def members(line: Callable[[GaussianMatrix, Field, Symbol], Expr]) -> Program:
-    """A network whose second layer is a sum over three matrices."""
+    """Return a network whose second layer is a sum over three matrices."""
     e = Symbol("e", integer=True)
     units, pixels, three = Population("units"), Population("pixels", given=True), IndexRange(e, S.One, S(3))
     a, b, x = Field("a", units), Field("b", units), GivenVector("x", pixels, "K_x")
@@ -497,7 +500,7 @@ def test_members_with_factors_of_their_own(line: Callable[[GaussianMatrix, Field
 
 
 def mixture(gate: Callable[[Symbol], Expr]) -> Program:
-    """Experts that share an input, each with a factor."""
+    """Return experts that share an input, each with a factor."""
     e = Symbol("e", integer=True)
     units, pixels, three = Population("units"), Population("pixels", given=True), IndexRange(e, S.One, S(3))
     a, b, c, x = Field("a", units), Field("b", units), Field("c", units), GivenVector("x", pixels, "K_x")

@@ -20,7 +20,7 @@ from derive.theory.fluctuations.coefficients import Propagator, ScaledCovariance
 
 
 def fraction(a: Expr) -> Rational:
-    """A fraction that the name and the arguments of a function fix, and that others hardly share."""
+    """Return a fraction fixed by the name and the arguments of a function, rarely shared by others."""
     return Rational(sum(ord(x) * (k + 1) for k, x in enumerate(str(a))) % 19 - 9, 10)
 
 
@@ -30,8 +30,8 @@ class WrittenOut:
     def __init__(self, times: int, numbers: Mapping[Symbol, Expr]) -> None:
         self.times, self.numbers = times, dict(numbers)
 
-    def __call__(self, e: Expr) -> Expr:
-        """The expression without sums and cases, and with the values of functions."""
+    def __call__(self, e: Expr) -> Expr:  # noqa: PLR0911 (one return for each kind of expression)
+        """Return the expression without sums and cases, with the values of functions."""
         e = e.xreplace(self.numbers)
         if isinstance(e, Sum):
             *inner, (index, low, high) = e.limits
@@ -51,11 +51,11 @@ class WrittenOut:
         return e.func(*map(self, e.args)) if e.args and not isinstance(e, KroneckerDelta) else e
 
     def function(self, a: AppliedUndef) -> Expr:
-        """The value of a function."""
+        """Return the value of a function."""
         return a
 
     def average(self, body: Expr) -> Expr:
-        """The value of an average."""
+        """Return the value of an average."""
         return Average(self(body))
 
 
@@ -81,7 +81,7 @@ class UnitProcess(WrittenOut):
         self.known: dict[tuple[Expr, Expr], Expr] = {}
 
     def function(self, a: AppliedUndef) -> Expr:
-        """A source, a field, or the value of an order parameter or of data."""
+        """Return a source, a field, or the value of an order parameter or of data."""
         if str(a.func) in self.gaussian:
             return self.variables.setdefault(a, Dummy(str(a)))
         if str(a.func) in self.found.random:
@@ -91,7 +91,7 @@ class UnitProcess(WrittenOut):
         return self.values.get(a, fraction(a))
 
     def field(self, a: AppliedUndef) -> Expr:
-        """A field, with the number that pushes it, as a polynomial of sources."""
+        """Return a field, with the number that perturbs it, as a polynomial of sources."""
         for e in (*self.found.products, *self.found.definitions):
             ranges = tuple(r.subs(self.numbers) for r in e.ranges)
             at = match(e.symbol.xreplace(self.numbers), a, ranges)
@@ -102,7 +102,7 @@ class UnitProcess(WrittenOut):
     # -- averages --------------------------------------------------------------------------------------------
 
     def average(self, body: Expr) -> Expr:
-        """The average of a polynomial of fields, of which responses are derivatives by pushes."""
+        """Return the average of a polynomial of fields; responses are derivatives by perturbations."""
         hats = []
         while isinstance(body, Response):
             hats.append(body.source.xreplace(self.numbers))
@@ -123,7 +123,7 @@ class UnitProcess(WrittenOut):
         return total.expand()
 
     def moment(self, factors: tuple[Expr, ...]) -> Expr:
-        """The average of a product of sources: all pairings."""
+        """Return the average of a product of sources: all pairings."""
         if not factors:
             return S.One
         first, *others = factors
@@ -133,7 +133,7 @@ class UnitProcess(WrittenOut):
         )
 
     def covariance(self, one: Expr, other: Expr) -> Expr:
-        """The covariance of two sources; that of a source with itself is made symmetric."""
+        """Return the covariance of two sources, symmetric for a source with itself."""
         if (one, other) not in self.known:
             half = Rational(1, 2) if one.func == other.func else S.One
             both = self.stated(one, other) + self.stated(other, one)
@@ -141,7 +141,7 @@ class UnitProcess(WrittenOut):
         return self.known[one, other]
 
     def stated(self, one: Expr, other: Expr) -> Expr:
-        """The covariance that is stated of two sources in this order, zero if none is."""
+        """Return the covariance that is stated of two sources in this order, zero if none is stated."""
         for u in self.found.sources:
             ranges = tuple(r.subs(self.numbers) for r in u.ranges)
             at = match(u.symbol.xreplace(self.numbers), one, ranges)

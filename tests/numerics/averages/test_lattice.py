@@ -129,11 +129,12 @@ def test_equal_samples_and_fewer_directions_than_samples() -> None:
     root = np.linalg.cholesky(small)
     v = (again @ root)[:, :, None, None]
     y = v[:, 0] * x[:, None] + v[:, 1] * x
-    direct = w @ (sech2(y[0]) * -2 * np.tanh(y[1]) * sech2(y[1]) * np.tanh(y[3]) * T3_of(y[3])) @ w
+    direct = w @ (sech2(y[0]) * -2 * np.tanh(y[1]) * sech2(y[1]) * np.tanh(y[3]) * third_of(y[3])) @ w
     assert abs(found.value[0, 1, 3, 3] - direct) < 1e-10
 
 
-def T3_of(x: np.ndarray) -> np.ndarray:
+def third_of(x: np.ndarray) -> np.ndarray:
+    """Return the third derivative of tanh."""
     return sech2(x) * (6 * np.tanh(x) ** 2 - 2)
 
 

@@ -84,7 +84,7 @@ def test_four_signs_do_not_depend_on_the_order(seed: int, order: list[int], gap:
 
 
 def distinct(functions: list[Expr], K: np.ndarray) -> float:
-    """The average over distinct samples, one for each function."""
+    """Return the average over distinct samples, one for each function."""
     value, _ = orthants.of_products([jumps(f, u) for f in functions], orthants.rows_of(K)[None])
     return float(value[0])
 

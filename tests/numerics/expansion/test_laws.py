@@ -39,14 +39,17 @@ def closed(e: Experiment) -> Closed:
 
 
 def dense(a: np.ndarray) -> SeparableKernel:
-    """A correlation (T, n, T, n) as left core right, without loss."""
+    """Return a correlation (T, n, T, n) as left core right, without loss."""
     T, n = a.shape[:2]
     one = np.eye(T * n).reshape(T, n, T * n)
     return SeparableKernel(one, a.reshape(T * n, T * n), one)
 
 
 def from_exact(depth: int, factor: float = 1.0) -> tuple[ClosureAtStrength, np.ndarray, xr.Dataset]:
-    """Laws with the full solution's memories, those of inner H times ``factor``; f; the solution."""
+    """Return laws with the memories of the full solution, f, and the solution.
+
+    Memories of inner H are multiplied by ``factor``.
+    """
     e = experiment(depth)
     full, c = solve(e, kernels="full"), closed(e)
     error = np.asarray(full.error.values)

@@ -111,7 +111,7 @@ def test_a_truncated_series_below_zero_is_noted():
 
 
 def own(power: int) -> Program:
-    """One linear layer with a loss of one's own, in which samples count by their number."""
+    """Return one linear layer with a user's loss, in which samples have weights."""
     units, pixels = Population("units"), Population("pixels", given=True)
     x, a = GivenVector("x", pixels, "K_x"), Field("h", units)
     W, w = GaussianMatrix("W", units, pixels), GaussianVector("w", units)

@@ -27,7 +27,7 @@ from derive.program import (
 
 
 def expanded(field: str, source: str) -> xr.Dataset:
-    """A linear network with one shared matrix, whose theory is expanded as such."""
+    """Return the expansion of a linear network with one shared matrix."""
     units, pixels = Population("units"), Population("pixels", given=True)
     x, a, b = GivenVector("x", pixels, "K"), Field(field, units), Field("b", units)
     A, B = GaussianMatrix("A", units, pixels), GaussianMatrix("B", units, units)

@@ -23,7 +23,10 @@ WIDE, MUCH, BATCH = "network.width_ratio", "data.sample_ratio", "data.batch_rati
 
 
 def isotropic(size: str, depth: int = 1, steps: int = 6, **options: float) -> Experiment:
-    """With the size that is expanded in at 40; full batch with alpha = 2 unless the batch is fresh."""
+    """Return an experiment whose expansion size is 40.
+
+    It has full batch with alpha = 2 unless the batch is fresh.
+    """
     o = {"gamma0": 1.0, "rate": 0.1, "noise": 0.3, "center": False} | options
     data = {"kind": "isotropic", "noise": o["noise"]}
     data |= {"batch_ratio": 40.0} if size == "alpha_B" else {"sample_ratio": 40.0 if size == "alpha" else 2.0}
@@ -42,7 +45,7 @@ def exponents(sizes: list[float], missed: list[float]) -> list[float]:
 
 
 def missed(series: xr.Dataset, full: xr.Dataset, value: float, order: int) -> dict[str, float]:
-    """The largest entry of what is missed, for each variable and layer."""
+    """Return the largest entry of the remainder, for each variable and layer."""
     rest = full - partial_sum(series, value, order)
     found = {}
     for name in rest.data_vars:
@@ -55,7 +58,7 @@ def missed(series: xr.Dataset, full: xr.Dataset, value: float, order: int) -> di
 
 
 def check_exponents(size: str, experiment: Experiment, order: int, within: float) -> None:
-    """What is missed falls as size^-(n+1), for every variable at every layer but exact ones."""
+    """Check that the remainder falls as size^-(n+1), for every variable and layer that is not exact."""
     series = size_series(experiment, size, order)
     values = [20.0, 40.0] if size == "alpha_B" else [80.0, 160.0]
     fulls = [solve(experiment.replace({SIZES[size][0]: v})) for v in values]
@@ -113,13 +116,16 @@ def test_coefficients_are_derivatives_of_the_dense_reference(size: str) -> None:
 
 
 def narayana(k: int, n: int) -> float:
-    """The coefficient of ratio^n in the k-th moment of the law of Marchenko and Pastur."""
+    """Return the coefficient of ratio^n in the k-th moment of the law of Marchenko and Pastur."""
     return comb(k, n) * comb(k - 1, n) / (n + 1) if k else float(n == 0)
 
 
 def test_lazy_wide_networks_are_linear_regression() -> None:
-    """Full batch, gamma0 -> 0: the losses are averages of (1 - eta (L + 1) x)^(2t) over the law of Marchenko
-    and Pastur of the samples, whose moments are polynomials in 1/alpha."""
+    """Check lazy losses with full batch against the law of Marchenko and Pastur.
+
+    With gamma0 -> 0 they are averages of (1 - eta (L + 1) x)^(2t) over the law of the samples, whose moments
+    are polynomials in 1/alpha.
+    """
     spec = isotropic("alpha", 2, 5, gamma0=1e-7, noise=0.0).spec.model_dump(
         exclude_none=True, exclude_unset=True
     )
@@ -154,8 +160,11 @@ def test_lazy_descent_on_batches_is_a_geometric_series() -> None:
 
 
 def test_lazy_narrow_networks_are_regression_on_random_features() -> None:
-    """One hidden layer, population, centred: the tangent kernel is 1 + M with M of the law of Marchenko and
-    Pastur of ratio 1/nu; the loss is the average of (1 - eta (1 + x))^(2t)."""
+    """Check the lazy loss of one hidden layer on the population.
+
+    If centred, the tangent kernel is 1 + M with M of the law of Marchenko and Pastur of ratio 1/nu; the loss
+    is the average of (1 - eta (1 + x))^(2t).
+    """
     experiment = Experiment.from_dict(
         {
             "network": {"depth": 1, "gamma0": 1e-4, "width_ratio": 5.0},
@@ -185,7 +194,7 @@ def test_the_truncation_error_is_estimated() -> None:
 
 
 def test_sizes_grow_together() -> None:
-    """alpha = nu/20: exponents along the ray."""
+    """Check exponents along the ray alpha = nu/20."""
     experiment = isotropic("nu", 1)
     series = size_series(experiment, "nu", 2, ("alpha",))
     values = [400.0, 800.0]
@@ -228,8 +237,11 @@ def test_wrong_files_are_refused() -> None:
 
 @pytest.mark.slow
 def test_finite_networks() -> None:
-    """D = 400, nu = alpha = 4: the test loss of 24 networks is within its errors and 1/D of the
-    partial sum of order 3, but not of those of orders 0 (off by 0.096) and 1 (0.016)."""
+    """Compare networks at D = 400, nu = alpha = 4 with partial sums.
+
+    The test loss of 24 networks is within its errors and 1/D of the partial sum of order 3, but not of those
+    of orders 0 (off by 0.096) and 1 (0.016).
+    """
     series = size_series(
         isotropic("nu", 1, 8, noise=0.0, center=True).replace({WIDE: 4.0, MUCH: 4.0}), "nu", 3, ("alpha",)
     )
@@ -261,7 +273,7 @@ def fixed(depth: int, rate: float, end: float = 0.4) -> Experiment:
 
 
 def at_rate(experiment: Experiment, rate: float, times: xr.DataArray) -> xr.Dataset:
-    """The steps solved at another rate, at the times of the series."""
+    """Return the steps solved at another rate, at the times of the series."""
     own = experiment.training.learning_rate or 1.0
     steps = round((len(times) - 1) * own / rate)
     full = solve(experiment.replace({"training.learning_rate": rate, "training.steps": steps}))

@@ -54,7 +54,10 @@ def test_truncations_miss_the_next_even_power(depth: int, order: int) -> None:
 
 
 def derivatives(e: Experiment, order: int) -> list[Solution]:
-    """Taylor coefficients in gamma0^2 of an mpmath march: interpolation at tiny gamma0, 80 digits."""
+    """Return Taylor coefficients in gamma0^2 of an mpmath march.
+
+    They come from interpolation at tiny gamma0 with 80 digits.
+    """
     count = order // 2 + 2
     weights = step_sum_weights(len(e.times) - 1, e.effective_rate)
     with mpmath.workdps(80):
@@ -131,7 +134,10 @@ def test_layers_that_differ_by_a_factor_are_multiplied_once() -> None:
 
 
 def task(kind: str, depth: int, samples: int, extent: float, steps: int = 24) -> Experiment:
-    """``extent``: rate x time x (L + 1) x the largest eigenvalue; how far the fastest mode is learnt."""
+    """Return an experiment that learns the fastest mode to a given extent.
+
+    ``extent`` is rate x time x (L + 1) x the largest eigenvalue.
+    """
     rng = np.random.default_rng([samples, depth])
     x = rng.standard_normal((samples, 2 * samples))
     kernel = x @ x.T / (2 * samples)
@@ -156,7 +162,7 @@ def full_loss(e: Experiment, gamma0: float) -> np.ndarray:
 
 
 def reach(e: Experiment, series: xr.Dataset) -> float:
-    """The largest gamma0 up to which the plain series is within 1 % of the loss at every time."""
+    """Return the largest gamma0 up to which the plain series is within 1 % of the loss at every time."""
     loss = series[["train_loss"]]
     first = float(np.abs(loss.train_loss.sel(order=2) / loss.train_loss.sel(order=0)).max()) ** -0.5
 

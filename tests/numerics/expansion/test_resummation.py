@@ -15,7 +15,7 @@ RNG = np.random.default_rng(0)
 
 
 def taylor(poles: np.ndarray, residues: np.ndarray, order: int) -> np.ndarray:
-    """Coefficients of ``sum_i residues[i] / (1 - z / poles[i])``; residues (poles, ...)."""
+    """Return coefficients of ``sum_i residues[i] / (1 - z / poles[i])``; residues (poles, ...)."""
     k = np.arange(order + 1)
     return np.real(np.tensordot((1 / poles)[None] ** k[:, None], residues, 1))
 

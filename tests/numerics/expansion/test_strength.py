@@ -59,7 +59,7 @@ def experiment(
 
 
 def missed(one: Experiment, series: xr.Dataset) -> dict[str, float]:
-    """What the series misses at the experiment's gamma0, relative to the largest entry."""
+    """Return the remainder at the experiment's gamma0, relative to the largest entry."""
     full, summed = solve(one), partial_sum(series, float(one.network.gamma0))
     names = [str(x) for x in summed.data_vars if x in full and not str(x).startswith("R_")]
     names = [x for x in names if np.nanmax(np.abs(full[x])) > 0]  # one layer has no responses

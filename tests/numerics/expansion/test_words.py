@@ -66,7 +66,7 @@ def with_gamma0(e: Experiment, gamma0: float) -> Experiment:
 
 
 def agree(found: xr.Dataset, exact: list[Solution], names: tuple[str, ...], tolerance: float) -> None:
-    """Relative to the largest entry of each coefficient."""
+    """Require agreement relative to the largest entry of each coefficient."""
     for k, one in enumerate(exact):
         at = found.sel(order=2 * k)
         for name in names:
@@ -168,7 +168,7 @@ FAST = [(2, 3)]
 
 
 def exponents(e: Experiment, order: int) -> dict[str, float]:
-    """Fitted power of gamma0 of the truncation error, for every quantity and layer."""
+    """Return the fitted power of gamma0 of the truncation error, for every quantity and layer."""
     found = expand(e, order)
     ratios = [
         float(np.abs(found[n].sel(order=2)).max() / np.abs(found[n].sel(order=0)).max())
@@ -327,8 +327,11 @@ def three_samples() -> Experiment:
 
 
 def as_matrix(word: Any, series: LinearExpansion, known: dict[str, Any]) -> np.ndarray:
-    """A word as a product of matrices, rows and columns (time, sample).  A letter remembers
-    ``w(t, s) sum_b Delta_b(s) X_ab(t, s)``, or ``w(t, s) Delta_b(s) X(t, s)``, of the word X in it."""
+    """Return a word as a product of matrices with rows and columns (time, sample).
+
+    A letter holds ``w(t, s) sum_b Delta_b(s) X_ab(t, s)``, or ``w(t, s) Delta_b(s) X(t, s)``, of the word X
+    in it.
+    """
     if isinstance(word, transpose):
         return as_matrix(word.args[0], series, known).T
     if not isinstance(word, Memory):
@@ -353,8 +356,10 @@ def as_matrix(word: Any, series: LinearExpansion, known: dict[str, Any]) -> np.n
     ],
 )
 def test_coefficients_go_through_lambdify(name: str, module: str, order: int) -> None:
-    """Words as matrices, compiled by SymPy alone, beside what the recursion gives: products keep their
-    order, transposes stay.  Rows and columns are (time, sample)."""
+    """Compare words as matrices, compiled by SymPy alone, with the recursion.
+
+    Products keep their order and their transposes. Rows and columns are (time, sample).
+    """
     task, strength = three_samples(), 0.7
     series = numerics.expansion.series(task, order)
     assert isinstance(series, LinearExpansion)

@@ -13,7 +13,7 @@ TARGETS = np.array([1.0, -0.5])
 
 
 def experiment(network: dict[str, Any], training: dict[str, Any], data: dict[str, Any]) -> Experiment:
-    """A linear network of a few steps, on two samples unless ``data`` says otherwise."""
+    """Return a linear network trained for a few steps, on two samples unless ``data`` differs."""
     tables: dict[str, Any] = {"network": {"depth": 2} | network}
     given = {"learning_rate": 0.1, "steps": 3} | training
     tables["training"] = {key: x for key, x in given.items() if x is not None}
@@ -45,5 +45,5 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 
 
 def case(name: str) -> Experiment:
-    """The experiment of a case."""
+    """Return the experiment of a case."""
     return experiment(*CASES[name])

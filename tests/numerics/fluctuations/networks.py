@@ -138,7 +138,7 @@ class Networks:
         return int(self.matrices[0].shape[1])
 
     def fields(self) -> Fields:
-        """Propagate all samples forwards and their gradients backwards."""
+        """Return fields of all samples and their gradients."""
         training, width = self.training, self.width
         phi, slope = ACTIVATIONS[training.activation]
         inputs = training.inputs.astype(self.matrices[0].dtype)

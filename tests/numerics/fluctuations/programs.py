@@ -117,7 +117,7 @@ class Posed:
 
 
 def _vectors(unit: Expr) -> Any:
-    """Both vectors of a correlation, each at the time t; one where they are the same."""
+    """Return both vectors of a correlation, each at the time t, or one vector if they are the same."""
     factors = Mul.make_args(unit)
     late, early = (Mul(*[x for x in factors if x.has(time)]) for time in (t, s))
     if early == 1:  # at equal times one power stands for both

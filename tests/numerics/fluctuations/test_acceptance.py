@@ -39,14 +39,14 @@ DATA = {1: ONE, 2: TWO, 4: FOUR}
 
 @lru_cache(maxsize=4)
 def theory_of(name: str) -> tuple[DenseFluctuations, dict[str, Observable]]:
-    """The dense expansion of an experiment of the table, and its observables."""
+    """Return the dense expansion of an experiment of the table, and its observables."""
     experiment = EXPERIMENTS[name]
     arrays = arrays_of(experiment.training)
     return DenseFluctuations(arrays), observables(experiment.training, arrays, experiment.times)
 
 
 def distances(name: str, moments: Moments, seen: dict[str, Observable], times: Any = slice(None)) -> Any:
-    """Distances of extrapolated networks of the table from a theory, in standard errors.
+    """Return distances of extrapolated networks of the table from a theory, in standard errors.
 
     Each matrix counts once, without its lower triangle.
     """
@@ -185,11 +185,11 @@ KERNELS = ("Phi", "G", "tangent_kernel")
 
 
 def sampled_distances(name: str, samples: int, seeds: int, last: int, keys: Sequence[str]) -> tuple[Any, Any]:
-    """Distances of extrapolated networks from means over seeds, and the degrees of freedom of their errors.
+    """Return distances of extrapolated networks from means over seeds, and the degrees of freedom.
 
-    These follow from Welch and Satterthwaite: errors of networks have infinitely many.  The limit is not
-    known well enough to be subtracted from means of networks.  Distances begin where the systematic error of
-    rounded kinks ends, which is the last order of their extrapolation.
+    The degrees of freedom of the errors follow from Welch and Satterthwaite; errors of networks have
+    infinitely many. The limit is not known well enough to be subtracted from means of networks. Distances are
+    counted beyond the systematic error of rounded kinks, which is the last order of their extrapolation.
     """
     experiment, table = EXPERIMENTS[name], load(name)
     training, times = experiment.training, [t for t in experiment.times if t <= last]
@@ -251,7 +251,7 @@ def test_networks_with_kinks_and_two_layers(name: str) -> None:
 
 
 def one_layer(samples: int, **options: Any) -> tuple[OneLayer, Training]:
-    """A network of one linear layer on data of the table."""
+    """Return a network of one linear layer on data of the table."""
     kernel, targets = (np.array(x) for x in DATA[samples])
     settings = {"gamma0": 0.9, **options}
     steps = 4 if samples == 4 else 8

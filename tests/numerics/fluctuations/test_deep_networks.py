@@ -21,7 +21,7 @@ LAYERED = ("Phi", "G", "C_h", "C_g")
 
 
 def corrections_of(training: Training) -> xr.Dataset:
-    """The derived corrections of networks on fixed data."""
+    """Return the derived corrections of networks on fixed data."""
     tables: dict[str, Any] = {
         "network": {"depth": training.depth, "gamma0": training.gamma0, "bias": training.bias},
         "training": {

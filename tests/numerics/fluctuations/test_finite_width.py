@@ -25,7 +25,7 @@ NAMES = ("f", "train_loss", "tangent_kernel", "Phi", "G")
 
 
 def one_layer(samples: int, training: dict[str, Any], gamma0: float = 1.0) -> Experiment:
-    """A network with one hidden linear layer, and the sum of losses."""
+    """Return a network with one hidden linear layer, and the sum of losses."""
     tables: dict[str, Any] = {"network": {"depth": 1, "gamma0": gamma0}, "training": training}
     return Experiment.from_dict(tables, kernel=KERNELS[samples], targets=TARGETS[:samples])
 

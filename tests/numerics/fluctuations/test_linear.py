@@ -13,7 +13,7 @@ from numerics.lowering.expressions import KnownArrays
 
 
 def solved(depth: int, eta: float, steps: int) -> DenseFluctuations:
-    """The fluctuations of a deep linear network with one sample."""
+    """Return the fluctuations of a deep linear network with one sample."""
     values = {"eta": eta, "gamma0": 1.0, "P": 1, "L": depth}
     known = KnownArrays(values, {"K_x": np.ones((1, 1)), "y": np.ones(1)})
     return DenseFluctuations(

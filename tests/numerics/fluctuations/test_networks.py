@@ -31,7 +31,7 @@ def drawn(training: Training, width: int, count: int = 3) -> Networks:
 
 
 def outputs_of(weights: list[Any], training: Training, width: int) -> Any:
-    """f of one network written out; weights may be complex."""
+    """Return f of one network written out; weights may be complex."""
     matrices, biases = weights[: training.depth + 1], weights[training.depth + 1 :]
     outputs = []
     for x in training.inputs:

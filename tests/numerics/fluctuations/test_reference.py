@@ -30,7 +30,7 @@ SOLVED = [
 
 
 def limit_of(training: Any) -> dict[str, Any]:
-    """Observables at infinite width, from references that share nothing with the packages."""
+    """Return observables at infinite width, from references that are independent of the packages."""
     if not isinstance(training, Isotropic):
         return linear_limit(training) if training.is_linear else one_layer_limit(training)
     options = {"nu": training.ratio, "alpha_B": training.batch_ratio, "center": training.centred}
@@ -46,7 +46,7 @@ def in_digits(found: Estimate) -> Estimate:
 
 
 def far(found: Estimate, expected: Any) -> float:
-    """The largest distance over its bound."""
+    """Return the largest distance over its bound."""
     return excess(in_digits(found).distance(expected))
 
 

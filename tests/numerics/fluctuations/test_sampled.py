@@ -52,7 +52,7 @@ SEEDS = 5
 
 
 def arrays(depth: int, steps: int, eta: float, kernel: Any, targets: Any, phi: str) -> LoweredFluctuations:
-    """The fluctuations of a perceptron as arrays."""
+    """Return the fluctuations of a perceptron as arrays."""
     values = {"eta": eta, "gamma0": 1.0, "P": len(targets), "L": depth}
     known = KnownArrays(values, {"K_x": np.array(kernel), "y": np.array(targets)})
     program = mlp(depth) if phi == "linear" else mlp(depth, phi)
@@ -60,13 +60,13 @@ def arrays(depth: int, steps: int, eta: float, kernel: Any, targets: Any, phi: s
 
 
 def number(lowered: LoweredFluctuations, name: str, *arguments: int) -> int:
-    """The number of an order parameter."""
+    """Return the index of an order parameter."""
     (key,) = (k for k in lowered.names if k[0] == name)
     return int(lowered.parameters.find(key, [np.array([x]) for x in arguments])[0])
 
 
 def distances(samples: list[Any], expected: Any, error: Any = 0.0) -> Any:
-    """The distances of means over samples from expected values, in standard errors."""
+    """Return the distances of means over samples from expected values, in standard errors."""
     found = np.array(samples)
     mean, scatter = found.mean(axis=0), found.std(axis=0, ddof=1) / np.sqrt(len(found))
     return (mean - expected) / np.maximum(np.hypot(scatter, error), 1e-9)
@@ -116,7 +116,7 @@ def test_fields_that_follow_from_others() -> None:
 
 
 def pooled() -> Program:
-    """A field that is the mean of another one over two positions."""
+    """Return a program with a field that is the mean of another one over two positions."""
     units, inputs = Population("units"), Population("input", given=True)
     p = Symbol("p", integer=True, positive=True)
     f, y = Function("f"), Function("y")
@@ -133,14 +133,14 @@ def pooled() -> Program:
 
 
 def pooled_problem() -> Problem:
-    """Two samples of two positions."""
+    """Return the problem with two samples of two positions."""
     x = np.array([[[1.0, 0.3], [0.5, -0.2]], [[0.2, 0.8], [0.3, 0.4]]])
     arrays = {"K_x": np.einsum("pmi,qni->pmqn", x, x), "y": np.array([1.0, -0.6])}
     return Problem.of(pooled(), numbers={"eta": 0.2, "gamma0": 1.0}, arrays=arrays, times=range(3))
 
 
 def noisy_problem() -> Problem:
-    """Weights with noise and decay, whose sources have covariances of several terms."""
+    """Return the problem of weights with noise and decay, whose sources have sums as covariances."""
     training = {"learning_rate": 0.1, "steps": 2, "temperature": 0.3, "weight_decay": 0.2}
     tables = {"network": {"depth": 1}, "training": training}
     return Problem.of(Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0]))

@@ -67,7 +67,7 @@ WITHOUT = (Change("influence", ("A",), hats=1), Change("influence", ("B",), hats
 
 
 def effect(name: str, change: Change) -> Effect:
-    """The prediction of a theory that a change moves furthest, after the start."""
+    """Return the prediction of a theory that a change alters most, after the start."""
     moments, seen = theory_of(name)
     return largest_effect(load(name), moments, AlteredFluctuations(moments.lowered, change), seen)
 

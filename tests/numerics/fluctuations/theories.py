@@ -31,11 +31,19 @@ class Moments(Protocol):
     """Order parameters (n,), N times their covariance (n, n) and N times their shift (n,)."""
 
     @property
-    def values(self) -> Array: ...
+    def values(self) -> Array:
+        """Order parameters (n,)."""
+        ...
+
     @property
-    def covariance(self) -> Array: ...
+    def covariance(self) -> Array:
+        """N times the covariance of the order parameters, (n, n)."""
+        ...
+
     @property
-    def shift(self) -> Array: ...
+    def shift(self) -> Array:
+        """N times the shift of the order parameters, (n,)."""
+        ...
 
 
 # -- theories ----------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from tests.numerics.solver.helpers import solvable
 
 
 def term(theory, name, expr):
-    """``theory`` with the memory of the field ``name`` replaced by ``expr``."""
+    """Return ``theory`` with the memory of the field ``name`` replaced by ``expr``."""
     equations = tuple(
         replace(e, terms=(Term.local(expr, "memory"),)) if e.name == name else e for e in theory.equations
     )

@@ -76,7 +76,7 @@ def cell(command: str, case: Case) -> str:
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     notes: list[str] = []
     rows = []
     for name, make in CASES.items():

@@ -1,4 +1,4 @@
-"""Attention on sequences of two tokens, of which one has a mark: does the marked token say +1 or -1?"""
+"""Attention on sequences of two tokens, one of which has a mark; the label is the marked token, +1 or -1."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LABELS = np.array([1.0, -1.0, -1.0, 1.0])
 
 
 def kernel(sequences: Any) -> Any:
-    """Inner products of tokens, at axes sequence, position, sequence, position."""
+    """Return inner products of tokens, with axes sequence, position, sequence, position."""
     return np.einsum("apd,bqd->apbq", sequences, sequences)
 
 
 def marked(steps: int = 60) -> Case:
-    """A block with a causal mask and RMS normalisation, read at the last position."""
+    """Return a block with a causal mask and RMS normalisation, read at the last position."""
     program = attention(1, causal=True, read="last")
     arrays = {"K_x": kernel(SEQUENCES), "y": LABELS}
     numbers, solver = {"eta": 0.01, "gamma0": 3.0}, Solver(samples=2**10)
@@ -31,7 +31,7 @@ def marked(steps: int = 60) -> Case:
 
 
 def two_heads(steps: int = 30) -> Case:
-    """Two heads that prefer other positions, layer normalisation, and the mean over positions."""
+    """Return two heads that prefer different positions, layer normalisation, and the mean over positions."""
     program = attention(1, heads=2, offsets=True, normalisation="layer")
     offsets = np.array([[[0.0, 1.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]])
     arrays = {"K_x": kernel(SEQUENCES), "y": LABELS, "offset": offsets}
@@ -40,7 +40,7 @@ def two_heads(steps: int = 30) -> Case:
 
 
 def random_scores(steps: int = 20) -> Case:
-    """A population of heads whose scores are random numbers, k.q/sqrt(n) with n = 4 N keys."""
+    """Return a population of heads with random scores, k.q/sqrt(n) with n = 4 N keys."""
     program = attention(1, None, scores="random", read="last", causal=True)
     arrays = {"K_x": kernel(SEQUENCES), "y": LABELS + np.array([0.0, 0.0, 0.5, 0.5])}
     numbers, solver = {"eta": 0.05, "gamma0": 1.0, "kappa": 4.0}, Solver(samples=2**11)
@@ -48,7 +48,7 @@ def random_scores(steps: int = 20) -> Case:
 
 
 def blocks(steps: int = 20) -> Case:
-    """Two blocks with branches of size 1/sqrt(L), on the first two sequences."""
+    """Return two blocks with branches of size 1/sqrt(L), on the first two sequences."""
     program = attention(2, causal=True, read="last", branch=0.5**0.5)
     arrays = {"K_x": kernel(SEQUENCES[:2]), "y": LABELS[:2]}
     numbers, solver = {"eta": 0.01, "gamma0": 3.0}, Solver(samples=2**11)
@@ -56,7 +56,10 @@ def blocks(steps: int = 20) -> Case:
 
 
 def everything(steps: int = 20) -> Case:
-    """Cross-entropy, AdamW with warm-up, cosine decay and weight decay, biases, RMS and a mask."""
+    """Return a block with cross-entropy, AdamW, biases, RMS and a mask.
+
+    The rate has warm-up and cosine decay, and there is weight decay.
+    """
     rate = eta * Min(1, (t + 1) / 5) * (1 + cos(pi * t / 40)) / 2
     rule = adamw(rate, rate / 10, beta2=Rational(95, 100), epsilon=Rational(1, 1000))
     options: Any = {"bias": True, "outputs": 2, "objective": "cross-entropy"}

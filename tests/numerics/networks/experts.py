@@ -15,7 +15,7 @@ OFFSETS = np.array([[1.0, -0.5, 0.3, 0.0], [0.0, 0.5, -1.0, 0.7]])
 
 
 def two_experts(steps: int = 30) -> Case:
-    """One block of two experts with RMS normalisation."""
+    """Return one block of two experts with RMS normalisation."""
     arrays = {"K_x": INPUTS @ INPUTS.T / 3, "y": LABELS, "offset": OFFSETS}
     numbers, solver = {"eta": 0.01, "gamma0": 3.0}, Solver(samples=2**10)
     program = experts(1, offsets=True)
@@ -23,7 +23,7 @@ def two_experts(steps: int = 30) -> Case:
 
 
 def four_experts(steps: int = 20) -> Case:
-    """Two blocks of four experts with biases, on two samples."""
+    """Return two blocks of four experts with biases, on two samples."""
     offsets = np.array([[1.0, -0.5], [0.0, 0.5], [-0.4, 0.2], [0.3, 0.8]])
     arrays = {"K_x": INPUTS[:2] @ INPUTS[:2].T / 3, "y": LABELS[:2], "offset": offsets}
     numbers, solver = {"eta": 0.02, "gamma0": 2.0}, Solver(samples=2**10)

@@ -15,12 +15,12 @@ NUMBERS = {"eta": 0.02, "gamma0": 2.0}
 
 
 def rms_before(steps: int = 30) -> Case:
-    """Three branches that see the stream over its root mean square."""
+    """Return three branches that read the stream over its root mean square."""
     program = normalised(3, branch=0.5)
     return Case(program, NUMBERS, ARRAYS, steps, (48, 96), (200, 100), Solver(samples=2**10))
 
 
 def layer_after(steps: int = 20) -> Case:
-    """Two branches of relu, after each of which mean and variance of the stream are normalised."""
+    """Return two branches of relu, with mean and variance of the stream normalised after each."""
     program = normalised(2, "relu", place="after", normalisation="layer", bias=True)
     return Case(program, NUMBERS, ARRAYS, steps, (48, 96), (200, 100), Solver(samples=2**10))

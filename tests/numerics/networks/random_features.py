@@ -15,14 +15,20 @@ Array = NDArray[np.float64]
 
 
 def power_law_arrays(modes: int, capacity: float = 1.5, source: float = 0.5) -> dict[str, Array]:
-    """Eigenvalues ``k^-capacity`` and targets ``w_star^2 lamda = k^(-capacity source - 1)`` of all modes."""
+    """Return eigenvalues ``k^-capacity`` and targets of all modes.
+
+    The targets are ``w_star^2 lamda = k^(-capacity source - 1)``.
+    """
     k = np.arange(1.0, modes + 1)
     lamda = k**-capacity
     return {"lamda": lamda, "w_star": np.sqrt(k ** (-capacity * source - 1) / lamda)}
 
 
 def random_features(modes: int, steps: int, data: str = "full-batch") -> Case:
-    """Descent on the readout of half as many features as modes, on twice as many samples, with noise."""
+    """Return descent on the readout of half as many features as modes.
+
+    There are twice as many samples as modes, with noise.
+    """
     given = {"full-batch": "P", "online": "B"}.get(data)
     program = networks.random_features(data=data, rule="gd", noise=given is not None)
     sizes = {} if given is None else {given: 2.0 * modes, "sigma": 0.3}
@@ -33,24 +39,24 @@ def random_features(modes: int, steps: int, data: str = "full-batch") -> Case:
 
 
 def full_batch() -> Case:
-    """The same 48 samples at every step."""
+    """Return the case with the same 48 samples at every step."""
     return random_features(24, 30)
 
 
 def online() -> Case:
-    """48 new samples at every step."""
+    """Return the case with 48 new samples at every step."""
     return random_features(24, 30, "online")
 
 
 def population() -> Case:
-    """The mean over all inputs."""
+    """Return the case with the mean over all inputs."""
     return random_features(24, 30, "population")
 
 
 def flow(
     arrays: Mapping[str, Array], numbers: Mapping[str, float], times: Array, copies: int, rng: Any
 ) -> tuple[Array, Array]:
-    """Training and test loss of one network in flow, with ``copies`` of each mode, feature and sample.
+    """Return training and test loss of one network in flow, with ``copies`` of each mode, feature and sample.
 
     Its modes are those of the singular values S of ``G = Z sqrt(lamda) A^T``: ``r' = G^T Delta/P`` and
     ``Delta = y - G r/N`` give ``S r = N (1 - exp(-S^2 t/(N P))) y`` in the singular vectors.

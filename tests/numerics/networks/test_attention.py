@@ -53,7 +53,7 @@ SMALL = {"activation": None, "normalisation": "none"}
 
 
 def masked(w: Weights) -> Any:
-    """One head with a mask, RMS normalisation, a perceptron with a bias, and the mean over positions."""
+    """Return outputs of one head with a mask, RMS normalisation, a perceptron with a bias, and the mean."""
     h = SEQUENCES[:2] @ w["E"].T / np.sqrt(3)
     query, key, value = (rms(h) @ w[x][0].T / np.sqrt(N) for x in "QKV")
     scores = query @ key.transpose(0, 2, 1) / N
@@ -64,7 +64,7 @@ def masked(w: Weights) -> Any:
 
 
 def headed(w: Weights) -> Any:
-    """Two heads with offsets, layer normalisation, no perceptron, and the mean over positions."""
+    """Return outputs of two heads with offsets, layer normalisation, and the mean over positions."""
     h = SEQUENCES[:2] @ w["E"].T / np.sqrt(3)
     added = 0.0
     for e in range(2):
@@ -204,7 +204,7 @@ def test_names_are_free() -> None:
 
 
 def stranger() -> Program:
-    """One block with RMS normalisation in other words."""
+    """Return one block with RMS normalisation under other names."""
     i, j, k = (Symbol(x, integer=True, positive=True) for x in ("i", "j", "k"))
     units = Population("units")
     token = GivenVector("token", Population("letters", given=True), "gram")

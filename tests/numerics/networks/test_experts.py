@@ -24,7 +24,7 @@ N, NUMBERS, TARGETS = 4, {"eta": 0.05, "gamma0": 1.3}, np.array([1.0, -0.6])
 
 
 def written(w: Weights) -> Any:
-    """One block of two experts with biases and RMS normalisation."""
+    """Return outputs of one block of two experts with biases and RMS normalisation."""
     h = INPUTS[:2] @ w["W0"].T / np.sqrt(3)
     shares = softmax(w["r"][0] @ rms(h).T / N + OFFSETS[:, :2], axis=0)
     answers = [

@@ -25,7 +25,7 @@ N, RATES, TARGETS = 4, {"eta": 0.05, "gamma0": 1.3}, np.array([1.0, -0.6])
 
 
 def before(w: Weights) -> Any:
-    """Two branches that see the stream over its root mean square."""
+    """Return outputs of two branches that read the stream over its root mean square."""
     h = INPUTS[:2] @ w["W0"].T / np.sqrt(3)
     for W in w["W"]:
         h = h + np.tanh(rms(h)) @ W.T / np.sqrt(N)
@@ -33,7 +33,7 @@ def before(w: Weights) -> Any:
 
 
 def after(w: Weights) -> Any:
-    """Two branches with biases; mean and variance of the stream are normalised after each."""
+    """Return outputs of two branches with biases; the stream is normalised after each."""
     h = INPUTS[:2] @ w["W0"].T / np.sqrt(3)
     for W, b in zip(w["W"], w["b"], strict=True):
         h = layer_norm(h + np.tanh(h) @ W.T / np.sqrt(N) + b)

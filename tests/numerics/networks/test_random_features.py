@@ -99,7 +99,7 @@ def test_a_theory_of_other_features_is_seen() -> None:
 
 
 def networks(times: Array, copies: int, seeds: int) -> tuple[Array, Array]:
-    """Mean training and test losses of networks, ``(2, times)``, and their standard errors."""
+    """Return mean training and test losses of networks, ``(2, times)``, and their standard errors."""
     arrays = power_law_arrays(3000)
     found = np.array([flow(arrays, NUMBERS, times, copies, (copies, i)) for i in range(seeds)])
     return found.mean(axis=0), found.std(axis=0, ddof=1) / np.sqrt(seeds)

@@ -1,8 +1,9 @@
-"""``python -m tests.numerics.random_programs --count 1000 --seed 0 --jobs 2 -o programs.jsonl``
+"""Checks of random programs: ``python -m tests.numerics.random_programs --count 1000 --seed 0 -o FILE``.
 
-Draw programs by number, run every check of each and write one line of JSON for each.  A file that exists is
-continued: its seeds are not run again.  At the end counts of outcomes and of every reason are printed;
-``--report`` prints them of a file without running anything, ``--show SEED`` prints one program.
+Programs are drawn by number. All checks of each program run, and one line of JSON a program is written. An
+existing file is continued without its seeds. At the end counts of outcomes and of every reason are printed;
+``--report`` prints those of a file without a run, ``--show SEED`` prints one program, ``--jobs`` sets the
+number of processes.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ EFFORTS = {"full": FULL, "half": HALF, "fast": FAST}
 def run(
     seed: int, names: Sequence[str] = tuple(CHECKS), seconds: float = SECONDS, effort: str = "full"
 ) -> dict[str, Any]:
-    """The line of one seed."""
+    """Return the line of one seed."""
     signal.signal(signal.SIGPROF, _stop)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
@@ -60,13 +61,13 @@ def run(
 
 
 def reason(text: str) -> str:
-    """An outcome with names and numbers left out, so that equal reasons are counted together."""
+    """Return an outcome without names and numbers, so that equal reasons are counted together."""
     text = re.sub(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?", "#", text)
     return re.sub(r"\s+", " ", text)[:130]
 
 
 def report(lines: Iterable[dict[str, Any]]) -> str:
-    """Counts of outcomes, of each check, and of each reason, as a table."""
+    """Return counts of outcomes, of each check, and of each reason, as a table."""
     found = list(lines)
     outcomes = Counter(x["outcome"] for x in found)
     total = max(len(found), 1)

@@ -142,7 +142,7 @@ class Case:
         return self.stepped.map(put) if known else self.stepped
 
     def evaluated(self, seed: int, samples: int) -> Evaluated:
-        """The theory at every step."""
+        """Return the theory evaluated at every step."""
         values = {k: v for k, v in self.values.items() if k not in self.drawn.functions}
         return evaluate(
             mean_field(self.realised),
@@ -159,7 +159,7 @@ class Case:
 
 
 def in_networks(drawn: Drawn) -> dict[str, Any]:
-    """Constants of networks: attributes are repeated over their units."""
+    """Return constants as networks need them: attributes are repeated over their units."""
     own = {x.name for x in drawn.network.attributes}
 
     def repeated(values: Any) -> Callable[[int], Any]:
@@ -169,7 +169,7 @@ def in_networks(drawn: Drawn) -> dict[str, Any]:
 
 
 def idle_axes(case: Case, name: str) -> tuple[int, ...]:
-    """The axes of a number, as it was written, that its definition in the program lacks.
+    """Return the axes of a number, as it was written, that its definition in the program lacks.
 
     The number does not depend on the indices of these.
     """
@@ -240,15 +240,15 @@ def gradient(case: Case) -> None:
 
 
 def _rounded(weights: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Weights that differ from the given ones in their last digits.
+    """Return weights that differ from the given ones in their last digits.
 
-    What they change shows how much of rounding is left after training.
+    The resulting changes show the effect of rounding after training.
     """
     return {k: x * (1 + 1e-15 * np.cos(np.arange(x.size)).reshape(x.shape)) for k, x in weights.items()}
 
 
 def _apart(x: Any, y: Any) -> float:
-    """The largest distance of two arrays, relative to the size of their entries beyond one."""
+    """Return the largest distance of two arrays, relative to the size of their entries beyond one."""
     return float(np.nanmax(np.abs(x - y) / (1 + np.abs(x)), initial=0.0))
 
 
@@ -277,7 +277,7 @@ def routes(case: Case) -> None:
 
 
 def watched(theory: Theory) -> dict[str, Any]:
-    """Correlations ``<a(t) b(s)>`` of the theory by name, as the pair of vectors that a network measures."""
+    """Return correlations ``<a(t) b(s)>`` of the theory by name, as the pair of vectors to measure."""
     found: dict[str, Any] = {}
     for q in theory.order_parameters:
         number, average = q.definition.as_independent(Average, as_Add=False)
@@ -293,7 +293,7 @@ def watched(theory: Theory) -> dict[str, Any]:
 
 
 def letters_of(theory: Theory) -> dict[str, tuple[str, ...]]:
-    """The indices of each correlation of the theory, in order, without its layer and times."""
+    """Return the indices of each correlation of the theory, in order, without its layer and times."""
     return {
         q.name: tuple(str(x) for x in q.symbol.args if x not in (t, s) and str(x) != "ell")
         for q in theory.order_parameters
@@ -301,7 +301,7 @@ def letters_of(theory: Theory) -> dict[str, tuple[str, ...]]:
 
 
 def in_order(x: Measured, letters: Sequence[str]) -> Measured:
-    """What networks measured, with its indices in the order of ``letters`` if it has the same ones.
+    """Return measurements with indices in the order of ``letters``, if they have the same ones.
 
     Networks take the indices of a product from its factors, the theory from its own order.
     """
@@ -318,7 +318,7 @@ def in_order(x: Measured, letters: Sequence[str]) -> Measured:
 
 
 def of_networks(case: Case, width: int, seeds: int, seed: int, wanted: dict[str, Any]) -> Numbers:
-    """Means over networks of one width."""
+    """Return means over networks of one width."""
     run = simulate_program(
         case.stepped, width=width, steps=STEPS, seeds=seeds, values=case.values, data=in_networks(case.drawn),
         seed=seed, wanted=wanted,
@@ -340,14 +340,14 @@ def of_networks(case: Case, width: int, seeds: int, seed: int, wanted: dict[str,
 
 
 def in_the_limit(small: Numbers, large: Numbers) -> Numbers:
-    """Networks of widths N and 2 N extrapolated linearly in 1/N."""
+    """Return networks of widths N and 2 N extrapolated linearly in 1/N."""
     mean = {k: 2 * large.mean[k] - small.mean[k] for k in small.mean}
     error = {k: np.hypot(2 * large.error[k], small.error[k]) for k in small.mean}
     return Numbers(mean, error, min(small.dof, large.dof))
 
 
 def through_three(smallest: Numbers, small: Numbers, large: Numbers) -> Numbers:
-    """Networks of widths N/2, N and 2 N extrapolated by a parabola in 1/N."""
+    """Return networks of widths N/2, N and 2 N extrapolated by a parabola in 1/N."""
     weights = [(1 / 3, smallest), (-2.0, small), (8 / 3, large)]
     mean = {k: sum(a * x.mean[k] for a, x in weights) for k in small.mean}
     error = {k: np.sqrt(sum((a * x.error[k]) ** 2 for a, x in weights)) for k in small.mean}
@@ -355,14 +355,14 @@ def through_three(smallest: Numbers, small: Numbers, large: Numbers) -> Numbers:
 
 
 def of_theory(case: Case, found: Evaluated) -> Numbers:
-    """What ``evaluate`` gave, layer by layer."""
+    """Return the numbers of ``evaluate``, layer by layer."""
     mean = {" ".join(map(str, (name, *layers))): x for (name, layers), x in found.values.items()}
     error = {" ".join(map(str, (name, *layers))): x for (name, layers), x in found.errors.items()}
     return Numbers(mean, error, np.inf if found.method == "linear" else case.effort.replicas - 1)
 
 
 def reliable(case: Case, found: Numbers, networks: Numbers) -> int:
-    """How many steps come before the first whose margins are near the kink of a hinge in some networks."""
+    """Return the number of steps before a margin comes near the kink of a hinge in some networks."""
     first = STEPS + 1
     for name, target in case.drawn.margins:
         idle = tuple(k + 1 for k in idle_axes(case, name))
@@ -380,12 +380,12 @@ def reliable(case: Case, found: Numbers, networks: Numbers) -> int:
 
 
 def too_narrow(small: Numbers, large: Numbers, scalars: Sequence[str]) -> tuple[int, str]:
-    """How many steps come before fluctuations that do not fall as 1/N in the width N, and the first of them.
+    """Return the number of steps before fluctuations stop falling as 1/N, and the first such number.
 
-    Extrapolation in 1/N expands in the fluctuations of numbers, whose variance over networks is then V/N.  In
+    Extrapolation in 1/N expands in the fluctuations of numbers, whose variance over networks is then V/N. In
     networks so narrow that fluctuations saturate a function, N times the variance grows with N; where few
-    networks run away, it shrinks.  Only the networks are read, so that the theory under test does not excuse
-    itself.
+    networks diverge, it shrinks. Only the networks are read, so that the result does not depend on the theory
+    under test.
     """
     first, told = STEPS + 1, ""
     for name in scalars:
@@ -406,7 +406,7 @@ def too_narrow(small: Numbers, large: Numbers, scalars: Sequence[str]) -> tuple[
 
 
 def until(found: Numbers, steps: int, scalars: set[str]) -> Numbers:
-    """The first steps alone: of scalars on the first axis, of correlations on the last two."""
+    """Return the first steps: of scalars on the first axis, of correlations on the last two."""
 
     def cut(name: str, x: Any) -> Any:
         return x[:steps] if name in scalars else x[..., :steps, :steps]
@@ -419,17 +419,17 @@ def until(found: Numbers, steps: int, scalars: set[str]) -> Numbers:
 
 
 def _cut(x: Any, shape: tuple[int, ...]) -> Any:
-    """The first entries along axes on which an array is longer than ``shape``."""
+    """Return the first entries along axes on which an array is longer than ``shape``."""
     if np.ndim(x) != len(shape):
         return x
     return x[tuple(slice(n) for n in shape)]
 
 
 def distance(one: Numbers, two: Numbers, bias: float) -> tuple[int, float, str]:
-    """How many numbers both have, and the largest distance over its bound, with its name.
+    """Return the number of common numbers, and the largest distance over its bound, with its name.
 
-    Of each number the standard errors of both sides are added; ``bias``, relative to the number's size, is
-    what neither has in its standard error.  Numbers that both know to rounding must be equal.
+    The bound adds the standard errors of both sides and ``bias``, relative to the size of the number, which
+    neither standard error contains. Numbers that both know to rounding must be equal.
     """
     two = Numbers(
         *({k: _cut(x[k], np.shape(one.mean.get(k))) for k in x} for x in (two.mean, two.error)), two.dof
@@ -463,9 +463,9 @@ def distance(one: Numbers, two: Numbers, bias: float) -> tuple[int, float, str]:
 
 
 def twice(compare: Callable[[int], tuple[int, float, str]], what: str, *, may_be_empty: bool = False) -> int:
-    """Compare; where chance may have failed, once more with other and more samples.
+    """Compare once, and again with other and more samples if the first comparison failed by chance.
 
-    It ``may_be_empty`` where numbers are compared up to a kink, which the first step may stand at.
+    It ``may_be_empty`` if numbers are compared up to a kink, which may be at the first step.
     """
     count, worst, place = compare(0)
     if count == 0 and not may_be_empty:
@@ -521,7 +521,7 @@ def networks(case: Case) -> int:
 
 
 def given(case: Case) -> dict[str, Any]:
-    """The arguments of ``solve`` and ``simulate``."""
+    """Return the arguments of ``solve`` and ``simulate``."""
     used: set[str] = set()
     case.stepped.map(lambda e: (used.update(x.name for x in S(e).free_symbols), e)[1])
     for rule in {w.rule for w in case.stepped.trained()}:
@@ -531,7 +531,7 @@ def given(case: Case) -> dict[str, Any]:
 
 
 def of_results(case: Case, found: Any, dof: float) -> Numbers:
-    """Variables of a result by the names of the program, which the attribute ``names`` of the result says."""
+    """Return variables of a result by the names of the program, from the attribute ``names``."""
     mean: dict[str, Any] = {}
     error: dict[str, Any] = {}
     roles = dict(x.split(": ") for x in found.attrs.get("names", "").split(", ") if x)
@@ -620,7 +620,7 @@ class Verdict:
         return next((k for k in ("failed", "open", "refused", "diverged", "narrow") if k in kinds), "ok")
 
     def as_json(self) -> dict[str, Any]:
-        """For one line of a file."""
+        """Return the verdict as one line of a file."""
         return {
             "seed": self.seed,
             "outcome": self.outcome,
@@ -632,7 +632,7 @@ class Verdict:
 
 
 def one_sentence(message: str) -> str:
-    """What is wrong with a message of a refusal, or nothing."""
+    """Return the defect of a message of refusal, or an empty text."""
     if "\n" in message:
         return "has several lines"
     if len(message) > 300:
@@ -643,7 +643,7 @@ def one_sentence(message: str) -> str:
 
 
 def checked(case: Case, name: str) -> str:
-    """``ok``, or one of ``refused``, ``diverged``, ``narrow``, ``open`` and ``failed`` with the reason."""
+    """Return ``ok``, or ``refused``, ``diverged``, ``narrow``, ``open`` or ``failed`` with the reason."""
     said = _checked(case, name)
     if not said.startswith("failed"):
         return said

@@ -119,7 +119,7 @@ class Drawn:
     """Outputs with a hinge, and their targets: near the kink networks do not follow a line in 1/N."""
 
     def program(self, rule: Any = None) -> Program:
-        """The program, trained by its rule or by another one."""
+        """Return the program, trained by its rule or by another one."""
         return self.network.train(self.loss, rule or self.rule, self.parametrization, **self.options)
 
     def __str__(self) -> str:
@@ -154,13 +154,13 @@ class Vector:
         return self.of.population if self.site is None else self.of.population.at(self.site)
 
     def __call__(self, **moved: Expr) -> Expr:
-        """Its entry now, with some of its indices moved."""
+        """Return the entry at the present time, with some of its indices replaced."""
         own = [moved.get(x.name, x) for x in self.indices]
         return self.of(*(() if self.site is None else (self.site,)), *own, t)
 
 
 def same_units(a: Population, b: Population) -> bool:
-    """Do vectors on both add up?"""
+    """Return whether vectors of both populations can be added."""
     return a.name == b.name and (a.shared or a.site == b.site)
 
 
@@ -202,18 +202,18 @@ class Writer:
     # -- small choices ---------------------------------------------------------------------------------------
 
     def chance(self, p: float) -> bool:
-        """True with probability ``p``."""
+        """Return True with probability ``p``."""
         return self.rng.random() < p
 
     def also(self, p: float) -> bool:
-        """True with probability ``p``, from a stream of its own.
+        """Return True with probability ``p``, from a separate random stream.
 
-        What was added to the language later is decided so: programs without it stay what they were.
+        Later additions to the language are drawn from it, so that programs without them do not change.
         """
         return self.more.random() < p
 
     def name(self) -> str:
-        """A name that is not taken."""
+        """Return a name that is not used yet."""
         while True:
             name = self.rng.choice(NAMES)
             if self.chance(0.2):
@@ -223,7 +223,7 @@ class Writer:
                 return name
 
     def index(self, size: Any, low: int = 1) -> Symbol:
-        """An index that runs over ``low..size``."""
+        """Return an index that runs over ``low..size``."""
         options = [x for x in ("p", "r", "j", "k", "c", "i", "n") if x not in self.taken]
         x = Symbol(self.rng.choice(options), integer=True, **({"positive": True} if low > 0 else {}))
         self.taken.add(x.name)
@@ -231,18 +231,18 @@ class Writer:
         return x
 
     def symbol(self, value: float, **assumptions: bool) -> Symbol:
-        """A symbol with this value."""
+        """Return a symbol with this value."""
         x = Symbol(self.name(), **(assumptions or {"positive": True}))
         self.numbers[x.name] = value
         return x
 
     def number(self, *values: Expr) -> Expr:
-        """One of the values, as it is or as a symbol."""
+        """Return one of the values, as it is or as a symbol."""
         value = S(self.rng.choice(values))
         return self.symbol(float(value)) if value > 0 and self.chance(0.25) else value
 
     def bent(self, z: Expr) -> Expr:
-        """An activation of ``z``."""
+        """Return an activation of ``z``."""
         if self.chance(0.06):
             name = self.name()
             self.functions[name] = self.rng.choice([tanh, erf, sin])
@@ -253,15 +253,15 @@ class Writer:
         return function(z)
 
     def bounded(self, z: Expr) -> Expr:
-        """A bounded function of ``z``."""
+        """Return a bounded function of ``z``."""
         return self.rng.choice([tanh, tanh, sin, lambda x: 1 / (1 + exp(-x)), erf])(z)
 
     def say(self, word: str) -> None:
-        """Note a part of the language."""
+        """Record the use of a part of the language."""
         self.words[word] = None
 
     def constant(self, *indices: Symbol, spread: float = 0.5) -> Expr:
-        """A constant of some of the indices, about one."""
+        """Return a constant of some of the indices, about one."""
         name, sizes = self.name(), {self.mu: self.samples, t: STEPS + 1}
         ends = {r.index: int(r.upper) for r in self.ranges if S(r.upper).is_Integer}
         shape = [sizes.get(x, ends.get(x, self.positions)) for x in indices]
@@ -274,13 +274,13 @@ class Writer:
     def field(
         self, population: Population, indices: Sequence[Symbol], site: Expr | None = None, **kind: bool
     ) -> Vector:
-        """A new field."""
+        """Return a new field."""
         own = Field(self.name(), population if site is None else Population(**_plain(population)), **kind)
         self.fields.append(own)
         return Vector(own, tuple(indices), site)
 
     def keep(self, v: Vector, rhs: Expr, used: Sequence[Vector]) -> Vector:
-        """Define a field by what it is made of."""
+        """Define a field by its right-hand side."""
         self.forward[v()] = rhs
         self.open = [x for x in self.open if x not in used] + [v]
         self.all.append(v)
@@ -292,14 +292,14 @@ class Writer:
         return w
 
     def variance(self) -> Expr:
-        """The variance of a weight."""
+        """Return the variance of a weight."""
         if self.chance(0.6):
             return S.One
         self.say("unequal variances")
         return self.number(Rational(1, 2), Rational(3, 2), Rational(2))
 
     def matrix(self, rows: Population, cols: Population, **kind: Any) -> GaussianMatrix:
-        """A new matrix."""
+        """Return a new matrix."""
         if rows == cols and "index" not in kind and self.chance(0.3):
             kind["symmetry"] = self.rng.choice([S.One, S.NegativeOne, Rational(1, 2), Rational(-1, 3)])
             self.say("symmetry")
@@ -307,7 +307,7 @@ class Writer:
         return self.weight(found, 1 if cols.given and not self.trained else 0.75)
 
     def vector(self, population: Population, indices: tuple[IndexRange, ...] = ()) -> GaussianVector:
-        """A new vector of weights."""
+        """Return a new vector of weights."""
         variance = S.Zero if self.chance(0.12) else self.variance()
         if variance == 0:
             self.say("zero variance")
@@ -315,7 +315,7 @@ class Writer:
         return self.weight(GaussianVector(self.name(), population, variance, indices=indices, **source))
 
     def inner(self, v: Vector) -> tuple[Expr, list[Vector]]:
-        """What a matrix is applied to: a function of a field, or a product of two."""
+        """Return the vector that a matrix multiplies: a function of a field, or a product of two."""
         partners = [
             x for x in self.all if same_units(x.population, v.population) and set(x.indices) <= set(v.indices)
         ]
@@ -329,7 +329,7 @@ class Writer:
         return self.bent(v()), [v]
 
     def coefficient(self, v: Vector) -> Expr:
-        """A factor in front of a product."""
+        """Return a factor in front of a product."""
         kind = self.rng.choices(["one", "number", "constant", "field"], [6, 2, 1, 1])[0]
         here = [
             x for x in self.all if same_units(x.population, v.population) and set(x.indices) <= set(v.indices)
@@ -344,7 +344,7 @@ class Writer:
         return S.One
 
     def extra(self, v: Vector) -> tuple[Expr, list[Vector]]:
-        """A further term of a line: a skip, a bias, or nothing."""
+        """Return a further term of a line: a skip, a bias, or none."""
         here = [
             x for x in self.all if same_units(x.population, v.population) and set(x.indices) <= set(v.indices)
         ]
@@ -376,7 +376,7 @@ class Writer:
     # -- lines -----------------------------------------------------------------------------------------------
 
     def by_matrix(self) -> None:
-        """A matrix, new or used before, applied to something."""
+        """Add a field: a matrix, new or used before, times another field."""
         source = self.rng.choice(self.open)
         matrices = [w for w in (*self.trained, *self.frozen) if isinstance(w, GaussianMatrix)]
         matrices = [m for m in matrices if m.index is None and not m.others and not m.cols.given]
@@ -399,7 +399,7 @@ class Writer:
         self.keep(v, rhs + more, [*used, *also])
 
     def by_entries(self) -> None:
-        """A function of entries, with or without averages."""
+        """Add a field: a function of entries, with or without averages."""
         source = self.rng.choice(self.open)
         here = [x for x in self.all if same_units(x.population, source.population)]
         here = [x for x in here if set(x.indices) <= set(source.indices)]
@@ -436,7 +436,7 @@ class Writer:
         self.keep(v, rhs, [source, other] if rhs.has(other()) else [source])
 
     def of_averages(self, average: Expr, other: Expr) -> Expr:
-        """The average, a function of it, or its product with another one."""
+        """Return the average, a function of it, or its product with another one."""
         if not self.also(0.3):
             return average
         kind = self.more.choice(["function", "product", "quotient"])
@@ -448,7 +448,7 @@ class Writer:
         }[kind]
 
     def by_members(self) -> None:
-        """Matrices of a family, each applied to the same field, and summed with or without factors."""
+        """Add a field: matrices of a family, each times the same field, summed with or without factors."""
         source = self.rng.choice(self.open)
         count = self.more.choice([2, 3])
         population = source.population
@@ -483,7 +483,7 @@ class Writer:
         self.keep(made, Sum(factor * self.bent(each()), (e, 1, count)), [source])
 
     def by_places(self) -> None:
-        """One matrix at every position: summed with factors, or with a factor that the field lacks."""
+        """Add a field: one matrix at every position, summed with factors or with a factor of positions."""
         p, name = self.place, self.name()
         self.arrays[name] = np.round(self.array.uniform(0.4, 1.2, self.positions), 2)
         c = Function(name)(p)
@@ -508,13 +508,13 @@ class Writer:
             self.keep(spread, W @ (c * self.bent(pooled())), [pooled])
 
     def _of_member(self, e: Symbol, count: int) -> Expr:
-        """A constant of each member."""
+        """Return a constant of each member."""
         name = self.name()
         self.arrays[name] = np.round(self.array.uniform(0.4, 1.2, count), 2)
         return Function(name)(e)
 
     def by_positions(self) -> None:
-        """A sum over positions: a causal mask, attention, or a convolution."""
+        """Add a field: a sum over positions (a causal mask, attention, or a convolution)."""
         sources = [x for x in self.open if self.place in x.indices]
         if not sources:
             return self.by_matrix()
@@ -585,7 +585,7 @@ class Writer:
     # -- beginnings ------------------------------------------------------------------------------------------
 
     def data(self, indices: Sequence[Any], shape: Sequence[int]) -> tuple[GivenVector, Population]:
-        """Input vectors, with a kernel."""
+        """Return input vectors, with a kernel."""
         pixels = Population(self.name(), given=True)
         x = GivenVector(self.name(), pixels, self.name())
         self.given.append(x)
@@ -596,7 +596,7 @@ class Writer:
         return x, pixels
 
     def begin(self) -> None:
-        """The first fields: plain, with positions, a family of layers, an ordered field or a stream."""
+        """Add the first fields: plain, with positions, a family of layers, an ordered field or a stream."""
         if self.chance(0.12):
             size = (
                 Symbol(self.name(), integer=True, positive=True)
@@ -619,11 +619,11 @@ class Writer:
         getattr(self, f"begin_{kind}")(units)
 
     def ratio(self) -> Expr:
-        """The size of a population over N."""
+        """Return the size of a population over N."""
         return S.One if self.chance(0.6) else self.number(Rational(1, 2), Rational(3, 2), S(2))
 
     def begin_plain(self, units: Population) -> None:
-        """A field of an input, which may change in time."""
+        """Add a field of an input, which may change in time."""
         moves = self.also(0.12)
         if moves:
             self.say("inputs in time")
@@ -634,18 +634,18 @@ class Writer:
         self.keep(v, self.matrix(units, pixels) @ x(*indices) + more, [])
 
     def begin_stream(self, units: Population) -> None:
-        """A new input at every step."""
+        """Add a field with a new input at every step."""
         x, pixels = self.data((t,), (STEPS + 1,))
         v = self.field(units, ())
         self.keep(v, self.matrix(units, pixels) @ x(t), [])
 
     def begin_free(self, units: Population) -> None:
-        """A random vector in the place of an input."""
+        """Add a random vector in the place of an input."""
         v = self.field(units, ())
         self.keep(v, self.weight(GaussianVector(self.name(), units), 0.5).symbol, [])
 
     def begin_positions(self, units: Population) -> None:
-        """An input at each position."""
+        """Add a field with an input at each position."""
         self.positions = self.rng.choice([2, 3])
         self.size: Expr = Integer(self.positions)
         if self.chance(0.3):
@@ -657,7 +657,7 @@ class Writer:
         self.keep(v, self.matrix(units, pixels) @ x(self.mu, self.place), [])
 
     def begin_layers(self, units: Population) -> None:
-        """A family of layers."""
+        """Add a family of layers."""
         shared = self.chance(0.4)
         layer = Population(units.name, units.ratio, shared=shared)
         self.populations[0] = layer
@@ -717,7 +717,7 @@ class Writer:
         self.populations[0] = layer.at(top)
 
     def begin_ordered(self, units: Population) -> None:
-        """A field whose entries are computed one after another, with one matrix."""
+        """Add a field whose entries are computed one after another, with one matrix."""
         length = self.rng.choice([L, S(2), S(3)])
         self.network_depth, self.depth = length, 2 if length == L else None
         count = 2 if length == L else int(length)
@@ -745,7 +745,7 @@ class Writer:
     # -- ends ------------------------------------------------------------------------------------------------
 
     def pooled(self, v: Vector, body: Expr) -> tuple[Expr, tuple[Symbol, ...]]:
-        """An average of a body over units, summed over positions or kept at each."""
+        """Return an average of a body over units, summed over positions or kept at each."""
         if self.positions and self.place in v.indices:
             if self.chance(0.6):
                 return Sum(Mean(body), (self.place, 1, self.size)), tuple(
@@ -755,7 +755,7 @@ class Writer:
         return Mean(body), v.indices
 
     def output(self, tops: Sequence[Vector], scale: Expr) -> None:
-        """One number of the network: an average with a vector of weights, or of fields."""
+        """Add an output: an average with a vector of weights, or of fields."""
         lines: list[tuple[Expr, tuple[Symbol, ...]]] = []
         kind = self.rng.choices(["readout", "channels", "quadratic"], [6, 1.5, 1])[0]
         self.say(kind)
@@ -801,7 +801,7 @@ class Writer:
         self.outputs.append((f, own, kind))
 
     def loss(self) -> Expr:
-        """A loss of all outputs."""
+        """Return a loss of all outputs."""
         parts: list[Expr] = []
         for f, own, kind in self.outputs:
             out = Function(f)(*own, t)
@@ -848,7 +848,7 @@ class Writer:
         return Add(*parts)
 
     def mean_loss(self, tops: Sequence[Vector]) -> Expr:
-        """A loss over units, of each of which a random vector is the target."""
+        """Return a loss over units, with a random vector as target of each field."""
         parts = []
         for v in tops:
             teacher = GaussianVector(self.name(), v.population)
@@ -858,7 +858,7 @@ class Writer:
         return Add(*parts)
 
     def target(self, *indices: Symbol) -> Expr:
-        """Targets of either sign."""
+        """Return targets of either sign."""
         name, sizes = self.name(), {self.mu: self.samples, t: STEPS + 1}
         ends = {r.index: int(r.upper) for r in self.ranges if S(r.upper).is_Integer}
         shape = [sizes.get(x, ends.get(x, self.positions)) for x in indices]
@@ -876,7 +876,7 @@ class Writer:
         return Function(name)(*places)
 
     def rule(self) -> Any:
-        """How weights move."""
+        """Return a learning rule."""
         rate = self.rng.choice([eta, eta, self.symbol(0.2), Rational(1, 5), 0.15])
         self.numbers["eta"] = self.rng.choice([0.1, 0.2, 0.3])
         decay = self.rng.choice(
@@ -906,7 +906,7 @@ def _plain(p: Population) -> dict[str, Any]:
 
 
 def numbers_of(x: Any) -> list[Expr]:
-    """The expressions that a rule or a parametrization holds."""
+    """Return the expressions that a rule or a parametrization holds."""
     found: list[Expr] = []
     for value in (getattr(x, f.name) for f in fields(x)):
         parts = [pair[1] for pair in value] if isinstance(value, tuple) else [value]
@@ -914,9 +914,8 @@ def numbers_of(x: Any) -> list[Expr]:
     return found
 
 
-def draw(seed: int) -> Drawn:
-    """The program of a seed."""
-    w = Writer(seed)
+def _add_layers(w: Writer) -> None:
+    """Add the fields of a program, from its inputs to the fields that outputs read."""
     w.begin()
     for _ in range(w.rng.choice([0, 1, 1, 2, 2, 3])):
         moves = [w.by_matrix, w.by_matrix, w.by_entries]
@@ -927,6 +926,10 @@ def draw(seed: int) -> Drawn:
         w.by_members()
     if w.positions and w.also(0.25):
         w.by_places()
+
+
+def _add_outputs(w: Writer) -> tuple[Expr, Expr]:
+    """Add the outputs, and return their scale and the loss."""
     scale = w.rng.choice([gamma0, gamma0, gamma0, S.One])
     if scale == gamma0:
         w.numbers["gamma0"] = w.rng.choice([0.7, 1.0, 1.3])
@@ -942,8 +945,11 @@ def draw(seed: int) -> Drawn:
         if w.chance(0.1):
             w.say("several outputs")
             w.output(tops[-1:], scale)
-    loss = w.loss() if w.outputs else w.mean_loss(tops)
-    rule = w.rule()
+    return scale, w.loss() if w.outputs else w.mean_loss(tops)
+
+
+def _parametrization(w: Writer, scale: Expr, rule: Any) -> Parametrization:
+    """Return the scale of outputs, the rate, which may depend on time, and rates of single weights."""
     rates = (
         ((w.rng.choice(w.trained).name, w.number(Rational(1, 2), S(2))),)
         if w.trained and w.chance(0.2)
@@ -953,7 +959,11 @@ def draw(seed: int) -> Drawn:
     if w.chance(0.06) and rule.discrete:
         w.say("rate in time")
         rate = rate / (1 + t / 2)
-    parametrization = Parametrization(scale, rate, rates)
+    return Parametrization(scale, rate, rates)
+
+
+def _options(w: Writer) -> dict[str, Any]:
+    """Return options of training; at least one weight is trained afterwards."""
     options: dict[str, Any] = {}
     if w.chance(0.15):
         options["error"] = w.name()
@@ -970,6 +980,17 @@ def draw(seed: int) -> Drawn:
         replaced = w.rng.choice(inner)
         options["feedback"] = {replaced.name: replace(replaced, name=w.name(), symmetry=S.Zero)}
         options["learning_feedback"] = w.chance(0.5)
+    return options
+
+
+def draw(seed: int) -> Drawn:
+    """Return the program of a seed."""
+    w = Writer(seed)
+    _add_layers(w)
+    scale, loss = _add_outputs(w)
+    rule = w.rule()
+    parametrization = _parametrization(w, scale, rule)
+    options = _options(w)
     network = Network(
         w.name(),
         tuple(w.fields),

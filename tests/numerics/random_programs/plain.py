@@ -75,11 +75,11 @@ class Shape:
     inputs: int
 
     def size(self, population: Population, numbers: Callable[[Any], float]) -> int:
-        """The number of units of a population."""
+        """Return the number of units of a population."""
         return self.inputs if population.given else round(numbers(population.ratio) * self.width)
 
     def fan(self, matrix: GaussianMatrix) -> int:
-        """The N of entries of variance ``variance/N``."""
+        """Return the N of entries of variance ``variance/N``."""
         return self.inputs if matrix.rows.given or matrix.cols.given else self.width
 
 
@@ -122,18 +122,18 @@ class Plain:
         )
 
     def number(self, e: Any, at: Mapping[Symbol, int] | None = None) -> float:
-        """The value of an expression of numbers, indices and constants."""
+        """Return the value of an expression of numbers, indices and constants."""
         return float(np.real(Pass(self, {}, 0).value(sympy.sympify(e), dict(at or {}))).ravel()[0])
 
     def integer(self, e: Any, at: Mapping[Symbol, int] | None = None) -> int:
-        """The integer that an expression of indices is."""
+        """Return the integer value of an expression of indices."""
         e = sympy.sympify(e)
         table: dict[Any, int] = {x: n for x, n in (at or {}).items()}
         table |= {x: int(self.numbers[x.name]) for x in e.free_symbols if x not in table}
         return int(e.xreplace({x: sympy.Integer(n) for x, n in table.items()}))
 
     def members(self, ranges: Sequence[IndexRange], at: Index | None = None) -> list[Index]:
-        """All values of the indices of ``ranges``."""
+        """Return all values of the indices of ``ranges``."""
         found = [dict(at or {})]
         for r in ranges:
             found = [
@@ -144,7 +144,7 @@ class Plain:
         return found
 
     def keys(self, weight: GaussianMatrix | GaussianVector) -> list[tuple[Key, Index]]:
-        """The members of a family of weights, or the weight itself."""
+        """Return the members of a family of weights, or the weight itself."""
         if isinstance(weight, GaussianVector):
             ranges = weight.indices
         else:
@@ -152,7 +152,7 @@ class Plain:
         return [((weight.name, tuple(at.values())), at) for at in self.members(ranges)]
 
     def start(self, rng: np.random.Generator, steps: int) -> dict[Key, Array]:
-        """Weights at initialisation, as they are applied; fresh ones have the step as first axis."""
+        """Return initial weights as they are applied; fresh ones have the step as first axis."""
         found: dict[Key, Array] = {}
         for weight in self.weights.values():
             for key, at in self.keys(weight):
@@ -170,14 +170,14 @@ class Plain:
         return found
 
     def losses(self, weights: Mapping[Key, Array], step: int) -> Array:
-        """The loss, summed over its indices, for each of the networks along the first axis of weights."""
+        """Return the loss, summed over its indices, of each network along the first axis of weights."""
         forward = Pass(self, weights, step, self.first)
         ranges = {r.index: r for d in self.definitions for r in d.ranges}
         free = [ranges[x] for x in sorted(self.loss.free_symbols & set(ranges), key=str)]
         return sum(forward.value(self.loss, {**at, t: step}) for at in self.members(free))
 
     def slope(self, weights: Mapping[Key, Array], key: Key, step: int) -> Array:
-        """The derivative of the loss with respect to every entry of one weight, at most 512 at a time."""
+        """Return the derivative of the loss by every entry of one weight, at most 512 at a time."""
         value = weights[key][None]
         flat: list[Array] = []
         for first in range(0, value.size, 512):
@@ -192,10 +192,10 @@ class Plain:
     def trained(
         self, start: Mapping[Key, Array], rule: Any, parametrization: Parametrization, steps: int
     ) -> list[dict[str, Array]]:
-        """What every number of the forward pass is at each step of training, as arrays over its indices.
+        """Return every number of the forward pass at each step of training, as arrays over its indices.
 
-        Raw weights ``theta``, of which a matrix is ``theta/sqrt(n)``, follow ``theta <- (1 - decay) theta
-        - rate scale^2 N dloss/dtheta``, with heavy-ball momentum if the rule has it.
+        Raw weights ``theta``, of which a matrix is ``theta/sqrt(n)``, follow ``theta <- (1 - decay) theta -
+        rate scale^2 N dloss/dtheta``, with heavy-ball momentum if the rule has it.
         """
         fresh = {key for w in self.weights.values() if w.fresh for key, _ in self.keys(w)}
         weights = {k: x[0] if k in fresh else x for k, x in start.items()}
@@ -224,7 +224,7 @@ class Plain:
         rule: Any,
         parametrization: Parametrization,
     ) -> tuple[float, Array]:
-        """The rule's learning rate, and minus ``scale^2 N/n`` times the gradient."""
+        """Return the rule's learning rate, and minus ``scale^2 N/n`` times the gradient."""
         slope = self.slope(weights, key, at[t])
         factor = self.number(parametrization.scale, at) ** 2 * self.number(parametrization.rate, at)
         factor *= self.number(dict(parametrization.rates).get(weight.name, sympy.S.One), at)
@@ -235,7 +235,7 @@ class Plain:
         return self.number(rule.rate, at), -factor * self.shape.width * slope
 
     def numbers_at(self, weights: Mapping[Key, Array], step: int) -> dict[str, Array]:
-        """Every number that the forward pass defines: arrays over its indices in order."""
+        """Return every number that the forward pass defines, as arrays over its indices in order."""
         every = {k: x[None] for k, x in weights.items()}
         forward, found = Pass(self, every, step, self.first), {}
         for name, lines in self.of.items():
@@ -263,7 +263,7 @@ class Pass:
         self.before = before
 
     def entry(self, name: str, spot: tuple[int, ...]) -> Array:
-        """A field, (networks, units), or a number, (networks, 1), at integer indices."""
+        """Return a field, (networks, units), or a number, (networks, 1), at integer indices."""
         if (name, spot) not in self.known:
             found = self._definition(name, spot)
             if found is None:
@@ -275,7 +275,7 @@ class Pass:
         return self.known[name, spot]
 
     def _definition(self, name: str, spot: tuple[int, ...]) -> tuple[Definition, Index] | None:
-        """The definition of an entry, and the values of its indices there."""
+        """Return the definition of an entry, and the values of its indices there."""
         for d in self.plain.of[name]:
             at: Index = {}
             ranges = {r.index: r for r in d.ranges}
@@ -294,7 +294,7 @@ class Pass:
         return None
 
     def _on_ring(self, name: str, spot: tuple[int, ...]) -> tuple[int, ...]:
-        """Indices that left their ranges, brought back round the ring; not those of layers."""
+        """Return indices outside of their ranges shifted back on the ring, except those of layers."""
         moved = list(spot)
         for d in self.plain.of[name]:
             ranges = {r.index: r for r in d.ranges}
@@ -304,8 +304,8 @@ class Pass:
                     moved[j] = low + (spot[j] - low) % (high - low + 1)
         return tuple(moved)
 
-    def value(self, e: Expr, at: Index) -> Array:
-        """An expression at values of its indices: (networks, units), or (networks, 1) of a number."""
+    def value(self, e: Expr, at: Index) -> Array:  # noqa: PLR0911 (one return for each kind of expression)
+        """Return an expression at values of its indices: (networks, units), or (networks, 1) of a number."""
         plain = self.plain
         if e.is_number and not e.has(AppliedUndef):
             return np.full((1, 1), complex(e))
@@ -346,7 +346,7 @@ class Pass:
         return np.einsum("bji,bj->bi" if e.transposed else "bij,bj->bi", matrix, vector)
 
     def _sum(self, body: Expr, limits: Sequence[Any], at: Index) -> Array:
-        """A sum whose last limit is the outermost, as SymPy has it."""
+        """Return a sum whose last limit is the outermost, as SymPy orders them."""
         if not limits:
             return self.value(body, at)
         index, low, high = limits[-1]

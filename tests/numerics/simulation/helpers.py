@@ -16,7 +16,7 @@ TARGETS = np.array([0.8, -1.1, 0.6])
 def gd(
     depth: int = 2, *, rate: float = 0.12, steps: int = 6, gamma0: float = 1.3, **network: Any
 ) -> Experiment:
-    """Exact descent on three samples, sum loss."""
+    """Return exact descent on three samples with the summed loss."""
     return Experiment.from_dict(
         {
             "network": {"depth": depth, "gamma0": gamma0, **network},
@@ -28,7 +28,7 @@ def gd(
 
 
 def flow(depth: int = 2, *, time: float = 1.0, points: int = 6, gamma0: float = 1.3) -> Experiment:
-    """Flow on three samples, sum loss."""
+    """Return gradient flow on three samples with the summed loss."""
     return Experiment.from_dict(
         {
             "network": {"depth": depth, "gamma0": gamma0},

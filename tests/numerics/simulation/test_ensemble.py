@@ -179,7 +179,10 @@ def test_divergence_reaches_the_caller():
 
 @pytest.mark.parametrize("network", [{}, {"branch": 0.6}], ids=str)
 def test_centred_networks_say_what_the_centred_theory_says(network) -> None:
-    """f - f(0): at first the error is the target in every network, as it is in the theory at any rate."""
+    """Check f - f(0): at first the error is the target in every network.
+
+    The theory has this error at any rate.
+    """
     e = gd(steps=2, **network)
     shifted = e.replace({"training.center": True})
     theory, plain, found = solve(shifted), *(simulate(x, width=24, seeds=4, rng=2) for x in (e, shifted))

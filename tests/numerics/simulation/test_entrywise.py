@@ -45,7 +45,7 @@ EPSILON = 1e-3
 
 
 def rates(time: int) -> float:
-    """The schedule, by itself."""
+    """Return the schedule, computed independently."""
     return float(RATE * (1 + np.cos(np.pi * time / STEPS)) / 2)
 
 
@@ -117,9 +117,9 @@ CASES: dict[str, tuple[Entrywise, Any]] = {
 
 
 def by_hand(weights: list[Array], rule: Any, readout: Any = None) -> list[Array]:
-    """Outputs of two hidden tanh layers and a readout, of raw weights: (time, sample).
+    """Return outputs (time, sample) of two hidden tanh layers and a readout, of raw weights.
 
-    ``h1 = W0 x/sqrt(D)``, ``h2 = W1 phi(h1)/sqrt(N)``, ``f = w phi(h2)/(gamma0 N)``.  A raw weight moves by
+    ``h1 = W0 x/sqrt(D)``, ``h2 = W1 phi(h1)/sqrt(N)``, ``f = w phi(h2)/(gamma0 N)``. A raw weight moves by
     ``rate gamma0 n Q`` over the root of n that it is divided by, with the gradient ``A = -gamma0 N dL/dM``.
     """
     x = X

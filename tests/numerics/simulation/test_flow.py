@@ -30,7 +30,7 @@ def trainer(rule="flow", **options):
 
 @lru_cache(maxsize=1)
 def fine():
-    """Steps that miss no more than 1e-6, and what was said of them."""
+    """Return steps with an error of at most 1e-6, and the message about them."""
     return settled(trainer(), SEED, 1e-6, False)
 
 

@@ -17,7 +17,7 @@ from .helpers import gd
 
 
 def stop_after(count: int):
-    """Ctrl-C once so many networks are trained."""
+    """Return a progress function that raises KeyboardInterrupt after some networks."""
 
     def progress(done: int, total: int) -> None:
         if done == count:

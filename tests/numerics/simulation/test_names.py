@@ -32,7 +32,7 @@ NUMBERS = {"eta": 0.3, "gamma0": 1.0}
 
 
 def program_of(name: str, *, ordered: bool) -> Program:
-    """A network of two fields, or of one ordered family of three, of this name."""
+    """Return a network of two fields, or of one ordered family of three, of this name."""
     n = Symbol("n", integer=True)
     units, pixels = Population("units"), Population("pixels", given=True)
     a, b, x = Field(name, units, ordered=ordered), Field("b", units), GivenVector("x", pixels, "K_x")
@@ -54,7 +54,7 @@ def program_of(name: str, *, ordered: bool) -> Program:
 
 
 def measured(program: Program, kernels: MeasuredKernels, times: int) -> xr.Dataset:
-    """Means over two small networks."""
+    """Return means over two small networks."""
     given = {"numbers": NUMBERS, "arrays": DATA, "times": range(times)}
     return simulate(program, width=6, seeds=2, rng=0, kernels=kernels, **given)
 

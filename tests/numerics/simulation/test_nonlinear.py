@@ -102,7 +102,7 @@ def test_the_tangent_kernel_is_what_moves_the_outputs(network, targets):
 
 
 def changes(activation, kinked):
-    """What halving the steps chosen changes in what has no jumps, and what was said about it."""
+    """Return the change of smooth quantities by halved steps, and the message about it."""
     e = experiment({"activation": activation}, FLOW)
     networks = Trainer.of(
         program_of(e),

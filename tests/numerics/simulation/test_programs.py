@@ -43,7 +43,7 @@ def draw(*shape, scale=1.0, seed=0):
 
 
 def first(n=N, seed=0):
-    """W0 as it is applied: x.x/D is the kernel."""
+    """Return W0 as it is applied: x.x/D is the kernel."""
     return draw(n, 5, scale=5**-0.5, seed=seed)
 
 
@@ -52,13 +52,13 @@ def interior(layer, n=N):
 
 
 def overlaps(a, b):
-    """(1/n) sum_i a_i(t, ...) b_i(s, ...), from arrays (times, indices, n)."""
+    """Return (1/n) sum_i a_i(t, ...) b_i(s, ...), from arrays (times, indices, n)."""
     c = np.tensordot(np.array(a), np.array(b), (-1, -1)) / np.shape(a)[-1]
     return np.moveaxis(c, np.ndim(a) - 1, 1)
 
 
 def simulate(program, *, initial, data=None, values=VALUES, steps=STEPS, **options):
-    """One network with the given weights."""
+    """Return one network with the given weights."""
     data = {"x": X, "y": Y} if data is None else data
     return simulate_program(
         program, width=N, steps=steps, seeds=1, values=values, data=data, initial=initial, **options
@@ -69,7 +69,7 @@ def simulate(program, *, initial, data=None, values=VALUES, steps=STEPS, **optio
 
 
 def linear_loop(W, w, steps=STEPS, rate=RATE):
-    """A linear network with N(0, 1) weights divided by roots of sizes, all of descent written out."""
+    """Return a linear network with N(0, 1) weights divided by roots of sizes, with descent written out."""
     W, w = [m.copy() for m in W], w.copy()
     record = {"h": [], "g": [], "f": []}
     for _ in range(steps + 1):
@@ -99,8 +99,8 @@ def test_linear_network_against_descent_written_out():
         np.testing.assert_allclose(run["G"][layer].mean, overlaps(g, g), **EXACT)
 
 
-def tanh_loop(depth, W, w, *, targets=Y, bias=None, branch=None, backward=None, fixed=False):
-    """Every pass and every update of a tanh network, sample by sample and channel by channel.
+def tanh_loop(depth, W, w, *, targets=Y, bias=None, branch=None, backward=None, fixed=False):  # noqa: PLR0913 (variants of one loop)
+    """Return a trained tanh network with passes and updates by sample and channel.
 
     ``W`` = [W0, ..., W_{L-1}] as applied, ``w`` (C, N), ``targets`` (P, C), ``backward`` matrices for the
     backward pass, trained like the forward ones unless ``fixed``.
@@ -225,7 +225,7 @@ IMAGES = np.random.default_rng(5).standard_normal((2, PLACES, 5))
 
 
 def convolution():
-    """One hidden convolution after the first, on a ring; the readout is shared by all positions."""
+    """Return one hidden convolution after the first, on a ring, with a readout shared by positions."""
     a, k, b = (Symbol(n, integer=True) for n in "akb")
     layer, inputs = Population("layer"), Population("input", given=True)
     h, g, z = (Field(n, layer, layered=True) for n in "hgz")

@@ -56,7 +56,7 @@ def draw(*shape, seed=0):
 
 
 def small(definitions, *, fields, rule=STILL, **parts):
-    """A program whose first field is observed."""
+    """Return a program whose first field is observed."""
     first = fields[0]
     notation = parts.pop("notation", {first(t): "C"})
     return Program(
@@ -150,7 +150,7 @@ def test_noise_of_a_rule_is_that_of_its_docstring():
 
 
 def test_noise_of_a_flow_and_of_a_matrix():
-    """dW = -W dt + sqrt(2) dB keeps N(0, 1/N) entries, which forget at the rate one."""
+    """Check that dW = -W dt + sqrt(2) dB keeps N(0, 1/N) entries, which decay at the rate one."""
     v, u = Field("v", units), Field("u", units)
     start, rule = GaussianVector("a", units), GradientFlow(S.One, decay=S.One, diffusion=S(2))
     W = GaussianMatrix("W", units, units)

@@ -25,7 +25,7 @@ from .test_programs import EXACT, GAMMA, RATE, STEPS, VALUES, N, X, Y, draw, fir
 
 
 def perceptron(rule, fresh=False, noise=False):
-    """v = w_star - w; gradient X^T X v, plus label noise: the samples are a Gaussian matrix."""
+    """Return v = w_star - w with gradient X^T X v and label noise; the samples are a Gaussian matrix."""
     features, samples = Population("features"), Population("samples", ratio=Symbol("nu"))
     v, Delta, q = Field("v", features), Field("Delta", samples), Field("q", features)
     data = GaussianMatrix("X", samples, features, fresh=fresh)
@@ -67,7 +67,7 @@ def test_fresh_samples_and_fresh_noise():
 
 
 def recursion(rule, w, gradient):
-    """w at every step, each rule as its docstring writes it; noise is left out."""
+    """Return w at every step, for each rule by the formula of its docstring, without noise."""
     path, q = [w], 0 * w
     for _ in range(STEPS):
         u = gradient(w)

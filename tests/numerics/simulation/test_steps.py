@@ -49,7 +49,7 @@ def fixed(network: dict[str, Any], training: dict[str, Any], targets: Any = TARG
 
 
 def worst(experiment: Experiment, names: tuple[str, ...], theory: Any = None) -> float:
-    """The largest |z| of what is measured at the end, 1/N -> 0 by a line, over what chance allows."""
+    """Return the largest |z| at the end, extrapolated to 1/N -> 0, relative to the bound of chance."""
     runs = [simulate(experiment, width=n, seeds=SEEDS, rng=n) for n in WIDTHS]
     theory = solve(experiment, kernels="full") if theory is None else theory
     scores = []

@@ -54,7 +54,7 @@ DATA = {"K_x": INPUTS @ INPUTS.T / 2, "y": Y}
 
 
 def tied(rate_of_readout: int = 1) -> Program:
-    """Three layers of one matrix, called ``h`` as layers with matrices of their own are elsewhere."""
+    """Return three layers of one matrix, under the name ``h`` of layers with separate matrices."""
     units, inputs, k = Population("units"), Population("inputs", given=True), Symbol("k", integer=True)
     h, x, f = Field("h", units, ordered=True), GivenVector("x", inputs, "K_x"), Function("f")
     U, R, w = (
@@ -94,7 +94,7 @@ class Small:
         return found
 
     def run(self, weights: Weights, steps: int = 0, **options: Any) -> Any:
-        """One network with these weights at first."""
+        """Return one network with these initial weights."""
         initial: dict[str, Any] = {}
         for (name, member), x in weights.items():
             initial[name] = {**initial.get(name, {}), member: x} if member else x
@@ -102,7 +102,7 @@ class Small:
         return simulate_program(self.program, width=2, steps=steps, seeds=1, **given, **options)
 
     def gradients(self, weights: Weights) -> Weights:
-        """Derivatives of all outputs, along the first axis, by the entries of each weight."""
+        """Return derivatives of all outputs, along the first axis, by the entries of each weight."""
         found = {}
         for key, x in weights.items():
             columns = []
@@ -114,17 +114,20 @@ class Small:
         return found
 
     def factor(self, key: tuple[str, tuple[int, ...]]) -> float:
-        """The rate times ``gamma0^2 N/n``, as a weight ``theta/sqrt(n)`` follows ``gamma0^2 N`` gradients."""
+        """Return the rate times ``gamma0^2 N/n``.
+
+        A weight ``theta/sqrt(n)`` follows ``gamma0^2 N`` gradients.
+        """
         units = 2 if self.start[key].ndim == 2 else 1
         return float(self.rates.get(key[0], 1) * NUMBERS["gamma0"] ** 2 * 2 / units)
 
     def kernel(self, late: Weights, early: Weights) -> Array:
-        """Inner products of gradients and updates."""
+        """Return inner products of gradients and updates."""
         return np.sum([self.factor(key) * late[key] @ early[key].T for key in late], axis=0)
 
 
 def _upper(r: IndexRange) -> int:
-    """The last value of an index; outputs are two."""
+    """Return the last value of an index; outputs are two."""
     return int(r.upper) if r.upper.is_Integer else 2
 
 
@@ -168,7 +171,7 @@ def test_at_two_times_gradients_meet_updates() -> None:
 
 
 def close(expected: Array) -> dict[str, float]:
-    """Central differences miss STEP^2 and rounding over STEP of the largest; both have room for a factor."""
+    """Return tolerances of central differences: STEP^2 and rounding over STEP, with a factor for both."""
     return {"rtol": 0, "atol": 100 * (STEP**2 + EPS / STEP) * float(np.abs(expected).max())}
 
 

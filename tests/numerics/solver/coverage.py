@@ -43,7 +43,7 @@ FROM = 5
 
 
 def solution(name: str, samples: int | None, seed: int) -> Any:
-    """One result."""
+    """Return one result."""
     network, training = NETWORKS[name]
     solver = {"seed": seed, "method": "paths"} | ({} if samples is None else {"samples": samples})
     tables = {"network": {"depth": 2, **network}, "training": training, "solver": solver}
@@ -53,15 +53,18 @@ def solution(name: str, samples: int | None, seed: int) -> Any:
 
 
 def truth(name: str, results: int = TRUTHS) -> Mapping[str, np.ndarray]:
-    """The mean of results with many paths, from seeds that are not used otherwise."""
+    """Return the mean of results with many paths, from seeds that are not used otherwise."""
     runs = [solution(name, MANY, 10**6 + k) for k in range(results)]
     return {x: np.mean([r[x].values for r in runs], axis=0) for x in NAMES}
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """The share of each quantity's entries in their intervals, its standard error over seeds, and the shares
-    of results that call the errors of kernels unknown, and of those that are not ok."""
+    """Coverage of the confidence intervals of each quantity.
+
+    The fields are the share of entries in their intervals, its standard error over seeds, the share of
+    results that call the errors of kernels unknown, and that of results that are not ok.
+    """
 
     shares: Mapping[str, float]
     errors: Mapping[str, float]
@@ -70,7 +73,7 @@ class Coverage:
 
 
 def coverage(name: str, samples: int | None, seeds: int, true: Mapping[str, np.ndarray]) -> Coverage:
-    """Over ``seeds`` results."""
+    """Return the coverage over ``seeds`` results."""
     held: dict[str, list[float]] = {x: [] for x in NAMES}
     said = []
     for seed in range(seeds):
@@ -91,7 +94,7 @@ def coverage(name: str, samples: int | None, seeds: int, true: Mapping[str, np.n
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
     print("| network | paths | seeds | loss | error | $\\Phi$ | $G$ | not ok | kernels unknown |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")

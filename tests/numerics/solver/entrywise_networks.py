@@ -103,19 +103,19 @@ class Setting:
         return CLASSES if self.classes else Y[:, None]
 
     def phi(self, h: Array) -> Array:
-        """The activation."""
+        """Return the activation."""
         return np.tanh(h) if self.activation == "tanh" else np.maximum(h, 0.0)
 
     def slope(self, h: Array) -> Array:
-        """Its derivative."""
+        """Return the derivative of the activation."""
         return 1 - np.tanh(h) ** 2 if self.activation == "tanh" else (h > 0).astype(float)
 
     def error(self, f: Array) -> Array:
-        """Minus the slope of the loss in the outputs, of the same shape ``(..., P, C)``."""
+        """Return minus the slope of the loss in the outputs, of the same shape ``(..., P, C)``."""
         return self.targets - (probabilities(f) if self.classes else f)
 
     def loss(self, f: Array) -> Array:
-        """The mean loss over the samples, of outputs ``(..., P, C)``."""
+        """Return the mean loss over the samples, of outputs ``(..., P, C)``."""
         if self.classes:
             found: Array = -(self.targets * np.log(probabilities(f))).sum(axis=-1).mean(axis=-1)
         else:
@@ -124,7 +124,7 @@ class Setting:
 
 
 def probabilities(f: Array) -> Array:
-    """The softmax over the last axis."""
+    """Return the softmax over the last axis."""
     e = np.exp(f - f.max(axis=-1, keepdims=True))
     found: Array = e / e.sum(axis=-1, keepdims=True)
     return found
@@ -154,7 +154,7 @@ class Networks:
         self.states: list[State] = [{} for _ in (*self.W, self.w, *self.b)]
 
     def forward(self) -> Layers:
-        """All fields."""
+        """Return all fields."""
         setting, found = self.setting, Layers([], [], [])
         below = np.broadcast_to(X.T, (len(self.w), *X.T.shape))
         for layer, W in enumerate(self.W):
@@ -169,11 +169,11 @@ class Networks:
         return found
 
     def outputs(self, fields: Layers) -> Array:
-        """Outputs ``(seeds, P, C)``."""
+        """Return outputs ``(seeds, P, C)``."""
         return (self.w @ fields.phi[-1]).swapaxes(1, 2) / (self.setting.gamma0 * self.width)
 
     def backward(self, fields: Layers, top: Array) -> list[Array]:
-        """``gamma0 N`` times the slope by each preactivation, of what has slope ``top`` by ``phi(n^L)``."""
+        """Return ``gamma0 N`` times the slope by each preactivation; ``top`` is the slope by ``phi(n^L)``."""
         found = []
         for layer in reversed(range(self.setting.depth)):
             g = self.setting.slope(fields.n[layer]) * top
@@ -185,7 +185,7 @@ class Networks:
         return found[::-1]
 
     def step(self, time: int) -> Array:
-        """One step of all weights; return the outputs before it."""
+        """Apply one step of all weights; return the outputs before it."""
         setting, fields = self.setting, self.forward()
         f = self.outputs(fields)
         error = setting.error(f)
@@ -206,7 +206,10 @@ class Networks:
         return f
 
     def kernels(self, fields: Layers) -> dict[str, Array]:
-        """Kernels of preactivations, features and gradients, ``(seeds, P, P)`` or ``(seeds, P C, P C)``."""
+        """Return kernels of preactivations, features and gradients.
+
+        Their shapes are ``(seeds, P, P)`` or ``(seeds, P C, P C)``.
+        """
         found, tops = {}, [np.repeat(w[:, :, None], len(X), 2) for w in self.w.swapaxes(0, 1)]
         slopes = [self.backward(fields, top) for top in tops]
         for layer, (h, phi) in enumerate(zip(fields.h, fields.phi, strict=True), 1):
@@ -217,7 +220,7 @@ class Networks:
         return found
 
     def train(self) -> dict[str, Array]:
-        """Outputs and losses at all times, ``(seeds, times, ...)``, and kernels after the last step."""
+        """Return outputs and losses at all times, ``(seeds, times, ...)``, and the kernels at the end."""
         outputs = [self.step(time) for time in range(len(self.setting.rates))]
         fields = self.forward()
         f = np.stack([*outputs, self.outputs(fields)], axis=1)
@@ -225,13 +228,13 @@ class Networks:
 
 
 def root_mean_square(h: Array) -> Array:
-    """Of each sample, over the units."""
+    """Return the root mean square of each sample over the units."""
     found: Array = np.sqrt((h**2).mean(axis=1, keepdims=True))
     return found
 
 
 def trained(setting: Setting, width: int, seeds: int) -> dict[str, Array]:
-    """What so many networks give, seeds first."""
+    """Return the results of some networks, seeds first."""
     batches = [
         Networks(setting, width, range(k, min(k + BATCH, seeds))).train() for k in range(0, seeds, BATCH)
     ]
@@ -239,9 +242,10 @@ def trained(setting: Setting, width: int, seeds: int) -> dict[str, Array]:
 
 
 def extrapolated(setting: Setting, widths: tuple[int, int], seeds: int) -> dict[str, tuple[Array, Array]]:
-    """Means over networks at infinite width and their standard errors, linear in 1/N from two widths.
+    """Return means over networks at infinite width and their standard errors, linear in 1/N.
 
-    Outputs at the start have mean zero at every width, as readouts have either sign: control variates.
+    Outputs at the start have mean zero at every width, because readouts have either sign, and serve as
+    control variates.
     """
     narrow, wide = (trained(setting, n, seeds) for n in widths)
     near, far = widths[1] / (widths[1] - widths[0]), widths[0] / (widths[1] - widths[0])
@@ -253,7 +257,7 @@ def extrapolated(setting: Setting, widths: tuple[int, int], seeds: int) -> dict[
 
 
 def controlled(values: Array, control: Array) -> tuple[Array, Array]:
-    """The mean over the first axis and its standard error, given numbers beside it whose mean is zero."""
+    """Return the mean over the first axis and its standard error, with control variates of mean zero."""
     flat, beside = (x.reshape(len(x), -1) for x in (values, control))
     centred, mean = beside - beside.mean(axis=0), flat.mean(axis=0)
     slopes = np.linalg.lstsq(centred, flat - mean, rcond=None)[0]

@@ -30,8 +30,9 @@ TARGETS = np.array([0.9, -0.7, 1.1, 0.4, -1.2])
 def solvable(
     depth: int, rule: str, loss: str, projected: bool = True, sample_weights: bool = False
 ) -> Theory:
-    """The theory that the march runs: discrete time (the flow as a multistep integrator sees it), integer
-    depth.
+    """Return the theory that the march solves: discrete time and integer depth.
+
+    A flow is discretised as a multistep integrator sees it.
     """
     integrated = "multistep" if rule == "flow" else rule
     theory = mean_field(mlp(L, "linear", integrated, loss, sample_weights=sample_weights))
@@ -41,12 +42,16 @@ def solvable(
 
 
 def kernel(samples: int) -> np.ndarray:
+    """Return the kernel of the first samples."""
     x = INPUTS[:samples]
     return np.asarray(x @ x.T / x.shape[1])
 
 
 def gd(depth: int, samples: int = 3, **changes: Any) -> Experiment:
-    """Exact steps; ``changes`` may hold rate, steps, loss, gamma0, kernel, targets."""
+    """Return an experiment with exact steps.
+
+    ``changes`` may hold rate, steps, loss, gamma0, kernel, targets.
+    """
     c: dict[str, Any] = {"rate": 0.11, "steps": 9, "loss": "sum", "gamma0": 1.2}
     c |= {"kernel": kernel(samples)} | changes
     return Experiment.from_dict(
@@ -60,7 +65,10 @@ def gd(depth: int, samples: int = 3, **changes: Any) -> Experiment:
 
 
 def flow(depth: int, samples: int = 3, **changes: Any) -> Experiment:
-    """Flow; ``changes`` may hold time, points, grid, loss, gamma0, rtol, kernel, targets."""
+    """Return an experiment with gradient flow.
+
+    ``changes`` may hold time, points, grid, loss, gamma0, rtol, kernel, targets.
+    """
     c: dict[str, Any] = {"time": 1.0, "points": 6, "grid": "uniform", "loss": "mean"}
     c |= {"gamma0": 1.2, "rtol": 1e-5, "kernel": kernel(samples)} | changes
     training = {"rule": "flow", "loss": c["loss"]} | {k: c[k] for k in ("time", "points", "grid")}
@@ -76,7 +84,7 @@ def flow(depth: int, samples: int = 3, **changes: Any) -> Experiment:
 
 
 def marched(experiment: Experiment, weights: np.ndarray | None = None, *, projected: bool = True) -> March:
-    """One march of the derived theory; ``weights`` is the table w(t,s) of a flow."""
+    """Return one march of the derived theory; ``weights`` is the table w(t,s) of a flow."""
     rule, depth = experiment.training.rule, experiment.depth
     data = {"K_x": experiment.kernel, "y": experiment.targets}
     if weights is not None:
@@ -94,14 +102,14 @@ def marched(experiment: Experiment, weights: np.ndarray | None = None, *, projec
 
 
 def unprojected(experiment: Experiment, weights: np.ndarray | None = None) -> Solution:
-    """The plain derived theory, marched: every kernel for every pair of samples."""
+    """Return the march of the derived theory with every kernel for every pair of samples."""
     m = marched(experiment, weights, projected=False)
     theory = solvable(experiment.depth, experiment.training.rule, experiment.training.loss, False)
     return solution_of(m, theory, experiment)
 
 
 def tangent(e: Equation, tensors: Mapping[Any, Any], data: Mapping[str, Any], numbers: Any) -> Any:
-    """The tangent kernel of order parameters by name and layer, its times first."""
+    """Return the tangent kernel of order parameters by name and layer, its times first."""
     found: dict[Any, Any] = {(n, (k,)): a[..., None] for (n, k), a in tensors.items()}
     return observable(e, found, {str(x): v for x, v in numbers.items()}, data, (t, s, *axes_of(e.lhs)))[
         ..., 0
@@ -109,7 +117,7 @@ def tangent(e: Equation, tensors: Mapping[Any, Any], data: Mapping[str, Any], nu
 
 
 def solution_of(m: March, theory: Theory, experiment: Experiment) -> Solution:
-    """A march of an unprojected theory as a Solution."""
+    """Return a march of an unprojected theory as a Solution."""
     depth, gamma0 = experiment.depth, experiment.network.gamma0
     layers = range(1, depth + 1)
     H: dict[FieldAtLayer, Any] = {
@@ -132,6 +140,6 @@ def solution_of(m: March, theory: Theory, experiment: Experiment) -> Solution:
 
 
 def distances(result: Any, expected: Solution) -> dict[str, float]:
-    """Largest difference of each variable of a result file from a reference solution."""
+    """Return the largest difference of each variable of a result file from a reference solution."""
     names = ("error", "train_loss", "Phi", "G", "A", "B", "tangent_kernel")
     return {n: float(np.abs(result[n].values - getattr(expected, n)).max()) for n in names}

@@ -11,14 +11,14 @@ Moments = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def erf_moments(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """<erf erf> and <erf' erf'> of Gaussians of covariance k (Williams 1997)."""
+    """Return <erf erf> and <erf' erf'> of Gaussians of covariance k (Williams 1997)."""
     d = 1 + 2 * np.diag(k)
     norm = np.outer(d, d)
     return 2 / np.pi * np.arcsin(2 * k / np.sqrt(norm)), 4 / np.pi / np.sqrt(norm - 4 * k**2)
 
 
 def relu_moments(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """<relu relu> and <step step> of Gaussians of covariance k (Cho and Saul 2009)."""
+    """Return <relu relu> and <step step> of Gaussians of covariance k (Cho and Saul 2009)."""
     norm = np.sqrt(np.outer(np.diag(k), np.diag(k)))
     angle = np.arccos(np.clip(k / norm, -1, 1))
     return norm * (np.sin(angle) + (np.pi - angle) * np.cos(angle)) / (2 * np.pi), (np.pi - angle) / (
@@ -29,7 +29,7 @@ def relu_moments(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def recursion(
     moments: Moments, depth: int, k: np.ndarray
 ) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
-    """The kernels Phi and G of each layer and the tangent kernel (Jacot et al. 2018)."""
+    """Return the kernels Phi and G of each layer and the tangent kernel (Jacot et al. 2018)."""
     start, phi, slopes = k, [], []
     for _ in range(depth):
         k, slope = moments(k)

@@ -40,7 +40,7 @@ class Attempt:
         self.calls: list[tuple[int, int]] = []
 
     def typical(self, samples: int) -> float:
-        """The largest of TIMES relative standard errors of eight replicas, at most."""
+        """Return an upper bound of the largest of TIMES relative standard errors of eight replicas."""
         largest = chi2.ppf((1 - 1e-4) ** (1 / TIMES), REPLICAS - 1) / (REPLICAS - 1)
         return float(self.noise * samples**-self.power * np.sqrt(1.04 / REPLICAS * largest)) / 2
 

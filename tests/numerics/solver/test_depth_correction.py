@@ -38,7 +38,7 @@ def slope(step: int, f: float) -> float:
 
 @cache
 def two_steps() -> DepthCorrection:
-    """The correction of frozen ends at one half, after the first step."""
+    """Return the correction of frozen ends at one half, after the first step."""
     return solve_frozen_ends_correction(INPUTS[:2], slope, lambda t, f: 1.0, layers=12)
 
 
@@ -222,7 +222,7 @@ def test_the_second_order_is_that_of_closed_forms_and_of_deep_networks() -> None
     runs = [solve_layer_grid(table, layers=n, steps=3, constants={}, known=known) for n in (8, 16, 32)]
 
     def at_zero(values: list[np.ndarray]) -> np.ndarray:
-        """The error is a series in the squared spacing."""
+        """Return the extrapolation of a series in the squared spacing."""
         once = [(4 * b - a) / 3 for a, b in pairwise(values)]
         return (16 * once[1] - once[0]) / 15
 

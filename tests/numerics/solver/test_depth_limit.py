@@ -133,7 +133,7 @@ MORE = {
 
 
 def converges(e: Experiment, depths: tuple[int, ...]) -> None:
-    """The exponent of the distance, its next order taken out, is 1 to the change that this last made."""
+    """Check that the distance falls with exponent 1, within the change by its next order."""
     limit = solve_depth_limit(e, layers=8)["train_loss"]
     branch = e.network.branch or 0.0
     gaps = []
@@ -236,7 +236,7 @@ def test_what_has_no_limit_is_refused(change: dict[str, Any], key: str) -> None:
 
 
 def programs_beside_a_file(e: Experiment) -> dict[str, Any]:
-    """The numbers, arrays and times of programs that are compared with a file of fixed samples."""
+    """Return numbers, arrays and times of programs that are compared with a file of fixed samples."""
     numbers = {"eta": e.effective_rate, "gamma0": e.network.gamma0, "beta": e.network.branch}
     return {"arrays": {"K_x": e.kernel, "y": e.targets}, "times": e.times, "numbers": numbers}
 

@@ -89,7 +89,7 @@ def test_a_linear_recurrent_network(symmetry: float) -> None:
 
 
 def word(letters: str, symmetry: float) -> float:
-    """The limit of tr(word in J and J^T)/N at unit variance: non-crossing pairings."""
+    """Return the limit of tr(word in J and J^T)/N at unit variance: the sum over non-crossing pairings."""
     if not letters:
         return 1.0
     return sum(
@@ -104,7 +104,7 @@ def word(letters: str, symmetry: float) -> float:
 
 
 def distances(a: Evaluated, b: Evaluated) -> np.ndarray:
-    """Differences of all entries in units of their common standard error, floored at rounding."""
+    """Return differences of all entries in units of their common standard error, at least rounding."""
     assert a.values.keys() == b.values.keys()
     return np.concatenate(
         [
@@ -151,7 +151,7 @@ ACTIVATIONS = {
 
 
 def trained(name: str, width: int, seed: int) -> dict[str, np.ndarray]:
-    """A network with two hidden layers, trained by hand: errors, and <phi phi>, <g g> at the last step."""
+    """Return errors, and <phi phi>, <g g> at the last step, of a network with two hidden layers."""
     rng = np.random.default_rng(seed)
     _, phi, slope = ACTIVATIONS[name]
     x, y, gamma = INPUTS[:2], TARGETS[:2], 1.2
@@ -180,7 +180,7 @@ Networks = dict[str, tuple[np.ndarray, np.ndarray]]
 
 @pytest.fixture(scope="module", params=["tanh", pytest.param("relu", marks=pytest.mark.slow)])
 def wide_networks(request: pytest.FixtureRequest) -> tuple[str, Networks]:
-    """Each moment extrapolated to infinite width, with its standard error, for each activation."""
+    """Return each moment at infinite width, with its standard error, for each activation."""
     found = {}
     runs = [[trained(request.param, n, 10_000 * n + s) for s in range(RUNS)] for n in WIDTHS]
     for name in runs[0][0]:
@@ -191,7 +191,7 @@ def wide_networks(request: pytest.FixtureRequest) -> tuple[str, Networks]:
 
 
 def worst(theory: Theory, networks: Networks, samples: int = 2**11) -> float:
-    """The largest distance of the theory from wide networks, as a share of what chance allows."""
+    """Return the largest distance of the theory from wide networks, relative to the bound of chance."""
     t = evaluate(theory, steps=TIMES, samples=samples, **problem(2, rate=RATE))
     last = TIMES - 1
     at = {"Delta": (None, ...), "Phi": (2, (..., last, last)), "G": (1, (..., last, last))}

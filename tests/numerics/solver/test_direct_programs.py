@@ -55,7 +55,7 @@ Moments = dict[str, np.ndarray]
 def extrapolated(
     network: Callable[[int, int], Moments], widths: tuple[int, int], runs: int
 ) -> dict[str, Any]:
-    """Moments of networks of two widths, taken to infinite width, with standard errors."""
+    """Return moments of networks of two widths, taken to infinite width, with standard errors."""
     found = {}
     samples = [[network(n, 1000 * n + seed) for seed in range(runs)] for n in widths]
     a, b = widths
@@ -68,7 +68,7 @@ def extrapolated(
 
 
 def farthest(found: Mapping[str, Any], ours: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float:
-    """The largest distance as a share of what chance allows of normal numbers."""
+    """Return the largest distance relative to the bound of chance for normal numbers."""
     assert found.keys() == ours.keys()
     z = [np.ravel((ours[k][0] - v) / np.sqrt(e**2 + ours[k][1] ** 2)) for k, (v, e) in found.items()]
     return excess(np.concatenate(z))
@@ -80,7 +80,7 @@ ratio = Symbol("q", positive=True)
 
 
 def online() -> Program:
-    """v <- v - eta X^T X v/N with a new X, of ratio * N rows, at every step."""
+    """Return the program v <- v - eta X^T X v/N with a new X, of ratio * N rows, at every step."""
     features, batch = Population("features"), Population("batch", ratio=ratio)
     v, z, q = Field("v", features), Field("z", batch), Field("q", features)
     X = GaussianMatrix("X", batch, features, fresh=True)
@@ -119,7 +119,7 @@ lam, noise = Symbol("lam"), Symbol("D")
 
 
 def drifting() -> Program:
-    """With a J that decays, diffuses and learns nothing."""
+    """Return a program with a J that decays, diffuses and learns nothing."""
     units = Population("units")
     x = Field("x", units)(t)
     rule = GradientDescent(eta, decay=lam, diffusion=noise)
@@ -127,7 +127,7 @@ def drifting() -> Program:
 
 
 def entry_covariance(steps: int, decay: float, diffusion: float) -> np.ndarray:
-    """Of one entry of J at two times, run from its recursion."""
+    """Return the covariance of one entry of J at two times, from its recursion."""
     c = np.zeros((steps, steps))
     c[0, 0] = 1
     for k in range(steps - 1):
@@ -164,7 +164,7 @@ def test_couplings_that_decay_and_diffuse(method: Any) -> None:
 
 
 def modes() -> Program:
-    """Each unit has its own leak."""
+    """Return a program whose units have individual leaks."""
     units = Population("units")
     lamda, k = Attribute("lamda", units), Symbol("k", integer=True, positive=True)
     return replace(leaky(GaussianMatrix("J", units, units), lamda(k)), attributes=(lamda,))
@@ -227,7 +227,7 @@ def test_one_matrix_both_ways_within_a_step() -> None:
 
 
 def with_averages(theory: Theory, **pairs: tuple[str, str]) -> Theory:
-    """The theory with further correlations to be evaluated."""
+    """Return the theory with further correlations to be evaluated."""
     extra = tuple(
         OrderParameter(Function(name)(t, s), Average(Function(a)(t) * Function(b)(s)), "correlation", ())
         for name, (a, b) in pairs.items()
@@ -241,7 +241,10 @@ GAMMA, RATE, STEPS, SAMPLES = 1.2, 0.6, 3, 2
 
 
 def tied_network(width: int, seed: int) -> Moments:
-    """h(1) = W0 x, h(k+1) = W tanh(h(k)), f from h(3): backpropagation through one matrix used twice."""
+    """Return moments of h(1) = W0 x, h(k+1) = W tanh(h(k)), f from h(3).
+
+    Backpropagation goes through one matrix used twice.
+    """
     rng = np.random.default_rng(seed)
     x, y, D = X_TIED, TARGETS[:SAMPLES], X_TIED.shape[1]
     W0, W, w = (
@@ -285,7 +288,7 @@ def test_weights_tied_over_depth() -> None:
     last = STEPS - 1
 
     def across(name: str, a: int, b: int) -> tuple[np.ndarray, np.ndarray]:
-        """Between the layers a and b, which are indices like any other: name(k, mu, k_, alpha, t, s)."""
+        """Return name(k, mu, k_, alpha, t, s) between the layers a and b, which are ordinary indices."""
         value, error = (x[a - 1, :, b - 1, :, last, last] for x in (solved.value(name), solved.stderr(name)))
         return value, error
 
@@ -302,14 +305,14 @@ X_RING = RNG.standard_normal((1, RING, 6))
 
 
 def convolutional_network(width: int, seed: int) -> Moments:
-    """Two hidden layers of channels on a ring of three positions, filters of three."""
+    """Return moments of two hidden layers of channels on a ring of three positions, filters of three."""
     rng = np.random.default_rng(seed)
     x, y, D = X_RING, TARGETS[:1], X_RING.shape[2]
     W0, W = rng.standard_normal((3, width, D)), rng.standard_normal((3, width, width))
     w = rng.standard_normal((RING, width))
 
     def at(a: np.ndarray, k: int) -> np.ndarray:
-        """The array of positions p holding what is at p + k."""
+        """Return the array whose position p holds the values at p + k."""
         return np.roll(a, -k, axis=1)
 
     errors = []
@@ -413,7 +416,7 @@ def test_a_number_that_overflows_or_is_not_real_has_diverged(factor: Callable[[E
 
 
 def frozen_layers(last: GaussianMatrix | None) -> Program:
-    """A frozen matrix in each layer of a linear network, in the last one another, or that of one family."""
+    """Return a linear network with a frozen matrix in each layer, one family or a separate last one."""
     units, pixels = Population("units"), Population("pixels", given=True)
     x, h, c = (
         GivenVector("x", pixels, "K_x"),

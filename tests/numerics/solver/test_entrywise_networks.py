@@ -104,17 +104,17 @@ RULES: dict[str, Callable[[Expr, Expr], Entrywise]] = {
 
 
 def rate_of(setting: Setting) -> float:
-    """The symbol eta of a setting."""
+    """Return the value of the symbol eta of a setting."""
     return max(setting.rates) if setting.rates[0] == setting.rates[-1] else PEAK
 
 
 def schedule_at(time: int) -> float:
-    """The rate of a step with warm-up and cosine."""
+    """Return the rate of a step with warm-up and cosine."""
     return PEAK * min(1.0, (time + 1) / WARMUP) * (1 + math.cos(math.pi * time / PERIOD)) / 2
 
 
 def setting_of(rule: str, depth: int, activation: str, feature: str) -> Setting:
-    """A network and its training."""
+    """Return the setting of a network and its training."""
     jumps = rule in ("sign", "lion") and activation == "relu" and "classes" not in feature
     rate = BEFORE_JUMP if jumps else WITHOUT_CORRECTION if rule == "rmsprop" else RATE
     rates = (rate,) * STEPS
@@ -134,7 +134,7 @@ def setting_of(rule: str, depth: int, activation: str, feature: str) -> Setting:
 
 
 def cases() -> dict[str, Setting]:
-    """Each rule at every depth with either activation, and with every feature once.
+    """Return each rule at every depth with either activation, and with every feature once.
 
     Muon, which moves hidden matrices alone, has each feature at least once at two depths.
     """
@@ -156,7 +156,7 @@ CASES = cases()
 
 
 def program_of(setting: Setting, rule: Entrywise | None = None, **options: Any) -> Program:
-    """The program of a setting, or with another rule, or more options of :func:`mlp`."""
+    """Return the program of a setting, or with another rule or more options of :func:`mlp`."""
     schedule = setting.rates[0] != setting.rates[-1]
     rate = eta * Min(1, (t + 1) / S(WARMUP)) * (1 + cos(pi * t / PERIOD)) / 2 if schedule else eta
     rule = RULES[setting.rule](rate, DECAY) if rule is None else rule
@@ -170,7 +170,7 @@ def program_of(setting: Setting, rule: Entrywise | None = None, **options: Any) 
 
 
 def normalised(setting: Setting, rule: Entrywise, rules: Mapping[str, TrainingRule]) -> Program:
-    """Layers divided by the root mean square of their preactivations, as a user writes them."""
+    """Return layers divided by the root mean square of their preactivations, as a user writes them."""
     layer, pixels, depth = Population("layer"), Population("input", given=True), setting.depth
     x, h = GivenVector("x", pixels, "K_x"), Field("h", layer, layered=True)
     classes = IndexRange(Symbol("c", integer=True), S.One, S(3))
@@ -203,7 +203,10 @@ def normalised(setting: Setting, rule: Entrywise, rules: Mapping[str, TrainingRu
 def solved(
     setting: Setting, theory: Theory, samples: int, replicas: int = REPLICAS, **options: Any
 ) -> Solved:
-    """A theory at the numbers of a setting; ``options`` are arrays, or those of the solver."""
+    """Return the solution of a theory for a setting.
+
+    ``options`` are arrays, or those of the solver.
+    """
     times = np.arange(len(setting.rates) + 1.0)
     values = {"eta": rate_of(setting), "gamma0": setting.gamma0, "P": len(X), "lambda": setting.decay}
     data = {"K_x": X @ X.T / X.shape[1], "x": X, "y": CLASSES if setting.classes else Y}
@@ -215,7 +218,7 @@ def solved(
 
 
 def of_replicas(setting: Setting, solution: Evaluated) -> dict[str, Array]:
-    """Losses and outputs at all times and kernels at the last one, of each replica, as networks have them."""
+    """Return losses and outputs at all times and kernels at the last one, of each replica."""
     count, f = len(solution.runs["f", ()]), solution.runs["f", ()]
     f = f if setting.classes else f[..., None]
     found = {"f": f, "loss": setting.loss(f)}
@@ -234,7 +237,7 @@ Values = Mapping[str, tuple[Array, Array]]
 def theory_values(
     setting: Setting, theory: Theory, samples: tuple[int, int] = SAMPLES, replicas: int = REPLICAS
 ) -> Values:
-    """A theory at infinitely many paths: linear in 1/S from S and 2 S."""
+    """Return a theory at infinitely many paths: linear in 1/S from S and 2 S."""
     few, many = (of_replicas(setting, solved(setting, theory, n, replicas)) for n in samples)
     found = {}
     for name in many:
@@ -244,12 +247,12 @@ def theory_values(
 
 
 def _mean(values: Array) -> tuple[Array, Array]:
-    """The mean over the first axis and its standard error."""
+    """Return the mean over the first axis and its standard error."""
     return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
 
 def distances(one: Values, other: Values) -> Array:
-    """All differences after the first step, in joint standard errors."""
+    """Return all differences after the first step, in joint standard errors."""
     found = []
     for name, (value, error) in one.items():
         other_value, more = other[name]
@@ -261,7 +264,7 @@ def distances(one: Values, other: Values) -> Array:
 
 @cache
 def networks_of(name: str) -> Values:
-    """What networks of a setting give at infinite width."""
+    """Return the values of networks of a setting at infinite width."""
     setting = CASES[name]
     return extrapolated(setting, *NETWORKS[setting.depth])
 

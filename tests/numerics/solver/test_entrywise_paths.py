@@ -51,7 +51,7 @@ def lion_step(a: Array, state: dict[str, Any], time: int) -> Array:
 
 
 def networks(move: Move, width: int, seeds: int, first: int) -> Array:
-    """Outputs (seeds, times, samples) of tanh networks of two hidden layers, by their own gradients."""
+    """Return outputs (seeds, times, samples) of tanh networks of two hidden layers, by own gradients."""
     found = []
     for seed in range(first, first + seeds):
         rng = np.random.default_rng(seed)
@@ -77,7 +77,7 @@ def networks(move: Move, width: int, seeds: int, first: int) -> Array:
 
 
 def extrapolated(move: Move) -> tuple[Array, Array]:
-    """Outputs at infinite width and their standard errors, from two widths."""
+    """Return outputs at infinite width and their standard errors, from two widths."""
     narrow, wide = networks(move, 48, 160, 0), networks(move, 96, 120, 1000)
     value = 2 * wide.mean(axis=0) - narrow.mean(axis=0)
     errors = [x.std(axis=0, ddof=1) / np.sqrt(len(x)) for x in (narrow, wide)]

@@ -84,7 +84,10 @@ def test_the_march_reads_the_theory_as_it_is_written(name: str) -> None:
 
 
 def on_march_axes(value: Any, shape: tuple[int, ...], args: tuple[Expr, ...]) -> Any:
-    """A direct value (indices, t, s) as the march has it: (T, n, T, m), each side's indices in one axis."""
+    """Return a direct value (indices, t, s) with the axes of the march, (T, n, T, m).
+
+    The indices of each side are in one axis.
+    """
     a = np.asarray(value)
     a = np.moveaxis(a, (-2, -1), (0, 1))
     indices = a.shape[2:]
@@ -96,7 +99,7 @@ def on_march_axes(value: Any, shape: tuple[int, ...], args: tuple[Expr, ...]) ->
 
 
 def unreduced(experiment: Experiment) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The solution of the theory as it is derived."""
+    """Return the solution of the theory as it is derived."""
     return solved(Problem.of(experiment), "full", reductions=())
 
 
@@ -218,8 +221,9 @@ def test_the_flow_of_a_plain_network_is_that_of_the_projected_march() -> None:
     ],
 )
 def test_small_steps_on_isotropic_data_are_the_flow_at_first_order(network: dict[str, Any]) -> None:
-    """The difference of descent at rate 1/n from the flow halves as n doubles: its exponent is 1, and the
-    next order changes it by some 1/n.
+    """Check that the difference of descent at rate 1/n from the flow halves as n doubles.
+
+    The exponent is 1, and the next order changes it by a multiple of 1/n.
     """
     limit = solve(flowing(network, rtol=1e-4, time=1.0, points=3)).test_loss.values[-1]
     counts = np.array([16, 32, 64])

@@ -24,7 +24,7 @@ GIVEN: dict[str, Any] = {"numbers": {"eta": 0.4}, "arrays": {}}
 
 
 def brute(full: np.ndarray, kinds: str) -> np.ndarray:
-    """The mean over all exchanges of the first two values of each index of kind "k", and of "m"."""
+    """Return the mean over all exchanges of the first two values of each index of kind "k", and of "m"."""
     for kind in "km":
         swapped = full
         for axis in [k for k, x in enumerate(kinds) if x == kind]:

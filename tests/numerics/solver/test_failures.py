@@ -145,8 +145,10 @@ def test_times_that_no_memory_holds_are_refused_before_anything_runs():
 
 
 def table(*, cyclic: bool) -> Table:
-    """x(t) = u(t) + sum_{s<t} D(t,s) y(s), D = <y y>, <u u> = D; cyclic: y(t) = v(t) + sum_{s<t} C(t,s) x(s)
-    with C = <x x>, so that C at a step needs D at that step, which needs C.
+    """Return the table of x(t) = u(t) + sum_{s<t} D(t,s) y(s), D = <y y>, <u u> = D.
+
+    If ``cyclic``, y(t) = v(t) + sum_{s<t} C(t,s) x(s) with C = <x x>, so that C at a step needs D at that
+    step, which needs C.
     """
     x, y, u, v, C, D = ((n, None) for n in "xyuvCD")
 
@@ -182,15 +184,17 @@ def test_a_missing_covariance_of_two_sources_is_not_causal():
 
 
 def test_a_table_without_its_cycle_solves():
-    """y = v is one number for all times, so x(t) = u + t v and C(t,s) = 1 + t s."""
+    """Check x(t) = u + t v and C(t,s) = 1 + t s, because y = v is one number for all times."""
     C = march(table(cyclic=False), steps=4, constants={}, data={}, wanted=(("C", None),))
     times = np.arange(4.0)
     assert C.tensor(("C", None))[:, 0, :, 0] == pytest.approx(1 + np.outer(times, times))
 
 
 def test_as_many_layers_as_one_likes_are_planned():
-    """x_l(t) = u_l(t) + sum_{s<t} R_{l-1}(t,s) x_l(s) with R_l = <d x_l(t)/d u_l(s)>: each layer needs the
-    one below, and a chain of calls of the functions of Plan ended in RecursionError.
+    """Check that a plan of 400 layers does not end in RecursionError.
+
+    x_l(t) = u_l(t) + sum_{s<t} R_{l-1}(t,s) x_l(s) with R_l = <d x_l(t)/d u_l(s)>: each layer needs the one
+    below, which a chain of calls of the functions of Plan resolved.
     """
     layers = range(400)
     fields, tensors, covariances = [], {}, {}

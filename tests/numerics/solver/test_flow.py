@@ -23,7 +23,10 @@ Array = NDArray[np.float64]
 
 
 def on_grid(experiment, pieces, order=4):
-    """Every variable at the output times, with the longest output interval cut into ``pieces`` steps."""
+    """Return every variable at the output times.
+
+    The longest output interval is cut into ``pieces`` steps.
+    """
     e = experiment
     grid = flow_grid(e.times, step=float(np.max(np.diff(e.times))) / pieces, order=order)
     plain = unprojected(e, grid.weights)
@@ -168,7 +171,7 @@ INPUTS, ASKED = np.array([[1.0, 0.5, -0.3], [-0.2, 0.9, 0.8]]), np.array([1.0, -
 
 
 def by_moments(decay: Callable[[float], float], times: Array) -> Array:
-    """The mean square error of a linear network with one hidden layer, from equations for its moments.
+    """Return the mean square error of a linear network with one hidden layer, from its moments.
 
     ``A = <W W^T>``, ``b = <w W>``, ``c = <w^2>`` over the units; ``dW = w v - lambda W``, ``dw = W v - lambda
     w`` with ``v`` the error on the inputs.

@@ -30,7 +30,7 @@ DATA = {"full": {"sample_ratio": 1.5}, "online": {"batch_ratio": 1.2}, "populati
 
 
 def problem(kind: str, depth: int, steps: int, rate: float, **more: Any) -> dict[str, Any]:
-    """Arguments of a march on random data, or on some samples."""
+    """Return arguments of a march on random data, or on some samples."""
     if kind == "fixed":
         e = gd(depth, more["samples"], rate=rate, steps=steps - 1, loss="mean")
         wanted = tuple(("G", k) for k in range(1, depth + 1))
@@ -58,7 +58,7 @@ def problem(kind: str, depth: int, steps: int, rate: float, **more: Any) -> dict
 
 @pytest.fixture
 def marches(monkeypatch: pytest.MonkeyPatch) -> list[Folded]:
-    """Every folded march that is begun."""
+    """Return the list of folded marches that the test starts."""
     seen: list[Folded] = []
 
     class Seen(Folded):
@@ -78,7 +78,7 @@ def plainly(arguments: dict[str, Any]) -> March:
 
 
 def gap(one: March, other: March) -> float:
-    """The largest difference, relative to the largest entry of each array."""
+    """Return the largest difference, relative to the largest entry of each array."""
     worst = 0.0
     for name in ("correlations", "responses", "scalars", "hoisted"):
         a, b = getattr(one, name), getattr(other, name)

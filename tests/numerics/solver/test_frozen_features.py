@@ -33,7 +33,7 @@ PROGRAMS = {
 
 
 def outputs(program: Program, gamma0: float, *, frozen: bool, samples: int = 128) -> tuple[Array, Array]:
-    """Outputs and their standard errors."""
+    """Return outputs and their standard errors."""
     theory = mean_field(program)
     values = {"eta": RATE, "gamma0": gamma0, "P": len(X)}
     solved = solve_particles(

@@ -33,7 +33,7 @@ def solved(theory: Theory, strength: float, steps: int, **options: Any) -> Solve
 def loss_of_networks(
     program: Program, strength: float, steps: int, sizes: tuple[tuple[int, int], ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """After each step, from two widths taken to infinite width, with its standard error."""
+    """Return the loss after each step at infinite width, from two widths, with its standard error."""
     means, squares = [], []
     for width, seeds in sizes:
         run = simulate_program(
@@ -57,7 +57,7 @@ def loss_of_networks(
 
 
 def distance(theory: Theory, strength: float, steps: int, networks: tuple[np.ndarray, np.ndarray]) -> float:
-    """Of the loss, the furthest step: its distance as a share of what chance allows."""
+    """Return the distance of the loss at the worst step, relative to the bound of chance."""
     runs = (solved(theory, strength, steps).runs["Delta", ()][:, 1:] ** 2).mean(-1)
     error = np.hypot(runs.std(0, ddof=1) / np.sqrt(len(runs)), networks[1])
     return excess((runs.mean(0) - networks[0]) / error, len(runs) - 1)
@@ -91,7 +91,7 @@ def test_networks_with_independent_matrices_obey_it() -> None:
 
 
 def ansatz(program: Program, strength: float, steps: int, **options: Any) -> Solved:
-    """selfconsistent2023, section 5: A = B = 0, and eq. 4 for the output.
+    """Return the solution with A = B = 0 and eq. 4 for the output (selfconsistent2023, section 5).
 
     Its flow is read as the steps Delta(t + 1) = Delta(t) - eta K(t, t) Delta(t).
     """

@@ -22,7 +22,7 @@ ETA, GAMMA0, STEPS, SAMPLES = 0.15, 1.2, 5, 3
 
 
 def brute_force(width: int, seed: int, feedback_learns: bool) -> np.ndarray:
-    """The error over time of one finite network, shape (STEPS + 1, SAMPLES)."""
+    """Return the error over time of one finite network, shape (STEPS + 1, SAMPLES)."""
     rng = np.random.default_rng(seed)
     x, y = INPUTS[:SAMPLES], TARGETS[:SAMPLES]
     D = x.shape[1]

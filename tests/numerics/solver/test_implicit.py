@@ -58,7 +58,10 @@ FLOW: dict[str, Any] = {
 
 
 def estimated(rtol: float, *powers: float, residual: float = 0.0, most: int = 2000) -> Refined[float]:
-    """Grids of an integrator with an error of these coefficients of h^2, h^4, ..., around 1."""
+    """Return the refinement of an integrator with an error of these coefficients of h^2, h^4, ....
+
+    The exact value is 1.
+    """
     clock = Trapezoidal(np.array([0.0, 1.0]), rtol, first=4)
     clock.most = most
 

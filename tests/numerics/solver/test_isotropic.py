@@ -116,8 +116,10 @@ def problems(draw: st.DrawFn, depths: tuple[int, ...] = (1, 2, 3), **fixed: Any)
 @settings(max_examples=4)
 @given(problems())
 def test_correlations_are_covariances_and_nothing_answers_what_comes_later(options: Options) -> None:
-    """Symmetric, and positive semidefinite up to the rounding of 6 steps and sums; at once only what is
-    computed after the source within a step answers it.
+    """Check that correlations are covariances and responses are causal.
+
+    Correlations are symmetric and positive semidefinite up to the rounding of 6 steps and sums. At equal
+    times only quantities that are computed after the source within a step respond to it.
     """
     found = solved(options, 5)
     for name, value in found.items():
@@ -160,9 +162,9 @@ DOUBLED = [500.0 * 2**k for k in range(4)]
 
 
 def orders(at: list[Array], limit: Array) -> tuple[float, float]:
-    """The fitted exponents of values(x) - limit and, one order up, of 2 values(2 x) - values(x) - limit.
+    """Return fitted exponents of values(x) - limit and of 2 values(2 x) - values(x) - limit.
 
-    ``at`` holds values(x) for the x in ``DOUBLED``.
+    ``at`` holds values(x) for the x in ``DOUBLED``. The second exponent is one order higher.
     """
 
     def exponent(gaps: list[Array]) -> float:
@@ -182,8 +184,10 @@ LIMITED: list[Options] = [
     ("options", "ratio"), [(LIMITED[0], "alpha_B"), pytest.param(LIMITED[1], "alpha", marks=pytest.mark.slow)]
 )
 def test_many_samples_are_the_population_at_rate_one_over_their_number(options: Options, ratio: str) -> None:
-    """C_v = population + a/alpha + b/alpha^2 + ...: at alpha = 500 to 4000 the fitted exponents are off by
-    (1/500) times a ratio of consecutive coefficients, which is of order one; twice 1/500 is allowed.
+    """Check C_v = population + a/alpha + b/alpha^2 + ....
+
+    At alpha = 500 to 4000 the fitted exponents are off by (1/500) times a ratio of consecutive coefficients,
+    which is of order one; twice 1/500 is allowed.
     """
     limit = solved(options, 8)["C_v"]
     first, second = orders(
@@ -240,10 +244,11 @@ def test_a_wide_lazy_network_is_a_linear_model(depth: int) -> None:
 
 
 def first_step(depth: int, eta: float, gamma0: float, nu: float, center: bool) -> tuple[float, float]:
-    """C_v(0,0) and C_v(1,1) of one or two layers of width nu D on the population, by moments of matrices.
+    """Return C_v(0,0) and C_v(1,1) of one or two layers of width nu D, by moments of matrices.
 
-    With Y0 = W0/sqrt(D), Y1 = W1/sqrt(nu D), v = w_star - xi, xi = Y0^T Y1^T w/(nu gamma0), S = Y0 Y0^T,
-    B = Y1^T Y1 (one layer: no Y1), one step of each weight, multiplied out, is v -> (c - Y0^T K Y0) v,
+    The data are the population. With Y0 = W0/sqrt(D), Y1 = W1/sqrt(nu D), v = w_star - xi,
+    xi = Y0^T Y1^T w/(nu gamma0), S = Y0 Y0^T, B = Y1^T Y1 (one layer: no Y1), one step of each weight,
+    multiplied out, is v -> (c - Y0^T K Y0) v,
 
         one layer:  K = eta/nu,                       c = 1 - eta (nu + eta gamma0 a)/nu
         two layers: K = (eta/nu) (B + 1 + eta gamma0 a/nu),

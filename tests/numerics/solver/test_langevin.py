@@ -31,7 +31,7 @@ def network(depth: int, activation: Any) -> Program:
 
 
 def particles(theory: Theory, gamma: float, steps: int, **options: Any) -> Solved:
-    """Without matched moments, which bias smooth functions of long noisy paths."""
+    """Return sampled paths without matched moments, which bias smooth functions of long noisy paths."""
     given: dict[str, Any] = {"samples": 1024, "replicas": 12, "matched": False} | options
     return solve_particles(
         theory, steps=steps, values=VALUES | {gamma0: gamma}, data={"K_x": K, "y": Y}, **given
@@ -39,7 +39,10 @@ def particles(theory: Theory, gamma: float, steps: int, **options: Any) -> Solve
 
 
 def late(runs: Array, lag: int, burn: int) -> Array:
-    """Each run's mean over pairs of times ``lag`` apart, after ``burn`` steps; times are the last axes."""
+    """Return the mean of each run over pairs of times ``lag`` apart, after ``burn`` steps.
+
+    Times are the last axes.
+    """
     steps = runs.shape[-1]
     return np.asarray(np.stack([runs[..., n + lag, n] for n in range(burn, steps - lag)], -1).mean(axis=-1))
 
@@ -48,7 +51,10 @@ def late(runs: Array, lag: int, burn: int) -> Array:
 
 
 def entry(lag: int) -> float:
-    """``a <- (1 - x) a + sqrt(2 eta T) xi`` by hand: variance 2 eta T/(1 - (1-x)^2), shrinking by 1 - x."""
+    """Return the covariance of ``a <- (1 - x) a + sqrt(2 eta T) xi`` at a lag.
+
+    The variance is 2 eta T/(1 - (1-x)^2), with a factor 1 - x for each step of the lag.
+    """
     kept = 1 - VALUES[eta] * VALUES[lam]
     return float(2 * VALUES[eta] * VALUES[T] / (1 - kept**2) * kept**lag)
 
@@ -62,7 +68,7 @@ def test_linear_kernels_by_hand() -> None:
 
 
 def relu_moments(a: float, c: float, b: float) -> tuple[float, float]:
-    """<relu relu> and <step step> (Cho and Saul 2009)."""
+    """Return <relu relu> and <step step> (Cho and Saul 2009)."""
     angle = np.arccos(np.clip(c / np.sqrt(a * b), -1, 1))
     return (
         float(np.sqrt(a * b) * (np.sin(angle) + (np.pi - angle) * np.cos(angle)) / (2 * np.pi)),
@@ -71,7 +77,7 @@ def relu_moments(a: float, c: float, b: float) -> tuple[float, float]:
 
 
 def erf_moments(a: float, c: float, b: float) -> tuple[float, float]:
-    """<erf erf> and <erf' erf'> (Williams 1997)."""
+    """Return <erf erf> and <erf' erf'> (Williams 1997)."""
     norm = (1 + 2 * a) * (1 + 2 * b)
     return float(2 / np.pi * np.arcsin(2 * c / np.sqrt(norm))), float(4 / np.pi / np.sqrt(norm - 4 * c**2))
 
@@ -158,7 +164,7 @@ def test_from_the_start_it_is_another_kernel() -> None:
 
 
 def against_networks(depth: int, activation: str, steps: int, burn: int, size: Any, **options: Any) -> Array:
-    """Distances in joint standard errors: kernels, outputs and loss, each a mean over late times.
+    """Return distances of late-time means of kernels, outputs and loss, in joint standard errors.
 
     Networks come in independent batches, whose scatter gives the error; widths N and 2N give the limit.
     """
@@ -206,7 +212,7 @@ def test_networks() -> None:
 
 
 def raw_network(rng: np.random.Generator, n: int, x: Array, steps: int, gamma: float) -> tuple[Array, float]:
-    """Outputs and <phi phi> of the first sample after ``steps``, as the contract words the raw update.
+    """Return outputs and <phi phi> of the first sample after ``steps`` of the raw update.
 
     ``theta <- theta - eta (gamma0^2 N grad(sum Delta^2)/2 + lambda theta) + sqrt(2 eta T) xi``.
     """

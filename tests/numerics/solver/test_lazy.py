@@ -31,60 +31,60 @@ y = Symbol("y", real=True)
 
 
 def variances(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The sums and products of the variances of each pair."""
+    """Return the sums and products of the variances of each pair."""
     d = np.diag(k)
     return d[:, None] + d, np.outer(d, d)
 
 
 def abs_moments(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of two relus: |x| = relu(x) + relu(-x) (Cho and Saul 2009)."""
+    """Return moments of |x| = relu(x) + relu(-x) (Cho and Saul 2009)."""
     (p, dp), (m, dm) = relu_moments(k), relu_moments(_turned(k))
     return 2 * (p + np.where(np.eye(len(k)) > 0, 0, m)), 2 * (dp - np.where(np.eye(len(k)) > 0, 0, dm))
 
 
 def _turned(k: np.ndarray) -> np.ndarray:
-    """The covariances of x and -y."""
+    """Return the covariances of x and -y."""
     return np.where(np.eye(len(k)) > 0, k, -k)
 
 
 def sin_moments(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """From the characteristic function of x - y and x + y."""
+    """Return moments of sin, from the characteristic function of x - y and x + y."""
     total, _ = variances(k)
     return np.exp(-total / 2) * np.sinh(k), np.exp(-total / 2) * np.cosh(k)
 
 
 def exp_moments(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The moment generating function."""
+    """Return moments of exp, from the moment generating function."""
     total, _ = variances(k)
     return np.exp(total / 2 + k), np.exp(total / 2 + k)
 
 
 def quadratic_moments(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Isserlis."""
+    """Return moments of the square, by Isserlis."""
     _, product = variances(k)
     return product + 2 * k**2, 4 * k
 
 
 def cubic_moments(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Isserlis."""
+    """Return moments of the cube, by Isserlis."""
     _, product = variances(k)
     return 9 * product * k + 6 * k**3, 9 * (product + 2 * k**2)
 
 
 def hermite2_moments(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Isserlis, at any variances."""
+    """Return moments of the second Hermite polynomial, by Isserlis, at any variances."""
     total, product = variances(k)
     return (product - total + 1 + 2 * k**2) / 2, 2 * k
 
 
 def hermite3_moments(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Isserlis, at any variances."""
+    """Return moments of the third Hermite polynomial, by Isserlis, at any variances."""
     total, product = variances(k)
     return (9 * product * k + 6 * k**3 - 9 * total * k + 9 * k) / 6, 9 * hermite2_moments(k)[0] / 3
 
 
 def by_quadrature(phi: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Moments:
-    """Gauss-Hermite in both variables."""
+    """Return moments by Gauss-Hermite quadrature in both variables."""
     x, w = np.polynomial.hermite_e.hermegauss(150)
     w = w / w.sum()
 
@@ -193,7 +193,7 @@ def test_jumps_that_nearly_coincide(correlation: float) -> None:
 def against_particles(
     program: Program, replicas: int = 10, steps: int = 4, samples: int = 512, **options: Any
 ) -> None:
-    """Kernels at steps 3 and 1, and errors at all steps, at small gamma0, within standard errors."""
+    """Compare kernels at steps 3 and 1, and errors at all steps, with sampled paths at small gamma0."""
     tangent = solved(program, **options).kernel("K")
     size = int(np.sqrt(tangent.size))
     rate = 0.5 / np.linalg.eigvalsh(tangent.reshape(size, size)).max()

@@ -72,7 +72,7 @@ def test_a_source_that_stays_the_same_does_not_share_the_response_to_its_past(ri
 
 
 def assert_the_lemma_holds(program: Program, ridge: float | None = None) -> None:
-    """Outputs after one step are those of derivatives along the paths."""
+    """Require that outputs after one step are those of derivatives along the paths."""
     theory, replicas = mean_field(program), 8
     given: dict[str, Any] = {
         "values": {eta: 0.5, gamma0: 1, P: 1},

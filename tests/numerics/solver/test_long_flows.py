@@ -38,7 +38,7 @@ def problem(network: dict[str, Any], training: dict[str, Any], samples: int = 2,
 
 
 def errors(p: Problem, grid: TimeGrid, paths: int = 64, replicas: int = 2) -> Array:
-    """Errors at the output times, in each replica."""
+    """Return errors at the output times, in each replica."""
     seeds = [np.random.SeedSequence(0, spawn_key=(n,)) for n in range(replicas)]
     runs = prepared_for(p, grid).runs(paths, seeds)
     return np.array([grid.once(x["Delta", ()]) for x in runs])
@@ -57,8 +57,9 @@ def errors(p: Problem, grid: TimeGrid, paths: int = 64, replicas: int = 2) -> Ar
 def test_a_linear_flow_is_exact_up_to_the_order_of_its_gradients(
     order: int, memory: dict[str, float]
 ) -> None:
-    """Second moments of sources are exact on paths, so that all that is wrong with a linear network is the
-    grid.
+    """Check that only the time grid causes errors of a linear network.
+
+    Second moments of sources are exact on paths.
     """
     network, training = {"depth": 1, "activation": "linear"}, {"time": 6.0} | memory
     p = problem(network, training)
@@ -129,8 +130,9 @@ def test_flows_whose_errors_jump_are_explicit() -> None:
 
 
 def test_what_alternates_from_step_to_step_is_not_amplified() -> None:
-    """Steps of a third of the time after which weights forget: gradients that follow the outputs, through two
-    nodes, made replicas alternate by half of their errors.
+    """Check long steps, of a third of the time after which weights forget.
+
+    Gradients that follow the outputs through two nodes made replicas alternate by half of their errors.
     """
     p = problem({}, {"time": 60.0, "weight_decay": 0.1, "temperature": 0.01}, 3)
     age = integrator_for(p).age
@@ -221,8 +223,10 @@ def test_the_status_is_that_of_the_numbers_that_are_stated() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 def test_networks_of_the_logistic_loss_to_ten_thousand(activation: str) -> None:
-    """It never settles: with ``f' = K e^(-f)`` the loss is ``1/(K t)``, and K grows with the outputs.
-    Networks take Runge-Kutta steps.
+    """Compare with networks of the logistic loss, which never converges.
+
+    With ``f' = K e^(-f)`` the loss is ``1/(K t)``, and K grows with the outputs. Networks take Runge-Kutta
+    steps.
     """
     training = {"time": 1e4, "points": 8, "grid": "log", "objective": "logistic"}
     p = problem({"depth": 1, "activation": activation}, training)

@@ -49,7 +49,7 @@ def flowing(data: str, rtol: float = RTOL, **memory: float) -> Experiment:
 
 
 def stepping(data: str, steps: int, **memory: float) -> Experiment:
-    """Steps of length 2/steps; those of a velocity lose dt/tau of it, and take dt times it."""
+    """Return steps of length dt = 2/steps; those of a velocity decay by dt/tau and add dt times it."""
     dt = 2.0 / steps
     training: dict[str, Any] = {"rule": "gd", "learning_rate": dt, "steps": steps, **memory}
     if "momentum" in memory:
@@ -70,8 +70,9 @@ QUICK = {("fixed", "momentum")}
     [pytest.param(*x, marks=() if x in QUICK else pytest.mark.slow) for x in product(DATA, MEMORIES)],
 )
 def test_small_steps_are_the_flow_at_first_order(data: str, memory: str) -> None:
-    """Differences from the flow halve with the step, but for the next order, which halves as well, and for
-    what the flow itself may be off.
+    """Check that differences from the flow halve with the step.
+
+    The next order, which halves as well, and the error of the flow itself are allowed.
     """
     flow = solve(flowing(data, **MEMORIES[memory]), kernels="none").train_loss.values
     wide, middle, fine = (

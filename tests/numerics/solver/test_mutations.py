@@ -21,7 +21,10 @@ Mutation = Callable[[Theory], Theory]
 
 
 def in_terms(field: str, kind: str, factor: int) -> Mutation:
-    """Terms of one kind in the equations of one field times ``factor``; 0 leaves them out."""
+    """Return a mutation: terms of one kind in the equations of one field times ``factor``.
+
+    A factor of 0 leaves them out.
+    """
     return partial(scaled, kind=kind, factor=factor, fields=field)
 
 
@@ -64,8 +67,9 @@ MUTATIONS = {
 
 
 def worst(mutate: Mutation, names: tuple[str, ...]) -> float:
-    """The largest difference of a changed theory from the forward recursion; names other than error and G
-    need all kernels.
+    """Return the largest difference of a changed theory from the forward recursion.
+
+    Names other than error and G need all kernels.
     """
     given = {"numbers": {"eta": 0.08, "gamma0": 1.2}, "arrays": {"K_x": kernel(2), "y": TARGETS[:2]}}
     theory = mutate(mean_field(mlp(3, "linear", "gd", "sum")))

@@ -41,7 +41,7 @@ def experiment(
 
 
 def erf_tangent_kernel(depth: int) -> np.ndarray:
-    """Of infinitely wide erf networks (Williams 1997; Jacot et al. 2018)."""
+    """Return the tangent kernel of infinitely wide erf networks (Williams 1997; Jacot et al. 2018)."""
     k, slopes, phi = K, [], [K]
     for _ in range(depth):
         d = 1 + 2 * np.diag(k)
@@ -152,7 +152,7 @@ def test_a_rough_flow_takes_an_integrator_of_lower_order() -> None:
 
 
 def order_of_convergence(activation: str, depth: int, order: int, halvings: range, samples: int) -> float:
-    """Fitted to the differences of errors between grids of which each halves the steps of the one before."""
+    """Return the fitted order of differences of errors between grids with halved steps."""
     e = experiment(
         {"depth": depth, "activation": activation, "gamma0": 1.5}, {"rule": "flow", "time": 4.0, "points": 5}
     )

@@ -128,7 +128,7 @@ class Literal:
         now: int,
         at: int,
     ) -> Array:
-        """The product of factors at t = now, s = at, summed over all indices but ``axes``."""
+        """Return the product of factors at t = now, s = at, summed over all indices but ``axes``."""
         numbers: dict[Symbol, int] = {}
         operands: list[Any] = []
         for f in factors:
@@ -210,7 +210,7 @@ def random_data(**network: Any) -> dict[str, Any]:
 
 
 def modes() -> dict[str, Any]:
-    """Online descent on data with a spectrum, whose modes are units with attributes."""
+    """Return online descent on data with a spectrum, whose modes are units with attributes."""
     e = Experiment.from_dict(
         {
             "network": {"depth": 1, "width": 16},
@@ -232,7 +232,7 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 def gap(found: Literal, expected: March) -> float:
-    """The largest difference of any array that the march holds."""
+    """Return the largest difference of any array that the march holds."""
     worst = 0.0
     for kind, arrays in ((CorrelationArray, expected.correlations), (ResponseArray, expected.responses)):
         for (i, j), a in arrays.items():

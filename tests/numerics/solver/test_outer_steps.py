@@ -58,7 +58,7 @@ MUON = mlp(2, "tanh", rule=adam(eta, epsilon=EPSILON), rules={"W": muon(eta)})
 
 
 def stream(rule: Entrywise) -> Program:
-    """A network that meets one sample at each step, in names of its own."""
+    """Return a network with one new sample at each step, under names of a user."""
     pixels = Population("pixels", given=True)
     a, b = Field("a", Population("first")), Field("b", Population("second"))
     x = GivenVector("x", pixels, "K")
@@ -70,7 +70,7 @@ def stream(rule: Entrywise) -> Program:
 
 
 def with_state(Q: Expr) -> Entrywise:
-    """The same law by way of a state that is the gradient: it is not recognised, and stays one of pairs."""
+    """Return the same rule by way of a state that is the gradient, which is not recognised."""
     return Entrywise(eta, Q.xreplace({A: state}), ((state, A),))
 
 
@@ -189,7 +189,7 @@ def test_a_function_of_singular_values_has_parameters_and_a_time() -> None:
 
 
 def by_hand(width: int, seed: int) -> Array:
-    """Outputs (times, samples) of a network whose hidden matrix moves by the orthogonal factor."""
+    """Return outputs (times, samples) of a network whose hidden matrix moves by the orthogonal factor."""
     rng = np.random.default_rng(seed)
     W0 = rng.normal(size=(width, X.shape[1])) / np.sqrt(X.shape[1])
     W, w = rng.normal(size=(width, width)) / np.sqrt(width), rng.normal(size=width)

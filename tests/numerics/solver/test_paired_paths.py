@@ -36,7 +36,7 @@ def solved(activation: Any, **options: Any) -> Solved:
 
 
 def are_paired(fields: np.ndarray) -> bool:
-    """Whether the first two quarters of the paths, and the last two, are opposite at the start."""
+    """Return whether the first two quarters of the paths, and the last two, are opposite at the start."""
     first, second, third, fourth = np.split(fields, 4, axis=-1)
     return np.allclose(first, -second) and np.allclose(third, -fourth)
 
@@ -54,8 +54,10 @@ def are_paired(fields: np.ndarray) -> bool:
     ],
 )
 def test_paths_are_paired_where_signs_are_no_symmetry(activation: Any, paired: bool) -> None:
-    """Pairs halve the number of points, for nothing where signs of sources are a symmetry: of all sources for
-    odd functions, of those of features for even ones.
+    """Check that paths are paired only if signs of sources are no symmetry.
+
+    Pairs halve the number of points. Signs are a symmetry of all sources for odd functions, and of those of
+    features for even ones.
     """
     found = solved(activation, paths=Paths(("h",), times=(0,))).paths
     assert found is not None
@@ -100,13 +102,13 @@ def test_numbers_of_paths_that_four_does_not_divide(samples: int) -> None:
 
 
 def task() -> Case:
-    """A recurrent network that answers after two inputs."""
+    """Return the case of a recurrent network that answers after two inputs."""
     arrays = {"K_x": gram(2, 2), "y": signs(2)}
     return Case(recurrent_task(2), {"eta": 0.2, "gamma0": 1.0}, arrays, 1)
 
 
 def rms_before() -> Case:
-    """Two branches that see the stream over its root mean square."""
+    """Return the case of two branches that read the stream over its root mean square."""
     arrays = {"K_x": gram(2), "y": signs(2)}
     return Case(normalised(2, branch=0.5), {"eta": 0.1, "gamma0": 1.0}, arrays, 1)
 
@@ -116,8 +118,10 @@ MAKERS = {"residual": lambda: residual(2, 1), "recurrent": task, "normalised": r
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_outputs_begin_at_zero_where_layers_share_their_units(name: str) -> None:
-    """Readout and transposed matrices change sign together, so that every output at the start has the mean
-    zero: one sign of a single group would leave the noise of paths.
+    """Check that every output at the start has the mean zero.
+
+    Readout and transposed matrices change sign together; one sign of a single group would leave the noise of
+    paths.
     """
     case = MAKERS[name]()
     values = {**case.numbers, "P": 2}

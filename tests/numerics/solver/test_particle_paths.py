@@ -32,7 +32,7 @@ def solved(program: Program, paths: Paths | None, **options: Any) -> Solved:
 
 
 def averages(x: xr.DataArray, layer: int) -> np.ndarray:
-    """<x(t) x(s)> of each replica, with the axes of the theory's kernels."""
+    """Return <x(t) x(s)> of each replica, with the axes of the theory's kernels."""
     x = x.sel(layer=layer)
     return np.einsum("rtmn,rsan->rmats", x, x) / x.sizes["unit"]
 

@@ -68,7 +68,7 @@ def test_the_bias_falls_as_one_over_samples() -> None:
 
 
 def covered(ours: Solved, name: str, layer: int | None, exact: np.ndarray, replicas: int) -> float:
-    """How often a 95 per cent interval from ``replicas`` of the runs holds the exact value."""
+    """Return the share of 95 per cent intervals from ``replicas`` of the runs that hold the exact value."""
     runs = ours.runs[name, () if layer is None else (layer,)]
     parts = runs.reshape(-1, replicas, *exact.shape)
     error = parts.std(axis=1, ddof=1) / np.sqrt(replicas)
@@ -103,8 +103,9 @@ def test_intervals_cover_for_nonlinear_networks(activation: str) -> None:
     ("activation", "moments", "depth"), [("erf", erf_moments, 3), ("relu", relu_moments, 1)]
 )
 def test_lazy_kernels(activation: str, moments: Any, depth: int) -> None:
-    """At small gamma0 kernels follow the recursions of infinite width and errors those of a fixed kernel, up
-    to gamma0^2.
+    """Compare kernels and errors at small gamma0 with those of infinite width, up to gamma0^2.
+
+    Kernels follow the recursions, and errors are those of a fixed kernel.
     """
     small = 1e-3
     phi, back, tangent = recursion(moments, depth, K)

@@ -48,10 +48,11 @@ def solved(depth: int, activation: str, **options: Any) -> Solved:
     ],
 )
 def test_errors_fall_faster_than_those_of_independent_paths(activation: str, depth: int) -> None:
-    """Independent paths give the power -1/2; scrambled nets a steeper one (the variance of any average is
-    o(1/S)), up to -3/2 for smooth functions (Owen 1997), apart from logarithms.
+    """Check the power of the error in the number of paths.
 
-    Half of the paths are a net.  One of fewer than 16 points has no such power yet.
+    Independent paths give the power -1/2; scrambled nets a steeper one (the variance of any average is
+    o(1/S)), up to -3/2 for smooth functions (Owen 1997), apart from logarithms. Half of the paths are a net.
+    One of fewer than 16 points has no such power yet.
     """
     exact = solved(depth, activation, samples=4096, replicas=8, seed=99)
     sizes, replicas = np.array([32, 64, 128, 256]), 48 * depth
@@ -84,7 +85,7 @@ def test_scrambled_points_fill_every_dimension_evenly() -> None:
 
 
 def departures(depth: int, **options: Any) -> np.ndarray:
-    """Means over 50 seeds minus the linear solver, in their standard errors: Delta, Phi and G."""
+    """Return means over 50 seeds minus the linear solver, in their standard errors: Delta, Phi and G."""
     e = gd(depth, 2, rate=0.3, steps=3, gamma0=1.1, targets=TARGETS[:2])
     exact = solve_linear(e)
     ours = solved(depth, "linear", matched=False, replicas=50, samples=128, **options)
@@ -104,8 +105,10 @@ def departures(depth: int, **options: Any) -> np.ndarray:
 
 @pytest.mark.parametrize("depth", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_no_bias_against_the_linear_solver(depth: int) -> None:
-    """50 seeds with unmatched paths.  All numbers within the bound that one in a hundred such tests passes,
-    if all numbers were independent; their mean square that of two standard errors at most.
+    """Check 50 seeds with unmatched paths against the linear solver.
+
+    All numbers are within the bound that one in a hundred such tests passes, if all numbers were independent;
+    their mean square is that of two standard errors at most.
     """
     z = departures(depth, seed=7)
     assert np.abs(z).max() < student.ppf(1 - 0.01 / (2 * len(z)), 49)
@@ -178,7 +181,7 @@ def test_the_ridge_takes_the_bias_of_responses_away() -> None:
     many = solve_particles(theory, samples=3072, replicas=8, seed=1, **options)
 
     def off(**more: Any) -> float:
-        """The mean of G of the last layer over samples, at the last time, in joint standard errors."""
+        """Return the mean of G of the last layer at the last time, in joint standard errors."""
         few = solve_particles(theory, samples=192, replicas=40, seed=2, **options | more)
         means = [np.einsum("rmm->r", x.runs["G", (3,)][..., -1, -1]) for x in (few, many)]
         error = np.hypot(*[m.std(ddof=1) / np.sqrt(len(m)) for m in means])
@@ -189,8 +192,10 @@ def test_the_ridge_takes_the_bias_of_responses_away() -> None:
 
 
 def test_a_small_ridge_keeps_its_accuracy() -> None:
-    """The inverse in the lemma is changed in each of 30 steps.  With a ridge of a millionth, one that does
-    not stay symmetric ends 0.1 to 1 away from the default ridge; noise leaves 0.003 between them.
+    """Check the inverse in the lemma, which changes in each of 30 steps, with a ridge of a millionth.
+
+    An inverse that does not stay symmetric ends 0.1 to 1 away from the default ridge; noise leaves 0.003
+    between them.
     """
     options: dict[str, Any] = {"steps": 30, "samples": 256, "replicas": 2, "responses": "stein"}
     options["values"] = {eta: 0.1, gamma0: 1, P: 2}
@@ -256,8 +261,10 @@ def test_replicas_of_half_the_paths_march_beside_others() -> None:
 
 
 def test_losses_are_those_of_the_mean_errors() -> None:
-    """A mean of losses is too large by the variance of the errors, more than its standard error once a rich
-    network has learnt: less that variance no bias is left, and the jackknife is that, to the letter.
+    """Check that the mean of losses is corrected by the variance of the errors.
+
+    This variance is more than its standard error once a rich network has learnt. Without it no bias is left,
+    and the jackknife equals this correction exactly.
     """
     result = solution("rich", 64, 0)
     error, variance = result.error.values, result.error_stderr.values**2

@@ -77,7 +77,7 @@ def test_a_ring_looks_the_same_from_everywhere() -> None:
 def against_networks(
     depth: int, activation: str, widths: tuple[int, int], seeds: int, steps: int
 ) -> np.ndarray:
-    """Differences to networks of two widths, taken to infinite width, in joint standard errors."""
+    """Return differences to networks of two widths at infinite width, in joint standard errors."""
     program = convolution(depth, activation, positions=3, receptive=1)
     ours = solve_particles(mean_field(program), samples=1024, replicas=16, seed=9, **given(3, steps=steps))
     a, b = widths

@@ -23,7 +23,7 @@ VALUES: dict[Any, Any] = {eta: 0.3, gamma0: 1.1, P: 2, Symbol("beta"): 0.7}
 
 
 def distances(ours: Evaluated, other: Evaluated, names: str | None = None) -> np.ndarray:
-    """All differences in joint standard errors; where both are exact they must be equal."""
+    """Return all differences in joint standard errors; exact values must be equal."""
     found = []
     for name, layer in other.values:
         if names is not None and name not in names.split():
@@ -91,7 +91,7 @@ CASES = [("tanh", 2, 1.0), ("relu", 2, 1.0), ("erf", 3, 1.0), ("softplus", 2, 1.
 def against_networks(
     case: tuple[str, int, float], steps: int, widths: tuple[int, int], seeds: int
 ) -> np.ndarray:
-    """Differences to networks of two widths, taken to infinite width, in joint standard errors."""
+    """Return differences to networks of two widths at infinite width, in joint standard errors."""
     activation, depth, g = case
     values = VALUES | {gamma0: g, eta: 0.25}
     program = mlp(depth, activation)

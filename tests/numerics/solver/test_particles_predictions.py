@@ -65,7 +65,7 @@ def solved(
 
 
 def distances(a: Array, b: Array, *errors: Array) -> Array:
-    """In joint standard errors; exact where these vanish."""
+    """Return distances in joint standard errors; exact values must be equal."""
     joint = np.sqrt(sum(e**2 for e in errors))
     assert np.abs(a - b)[joint < 1e-12].max(initial=0.0) < 1e-9
     z: Array = (np.abs(a - b)[joint >= 1e-12] / joint[joint >= 1e-12]).ravel()
@@ -180,7 +180,7 @@ def test_programs_of_every_kind_predict_copies_alike(name: str) -> None:
 def against_networks(
     activation: str, depth: int, strength: float, widths: tuple[int, int], seeds: int
 ) -> tuple[Array, float]:
-    """Distances of predictions to those of two widths at 1/N = 0, and the largest standard error."""
+    """Return distances of predictions to those of two widths at 1/N = 0, and the largest error."""
     values = values_for(3, strength)
     runs = [
         simulate_program(

@@ -82,7 +82,7 @@ def test_the_parts_add_up_to_the_test_loss(
 
 
 def test_a_decay_that_forgets_all_in_one_step_has_parts() -> None:
-    """eta lambda = 1, next to a rate just below."""
+    """Compare eta lambda = 1 with a rate just below."""
     network, data = {"depth": 1}, {"sample_ratio": 0.7}
     found, near = (
         solve(experiment(network, data, learning_rate=rate, weight_decay=0.25, steps=3)).test_loss_bias

@@ -1,5 +1,8 @@
-"""Power-law data: the march over modes against the theory evaluated term by term, its limits and finite
-networks; the flow on a graded grid against small steps, and what its error estimate is worth."""
+"""Power-law data: the march over modes, its limits, finite networks, and the flow on a graded grid.
+
+The march is compared with the theory evaluated term by term, the flow with small steps, and the flow's error
+estimate is checked.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def tables(
     data: dict[str, Any] | None = None,
     **training: Any,
 ) -> Tables:
-    """Four modes, two layers, five steps, unless said otherwise; None takes a key out."""
+    """Return the tables of an experiment on power-law data."""
     online = {"width": 5}, {"batch": 3, "noise": 0.2}
     of_rule = online if rule == "sgd" else ({}, {})
     steps = {} if rule == "flow" else {"learning_rate": 0.25, "steps": 4}
@@ -58,8 +61,9 @@ CASES: list[Any] = [
 
 @pytest.mark.parametrize("given", CASES)
 def test_the_march_is_the_theory(given: Tables) -> None:
-    """Every order parameter of a result is the derived one, evaluated term by term: sums of a few hundred
-    terms, so to a hundred roundings of its largest entry.
+    """Check that every order parameter of a result is the derived one, evaluated term by term.
+
+    The sums have a few hundred terms, so that a hundred roundings of the largest entry are allowed.
     """
     experiment = Experiment.from_dict(given)
     spectrum = power_law(1.5, 0.4, 4, every=True)
@@ -192,8 +196,9 @@ def test_a_smaller_tolerance_moves_the_flow_by_less_than_its_estimate() -> None:
 
 @pytest.mark.slow
 def test_a_hundred_thousand_modes_to_a_million() -> None:
-    """Before the last mode is learnt the loss of a hard task falls as t^(-2 b/(1 + b)),
-    eq. 116, approached as a power of t.
+    """Check the decay t^(-2 b/(1 + b)) of the loss of a hard task (eq. 116).
+
+    It holds before the last mode is learnt, and is approached as a power of t.
     """
     given = tables("flow", network={"depth": 1, "gamma0": 1.0}, data={"modes": 100_000, "source": 0.5})
     given["training"] |= {"time": 1e6, "points": 60, "grid": "log"}

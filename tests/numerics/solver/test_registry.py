@@ -107,8 +107,10 @@ def test_the_judge_says_what_it_cannot_and_what_diverges() -> None:
 
 
 def test_paths_do_not_step_over_an_error_that_jumps() -> None:
-    """A step beyond the margin has no error: kernels were those of where it ended, 1e7 for h + h^2/10, as
-    grids were judged by errors and losses that were zero on all of them.
+    """Check that no step goes beyond the margin, where the error is zero.
+
+    Kernels were those of the end of such a step, 1e7 for h + h^2/10, because grids were judged by errors and
+    losses that were zero on all of them.
     """
     tables = {
         "network": {"depth": 2, "activation": "h + 0.1*h**2"},

@@ -1,5 +1,6 @@
-"""Weight decay at long times: outputs at rest are ridge regression with the final kernel and the derived
-kappa (selfconsistent2023 J.1).
+"""Weight decay at late times: outputs are ridge regression with the final kernel and the derived kappa.
+
+The statement is selfconsistent2023 J.1.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def run(
 
 
 def without_kappa(rest: AtRest, targets: Array) -> Array:
-    """Outputs minus regression with the ridge lambda."""
+    """Return outputs minus regression with the ridge lambda."""
     return compare(rest.solved, 1.0, rest.ridge / rest.kappa, targets, RHO).difference
 
 
@@ -244,7 +245,7 @@ def test_units_held_on_kinks_need_gradients_averaged_in_time() -> None:
 
 
 def test_strong_decay_ends_at_zero() -> None:
-    """lambda > gamma0 y sqrt(K): the theorem holds, with a kernel that is zero."""
+    """Check the theorem for lambda > gamma0 y sqrt(K), with a kernel that is zero."""
     rest = run(1, "linear", np.array([1.0, 0.0, 0.0]), decay=3.0)
     assert np.abs(rest.outputs).max() < 1e-6
     assert np.abs(rest.solved.value("K")[..., -1, -1]).max() < 1e-6
@@ -279,8 +280,10 @@ def test_refusals() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("activation", "depth"), [("linear", 2), ("relu", 1), ("relu", 2)])
 def test_networks_at_rest(activation: str, depth: int) -> None:
-    """Outputs of two widths taken to infinite width are those of the theory; and each network's outputs are
-    ridge regression with its own kernel."""
+    """Compare outputs at infinite width with the theory, and with ridge regression.
+
+    The ridge regression of each network has its own kernel.
+    """
     targets, decay, steps = ALIKE, 0.6, 60
     rest = run(depth, activation, targets, decay=decay, steps=steps, samples=1024, replicas=8)
     program = mlp(depth, activation, weight_decay=lam, sample_weights=True)
@@ -308,7 +311,7 @@ def test_networks_at_rest(activation: str, depth: int) -> None:
 
 
 def network_kernel(one: Any, depth: int, activation: str) -> Array:
-    """A network's tangent kernel after the last step: sum over layers of <g g> <phi phi>."""
+    """Return a network's tangent kernel after the last step: sum over layers of <g g> <phi phi>."""
     name = "H" if activation == "linear" else "Phi"
     below = [K, *(one[name][n].mean[-1, -1] for n in range(1, depth + 1))]
     above = [*(one["G"][n].mean[-1, -1] for n in range(1, depth + 1)), np.ones((3, 3))]

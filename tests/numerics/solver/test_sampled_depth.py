@@ -44,12 +44,12 @@ def sampled(**keys: Any) -> Problem:
 
 @lru_cache
 def grids() -> SampledDepth:
-    """Twenty steps on all grids."""
+    """Return twenty steps on all grids."""
     return solve_cells(sampled(solver={"samples": 2048}), "trace")
 
 
 def excess_of(gap: Any, *errors: Any, systematic: Any = 0.0) -> float:
-    """Distances beyond what grids miss, in standard errors, against what chance makes."""
+    """Return distances beyond the systematic error of grids, relative to the bound of chance."""
     beyond = np.maximum(np.abs(gap) - systematic, 0.0)
     return excess(beyond / np.sqrt(sum(np.square(e) for e in errors)), REPLICAS - 1)
 
@@ -147,13 +147,13 @@ def test_linear_networks_have_the_exact_limit() -> None:
 
 
 def average(f: Any, variance: float) -> float:
-    """The average over a Gaussian number."""
+    """Return the average over a Gaussian number."""
     x, w = hermegauss(60)
     return float(w / w.sum() @ f(np.sqrt(variance) * x))
 
 
 def kernels_at_the_start(variance: float) -> dict[str, list[float]]:
-    """Phi and G of one sample at layer times 1/2 and 1, from two differential equations."""
+    """Return Phi and G of one sample at layer times 1/2 and 1, from two differential equations."""
 
     def rise(_: float, v: Any) -> list[float]:
         return [BRANCH**2 * average(lambda z: np.tanh(z) ** 2, v[0])]
@@ -200,7 +200,7 @@ def test_deep_theories_come_to_it(depth: int, same: bool) -> None:
 
 @lru_cache
 def deep_networks() -> tuple[np.ndarray, np.ndarray]:
-    """Errors of networks of 24 layers at infinite width, and their standard errors."""
+    """Return errors of networks of 24 layers at infinite width, and their standard errors."""
     given = experiment({"depth": 24, "branch": BRANCH * 24**-0.5}, training={"center": True})
     widths, seeds = (64, 128), (160, 80)
     trained = [

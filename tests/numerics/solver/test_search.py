@@ -58,10 +58,10 @@ def test_a_search_ends_at_three_times_the_estimate(monkeypatch: pytest.MonkeyPat
 def test_a_search_takes_at_most_twice_the_time_of_the_number_that_it_finds(
     monkeypatch: pytest.MonkeyPatch, activation: str, steps: int, accuracy: float
 ) -> None:
-    """By the estimate of their time; derivatives for responses of the result are carried once, and at most
-    once more where more paths are needed than expected, by eight replicas each time.
+    """Check the estimated time of a search for the number of paths.
 
-    Values are those that the number of samples gives by itself.
+    Derivatives for responses of the result are carried once, and at most once more if more paths are needed
+    than expected, by eight replicas each time.
     """
     marched: list[float] = []
     carrying: list[int] = []
@@ -113,8 +113,10 @@ def test_many_dimensions_are_sampled_by_the_cheapest_method() -> None:
 
 
 def test_a_search_begins_with_more_samples_where_they_take_little_time() -> None:
-    """Of one sample and two steps the calls take the time; of six samples and forty steps the paths do, and a
-    large accuracy needs few of them.
+    """Check the first number of paths of a search.
+
+    With one sample and two steps the calls take the time; with six samples and forty steps the paths do, and
+    a large accuracy needs few of them.
     """
     small, large = experiment("tanh", 1), experiment("tanh", 6).replace({"training.steps": 40})
     prepared = [paths_problem.prepared_for(Problem.of(e)) for e in (small, large)]

@@ -34,7 +34,7 @@ REPLICAS = 8
 
 
 def solved(activation: str, steps: int, count: int, problem: int, **options: Any) -> Solved:
-    """256 paths a replica for random data and numbers, the same for the same number of the ``problem``."""
+    """Return 256 paths a replica for random data, the same for the same number ``problem``."""
     rng = np.random.default_rng(problem)
     x = rng.normal(size=(count, 3))
     data = {"K_x": x @ x.T / 3 + 0.1 * np.eye(count), "y": rng.normal(size=count)}
@@ -44,7 +44,7 @@ def solved(activation: str, steps: int, count: int, problem: int, **options: Any
 
 
 def parts(x: Solved, name: str) -> np.ndarray:
-    """Of each replica the means of a response at equal times, one step later, and at all other times."""
+    """Return means of a response at equal times, one step later, and at all other times, by replica."""
     runs = x.runs[name, (1,)]
     equal, next_to = (np.diagonal(runs, -k, -2, -1).mean(axis=-1) for k in (0, 1))
     others = np.tril(runs, -2).mean(axis=(-2, -1))

@@ -19,7 +19,7 @@ seeds = st.integers(0, 10**6)
 
 
 def problem(seed, samples):
-    """A kernel with largest eigenvalue 1.5 and targets of order one."""
+    """Return a kernel with largest eigenvalue 1.5 and targets of order one."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((samples, samples + 1))
     k = x @ x.T

@@ -26,7 +26,7 @@ NUMBERS = {"N": 6.0, "P": 5.0, "sigma": 0.3}
 
 
 def given(modes: int = 4, times: Any = (0.0, 0.5, 2.0), **numbers: float) -> dict[str, Any]:
-    """Arrays, times and numbers of a small problem."""
+    """Return arrays, times and numbers of a small problem."""
     return {"arrays": power_law_arrays(modes), "times": times, "numbers": numbers or NUMBERS}
 
 

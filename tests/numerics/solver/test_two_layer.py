@@ -35,7 +35,7 @@ def solved(activation: Any, steps: int = 5, **options: Any) -> TwoLayerSolved:
 
 
 def within(z: np.ndarray, replicas: int) -> None:
-    """Distances that standard errors over this many replicas explain."""
+    """Require distances that standard errors over this many replicas explain."""
     assert excess(z, replicas - 1) < 1
     assert np.sqrt((z**2).mean()) < 1.8
 

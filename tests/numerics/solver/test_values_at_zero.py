@@ -51,7 +51,7 @@ def phi(x: Expr, linear: bool) -> Expr:
 
 
 def lines(kind: str, linear: bool) -> dict[Expr, Any]:
-    """The forward pass between ``a`` and the output."""
+    """Return the forward pass between ``a`` and the output."""
     later, first = phi(a(i, t), linear), phi(a(i, 0), linear)
     read = {
         "number": {raw(i, t): Mean(b.symbol * later) / gamma0, out(i, t): raw(i, t) - raw(i, 0)},
@@ -116,7 +116,7 @@ def test_sampled_paths_agree_with_the_reference(kind: str, linear: bool) -> None
 
 
 def solved(kind: str, method: str, **numbers: float) -> xr.Dataset | str:
-    """The linear program solved by a method, or why the method refuses it."""
+    """Return the linear program solved by a method, or the reason of the method's refusal."""
     try:
         return numerics.solve(
             program(kind, True),

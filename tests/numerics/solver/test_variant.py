@@ -23,7 +23,7 @@ EPS = float(np.finfo(float).eps)
 
 @pytest.fixture
 def given(tmp_path: Any) -> dict[str, Any]:
-    """Three samples, three layers, four steps."""
+    """Return three samples, three layers and four steps."""
     rng = np.random.default_rng(3)
     for name, shape in (("x", (3, 5)), ("y", (3,))):
         np.save(tmp_path / f"{name}.npy", rng.standard_normal(shape))

@@ -51,13 +51,13 @@ def nonlinear() -> int:
 
 
 def network_line(name: str, found: Row) -> str:
-    """A row of a table; ``name`` is what its first columns say."""
+    """Return a row of a table whose first columns are ``name``."""
     verdict = "agree" if found.agrees else "**disagree**"
     return f"| {name} | {found.entries} | {found.worst:.1f} ({found.place}) | {found.bound:.1f} | {verdict} |"
 
 
 def line(case: Case, found: Row) -> str:
-    """A row of the first table."""
+    """Return a row of the first table."""
     return network_line(f"{case.name} | {case.source} | {found.method}", found)
 
 

@@ -37,7 +37,7 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, **changes: Any) -> Row:
-        """Theory against networks."""
+        """Compare the theory with networks, and return the row of the table."""
         return compare_with_networks(self.program(), self.values, self.data, **{**self.options, **changes})
 
 
@@ -46,7 +46,7 @@ def _symbol(name: str) -> Symbol:
 
 
 def _images() -> Array:
-    """Two images of three positions with five channels, as their kernel."""
+    """Return the kernel of two images of three positions with five channels."""
     x = np.random.default_rng(0).standard_normal((2, 3, 5))
     kernel: Array = np.einsum("mpd,aqd->mpaq", x, x) / 5
     return kernel

@@ -33,7 +33,7 @@ ONLINE = {"rule": "sgd"}
 
 
 def fixed(network: Mapping[str, Any], training: Mapping[str, Any], targets: Any = TARGETS) -> Experiment:
-    """Two layers, three samples, six steps, unless said otherwise."""
+    """Return an experiment with two layers, three samples and six steps, unless changed."""
     steps = {} if "rule" in training else {"learning_rate": 0.15, "steps": 6}
     tables = {
         "network": {"depth": 2, "gamma0": 1.2, **network},
@@ -44,7 +44,7 @@ def fixed(network: Mapping[str, Any], training: Mapping[str, Any], targets: Any 
 
 
 def random(kind: str, network: Tables | Any, data: Any, training: Any) -> Experiment:
-    """The same on random data."""
+    """Return the same on random data."""
     own: dict[str, Any] = {"isotropic": {"width_ratio": 1.5}, "power-law": {}}[kind]
     law = {"capacity": 1.5, "source": 0.6, "modes": 60} if kind == "power-law" else {}
     steps = {} if training.get("rule") == "flow" else {"learning_rate": 0.1, "steps": 6}
@@ -59,12 +59,12 @@ def random(kind: str, network: Tables | Any, data: Any, training: Any) -> Experi
 
 
 def isotropic(network: Any, data: Any, training: Any) -> Experiment:
-    """Isotropic data."""
+    """Return an experiment on isotropic data."""
     return random("isotropic", network, data, training)
 
 
 def power_law(network: Any, data: Any, training: Any) -> Experiment:
-    """Power-law data."""
+    """Return an experiment on power-law data."""
     return random("power-law", network, data, training)
 
 

@@ -60,7 +60,7 @@ FUNCTIONS: Mapping[str, tuple[str, Expr]] = {
 
 
 def averages() -> dict[str, Expr]:
-    """The functions of all fields, by the names of their averages.
+    """Return the functions of all fields, by the names of their averages.
 
     >>> averages()["cos2_h"]
     cos(2*h(ell, mu, t))
@@ -73,7 +73,7 @@ def averages() -> dict[str, Expr]:
 
 
 def label_of(name: str) -> str:
-    """How an average is called in a table.
+    """Return the label of an average in a table.
 
     >>> label_of("fourth_z")
     '<z^4>'
@@ -83,7 +83,10 @@ def label_of(name: str) -> str:
 
 
 def with_distributions(theory: Theory) -> Theory:
-    """The theory with these averages among its order parameters; ``h`` and ``z`` carry layer and sample."""
+    """Return the theory with these averages among its order parameters.
+
+    ``h`` and ``z`` carry layer and sample.
+    """
     ranges = (IndexRange(ell, S.One, theory.program.depth), IndexRange(mu, S.One, P))
     more = tuple(
         OrderParameter(Function(name)(ell, mu, now), Average(body), "correlation", ranges)
@@ -93,7 +96,7 @@ def with_distributions(theory: Theory) -> Theory:
 
 
 def averages_wanted() -> dict[str, tuple[Expr, Expr]]:
-    """The same averages as measurements of networks; the second time does not matter."""
+    """Return the averages as measurements of networks; the second time does not matter."""
     return {name: (body, S.One) for name, body in averages().items()}
 
 
@@ -141,7 +144,7 @@ class Nonlinear:
         return row(solved, networks, self.places(solved))
 
     def solved(self, theory: Theory, steps: int, samples: int, replicas: int) -> xr.Dataset:
-        """What particles give, in the layout of results, with standard errors."""
+        """Return the solution by sampled paths in the layout of results, with standard errors."""
         found = solve_particles(
             with_distributions(theory),
             steps=steps + 1,
@@ -165,7 +168,7 @@ class Nonlinear:
         return _dataset(self.weighted(runs), replicas=replicas)
 
     def trained(self, theory: Theory, steps: int, width: int, seeds: int) -> xr.Dataset:
-        """What networks of a width give."""
+        """Return the measurements of networks of a width."""
         program = probed(theory.program, theory)
         own = {name: vector for vector, name in theory.program.notation.items()}
         networks = Trainer.of(
@@ -190,10 +193,10 @@ class Nonlinear:
         return _dataset(runs, width=width, seeds=seeds)
 
     def weighted(self, runs: dict[str, Array]) -> dict[str, Array]:
-        """Where a slope jumps, sums of responses over the past, weighted with a kernel, in place of them.
+        """Replace responses by weighted sums over the past if a slope of the activation jumps.
 
-        Responses then come from Stein's lemma.  Sources of neighbouring steps are nearly the same, so that it
-        tells such sums, but hardly single entries.
+        The weight is a kernel. Responses then come from Stein's lemma. Sources of neighbouring steps are
+        nearly equal, so that it resolves such sums, but hardly single entries.
         """
         if self.activation not in KINKS:
             return runs
@@ -208,8 +211,11 @@ class Nonlinear:
         return found
 
     def places(self, theory: xr.Dataset) -> list[ComparedQuantity]:
-        """Fixed beforehand: halfway and at the end; kernels at equal times and with the start; responses of
-        the end to every earlier step."""
+        """Return the compared quantities, which are fixed in advance.
+
+        They are numbers halfway and at the end, kernels at equal times and with the start, and responses of
+        the end to every earlier step.
+        """
         end = theory.sizes["time"] - 1
         half = (end + 1) // 2
         found = []
@@ -249,7 +255,7 @@ LAYOUT = ("layer", "time", "time_", "sample", "sample_")
 
 
 def _dataset(runs: dict[str, Array], **attributes: int) -> xr.Dataset:
-    """Means over the first axis, networks or replicas, and their standard errors."""
+    """Return means over the first axis, networks or replicas, and their standard errors."""
     runs = {**runs, "train_loss": (runs["error"] ** 2).mean(axis=2)}
     variables = {}
     for name, x in runs.items():

@@ -57,7 +57,7 @@ class Probed:
         size: float,
         numbers: Mapping[str, float],
     ) -> dict[str, Array]:
-        """Every response of one network, axes as the correlations of the program: layer, t, s, indices."""
+        """Return every response of one network, with axes layer, t, s, indices as correlations have."""
         found: dict[str, Array] = {}
         for which in sorted(set(self.side.values())):
             runs = []
@@ -74,7 +74,7 @@ class Probed:
 
 
 def probed(program: Program, theory: Theory) -> Probed:
-    """``program`` with a push at every product that is the source of a response of ``theory``.
+    """Return ``program`` with a perturbation of every product that is the source of a response.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import mlp

@@ -46,14 +46,14 @@ class Row:
 
     @property
     def agrees(self) -> bool:
-        """Is every number within its bound?"""
+        """Whether every number is within its bound."""
         return self.worst <= self.bound
 
 
 def row(
     theory: xr.Dataset, networks: Sequence[xr.Dataset], compared: Sequence[ComparedQuantity], method: str = ""
 ) -> Row:
-    """The number that is furthest off for what it may be, as `dmft verify` judges it."""
+    """Return the number with the largest deviation over its bound, as `dmft verify` judges it."""
     if not compared:
         raise ValueError("the theory and the networks have no quantity in common")
     checks = against_networks(theory, networks, compared)[: len(compared)]
@@ -73,11 +73,11 @@ def solved(
     samples: int,
     seed: int,
 ) -> Evaluated:
-    """Order parameters and scalars at times 0..steps-1, by name and layer; ``method`` says how.
+    """Return order parameters and scalars at times 0..steps-1, by name and layer.
 
-    ``march`` is the solver that experiments use; ``direct`` is exact too, and takes what the march does not
-    (a loss that is a function of the prediction, correlations of two fields of which only one order is
-    known); ``particles`` takes whatever is not linear.
+    ``method`` of the result names the solver. ``march`` is the solver that experiments use; ``direct`` is
+    exact too, and takes theories that the march refuses (a loss that is a function of the prediction,
+    correlations of two fields of which only one order is known); ``particles`` takes all nonlinear theories.
     """
     found = _marched(theory, steps, values, data or {})
     if found is not None:
@@ -90,7 +90,7 @@ def solved(
 def _marched(
     theory: Theory, steps: int, values: Mapping[Any, Any], data: Mapping[str, Any]
 ) -> dict[MemberKey, Array] | None:
-    """By the march, which does not take every theory."""
+    """Return the solution by the march, or None for a theory that it does not solve."""
     if any(callable(x) for x in data.values()):
         return None
     if theory.program.depth.is_Integer:
@@ -106,7 +106,7 @@ def _marched(
     return laid_out(theory, run)
 
 
-def compare_with_networks(
+def compare_with_networks(  # noqa: PLR0913 (the settings of one comparison)
     program: Program,
     values: Mapping[Any, Any],
     data: Mapping[str, Any] | None = None,
@@ -118,12 +118,13 @@ def compare_with_networks(
     seed: int = 0,
     change: Callable[[Theory], Theory] | None = None,
 ) -> Row:
-    """Solve the theory of ``program`` and train networks at two ``widths``; compare what both define.
+    """Compare the solved theory of ``program`` with networks trained at two ``widths``.
 
     ``values`` and ``data`` as :func:`~numerics.solver.direct.evaluate` and
-    :func:`~numerics.simulation.simulate_program` take them.  Networks are extrapolated linearly in
-    1/N; standard errors of both widths and of the theory's paths are combined.  ``change`` alters the theory
-    first (to see a wrong one rejected).  Raises what those two raise, and ValueError when nothing is common.
+    :func:`~numerics.simulation.simulate_program` take them. Networks are extrapolated linearly in 1/N;
+    standard errors of both widths and of the theory's paths are combined. ``change`` alters the theory first
+    (to see a wrong one rejected). Raises the errors of both functions, and ValueError without common
+    quantities.
     """
     theory = mean_field(program)
     found = solved(
@@ -169,7 +170,10 @@ def _times_first(m: Measured) -> bool:
 
 
 def _by_layer(small: Measured, large: Measured) -> Iterator[tuple[int | None, tuple[Measured, Measured]]]:
-    """Layer by layer; of layers that share their units, each with itself."""
+    """Yield the measurements layer by layer.
+
+    Layers that share their units are compared each with itself.
+    """
     names = [n for n, _ in small.axes]
     layered = [i for i, n in enumerate(names) if n.startswith("ell")]
     if names[0] == "ell":

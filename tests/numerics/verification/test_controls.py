@@ -53,7 +53,10 @@ def theory() -> xr.Dataset:
 
 
 def repeated(count: int, samples: int, rng: np.random.Generator) -> tuple[SampleMean, np.ndarray]:
-    """Means of ``y = 1 + c + c^2 + noise``, whose true mean is two, of many sets at once, and controls."""
+    """Return means of ``y = 1 + c + c^2 + noise`` for many sets at once, and controls.
+
+    The true mean is two.
+    """
     c = rng.standard_normal((count, samples, 1))
     y = 1 + c[..., 0] + c[..., 0] ** 2 + 0.3 * rng.standard_normal((count, samples))
     return controlled_mean(y.T, c), c
@@ -229,7 +232,6 @@ def test_a_theory_with_a_wrong_loss_is_seen() -> None:
 
 def test_rows_share_the_level() -> None:
     """Of ten rows each may fail once in ten thousand times, however many numbers it has."""
-
     ones, errors = ("sample", np.ones(3)), ("sample", np.full(3, 0.1))
     found = xr.Dataset({"x": ones})
     trained = [xr.Dataset({"x": ones, "x_stderr": errors}, attrs={"width": 64, "seeds": 9})]

@@ -50,7 +50,7 @@ class Derived:
     widths: tuple[int, int]
 
     def networks(self, which: int) -> xr.Dataset:
-        """Networks of one of the widths."""
+        """Return networks of one of the widths."""
         plan = NetworkPlan((self.widths[which],), (SEEDS,))
         names = self.corrections.variances
         (found,) = networks.train(self.problem, plan, None, FULL, self.theory, which, names)
@@ -89,7 +89,7 @@ def rows(derived: Derived, trained: list[xr.Dataset], corrections: DerivedCorrec
 
 
 def twice(corrections: DerivedCorrections, kind: str) -> DerivedCorrections:
-    """Corrections with variances, or shifts, twice as large."""
+    """Return corrections with variances, or shifts, twice as large."""
 
     def wrong(x: WidthCorrections) -> WidthCorrections:
         return replace(x, **{kind: {name: 2 * v for name, v in getattr(x, kind).items()}})
@@ -145,7 +145,7 @@ LIMIT, SLOPE, SQUARE, SPREAD = 1.0, 8.0, 20.0, 4.0
 
 
 def made_up(width: int, seeds: int, rng: np.random.Generator) -> xr.Dataset:
-    """Networks whose loss has a mean with two powers of 1/N, and scatters like a chi-squared number."""
+    """Return networks whose loss has a mean with two powers of 1/N and a chi-squared scatter."""
     noise = (rng.standard_normal((seeds, 4)) ** 2 - 1).mean(axis=1) * np.sqrt(2 * SPREAD / width)
     x = LIMIT + SLOPE / width + SQUARE / width**2 + noise
     own = sample_variance(x[:, None])

@@ -19,7 +19,10 @@ TIME = 1.5
 
 
 def hinge(**training: Any) -> Experiment:
-    """Two samples that are alike and of opposite sign: one waits at the margin until the other comes."""
+    """Return an experiment with two equal samples of opposite sign.
+
+    One stays at the margin until the other reaches it.
+    """
     spec = {
         "network": {"depth": 1},
         "training": {"objective": "hinge", "loss": "sum", **training},

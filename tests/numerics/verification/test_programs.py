@@ -80,7 +80,7 @@ def test_a_program_without_kernels_of_layers_has_a_figure(tmp_path: Path) -> Non
 
 
 def two_outputs(name: str, *, ordered: bool = False) -> Program:
-    """A network with two outputs of two fields, or of one ordered family of two, of this name."""
+    """Return a network with two outputs of two fields, or of one ordered family of two, of this name."""
     n = Symbol("n", integer=True)
     units, pixels = Population("units"), Population("pixels", given=True)
     x, h, a = GivenVector("x", pixels, "K_x"), Field(name, units, ordered=ordered), Field("a", units)
@@ -129,7 +129,7 @@ def test_an_error_planted_in_a_theory_is_seen() -> None:
 
 
 def half_the_update(program: Program) -> Program:
-    """The program with a wrong factor in the update of its hidden matrices."""
+    """Return the program with a wrong factor in the update of its hidden matrices."""
     first, hidden = program.matrices
     assert isinstance(hidden, TrainedMatrix)
     wrong = replace(hidden.update, coefficient=hidden.update.coefficient / 2)

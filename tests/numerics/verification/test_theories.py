@@ -73,7 +73,7 @@ def test_the_march_and_the_expressions_give_the_same_numbers_in_the_same_places(
 
 
 def without(kind: str):
-    """The theory without its terms of one kind."""
+    """Return a change that removes the terms of one kind from a theory."""
 
     def change(theory):
         def drop(e):

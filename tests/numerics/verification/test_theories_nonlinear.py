@@ -31,7 +31,7 @@ def test_the_theory_is_that_of_the_networks(case):
 
 
 def without(name):
-    """The theory without the terms of one response."""
+    """Return a change that removes the terms of one response from a theory."""
 
     def kept(term):
         return term.kind != "response" or name not in {str(x.func) for x in term.expr.atoms(AppliedUndef)}

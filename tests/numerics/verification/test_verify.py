@@ -77,6 +77,8 @@ def spec(tmp_path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Verified:
+    """Report, folder and progress of one verification."""
+
     report: Report
     folder: Path
     progress: list[tuple[int, int]]
@@ -84,13 +86,13 @@ class Verified:
 
 @pytest.fixture(scope="module")
 def warm() -> None:
-    """What a verification derives and imports, and a process keeps."""
+    """Run a verification whose derivations and imports the process keeps."""
     verify(experiment(1, SHORT), effort=LEAST)
 
 
 @pytest.fixture(scope="module")
 def verified(warm: None, tmp_path_factory: pytest.TempPathFactory) -> Verified:
-    """One hidden layer the whole way, for all tests that look at what comes out."""
+    """Return a whole verification of one hidden layer, for all tests of its output."""
     folder, seen = tmp_path_factory.mktemp("verified") / "out", []
     with matplotlib.rc_context({"svg.fonttype": "none"}):  # letters as paths take half a second
         report = verify(experiment(1, SHORT), folder, lambda *count: seen.append(count), LEAST)
@@ -182,7 +184,7 @@ CHANGES = {
 
 
 def posed(change: Callable[[Theory], Theory], steps: int) -> Problem:
-    """Two layers whose theory is changed; its expansion is derived from the program as it is."""
+    """Return a problem of two layers with a changed theory, whose expansion is that of the program."""
     given = {"numbers": {"eta": 0.4, "gamma0": 1.0}, "arrays": {"K_x": KERNEL, "y": TARGETS}}
     return Problem.of(change(mean_field(mlp(2, "linear", "gd", "mean"))), **given, times=range(steps + 1))
 

@@ -14,22 +14,22 @@ from tests.derive.once import mean_field, mlp, two_layer, whitened
 
 @lru_cache(maxsize=1)
 def reduced() -> Whitened:
-    """The theory's reduction to one equation, and its solution."""
+    """Return the theory's reduction to one equation, and its solution."""
     return whitened(two_layer(mean_field(mlp(1, rule="flow"))))
 
 
 def error() -> Expr:
-    """Delta(t), in closed form."""
+    """Return Delta(t), in closed form."""
     return reduced().solution.rhs
 
 
 @lru_cache(maxsize=16)
 def singularity(time: float, tries: int = 8) -> mp.mpc:
-    """The zero of the solution's denominator in ``(gamma0 y)^2`` that is nearest to 0, at a given time.
+    """Return the zero of the solution's denominator in ``(gamma0 y)^2`` that is nearest to 0, at a time.
 
-    The denominator is an even function of the root of ``1 + (gamma0 y)^2``, so in ``(gamma0 y)^2`` poles are
-    the only singularities.  Its zero at -1 is also one of the numerator.  The nearest zero is found by
-    Newton's method from a fan of starting points; the argument principle says that no other is nearer.
+    The denominator is an even function of the root of ``1 + (gamma0 y)^2``, so that in ``(gamma0 y)^2`` poles
+    are the only singularities. Its zero at -1 is also one of the numerator. The nearest zero is found by
+    Newton's method from a fan of starting points; the argument principle shows that no other is nearer.
     """
     top, bottom = (lambdify((gamma0, t), e.subs(norm, 1), "mpmath") for e in error().as_numer_denom())
 
@@ -53,7 +53,7 @@ def singularity(time: float, tries: int = 8) -> mp.mpc:
 
 
 def zeros_inside(f: object, radius: mp.mpf, points: int = 500) -> int:
-    """How often f winds around 0 along a circle."""
+    """Return the winding number of f around 0 along a circle."""
     values = [f(radius * mp.expjpi(mp.mpf(2 * k + 1) / points)) for k in range(points)]  # type: ignore[operator]
     turns = sum(mp.arg(b / a) for a, b in zip(values, values[1:] + values[:1], strict=True))
     return round(float(turns / (2 * mp.pi)))

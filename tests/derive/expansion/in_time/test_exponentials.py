@@ -17,7 +17,7 @@ def discrete(values: list[Any]) -> Exponentials:
 
 
 def at(x: Exponentials, f: Any, step: int) -> Fraction:
-    """The value at a step, by hand."""
+    """Return the value at a step, by hand."""
     total = Fraction(0)
     for (a, *powers), c in f.terms():
         value = Fraction(int(c.numerator), int(c.denominator)) * step**a
@@ -79,7 +79,7 @@ def test_flow_integrals_and_equations(rates: list[int]) -> None:
 
 
 def merged(x: Exponentials, f: Any) -> Any:
-    """Products of exponentials with rate 0 are 1."""
+    """Return products of exponentials with those of rate 0 replaced by 1."""
     out = x.zero
     for (a, *powers), c in f.terms():
         live = [n if v else 0 for v, n in zip(x.eigenvalues, powers, strict=True)]

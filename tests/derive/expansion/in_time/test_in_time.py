@@ -99,7 +99,7 @@ def test_two_layers_against_the_closed_form(time: str) -> None:
 
 
 def nearest_pair(c: list[Any]) -> Any:
-    """The distance of a pair of conjugate poles, from ratios of determinants of four coefficients."""
+    """Return the distance of a pair of conjugate poles, from determinants of four coefficients."""
 
     def minor(k: int) -> Any:
         return c[k + 1] * c[k - 1] - c[k] ** 2
@@ -128,7 +128,7 @@ def test_the_radius_shrinks_to_one_over_y_as_training_goes_on() -> None:
 
 
 def rational(P_: int) -> tuple[list[Rational], list[Rational], Matrix]:
-    """Eigenvalues, targets in the eigenbasis, and a rational basis."""
+    """Return eigenvalues, targets in the eigenbasis, and a rational basis."""
     v = Matrix([1] * P_)
     basis = eye(P_) - 2 * v * v.T / P_ if P_ > 1 else eye(1)
     return [R(7, 5), R(3, 5), R(1, 3)][:P_], [R(1), R(-1, 2), R(3, 4)][:P_], basis
@@ -140,7 +140,7 @@ def number(e: Expr) -> Fraction:
 
 
 def value(e: Expr, times: dict[Expr, int]) -> Fraction:
-    """An expression in rational numbers and steps, exactly."""
+    """Return the exact value of an expression in rational numbers and steps."""
     if e.is_Rational:
         return number(e)
     if e in times:
@@ -156,7 +156,7 @@ def value(e: Expr, times: dict[Expr, int]) -> Fraction:
 
 
 def table(e: Expr, steps: int, two: bool = False) -> Any:
-    """Values at all steps, or pairs of steps."""
+    """Return values at all steps, or pairs of steps."""
     times = range(steps + 1)
     return np.array([[value(e, {t: i, s: j}) for j in (times if two else [0])] for i in times], dtype=object)
 
@@ -254,7 +254,10 @@ def test_a_small_step_is_the_flow() -> None:
 
 
 def residual(found: InTime, n: int, mode: int) -> Expr:
-    """``dDelta/dt = -K Delta`` at order n; K comes from the tangent kernel, not from the output."""
+    """Return the residual of ``dDelta/dt = -K Delta`` at order n.
+
+    K comes from the tangent kernel, not from the output.
+    """
     total = found.Delta(n, mode).diff(t)
     for k in range(n + 1):
         for other in range(len(found.modes)):

@@ -63,7 +63,7 @@ def test_neighbours_correct_g_as_they_are(series: NonlinearExpansion) -> None:
 
 
 def _of_one_sample(e: Expr) -> Expr:
-    """All samples are one, K_x is q."""
+    """Return the expression for one sample, where K_x is q."""
     e = e.subs(P, 1).doit().subs({mu: 1, alpha: 1})
     a, b = Wild("a"), Wild("b")
     return e.replace(Function("K_x")(a, b), q).expand()
@@ -71,7 +71,7 @@ def _of_one_sample(e: Expr) -> Expr:
 
 @pytest.fixture(scope="module")
 def identity(series: NonlinearExpansion) -> AtFixedPoint:
-    """All averages but <u u> = <u u phi' phi'> = q are zero or one."""
+    """Return the fixed point at which all averages but <u u> = <u u phi' phi'> = q are zero or one."""
     orders = [o for law in series.laws.values() for t in law.terms for o in _moment(t)]
     return AtFixedPoint(series, {o: int(max(o) == 1) for o in orders if 0 not in o or max(o) > 1})
 
@@ -97,7 +97,7 @@ def test_the_identity_gives_the_linear_series(
 
 @pytest.fixture(scope="module")
 def symbolic(series: NonlinearExpansion) -> AtFixedPoint:
-    """All averages are symbols."""
+    """Return the fixed point at which all averages are symbols."""
     return AtFixedPoint(series)
 
 

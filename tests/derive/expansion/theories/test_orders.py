@@ -57,7 +57,7 @@ def coefficients(found: TheorySeries, name: str, time: int, numbers: dict[Symbol
 
 
 def of_full(theory: Theory, size: Symbol, time: int, order: int, numbers: dict[Symbol, Expr]) -> list[Expr]:
-    """By expanding C_v of the whole theory, a rational function of the size."""
+    """Return the orders of C_v of the whole theory, a rational function of the size."""
     x = Symbol("x", positive=True)
     full = Exact(theory, numbers).value(Function("C_v")(Integer(time), Integer(time)))
     found = series(full.subs(size, 1 / x).expand(), x, 0, order + 1).removeO()

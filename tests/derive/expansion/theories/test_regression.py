@@ -19,18 +19,18 @@ from tests.derive.once import isotropic, mean_field
 
 
 def moment(k: int, n: int) -> Expr:
-    """The coefficient of alpha^-n in the k-th moment of the eigenvalues of samples' covariance (Narayana)."""
+    """Return the coefficient of alpha^-n in the k-th moment of the samples' eigenvalues (Narayana)."""
     return Rational(comb(k, n) * comb(k - 1, n), n + 1) if k else Rational(int(n == 0))
 
 
 @lru_cache(maxsize=4)
 def full_batch(order: int) -> PowerSeries:
-    """At symbolic depth, without noise."""
+    """Return the regression at symbolic depth, without noise."""
     return lazy_regression(mean_field(isotropic()), order)
 
 
 def averaged(time: int, n: int, extra: int = 0) -> Expr:
-    """Order n of the average of ``x^extra (1 - (1 - q) x)^(2 time)``."""
+    """Return order n of the average of ``x^extra (1 - (1 - q) x)^(2 time)``."""
     terms = [comb(2 * time, k) * (kept - 1) ** k * moment(k + extra, n) for k in range(2 * time + 1)]
     return expand(sum(terms))
 

@@ -29,7 +29,7 @@ DATA = {"K_x": np.array([[1.2, 0.4], [0.4, 0.7]]), "y": np.array([1.1, -0.8])}
 
 
 def without_linear(error: Any, control: Any, parts: int) -> Any:
-    """Mean losses of parts of the networks, without what is linear in controls of mean zero."""
+    """Return mean losses of parts of the networks, with controls of mean zero regressed out."""
     losses = ((error**2).sum(axis=1) / 2).reshape(parts, -1)
     controls = control.reshape(parts, -1, control.shape[1])
     columns = [np.column_stack([np.ones(len(x)), x]) for x in controls]

@@ -34,7 +34,7 @@ def series(depth: int, option: bool) -> FeatureLearning:
 
 
 def total(parts: dict[int, Expr], richness: float, now: float, past: float) -> float:
-    """The sum of a series in gamma0 at two times."""
+    """Return the sum of a series in gamma0 at two times."""
     return sum(float(e.subs({**NUMBERS, t: now, s: past})) * richness**k for k, e in parts.items())
 
 
@@ -106,7 +106,7 @@ def test_any_depth() -> None:
 
 
 def solved(program: Program, depth: int, richness: float, time: float, steps: int) -> np.ndarray:
-    """N Var of the error and of the tangent kernel at the last of some steps."""
+    """Return N Var of the error and of the tangent kernel at the last of some steps."""
     values = {"eta": time / steps, "gamma0": richness, "P": 1, "L": depth}
     data = {"K_x": np.full((1, 1), NUMBERS[K_x]), "y": np.array([NUMBERS[y]])}
     sizes = TheorySizes(values, steps + 1)

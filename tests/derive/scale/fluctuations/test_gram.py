@@ -25,7 +25,7 @@ SAMPLES, OUTPUTS = 3, 2
 
 
 def data(rng: np.random.Generator) -> tuple[Any, dict[str, Any]]:
-    """Inputs (P, D), and kernels and targets."""
+    """Return inputs (P, D), and kernels and targets."""
     x = rng.standard_normal((SAMPLES, 4))
     return x, {"K_x": x @ x.T / 4, "y": rng.standard_normal(SAMPLES)}
 
@@ -33,7 +33,7 @@ def data(rng: np.random.Generator) -> tuple[Any, dict[str, Any]]:
 def descent(
     x: Any, y: Any, width: int, steps: int, decay: float, rng: np.random.Generator
 ) -> tuple[Any, Any]:
-    """Outputs of one network under gradient descent, and its Gram matrix at the start."""
+    """Return outputs of one network under gradient descent, and its initial Gram matrix."""
     W, w = rng.standard_normal((width, x.shape[1])), rng.standard_normal((width, y.shape[1]))
     x = x / x.shape[1] ** 0.5
     V = np.concatenate([x @ W.T, w.T])

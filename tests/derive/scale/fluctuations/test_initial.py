@@ -94,7 +94,7 @@ def test_numbers_that_are_left_are_named() -> None:
 
 
 def kernels_of_networks(width: int, count: int, rng: np.random.Generator, inputs: Any) -> Any:
-    """Tangent kernels of tanh networks with two hidden layers at the start, (count, P, P)."""
+    """Return initial tangent kernels of tanh networks with two hidden layers, (count, P, P)."""
     kernel = inputs @ inputs.T / inputs.shape[1]
     found = []
     for _ in range(count):

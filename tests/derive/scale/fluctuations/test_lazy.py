@@ -28,7 +28,7 @@ SIZES = {"gamma0": 0.02, "eta": ETA}
 
 
 def solved(program: Program, gamma: float) -> np.ndarray:
-    """N Cov of errors at all steps from the dense solution, (T, P, T, P)."""
+    """Return N Cov of errors at all steps from the dense solution, (T, P, T, P)."""
     depth = int(program.depth)
     values = {"eta": ETA, "gamma0": gamma, "P": 2, "L": depth}
     sizes = TheorySizes(values, STEPS + 1)
@@ -38,7 +38,10 @@ def solved(program: Program, gamma: float) -> np.ndarray:
 
 
 def check_limit(program: Program, power: int) -> None:
-    """The limit of the solved covariance: order gamma0^2 is left, in the ratio of two values of gamma0."""
+    """Check the limit of the solved covariance.
+
+    Two values of gamma0 show a remainder of order gamma0^2.
+    """
     gammas = (0.04, 0.02)
     expected = lazy_covariance(lazy(program), DATA, {eta: ETA, gamma0: 1.0, P: 2}, range(STEPS + 1))
     first, second = (solved(program, x) * x**power for x in gammas)

@@ -30,12 +30,12 @@ def flow(option: bool) -> OneLayerFlow:
 
 
 def network(option: bool) -> OneLayer:
-    """The same problem, with outputs at the times 0, 0.3, 0.6."""
+    """Return the same problem, with outputs at the times 0, 0.3, 0.6."""
     return OneLayer(np.array([[NUMBERS[K_x]]]), np.array([NUMBERS[y]]), 0.3, 2, NUMBERS[gamma0], option, True)
 
 
 def number(e: Expr, **times: float) -> float:
-    """The number of an expression at infinite width."""
+    """Return the number of an expression at infinite width."""
     ends = {last: flow(False).growth_at_end.subs({A: 1, B: 1}).subs(NUMBERS)}
     return float(e.subs({A: 1, B: 1}).subs(NUMBERS).subs(ends).subs({Symbol(k): v for k, v in times.items()}))
 

@@ -31,12 +31,13 @@ class Problem:
 
     @property
     def root(self) -> Array:
+        """Cholesky factor of the kernel, (P, P)."""
         return np.linalg.cholesky(self.kernel)
 
     # -- everything, at any gamma0 ---------------------------------------------------------------------------
 
     def directions(self, width: float, crowded: int = 800, along: int = 48) -> tuple[Array, Array, Array]:
-        """Units of length one and their weights: u (P, nodes), r, weights."""
+        """Return units of length one and their weights: u (P, nodes), r, weights."""
         P = len(self.targets)
         edges = width * np.sinh(np.linspace(0, np.arcsinh(np.pi / width), crowded + 1))
         if P == 1:
@@ -64,7 +65,7 @@ class Problem:
         return self.root @ u, np.repeat(r, len(angle)), np.outer(np.tile(own, 2), share).ravel()
 
     def trained(self, gamma0: float, units: tuple[Array, Array, Array]) -> dict[str, Array]:
-        """Order parameters at ``gamma0``, axes (t, s, mu, alpha)."""
+        """Return order parameters at ``gamma0``, axes (t, s, mu, alpha)."""
         h, r, weights = units
         z, square = r, len(h) + 1.0
         phis, gs, errors = [], [], []
@@ -87,7 +88,7 @@ class Problem:
         return {"Phi": Phi, "G": G, "K": K, "error": error, "loss": (error**2).mean(axis=1)}
 
     def moved(self, gamma0: float, **grid: Any) -> dict[str, Array]:
-        """What gamma0 adds to the order parameters, on the same units."""
+        """Return the change of the order parameters by gamma0, on the same units."""
         units = self.directions(0.05 * gamma0, **grid)
         there, lazy = self.trained(gamma0, units), self.trained(1e-7, units)
         return {name: there[name] - lazy[name] for name in there}
@@ -95,7 +96,7 @@ class Problem:
     # -- the leading order --------------------------------------------------------------------------------
 
     def lazy(self) -> tuple[Array, Array, Array]:
-        """Errors at gamma0 = 0, times first; the tangent kernel; the shares of pairs that are both on."""
+        """Return errors at gamma0 = 0, the tangent kernel, and shares of pairs that are both on."""
         size = np.sqrt(np.outer(np.diag(self.kernel), np.diag(self.kernel)))
         angle = np.arccos(np.clip(self.kernel / size, -1, 1))
         Phi = size / (2 * np.pi) * (np.sin(angle) + (np.pi - angle) * np.cos(angle))
@@ -106,7 +107,10 @@ class Problem:
         return np.array(errors), Phi + G * self.kernel, G
 
     def bulk(self, units: tuple[Array, Array, Array]) -> Array:
-        """gamma0^2 of Phi from units that cross no kink: a power series with every slope as at the start."""
+        """Return order gamma0^2 of Phi from units that cross no kink.
+
+        It is a power series with every slope as at the start.
+        """
         u, r, weights = units
         on, phi = (u > 0).astype(float), np.maximum(u, 0)
         first, second, z = np.zeros_like(u), np.zeros_like(u), np.zeros_like(r)
@@ -123,10 +127,11 @@ class Problem:
         return square * (both + one[:, None] + one.transpose(0, 2, 1)[None])
 
     def layer(self, cells: int = 20_001) -> dict[str, Array]:
-        """What units at the kink add: |gamma0| of G, error, K and loss, and gamma0^2 of Phi.
+        """Return the contribution of units at the kink.
 
-        The unit has u_mu = gamma0 x |r| and everything else of order one; of its samples, mu's slope follows
-        the sign of X(t), the other's stays.
+        It is |gamma0| of G, error, K and loss, and gamma0^2 of Phi. The unit has u_mu = gamma0 x |r| and all
+        other quantities of order one; of its samples, the slope of mu follows the sign of X(t), and the other
+        one is constant.
         """
         errors, tangent, _ = self.lazy()
         T, P = errors.shape
@@ -177,7 +182,7 @@ class Problem:
         return {"G": G, "error": first, "K": G * self.kernel, "loss": loss, "Phi": Phi}
 
     def pointwise(self, square: float) -> Array:
-        """gamma0^2 of Phi at the kink if delta(u) stood beside slopes: theta delta = delta/2.
+        """Return order gamma0^2 of Phi at the kink for a delta(u) beside slopes: theta delta = delta/2.
 
         ``square`` is the value given to ``theta^2 delta``, 1/4 or 1/3.
         """

@@ -46,7 +46,10 @@ class Problem:
     steps: int
 
     def trained(self, weights: Sequence[Array], gamma0: float) -> dict[str, Array]:
-        """Of many networks, first axis; ``weights`` are those of the first layer, ..., of the readout."""
+        """Return order parameters of many networks, first axis.
+
+        ``weights`` are those of the first layer, ..., of the readout.
+        """
         phi, slope = ACTIVATIONS[self.activation]
         first, *hidden, readout = (w.copy() for w in weights)
         count, width = readout.shape
@@ -96,7 +99,7 @@ class Problem:
         seed: int,
         powers: Sequence[int] = (),
     ) -> dict[str, Array]:
-        """The coefficient of gamma0^2 of every network, first axis; or of the first of ``powers``."""
+        """Return the coefficient of gamma0^2, or of the first of ``powers``, of every network."""
         rng = np.random.default_rng([seed, width, self.depth])
         fitted = np.asarray(powers or [2 * k + 2 for k in range(len(strengths))])
         weights = np.linalg.inv(np.asarray(strengths)[:, None] ** fitted)[0]
@@ -125,7 +128,7 @@ class Problem:
         seed: int = 1,
         powers: Sequence[int] = (),
     ) -> xr.Dataset:
-        """The coefficient at infinite width, on a straight line in 1/width, with its standard error."""
+        """Return the coefficient at infinite width, on a line in 1/width, with its standard error."""
         a, b = (1 / n for n in widths)
         shares = (-b / (a - b), a / (a - b))
         means, variances = {}, {}

@@ -51,7 +51,7 @@ def solved(activation: str, depth: int, paths: int) -> xr.Dataset:
 
 
 def worst(found: dict[str, tuple[float, float, int, float]]) -> float:
-    """The largest |z|, in units of its limit."""
+    """Return the largest |z|, in units of its limit."""
     return max(z / limit for z, limit, _, _ in found.values())
 
 
@@ -86,7 +86,7 @@ def test_one_hidden_layer_to_eight_digits(activation: str, samples: int) -> None
 
 @pytest.mark.slow
 def test_one_hidden_layer_along_the_flow() -> None:
-    """f has a factor 1/gamma0, and with it what the integrator misses: no strength is very small."""
+    """Check f, whose factor 1/gamma0 enlarges the error of the integrator: no gamma0 is very small."""
     training = {"rule": "flow", "time": 3.0, "points": 4, "loss": "mean"}
     one = Experiment.from_dict(
         {"network": {"depth": 1, "activation": "tanh"}, "training": training, "solver": {"rtol": 1e-7}},
@@ -119,7 +119,7 @@ Change = Callable[[NonlinearExpansion], NonlinearExpansion]
 
 
 def without(name: str, order: int, inside: str) -> Change:
-    """The laws of ``inside`` lose their terms with this order parameter at this order."""
+    """Return the change that removes this order parameter at this order from the laws of ``inside``."""
     return scaled(name, order, inside, Rational(0))
 
 

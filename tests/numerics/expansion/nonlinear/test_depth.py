@@ -33,7 +33,7 @@ def experiment(activation: str, depth: int, size: float = 1.0) -> Experiment:
 
 
 def slopes(q: float) -> list[np.ndarray]:
-    """Derivatives of PHI at Gaussian numbers of variance q."""
+    """Return derivatives of PHI at Gaussian numbers of variance q."""
     y = np.tanh(np.sqrt(q) * U)
     s = 1 - y**2
     return [1.7 * x for x in (y, s, -2 * y * s, s * (6 * y**2 - 2), s * (16 * y - 24 * y**3))]
@@ -41,12 +41,12 @@ def slopes(q: float) -> list[np.ndarray]:
 
 @lru_cache(maxsize=1)
 def variance() -> float:
-    """The fixed point of q -> <phi^2>."""
+    """Return the fixed point of q -> <phi^2>."""
     return brentq(lambda q: WEIGHTS @ slopes(q)[0] ** 2 - q, 0.5, 3.0, xtol=1e-14)
 
 
 def agree(names: tuple[str, ...], depths: tuple[int, ...]) -> int:
-    """The laws in closed form against their recursions, at every layer; how many numbers were compared."""
+    """Compare the laws in closed form with their recursions at every layer; return the count of numbers."""
     expansion = series(experiment(PHI, 3, variance()), 2)
     law = expansion.depth_dependence(names=names)
     derivatives = slopes(variance())
@@ -89,7 +89,7 @@ def critical() -> AtCriticality:
 
 
 def ratios(depth: int) -> dict[ForestCoefficient, float]:
-    """tanh: coefficients halfway through the network, over their leading powers of ell and L."""
+    """Return coefficients halfway through a tanh network, over their leading powers of ell and L."""
     expansion = series(experiment("tanh", 3), 2)
     law = critical()
     statics = Statics(expansion, depth, np.array([[1.0]]), 1e-9, frozenset())
@@ -102,7 +102,10 @@ def ratios(depth: int) -> dict[ForestCoefficient, float]:
 
 
 def approach(depth: int) -> None:
-    """What the leading powers leave falls as log(L)/L: to less than half with four times the depth."""
+    """Check that corrections to the leading powers fall as log(L)/L.
+
+    They fall to less than half with four times the depth.
+    """
     shallow, deep = ratios(depth), ratios(4 * depth)
     assert {(t.name, t.order) for t in deep} == {("Phi", 0), ("G", 0), ("Phi", 2), ("G", 2)}
     for t, ratio in deep.items():

@@ -40,7 +40,7 @@ def experiment(depth: int, activation: str = "tanh", **training: Any) -> Experim
 
 @lru_cache(maxsize=4)
 def symbolic(rule: TrainingRule, order: int) -> Any:
-    """The expansion of a symbolic phi, at symbolic depth."""
+    """Return the expansion of a symbolic phi, at symbolic depth."""
     return derived(mean_field(mlp(L, Function("phi")).with_rule(rule)), order)
 
 

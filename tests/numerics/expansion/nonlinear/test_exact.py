@@ -41,7 +41,7 @@ def ours(data: tuple[Any, Any], steps: int, depth: int, cubic: Cubic = SINH) -> 
 
 
 def worst(found: xr.Dataset, exact: Exact) -> float:
-    """The largest difference of a coefficient, relative to the largest of its array."""
+    """Return the largest difference of a coefficient, relative to the largest of its array."""
     misses = []
     for k in (0, 2):
         error = np.array([[float(s[k]) for s in row] for row in exact.error])

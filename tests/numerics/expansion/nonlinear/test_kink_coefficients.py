@@ -28,7 +28,7 @@ def moved(gamma0: float) -> dict[str, np.ndarray]:
 
 
 def leading(name: str, powers: tuple[int, ...]) -> np.ndarray:
-    """The coefficient of the first of these powers, fitted to all strengths."""
+    """Return the coefficient of the first of these powers, fitted to all strengths."""
     found = np.stack([moved(gamma0)[name] for gamma0 in STRENGTHS])
     powers_of = np.array([[gamma0**n for n in powers] for gamma0 in STRENGTHS])
     return np.tensordot(np.linalg.inv(powers_of)[0], found, 1)

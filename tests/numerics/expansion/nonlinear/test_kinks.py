@@ -42,7 +42,7 @@ def coefficient(result: Any, name: str, n: int) -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def reference() -> dict[str, np.ndarray]:
-    """What the quadrature finds at small gamma0; it knows nothing of the boundary layer."""
+    """Return the coefficients of the quadrature at small gamma0, which does not use the boundary layer."""
     strengths = (0.005, 0.01, 0.02)
     moved = [TWO.moved(g) for g in strengths]
     found = {}
@@ -73,7 +73,7 @@ def test_two_samples_as_on_a_grid() -> None:
 
 
 def trained(activation: Any, samples: int, gamma0: float, seed: int, count: int) -> dict[str, np.ndarray]:
-    """Units of the exact dynamics of one hidden layer, each with its opposite r."""
+    """Return units of the exact dynamics of one hidden layer, each with its opposite r."""
     phi, slope = activation
     rng = np.random.default_rng(seed)
     K, y = KERNEL[:samples, :samples], TARGETS[:samples, None]

@@ -71,7 +71,7 @@ MEASURED = {
 
 
 def last(result: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The first coefficient that moves, after the last step, and its error: a row for each layer."""
+    """Return the first nonzero coefficient after the last step, and its error, a row for each layer."""
     order = 2 if name == "Phi" else 1
     found = []
     for x in (name, name + "_stderr"):
@@ -84,7 +84,7 @@ def last(result: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def scores(result: Any, depth: int) -> np.ndarray:
-    """All z, variable by variable."""
+    """Return all z, variable by variable."""
     found = []
     for name, rows in MEASURED[depth].items():
         value, error = last(result, name)
@@ -232,7 +232,7 @@ def test_with_more_samples_than_signs_are_counted_for() -> None:
 
 
 def fitted(strengths: Sequence[float], powers: Sequence[int], moved: Sequence[np.ndarray]) -> np.ndarray:
-    """The coefficient of the first of these powers through all strengths."""
+    """Return the coefficient of the first of these powers through all strengths."""
     weights = np.linalg.inv([[g**n for n in powers] for g in strengths])[0]
     return np.asarray(sum(w * x for w, x in zip(weights, moved, strict=True)))
 

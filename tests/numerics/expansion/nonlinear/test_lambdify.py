@@ -43,7 +43,7 @@ class Numbers:
         self.functions = dict(self._functions())
 
     def v(self, *at: int, start: int = 0) -> float:
-        """Iterated sums of the error at order 0: samples, then the time."""
+        """Return iterated sums of the error at order 0, for samples and then the time."""
         if len(at) == 1:
             return 1.0
         first, *rest, now = at
@@ -70,16 +70,16 @@ class Numbers:
                 yield f"{name}0{mark}", partial(self.tensor, ForestCoefficient(name, 0, shape))
 
     def tensor(self, x: ForestCoefficient, layer: int, *samples: int) -> float:
-        """What rests."""
+        """Return a static coefficient."""
         return float(self.found.statics.value(x, layer)[tuple(i - 1 for i in samples)])
 
     @cache  # noqa: B019
     def compiled(self, name: str, n: int) -> Callable[..., float]:
-        """A coefficient, at a layer that stays a symbol."""
+        """Return a coefficient as a compiled function of a symbolic layer."""
         return lambdify(SYMBOLS, self.series.coefficient(name, n), modules=[self.functions, "numpy"])
 
     def value(self, name: str, n: int, *place: int) -> float:
-        """The coefficient at (layer, mu, alpha, t, s)."""
+        """Return the coefficient at (layer, mu, alpha, t, s)."""
         return float(self.compiled(name, n)(*place, DEPTH, len(TARGETS), RATE))
 
 
