@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from derive.calculus.symbols import t
+from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
 from numerics.names import MemberKey
 from numerics.solver.paths.accuracy import grids
@@ -45,7 +46,9 @@ def perturbations(problem: Problem, samples: int) -> Array:
     saddle, because Stein's lemma does not resolve responses to these.
 
     It is the largest relative change of a correlation or number.  Responses are left out, because single
-    entries of them are not resolved (:class:`~numerics.solver.paths.march.PathMarch`).
+    entries of them are not resolved (:class:`~numerics.solver.paths.march.PathMarch`).  Raises Unserved if it
+    vanishes to rounding, because averages over paths have no noise at the start that differs between the
+    values, as for heads of attention with equal offsets.
     """
     grid = next(grids(problem.times, 2)) if problem.flow else None
     prepared = prepared_for(problem, grid)
@@ -57,6 +60,8 @@ def perturbations(problem: Problem, samples: int) -> Array:
         for x in (first, first.second(SHARE))
     )
     gaps = np.max(list(_changes(prepared, first, symmetric, perturbed)), axis=0)
+    if (gaps.max(axis=1) <= np.finfo(float).eps).any():
+        raise Unserved("averages over paths at the start have no noise that breaks the symmetry")
     shown: Array = gaps if grid is None else np.stack([grid.once(x) for x in gaps])
     beyond = (shown > LINEAR).any(axis=0)
     return shown[:, : int(beyond.argmax())] if beyond.any() else shown

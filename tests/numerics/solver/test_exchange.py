@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from numerics.solver.paths.exchange import Orbits, _same, blocks_of
 from numerics.solver.paths.instability import perturbations
 from numerics.solver.paths.problem import prepared_for
 from tests.chance import excess, in_errors
+from tests.numerics.networks.attention import two_heads
 
 GIVEN: dict[str, Any] = {"numbers": {"eta": 0.4}, "arrays": {}}
 
@@ -124,6 +126,18 @@ def test_samples_that_come_again_have_no_plateau_that_networks_leave() -> None:
     found = numerics.solve(committee(ratio=1), **given, solver=Solver(samples=512))
     assert found.attrs["exchangeable"] == "k = 1, 2; m = 1, 2"
     assert "saddle" not in found.attrs
+
+
+@pytest.mark.slow
+def test_growth_is_not_known_where_nothing_perturbs_the_start() -> None:
+    """Heads with equal offsets: a perturbation that is zero says nothing of how it would grow."""
+    case = replace(two_heads(12), solver=Solver(samples=256), kernels="none")
+    equal = replace(case, arrays={**case.arrays, "offset": np.zeros((2, 2, 2))})
+    found = equal.theory().attrs
+    assert found["exchangeable"] == "e = 1, 2"
+    assert "is not known, because averages over paths at the start have no noise" in found["saddle"]
+    assert "saddle_growth" not in found
+    assert not {"exchangeable", "saddle"} & case.theory().attrs.keys()
 
 
 @pytest.mark.slow
