@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from sympy import Expr, expand
+from sympy.core.function import AppliedUndef
 
 from derive.linear.form import LinearForm
+from derive.program import Program
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.names import C_FIELD, C_GRADIENT, FEATURE_KERNEL, GRADIENT_KERNEL, INPUT_KERNEL
@@ -122,6 +125,27 @@ def _number(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, name: str
     ax.set_ylabel(name)
 
 
+def _series_loss(problem: Problem, series: xr.Dataset) -> xr.DataArray:
+    """Return the training loss of a partial sum: of its errors for the square loss, else of its loss.
+
+    The square of a partial sum is positive; the partial sum of the loss may be negative.
+    """
+    loss, error = problem.program.loss, problem.program.roles.error
+    per_sample = set(series.error.dims) == {"time", "sample"}
+    square = loss is not None and error is not None and _is_square(loss, problem.program)
+    loss_series: xr.DataArray = series.train_loss
+    return (series.error**2).mean("sample") if square and per_sample else loss_series
+
+
+def _is_square(loss: Expr, program: Program) -> bool:
+    """Return whether a loss is half of the square of target minus output."""
+    output, target = program.roles.output, program.roles.target
+    if output is None or target is None:
+        return False
+    others = [a for a in loss.atoms(AppliedUndef) if str(a.func) == target]
+    return len(others) == 1 and expand(loss - (others[0] - output) ** 2 / 2) == 0
+
+
 def _drawn(
     problem: Problem, theory: xr.Dataset, networks: xr.Dataset | None, sums: Mapping[int, xr.Dataset]
 ) -> Figure:
@@ -140,7 +164,7 @@ def _drawn(
     left, middle, right = above.subplots(1, 3)
     for order, label, colour, dashes in SERIES:
         if order in sums:
-            loss = (sums[order].error ** 2).mean("sample")
+            loss = _series_loss(problem, sums[order])
             left.plot(loss.time, loss, dashes, color=colour, lw=1.8, label=label)
     if "train_loss" in theory:
         both = bool((theory.train_loss != theory.get("test_loss", theory.train_loss)).any())
