@@ -59,9 +59,9 @@ MOMENT = count(1)
 
 @dataclass(frozen=True)
 class Planted:
-    """One planted error: in ``file`` the text ``old``, which occurs once, becomes ``new``.
+    """Planted error: in ``file`` the text ``old``, which occurs once, is replaced by ``new``.
 
-    ``breaks`` says what is wrong then; ``seen`` is the test that saw the error in the last run.
+    ``breaks`` names the resulting error; ``seen`` is the test that detected it in the last run.
     """
 
     name: str

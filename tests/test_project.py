@@ -115,7 +115,7 @@ def test_numerics_spells_the_names_of_roles_in_one_module() -> None:
 
 
 def _types(path: Path) -> Iterator[tuple[str, str]]:
-    """Names of classes, type variables and type aliases of a module, and what each stands for."""
+    """Return names of classes, type variables and type aliases of a module, with their definitions."""
     file, text = str(path.relative_to(ROOT)), path.read_text()
     for name in re.findall(r"^class (\w+)", text, re.M):
         yield name, f"class of {file}"

@@ -51,7 +51,7 @@ def exported(root: Path) -> Iterator[str]:
 
 
 def findings(name: str) -> list[str]:
-    """Return what is wrong with the docstring of one name, a sentence each."""
+    """Return the defects of the docstring of one name, a sentence each."""
     read = Validator(get_doc_object(Validator._load_obj(name)))
     wrong = [(code, text) for code, text in validate(name)["errors"] if code in CODES]
     if inspect.isclass(read.obj):
@@ -70,7 +70,7 @@ def findings(name: str) -> list[str]:
 
 
 def all_findings(root: Path) -> list[str]:
-    """Return what is wrong with the docstrings of all exported names."""
+    """Return the defects of the docstrings of all exported names."""
     return [x for name in exported(root) for x in findings(name)]
 
 

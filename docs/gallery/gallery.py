@@ -105,7 +105,7 @@ class Number:
 
     @property
     def holds(self) -> bool:
-        """Whether what was expected is within the errors allowed; of what is to be rejected: beyond."""
+        """Whether the number is within the allowed errors of the expected one (beyond, if rejected)."""
         return bool((self.errors_apart > self.allowed) == self.rejects)
 
     def __str__(self) -> str:

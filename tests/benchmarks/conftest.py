@@ -1,4 +1,4 @@
-"""Rows of measured numbers: printed as a table when benchmarks are enabled, and written to a page on request.
+"""Tables of measured numbers, printed when benchmarks are enabled and written to a page on request.
 
 python -m pytest tests/benchmarks --benchmark-enable
 python -m pytest tests/benchmarks --benchmark-enable --page=docs/benchmarks.md --before=FOLDER

@@ -1,4 +1,4 @@
-"""What `import derive` offers, and that it costs nothing until it is used."""
+"""Tests of the names of `import derive`, and of the cost of the import."""
 
 from __future__ import annotations
 

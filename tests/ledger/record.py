@@ -1,4 +1,4 @@
-"""Runs the evidence behind the ledger and records what it finds.
+"""Command that runs the evidence behind the ledger and records its results.
 
     python -m tests.ledger.record [--new] [NAME ..]
 

@@ -1,4 +1,4 @@
-"""The evaluator that the evidence of the depth ledgers rests on."""
+"""Tests of the evaluator that the evidence of the depth ledgers uses."""
 
 import numpy as np
 import pytest

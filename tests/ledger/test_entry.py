@@ -1,4 +1,4 @@
-"""What an entry refuses, how a claim is found, and the ledger as text, LaTeX and JSON."""
+"""Tests of an entry: refusals, its claim, and the ledger as text, LaTeX and JSON."""
 
 import json
 from typing import Any

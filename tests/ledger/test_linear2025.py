@@ -1,4 +1,4 @@
-"""linear2025: what agrees equals what the engine derives, what does not agree differs from it.
+"""Tests of linear2025: entries that agree equal the derived equations, other entries differ from them.
 
 Derived theories are brought to the paper's units (r0 and u0 enter with factor one) and compared at three
 hidden layers, at a time at which all sums have terms, every sum written out.

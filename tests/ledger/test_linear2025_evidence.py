@@ -1,4 +1,4 @@
-"""The evidence against linear2025 must fail if the paper printed what is derived."""
+"""Tests of the evidence against linear2025: it must fail if the paper had printed the derived equations."""
 
 import pytest
 from sympy import Function, Rational, Sum, sympify

@@ -1,7 +1,6 @@
 """Mutation test of the ledger: a claim with one term changed fails the evidence of its entry.
 
-The same for the derived sides that printed ones are held against, and for what is true in place of misprints.
-What survives is listed with its reason.
+Derived sides and corrections of misprints are changed likewise. Surviving mutants are listed with a reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Evidence fails if the paper printed what is derived, and where networks did something else."""
+"""Tests that evidence fails for a paper with the derived equations, and for networks with an error."""
 
 from __future__ import annotations
 

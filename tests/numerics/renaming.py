@@ -1,4 +1,4 @@
-"""The same program with other names: every part of it is walked, and each name replaced by a drawn one.
+"""Renaming of a program: each name in all of its parts is replaced by a drawn one.
 
 Names of fields, numbers, data, matrices, vectors, attributes, sources and populations, and symbols of
 numbers and indices.  What the language itself gives a name to (the time, the layer, the depth) keeps it.
@@ -24,7 +24,7 @@ KEPT = {t, s, L}
 
 @dataclass(frozen=True)
 class Renaming:
-    """New names by the old ones: of what is called, and of symbols."""
+    """New names and new symbols by the old ones."""
 
     names: Mapping[str, str]
     symbols: Mapping[Symbol, Symbol]

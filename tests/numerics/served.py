@@ -1,4 +1,4 @@
-"""Which command serves which key of an experiment file: writes docs/reference/served.md.
+"""Table of the commands that serve each key of an experiment file: docs/reference/served.md.
 
     python -m tests.numerics.served
 

@@ -1,4 +1,4 @@
-"""Activations from text: what is meant is what comes out, and nothing in the text is ever executed."""
+"""Tests of activations from text: the parsed function, and no execution of the text."""
 
 from __future__ import annotations
 

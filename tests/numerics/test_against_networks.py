@@ -1,4 +1,4 @@
-"""Random experiments against networks that are trained here, in NumPy, by a gradient written out here.
+"""Random experiments against networks trained in NumPy, with a gradient written out in this module.
 
 The forward pass, its gradient and the rule are those of the conventions in ``docs/reference/experiment.md``
 and use nothing of the project.  What is measured at several widths is extrapolated in 1/N by a parabola and

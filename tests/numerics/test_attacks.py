@@ -1,4 +1,4 @@
-"""What hostile files, options and environments are answered with: a status, one line, nothing written."""
+"""Tests of hostile files, options and environments: a status, one line, and no file written."""
 
 from __future__ import annotations
 
@@ -367,7 +367,7 @@ def test_a_longer_run_can_be_asked_for() -> None:
 
 @dataclass
 class Ended:
-    """What a process left."""
+    """Status and output of an ended process."""
 
     status: int
     out: str

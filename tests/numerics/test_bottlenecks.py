@@ -1,7 +1,7 @@
-"""Finite width and steps in the rich regime: the solved theory and networks beside the derived powers.
+"""Tests of finite width and steps in the rich regime: solved theory and networks against derived powers.
 
-Corrections to the derived powers are smaller by powers of ``1/sigma`` and of the clock.  They are fitted, and
-the error of what is left is what the last fitted term changes.
+Corrections to the derived powers are smaller by powers of ``1/sigma`` and of the clock. They are fitted, and
+the error of the remainder is the change by the last fitted term.
 """
 
 import json

@@ -68,7 +68,7 @@ def a_result(experiment: Experiment, **extra: Any) -> Result:
 
 @dataclass
 class Fakes:
-    """What the stand-ins were called with, and what `solve`, `simulate`, `expand` and `verify` do."""
+    """Stand-ins of `solve`, `simulate`, `expand` and `verify`, which record their arguments."""
 
     calls: list[tuple[str, dict[str, Any]]]
     action: Callable[[Experiment], Result]
@@ -466,7 +466,7 @@ def test_no_arguments_print_the_help(capsys: pytest.CaptureFixture[str]) -> None
 
 
 class Terminal(io.StringIO):
-    """What says that it is a terminal."""
+    """Stream that is a terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -172,7 +172,7 @@ def test_every_command_of_limits_is_run_here() -> None:
 
 @lru_cache(maxsize=1)
 def seen_by_commands(folder: Path) -> dict[str, str]:
-    """Run every command in a process of its own; return limits whose conditions are in its output."""
+    """Run every command in a separate process; return limits whose conditions are in its output."""
     for name, text in FILES.items():
         (folder / f"{name}.toml").write_text(text)
     np.save(folder / "k.npy", np.eye(1))

@@ -1,4 +1,4 @@
-"""What docs/reference/conventions.md says of layers of different widths, as networks take it literally.
+"""Tests of docs/reference/conventions.md for layers of different widths, taken literally by networks.
 
 The formulas of that page are written out below; gradients are those of autograd.
 """

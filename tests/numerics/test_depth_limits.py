@@ -1,4 +1,4 @@
-"""`dmft limits depth`: what it prints, and what it refuses."""
+"""Tests of `dmft limits depth`: output and refusals."""
 
 import json
 import tomllib

@@ -1,4 +1,4 @@
-"""`dmft limits early-time --steps --recovery`: curves, dropped terms, rates, and what they refuse."""
+"""Tests of `dmft limits early-time --steps --recovery`: curves, dropped terms, rates, refusals."""
 
 import json
 from pathlib import Path

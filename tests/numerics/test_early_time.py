@@ -1,4 +1,4 @@
-"""`dmft limits early-time`: numbers and formulas of the first step, and what it refuses."""
+"""Tests of `dmft limits early-time`: numbers and formulas of the first step, refusals."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`dmft limits equilibrium`: equations of a network at rest, their solution, and what is refused."""
+"""Tests of `dmft limits equilibrium`: equations at the fixed point, their solution, refusals."""
 
 import json
 from pathlib import Path

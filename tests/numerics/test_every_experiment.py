@@ -1,7 +1,7 @@
-"""Random experiments over all keys of the file through every command: an answer, or a refusal that helps.
+"""Random experiments over all keys of the file through every command: an answer, or a helpful refusal.
 
-A command ends with finite numbers, or refuses with key, value and what would do, or says that the dynamics
-diverged or that it did not converge.  It never ends in a traceback and never hangs.
+A command ends with finite numbers, or refuses with key, value and remedy, or reports that the dynamics
+diverged or did not converge. It never ends in a traceback and never hangs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Experiment files: what is accepted, and every refusal names the key, the value and what would do."""
+"""Tests of experiment files: accepted ones, and refusals with the key, the value and a remedy."""
 
 from __future__ import annotations
 

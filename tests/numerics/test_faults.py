@@ -1,7 +1,7 @@
-"""What a fault leaves: no half of a file under the name that was asked for, and what stood there before.
+"""Tests of faults during a command: no partial file under the requested name, earlier files intact.
 
-A table of faults by commands.  Each command runs in a process forked from this one, and the fault strikes
-at a moment that is named: while numbers become a result, or when half of what is written is on the disk.
+A table of faults by commands. Each command runs in a process forked from this one, and the fault occurs at a
+named moment: while numbers become a result, or when half of the file is on the disk.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OLD = b"an older result"
 
 @dataclass(frozen=True)
 class Command:
-    """What is run, with the folder in place of {}, and the file of it that a fault must not cut."""
+    """Command line, with the folder in place of {}, and the file of it that a fault must not truncate."""
 
     words: str
     target: str = "out.nc"

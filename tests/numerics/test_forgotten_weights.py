@@ -1,4 +1,4 @@
-"""What a network lacks, or reads at a time or an index that it has not, is said in one sentence."""
+"""Tests of messages about a missing part of a network, or a part at an absent time or index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test points of an experiment file: what is read, and what is refused by key, value and what would do."""
+"""Tests of test points of an experiment file: reading, and refusals with key, value and remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many rooms of the house a theory passes on its way to a result.
+"""Tests of the number of packages through which a theory passes on its way to a result.
 
 A room is a package, with the modules in it as its helpers.  It is entered when one of its functions is called
 from another room with the subject among its arguments: the file, the experiment, the problem, the program or

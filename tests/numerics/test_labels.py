@@ -213,7 +213,7 @@ def positions(called: Called) -> Program:
 
 @dataclass(frozen=True)
 class Case:
-    """A program by its names, what it needs, and the plain names that it has."""
+    """Program as a function of its names, with its arguments and its plain names."""
 
     make: Callable[[Called], Program]
     arrays: Mapping[str, Any]
@@ -278,7 +278,7 @@ COMMANDS = ("solve", "simulate", "expand")
 
 
 def said(case: Case, names: Mapping[str, str], command: str) -> Any:
-    """Return the result, or what a refusal says."""
+    """Return the result, or the message of a refusal."""
     try:
         return answers(case, names, command)
     except REFUSALS as refusal:

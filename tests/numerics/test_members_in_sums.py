@@ -1,7 +1,7 @@
-"""A sum over members of a family of matrices is one random field, or one for each member: numbers are equal.
+"""Tests of sums over members of a family of matrices, with one random field or one for each member.
 
-A sum in which all members count alike has one source, as sums of Gaussian fields are Gaussian.  With a factor
-of its own each member has a source.  With factors that are one, both are the same network.
+A sum in which all members have equal weight has one source, because sums of Gaussian fields are Gaussian.
+With separate factors each member has a source. With factors that are one, both are the same network.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Refusals of programs say which object or symbol is meant, and what would do."""
+"""Tests of refusals of programs: they name the object or symbol and a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixed samples in NTK scaling: gamma0/sqrt(N) in networks, features that rest at infinite width."""
+"""Tests of fixed samples in NTK scaling: gamma0/sqrt(N) in networks, constant features at infinite width."""
 
 from __future__ import annotations
 

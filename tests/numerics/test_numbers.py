@@ -1,4 +1,4 @@
-"""Every number of a program stands in the results of solve and simulate under a name of its own."""
+"""Tests of the numbers of a program in the results of solve and simulate, under separate names."""
 
 from __future__ import annotations
 

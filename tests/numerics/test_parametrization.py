@@ -1,4 +1,4 @@
-"""`dmft limits parametrization`: what it prints for the width and for the depth, and what it refuses."""
+"""Tests of `dmft limits parametrization`: output for the width and the depth, refusals."""
 
 import json
 from importlib import import_module

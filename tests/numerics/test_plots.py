@@ -1,4 +1,4 @@
-"""Figures: what is drawn is what the result says; nothing is shown; Matplotlib is loaded only when needed."""
+"""Tests of figures: drawn numbers are those of the result, no window, Matplotlib only when needed."""
 
 from __future__ import annotations
 

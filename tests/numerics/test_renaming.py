@@ -1,7 +1,7 @@
-"""Names mean nothing: a program with all its names drawn anew is solved to the same numbers.
+"""Tests that names have no effect: a program with all names drawn anew is solved to the same numbers.
 
-Builders' programs and programs of one's own, drawn by the generator of random programs, are renamed
-(:mod:`.renaming`); variables with a role keep it, the others follow the author's name.
+Programs of builders and of users, drawn by the generator of random programs, are renamed (:mod:`.renaming`);
+variables with a role keep it, the others follow the author's name.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def check_built(name: str, what: str, seed: int) -> None:
 
 
 def check_own(seed: int, what: str, other_names: int) -> None:
-    """Compare a program of one's own with the same under other names, up to the error bars of both.
+    """Compare a user's program with the same under other names, up to the error bars of both.
 
     Sampled paths are drawn in the order of sources, which names decide.
     """

@@ -1,6 +1,6 @@
-"""Rates, decay, momentum and noise that depend on the time, against networks written in NumPy.
+"""Tests of rates, decay, momentum and noise that depend on time, against networks written in NumPy.
 
-Each network takes the step of its rule as it is written, with gradients of its own; theories are compared
+Each network takes the step of its rule as written, with separately coded gradients; theories are compared
 with the limit of two widths.
 """
 

@@ -1,4 +1,4 @@
-"""What a command is given: programs in a Python file, arrays of three kinds, keys from the command line."""
+"""Tests of inputs of a command: programs in a Python file, arrays of three kinds, command-line keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole contract of an experiment file: what is accepted, and which keys do not go together."""
+"""Tests of the whole contract of an experiment file: accepted keys, and contradictions between keys."""
 
 from __future__ import annotations
 

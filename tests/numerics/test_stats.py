@@ -1,4 +1,4 @@
-"""Spreads, extrapolation in 1/N and the bound on the worst, on synthetic data whose answer is known."""
+"""Tests of standard deviations, extrapolation in 1/N and the bound on the worst, on synthetic data."""
 
 from __future__ import annotations
 

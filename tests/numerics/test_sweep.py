@@ -1,4 +1,4 @@
-"""Sweeps are single solutions side by side; the largest rate is where theory says it is."""
+"""Tests of sweeps: they equal single solutions, and the largest rate is the derived one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder of results: what is there is not computed again, whatever ended the sweep before."""
+"""Tests of a folder of results: existing ones are not computed again after an interrupted sweep."""
 
 from __future__ import annotations
 

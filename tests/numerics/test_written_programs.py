@@ -1,7 +1,7 @@
-"""Programs as people write them, judged as random programs are: gradients, both routes, networks, solutions.
+"""Programs as people write them, checked like random programs: gradients, routes, networks, solutions.
 
-Each is of a kind that the generator of random programs does not draw whole: normalisation over a batch,
-losses of pairs of samples, inputs that change in time, attention with several heads, experts in every layer.
+Each is of a kind that the generator of random programs does not draw: normalisation over a batch, losses of
+pairs of samples, inputs that change in time, attention with several heads, experts in every layer.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ descent = GradientDescent(eta)
 
 @dataclass(frozen=True)
 class Case:
-    """A program with what it needs; ``output`` is what it calls its output, if it has one."""
+    """Program with its arguments; ``output`` is the name of its output, if it has one."""
 
     make: Callable[[], Program]
     numbers: Mapping[str, float] = field(default_factory=lambda: {"eta": 0.2, "gamma0": 1.0})

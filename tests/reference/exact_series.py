@@ -230,10 +230,10 @@ def _places(monomial: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class PowerSolution:
-    """A solved theory: every order parameter, scalar and observable, and the fields, order by order.
+    """Solved theory: every order parameter, scalar, observable and field, order by order.
 
-    ``orders`` counts the orders that are exact; what is divided by gamma0 (responses, the output) is known to
-    one order less than fields and kernels.
+    ``orders`` counts the exact orders; quantities that are divided by gamma0 (responses, the output) are
+    known to one order less than fields and kernels.
     """
 
     orders: int

@@ -1,4 +1,4 @@
-r"""The exact theory of deep linear networks on isotropic data, with whole T x T matrices and nothing clever.
+"""The exact theory of deep linear networks on isotropic data, with whole T x T matrices.
 
 Derived by hand from one rule and solved with NumPy only. For a matrix M (rows R, columns C, entries of
 variance s2/D, sizes r D and c D) that acts forwards on fields a(t) of C and backwards on fields b(t) of R,

@@ -1,4 +1,4 @@
-"""A finite deep linear network on isotropic data, trained by its gradient: what the theory is a theory of.
+"""A finite deep linear network on isotropic data, trained by its gradient, to compare the theory with.
 
 Responses are measured with the correlations in the same run. Every product whose Gaussian part the theory
 names a source gets, at every time, an infinitesimal push along a random direction of its own; the field's

@@ -1,4 +1,4 @@
-"""The dense reference for isotropic data against finite networks, and what is known in closed form."""
+"""Tests of the dense reference for isotropic data against finite networks and closed forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Averages and responses: folded until asked, the chain rule, linearity, calculus, printing."""
+"""Tests of averages and responses: folded form, chain rule, linearity, calculus and printing."""
 
 from __future__ import annotations
 

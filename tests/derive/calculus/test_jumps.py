@@ -1,4 +1,4 @@
-"""Piecewise polynomials with point masses: the algebra, and what it refuses."""
+"""Tests of piecewise polynomials with point masses: their algebra and the refused operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first correction to infinite depth, feature diversity and blocks: what is derived, symbol by symbol."""
+"""Tests of the first correction to infinite depth, feature diversity and blocks, symbol by symbol."""
 
 from collections.abc import Callable
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""Each order by those below, and what is said where words end."""
+"""Tests of laws for each order by lower orders, and of messages beyond the last words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series objects: what they know, arithmetic, values, and how honest the error estimate is."""
+"""Tests of power series objects: known orders, arithmetic, values, and quality of the error estimate."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The error-projected closure: what it rewrites, and what it refuses.
+"""Tests of the error-projected closure: rewritten equations and refusals.
 
-That it changes no number is in tests/numerics/solver/test_march.py.
+Its numbers are unchanged according to tests/numerics/solver/test_march.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the programs of the builders say, and what the builders refuse."""
+"""Tests of the programs of the builders, and of the refusals of the builders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options combine as a hand derivation of the smallest case says."""
+"""Tests of combined options against a hand derivation of the smallest case."""
 
 from __future__ import annotations
 

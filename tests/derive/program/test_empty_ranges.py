@@ -1,4 +1,4 @@
-"""Ranges without values: each is refused in one sentence that names it, wherever it stands in a program."""
+"""Tests of ranges without values: each is refused in one sentence that names it, anywhere in a program."""
 
 from __future__ import annotations
 

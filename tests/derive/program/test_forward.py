@@ -1,7 +1,7 @@
-"""Networks written as a forward pass: what is derived is the gradient, by two routes and at finite width.
+"""Tests of networks written as a forward pass: the derived gradient, by two routes and at finite width.
 
-Each program below is a forward pass, a loss and a rule, in a dozen lines.  The judge is a network written out
-again in NumPy and trained by complex steps: it shares nothing with the reverse mode that made the program.
+Each program below is a forward pass, a loss and a rule, in a dozen lines. The reference is a network written
+out again in NumPy and trained by complex steps, independently of the reverse mode that made the program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The gradient check of a program sees wrong gradients, and says what it did not compare."""
+"""Tests of the gradient check of a program: it detects wrong gradients and lists omitted comparisons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of linear2025 and depth2023: what they contain, and what is refused."""
+"""Tests of the programs of linear2025 and depth2023: their contents and refusals."""
 
 from __future__ import annotations
 

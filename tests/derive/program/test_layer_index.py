@@ -1,4 +1,4 @@
-"""The index of layers is told by where it stands, in programs under any letter."""
+"""Tests of the index of layers, recognised by its position in programs under any letter."""
 
 from __future__ import annotations
 

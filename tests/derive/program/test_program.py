@@ -1,4 +1,4 @@
-"""What a program refuses, with the reason; and what it finds out about itself."""
+"""Tests of the refusals of a program, with their reasons, and of the properties that it derives."""
 
 from __future__ import annotations
 

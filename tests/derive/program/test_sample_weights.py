@@ -1,4 +1,4 @@
-"""Samples whose loss counts by a weight: what it changes in a program and its theory, and what it leaves."""
+"""Tests of weights of samples in the loss: changed and unchanged parts of a program and its theory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Homogeneous networks: degrees of functions and networks, ridge regression at rest (J)."""
+"""Tests of homogeneous networks: degrees of functions and networks, ridge regression at rest points (J)."""
 
 from __future__ import annotations
 

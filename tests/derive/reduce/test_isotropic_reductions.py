@@ -207,7 +207,7 @@ def test_bias_is_what_an_ensemble_has() -> None:
 
 
 class Target(Network):
-    """A network that is asked how much of its error points along the target."""
+    """Network with a measurement of the overlap of its error with the target."""
 
     def overlaps(self, seed: int) -> list[float]:
         rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""What reductions print can be computed: plain lambdify, NumPy and mpmath, against independent numbers."""
+"""Tests of printed reductions by plain lambdify, NumPy and mpmath, against independent numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Theories without memory: equations of motion are those of the sums over the past that they stand for."""
+"""Tests of theories without memory: equations of motion are equivalent to the sums over the past."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the power laws are read from, derived once for all tests."""
+"""Theories and reductions from which the power laws are derived, computed once for all tests."""
 
 from functools import lru_cache
 

@@ -1,7 +1,7 @@
-"""Finite width, batches and steps in the rich regime: what is read off, shares, crossovers, laws after them.
+"""Tests of finite width, batches and steps in the rich regime: shares, crossovers and laws after them.
 
-Expectations are by hand.  A mode that has been learnt forgets noise as ``exp(-2 x)``, and the balance of what
-is learnt and what is forgotten gives the powers.
+Expectations are derived by hand. A learnt mode loses noise as ``exp(-2 x)``, and the balance of learning and
+this loss gives the powers.
 """
 
 from dataclasses import replace

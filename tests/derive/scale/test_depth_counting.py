@@ -1,4 +1,4 @@
-"""Powers of the depth: what is counted, where it stops, and that another program has other powers."""
+"""Tests of counted powers of the depth, of the end of counting, and of a program with other powers."""
 
 from dataclasses import replace
 

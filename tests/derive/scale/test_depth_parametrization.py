@@ -1,4 +1,4 @@
-"""Classification of (alpha, gamma): the regions of depth2023, the closed form behind it, what is refused."""
+"""Tests of the classification of (alpha, gamma): regions of depth2023, closed form, refusals."""
 
 import json
 from fractions import Fraction

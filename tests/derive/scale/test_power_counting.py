@@ -1,4 +1,4 @@
-"""Powers of the width, counted on programs: what single rules give, and what they make of whole networks."""
+"""Tests of powers of the width counted on programs: single rules and whole networks."""
 
 from dataclasses import replace
 

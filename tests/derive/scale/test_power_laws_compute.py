@@ -1,4 +1,4 @@
-"""What the power laws print can be computed: plain ``lambdify`` gives the number, or refuses loudly."""
+"""Tests of printed power laws by plain ``lambdify``, which gives the number or raises."""
 
 import warnings
 from cmath import isfinite

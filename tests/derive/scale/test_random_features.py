@@ -1,4 +1,4 @@
-"""Laws of random features: the eliminated theory, its powers, and solutions that meet them."""
+"""Tests of laws of random features: the eliminated theory, its powers, and solutions that follow them."""
 
 from __future__ import annotations
 

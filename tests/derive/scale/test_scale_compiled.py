@@ -1,4 +1,4 @@
-"""What early training and largest rates give can be computed: plain ``lambdify`` against the solver."""
+"""Tests of early training and largest rates by plain ``lambdify`` against the solver."""
 
 from collections.abc import Mapping
 from functools import lru_cache

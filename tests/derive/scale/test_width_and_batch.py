@@ -1,4 +1,4 @@
-"""Are wider networks and larger batches better?  The sign of the loss's derivative, and where it turns.
+"""Tests of the sign of the loss's derivative in width and batch, and of where it changes.
 
 Deep linear networks on isotropic data; ``nu = N/D``, ``alpha_B = B/D``.
 """

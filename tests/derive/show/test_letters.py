@@ -1,4 +1,4 @@
-"""Symbols of a theory that differ are printed differently, and brackets say how far a sum reaches."""
+"""Tests of letters: different symbols of a theory are printed differently, and brackets limit sums."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What a reader needs: nothing undefined, names as in the papers, brackets where one could misread."""
+"""Tests of readable output: all symbols defined, names as in the papers, brackets against misreading."""
 
 import json
 import re

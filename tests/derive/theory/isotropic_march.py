@@ -1,4 +1,4 @@
-"""Solve a linear theory exactly, number by number, as its data say: an independent reading of a Theory.
+"""Exact solution of a linear theory, number by number: an independent interpreter of a Theory.
 
 Every field at given indices and time is a linear combination of sources, found by reading its equation;
 correlations are bilinear forms in the sources' covariances and responses are coefficients.  Everything is

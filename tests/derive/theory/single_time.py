@@ -1,7 +1,7 @@
-"""Evaluate a theory exactly at its first time, when its nonlinearities are polynomials.
+"""Exact evaluation of a theory at its first time, for polynomial nonlinearities.
 
-Reads nothing but the theory's data: every field becomes a polynomial in the Gaussian sources, order
-parameters are Gaussian moments (Isserlis) and derivatives of such polynomials.
+Only the data of the theory are read: every field becomes a polynomial in the Gaussian sources, order
+parameters are Gaussian moments (Isserlis), and responses are derivatives of such polynomials.
 """
 
 from __future__ import annotations

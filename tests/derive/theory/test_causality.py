@@ -1,4 +1,4 @@
-"""Which responses reach their own time is worked out from the program."""
+"""Tests of the responses at equal time, which are derived from the program."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ALIKE: Callable[[Expr], Expr] = lambda x: S.One  # noqa: E731
 def parliament(
     taught: Callable[[Expr], Expr] = ALIKE, variance: Callable[[Expr], Expr] = ALIKE, members: int = 3
 ) -> Program:
-    """Return a committee machine with names of its own and one letter for both sums."""
+    """Return a committee machine under a user's names, with one letter for both sums."""
     people, laws = Population("people"), Population("laws")
     seats, sages = IndexRange(i, S.One, S(members)), IndexRange(j, S.One, S(2))
     A = GaussianMatrix("A", laws, people)
@@ -48,7 +48,7 @@ def classes(program: Program) -> dict[str, IndexClass]:
 
 
 def free(found: IndexClass) -> set[str]:
-    """Return the names that carry the index and whose equations do not tell its values apart."""
+    """Return the names with the index whose equations are symmetric in its values."""
     return {name for name, _ in found.places} - found.fixed
 
 

@@ -1,4 +1,4 @@
-"""What order parameters of finite networks average over units."""
+"""Tests of the averages over units that are order parameters of finite networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Momentum: what the weights remember, and the theories that it turns into (L)."""
+"""Tests of momentum: the memory of the weights, and the resulting theories (L)."""
 
 from __future__ import annotations
 

@@ -354,7 +354,7 @@ def test_a_difference_names_field_term_and_both_expressions() -> None:
 
 def test_disagreement_is_raised_with_the_differences() -> None:
     class Twice(GradientDescent):
-        """A rule that remembers every update twice, which its equation of motion does not."""
+        """Rule whose memory counts every update twice, although its equation of motion does not."""
 
         def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
             kept, weight = super().memory(time, past)

@@ -1,4 +1,4 @@
-"""Structured terms: which kernel acts on which earlier field; and what a theory says of itself."""
+"""Tests of structured terms: kernel and earlier field of each, and the properties that a theory states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the evidence behind the ledger: ``python -m tests.ledger.evidence [PAPER [NUMBER]] [--json]``.
+"""Command that runs the evidence: ``python -m tests.ledger.evidence [PAPER [NUMBER]] [--json]``.
 
 The exit status is 1 if a piece of evidence does not hold, 2 if there is no such paper or number.  With one
 entry asked for, every number that was measured is printed, else only what fails.

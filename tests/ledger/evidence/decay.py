@@ -1,4 +1,4 @@
-"""Weight decay (appendix J): finite networks at rest, and the field equations with decay."""
+"""Weight decay (appendix J): fixed points of finite networks, and the field equations with decay."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ Way = Literal["up", "down", "scalar"]
 
 @dataclass(frozen=True)
 class _Part:
-    """What stands in a row without the sum over k, or under it, and the atoms that it is a function of."""
+    """Part of a row outside or inside of the sum over k, and the atoms that it depends on."""
 
     run: Callable[..., Any]
     atoms: tuple[Expr, ...]

@@ -77,7 +77,7 @@ class Task:
 
     @property
     def push(self) -> float:
-        """What one step adds to a weight in units of error times features: the mean loss divides by P."""
+        """Step of a weight in units of error times features; the mean loss divides by P."""
         return self.rate / len(self.targets)
 
 

@@ -30,7 +30,7 @@ ROUNDING = 1e-12
 
 
 def gradients() -> Evidence:
-    """Check (103): the last form is what the first step gives, the two before it are not."""
+    """Check (103): the last printed form is that of the first step, the two before it are not."""
     values = {str(k): x for k, x in closed_form().values.items()}
     first, inputs = {ell: Integer(1)}, values["C_h0(0, 0)"]
     C_g, R_gu = values["C_g(ell, 1, 1)"], values["R_gu(ell, 1, 0)"]
@@ -52,7 +52,7 @@ def gradients() -> Evidence:
 
 
 def growth() -> Evidence:
-    """Check (104), (105) text: against networks, at L and at L + 1 for what they call L."""
+    """Check (104), (105) text: the growth against networks, at L and at L + 1 for the printed L."""
     findings: list[Finding] = []
     words = []
     forms = {

@@ -123,7 +123,7 @@ def _quadratic(hat: Any, field: Any, *layer: Any) -> Expr:
 
 @dataclass(frozen=True)
 class Reading:
-    """How the printed formulas are read; the defaults repair what is missing."""
+    """Interpretation of the printed formulas; the defaults add missing parts."""
 
     conjugates: bool = True
     """Conjugates of correlations in the sites (52)-(55)."""

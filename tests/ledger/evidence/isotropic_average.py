@@ -1,7 +1,7 @@
 """Averages over the Gaussian matrices of linear2025 (appendix A.1.2), for given small vectors.
 
-The average of exp(-i Tr X^T A) over standard normal X is exp(-|A|^2/2): exact exponents to hold against what
-the ledger has as printed.
+The average of exp(-i Tr X^T A) over standard normal X is exp(-|A|^2/2), which gives exact exponents to
+compare the printed ones with.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ RICH, LAZY = 200.0, 1e-3
 
 @dataclass
 class Descent:
-    """A network in the units of (106), features with eigenvalues ``eigen``: W^0 meets h^0 without a factor.
+    """Network in the units of (106), on features with eigenvalues ``eigen``; W^0 multiplies h^0 directly.
 
     The readout's factor is 1/(N gamma0) times ``unit``, and W^0 learns with ``unit``; ``unit = 1`` is (106),
     and sqrt(D)/sqrt(D) = 1 with entries of W^0 divided by sqrt(D) is (1).

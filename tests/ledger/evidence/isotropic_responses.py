@@ -163,7 +163,7 @@ def _draw(of: Setting, rng: np.random.Generator) -> tuple[Array, Array]:
 
 
 def _one(of: Setting, names: Sequence[str], seed: int) -> Iterator[tuple[str, int, Array]]:
-    """Name, time of the push, answers at all times, summed over units with the weight of the response."""
+    """Return name, time of the perturbation and responses at all times, summed over weighted units."""
     base = trained(of, seed)
     rng = np.random.default_rng([seed, 1])
     for name in names:

@@ -165,7 +165,7 @@ class Solution:
         return run
 
     def assign(self, lhs: AppliedUndef, rhs: Expr, env: Env) -> float:
-        """Put ``rhs`` where ``lhs`` says; how much that changed."""
+        """Set ``lhs`` to ``rhs``; return the change."""
         array = self.array(lhs)
         if lhs not in self.entries:
             self.entries[lhs] = self.places(lhs)

@@ -1,4 +1,4 @@
-"""Momentum (appendix L): what the weights remember, and networks against the derived theory."""
+"""Momentum (appendix L): the memory of the weights, and networks against the derived theory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nonlinear networks: trained tanh networks against the derived theory and what is printed about it."""
+"""Nonlinear networks: trained tanh networks against the derived theory and the printed equations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""(P.7), (P.22), (P.23), (P.26), section 5.1: what the second orders depend on: times, depth, A and B."""
+"""(P.7), (P.22), (P.23), (P.26), section 5.1: dependence of second orders on times, depth, A and B."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Is the expansion even in gamma0 for relu?  (P.16), section 5.2: one hidden layer, one sample, brute force.
+"""(P.16), section 5.2: the expansion of relu networks is not even in gamma0 (one layer, one sample).
 
-A relu unit and its gradient scale with its initial size, so that only the direction of (u, r) matters: the
-network has one unit for each of very many directions, with the mean squared size, and is trained by gradient
+A relu unit and its gradient scale with its initial size, so that only the direction of (u, r) matters. The
+network has one unit for each of many directions, with the mean squared size, and is trained by gradient
 descent.
 """
 

@@ -192,7 +192,7 @@ def _all(c: Fraction, v: Array) -> Array:
 
 @dataclass(frozen=True)
 class Reading:
-    """What the letters of a claim stand for; ``operators`` may be changed to try another theory.
+    """Values of the letters of a claim; ``operators`` may be changed to try another theory.
 
     ``numbers`` gives vectors as fractions in place of polynomials.
     """

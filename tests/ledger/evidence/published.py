@@ -67,7 +67,7 @@ class Iterate:
 
 @dataclass(frozen=True)
 class Scheme:
-    """What is iterated: formulas for C and D, the layer of the response B, and how the error is found.
+    """Iterated formulas for C and D, the layer of the response B, and the rule for the error.
 
     ``stored`` is the layer of the B that layer ell gives, ell - 1 in (F.4).  ``responses`` is the entry whose
     A and B are evaluated.  ``error`` is ``output`` (f = <g

@@ -1,4 +1,4 @@
-"""Series in 1/nu, 1/alpha, 1/alpha_B and in the rate: what they miss, coefficients, closed forms."""
+"""Tests of series in 1/nu, 1/alpha, 1/alpha_B and in the rate: remainders, coefficients, closed forms."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Posed:
 
     @cached_property
     def measured(self) -> dict[str, FluctuatingParameter]:
-        """Order parameters that networks are asked for, by name: numbers and correlations of vectors."""
+        """Order parameters that networks measure, by name: numbers and correlations of vectors."""
         known = {x.name for x in self.problem.program.fields}
         found: dict[str, FluctuatingParameter] = {}
         for q in self.lowered.stated:

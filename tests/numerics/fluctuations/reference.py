@@ -40,7 +40,7 @@ FOUR = (
 
 @dataclass(frozen=True)
 class Experiment:
-    """Networks whose statistics stand in the table.
+    """Networks whose statistics are in the table.
 
     Attributes
     ----------

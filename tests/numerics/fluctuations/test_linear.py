@@ -1,4 +1,4 @@
-"""Linear theories against numbers that a prototype of its own and networks have given."""
+"""Tests of linear theories against numbers of an independent prototype and of networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements of arXiv:2304.03408, as the page on networks of finite width judges them."""
+"""Tests of statements of arXiv:2304.03408, as the page on networks of finite width assesses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equations in layer time as products of tensors: what is read off them, and what is refused."""
+"""Tests of equations in layer time as products of tensors, and of refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering reads a theory off, and refuses what the linear march cannot take."""
+"""Tests of lowering of linear theories, and of refusals of theories that the march cannot solve."""
 
 from __future__ import annotations
 

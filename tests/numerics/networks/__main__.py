@@ -1,4 +1,4 @@
-"""Which command serves which of the networks that people train: writes docs/networks/commands.md.
+"""Table of the commands that serve the networks that people train: docs/networks/commands.md.
 
     python -m tests.numerics.networks
 

@@ -16,7 +16,7 @@ def sequences(samples: int = 3, steps: int = STEPS) -> np.ndarray:
 
 
 def kernel_of(signs: np.ndarray) -> np.ndarray:
-    """Return the overlaps of all inputs: a sign, and a clock that tells the first step from the others."""
+    """Return the overlaps of all inputs: a sign, and a clock that marks the first step."""
     clock = np.zeros_like(signs)
     clock[:, 0] = 1
     inputs = np.stack([signs, clock], axis=-1)
@@ -24,7 +24,7 @@ def kernel_of(signs: np.ndarray) -> np.ndarray:
 
 
 def running_sum(leak: float = 0.5) -> Case:
-    """Return units that leak and answer at each step."""
+    """Return leaky units with an output at each step."""
     signs = sequences()
     program = recurrent_task(STEPS, leak=leak, read="all", bias=True)
     arrays = {"K_x": kernel_of(signs), "y": np.cumsum(signs, axis=1) / 2}
@@ -32,7 +32,7 @@ def running_sum(leak: float = 0.5) -> Case:
 
 
 def parity(decay: float = 0.02) -> Case:
-    """Return units that answer at the end, with weights that decay."""
+    """Return units with an output at the end, whose weights decay."""
     signs = sequences()
     program = recurrent_task(STEPS, weight_decay=decay)
     arrays = {"K_x": kernel_of(signs), "y": signs.prod(axis=1)}

@@ -1,4 +1,4 @@
-"""Ensembles of random features: two readouts on projections of their own, trained on the same samples.
+"""Tests of ensembles of random features: two readouts on separate projections, with the same samples.
 
 The overlap of the errors of two members is an order parameter of the theory of both.  So the loss of the
 mean of E members is the bias, which is the overlap, plus the variance over projections divided by E.  A

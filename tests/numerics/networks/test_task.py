@@ -1,4 +1,4 @@
-"""Recurrent networks on tasks: weights tied over the steps of a task, answers at its end or at each step."""
+"""Tests of recurrent networks on tasks: tied weights, outputs at the end or at each step."""
 
 from __future__ import annotations
 

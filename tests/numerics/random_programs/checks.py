@@ -1,4 +1,4 @@
-"""What must hold of every random program, or one refusal in one sentence.
+"""Conditions on every random program, unless it is refused in one sentence.
 
 1. ``gradient``: outputs of one tiny network after training steps, against :mod:`.plain`, which differentiates
    the loss by complex steps.
@@ -98,7 +98,7 @@ class Case:
 
     @cached_property
     def written(self) -> Program:
-        """The program as it was written; a refusal that says to give ``together=True`` is followed."""
+        """Program as it was written; a refusal that suggests ``together=True`` is followed."""
         try:
             return self.drawn.program()
         except ProgramError as refusal:
@@ -181,7 +181,7 @@ def idle_axes(case: Case, name: str) -> tuple[int, ...]:
 
 
 def gradient(case: Case) -> None:
-    """Compare what a tiny network says at every step with plain descent of the loss.
+    """Compare outputs of a tiny network at every step with plain descent of the loss.
 
     They differ by rounding, which training may enlarge.
     """
@@ -256,7 +256,7 @@ def _apart(x: Any, y: Any) -> float:
 
 
 def routes(case: Case) -> None:
-    """Derive the theory twice; no index of an equation is loose, and none of a field stands in two places."""
+    """Derive the theory by both routes, and check the indices of its equations."""
     differences = check_routes(case.written)
     if differences:
         raise Wrong(f"check_routes found {differences}")
@@ -606,7 +606,7 @@ expression, and the kind of program."""
 
 @dataclass
 class Verdict:
-    """What the checks of one program said."""
+    """Results of the checks of one program."""
 
     seed: int
     words: tuple[str, ...]

@@ -150,7 +150,7 @@ class Vector:
 
     @property
     def population(self) -> Population:
-        """Where it lives."""
+        """Population of the vector."""
         return self.of.population if self.site is None else self.of.population.at(self.site)
 
     def __call__(self, **moved: Expr) -> Expr:

@@ -59,7 +59,7 @@ class SignDescent:
 
 
 class Adam:
-    """As it was published, with the correction of both means."""
+    """Adam as published, with the correction of both means."""
 
     share = 0.0
     correct = True

@@ -1,4 +1,4 @@
-"""What networks measure does not depend on the names of their fields."""
+"""Tests that measurements of networks do not depend on the names of their fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rest of the language in the simulator: sizes, data, attributes, time, laws; what is refused."""
+"""Tests of further parts of the language in the simulator: sizes, data, attributes, time, laws, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the 95 % interval of an average over sampled paths holds the true value.
+"""Coverage of the 95 % interval of an average over sampled paths.
 
     python -m tests.numerics.solver.coverage            the table of docs/theory/nonlinear.md
     python -m tests.numerics.solver.coverage 20 abs     20 seeds a row, of one network

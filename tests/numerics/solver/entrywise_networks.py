@@ -132,7 +132,7 @@ def probabilities(f: Array) -> Array:
 
 @dataclass
 class Layers:
-    """Fields of a forward pass: preactivations, what the activation reads, and its values."""
+    """Fields of a forward pass: preactivations, arguments of the activation, and its values."""
 
     h: list[Array]
     n: list[Array]

@@ -33,7 +33,7 @@ TIMES = 40
 
 
 class Attempt:
-    """Of ``truth + bias/S + noise S^-power``; the noise of two sizes is common up to a fifth."""
+    """Synthetic result ``truth + bias/S + noise S^-power``; two sizes share the noise up to a fifth."""
 
     def __init__(self, bias: float, noise: float, power: float = 0.75) -> None:
         self.bias, self.noise, self.power = bias, noise, power

@@ -1,4 +1,4 @@
-"""Residual networks of infinite depth: order of the layer grid, networks of finite depth, what is refused."""
+"""Tests of residual networks of infinite depth: order of the layer grid, finite depth, refusals."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Sampled paths on another device than the CPU: one code path, and what is refused before anything runs.
+"""Tests of sampled paths on another device than the CPU: one code path, and refusals before a run.
 
-PyTorch's arrays on the CPU go through all that those of a graphics card do.
+PyTorch's arrays on the CPU pass through the same code as those of a graphics card.
 """
 
 from __future__ import annotations

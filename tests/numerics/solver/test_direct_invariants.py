@@ -1,4 +1,4 @@
-"""What holds for every network on fixed data: causality, positive covariances, rescaling, the lazy limit.
+"""Tests of invariants of all networks on fixed data: causality, positivity, rescaling, the lazy limit.
 
 The networks are drawn at random from the options of the builder; linear ones are evaluated exactly.
 """

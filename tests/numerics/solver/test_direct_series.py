@@ -1,4 +1,4 @@
-"""Exact power series in gamma0: by hand, against the other solvers, and what is refused."""
+"""Tests of exact power series in gamma0: hand derivations, other solvers, refusals."""
 
 from fractions import Fraction
 

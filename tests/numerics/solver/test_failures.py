@@ -1,4 +1,4 @@
-"""What cannot be solved says so: divergence with its step, cycles; the command line writes nothing."""
+"""Tests of failures: divergence with its step, cycles, and no file of the command line."""
 
 from __future__ import annotations
 

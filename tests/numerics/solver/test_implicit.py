@@ -1,4 +1,4 @@
-"""Steps whose quantities need each other: what is reported when the tolerance cannot be met."""
+"""Tests of implicit steps, whose quantities depend on each other, and of unmet tolerances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of the kernels a result keeps (full, trace, none), what it says about itself, its memory."""
+"""Tests of the kernels that a result keeps (full, trace, none), its description and its memory."""
 
 from __future__ import annotations
 

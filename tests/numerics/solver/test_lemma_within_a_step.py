@@ -1,4 +1,7 @@
-"""Stein's lemma where a vector is a function of sources of its own step, correlated with earlier ones."""
+"""Tests of Stein's lemma for a vector that is a function of sources of the same step.
+
+These sources are correlated with earlier ones.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flows whose weights forget, coast or are shaken: against small steps of descent and against networks."""
+"""Tests of flows with decay, momentum or noise, against small steps of descent and networks."""
 
 from __future__ import annotations
 

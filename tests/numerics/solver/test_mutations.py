@@ -1,4 +1,4 @@
-"""Does a comparison see a wrong theory?  One derived coefficient is changed at a time."""
+"""Tests that a comparison detects a wrong theory with one changed coefficient."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ Array = np.ndarray
 
 
 class Literal:
-    """Arrays by what they are called: ``(T, n, T, m)`` of two times, ``(n, T, m)`` the rows of a step."""
+    """Arrays by name: ``(T, n, T, m)`` of two times, ``(n, T, m)`` the rows of a step."""
 
     def __init__(
         self, table: Table, steps: int, constants: Mapping[Symbol, float], data: Mapping[str, Array]

@@ -1,4 +1,4 @@
-"""How accurate particles are: the power of the number of paths, no bias, coverage; what an error would do."""
+"""Tests of the accuracy of sampled paths: power of their number, bias, coverage, planted errors."""
 
 from __future__ import annotations
 

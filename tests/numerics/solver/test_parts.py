@@ -1,4 +1,4 @@
-"""The parts of the test loss: they add up, each goes with what it is called after, and they are eq. 13's."""
+"""Tests of the parts of the test loss: their sum, the source of each, and eq. 13."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which method solves what: reached from the front end, chosen by cost and error, refused with reasons."""
+"""Tests of the choice of a method: from the front end, by cost and error, refusals with reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search for an accuracy keeps to what was estimated, and asks no more of tiny predictions."""
+"""Tests of the search for an accuracy: its estimated cost, and tiny predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold for every network: causality, positivity, the lazy limit, symmetries of the problem."""
+"""Tests of properties of every network: causality, positivity, the lazy limit, symmetries."""
 
 from __future__ import annotations
 

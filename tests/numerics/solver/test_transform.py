@@ -1,4 +1,4 @@
-"""Laplace transforms of linear flows against the march of the same theory, networks, and what they refuse."""
+"""Tests of Laplace transforms of linear flows against the march, networks, and of refusals."""
 
 from __future__ import annotations
 

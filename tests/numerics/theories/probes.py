@@ -1,4 +1,4 @@
-"""Responses of finite networks: fields are pushed, and what follows is measured unit by unit.
+"""Responses of finite networks: fields are perturbed, and the change is measured unit by unit.
 
 A response of the theory is how a quantity of a unit moves with a source of the same unit, such as the part
 ``r`` of ``W^T g`` that is drawn with ``W``.  In a network every product of a Gaussian matrix is pushed, in
@@ -33,10 +33,10 @@ FORWARD, BACKWARD = 0, 1
 
 @dataclass(frozen=True)
 class Probed:
-    """A program whose matrix products can be pushed; ``wanted`` are its responses, ``sign`` pushes it.
+    """Program whose matrix products can be perturbed, its responses ``wanted``, and the factor ``sign``.
 
-    The arrays of ``strength`` hold the strengths by which products with matrices and with their transposes
-    are pushed; they are read at every step.
+    The arrays of ``strength`` are the sizes of the perturbations of products with matrices and with their
+    transposes; they are read at every step.
     """
 
     program: Program

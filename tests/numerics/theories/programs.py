@@ -36,7 +36,7 @@ DIRECT = "direct"
 
 @dataclass(frozen=True)
 class Row:
-    """How many numbers; the worst of them, how far it is off in standard errors, and how far it may be."""
+    """Number of comparisons, and the worst one with its deviation in standard errors and its bound."""
 
     entries: int
     place: str

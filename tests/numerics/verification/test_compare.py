@@ -1,4 +1,4 @@
-"""The comparison of a theory with networks accepts the truth as often as said, and rejects what is wrong."""
+"""Tests of the comparison of theory and networks: its rate of acceptance, and rejection of wrong theories."""
 
 from __future__ import annotations
 

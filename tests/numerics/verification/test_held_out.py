@@ -1,4 +1,4 @@
-"""What `dmft verify` makes of test points."""
+"""Tests of test points in `dmft verify`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses whose error jumps in the output: flows that rest at the jump, and what is compared with networks."""
+"""Tests of losses whose error jumps in the output: flows that stay at the jump, and their comparison."""
 
 from __future__ import annotations
 

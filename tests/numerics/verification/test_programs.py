@@ -1,4 +1,4 @@
-"""A program of one's own goes the whole way, from Python and from a file; an error planted in it is seen."""
+"""Tests of a user's program through `verify`, from Python and from a file, with a planted error."""
 
 from __future__ import annotations
 

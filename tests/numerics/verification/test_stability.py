@@ -1,4 +1,4 @@
-"""The edge of stability: the step from which deviations of networks grow, and what is compared before it."""
+"""Tests of the edge of stability: the step from which deviations grow, and comparisons before it."""
 
 from __future__ import annotations
 

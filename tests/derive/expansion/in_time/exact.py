@@ -1,4 +1,4 @@
-"""Two-layer whitened data, exactly: what the series is the expansion of."""
+"""Exact solution of two layers on whitened data, whose expansion is the series in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Depth laws of one sample: what is exact, what is leading, what is refused.  Numbers: tests/numerics."""
+"""Tests of depth laws of one sample: exact ones, leading powers, refusals.
+
+Numbers are compared in tests/numerics.
+"""
 
 from __future__ import annotations
 

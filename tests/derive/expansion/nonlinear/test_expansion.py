@@ -1,4 +1,4 @@
-"""The nonlinear expansion: parity, the linear limit, the shape of its terms, what is refused."""
+"""Tests of the nonlinear expansion: parity, the linear limit, the form of its terms, refusals."""
 
 from __future__ import annotations
 

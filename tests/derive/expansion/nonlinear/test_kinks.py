@@ -1,4 +1,4 @@
-"""Powers of |gamma0| read off a theory: the unit at the kink, what it changes, one sample in closed form."""
+"""Tests of powers of |gamma0| from a theory: the unit at the kink, its effects, one sample in closed form."""
 
 from __future__ import annotations
 

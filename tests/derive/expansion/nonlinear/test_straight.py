@@ -1,4 +1,4 @@
-"""The bulk of networks with kinks, and what layers hand on: read off the theory, and beside smooth laws."""
+"""Tests of the bulk of networks with kinks and of couplings between layers, beside smooth laws."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The network as printed: factors in front of products with weights and data, and of their updates.
 
-Keys name what is defined: ``h1`` and ``h`` for the first and the other layers; ``W0``, ``W`` and ``w`` for
-the updates, in units of g h^T (of h for the readout).
+Keys name the defined quantity: ``h1`` and ``h`` for the first and the other layers; ``W0``, ``W`` and ``w``
+for the updates, in units of g h^T (of h for the readout).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def f26() -> dict[str, Basic]:
 
 
 def f28() -> dict[str, Basic]:
-    """Return the printed equation (28): products with initial weights.
+    """Return the printed equation (28): factors of products with initial weights.
 
-    Products with initial weights: xi^0 (minus which stands in v), chi^1, chi^l, xi^l.
+    The products are xi^0 (with a minus in v), chi^1, chi^l, xi^l.
     """
     return {"v": -sqrt(D) / (N * gamma0), "h1": 1 / sqrt(D), "h": 1 / sqrt(N), "g": 1 / sqrt(N)}
 

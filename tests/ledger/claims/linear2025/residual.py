@@ -49,9 +49,9 @@ def eq72() -> dict[str, Basic]:
 
 
 def eq73() -> dict[str, Basic]:
-    """Return the printed equation (73): recursions of the cross-layer responses (the display without a tag).
+    """Return the printed equation (73): recursions of the cross-layer responses.
 
-    Recursions of the responses; the display has no legible tag. ``s`` stands for t', ``s_`` for t''.
+    The display has no legible tag. ``s`` stands for t', ``s_`` for t''.
     """
     first = R_h0r0(t, s_) / (nu * gamma0) + eta * gamma0 * C_h0(t, s_)
     up = R_hr(ell, t, s_) + eta * gamma0 * beta * C_h(ell, t, s_)

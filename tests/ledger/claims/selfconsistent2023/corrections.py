@@ -117,9 +117,9 @@ def f16_text() -> dict[str, Basic]:
 
 
 def j1_text() -> dict[str, Basic]:
-    """Return the correct statement in the text at (J.1): a nontrivial fixed point for every gamma0.
+    """Return the correct statement in the text at (J.1): the output at rest depends on the decay.
 
-    The output at rest of one linear hidden layer on one sample, below a threshold of decay and beyond.
+    The network has one linear hidden layer and one sample; the output is zero beyond a threshold of decay.
     """
     kernel, y = (Symbol(x, positive=True) for x in ("K", "y"))
     return {
@@ -225,9 +225,9 @@ def m8() -> dict[str, Basic]:
 
 
 def n10_text() -> dict[str, Basic]:
-    """Return the correct statement in the text at (N.10): what the dotted part is.
+    """Return the correct statement in the text at (N.10): the dotted part contains the gradient field.
 
-    The dotted part, with the gradient field and without the error.
+    It does not contain the error.
     """
     return {"dot": gamma0 * Sum(A(t, s) * g(s), (s, 0, t - 1))}
 

@@ -88,9 +88,9 @@ def algorithm_1() -> dict[str, Basic]:
 
 
 def d24_text() -> dict[str, Basic]:
-    """Return the statement in the text at (D.24): what the fields depend on, and when.
+    """Return the statement in the text at (D.24): the response of g to u at equal time.
 
-    The response of ``g(ell + 1, mu, t)`` to ``u(ell + 1, alpha, t)``, if h(t) depends on s < t only.
+    It is that of ``g(ell + 1, mu, t)`` to ``u(ell + 1, alpha, t)``, if h(t) depends on s < t only.
     """
     return {"B_equal_time": S.Zero}
 
@@ -166,7 +166,7 @@ def n10() -> dict[str, Basic]:
 
 
 def n10_text() -> dict[str, Basic]:
-    """Return the statement in the text at (N.10): what the dotted part is.
+    """Return the statement in the text at (N.10): the dotted part of ``W x_t``, one sample a step.
 
     The value of the dotted part of ``W x_t``; one sample a step.
     """

@@ -1,7 +1,7 @@
 """Width parametrisations (N.3)-(N.9): scales N^-a, initial variances N^-b, rate N^-c, gamma N^d.
 
-``a(ell)`` and ``b(ell)`` belong to the weights W^0 .. w^L.  Every value is the exponent of N that stands in
-the printed formula; ``N.8`` and the texts hold what the exponents must be.
+``a(ell)`` and ``b(ell)`` belong to the weights W^0 .. w^L. Every value is the exponent of N in the printed
+formula; ``N.8`` and the texts state conditions on the exponents.
 """
 
 from __future__ import annotations

@@ -42,9 +42,9 @@ def p6() -> dict[str, Basic]:
 
 
 def p7_text() -> dict[str, Basic]:
-    """Return the statement in the text at (P.7): time enters through v_alpha and v_{alpha beta}.
+    """Return the statement in the text at (P.7): the order of D with simple time dependence.
 
-    The order of D that is said to depend on time through v_alpha and v_{alpha beta} only.
+    Up to this order D is said to depend on time through v_alpha and v_{alpha beta} only.
     """
     return {"order_of_D": Rational(1)}
 

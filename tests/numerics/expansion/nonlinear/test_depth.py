@@ -1,4 +1,4 @@
-"""How the coefficients of one sample depend on the depth: formulas against numbers, up to twenty layers."""
+"""Tests of the depth dependence of coefficients of one sample, up to twenty layers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""relu is not analytic in gamma0: units that cross the kink, of which there are as many as |gamma0| says.
+"""Tests of coefficients in |gamma0| of relu networks, from units that cross the kink.
 
-Nothing here is derived by the engine.  One hidden layer is trained on a quadrature; deeper ones are solved by
-particles and trained as finite networks.
+The expectations are independent of the engine. One hidden layer is trained on a quadrature; deeper ones are
+solved by sampled paths and trained as finite networks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Coefficients through plain lambdify, with arrays for the functions in them, give what is evaluated."""
+"""Tests of coefficients by plain lambdify, with arrays for their functions, against the evaluation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SYMBOLS = (ell, mu, alpha, t, s, L, P, eta)
 
 
 class Numbers:
-    """A network of two layers: its coefficients from the evaluation, and the functions that stand in them."""
+    """Network of two layers: its evaluated coefficients, and the functions that occur in them."""
 
     def __init__(self, activation: str, order: int) -> None:
         tables = {
