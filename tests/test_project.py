@@ -130,7 +130,7 @@ def _types(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def test_no_name_of_a_type_means_two_things() -> None:
-    """An alias stands in one module; only commands repeat choices, because they load no solver."""
+    """An alias is defined in one module; only commands repeat choices, because they load no solver."""
     found: dict[str, list[str]] = {}
     for package in ("derive", "numerics"):
         for path in sorted((ROOT / package).rglob("*.py")):

@@ -100,8 +100,8 @@ class Number:
             return "FAILS"
         if self.rejects:
             return "rejected"
-        told = abs(self.value - self.alternative) >= REJECTED * self.error
-        return "agrees" if told else f"cannot be told from {self.alternative:g}"
+        distinguished = abs(self.value - self.alternative) >= REJECTED * self.error
+        return "agrees" if distinguished else f"not distinguished from {self.alternative:g}"
 
     @property
     def holds(self) -> bool:
@@ -207,7 +207,9 @@ class Run:
         most = allowed or (REJECTED if rejects else float(bound(len(v), 0.01, dof)))
         many = f" (worst of {len(v)})" if len(v) > 1 else ""
         if alternative is None and not rejects and x[worst] == 0:
-            raise ValueError(f"{label}: alternative = None: zero is expected, say what it is to be told from")
+            raise ValueError(
+                f"{label}: alternative = None: zero is expected, give a value to distinguish it from"
+            )
         other = alternative or 0.0
         found = Number(label + many, v[worst], e[worst], x[worst], far[worst], most, rejects, other)
         self.numbers.append(found)

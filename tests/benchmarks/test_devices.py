@@ -46,7 +46,7 @@ def _timed(size: tuple[int, ...], **options: Any) -> tuple[float, Solved]:
 
 
 def test_sampled_paths(timed, note, graphics_card):
-    """The card's answers are the processor's up to rounding, and how much sooner they come."""
+    """Numbers of the graphics card equal those of the processor up to rounding; times of both."""
     device, name = graphics_card
     for size in SIZES if timed else SIZES[:1]:
         if size[3] < 1000:

@@ -42,7 +42,7 @@ def test_arrays_hold_l_t_squared_numbers(note):
 @pytest.mark.benchmark  # a process of its own imports everything
 @pytest.mark.parametrize("kernels", ["none", "trace"])
 def test_the_largest_problem_fits(timed, note, kernels):
-    """P = 500, T = 300, L = 3 within 6 GiB: the peak of a process of its own."""
+    """P = 500, T = 300, L = 3 within 6 GiB: the peak memory of a separate process."""
     size = (500, 300, 3) if timed else (5, 10, 3)
     found = subprocess.run(
         [sys.executable, "-c", LARGE, *map(str, size), kernels], capture_output=True, text=True, check=True

@@ -117,10 +117,10 @@ def test_a_number_agrees_only_if_it_can_be_told_from_an_alternative(
 ) -> None:
     run = gallery.Run(tmp_path / "paper2020" / "figure_1.py", tmp_path)
     assert run.number("a loss", 1.0, 0.1, 1.1).verdict == "agrees"
-    assert run.number("nearly zero", 0.001, 0.003, 0.005).verdict == "cannot be told from 0"
+    assert run.number("nearly zero", 0.001, 0.003, 0.005).verdict == "not distinguished from 0"
     assert run.number("a power", 0.01, 0.02, 0.0, alternative=0.5).verdict == "agrees"
-    assert run.number("a power", 0.01, 0.2, 0.0, alternative=0.5).verdict == "cannot be told from 0.5"
-    with pytest.raises(ValueError, match="say what it is to be told from"):
+    assert run.number("a power", 0.01, 0.2, 0.0, alternative=0.5).verdict == "not distinguished from 0.5"
+    with pytest.raises(ValueError, match="give a value to distinguish it from"):
         run.number("a power", 0.01, 0.02, 0.0)
 
 
@@ -128,7 +128,7 @@ def test_records_state_another_alternative_than_what_is_expected(page: ModuleTyp
     for path in SCRIPTS:
         for x in json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["numbers"]:
             assert x["rejects"] or x["alternative"] != x["expected"], (path.name, x["label"])
-    assert "cannot be told from 0" in page.index()
+    assert "not distinguished from 0" in page.index()
 
 
 def test_a_result_is_kept_by_what_determines_it(

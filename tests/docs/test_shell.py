@@ -55,7 +55,7 @@ def test_the_options_on_a_page_exist(path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUN)
 def test_the_blocks_of_a_page_run_in_an_empty_folder(name: str, tmp_path: Path) -> None:
-    """As a reader runs them; `pip install` is left out, and a cluster is this machine."""
+    """Blocks run as for a reader, without `pip install`; a cluster is replaced by this machine."""
     text = (DOCS / "how-to" / name).read_text()
     where, shims = tmp_path / "empty", tmp_path / "bin"
     where.mkdir()

@@ -56,7 +56,7 @@ def test_parts_without_a_place_are_refused():
 
 
 def test_a_flow_is_read_as_steps():
-    """In z^1 of two layers the kernel comes with the error, the rate and s < t, the response with s <= t."""
+    """In z^1 of two layers the kernel has the error, the rate and s < t, the response has s <= t."""
     sums = [x for x in placed(fields("13")["z"], 1, 2).atoms(Sum) if any(v == s for v, *_ in x.limits)]
     read = {x.has(B): (x.has(eta), x.has(Delta), tuple(x.limits[-1])) for x in sums}
     assert read == {True: (False, False, (s, 0, t)), False: (True, True, (s, 0, t - 1))}

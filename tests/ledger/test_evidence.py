@@ -179,7 +179,7 @@ def test_the_untied_theory_in_place_of_the_tied_one_is_seen(monkeypatch, fresh):
 
 @pytest.mark.evidence
 def test_a_corrected_claim_is_no_evidence_against_the_paper(monkeypatch, fresh):
-    """If (F.2) printed what is derived, the evidence that it is wrong must fail."""
+    """If (F.2) printed the derived equation, the evidence that it is wrong must fail."""
     C, D = published.derived_operators()
     monkeypatch.setattr(linear, "_from_f2", lambda: published.Scheme(C, D))
     assert not linear.response_without_error_factor().passed

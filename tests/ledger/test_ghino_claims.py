@@ -154,7 +154,7 @@ def test_fields_with_biases() -> None:
 
 
 def test_the_update_of_a_bias_changes_layer_in_print() -> None:
-    """b^l of the paper is b(ell + 1) here: its update has g of its own layer."""
+    """b^l of the paper is b(ell + 1) here: its update has g of the same layer."""
     program = mean_field(mlp(L, phi, "flow", bias=True)).program
     (trained,) = (w for w in program.vectors if getattr(w, "name", "") == "b")
     update = trained.update.vector

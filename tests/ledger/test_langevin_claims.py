@@ -79,7 +79,7 @@ def test_weights_with_an_integrating_factor() -> None:
 
 
 def test_output_lacks_gamma0() -> None:
-    """(K.3): repaired by 1/gamma0 and by what stands for z, phi of layer 0, it is the derived rate."""
+    """(K.3): with 1/gamma0 and the correct z and phi of layer 0 it is the derived rate."""
     claim = printed("K.3")["df"].subs(L, 2).doit()
     derived = output_rate(
         mean_field(mlp(2, phi, "flow", weight_decay=lam / beta, temperature=1 / beta))
@@ -230,7 +230,7 @@ def _is(e: Expr, split: TwoSources, name: str) -> bool:
 
 
 def test_c_enters_once(noisy: TwoSources) -> None:
-    """(K.7) brings C where A_eps meets g, (K.9) in A_eps: the derived theory has one factor in all."""
+    """(K.7) has C in front of A_eps g, (K.9) in A_eps: the derived theory has one factor in all."""
     assert printed("K.9")["B_eps"].has(Function("C"))
     (cross,) = [x for x in Add.make_args(printed("K.7")["log"].atoms(Sum).pop().function) if x.has(I)]
     assert cross.has(Function("A_eps"))
@@ -281,7 +281,7 @@ def test_brownian_fields(noisy: TwoSources) -> None:
 
 
 def test_labels_of_layers(noisy: TwoSources) -> None:
-    """(K.4), (K.5): what is made with W^l transposed is z^l; what phi(h^l) meets enters h^{l+1}."""
+    """(K.4), (K.5): the product with W^l transposed is z^l; the product with phi(h^l) enters h^{l+1}."""
     (field,) = {a.args[0] for a in printed("K.4")["field"].atoms(AppliedUndef)}
     assert field != noisy.theory.equation("z", ell).lhs.args[0]
     (name,) = {a.args[0] for a in printed("K.5")["field"].atoms(AppliedUndef)}

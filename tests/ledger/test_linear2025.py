@@ -235,7 +235,7 @@ def test_unequal_widths_derive() -> None:
 
 
 def test_corrected_claims_would_not_differ() -> None:
-    """Tampering: what the entries call wrong is exactly what changes here."""
+    """Claims of entries with the verdict wrong are replaced, and exactly these change."""
     repaired: Mapping[str, Expr] = {
         "h": full_batch.f11()["h"].replace(  # type: ignore[attr-defined]
             lambda x: isinstance(x, Sum), lambda x: _split(x)

@@ -50,7 +50,7 @@ def test_fields_with_unequal_widths_need_the_error(name: str) -> None:
 
 
 def test_the_table_calls_g_by_the_name_of_z() -> None:
-    """In the printer's names z is dx and g is dh; the table says dx for g and dh in its own G."""
+    """In the printer's names z is dx and g is dh; the table has dx for g, and dh in its own G."""
     claim = printed("Table N1")
     assert claim["g"] == printed("N.10")["dx_is"].replace(
         Function("dx"), lambda v: Function("Z")(Function("dx")(v))

@@ -89,7 +89,7 @@ def test_the_hessian_of_the_layer_below_is_seen(monkeypatch, small):
 
 
 def test_a_smooth_activation_has_no_linear_term(monkeypatch):
-    """Without the switch of relu nothing is linear in gamma0, and the evidence says so."""
+    """Without the jump of relu no term is linear in gamma0, and the evidence reports this."""
     monkeypatch.setattr(perturbation_kinks, "UNITS", 20_000)
 
     def linear(gamma):

@@ -38,14 +38,14 @@ def test_every_finding_has_a_cause_and_shares_its_verdict() -> None:
 
 
 def test_headlines_say_what_stands() -> None:
-    """It reads as a colleague's list of corrections: what is right comes first, and is named."""
+    """A headline is a list of corrections: the correct statement comes first, and is named."""
     for c in causes():
         assert re.search(r"\bstands?\b", c.headline), c.name
         assert re.fullmatch(r"[A-Z(].*\.", c.headline), c.name
 
 
 def test_a_condition_or_a_reading_is_named() -> None:
-    """The reason of what is right under a condition begins with the condition, or with both readings."""
+    """The reason of a conditionally right statement begins with the condition, or with both readings."""
     words = re.compile(r"\b(right|true|reading|holds|agree)", re.IGNORECASE)
     for e in entries():
         if e.verdict == "conditional":

@@ -453,7 +453,7 @@ def test_random_experiments_are_those_of_networks(kind: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("kind", ["given", "random"])
 def test_the_gradient_written_here_is_the_slope_of_the_loss(kind: str) -> None:
-    """By central differences of the loss: -gamma0^2 N d loss/d weight is what a step adds."""
+    """Central differences of the loss: a step adds -gamma0^2 N d loss/d weight."""
     tables = (on_samples if kind == "given" else on_random_data)(5 if kind == "given" else 9)
     networks: Any = (Networks if kind == "given" else LinearNetworks)(tables, 6, 1, (0,))
     weights, rng = networks.weights, np.random.default_rng(1)

@@ -43,7 +43,7 @@ def kernels(runs: int, noise: float, seed: int) -> np.ndarray:
 
 
 def test_errors_are_those_of_the_scatter_and_the_bias_goes() -> None:
-    """Of 300 pairs of scattering kernels of the same mean direction but for one entry."""
+    """300 pairs of scattering kernels with the same mean direction except for one entry."""
     tilt = np.zeros((3, 3))
     tilt[0, 1] = 1.0
     exact = float(cosine(kernels(1, 0.0, 0)[0], kernels(1, 0.0, 0)[0] + tilt))
@@ -98,7 +98,7 @@ def test_a_power_and_its_error() -> None:
 
 
 def test_networks_align_with_the_theory_as_one_over_their_width() -> None:
-    """Kernels of a network scatter by 1/sqrt(N), and a cosine is quadratic in what is across."""
+    """Kernels of a network scatter by 1/sqrt(N), and a cosine is quadratic in the orthogonal part."""
     program, data = mlp(2, "tanh"), {"K_x": kernel(3), "y": TARGETS[:3]}
     values = {eta: 0.2, gamma0: 1.5, P: 3}
     ours = solve_particles(mean_field(program), steps=4, values=values, data=data, samples=512, replicas=12)

@@ -155,7 +155,7 @@ def test_nothing_to_learn_is_learnt_at_once(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_flow_of_no_time_has_its_coefficients(capsys: pytest.CaptureFixture[str]) -> None:
-    """Squares of what is learnt are no numbers."""
+    """The flow lasts 1e-200, whose square underflows."""
     Path("spec.toml").write_text(written(LINEAR | {"training": FLOW | {"time": 1e-200}}))
     status, out, _ = answer("expand spec.toml --order 2 --json", capsys)
     assert status == 0

@@ -102,7 +102,7 @@ def test_the_crossover_of_finite_width() -> None:
 
 @pytest.mark.slow
 def test_the_share_of_batches() -> None:
-    """Order 1/B over the derived share tends to one as the pushes that modes still remember, X^(1/a - 1)."""
+    """Order 1/B over the derived share tends to one like the noise that modes still hold, X^(1/a - 1)."""
     rate, batch, gamma, source = 3e-4, 10**5, 100.0, "3/10"
     tables = {
         "network": {"depth": 1, "gamma0": gamma},

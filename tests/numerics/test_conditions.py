@@ -203,7 +203,7 @@ def seen_by_commands(folder: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_commands_print_the_conditions_of_every_limit(tmp_path: Path) -> None:
-    """A limit that no command shows stands in the list of those, and a new one fails here."""
+    """A limit that no command shows is in the list of those; a new one fails here."""
     kinds = {x.__name__ for x in limits_in_the_packages()}
     assert kinds - set(seen_by_commands(tmp_path)) == set(PYTHON)
 

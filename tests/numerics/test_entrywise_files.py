@@ -165,7 +165,7 @@ def test_random_files_are_their_programs(seed: int) -> None:
 
 
 def test_numbers_of_a_file_are_symbols_with_defaults_of_the_rules() -> None:
-    """The constants of a rule are those of the programs; what is left out has the usual value."""
+    """The constants of a rule are those of the programs; missing ones have the usual value."""
     assert {rule: {k: float(x) for k, x in own.items()} for rule, own in ENTRYWISE.items()} == CONSTANTS
     bare = {"network": {"depth": 1}, "training": {"rule": "lion", "learning_rate": RATE, "steps": 2}}
     problem = Problem.of(Experiment.from_dict(bare, inputs=X, targets=Y))
@@ -241,7 +241,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_equations_of_a_file_are_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the law of one entry, and the keys that its constants stand for."""
+    """They include the law of one entry, and the keys of its constants."""
     assert run(["derive", "adam.toml"]) == 0
     said = capsys.readouterr().out
     assert "Q_W(" in said
@@ -286,7 +286,7 @@ def test_commands_that_need_linear_steps_name_the_rule(
 def test_new_files_have_warm_up_and_cosine_decay(
     rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new file asks for arrays, shows all constants of its rule and is an experiment."""
+    """A new file needs arrays, shows all constants of its rule and is an experiment."""
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", X)
     np.save("y.npy", Y)

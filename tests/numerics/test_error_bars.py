@@ -63,7 +63,7 @@ def test_tests_judge_by_that_bound() -> None:
 
 
 def test_the_jackknife_of_a_mean_and_of_its_square() -> None:
-    """Of a mean: its own standard error; of its square: the bias of var/n goes; of two sides both count."""
+    """For a mean it is the standard error; for its square the bias var/n is removed; two sides add up."""
     x, y = np.array([1.0, 2.0, 4.0, 9.0]), np.array([3.0, 5.0, 4.0])
     errors = [float(z.std(ddof=1) / np.sqrt(len(z))) for z in (x, y)]
     value, error, spread = jackknife(lambda z: z.mean(axis=0), x)
@@ -115,7 +115,7 @@ def level(samples: int, values: Iterable[float]) -> Level[Spread]:
 
 
 def test_the_error_of_a_level_is_the_largest_standard_error_over_the_scale() -> None:
-    """Of four replicas 2 +- 0.3; the typical one is a root mean square, and that of eight replicas."""
+    """Four replicas 2 +- 0.3; the typical error is a root mean square, and that of eight replicas."""
     error = 0.3 / np.sqrt(3)
     found = level(64, alternating(4, 2.0, 0.3))
     assert found.error == pytest.approx(error / 2)
@@ -123,7 +123,7 @@ def test_the_error_of_a_level_is_the_largest_standard_error_over_the_scale() -> 
 
 
 def test_a_bias_falls_as_one_over_samples() -> None:
-    """Of 1 + c/S: a quarter of the samples is off by three times what is left."""
+    """For 1 + c/S a quarter of the samples is wrong by three times the remaining bias."""
     c = 6.4
     fine, coarse = (level(n, [2.0 + c / n] * 4) for n in (256, 64))
     scale, left = 2.0 + c / 256, c / 256
@@ -147,7 +147,7 @@ def test_what_noise_leaves_in_one_of_twenty_cases_is_no_difference(replicas: int
 
 
 def test_replicas_are_added_by_the_square_of_what_lacks() -> None:
-    """Eight have twice the error asked for: 1.1 times 32 are taken, and their error is known by hand."""
+    """Eight have twice the requested error: 1.1 times 32 are taken, and their error is known by hand."""
     calls: list[int] = []
 
     def attempt(_: int, numbers: Iterable[int], into: Spread) -> Iterator[dict[str, np.ndarray]]:
@@ -162,7 +162,7 @@ def test_replicas_are_added_by_the_square_of_what_lacks() -> None:
 
 
 def test_a_grid_is_taken_that_misses_a_quarter_of_the_standard_error() -> None:
-    """Of ``1 + c step^2`` between replicas that scatter the first such grid is taken; its error is exact."""
+    """For ``1 + c step^2`` between scattering replicas the first such grid is taken; its error is exact."""
     c, scatter, times = 0.02, 0.02, np.array([0.0, 1.0, 2.0])
     steps: list[float] = []
 
@@ -251,7 +251,7 @@ def measured(value: float, error: float, **attrs: Any) -> xr.Dataset:
 
 
 def test_networks_are_held_against_the_theory_by_their_joint_error() -> None:
-    """Widths 100 and 200 extrapolate with weights -1 and 2; the theory has an error of its own."""
+    """Widths 100 and 200 extrapolate with weights -1 and 2; the theory has a separate error."""
     networks = [measured(1.0, 0.1, width=100, seeds=8), measured(1.5, 0.2, width=200, seeds=8)]
     z, error, dof = scores(measured(1.0, 0.3, replicas=5), networks, "x", {})
     variances = np.array([0.1**2, 4 * 0.2**2, 0.3**2])

@@ -228,7 +228,7 @@ def test_some_experiments_derive(tables: dict[str, Any]) -> None:
 @settings(MANY, max_examples=40)
 @given(tables=experiments())
 def test_every_experiment_is_verified_or_refused(tables: dict[str, Any]) -> None:
-    """All checks pass: those of derivation, solution, expansion and networks say the same."""
+    """All checks pass: derivation, solution, expansion and networks agree."""
     judged("verify", tables)
 
 

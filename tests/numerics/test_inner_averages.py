@@ -65,7 +65,7 @@ CURVED: dict[str, tuple[Expr, Expr]] = {
     ],
 )
 def test_a_number_may_be_any_function_of_averages(case: str) -> None:
-    """Averages that stand in a number or in the loss train and print as if each had a name."""
+    """Averages inside a number or the loss train and print like named ones."""
     output, loss = CURVED[case]
     averages = {n(mu, t): READ, k(t): SQUARE}
     used = {key: value for key, value in averages.items() if output.has(key) or loss.has(key)}
@@ -100,7 +100,7 @@ def test_a_number_with_a_function_of_an_average_is_solved() -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_a_number_that_is_divided_by_an_average_is_never_read_at_zero() -> None:
-    """What rounding leaves was read off at averages that are all zero: 0/0."""
+    """The rounding error was evaluated at averages that are all zero: 0/0."""
     centred = tanh(a(mu, t) + 1) - Mean(tanh(a(mu, t) + 1))
     layer = {a(mu, t): A @ x(mu), b(mu, t): centred / sqrt(Mean(centred**2))}
     lines = layer | {f(mu, t): Mean(w.symbol * b(mu, t)) / gamma0}

@@ -39,7 +39,7 @@ def experiment(depth: int, gamma: float, ratio: float, steps: int, rate: float, 
 @pytest.mark.slow
 @pytest.mark.parametrize(("depth", "steps", "ratio"), [(1, 60, 100.0), (2, 120, 4.0)])
 def test_rich_rates_of_the_solved_theory(depth: int, steps: int, ratio: float) -> None:
-    """Within the bisection (2 %), the last quarter of the steps (1 %) and what is neglected (1 % at most)."""
+    """Within the bisection (2 %), the last quarter of the steps (1 %) and neglected terms (1 % at most)."""
     e = experiment(depth, 1000.0, ratio, steps, 0.1, "ntk")
     expected = rate_limit(e).rate
     assert expected is not None
@@ -161,7 +161,7 @@ def test_a_width_is_needed() -> None:
 def test_a_rich_rate_at_small_gamma0_is_warned_of(
     strength: str, holds: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What the formula neglects grows as gamma0 falls; beyond one the number says nothing."""
+    """The neglected terms grow as gamma0 falls; beyond one the formula is meaningless."""
     path = tmp_path / "e.toml"
     path.write_text(FILE.replace("300.0", strength))
     assert run(["limits", "largest-rate", str(path), "--regime", "rich"]) == 0

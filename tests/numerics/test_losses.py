@@ -220,7 +220,7 @@ def own_output(loss: Expr) -> Program:
 
 
 def test_losses_are_told_in_the_names_of_the_author() -> None:
-    """Once the loss of ``out`` and ``label`` was told as one of ``f`` and ``y``."""
+    """The loss of ``out`` and ``label`` was described as one of ``f`` and ``y``."""
     program = own_output(log(1 + exp(-LABEL(row) * OUT(row, t))))
     given: dict[str, Any] = {"numbers": NUMBERS, "arrays": {"overlap": K, "label": Y}, "times": range(2)}
     for found in (numerics.solve(program, **given), numerics.simulate(program, width=9, seeds=2, **given)):

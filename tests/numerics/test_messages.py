@@ -90,7 +90,7 @@ def test_symbols_that_look_like_those_of_the_package_are_named(kind: dict[str, b
 
 
 def test_a_layer_index_that_no_matrix_has_is_not_called_another_symbol() -> None:
-    """It is the package's own ``ell``: one matrix of all layers has no index that says its range."""
+    """It is the package's ``ell``: one matrix of all layers has no index that gives its range."""
     units, pixels = Population("units", shared=True), Population("pixels", given=True)
     x, h, f = GivenVector("x", pixels, "K_x"), Field("h", units, layered=True), Function("f")
     W, R, w = (

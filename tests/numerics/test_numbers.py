@@ -132,7 +132,7 @@ def of_places(samples: bool) -> Program:
 
 
 def test_outputs_with_more_indices_stand_under_their_own_name() -> None:
-    """An output at every position has no role in results, which know samples and channels."""
+    """An output at every position has no role in results, which have samples and channels."""
     gram, y = np.eye(3).reshape(1, 3, 1, 3), np.ones((1, 3, 2))
     given = {"numbers": NUMBERS, "arrays": {"gram": gram, "y": y}, "times": range(2)}
     for found in (
@@ -206,7 +206,7 @@ def test_mlp_of_one_layer_has_its_outputs() -> None:
 
 
 def test_the_reference_solver_leaves_out_responses_that_sources_leave_open() -> None:
-    """Two equal inputs have equal sources, and gradients of relu jump: no average tells responses apart."""
+    """Two equal inputs have equal sources, and gradients of relu jump: no average separates the responses."""
     tables = {
         "network": {"depth": 2, "activation": "relu"},
         "training": {"learning_rate": 0.1, "steps": 1},

@@ -136,7 +136,7 @@ def test_names_of_ones_own_change_no_number() -> None:
 
 
 def test_correlations_of_a_program_without_outputs() -> None:
-    """Solved by paths, and equal to what the reference solver finds."""
+    """Solved by paths, and equal to the reference solver."""
     case = CASES["modes"]
     found = numerics.solve(case.make(), solver=Solver(samples=256), **given(case))
     assert found.attrs["method"] == "paths"

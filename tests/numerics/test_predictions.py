@@ -136,7 +136,7 @@ def test_lazy_networks_predict_by_their_kernel(depth: int, flow: bool) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_training_samples_do_not_know_of_test_points(name: str) -> None:
-    """To rounding; a flow to its tolerance, as its integrator enlarges rounding by up to that."""
+    """Equal to rounding; a flow to its tolerance, because its integrator enlarges rounding by up to that."""
     data = data_for(name)
     alone, both = without(name, data), with_tests(name, data)
     assert set(both.data_vars) - set(alone.data_vars) == {"test_f", "test_error", "test_loss"}
@@ -172,7 +172,7 @@ def test_traces_are_those_of_training_samples() -> None:
 @settings(max_examples=2, deadline=None)
 @given(st.permutations(range(4)), st.integers(0, 99))
 def test_test_points_do_not_know_of_each_other(order: list[int], seed: int) -> None:
-    """In any order, and each by itself, they are predicted alike."""
+    """In any order, and for single points, predictions are the same."""
     data = arrays(test=4, seed=seed)
     found = with_tests("bias", data, kernels="none")
     other = {"test_inputs": data["test_inputs"][order], "test_targets": data["test_targets"][order]}

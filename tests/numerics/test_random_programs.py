@@ -64,7 +64,7 @@ def test_any_program_goes_down_its_gradient(seed: int) -> None:
 
 
 def test_time_of_the_processor_that_is_used_up_is_the_only_outcome() -> None:
-    """No check takes the end of the time for an error of its own, and the wall clock counts nothing."""
+    """No check reports the end of the time as its error, and the wall clock does not count."""
     verdict = run(4, ("networks",), seconds=0.05)
     assert verdict["checks"] == {"time": "failed: more than 0.05 s"}
 

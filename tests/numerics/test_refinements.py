@@ -55,7 +55,7 @@ def test_bisection_of_a_rate_ends_at_neighbouring_numbers() -> None:
 
 @pytest.mark.parametrize("trapezoidal", [False, True])
 def test_grids_of_a_flow_that_never_settle(trapezoidal: bool) -> None:
-    """The answer changes its sign from grid to grid; each clock ends at its most nodes."""
+    """The result changes its sign from grid to grid; each refinement ends at its maximal number of nodes."""
     times, sizes = np.array([0.0, 0.5, 1.0]), [0]
     clock = refine.Trapezoidal(times, 1e-6, first=3) if trapezoidal else refine.AdamsBashforth(times, 1e-6)
 
@@ -84,7 +84,7 @@ def test_a_search_for_paths_whose_error_never_falls(where: str) -> None:
 
 
 def test_nodes_that_never_agree() -> None:
-    """An accuracy that no arithmetic has: the most nodes are taken, and the result says so."""
+    """An unreachable accuracy: the maximal number of nodes is taken, and the result reports it."""
     found = nodes_module.solve_nodes(
         Experiment.from_dict(
             {"network": {"depth": 1, "activation": "tanh"}, "training": {"learning_rate": 0.1, "steps": 2}},

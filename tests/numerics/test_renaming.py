@@ -190,7 +190,7 @@ def test_a_built_program_is_solved_under_any_names(name: str) -> None:
     ],
 )
 def test_any_index_may_be_called_like_that_of_layers(name: str, what: str) -> None:
-    """Whether an index counts layers is told by where it stands."""
+    """An index of layers is recognised by its position."""
     case = CASES[name]
     program = case.make()
     asked = dict(case.numbers), dict(case.arrays)

@@ -207,7 +207,7 @@ def test_the_version_of_a_checkout_says_its_commit() -> None:
 
 @pytest.mark.parametrize("bias", [0.0, 0.3, -0.3, 2.0, -8.0])
 def test_an_interval_holds_the_true_value_as_often_as_it_says_for_either_sign_of_a_bias(bias: float) -> None:
-    """8 normal replicas 4000 times, in standard errors: 1 is the true value, what they estimate is off."""
+    """8 normal replicas 4000 times, in standard errors: 1 is the true value, their mean has a bias."""
     rng, rows = np.random.default_rng(1), 4000
     replicas = 1 + bias + np.sqrt(8) * rng.standard_normal((8, rows))
     loss, stderr = replicas.mean(axis=0), replicas.std(axis=0, ddof=1) / np.sqrt(8)

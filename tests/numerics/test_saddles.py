@@ -96,7 +96,7 @@ def test_small_steps_are_no_saddle() -> None:
 
 @pytest.mark.slow
 def test_networks_of_attention_leave_their_saddle_in_log_n_steps() -> None:
-    """Steps to half of the loss grow with log N as the theory says, in networks of 32 to 512 units."""
+    """Steps to half of the loss grow with log N as in the theory, in networks of 32 to 512 units."""
     program = attention(1, None, normalisation="none")
     given: dict[str, Any] = {
         "numbers": {"eta": 0.02, "gamma0": 2.0},

@@ -124,7 +124,7 @@ def test_crossovers(depth, source):
 
 
 def test_batches_obey_the_renewal_equation():
-    """Lazy online descent, solved: the loss is the signal and what the gain makes of earlier losses."""
+    """Lazy online descent, solved: the loss is the signal plus the gain times earlier losses."""
     modes, steps, B, rate, noise = 40, 12, 4, 0.2, 0.5
     tables = {
         "network": {"depth": 2, "gamma0": 1e-6, "width": 10**12},

@@ -356,7 +356,7 @@ def test_memory_of_a_constant_rule_is_that_of_its_closed_form() -> None:
 def test_coefficients_that_are_not_finite_at_a_time_are_refused(
     rule: TrainingRule, times: object, at: str | None
 ) -> None:
-    """A pole between output times was stepped over, or took an answer for ever."""
+    """A pole between output times was stepped over, or the solution did not end."""
     given: dict[str, Any] = {"arrays": {"K_x": [[1.0]], "y": [1.0]}, "times": times}
     given["numbers"] = {"gamma0": 1.0, **({"eta": 0.1} if eta in rule.system.input[0].free_symbols else {})}
     if at is None:

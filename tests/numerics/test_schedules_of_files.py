@@ -186,7 +186,7 @@ def test_the_lazy_limit_does_not_offer_flows_with_momentum() -> None:
     ("decay", "kept"), [("1e6*t", 0.0), ("1/(0.001 + t)", 1 / 1001), ("sqrt(t)", np.exp(-2 / 3))]
 )
 def test_stiff_and_kinked_decay_of_a_flow_is_followed(decay: str, kept: float) -> None:
-    """What is left of the initial weights is the exponential of minus the integral of the decay."""
+    """The factor of the initial weights is the exponential of minus the integral of the decay."""
     flow = {"rule": "flow", "time": 1.0, "points": 2, "weight_decay": decay}
     problem = Problem.of(experiment(**flow))
     rule, at = problem.program.rule, np.linspace(0, 1, 65)

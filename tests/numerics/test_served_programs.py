@@ -669,7 +669,7 @@ SERIES: dict[str, tuple[Callable[[], Program], Mapping[str, Any]]] = {
     [pytest.param(x, marks=pytest.mark.slow) if x != "gains of units" else x for x in SERIES],
 )
 def test_expand_misses_the_fourth_power_of_gamma0(name: str) -> None:
-    """What the series to second order leaves of exact solutions falls as gamma0 to the fourth."""
+    """The remainder of the series to second order falls as gamma0 to the fourth."""
     make, arrays = SERIES[name]
     given = {"arrays": dict(arrays), "times": range(STEPS + 1)}
     series = numerics.expand(make(), 2, numbers={"eta": RATE, "gamma0": 1.0}, **given)

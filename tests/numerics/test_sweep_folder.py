@@ -182,7 +182,7 @@ def test_what_cannot_be_swept(
 
 
 def test_a_cluster_that_is_not_there_is_run_here(file: Path, tmp_path: Path) -> None:
-    """Its debugging mode runs each job in this process; logs stand in a folder of their own."""
+    """The debugging mode runs each job in this process; logs are in a separate folder."""
     executor = cluster(tmp_path / "runs", hours=1, jobs=2, kind="debug")
     found = sweep(file, OVER, folder=tmp_path / "runs", executor=executor)
     assert same(found, sweep(file, OVER))

@@ -271,7 +271,7 @@ SMALL = "[network]\ndepth = 1\n"
 
 
 def test_derive_shows_fluctuations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As text, LaTeX and JSON; of centred outputs where the file says so."""
+    """Output as text, LaTeX and JSON, of centred outputs if the file has them."""
     path = tmp_path / "small.toml"
     path.write_text(SMALL + "[training]\ncenter = true\n")
     told = printed(path, capsys, "--show", "fluctuations")

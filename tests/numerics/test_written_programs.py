@@ -370,7 +370,7 @@ def test_networks_give_these_numbers(make: Callable[[], Drawn]) -> None:
 
 
 def test_a_position_in_a_function_of_fields_is_solved() -> None:
-    """Sampled paths took the position for a number that nobody gave."""
+    """Sampled paths mistook the position for a missing number."""
     case = Case(averaged_so_far())
     numbers = given(case) | {"times": range(2)}
     found = numerics.solve(case.realised, solver=Solver(method="paths", samples=64), **numbers)

@@ -84,7 +84,7 @@ def test_both_ways_to_the_jacobians() -> None:
 
 
 def test_predictions_by_the_tangent_kernel_are_those_of_small_steps() -> None:
-    """Line 3 is far from the output after large steps, and meets it when the steps are small."""
+    """Line 3 is far from the output after large steps, and equal to it for small steps."""
     distances = []
     for times in (3, 9):
         options = {"rate": 1.2 / (times - 1), "times": times, "jacobians": "causal"}

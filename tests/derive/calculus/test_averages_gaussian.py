@@ -355,7 +355,7 @@ def test_four_signs_have_no_closed_form_and_stay() -> None:
 
 
 def test_an_average_over_sources_is_a_gaussian_integral() -> None:
-    """In the first layer at initialisation h = u, so Phi^1 is the kernel of the data pushed through phi."""
+    """In the first layer at initialisation h = u, so that Phi^1 is a function of the data kernel."""
     sources = mean_field(mlp(activation=phi)).sources
     found = gaussian(Average(phi(u(1, mu, t)) * phi(u(1, alpha, s))), sources)
     K = Function("K_x")

@@ -77,7 +77,7 @@ def test_derivatives_of_a_point_mass(body: Expr, order: int) -> None:
 
 
 def test_slopes_of_rectifiers_are_consistent() -> None:
-    """``d<F>/dc`` of closed forms is what Price's theorem says, with its point masses."""
+    """``d<F>/dc`` of closed forms agrees with Price's theorem, with its point masses."""
     both = {(x, x): a, (x, y): c, (y, y): b}
     at = {a: Rational(7, 5), b: Rational(4, 5), c: Rational(2, 5)}
     for body in (Max(0, x) * Max(0, y), Abs(x) * Max(0, y) ** 2, sign(x) * erf(y), sign(x) * sign(y)):

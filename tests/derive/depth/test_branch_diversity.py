@@ -56,7 +56,7 @@ def test_linear_layers_have_no_nonlinear_branch() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("b", [0.0, 0.5, 1.0])
 def test_networks_have_the_derived_alignment_and_roughness(b: float) -> None:
-    """At initialisation; what is left at finite depth falls like 1/L and is extrapolated."""
+    """Networks at initialisation; the correction at finite depth falls like 1/L and is extrapolated."""
     phi = Function("phi")
     found = []
     for depth, seed in ((16, 1), (32, 2)):

@@ -78,7 +78,7 @@ def test_noise_90(limit):
 
 
 def test_response_equations_93(limit):
-    """As printed, with beta0^2 for beta0, the right kernels, two layer times and a delta between them."""
+    """The printed equation with beta0^2 for beta0, the correct kernels, two layer times and a delta."""
     R_gu, R_hr, C_h = (Function(n) for n in ("R_gu", "R_hr", "C_h"))
     s_, eta, gamma0 = (
         Symbol("s_", nonnegative=True),

@@ -48,7 +48,7 @@ def test_noise_and_drift_of_the_stream() -> None:
 
 @pytest.mark.slow
 def test_the_scheme_of_the_process_is_the_theory_of_layers() -> None:
-    """What a layer adds is the rate over L, with the layers at which the theory reads each function."""
+    """The increment of a layer is the rate over L, at the layers at which the theory reads each function."""
     theory, found = mean_field(mlp(activation="tanh", branch=beta)), process()
     up = {"u": ell + 1, "g": ell + 1, "A": ell, "Phi": ell, "h": ell}
     down = {"r": ell, "h": ell, "B": ell, "G": ell + 1, "g": ell + 1}

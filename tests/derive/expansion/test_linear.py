@@ -263,7 +263,7 @@ def test_coefficients_factor_over_the_integers() -> None:
 
 @pytest.mark.parametrize("module", ["numpy", "mpmath"])
 def test_coefficients_can_be_computed(module: str) -> None:
-    """Plain ``lambdify`` of every coefficient multiplies and transposes as the word says."""
+    """Plain ``lambdify`` of every coefficient multiplies and transposes in the order of the word."""
     rng, samples, steps, depth = np.random.default_rng(6), 2, 3, 3
     expansion = series(4)
     numbers: dict[str, np.ndarray] = {}

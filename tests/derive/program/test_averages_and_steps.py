@@ -241,7 +241,7 @@ def test_both_routes_derive_an_open_activation_around_an_expression(name: str) -
 
 
 def test_a_sum_over_the_index_of_the_field_it_multiplies() -> None:
-    """Backwards the sum stands beside the index: it runs over another letter."""
+    """In the backward pass the sum is beside the index, so that it runs over another letter."""
     i, units, pixels = Symbol("i", integer=True), Population("units"), Population("pixels", given=True)
     x, b, pull, near = GivenVector("x", pixels, "K_x"), Field("b", units), Function("pull"), Function("near")
     mean = Mean(Sum(pull(i) * b(mu, i, t), (i, 1, 2)) ** 2)

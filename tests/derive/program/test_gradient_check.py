@@ -241,7 +241,7 @@ NO_DATA: dict[str, tuple[dict[Expr, Expr], Expr]] = {
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("case", NO_DATA)
 def test_a_loss_counts_every_value_of_an_index_that_no_data_have(case: str, together: bool) -> None:
-    """Three equal terms are three times one: the index must not be dropped from the loss."""
+    """Three equal terms are three times one, so that the index must stay in the loss."""
     forward, loss = NO_DATA[case]
     fields = (h, q) if q(mu, c, t) in forward else (h,)
     net = Network("equal terms", fields, forward, (W0, w), given=(x,), ranges=(CHANNELS,))

@@ -169,7 +169,7 @@ def right(program: Program, name: str) -> Expr:
 
 
 def test_a_causal_mask_is_transposed() -> None:
-    """What is at r is read at all p from r on."""
+    """The value at r is read at all p >= r."""
     program, later = attention(r, 1, p), Symbol("p_", integer=True)
     assert right(program, "g_v") == Sum(a(mu, later, p, t) * Function("g_o")(mu, later, t), (later, p, T))
     assert {s.limits[0][1:] for s in right(program, "g").atoms(Sum)} == {(S.One, p), (p, S(T))}
@@ -249,7 +249,7 @@ def written_out(total: Sum) -> list[tuple[int, ...]]:
 
 
 def test_domains_are_those_of_the_integers_in_them() -> None:
-    """Limits that were solved for against all points, for every value of what is left."""
+    """Solved limits are compared with all integer points, for every value of the other indices."""
     i, j, n = (Symbol(name, integer=True) for name in "ijn")
     g = Function("g")
     domain = [i - 1, j - i + 1, j - 1, n - j, 4 - i]  # 1 <= i <= min(j + 1, 4), 1 <= j <= n

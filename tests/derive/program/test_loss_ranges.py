@@ -58,7 +58,7 @@ SQUARE = (y(mu, k) - f(mu, k, t)) ** 2 / 2
 
 @pytest.mark.parametrize("order", list(permutations(LINES)), ids="-".join)
 def test_every_answer_trains_the_readout(order: tuple[str, ...]) -> None:
-    """The loss was summed over the range of the last line: over one answer of two if "next" stood there."""
+    """The loss was summed over the range of the last line: over one of two outputs if "next" was last."""
     readout = next(v for v in driven(order, SQUARE).trained() if v.name == "w")
     (answers,) = (r for term in readout.update.terms for r in term.over if r.index == k)
     assert (answers.lower, answers.upper) == (1, 2)
@@ -66,12 +66,12 @@ def test_every_answer_trains_the_readout(order: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("order", [tuple(LINES), ("answer", "first", "next")], ids="-".join)
 def test_both_routes_and_the_gradient_agree_at_each_answer(order: tuple[str, ...]) -> None:
-    """The check of routes took each term of a step for one of all steps, and the loss at one answer."""
+    """The check of routes mistook a term of one step for one of all, and the loss for that of one output."""
     assert check_routes(driven(order, SQUARE)).gradients == "compared"
 
 
 def test_a_loss_of_fields_reaches_as_far_as_it_was_written() -> None:
-    """Gradients of the last step were read where none is defined: nothing trained the first weights."""
+    """Gradients of the last step were undefined, so that the first weights were not trained."""
     program = driven(("first", "next"), Mean((h(k, mu, t) - y(mu, k)) ** 2) / 2)
     assert program.loss is not None
     assert [x.limits for x in program.loss.atoms(Sum)] == [((k, 1, 2),)]

@@ -148,7 +148,7 @@ def test_both_routes_find_the_same_memory(rule: TrainingRule) -> None:
 
 
 def test_the_memory_of_a_rule_is_integrated_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each check of a program asks for it again."""
+    """The memory is cached, because each check of a program needs it."""
     asked: list[tuple[Expr, Expr]] = []
     flow = LinearSystem.flow
 
@@ -164,7 +164,7 @@ def test_the_memory_of_a_rule_is_integrated_once(monkeypatch: pytest.MonkeyPatch
 
 
 def test_powers_of_numbers_are_no_difference() -> None:
-    """As ``9^k/10^k`` and ``(9/10)^k``, in sums over the memory of a decay that is a number."""
+    """``9^k/10^k`` equals ``(9/10)^k`` in sums over the memory of a decay that is a number."""
     theory = mean_field(mlp(1, rule=GradientDescent(a, decay=Rational(1, 10))))
 
     def parted(e: Any) -> Any:

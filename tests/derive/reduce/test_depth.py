@@ -97,7 +97,7 @@ def test_samples_drop_out(depth):
 
 
 def test_lazy_operators_grow_with_the_layer():
-    """A and B do not vanish at gamma0 = 0: C^ell = ell c, D^ell = (L + 1 - ell) d; (P.2) forgets this."""
+    """A and B do not vanish at gamma0 = 0: C^ell = ell c, D^ell = (L + 1 - ell) d; (P.2) omits this."""
     ends = lazy(mean_field(mlp(rule="flow")))
     first, second = ends.kernels
     delta, kernel = Function("Delta"), Function("K_x")
@@ -142,7 +142,7 @@ def test_lazy_limit_is_that_of_one_output(depth):
 
 
 def test_lazy_limit_of_one_layer_with_decay():
-    """By hand: fields have decayed by k**t, and an update at s by k**(t - s - 1); both layers move alike."""
+    """Hand derivation: fields decay by k**t, an update at s by k**(t - s - 1); both layers move equally."""
     lam = Symbol("lam", positive=True)
     kept = 1 - eta * lam
     errors = Sum(Function("Delta")(alpha, s) * Function("K_x")(mu, alpha), (alpha, 1, P))

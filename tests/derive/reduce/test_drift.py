@@ -79,7 +79,7 @@ def test_symbolic_number_of_samples_gives_each_number(samples: int) -> None:
 
 
 def test_density_of_several_outputs_has_a_coordinate_for_each() -> None:
-    """By hand, one sample: z1 and z2 are pushed by their own errors, h by both."""
+    """Hand derivation, one sample: z1 and z2 follow their errors, h follows both."""
     found = single_site(mean_field(mlp(1, phi, "flow", outputs=2))).drift_pde(1)
     z1, z2 = symbols("z1 z2", real=True)
     density = p(h1, z1, z2, t)

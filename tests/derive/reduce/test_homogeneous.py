@@ -233,7 +233,7 @@ def test_ridge_regression_has_conditions(program: object, reason: str) -> None:
     ids=["steps", "mean loss", "momentum", "widths", "variances", "one layer with biases", "convolution"],
 )
 def test_the_ridge_of_other_rules_and_networks(network: Callable[[], Program], ridge: Expr) -> None:
-    """A weight at rest loses eta lambda W in a step; it gains its update, eta U, or eta U/(1 - m)."""
+    """A weight at the fixed point decays by eta lambda W in a step; its update is eta U, or eta U/(1 - m)."""
     found = representer(mean_field(network()))
     assert simplify(found.ridge - ridge) == 0
     assert found.rate is None
@@ -242,7 +242,7 @@ def test_the_ridge_of_other_rules_and_networks(network: Callable[[], Program], r
 
 
 def test_biases_of_one_layer_scale_like_its_weights() -> None:
-    """In deeper networks they do not, and are refused."""
+    """In deeper networks biases do not scale like weights, and are refused."""
     assert network_degree(mlp(1, "relu", bias=True)).kappa == network_degree(mlp(1, "relu")).kappa == 2
 
 
@@ -258,7 +258,7 @@ def test_channels_are_regressed_together() -> None:
 
 
 def test_the_rate_is_that_of_itos_rule() -> None:
-    """The gain is the one that the output's rate has, and the degree of the network says what is lost."""
+    """The gain is that of the output's rate, and the degree of the network gives the loss."""
     program = mlp(L, "relu", "flow", weight_decay=lam)
     found, rate = representer(mean_field(program)), output_rate(mean_field(program))
     lost = lam * network_degree(program).kappa * rate.output
@@ -266,7 +266,7 @@ def test_the_rate_is_that_of_itos_rule() -> None:
 
 
 def test_rest_points_of_one_linear_layer() -> None:
-    """By hand: gamma0 D X K = lam H, gamma0 D X = lam G and gamma0 D (H + K G) = 2 lam X, with X = <h z>."""
+    """Hand derivation: gamma0 D X K = lam H, gamma0 D X = lam G, gamma0 D (H + K G) = 2 lam X, X = <h z>."""
     K, y = symbols("K y", positive=True)
     found = rest_points(mean_field(mlp(1, "linear", "flow", weight_decay=lam)))
     outputs = {simplify(f) for *_, f in found}

@@ -294,7 +294,7 @@ def test_modes_take_their_loss_apart_too() -> None:
 @pytest.mark.parametrize("module", ["numpy", "mpmath"])
 @pytest.mark.parametrize("data", ["full batch", "population"])
 def test_answers_in_closed_form_can_be_computed(data: str, module: str) -> None:
-    """Plain ``lambdify`` of every answer solves the equations between operators that it came from."""
+    """Plain ``lambdify`` of every response solves the operator equations that it was derived from."""
     options = {} if data == "full batch" else {"data": data}
     answers = transfer(mean_field(isotropic(**options)), "v")
     steps, rng = 4, np.random.default_rng(5)

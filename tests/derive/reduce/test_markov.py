@@ -117,7 +117,7 @@ def test_memory_is_named(program: Callable[[], Program], reason: str) -> None:
 
 
 def test_responses_are_named() -> None:
-    """Where only the sources of a deeper layer are left out."""
+    """Only the sources without time are kept, so that a remaining response must be named."""
     theory = mean_field(mlp(2, "tanh")).at_depth(2)
     first = tuple(u for u in theory.sources if not u.covariance.has(t))
     changed: Any = theory.__class__(

@@ -129,7 +129,7 @@ def test_what_moves_is_named(program: Callable[[], Program]) -> None:
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_the_output_of_normalised_layers_moves_along_its_tangent_kernel(depth: int) -> None:
-    """Of all numbers with averages the output is the one that the loss reads, not the first one."""
+    """Of all numbers with averages the output is the one in the loss, not the first one."""
     layer = Population("layer")
     x, field = GivenVector("x", Population("input", given=True), "K_x"), Field("h", layer, layered=True)
     W0, w = GaussianMatrix("W0", layer.at(1), x.population), GaussianVector("w", layer.at(depth))

@@ -121,7 +121,7 @@ def test_both_limits_f13_f14(w):
 
 
 def test_learning_time_carries_a_logarithm(w):
-    """(F.14 text) says tau ~ 1/gamma0; from f = 0 it is longer by a logarithm; no other start is needed."""
+    """(F.14 text) states tau ~ 1/gamma0; from f = 0 the time is longer by a logarithm."""
     ends = whitened_limits(w)
     assert simplify(ends.learning_time - log(2 * gamma0 * f * y / (y - f)) / (2 * gamma0 * y)) == 0
     assert ends.effective_start == 1 / (2 * gamma0)
@@ -203,7 +203,7 @@ def test_separable_refuses_what_it_cannot_integrate():
 
 
 def test_exact_steps_with_decay_forget_along_the_targets():
-    """By hand, one step of rate eta: H_y keeps (1 - eta lam)**2 of itself, and the targets push it."""
+    """Hand derivation of one step: H_y decays by (1 - eta lam)**2, and the targets increase it."""
     lam = Symbol("lam", positive=True)
     found = whitened_steps(moment_steps(mean_field(mlp(1, loss="sum", weight_decay=lam))))
     kept = 1 - eta * lam

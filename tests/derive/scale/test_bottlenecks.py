@@ -74,7 +74,7 @@ def powers(depth: int, source: str, capacity: str) -> tuple[Rational, ...]:
 @pytest.mark.slow
 @pytest.mark.parametrize("at", AT)
 def test_width(at: tuple[int, str, str]) -> None:
-    """As many modes as X^(1/a) have forgotten their start, beside N sigma^2."""
+    """X^(1/a) modes have lost their initial values, beside N sigma^2."""
     found = size("width", *at)
     n, b, a, clock, _ = powers(*at)
     share = (1 / a - (1 - b) / (n + 1)) * clock
@@ -137,7 +137,7 @@ def test_wide_spectra_have_no_bottleneck_of_width() -> None:
 
 
 def test_easy_tasks() -> None:
-    """As in the lazy limit: the noise falls as t^-(1 - 1/a), and takes over at N^(a/(a (beta - 1) + 1))."""
+    """The lazy limit: the noise falls as t^-(1 - 1/a), and dominates at N^(a/(a (beta - 1) + 1))."""
     found = {name: size(name, 1, "3/2") for name in ("width", "batch", "labels", "steps")}
     width, b, a = found["width"], Rational(3, 2), 2
     assert width.exponent(N) == a / (a * (b - 1) + 1)

@@ -67,7 +67,7 @@ def test_variance_and_mean_are_the_total(source: str) -> None:
 
 
 def test_the_bound_is_where_the_orders_of_the_kernel_are_alike() -> None:
-    """By a sum over modes: order 1/N of the kernel over the kernel at the rate 1/t."""
+    """A sum over modes gives order 1/N of the kernel over the kernel at the rate 1/t."""
     at, depth = 1e5, 2
     first = first_in_width(population()).kernel.subs({L: depth, z: 1 / at})
     j = np.arange(1.0, 1e6)

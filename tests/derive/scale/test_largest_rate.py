@@ -41,7 +41,7 @@ def rate(scaling: str = "mean-field", regime: str = "rich") -> LargestRate:
 
 
 def test_the_power_of_nu_is_that_of_the_layers_of_weights() -> None:
-    """By hand: s^(L+1) = gamma0 at the end, and the sharpness is (L + 1) s^(2L); NTK has gamma0/sqrt(nu)."""
+    """Hand derivation: s^(L+1) = gamma0 at the end, sharpness (L + 1) s^(2L); NTK has gamma0/sqrt(nu)."""
     strength = gamma0 / sqrt(nu)
     for scaling, gamma in (("mean-field", gamma0), ("ntk", strength)):
         found = rate(scaling)
@@ -74,7 +74,7 @@ def test_a_rate_states_the_conditions_of_its_steps() -> None:
 
 @pytest.mark.parametrize(("scaling", "depth"), [("mean-field", 4), ("ntk", 2)])
 def test_powers_of_each_layer_need_not_be_affine_in_it(scaling: str, depth: int) -> None:
-    """At a depth that is a number every layer has a power of its own: the solution is the same."""
+    """At a numerical depth every layer has a separate power; the solution is the same."""
     whole, own = dominant_balance(theory(scaling)), dominant_balance(theory(scaling, depth))
     assert simplify(whole.rate.subs(L, depth) / own.rate) == 1
     assert simplify(whole.neglected.subs(L, depth) / own.neglected) == 1
@@ -182,7 +182,7 @@ def test_one_hidden_layer_is_one_plus_marchenko_pastur() -> None:
 
 @pytest.mark.parametrize("depth", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_moments_are_those_of_products_of_random_matrices(depth: int) -> None:
-    """Of 250 features: their traces scatter by some 1/250, and are off by no more than that."""
+    """Traces of 250 features scatter by about 1/250, which bounds their deviation."""
     features, ratio, rng = 250, 2, np.random.default_rng(depth)
     width = ratio * features
     product, kernel = np.eye(features), np.eye(features)

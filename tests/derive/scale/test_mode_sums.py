@@ -83,7 +83,7 @@ def test_moments_are_integrals_where_these_converge():
 
 @pytest.mark.parametrize(("a", "less", "early"), [("5/2", 1, 1), ("7/2", 1, 1), ("5/2", 1, 2), ("7/2", 0, 1)])
 def test_products_of_sums_over_time_leave_the_power_that_is_said(a, less, early):
-    """Against quadrature with the sums themselves: what is left falls as the first moment left out."""
+    """The remainder falls as the first omitted moment, compared with quadrature of the sums."""
     a = Rational(a)
     found = convolution((exp(-y), 2), (exp(-y), a), y, 1, x, less=less, early=early)
 

@@ -149,7 +149,7 @@ def test_the_table_of_completep() -> None:
 
 @pytest.mark.slow
 def test_gradient_descent_as_an_entrywise_rule_has_the_old_family() -> None:
-    """The scale of each weight that the raw rate ``eta gamma^2 N^-c`` of all weights asks for."""
+    """The scale of each weight is that of the raw rate ``eta gamma^2 N^-c`` of all weights."""
     family = {str(x): v for x, v in width_constraints(mlp(2, "tanh", bias=True)).family().items()}
     found = optimizer_powers(mlp(2, "tanh", rule=Entrywise(eta, A), bias=True))
     raw = 2 * family["d"] - family["c"]
@@ -163,7 +163,7 @@ def test_gradient_descent_as_an_entrywise_rule_has_the_old_family() -> None:
 @pytest.mark.parametrize("corner", CORNERS)
 @pytest.mark.parametrize("scale", [0, HALF, 1])
 def test_all_weights_learn_over_three_steps(scale: Rational, corner: str) -> None:
-    """With numbers for the exponents nothing blows up, and fields move as the corner asks."""
+    """With numerical exponents no size diverges, and fields move as the corner requires."""
     found = optimizer_powers(mlp(2, "tanh", rule=OPTIMIZERS["adam"]), corner)
     exponents = found.exponents({"input": scale, "hidden": scale, "readout": scale + HALF})
     whole = width_class(found.program, exponents)

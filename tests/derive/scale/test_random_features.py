@@ -124,7 +124,7 @@ def test_the_loss_in_the_end_meets_its_power(source: str, capacity: str, which: 
 @pytest.mark.slow
 @pytest.mark.parametrize(("source", "capacity"), [("1/2", "2"), ("3/2", "2"), ("4/5", "3/2")])
 def test_the_law_of_time_is_met(source: str, capacity: str) -> None:
-    """What the law leaves out falls faster than any power, so that only the error of solutions is left."""
+    """Neglected terms fall faster than any power, so that only the error of solutions remains."""
     times, formula = np.array([0.0, 1e3, 1e4]), law(source, capacity).formula
     expected = lambdify([*formula.free_symbols], formula)(times[1:])
     assert losses(source, capacity, times)[1:] == pytest.approx(expected, rel=2 * RTOL)
@@ -132,7 +132,7 @@ def test_the_law_of_time_is_met(source: str, capacity: str) -> None:
 
 @pytest.mark.slow
 def test_features_add_a_slow_power_on_easy_tasks() -> None:
-    """What 1/N adds between the crossover and the end, over its derived power of time."""
+    """The contribution of 1/N between the crossover and the end, over its derived power of time."""
     values = {"a": 2, "beta": Rational(3, 2)}
     (p,) = found().added(N).terms
     coefficient, power = (

@@ -49,7 +49,7 @@ from tests.ledger.claims import claimed
 
 
 def test_closed_equations() -> None:
-    """By hand for rank one: f = b phi, phi' = lamda b v, sigma^2 = gamma0^2 |phi|^2, b = sigma^L."""
+    """Hand derivation for rank one: f = b phi, phi' = lamda b v, sigma^2 = gamma0^2 |phi|^2, b = sigma^L."""
     one, k = reduced(), Symbol("k", integer=True, positive=True)
     b, w, lamda = sigma(t) ** L, Function("w_star")(k), Function("lamda")(k)
     assert one.modes.lhs == Derivative(phi(k, t), t)
@@ -206,7 +206,7 @@ def test_exponents_of_one_depth(depth: int, source: Rational) -> None:
 
 @pytest.mark.slow
 def test_exponent_of_any_depth() -> None:
-    """By hand (docs/examples/scaling_laws.md); at one hidden layer it is what linear2025 (21) prints."""
+    """Hand derivation (docs/examples/scaling_laws.md); for one hidden layer linear2025 (21) has the same."""
     found = hard()
     assert simplify(found.exponent - (L + 1) * beta / (1 + L * beta)) == 0
     assert simplify(found.growth - L * (1 - beta) / (1 + L * beta)) == 0

@@ -164,7 +164,7 @@ def test_exponents(depth, source, power):
 
 
 def test_the_gain_of_a_batch_is_a_renewal_kernel():
-    """Amplification is the sum of the gain; the tail is what the sum over modes has."""
+    """Amplification is the sum of the gain; its tail is that of the sum over modes."""
     noise = batches()
     B = Symbol("B", positive=True)
     values = {L: 1, capacity: 2, B: 4, eta: Rational(1, 5)}

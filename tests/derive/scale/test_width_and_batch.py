@@ -90,7 +90,7 @@ def test_an_initial_function_is_forgotten_sooner_by_narrow_layers() -> None:
 
 @pytest.mark.slow
 def test_two_steps_of_every_depth_are_better_for_wide_layers_and_large_batches() -> None:
-    """To order ``eta^2``, at any gamma0; the rest is smaller."""
+    """To order ``eta^2``, at any gamma0; higher orders are smaller."""
     second = few_steps(mean_field(isotropic(data="online", center=True)), 2, order=(eta, 2)).values[2]
     terms = Poly(second.subs(INVERSE).expand(), width, batch, eta, L).terms()
     worse = [c for powers, c in terms if powers[0] or powers[1]]

@@ -130,7 +130,7 @@ def test_a_layer_without_its_root_has_other_constraints():
 
 
 def test_an_update_that_is_forgotten_changes_the_constraints():
-    """A planted slip: the factor stands in the definitions and not in the gradient."""
+    """Planted error: the factor is in the definitions and not in the gradient."""
     program = bare(mlp(2, "tanh"), "W")
     slip = replace(program, matrices=mlp(2, "tanh").matrices)
     weights = {x.weight: x.power for x in width_constraints(slip).of(OUTPUTS)}
@@ -162,7 +162,7 @@ def test_variants_share_the_family(program):
 
 
 def test_feedback_matrices_are_free_but_for_their_size():
-    """Nothing is asked of fixed feedback but its product of scale and deviation."""
+    """Fixed feedback has one condition, on its product of scale and standard deviation."""
     found = width_constraints(feedback_alignment(2, "tanh"))
     family = {str(x): v for x, v in found.family().items()}
     V = next(x for x in found.unknowns if str(x) == "a_V(1)")
@@ -213,7 +213,7 @@ def gated():
 
 
 def test_a_program_of_ones_own():
-    """Its gate's matrix, drawn once and never trained, asks for its size; the rest is the paper's family."""
+    """The frozen matrix of its gate has a condition on its size; the rest is the paper's family."""
     found = width_constraints(gated())
     V = next(x for x in found.unknowns if str(x) == "a_V")
     family = {str(k): v for k, v in found.family().items()}
@@ -440,7 +440,7 @@ def test_the_family_moves_along_a_symmetry():
 
 
 def test_the_theory_of_a_parametrised_program_is_derived_as_any_other():
-    """Its powers of N stand in the derived equations; at the canonical point they are gone."""
+    """Its powers of N occur in the derived equations, and cancel at the canonical point."""
     program = mlp(1, "tanh")
     theory = mean_field(put_in(parametrized(program), named(program)["muP"]))
     assert any(term.expr.has(N) for e in theory.equations for term in e.terms)

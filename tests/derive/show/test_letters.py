@@ -207,7 +207,7 @@ def test_indices_that_are_words_stand_apart():
 
 
 def test_order_parameters_have_the_letters_of_the_program():
-    """No sample's letter stands for a head; conjugate fields have theirs as indices too."""
+    """A sample's letter does not denote a head; conjugate fields have these letters as indices too."""
     heads, positions = (IndexRange(Symbol(r, integer=True), S.One, S(3)) for r in "ck")
     c, p = heads.index, positions.index
     first, second = Field("a", units), Field("b", units)

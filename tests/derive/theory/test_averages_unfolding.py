@@ -303,7 +303,7 @@ def test_stein_over_samples_and_time() -> None:
 
 
 def test_stein_of_a_correlated_pair_of_sources_sums_over_both() -> None:
-    """In there_and_back the matrix M meets two vectors forwards: a push of either source counts."""
+    """In there_and_back the matrix M multiplies two vectors forwards, so that both sources contribute."""
     sources = mean_field(there_and_back()).sources
     first, second, q = Function("u_M_phi_h"), Function("u_M_phi_q"), Function("q")
     found = stein(Average(first(t) * q(t)), sources)

@@ -69,7 +69,7 @@ def without_pregradient(program: Program) -> Program:
 
 
 def test_a_factor_beside_a_product_counts() -> None:
-    """Equal-time dependence must not be lost when a product is multiplied rather than named."""
+    """Equal-time dependence must be kept when a product is multiplied rather than named."""
     program = without_pregradient(mlp(L, phi))
     assert causal(mean_field(program)) == {"A": "strict", "B": "past"}
     assert check_routes(program) == []

@@ -132,7 +132,7 @@ def test_other_names_for_everything() -> None:
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a"), ("y", "x"), ("zeta", "Alpha")])
 def test_correlations_whose_vectors_change_places(names: tuple[str, str]) -> None:
-    """Which vector comes first in C_<first><second> follows the alphabet; the theory is the same."""
+    """The order of vectors in C_<first><second> follows the alphabet; the theory is the same."""
     assert PAIR.equivalent(mean_field(pair(*names, "J", "w", "f")))
 
 

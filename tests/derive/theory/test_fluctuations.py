@@ -97,7 +97,7 @@ def test_averages_of_hats_alone_vanish() -> None:
 
 
 def test_a_hat_is_a_derivative_of_all_else() -> None:
-    """Twice the same hat differentiates twice; numbers stand in front, sums and cases outside."""
+    """The same hat twice differentiates twice; numbers are in front, sums and cases outside."""
     n = Symbol("n", integer=True)
     body = y(s) * h(t) * Hatted(chi(s)) ** 2
     assert averaged(body, ["h"]) == y(s) * Average(Response(Response(h(t), chi(s)), chi(s)))
@@ -273,7 +273,7 @@ def test_an_error_in_any_kind_of_term_is_seen(kind: str) -> None:
 
 
 def test_errors_in_order_parameters_are_seen() -> None:
-    """A factor in what is averaged, units of another layer, and both responses of a pair at equal times."""
+    """Planted: a factor in an average, units of another layer, both responses of a pair at equal times."""
     program = mlp(2)
     found, theory = fluctuations(program), mean_field(mlp(2))
 
@@ -350,7 +350,7 @@ def place(name: str) -> dict[Symbol, Expr]:
 
 @pytest.mark.parametrize("name", ["H", "G", "A", "B", "Delta"])
 def test_influence_is_the_difference_quotient_of_the_exponent(name: str) -> None:
-    """At most second powers of an order parameter stand in the exponent: central differences are exact."""
+    """The exponent has at most second powers of an order parameter, so that central differences are exact."""
     found = fluctuations(mlp(2))
     q = found.parameter(name)
     at = place(name)

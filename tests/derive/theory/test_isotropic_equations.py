@@ -196,7 +196,7 @@ def test_channels_are_eq_123_to_125() -> None:
 
 
 def test_unequal_widths_by_hand() -> None:
-    """W^l has variance 1/nu_l and nu_{l+1} rows, so what comes back is nu_{l+1}/nu_l times what it was."""
+    """W^l has variance 1/nu_l and nu_{l+1} rows: the backward product has the factor nu_{l+1}/nu_l."""
     n = Function("nu", positive=True)
     theory = paper(widths=n)
     equations = {e.lhs: e.rhs for e in theory.equations}

@@ -19,7 +19,7 @@ def memories(theory: Theory, name: str) -> list[object]:
 
 
 def test_memory_solves_the_equation_of_motion() -> None:
-    """(L.1): tau w'' + w' = push, from rest; the weight k of a push at s obeys it for t > s."""
+    """(L.1): tau w'' + w' = force, from rest; the weight k of a force at s obeys it for t > s."""
     kept, fed = MomentumFlow(tau).memory(t, s)
     assert kept == 1
     assert simplify(tau * fed.diff(t, 2) + fed.diff(t)) == 0
@@ -34,7 +34,7 @@ def test_momentum_fades_with_its_time_constant() -> None:
 
 
 def test_heavy_ball_by_hand() -> None:
-    """Three steps of v <- beta v + push, w <- w + eta v: the weights of the pushes."""
+    """Three steps of v <- beta v + force, w <- w + eta v: the weights of the forces."""
     beta, eta = Rational(3, 5), Rational(1, 3)
     rule = Momentum(eta, beta)
     pushes = [Symbol(f"p{k}") for k in range(3)]

@@ -70,7 +70,7 @@ def test_both_routes_agree_on_other_networks(program: Program) -> None:
 
 
 def test_the_memory_of_a_matrix_is_an_average_over_an_independent_unit() -> None:
-    """Equation (5) of the theory: the step meets the vector at the present time, and is strict in time."""
+    """Equation (5) of the theory: the step multiplies the present vector, and is strict in time."""
     theory = mean_field(mlp(2, "tanh", rule=adam(eta)))
     g, Delta, x = (Function(n) for n in ("g", "Delta", "x"))
     (term,) = (y for y in theory.equation("h", 1).terms if y.kind == "pair")

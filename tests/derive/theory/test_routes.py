@@ -442,7 +442,7 @@ def test_numbers_in_denominators_of_responses_are_no_difference() -> None:
 
 @pytest.mark.parametrize("activation", [pytest.param(tanh, marks=pytest.mark.slow), lambda a: a])
 def test_a_convolution_of_ones_own(activation: Callable[[Expr], Expr]) -> None:
-    """Of a linear one the gradient has no position: one response meets a vector at shifted positions."""
+    """The gradient of a linear one has no position: one response multiplies a vector at shifted positions."""
     p, m = symbols("p m", integer=True)
     units, pixels, shifts = Population("units"), Population("pixels", given=True), IndexRange(m, -1, 1)
     a, b, x = Field("a", units), Field("b", units), GivenVector("x", pixels, "K_x")
@@ -492,7 +492,7 @@ def test_each_of_several_matrices_meets_one_vector() -> None:
     ],
 )
 def test_members_with_factors_of_their_own(line: Callable[[GaussianMatrix, Field, Symbol], Expr]) -> None:
-    """Their theory had a factor without its sum; each member now has a source of its own."""
+    """Their theory had a factor without its sum; each member now has a separate source."""
     program = members(line)
     assert check_routes(program) == []
     independent = {x.covariance.has(KroneckerDelta) for x in mean_field(program).sources if x.matrix == "V"}

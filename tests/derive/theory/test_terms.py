@@ -121,7 +121,7 @@ def test_a_bare_theory_says_in_ten_lines_what_it_is(name: str) -> None:
 
 
 def test_a_changed_theory_is_put_at_its_depth() -> None:
-    """What was put into a theory at a depth may name the depth still."""
+    """A part inserted into a theory at integer depth may still contain the symbol of the depth."""
     theory = mean_field(mlp(2))
     scalars = tuple(replace(e, terms=(*e.terms, Term.local(L, "source"))) for e in theory.scalars)
     found = replace(theory, scalars=scalars).at_depth(2)

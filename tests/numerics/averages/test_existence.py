@@ -48,7 +48,7 @@ def experiment(activation: str, depth: int = 1, **solver: Any) -> Experiment:
     ],
 )
 def test_the_power_is_that_of_the_squared_slope(tenths: int, shift: int, outer: bool) -> None:
-    """Of ``|h - c|^a``, also around tanh, it is ``2 a - 2``."""
+    """For ``|h - c|^a``, also around tanh, the power is ``2 a - 2``."""
     argument = f"tanh(h - {shift / 10})" if outer else f"h - {shift / 10}"
     found = singularities(mean_field(mlp(1, parse_activation(f"abs({argument})**{tenths / 10}"))))
     if tenths >= 10:

@@ -215,7 +215,7 @@ def test_the_error_bounds_what_is_wrong() -> None:
 
 @pytest.mark.slow
 def test_a_wrong_covariance_is_noticed() -> None:
-    """What the comparisons above could not see if they were too loose: one covariance off by a thousandth."""
+    """The comparisons above detect one covariance that is wrong by a thousandth."""
     K = covariance(4, 3, 1.3)
     wrong = K.copy()
     wrong[0, 1] = wrong[1, 0] = K[0, 1] + 1e-3
@@ -226,7 +226,7 @@ def test_a_wrong_covariance_is_noticed() -> None:
 
 
 def test_callables_and_shared_points() -> None:
-    """Functions of arrays; lists together give what they give alone."""
+    """Functions of arrays; lists of them give the same as single functions."""
     K = covariance(3, 6)
     several = tensors([[erf, sech2], [np.tanh, np.tanh, sech2], [u]], K)
     alone = [tensor([erf, sech2], K), tensor([T0, T0, T1], K)]

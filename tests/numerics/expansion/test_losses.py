@@ -64,7 +64,7 @@ def test_what_the_series_misses_falls_as_the_next_power(network: dict[str, objec
 
 
 def test_the_error_at_each_order_is_that_of_the_composed_series() -> None:
-    """By SymPy's own series of minus the slope of the loss at f_0 + f_1 g + f_2 g^2 + f_3 g^3."""
+    """SymPy's series of minus the slope of the loss at f_0 + f_1 g + f_2 g^2 + f_3 g^3 is the expectation."""
     law = ErrorLaw.of(mean_field(mlp(2, objective="logistic")))
     f, g, y = symbols("f_0:4"), Symbol("g"), Symbol("y")
     slope = y / (1 + exp(y * sum(x * g**k for k, x in enumerate(f))))

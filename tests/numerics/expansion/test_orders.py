@@ -96,7 +96,7 @@ def test_what_is_missed_at_third_order(size: str, gamma0: float, depth: int) -> 
     "size", ["nu", *(pytest.param(x, marks=pytest.mark.slow) for x in ("alpha", "alpha_B"))]
 )
 def test_coefficients_are_derivatives_of_the_dense_reference(size: str) -> None:
-    """Of a polynomial in 1/size through 24 points, of the hand-written theory: orders 0-3 to 1e-8."""
+    """A polynomial in 1/size through 24 points of the hand-written theory: orders 0-3 to 1e-8."""
     series = size_series(isotropic(size, 2, 3, gamma0=1.3, rate=0.15), size, 3)
     given: dict[str, Any] = {"nu": 3.0, "alpha": 2.0} | ({"alpha": None} if size == "alpha_B" else {})
     scale = 0.04
@@ -182,7 +182,7 @@ def test_lazy_narrow_networks_are_regression_on_random_features() -> None:
 
 
 def test_the_truncation_error_is_estimated() -> None:
-    """At a size of 10 what is missed is no more than 3 times and no less than 1/300 of the estimate."""
+    """At a size of 10 the remainder is at most 3 times and at least 1/300 of the estimate."""
     experiment = isotropic("nu", 1)
     series = size_series(experiment, "nu", 3)
     full = solve(experiment.replace({WIDE: 10.0}))

@@ -44,7 +44,7 @@ slow = pytest.mark.slow
     ],
 )
 def test_truncations_miss_the_next_even_power(depth: int, order: int) -> None:
-    """Of every quantity, at every layer; order 2 is in test_expand."""
+    """The remainder of every quantity, at every layer; order 2 is in test_expand."""
     fitted = exponents(experiment(3, depth, GD), order)
     assert set(fitted) == expected_names(depth)
     assert all(abs(x - order - 2) <= 0.3 for x in fitted.values()), fitted
@@ -205,7 +205,7 @@ def test_resummed_loss_reaches_twice_as_far(
 
 @pytest.mark.slow
 def test_words_at_fixed_error_are_the_same_series() -> None:
-    """What order 8 at fixed error adds to the partial sums: laws used once make gamma0^10 right as well."""
+    """Order 8 at fixed error corrects the partial sums: laws used once make gamma0^10 right as well."""
     e = task("general", 2, 2, 3.0, 4)
     series = expand(e, 10)[["error", "train_loss"]]
     strengths = np.array([0.5, 0.6, 0.7])

@@ -151,7 +151,7 @@ def test_orders_that_vanish_count() -> None:
 
 @given(st.lists(st.floats(-1.0, 1.0), min_size=4, max_size=4), st.floats(0.1, 2.0))
 def test_rounding_errors_are_no_coefficients(noise: list[float], z: float) -> None:
-    """After one step a loss does not depend on gamma0; what rounding leaves at higher orders says nothing."""
+    """After one step a loss does not depend on gamma0; rounding at higher orders must be ignored."""
     series = [0.7, *(1e-17 * x for x in noise)]
     for found in (resum(series, z), partial_sums(series, z)):
         assert not found.failed

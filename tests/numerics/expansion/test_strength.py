@@ -130,7 +130,7 @@ def test_nonlinear_networks_with_momentum_and_test_points(training: dict[str, An
 
 @pytest.mark.parametrize(("activation", "bias"), [("linear", False), ("linear", True), ("tanh", False)])
 def test_programs_with_their_numbers(activation: str, bias: bool) -> None:
-    """As their experiment, whichever way they are evaluated."""
+    """Programs agree with their experiment, by either evaluation."""
     program = mlp(1, activation, bias=bias)
     network = {"depth": 1, "activation": activation, "bias": bias}
     given = {"K_x": np.array([[1.0, 0.3], [0.3, 0.8]]), "y": np.array([1.0, -0.5])}
@@ -159,7 +159,7 @@ def test_what_has_no_series_says_why() -> None:
 
 
 def test_parity_and_what_vanishes() -> None:
-    """Of h only even orders are made of the input's source and only odd ones of the readout's."""
+    """Parts of h have even orders of the input's source and odd orders of the readout's only."""
     series = expand_strength(mean_field(mlp(2, bias=True)).at_depth(2), 3)
     assert [len(x) for x in series.parts("f")] == [1, 0, 1, 0]
     assert [len(x) for x in series.parts("H")] == [1, 0, 3, 0]

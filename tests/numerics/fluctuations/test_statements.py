@@ -63,7 +63,7 @@ def test_bias_and_variance_of_the_error_are_positive(gamma0: float) -> None:
 
 
 def test_lazy_kernels_scatter_but_do_not_move() -> None:
-    """At small gamma0 the variance of the kernel stays what it was, and that of the error times gamma0^2."""
+    """At small gamma0 the variance of the kernel is constant, and so is that of the error times gamma0^2."""
     numbers = {"eta": 0.1, "gamma0": 1e-3}
     found = finite_width(mlp(1), numbers=numbers, arrays=ONE, times=range(6))
     kernel = found.tangent_kernel_variance.values.ravel()

@@ -74,7 +74,7 @@ def test_refuses(options: dict[str, object], said: str) -> None:
 
 @pytest.mark.slow
 def test_networks_leave_the_plateau_in_log_d_steps() -> None:
-    """Steps to half of the plateau's risk grow with log D as the linearised theory says, D = 32 and 256."""
+    """Steps to half of the plateau's risk grow with log D as in the linearised theory, D = 32 and 256."""
     program, numbers = committee(ratio=1, online=True), {"eta": 0.4}
     given: dict[str, Any] = {"numbers": numbers, "arrays": {}, "kernels": "none"}
     found = numerics.solve(program, **given, times=range(101), solver=Solver(samples=2**10))

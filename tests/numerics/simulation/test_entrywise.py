@@ -217,7 +217,7 @@ def test_single_weights_move_by_rules_of_their_own() -> None:
 
 
 def test_functions_of_time_in_a_law_are_arrays() -> None:
-    """A momentum that is a table is what it is at each step; what is not given is asked for by name."""
+    """A momentum that is a table has its value at each step; a missing one is requested by name."""
     b, m = Function("b"), Symbol("m")
     rule = Entrywise(eta, m, ((m, b(t) * m + A),))
     told: dict[str, Any] = {"width": 9, "seeds": 2, "rng": 0, "times": range(4)}

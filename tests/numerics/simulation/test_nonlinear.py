@@ -127,7 +127,7 @@ def changes(activation, kinked):
     ("activation", "kinked"), [pytest.param("relu", True, marks=pytest.mark.slow), ("tanh", False)]
 )
 def test_steps_miss_what_is_said(activation, kinked):
-    """Of first order across kinks, of fourth elsewhere."""
+    """The error of steps is of first order across kinks, of fourth order elsewhere."""
     counts, said, done = changes(activation, kinked)
     assert max(counts) > 1
     assert 0 < said <= 2e-3

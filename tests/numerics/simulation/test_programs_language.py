@@ -204,7 +204,7 @@ def test_layers_may_be_computed_downwards_and_read_the_first_step():
 
 
 def test_fields_that_evolve():
-    """Runge-Kutta steps of fields and weights at once, from where the user says or the program does."""
+    """Runge-Kutta steps of fields and weights at once, from initial values of the user or the program."""
     x, y, p = (Field(n, units) for n in "xyp")
     J, a = GaussianMatrix("J", units, units, symmetry=S(1) / 2), GaussianVector("a", units)
     b, rule = GaussianVector("b", units), GradientFlow()
@@ -268,7 +268,7 @@ def test_attributes_means_and_given_functions():
 
 
 def test_what_is_wanted():
-    """Pairs of vectors with indices of their own, written with s or t; means; parameters; one layer."""
+    """Pairs of vectors with separate indices, written with s or t; means; parameters; one layer."""
     initial = {"W0": draw(5, 2), "W": {1: draw(5, 5)}, "w": draw(5, seed=1)}
     h, g, w = Function("h"), Function("g"), Symbol("w")
     wanted = {
@@ -363,7 +363,7 @@ def test_what_cannot_be_simulated_is_refused(case):
 
 
 def test_an_entry_that_needs_itself_is_refused():
-    """Entries are sorted one by one, whatever the program's own check of families says."""
+    """Entries are sorted one by one, independently of the program's check of families."""
     from numerics.simulation.network import unroll
     from numerics.simulation.run import prepare
 

@@ -121,7 +121,7 @@ def test_at_the_most_samples_replicas_are_added() -> None:
 
 
 def test_out_of_reach() -> None:
-    """The message says which accuracy was reached: the standard error, or the bias of 4/128 of 1.03."""
+    """The message names the reached accuracy: the standard error, or the bias of 4/128 of 1.03."""
     with pytest.raises(NotConverged, match=r"1.0e-04: .* replicas would do, at most 64 are tried"):
         reach(Attempt(bias=0.0, noise=4.0), Spread, 1e-4, first=64, most=128)
     with pytest.raises(NotConverged, match=r"1.0e-04: .* replicas would do, at most 9 are tried"):
@@ -159,7 +159,7 @@ def test_noise_between_grids_does_not_refine_without_end(noise: float) -> None:
 
 
 def test_an_unstable_grid_does_not_settle() -> None:
-    """Steps above 0.3 amplify noise, the more the longer they are, and hide in it what they miss."""
+    """Steps above 0.3 amplify noise, more so if they are long, and hide their error in it."""
 
     def on(grid: TimeGrid) -> ReplicaSolver[Spread]:
         step = float(np.max(np.diff(grid.nodes)))
@@ -180,7 +180,7 @@ def test_an_unstable_grid_does_not_settle() -> None:
 
 
 def test_what_a_grid_misses_is_known_at_each_time() -> None:
-    """Of a function that falls, relative errors of which are the same at all times."""
+    """A decaying function whose relative error is the same at all times."""
     times = np.linspace(0.0, 4.0, 9)
 
     def on(grid: TimeGrid) -> ReplicaSolver[Spread]:

@@ -85,7 +85,7 @@ def test_measured_exponents(point):
 
 @pytest.mark.slow
 def test_wrong_exponents_are_noticed():
-    """Exponents of one point are not those of the next one: the tolerance tells them apart."""
+    """Exponents of one point differ from those of the next one by more than the tolerance."""
     slope = depth_classes.measured(("1", "1/2"), 1, (8, 16, 32))["f", 1]
     assert abs(slope - float(depth_classes.classify("1", "1/4").exponents["output"])) > 0.2
 

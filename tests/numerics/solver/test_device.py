@@ -84,7 +84,7 @@ def test_a_card_that_is_not_there_is_refused_before_anything_runs(monkeypatch: p
 
 
 def test_only_sampled_paths_run_elsewhere(torch: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With PyTorch's arrays on the CPU in the place of a card: the others say that they run on the CPU."""
+    """With PyTorch's arrays on the CPU in place of a card: other methods report that they run on the CPU."""
     monkeypatch.setattr("numerics.solver.registry.device_named", lambda name: torch)
     monkeypatch.setattr("numerics.solver.paths.problem.device_named", lambda name: torch)
     said = str(explain(tanh(device="cuda")))

@@ -222,7 +222,7 @@ def test_a_theory_without_its_responses_is_found_out(wide_networks: tuple[str, N
 
 
 def test_responses_by_steins_lemma_are_those_by_the_chain_rule() -> None:
-    """sign(h) tanh|h| is tanh h, but seems to jump: no path knows its slope, its average is the same."""
+    """sign(h) tanh|h| is tanh h, but appears to jump: its slope on paths is unknown, not its average."""
     theory = mean_field(mlp(2, tanh))
     by_chain = evaluate(theory, steps=2, replicas=12, samples=2**9, **problem(1, rate=RATE))
     disguised = theory.map(
@@ -235,7 +235,7 @@ def test_responses_by_steins_lemma_are_those_by_the_chain_rule() -> None:
 
 
 def test_sources_that_repeat_leave_single_responses_open_and_nothing_else() -> None:
-    """Two equal inputs have equal sources: no average tells responses to them apart, and none is needed."""
+    """Two equal inputs have equal sources: no average separates responses to them, and none is needed."""
     theory = mean_field(mlp(2, tanh))
     given = problem(2, rate=RATE)
     given["data"] |= {"K_x": np.ones((2, 2)), "y": np.array([1.0, -0.5])}
@@ -254,7 +254,7 @@ def test_sources_that_repeat_leave_single_responses_open_and_nothing_else() -> N
 
 
 def test_a_teacher_that_jumps_has_a_source_that_repeats() -> None:
-    """Its response stands in the weights' equation in a sum over all times, which networks confirm."""
+    """Its response is in the weights' equation in a sum over all times, which networks confirm."""
     program, values = perceptron(teacher=sign), {"eta": 0.5, "kappa": 2}
     found = evaluate(mean_field(program), steps=3, samples=2**8, replicas=4, values=values)
     assert np.isnan(found.value("R_Delta_u_Z_v_star")[1, 0])

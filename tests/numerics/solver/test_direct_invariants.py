@@ -72,7 +72,7 @@ def test_covariances_are_positive_and_symmetric(options):
 @SLOW
 @given(OPTIONS.filter(lambda x: x["depth"] == 2))
 def test_nothing_responds_to_its_future(options):
-    """Of two layers, which answer each other."""
+    """Two layers that respond to each other."""
     found = solved(options)
     flags = {q.name: q.causal for q in theory(**options).responses()}
     seen = 0

@@ -442,7 +442,7 @@ def frozen_layers(last: GaussianMatrix | None) -> Program:
 
 
 def test_the_end_of_a_family_is_read_apart_where_its_gradient_is_another() -> None:
-    """One family over all layers gives the numbers of a family and a matrix of its own in the last layer."""
+    """One family over all layers gives the numbers of a family with a separate matrix in the last layer."""
     units = Population("units").at(L)
     one, two = frozen_layers(None), frozen_layers(GaussianMatrix("Q", units, units))
     assert compare(mean_field(one), path_integral(one).theory()) == []

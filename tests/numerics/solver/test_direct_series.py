@@ -52,7 +52,7 @@ def test_linear_networks_as_solved_at_a_given_strength() -> None:
 
 
 def test_nonlinear_networks_as_solved_by_quadrature() -> None:
-    """What is left after orders 0 and 2 is of order gamma0^4."""
+    """The remainder after orders 0 and 2 is of order gamma0^4."""
     theory = mean_field(mlp(1, x - x**3 / 6))
     given = {"K_x": [[HALF]], "y": [1]}
     series = evaluate_series(theory, steps=3, order=3, values={eta: HALF, P: 1}, data=given)

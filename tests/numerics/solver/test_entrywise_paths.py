@@ -165,7 +165,7 @@ def test_a_kernel_that_is_not_the_memory_of_the_rule_is_refused() -> None:
 
 
 def test_an_error_of_one_sample_that_goes_through_zero_is_refused() -> None:
-    """Networks of any width cross zero at steps of their own: their spread does not fall with the width."""
+    """Networks cross zero at different steps: their scatter does not fall with the width."""
     told = {"numbers": {"eta": 0.2, "gamma0": GAMMA}, "arrays": {"x": X[:1], "y": Y[:1]}}
     program = mlp(1, "tanh", rule=sign_descent(eta))
     with pytest.raises(NotConverged, match=r"Delta goes through zero at step \d+, and W0 moves by the sign"):

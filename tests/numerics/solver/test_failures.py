@@ -50,7 +50,7 @@ def test_divergence_names_the_step():
 
 
 def test_inputs_that_are_not_normalised_are_named():
-    """Raw pixels: the kernel is 1600, and the message said nothing but the step; the growth is measured."""
+    """Raw pixels have a kernel of 1600; the message names the inputs, and the growth is measured."""
     raw = gd(1, 3, rate=0.1, steps=6)
     large = Experiment.from_dict(
         {"network": {"depth": 1}, "training": {"learning_rate": 0.1, "steps": 6}},

@@ -165,7 +165,7 @@ def test_what_the_basis_lacks_is_found_after_the_block(
 
 
 def test_what_is_neglected_is_measured(marches: list[Folded], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With too small a basis the gap is there, and `neglected` says so."""
+    """With a basis that is too small there is a difference, and `neglected` reports it."""
     arguments = problem("full", 2, 330, 0.05)
     for name, value in {"ROUNDING": 1e-7, "GUESSED": 1.0, "NEGLECT": 1.0}.items():
         monkeypatch.setattr(folded, name, value)

@@ -16,7 +16,7 @@ from numerics.solver.refine import Attempt, Refined, Trapezoidal, refine
 
 
 def test_what_rounding_leaves_is_returned() -> None:
-    """Sweeps that are noisy at 1e-9 stop there, and say so."""
+    """Sweeps with noise of 1e-9 stop there, and report it."""
     x, rng = np.array([0.0, 0.0]), np.random.default_rng(0)
 
     def sweep() -> None:
@@ -74,7 +74,7 @@ def estimated(rtol: float, *powers: float, residual: float = 0.0, most: int = 20
 
 
 def test_each_grid_takes_away_one_power_of_the_step() -> None:
-    """Of errors h^2, h^4, h^6 three, four and five grids leave nothing: the last shows that none is left."""
+    """Three, four and five grids remove errors h^2, h^4, h^6; the last confirms that no error is left."""
     for steps, powers in ((8, [0.7]), (12, [0.7, -2.0]), (16, [0.7, -2.0, 3.0])):
         found = estimated(1e-13, *powers)
         assert found.notes["time_nodes"] == steps + 1
@@ -93,7 +93,7 @@ def test_the_error_estimate_holds_what_steps_were_off_by() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("depth", [2, 3])
 def test_deep_flows_reach_a_million(depth: int) -> None:
-    """Long after all modes have been learnt the loss is nothing, and the steps still settle."""
+    """Long after all modes are learnt the loss is zero, and the steps still converge."""
     given = FLOW | {
         "network": {"depth": depth},
         "data": FLOW["data"] | {"modes": 100_000},

@@ -202,7 +202,7 @@ def test_many_samples_are_the_population_at_rate_one_over_their_number(options: 
     [("full batch, noise", True), pytest.param("online, noise", False, marks=pytest.mark.slow)],
 )
 def test_large_widths_are_the_wide_theory_at_rate_one_over_them(data: str, center: bool) -> None:
-    """As above, in one over nu."""
+    """The same for one over nu."""
     options: Options = {"depth": 2, "eta": 0.1, "gamma0": 0.9, "center": center} | DATA[data]
     limit, at = solved(options, 8), {nu: solved(options | {"nu": nu}, 8) for nu in DOUBLED}
     for name in ("C_v", "C_g"):

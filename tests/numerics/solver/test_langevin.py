@@ -130,7 +130,7 @@ LONG = [("linear", 1), ("erf", 1), ("relu", 1), *[(x, 2) for x in ("linear", "ta
     ("activation", "depth"), [*QUICK, *[pytest.param(*x, marks=pytest.mark.slow) for x in LONG]]
 )
 def test_long_times_at_weak_feature_learning(activation: str, depth: int) -> None:
-    """Kernels at equal times and two steps apart; what is left of the start is 0.7^32, 1e-5 of it."""
+    """Kernels at equal times and two steps apart; the initial weights contribute 0.7^32, 1e-5."""
     gamma, steps, burn = 1e-2, 26, 16
     theory = mean_field(network(depth, activation))
     exact = stationary_kernels(theory, values=VALUES, data={"K_x": K}, lags=LAGS)
@@ -152,7 +152,7 @@ def test_long_times_at_weak_feature_learning(activation: str, depth: int) -> Non
 
 @pytest.mark.slow
 def test_from_the_start_it_is_another_kernel() -> None:
-    """The comparison tells the stationary kernels from those of the start."""
+    """The comparison distinguishes the stationary kernels from the initial ones."""
     theory = mean_field(network(1, "tanh"))
     exact = stationary_kernels(theory, values=VALUES, data={"K_x": K})["Phi", 1][..., 0]
     ours = particles(theory, 1e-2, 4)

@@ -211,7 +211,7 @@ def test_a_long_flow_with_momentum() -> None:
 
 
 def test_the_status_is_that_of_the_numbers_that_are_stated() -> None:
-    """A grid that misses more than the accuracy asked for, as ``rtol`` lets it: that had been ok."""
+    """A grid with an error above the requested accuracy, as ``rtol`` allows, had the status ok."""
     training = {"time": 20.0, "points": 3, "momentum": 2.0}
     p = problem({"depth": 1, "activation": "relu"}, training, rtol=0.5, accuracy=5e-3)
     found = solve(p, kernels="none")
@@ -255,7 +255,7 @@ def test_networks_of_the_logistic_loss_to_ten_thousand(activation: str) -> None:
     ],
 )
 def test_deep_flows_to_ten_thousand(network: dict[str, Any], training: dict[str, Any], count: int) -> None:
-    """In CPU minutes; what the grid misses is known, and held against a grid of half the steps."""
+    """Minutes of processor time; the error of the grid is known, and compared with a finer grid."""
     p = problem(network, {"time": 1e4, "points": 30, "grid": "log"} | training, samples=count)
     begun = time.process_time()
     found = solve(p, kernels="none")

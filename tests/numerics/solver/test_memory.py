@@ -137,7 +137,7 @@ def test_tables_do_not_overflow_late() -> None:
     ],
 )
 def test_noise_of_weights_that_hardly_forget(flow: bool, solved: Callable[[Experiment], xr.Dataset]) -> None:
-    """No decay is the limit of a small one, although the variance ``T/lambda`` of weights at rest is not."""
+    """No decay is the limit of a small one, although the stationary variance ``T/lambda`` diverges."""
 
     def found(**more: float) -> xr.Dataset:
         e = stepping("fixed", 4, temperature=0.2, **more)

@@ -66,7 +66,7 @@ def test_no_velocity_kept_is_plain_descent() -> None:
 
 
 def test_short_steps_are_those_of_a_longer_rate() -> None:
-    """A kept share m makes steps of eta (1 - m) act like steps of eta; what is left halves with eta."""
+    """A kept share m makes steps of eta (1 - m) act like steps of eta; the difference halves with eta."""
     gaps = []
     for rate, steps in ((0.1, 11), (0.05, 21)):
         options: dict[str, Any] = {"depth": 1, "replicas": 2}

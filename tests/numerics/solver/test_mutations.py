@@ -90,7 +90,7 @@ def test_a_changed_coefficient_is_seen(name):
 
 @pytest.mark.slow
 def test_a_flow_with_no_responses_is_another_curve():
-    """A flow is solved on grids of its own, so the change is one of the reductions of its theory."""
+    """A flow is solved on its own grids, so that the mutation is one of the reductions of its theory."""
     right = Problem.of(flow(3, 2, rtol=1e-4))
     wrong = replace(right, reductions=(*right.reductions, MUTATIONS["no response in h"]))
     one, other = (solve(x, kernels="none").error.values for x in (right, wrong))

@@ -257,7 +257,7 @@ def test_operations_taken_literally_are_the_march(case: str) -> None:
 
 
 def test_the_page_shows_the_operations_of_two_layers() -> None:
-    """Of a hidden layer and a readout; the page is written by hand from ``str`` of the step."""
+    """A hidden layer and a readout; the page is written by hand from ``str`` of the step."""
     step = step_of(lower(mean_field(mlp(1, "linear", "gd", "sum")).at_depth(1)))
     assert f"```text\n{step}\n```" in PAGE.read_text(encoding="utf-8")
 

@@ -172,7 +172,7 @@ def test_descent_by_singular_values_is_descent(weight: str) -> None:
 
 
 def test_a_function_of_singular_values_has_parameters_and_a_time() -> None:
-    """Its variable was taken for a parameter, and solve and simulate asked for its number."""
+    """Its variable was mistaken for a parameter, whose number solve and simulate required."""
     eps = Symbol("eps", positive=True)
     told = {"arrays": {"x": X, "y": Y}, "times": range(3)}
     found = []

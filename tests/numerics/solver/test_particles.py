@@ -79,7 +79,7 @@ def covered(ours: Solved, name: str, layer: int | None, exact: np.ndarray, repli
 
 @pytest.mark.slow
 def test_intervals_cover() -> None:
-    """Of 200 solutions of a linear theory with unmatched paths; intervals by Student's t."""
+    """200 solutions of a linear theory with unmatched paths; intervals by Student's t."""
     exact = evaluate(mean_field(mlp(2)), steps=3, values=VALUES, data=DATA)
     ours = solved(2, "linear", steps=3, matched=False, responses="stein", replicas=1600, samples=128)
     for name, layer in (("Delta", None), ("H", 2), ("G", 1)):
@@ -131,7 +131,7 @@ def test_lazy_kernels(activation: str, moments: Any, depth: int) -> None:
     [("tanh", 2), *(pytest.param(*x, marks=pytest.mark.slow) for x in (("erf", 3), ("softplus", 2)))],
 )
 def test_stein_and_derivatives_along_paths_agree(activation: str, depth: int) -> None:
-    """Responses entry by entry where the sources tell all entries apart; errors and kernels always."""
+    """Responses entry by entry where sources separate all entries; errors and kernels always."""
     options: dict[str, Any] = {"steps": 3, "samples": 1024, "replicas": 16}
     paths = solved(depth, activation, responses="jacobian", **options)
     stein = solved(depth, activation, responses="stein", ridge=0.0, seed=1, **options)

@@ -217,7 +217,7 @@ def test_few_paths_of_a_wild_network_are_not_converged() -> None:
 
 
 def test_what_is_cut_from_a_covariance_is_the_nearest_positive_one() -> None:
-    """A variance of -1e-4 given the past is zero, and said to be; one of -1e-2 is refused."""
+    """A variance of -1e-4 given the past is set to zero and reported; one of -1e-2 is refused."""
     for size, cut in ((1e-4, True), (1e-2, False)):
         latents = Latents([64], 4, [np.random.SeedSequence(0)], False, Room())
         growing = Growing(latents, 2, 1, False, 0.0, Room())
@@ -249,7 +249,7 @@ def test_responses_to_the_past_are_the_same_once_more_is_drawn(ridge: float) -> 
 
 
 def test_replicas_of_half_the_paths_march_beside_others() -> None:
-    """They find what they find by themselves."""
+    """Their numbers are the same as without the others."""
     theory, data = mean_field(mlp(2, "tanh")), {"K_x": [[1.0, 0.3], [0.3, 1.0]], "y": [1.0, -1.0]}
     prepared = Prepared(theory, steps=6, values={eta: 0.3, gamma0: 1.0, P: 2}, data=data, responses="stein")
     seeds = [np.random.SeedSequence(n) for n in (0, 1)]
@@ -313,7 +313,7 @@ def test_no_seed_of_the_default_flow_fails() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [4, 25, 30])
 def test_close_times_with_many_paths_keep_their_accuracy(seed: int) -> None:
-    """Seeds that failed while pivots were told apart by a hundred millionth of a variance."""
+    """Seeds that failed while pivots were distinguished by a hundred millionth of a variance."""
     assert solution("flow", 16384, 10**6 + seed).attrs["status"] == "ok"
 
 

@@ -94,7 +94,7 @@ def test_a_copy_of_a_training_input_is_predicted_as_it_is(activation: str, depth
 
 
 def test_test_points_do_not_know_of_each_other() -> None:
-    """In another order, and one by itself."""
+    """Predictions are the same in another order, and for a single point."""
     new = ELSEWHERE[1:]
     a = solved("tanh", 2, 1.5, 4, new)
     b = solved("tanh", 2, 1.5, 5, new[::-1])

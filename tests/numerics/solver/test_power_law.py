@@ -116,7 +116,7 @@ def test_few_modes_stand_for_many(capacity: float, source: float) -> None:
 
 
 def test_many_modes_are_solved_with_few() -> None:
-    """What `solve` finds with representatives of 300 modes is what all of them give."""
+    """The result of `solve` with representatives of 300 modes is that of all modes."""
     experiment = Experiment.from_dict(
         tables(data={"modes": 300, "batch": 32}, network={"width": 64}, steps=25)
     )

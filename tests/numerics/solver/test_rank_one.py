@@ -57,7 +57,7 @@ def predicted(depth: int, beta: str, gamma: float, at: np.ndarray, start: float 
 
 @pytest.mark.slow
 def test_first_corrections() -> None:
-    """One hidden layer, where the start is known: what is left is of the size of the corrections squared."""
+    """One hidden layer with known start: the difference has the size of the corrections squared."""
     solved = flow(1, 0.5, 5.0, 10**9, 3e3, 1e-3)
     at, loss = solved.time.values[-2:], solved.test_loss.values[-2:]
     left = [np.abs(loss / predicted(1, "1/2", 5.0, at, start) - 1) for start in (None, 2.0)]

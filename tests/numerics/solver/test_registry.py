@@ -127,7 +127,7 @@ def test_paths_do_not_step_over_an_error_that_jumps() -> None:
 
 
 def test_the_steps_of_moving_nodes_are_within_their_error() -> None:
-    """Of a linear network points are exact, and all that is missed is missed by steps in time."""
+    """For a linear network points are exact, and the only error is that of steps in time."""
     tables = {
         "network": {"depth": 1, "activation": "1.5*h"},
         "training": {"rule": "flow", "time": 5.0, "points": 3},
@@ -159,7 +159,7 @@ def test_a_method_that_does_not_converge_gives_way_to_the_next() -> None:
 
 
 def test_fields_that_move_far_for_their_kernels_are_not_lazy() -> None:
-    """The slopes of h^2 add up with the layers: what the data and the rate forecast is too small."""
+    """The slopes of h^2 add up with the layers: the forecast from data and rate is too small."""
     tables = {
         "network": {"depth": 2, "activation": "h**2", "gamma0": 0.3},
         "training": {"learning_rate": 0.1, "steps": 1},
@@ -175,7 +175,7 @@ def test_fields_that_move_far_for_their_kernels_are_not_lazy() -> None:
 
 
 def test_heavy_tails_make_kernels_move_further_than_fields() -> None:
-    """Of h^3 in two layers errors are off by half, where fields move by less than a tenth."""
+    """For h^3 in two layers errors are wrong by half, although fields move by less than a tenth."""
     tables = {
         "network": {"depth": 2, "activation": "h**3/3", "gamma0": 0.03},
         "training": {"learning_rate": 0.1, "steps": 4},
@@ -283,7 +283,7 @@ KEYS = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_refusal_is_one_sentence_and_the_others_are_explained(case: str) -> None:
-    """A refusal nested what all methods said, each with its own key, in one line of a thousand letters."""
+    """A refusal nested the messages of all methods in one line of a thousand characters."""
     tables, arrays = REFUSED[case]
     e = Experiment.from_dict({"training": STEPS, **tables}, **arrays)
     with pytest.raises(SpecError) as caught:

@@ -78,7 +78,7 @@ def without_kappa(rest: AtRest, targets: Array) -> Array:
     ],
 )
 def test_outputs_at_rest_are_ridge_regression(activation: Any, targets: Array, depth: int) -> None:
-    """On two samples and at a test point: up to what is left of the way, which decay sets."""
+    """Two samples and a test point, up to the remaining distance from the fixed point, which decay sets."""
     rest = run(depth, activation, targets, decay=0.6, samples=64 if activation == "linear" else 128)
     assert rest.kappa == depth + 1
     assert rest.ridge == pytest.approx(0.6 * (depth + 1))
@@ -91,7 +91,7 @@ def test_outputs_at_rest_are_ridge_regression(activation: Any, targets: Array, d
 
 
 def test_the_approach_is_exponential() -> None:
-    """Directions that the task does not hold decay like (1 - eta lambda) and are what is left."""
+    """Directions without overlap with the task decay like (1 - eta lambda) and dominate at late times."""
     rest = run(1, "relu", decay=0.5, steps=80, samples=512)
     assert rest.rate == pytest.approx(1 - 0.2 * 0.5, abs=0.01)
     assert rest.distance[0] > 0.1
@@ -169,7 +169,7 @@ def test_channels() -> None:
     ids=["h^2", "h^3"],
 )
 def test_powers(activation: str, kappa: int, rate: float) -> None:
-    """The kernel at rest grows with the number of paths, see the next test; the theorem holds for each."""
+    """The kernel at rest grows with the number of paths (next test); the theorem holds for each."""
     rest = at_rest(
         mlp(1, activation, weight_decay=lam, sample_weights=True),
         steps=round(8 / rate),
@@ -212,7 +212,7 @@ def test_powers_of_few_units_win() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("activation", ["tanh", pytest.param("erf", marks=pytest.mark.slow)])
 def test_without_homogeneity_it_fails(activation: str) -> None:
-    """Refused; and with the kappa of a rectifier it is off by far more than errors and what is left."""
+    """Refused; and with the kappa of a rectifier the deviation is far beyond all errors."""
     with pytest.raises(NotHomogeneous, match="not homogeneous"):
         run(1, activation)
     program = mlp(1, activation, weight_decay=lam, sample_weights=True)
@@ -320,7 +320,7 @@ def network_kernel(one: Any, depth: int, activation: str) -> Array:
 
 @pytest.mark.slow
 def test_networks_on_kinks() -> None:
-    """Networks of finite width, too, rest on average only, with the kernel of gradients averaged in time."""
+    """Networks of finite width are stationary on average only, with the time-averaged kernel of gradients."""
     program, steps = mlp(1, "relu", weight_decay=lam, sample_weights=True), 120
     values: dict[Any, Any] = {eta: 0.2, gamma0: 1.5, P: 3, lam: 0.25}
     data, late = {"K_x": K, "y": OPPOSITE, "rho": RHO}, slice(steps - 30, steps)

@@ -55,7 +55,7 @@ def excess_of(gap: Any, *errors: Any, systematic: Any = 0.0) -> float:
 
 
 def test_grids_are_extrapolated_by_a_polynomial_in_the_spacing() -> None:
-    """Of cubic polynomials nothing is missed; errors of the grids are independent."""
+    """Cubic polynomials are extrapolated exactly; errors of the grids are independent."""
     cells = (2, 4, 8, 16)
     exact = np.array([3.0, -2.0, 5.0, 1.0])
     runs = tuple(
@@ -74,7 +74,7 @@ def test_grids_are_extrapolated_by_a_polynomial_in_the_spacing() -> None:
 
 
 def test_cells_are_layers_of_the_theory() -> None:
-    """Branch beta0/sqrt(n), at grids with seeds of their own; the same for a file and for its program."""
+    """Branch beta0/sqrt(n), at grids with separate seeds; the same for a file and for its program."""
     whole = sampled()
     parts = [at_cells(whole, n) for n in (4, 9)]
     assert [x.depth for x in parts] == [4, 9]
@@ -189,7 +189,7 @@ def test_kernels_at_the_start_obey_their_differential_equations() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("depth", "same"), [(32, True), (4, False)])
 def test_deep_theories_come_to_it(depth: int, same: bool) -> None:
-    """The theory of 32 layers is at the polynomial in 1/L; another depth is told apart."""
+    """The theory of 32 layers agrees with the polynomial in 1/L; another depth is rejected."""
     network = {"depth": 32, "branch": BRANCH * 32**-0.5}
     deep = solve(experiment(network, solver={"method": "paths", "samples": 512, "seed": 5}), kernels="none")
     part, value = grids().at_depth(depth), deep.train_loss.to_numpy()
@@ -215,7 +215,7 @@ def deep_networks() -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("depth", "same"), [(24, True), (4, False)])
 def test_deep_networks_come_to_it(depth: int, same: bool) -> None:
-    """Networks of 24 layers over twenty steps in which features move; another depth is told apart."""
+    """Networks of 24 layers over twenty steps in which features move; another depth is rejected."""
     theory, (value, error) = grids().at_depth(depth), deep_networks()
     kernel = theory["Phi_trace"]
     assert (np.abs(kernel[:, -1, -1] / kernel[:, 0, 0] - 1)).max() > 0.1

@@ -28,7 +28,7 @@ def experiment(activation: str, count: int, depth: int = 2, solver: Any = None, 
 
 
 def test_a_search_ends_at_three_times_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a wild activation; what is counted are paths, by the estimate of their time."""
+    """An activation with large variance; the count is that of paths, by the estimate of their time."""
     accuracy = 1e-2
     monkeypatch.setattr(paths_problem, "BRIEF", 0.0)
     e = experiment("sin(20*h)", 1, solver={"accuracy": accuracy})

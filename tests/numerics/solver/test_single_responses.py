@@ -81,7 +81,7 @@ def test_responses_of_functions_that_jump_have_no_bias_of_a_ridge() -> None:
 
 @pytest.mark.parametrize("where", ["inside", pytest.param("outside", marks=pytest.mark.slow)])
 def test_responses_of_normalised_fields_are_those_of_the_reference(where: str) -> None:
-    """Averages of each replica stand in the fields, and responses pass by them."""
+    """Averages of each replica occur in the fields, and responses do not pass through them."""
     units, inputs = Population("units"), Population("inputs", given=True)
     h, k, x = Field("h", units), Field("k", units), GivenVector("x", inputs, "K_x")
     U, W, w = (

@@ -204,7 +204,7 @@ def test_programs(name: str) -> None:
 
 @pytest.mark.slow
 def test_convolution() -> None:
-    """Against the direct evaluation of the same theory, which knows nothing of states."""
+    """Comparison with the direct evaluation of the same theory, which uses no states."""
     x = np.random.default_rng(3).standard_normal((1, 3, 4))
     data = {"K_x": np.einsum("mpd,nqd->mpnq", x, x) / 4, "y": TARGETS[:1]}
     theory = mean_field(convolution(1, "tanh", positions=3, receptive=1))
@@ -341,7 +341,7 @@ def test_what_is_not_reached_is_said() -> None:
 
 @pytest.mark.parametrize("samples", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_plain_solve_takes_nodes_where_they_are_exact(samples: int) -> None:
-    """What the trials with few nodes forecast is about what moving nodes reach."""
+    """The forecast of trials with few nodes is close to the accuracy of moving nodes."""
     tables = {"network": {"depth": 1, "activation": "tanh"}, "training": {"learning_rate": 0.3, "steps": 8}}
     one = Experiment.from_dict(tables, kernel=kernel(samples), targets=np.ones(samples))
     choice = explain(one)

@@ -168,7 +168,7 @@ def samples_of(e: Experiment, width: int, count: int) -> tuple[xr.Dataset, dict[
     ids=str,
 )
 def test_means_at_the_start_are_exact_at_every_width(network: Mapping[str, Any]) -> None:
-    """Of very narrow networks, whose means are far from those of the limit if they are not exact."""
+    """Very narrow networks, whose means are far from those of the limit if they are not exact."""
     targets = np.stack([TARGETS, TARGETS[::-1]], axis=1) if "outputs" in network else TARGETS
     tables = {
         "network": {"depth": 2, **network},
@@ -199,7 +199,7 @@ def test_a_wrong_mean_of_a_control_is_seen() -> None:
 
 
 def test_controls_make_error_bars_several_times_smaller() -> None:
-    """Of the loss and the kernels, at the end of training, of networks of one width."""
+    """Loss and kernels at the end of training, for networks of one width."""
     e, found = experiment(), theory()
     problem = Problem.of(e)
     plain, samples = samples_of(e, 96, 120)
@@ -231,7 +231,7 @@ def test_a_theory_with_a_wrong_loss_is_seen() -> None:
 
 
 def test_rows_share_the_level() -> None:
-    """Of ten rows each may fail once in ten thousand times, however many numbers it has."""
+    """Each of ten rows may fail once in ten thousand times, for any number of its numbers."""
     ones, errors = ("sample", np.ones(3)), ("sample", np.full(3, 0.1))
     found = xr.Dataset({"x": ones})
     trained = [xr.Dataset({"x": ones, "x_stderr": errors}, attrs={"width": 64, "seeds": 9})]

@@ -239,7 +239,7 @@ def test_numbers_that_are_the_same_in_all_networks_must_be_met() -> None:
 
 
 def test_a_number_that_is_rounded_to_zero_allows_no_more_than_zero() -> None:
-    """What a term 1/N^2 may add was divided by what rounding leaves of a zero: no network could fail."""
+    """The allowance for 1/N^2 was divided by the rounding of a zero: no network could fail."""
     e = isotropic()
     found = solve(e)
     trained = networks.train(e, NetworkPlan((16, 32), (8, 8)))

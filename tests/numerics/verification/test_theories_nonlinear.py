@@ -57,7 +57,7 @@ def test_a_theory_without_a_response_is_rejected(activation, name):
 
 @pytest.mark.slow
 def test_a_response_of_the_wrong_size_is_rejected():
-    """Only what is compared of A is changed: the theory solved is the right one."""
+    """Only the compared part of A is changed: the solved theory is the correct one."""
 
     def change(theory):
         spoilt = [

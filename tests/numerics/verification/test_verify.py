@@ -201,7 +201,7 @@ def test_a_planted_error_is_seen_by_the_solution(change: Callable[[Theory], Theo
 
 
 def test_the_expansion_of_a_flow_with_biases_has_the_nodes_of_the_solutions():
-    """Biases make a flow faster than its data's kernel says: the first grid is stable for neither."""
+    """Biases make a flow faster than its data's kernel suggests: the first grid is stable for neither."""
     tables = {
         "network": {"depth": 1, "bias": True},
         "training": {"rule": "flow", "time": 3.0, "points": 3},
@@ -292,7 +292,7 @@ def test_a_flow_is_expanded_at_its_opening():
 @pytest.mark.parametrize("name", ["digits.toml", "digits_flow.toml"])
 @pytest.mark.parametrize("loss", ["mean", pytest.param("sum", marks=pytest.mark.slow)])
 def test_the_opening_of_many_samples_is_checked_on_a_few(name: str, loss: str):
-    """In steps, of a flow too; the solver's reductions and the chain rule of a product hold to rounding."""
+    """Steps and a flow; the solver's reductions and the chain rule of a product hold to rounding."""
     e = Experiment.load(ROOT / "docs" / "examples" / name).replace({"training.loss": loss})
     if loss == "sum" and e.training.rule == "gd":
         e = e.replace({"training.learning_rate": 0.01})

@@ -381,7 +381,7 @@ def test_eigenvalues_that_are_irrational() -> None:
 
 
 def test_second_order_of_whitened_data_by_hand() -> None:
-    """In time (L + 1) t = x the error is y exp(-x) and its correction one curve for every depth."""
+    """In time (L + 1) t = x the error is y exp(-x), and its correction the same curve for every depth."""
     found = words(2).in_time()
     x = (L + 1) * t
     curve = -(4 * exp(-x) + 2 * x - exp(-2 * x) - 3) * exp(-x) / 6

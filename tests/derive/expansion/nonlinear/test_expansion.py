@@ -197,6 +197,6 @@ def test_it_prints(series: NonlinearExpansion) -> None:
 
 @pytest.mark.parametrize("activation", [x * (1 + erf(x / sqrt(2))) / 2, x / (1 + exp(-x)), sqrt(2) * tanh(x)])
 def test_a_phi_that_is_a_product_is_one_function(activation: Expr) -> None:
-    """The readout reads phi(h), not h times the rest of it."""
+    """The readout reads phi(h), not h times the other factor."""
     found = expand_nonlinear(mean_field(mlp(L, activation)), 0)
     assert (found.activation.expr - activation.xreplace({x: found.activation.variables[0]})).simplify() == 0

@@ -27,7 +27,7 @@ def kernels(terms: Terms) -> list[tuple[tuple[str, int], ...]]:
 
 
 def test_no_derivative_of_a_slope_but_by_a_moving_source_or_a_push() -> None:
-    """What Taylor's series adds for smooth functions is what units at the kink do instead."""
+    """Terms of Taylor's series for smooth functions correspond to units at the kink."""
     laws = straight(read(mean_field(mlp(L, "relu"))))
     for (name, n), terms in laws.items():
         for p in terms:

@@ -74,7 +74,7 @@ def test_refusals() -> None:
 @pytest.mark.slow
 @OPTIONS
 def test_one_layer_at_all_times(option: bool) -> None:
-    """What the series leaves of the exact closed form is of order gamma0^4."""
+    """The difference of the series from the exact closed form is of order gamma0^4."""
     program = mlp(1, rule="flow")
     exact, found = one_layer_flow(centred(program) if option else program), series(1, option)
     ends = {last: exact.growth_at_end.subs({A: 1, B: 1})}
@@ -126,7 +126,7 @@ def solved(program: Program, depth: int, richness: float, time: float, steps: in
 @pytest.mark.slow
 @pytest.mark.parametrize(("depth", "option"), [(2, False), (2, True), (3, False)])
 def test_deep_networks_against_small_steps(depth: int, option: bool) -> None:
-    """Variances at seven step sizes, extrapolated to none: the rest is of order gamma0^4."""
+    """Variances at seven step sizes, extrapolated to zero: the difference is of order gamma0^4."""
     time, counts = 0.8, (12, 16, 20, 24, 32, 40, 48)
     program = mlp(depth).with_rule(GradientDescent(eta))
     program = centred(program) if option else program

@@ -74,7 +74,7 @@ def test_kernels_that_are_no_powers_of_the_layer_need_a_number_of_layers() -> No
 
 
 def test_one_layer_of_tanh_against_an_integral() -> None:
-    """Units are independent: the variance of what the kernel averages, by the trapezoidal rule."""
+    """Units are independent: the variance of the averaged quantity, by the trapezoidal rule."""
     spacing = 0.1
     x = np.arange(-90, 91) * spacing
     weight = np.exp(-(x**2) / 2) * spacing / np.sqrt(2 * np.pi)

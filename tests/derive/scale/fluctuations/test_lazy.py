@@ -70,7 +70,7 @@ def test_two_layers(program: Program, power: int) -> None:
 
 
 def test_flow_of_one_layer_against_integrated_derivatives() -> None:
-    """Centred, at gamma0 = 0.01: the rest is of order gamma0^2."""
+    """Centred, at gamma0 = 0.01: the difference is of order gamma0^2."""
     reference = leading_order(OneLayer(DATA["K_x"], DATA["y"], 0.4, 2, 0.01, centred=True, flow=True))
     expected = reference.scaled_covariance(reference.jets["f"], reference.jets["f"])
     found = lazy_covariance(lazy(centred(mlp(1, rule="flow"))), DATA, {gamma0: 0.01}, [0.0, 0.4, 0.8])

@@ -130,7 +130,7 @@ def relative_change(depth: int) -> float:
 
 @pytest.mark.slow
 def test_the_tangent_kernel_of_tanh_changes_more_than_in_proportion_to_the_depth() -> None:
-    """selfconsistent2023 (P.6) and section 5 say O(L): so it is for linear networks.  Here it is L^2."""
+    """selfconsistent2023 (P.6) and section 5 state O(L), as for linear networks. Here it is L^2."""
     power = np.log2(relative_change(8) / relative_change(4))
     assert 1.3 < power < 2.1
 

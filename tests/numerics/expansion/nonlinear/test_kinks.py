@@ -154,7 +154,7 @@ def test_a_program_has_the_powers_of_its_file() -> None:
 
 
 def test_points_that_nothing_is_learnt_from() -> None:
-    """Errors of samples do not know of them; of their predictions as many orders are known."""
+    """Errors of samples do not depend on test points; predictions at both have the same known orders."""
     rule = {"learning_rate": ETA, "steps": STEPS, "loss": "sum"}
     held_out = Experiment.from_dict(
         {"network": {"depth": 1, "activation": "relu"}, "training": rule},
@@ -184,7 +184,7 @@ def test_sampled_averages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_sum_without_an_estimate_of_what_it_misses() -> None:
-    """Two powers are known: they are printed as they are, with what is known of each variable."""
+    """Two powers are known: they are printed, with the known orders of each variable."""
     done: list[tuple[int, int]] = []
     result = evaluated_at(experiment(2), 2, progress=lambda step, total: done.append((step, total)))
     assert done == [(1, 1)]
