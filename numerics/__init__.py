@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from numerics.on_demand import loader
+from numerics.lazy_imports import loader
 
 if TYPE_CHECKING:
     from numerics.analysis.sweep import sweep

@@ -19,7 +19,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.progress import Progress
 from numerics.results import Result, is_correction
-from numerics.results.prefix import DIVERGED
+from numerics.results.before_divergence import DIVERGED
 from numerics.saddles import SHORTEST, exchange_notes, saddle_notes, shifted, stays
 from numerics.solver import registry
 from numerics.solver.method import KeptKernels

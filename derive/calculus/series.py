@@ -2,8 +2,8 @@
 
 :class:`SeriesRing` adds, multiplies and inverts lists of coefficients up to a fixed order, with expressions
 (:class:`PowerSeries`) or rational functions (:func:`solved_series`) as coefficients. Series of noncommutative
-operator words are computed order by order by :class:`derive.expansion.words.Recursion`. Coefficients beyond
-the order are unknown. Whether a series is even is read from its coefficients and never assumed.
+operator words are computed by :class:`derive.expansion.operator_words.Recursion`. Coefficients beyond the
+order are unknown. Whether a series is even is read from its coefficients and never assumed.
 """
 
 from __future__ import annotations

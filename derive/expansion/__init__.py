@@ -19,6 +19,7 @@ from derive.expansion.linear import LinearExpansion, expand_linear
 from derive.expansion.nonlinear import NonlinearExpansion, expand_nonlinear
 from derive.expansion.nonlinear.expansion import KINKS
 from derive.expansion.nonlinear.kinks import KinkExpansion, expand_kinks
+from derive.expansion.operator_words import Memory
 from derive.expansion.orders import (
     ModifiedEquation,
     TheorySeries,
@@ -26,7 +27,6 @@ from derive.expansion.orders import (
     expand_step_size,
     modified_equation,
 )
-from derive.expansion.words import Memory
 from derive.linear.form import linear_form
 from derive.program import Program
 from derive.program.nonlinear import require_linear_rules

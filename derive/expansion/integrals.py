@@ -27,7 +27,7 @@ from derive.calculus.recurrences import factored
 from derive.calculus.symbols import IndexRange, alpha, mu, s, t
 from derive.errors import NotApplicable
 from derive.expansion.errors import OUTPUT, ErrorLaw
-from derive.expansion.words import TANGENT, LinearSeries, Memory, letters, terms
+from derive.expansion.operator_words import TANGENT, LinearSeries, Memory, letters, terms
 from derive.linear.operators import J
 
 

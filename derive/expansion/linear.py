@@ -19,8 +19,8 @@ from derive.expansion import integrals, printing
 from derive.expansion.errors import OUTPUT
 from derive.expansion.expansion import Expansion
 from derive.expansion.in_time.series import in_time
-from derive.expansion.laws import MatrixChain, Orders, chain
-from derive.expansion.words import TANGENT, LinearSeries, linear_series
+from derive.expansion.operator_words import TANGENT, LinearSeries, linear_series
+from derive.expansion.order_recursions import MatrixChain, Orders, chain
 from derive.linear.closure import linear_closure
 from derive.theory import Theory
 

@@ -20,8 +20,7 @@ from derive.errors import NotApplicable
 from derive.expansion.errors import ERROR, OUTPUT, ErrorLaw
 from derive.expansion.expansion import PrintedBlock, printed
 from derive.expansion.integrals import Group, groups, is_constant, iterated_integral, time_integrals
-from derive.expansion.laws import OperatorTerm, laws
-from derive.expansion.words import (
+from derive.expansion.operator_words import (
     TANGENT,
     Flipped,
     LinearSeries,
@@ -31,6 +30,7 @@ from derive.expansion.words import (
     layer_products,
     letters,
 )
+from derive.expansion.order_recursions import OperatorTerm, laws
 from derive.linear.operators import J, operator
 from derive.show import PaperLatex, PaperText, latex, notation, text
 from derive.show.latex import beside

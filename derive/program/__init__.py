@@ -7,6 +7,17 @@ is a :class:`Program`, from which :func:`derive.theory.mean_field` derives the t
 from derive.calculus.symbols import IndexRange, L, P, alpha, ell, eta, gamma0, mu, s, t
 from derive.errors import ProgramError
 from derive.program.entrywise import Entrywise, adam, adamw, lion, rmsprop, sign_descent
+from derive.program.language import (
+    Attribute,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    Mean,
+    P_train,
+    Population,
+    Product,
+)
 from derive.program.network import Network
 from derive.program.networks import (
     convolution,
@@ -36,17 +47,6 @@ from derive.program.rules import (
 )
 from derive.program.spectral import Spectral, muon
 from derive.program.training import Along, Gradient, Outer, Parametrization, TrainedMatrix, TrainedVector
-from derive.program.words import (
-    Attribute,
-    Field,
-    GaussianMatrix,
-    GaussianVector,
-    GivenVector,
-    Mean,
-    P_train,
-    Population,
-    Product,
-)
 
 __all__ = [
     "Along",

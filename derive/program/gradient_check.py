@@ -30,10 +30,10 @@ from sympy.core.function import AppliedUndef, Derivative, Subs
 
 from derive.calculus.symbols import IndexRange, IndexValues, L, expression, t
 from derive.errors import NotApplicable
+from derive.program.language import GaussianMatrix, GaussianVector, Mean, Population, Product
 from derive.program.parts import Definition, gaussian, parameter, ranges_of_loss
 from derive.program.program import Program
 from derive.program.training import Along, Outer, Parametrization, TrainedMatrix, TrainedVector
-from derive.program.words import GaussianMatrix, GaussianVector, Mean, Population, Product
 
 UNITS = 2
 """Units of every population, and the size N that the widths are relative to."""

@@ -55,10 +55,7 @@ from derive.program.domains import (
     needed,
     summed,
 )
-from derive.program.naming import apart
-from derive.program.parts import Definition
-from derive.program.training import Along, Gradient, Outer, Parametrization
-from derive.program.words import (
+from derive.program.language import (
     Attribute,
     Field,
     GaussianMatrix,
@@ -69,6 +66,9 @@ from derive.program.words import (
     Population,
     Product,
 )
+from derive.program.naming import apart
+from derive.program.parts import Definition
+from derive.program.training import Along, Gradient, Outer, Parametrization
 
 LOSS = "the loss"
 """The name under which the loss is differentiated, which no number of a program has."""

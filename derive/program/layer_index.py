@@ -16,9 +16,9 @@ from sympy import Expr, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, L, ell, expression, primed
+from derive.program.language import GaussianMatrix, GaussianVector, Population
 from derive.program.naming import aside
 from derive.program.parts import Definition, Parts, gaussian, parameter
-from derive.program.words import GaussianMatrix, GaussianVector, Population
 
 AnyParts = TypeVar("AnyParts", bound=Parts)
 Place = tuple[str, int]

@@ -13,7 +13,7 @@ from sympy import Expr, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef, Subs
 
 from derive.calculus.symbols import IndexRange, L, P, ell, expression, mu, primed, s, spelled, t
-from derive.program.words import Product
+from derive.program.language import Product
 
 NamedObject = TypeVar("NamedObject", bound=Hashable)
 Declared = tuple[str, Any]

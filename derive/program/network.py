@@ -19,6 +19,16 @@ from derive.calculus.sums import all_apart, defined, drawn_out, over
 from derive.calculus.symbols import IndexRange, L, P, ell, expression, mu, primed, spelled, t
 from derive.errors import ProgramError
 from derive.program.gradients import LOSS, Gradients, name_of
+from derive.program.language import (
+    Attribute,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GaussianWeight,
+    GivenVector,
+    Mean,
+    Product,
+)
 from derive.program.naming import (
     aside,
     bare_matrices,
@@ -41,17 +51,7 @@ from derive.program.training import (
     TrainedVector,
     by_name,
 )
-from derive.program.unread import without_unread, without_unread_members
-from derive.program.words import (
-    Attribute,
-    Field,
-    GaussianMatrix,
-    GaussianVector,
-    GaussianWeight,
-    GivenVector,
-    Mean,
-    Product,
-)
+from derive.program.unused_layers import without_unread, without_unread_members
 
 
 @dataclass(frozen=True)

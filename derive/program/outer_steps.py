@@ -26,13 +26,13 @@ from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, mu, primed, t
 from derive.errors import NotApplicable
 from derive.program.entrywise import A, Entrywise
+from derive.program.language import Mean
 from derive.program.naming import apart as apart_from
 from derive.program.nonlinear import NonlinearRule, RewrittenSteps
 from derive.program.parts import Definition
 from derive.program.program import Program
 from derive.program.spectral import Spectral, SpectralEntry, require_matrix
 from derive.program.training import Along, Outer, TrainedMatrix, TrainedVector
-from derive.program.words import Mean
 
 MOST_TERMS = 64
 """Outer products that a step becomes at most."""

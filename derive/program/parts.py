@@ -15,11 +15,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, L, expression, s, spelled, t
 from derive.errors import ProgramError
-from derive.program.naming import functions_in
-from derive.program.nonlinear import NonlinearRule
-from derive.program.rules import TrainingRule, tables_of
-from derive.program.training import Parametrization, TrainedMatrix, TrainedVector
-from derive.program.words import (
+from derive.program.language import (
     Attribute,
     Field,
     GaussianMatrix,
@@ -30,6 +26,10 @@ from derive.program.words import (
     Rewritable,
     terms,
 )
+from derive.program.naming import functions_in
+from derive.program.nonlinear import NonlinearRule
+from derive.program.rules import TrainingRule, tables_of
+from derive.program.training import Parametrization, TrainedMatrix, TrainedVector
 
 
 class Named(Mapping[Expr, str]):

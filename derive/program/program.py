@@ -19,6 +19,16 @@ from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.symbols import IndexRange, L, alpha, ell, expression, mu, s, spelled, t
 from derive.errors import NotApplicable, ProgramError
+from derive.program.language import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    Mean,
+    Population,
+    Product,
+    layer_count,
+    terms,
+)
 from derive.program.layer_index import with_layer_index
 from derive.program.naming import (
     bare_matrices,
@@ -33,16 +43,6 @@ from derive.program.parts import Definition, Named, Parts, gaussian, parameter
 from derive.program.roles import Roles, roles_of
 from derive.program.rules import TrainingRule, fixed_symbols, own_names, parameters_with
 from derive.program.training import TrainedMatrix, TrainedVector
-from derive.program.words import (
-    Field,
-    GaussianMatrix,
-    GaussianVector,
-    Mean,
-    Population,
-    Product,
-    layer_count,
-    terms,
-)
 from derive.show.latex import aligned_latex
 
 

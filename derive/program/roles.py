@@ -15,9 +15,9 @@ from sympy import Dummy, Expr, Pow, S, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import ell, expression, mu, t
+from derive.program.language import Mean, Product
 from derive.program.parts import Definition, Parts
 from derive.program.training import TrainedMatrix, TrainedVector
-from derive.program.words import Mean, Product
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, L, ell, expression
 from derive.errors import NotApplicable
+from derive.program.language import Population
 from derive.program.parts import gaussian, parameter
 from derive.program.program import Program
-from derive.program.words import Population
 
 
 def at_symbolic_depth(program: Program) -> Program:

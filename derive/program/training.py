@@ -16,8 +16,8 @@ from sympy import Expr, S
 from derive.calculus.intervals import NONZERO, POSITIVE, REAL
 from derive.calculus.symbols import IndexRange, expression, gamma0
 from derive.errors import ProgramError
+from derive.program.language import GaussianMatrix, GaussianVector, Rewritable, numbered
 from derive.program.rules import TrainingRule
-from derive.program.words import GaussianMatrix, GaussianVector, Rewritable, numbered
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import alpha, mu
 from derive.errors import NotApplicable
+from derive.program.language import Mean, Product
 from derive.program.parts import Definition, gaussian, parameter
 from derive.program.program import Program
-from derive.program.words import Mean, Product
 from derive.theory.applications import nonempty
 
 

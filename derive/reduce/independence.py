@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 from sympy import Expr, Function, Symbol
 
+from derive.program.language import Product
 from derive.program.parts import gaussian
 from derive.program.program import Program
 from derive.program.training import TrainedMatrix
-from derive.program.words import Product
 from derive.theory import OrderParameter, Term, Theory
 from derive.theory.applications import nonempty
 from derive.theory.conditioning import mean_field

@@ -41,7 +41,7 @@ from derive.linear.form import LinearForm, linear_form
 from derive.program.networks.random_data import B, N, P, k
 from derive.program.networks.random_data import sigma as sigma_label
 from derive.reduce.data import mode_sums
-from derive.scale.lazy_answers import on_eigenvalues, source_of, weight_in_loss
+from derive.scale.lazy_responses import on_eigenvalues, source_of, weight_in_loss
 from derive.scale.mellin import Power, mode_sum, power_in
 from derive.scale.modes import HARD, K, factor_of, kernels_on, lamda, lazy_modes
 from derive.scale.modes import capacity as capacity_

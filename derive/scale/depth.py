@@ -75,10 +75,10 @@ from derive.depth.infinite import WIDTH_FIRST
 from derive.errors import NotApplicable
 from derive.linear.propagators import cross_layer, k
 from derive.program.entrywise import Entrywise
+from derive.program.language import Product
 from derive.program.parts import gaussian
 from derive.program.program import Program
 from derive.program.training import Outer, TrainedMatrix
-from derive.program.words import Product
 from derive.scale.depth_steps import DepthExponents, Shown, StepRow, at_steps, depth_exponents, ladder
 from derive.scale.rule_degrees import rule_degrees
 from derive.show.conditions import ConditionalResult

@@ -36,7 +36,7 @@ from derive.errors import NotApplicable
 from derive.linear.form import linear_form
 from derive.linear.propagators import START, cross_layer, transfer
 from derive.program.networks.random_data import k
-from derive.scale.lazy_answers import on_eigenvalues, weight_in_loss
+from derive.scale.lazy_responses import on_eigenvalues, weight_in_loss
 from derive.scale.mellin import Power, Powers
 from derive.scale.modes import K, at_start, factor_of, kernel_of_modes, late, on_power_law, time, wide
 from derive.show.conditions import ConditionalResult

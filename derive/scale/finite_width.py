@@ -34,7 +34,7 @@ from derive.errors import NotApplicable
 from derive.linear.form import linear_form
 from derive.program.networks.random_data import N, k
 from derive.reduce.data import mode_sums
-from derive.scale.lazy_answers import (
+from derive.scale.lazy_responses import (
     answers,
     constant_transform,
     on_eigenvalues,

@@ -56,12 +56,12 @@ from derive.calculus.sums import match
 from derive.calculus.symbols import L, ell, eta, gamma0
 from derive.errors import NotApplicable
 from derive.linear.form import linear_form
+from derive.program.language import Product
 from derive.program.networks.random_data import nu
 from derive.program.nonlinear import require_linear_rules
 from derive.program.parts import gaussian, parameter
 from derive.program.program import Program, plain_steps, used_once
 from derive.program.training import TrainedMatrix, TrainedVector
-from derive.program.words import Product
 from derive.scale.first_steps import first_step, same_unit
 from derive.scale.mellin import power_in
 from derive.show.conditions import ConditionalResult

@@ -18,8 +18,8 @@ from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from derive.program.entrywise import A, Entrywise, adam, adamw, lion, rmsprop, sign_descent
+from derive.program.language import GaussianMatrix, GaussianWeight, Product
 from derive.program.program import Program
-from derive.program.words import GaussianMatrix, GaussianWeight, Product
 from derive.scale.power_counting import Counting, N, count_powers, gradient_powers, member_name, one_power
 from derive.scale.rule_degrees import RuleDegrees, rule_degrees, step_powers
 from derive.scale.width import (

@@ -55,12 +55,12 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.program.entrywise import Entrywise
+from derive.program.language import Mean, Population, Product
 from derive.program.nonlinear import require_linear_rules
 from derive.program.parts import Definition, gaussian, parameter
 from derive.program.program import Program, used_once
 from derive.program.rules import TrainingRule
 from derive.program.training import Outer, TrainedMatrix, TrainedVector
-from derive.program.words import Mean, Population, Product
 from derive.reduce.homogeneous import NotHomogeneous, exponent
 from derive.scale.rule_degrees import is_linear, step_powers
 from derive.theory.applications import nonempty

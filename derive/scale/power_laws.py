@@ -57,7 +57,7 @@ from derive.program.networks.random_data import B, N, P, k
 from derive.scale.bottlenecks import Bottleneck, Resources, bottlenecks
 from derive.scale.finite_batch import A, BatchNoise, q
 from derive.scale.finite_width import WidthNoise
-from derive.scale.lazy_answers import answers, on_eigenvalues, source_of, summable, weight_in_loss, z, z_
+from derive.scale.lazy_responses import answers, on_eigenvalues, source_of, summable, weight_in_loss, z, z_
 from derive.scale.mellin import Power, Powers, mode_sum
 from derive.scale.modes import (
     EASY,

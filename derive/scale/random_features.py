@@ -55,7 +55,7 @@ from derive.linear.transforms import Transforms, transforms, z, z_
 from derive.program.networks.random_data import N, P, k
 from derive.program.networks.random_data import sigma as noise
 from derive.scale.bottlenecks import Bottleneck
-from derive.scale.lazy_answers import on_eigenvalues
+from derive.scale.lazy_responses import on_eigenvalues
 from derive.scale.mellin import Power, Powers
 from derive.scale.modes import beta, lamda, late, numbers, on_power_law, time
 from derive.scale.modes import capacity as capacity_

@@ -46,12 +46,12 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import IndexRange, exact
 from derive.errors import NotApplicable, require_type
 from derive.program.entrywise import Entrywise
+from derive.program.language import GaussianMatrix, GaussianVector, GaussianWeight, Mean, Product, terms
 from derive.program.networks.options import Listed
 from derive.program.nonlinear import require_linear_rules
 from derive.program.parts import Definition, gaussian, parameter
 from derive.program.program import Program, used_once
 from derive.program.training import TrainedMatrix, TrainedVector
-from derive.program.words import GaussianMatrix, GaussianVector, GaussianWeight, Mean, Product, terms
 from derive.scale.power_counting import (
     HALF,
     Counted,

@@ -32,6 +32,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.symbols import IndexRange, ell, primed, s, t
 from derive.errors import ProgramError
+from derive.program.language import GaussianMatrix, GaussianVector, Mean, Population, Product, terms
 from derive.program.naming import apart as apart_from
 from derive.program.naming import aside
 from derive.program.nonlinear import NonlinearRule, RewrittenSteps
@@ -40,8 +41,7 @@ from derive.program.parts import Definition, gaussian
 from derive.program.program import Program, member
 from derive.program.rules import entry_covariance
 from derive.program.training import Outer, TrainedMatrix, TrainedVector
-from derive.program.unread import MemberBounds
-from derive.program.words import GaussianMatrix, GaussianVector, Mean, Population, Product, terms
+from derive.program.unused_layers import MemberBounds
 from derive.theory.data import Equation, Term
 from derive.theory.names import Registry, Vector, differs, primed_apart, vector
 

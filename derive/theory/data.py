@@ -16,9 +16,9 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, L, ell, s, spelled, t
+from derive.program.language import Rewritable, layer_count
 from derive.program.nonlinear import NonlinearRule
 from derive.program.program import Program
-from derive.program.words import Rewritable, layer_count
 from derive.show.arranged import letters_apart
 from derive.show.latex import latex
 

@@ -24,8 +24,8 @@ from sympy.printing.repr import ReprPrinter
 from derive.calculus.averages import Average, Response
 from derive.calculus.pairs import Copy, EntryStep, PairMean
 from derive.calculus.symbols import ell, s, t
+from derive.program.language import Mean, Product
 from derive.program.spectral import SpectralEntry
-from derive.program.words import Mean, Product
 from derive.show.arranged import letters_apart
 from derive.show.arranged import ordered as in_order
 from derive.show.document import COLUMNS, DisplayedEquation, Section, latex_section, text_section
@@ -35,7 +35,7 @@ from derive.show.text import PaperText, wrap
 from derive.theory.applications import read
 from derive.theory.data import Equation, OrderParameter, Source, TheoryData
 from derive.theory.families import Families, families
-from derive.theory.laws import laws
+from derive.theory.nonlinear_rules import laws
 from derive.theory.path_integral import PathIntegral, path_integral
 from derive.theory.path_integral.action import Entries, Partition
 

@@ -15,10 +15,10 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Response
 from derive.calculus.pairs import EntryStep
 from derive.calculus.sums import normal_form
+from derive.program.language import GaussianMatrix, Product
 from derive.program.nonlinear import NonlinearRule
 from derive.program.parts import Definition, gaussian, parameter
 from derive.program.training import TrainedMatrix, TrainedVector
-from derive.program.words import GaussianMatrix, Product
 from derive.theory.data import Equation, OrderParameter, Source, Term, TheoryData
 
 INDENT = "    "

@@ -19,11 +19,11 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.sums import rewritten
 from derive.calculus.symbols import IndexRange, ell, mu, primed, s, spelled, t
 from derive.errors import ProgramError
+from derive.program.language import Field, GivenVector
 from derive.program.naming import apart, aside
 from derive.program.parts import gaussian, parameter
 from derive.program.program import Program
 from derive.program.training import TrainedMatrix
-from derive.program.words import Field, GivenVector
 from derive.theory.data import OrderParameter
 
 QuantityAtLayer = tuple[str, Expr | None]

@@ -19,8 +19,8 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import factors, times
 from derive.calculus.symbols import ell, s, t
+from derive.program.language import Product
 from derive.program.parts import Definition
-from derive.program.words import Product
 from derive.show.arranged import letters_apart
 from derive.show.latex import PaperLatex
 from derive.show.notation import Notation, notation

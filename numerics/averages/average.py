@@ -15,9 +15,9 @@ from sympy import Add, DiracDelta, Dummy, Expr, I, Matrix, Mul, Poly, Pow, Ratio
 
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.jumps import OtherKind, jumps, multiplied
+from numerics.averages.kink_quadrature import PAIR, Moment, X, bent_product, compiled, is_smooth
 from numerics.averages.lattice import Array, Value, averages, check_covariance
 from numerics.averages.orthants import of_products, rows_of
-from numerics.averages.panels import PAIR, Moment, X, bent_product, compiled, is_smooth
 from numerics.errors import SpecError, Unserved
 
 DIGITS = 25

@@ -19,7 +19,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import ell
-from derive.program.words import Mean, Product
+from derive.program.language import Mean, Product
 from derive.theory import Theory
 
 FARTHEST, POINTS = 12.0, 4801

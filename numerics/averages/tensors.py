@@ -14,9 +14,9 @@ import numpy as np
 from sympy import Basic, Expr, Mul
 
 from derive.calculus.jumps import OtherKind, SignPolynomial, jumps, multiplied
+from numerics.averages.kink_quadrature import X, bent_product, compiled, expression, is_smooth
 from numerics.averages.lattice import Array, Tensor, averages, check_covariance
 from numerics.averages.orthants import of_products, rows_of
-from numerics.averages.panels import X, bent_product, compiled, expression, is_smooth
 from numerics.errors import Unserved
 
 FunctionsBySample = tuple[tuple[int, ...], ...]

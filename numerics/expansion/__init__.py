@@ -20,8 +20,8 @@ from sympy import Symbol
 from derive.errors import NotApplicable
 from derive.expansion import Expansion, LinearExpansion, expand_linear
 from derive.expansion.errors import ErrorLaw
-from derive.expansion.strength import expand_strength
-from derive.expansion.words import WORDS as LAST_WORDS
+from derive.expansion.operator_words import WORDS as LAST_WORDS
+from derive.expansion.theory_orders import expand_strength
 from derive.linear.closure import LinearClosure
 from derive.program import L, Program
 from derive.program import gamma0 as gamma0_symbol

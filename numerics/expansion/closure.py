@@ -20,7 +20,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import ell, gamma0
 from derive.errors import NotApplicable
-from derive.expansion.words import layer_products, parts_of
+from derive.expansion.operator_words import layer_products, parts_of
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import J, Kernel, operator
 from numerics.errors import Diverged
@@ -52,7 +52,7 @@ from numerics.names import (
     LINEAR_KERNEL,
 )
 from numerics.solver.grid import TimeGrid, tables_of
-from numerics.solver.linear.afterwards import interval_weights
+from numerics.solver.linear.output_correlations import interval_weights
 
 Array = NDArray[np.float64]
 OperatorAtLayer = tuple[str, int]

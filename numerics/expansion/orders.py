@@ -23,13 +23,13 @@ from derive.calculus.series import PowerSeries
 from derive.calculus.symbols import s, t
 from derive.errors import NotApplicable
 from derive.expansion.orders import TheorySeries, expand_sizes, expand_step_size, named, orders_in
-from derive.expansion.strength import StrengthSeries, expand_strength
+from derive.expansion.theory_orders import StrengthSeries, expand_strength
 from derive.program import P, Program, eta
 from derive.program.networks.random_data import alpha, alpha_B, nu
 from derive.program.networks.random_data import sigma as label_noise
 from numerics.errors import SpecError
 from numerics.expansion.coefficients import Setting, check_order, evaluated, parted
-from numerics.expansion.strengths import AtStrengths
+from numerics.expansion.gamma0_fits import AtStrengths
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import LayerFunctionNames, Reduction, derived, integrated
@@ -146,10 +146,10 @@ def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
 
     Notes
     -----
-    The theory itself is expanded order by order (:func:`derive.expansion.strength.expand_strength`), with
+    The theory is expanded order by order (:func:`derive.expansion.theory_orders.expand_strength`), with
     biases, branches, several outputs, unequal widths and variances, decay, momentum and noise, test points,
     random data.  If the march cannot read the orders, errors and losses come from solutions at several gamma0
-    (:class:`~numerics.expansion.strengths.AtStrengths`).
+    (:class:`~numerics.expansion.gamma0_fits.AtStrengths`).
     """
     check_order(order)
     started, problem = clock.perf_counter(), Problem.of(source)

@@ -17,7 +17,7 @@ from derive.expansion.nonlinear import NonlinearExpansion
 from derive.expansion.nonlinear.trees import OUTPUT, PAIR, ForestCoefficient, Piece, samples_of
 from derive.program import L
 from numerics.averages import tensors
-from numerics.averages.panels import compiled, expression
+from numerics.averages.kink_quadrature import compiled, expression
 from numerics.lowering.expressions import arranged
 from numerics.names import FEATURE_KERNEL, FORWARD_RESPONSE, INPUT_KERNEL
 from numerics.stats import normal_points

@@ -26,15 +26,15 @@ from derive.linear.form import LinearForm, linear_form
 from derive.program import Network, P, Program, gamma0
 from derive.program.networks.random_data import M
 from derive.program.parts import gaussian, parameter
-from derive.program.shifts import Slot
+from derive.program.shifted_constants import Slot
 from derive.reduce.data import UNITS, instant_responses, mode_sums, unit_averages
 from derive.theory import Theory, mean_field
 from derive.theory.theory import ERROR_VECTOR
 from numerics.errors import SpecError
 from numerics.experiment.checks import real_numbers
 from numerics.experiment.experiment import Experiment, HeldOut, fingerprint
-from numerics.experiment.finite import not_finite
-from numerics.experiment.given import (
+from numerics.experiment.finite_coefficients import not_finite
+from numerics.experiment.given_data import (
     checked_arrays,
     checked_numbers,
     literals_in,
@@ -44,7 +44,7 @@ from numerics.experiment.given import (
     require_domain,
     require_ranges,
 )
-from numerics.experiment.literals import Literals
+from numerics.experiment.integer_indices import Literals
 from numerics.experiment.memory import symbols_of_rules, tables_of_program
 from numerics.experiment.naming import named_by_role, symbols_of
 from numerics.experiment.numbers import (

@@ -15,8 +15,8 @@ from sympy import Expr, Integer, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.program import P, TrainingRule, s, t
+from derive.program.language import P_train
 from derive.program.rules import LinearSystem
-from derive.program.words import P_train
 from numerics.experiment.memory import MotionCoefficients
 
 if TYPE_CHECKING:

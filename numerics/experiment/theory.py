@@ -28,10 +28,10 @@ from derive.program import (
     t,
     training_rule,
 )
+from derive.program.language import P_train
 from derive.program.networks.options import entrywise_rule
 from derive.program.networks.random_data import N, nu
 from derive.program.nonlinear import NonlinearRule
-from derive.program.words import P_train
 from derive.reduce.data import instant_responses, mode_sums, theory_limit
 from derive.theory import Term, Theory, mean_field
 from numerics.errors import SpecError, value_to_toml

@@ -29,8 +29,8 @@ from numerics.fluctuations.variables import VariableBuilder
 from numerics.names import OUTPUT
 from numerics.progress import Progress
 from numerics.results import SHIFT, STDERR, SYSTEMATIC, VARIANCE, Result
-from numerics.results.authored import authored_variables, coordinates, described, names_in_words
 from numerics.results.losses import loss_in_words
+from numerics.results.program_names import authored_variables, coordinates, described, names_in_words
 from numerics.solver.method import KeptKernels
 from numerics.threads import one_thread
 

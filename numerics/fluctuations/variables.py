@@ -26,8 +26,8 @@ from numerics.fluctuations.lowered import IndexGrid, LoweredFluctuations, key_of
 from numerics.fluctuations.observables import ExpandedObservable, ObservableBuilder, observable_terms
 from numerics.names import ERROR, FEATURE_KERNEL, GRADIENT_KERNEL, LINEAR_KERNEL, OUTPUT
 from numerics.results import TWO_TIMES, VARIABLES
-from numerics.results.authored import authored_variables, numbers_by_role
 from numerics.results.losses import SampleLoss, loss_of
+from numerics.results.program_names import authored_variables, numbers_by_role
 from numerics.solver.method import KeptKernels
 
 Array = NDArray[np.float64]

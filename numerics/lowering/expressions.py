@@ -31,12 +31,12 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import ell, s, spelled, t
-from derive.program.shifts import Slot
+from derive.program.shifted_constants import Slot
 from derive.program.spectral import SpectralEntry, sigma
 from derive.theory import Equation
 from numerics.arrays import CPU, Device, namespace_of, permuted
 from numerics.errors import Unserved
-from numerics.experiment.literals import Literals, index_of_axis
+from numerics.experiment.integer_indices import Literals, index_of_axis
 from numerics.lowering.indices import (
     TIMES,
     Array,

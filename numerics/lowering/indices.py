@@ -28,10 +28,10 @@ from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import connected_components
 
 from derive.calculus.symbols import L, ell, primed, s, t
-from derive.program.shifts import Slot
+from derive.program.shifted_constants import Slot
 from derive.theory import Theory
 from numerics.errors import Unserved
-from numerics.experiment.literals import Literals, literals_of
+from numerics.experiment.integer_indices import Literals, literals_of
 from numerics.names import MemberKey
 
 Array = NDArray[np.float64]

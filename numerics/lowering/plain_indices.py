@@ -26,9 +26,9 @@ from sympy import Add, Expr, Heaviside, Integer, Max, Min, S, Sum, Symbol, sympi
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, ell
-from derive.program.shifts import Slot, shifted_reads
+from derive.program.shifted_constants import Slot, shifted_reads
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
-from numerics.experiment.literals import Literals, index_of_axis, literals_of
+from numerics.experiment.integer_indices import Literals, index_of_axis, literals_of
 from numerics.lowering.indices import TIMES, expressions_of, lowest_values, node_of
 from numerics.lowering.sizes import SizedTheory
 from numerics.names import MemberKey

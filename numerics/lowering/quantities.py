@@ -34,11 +34,11 @@ from sympy.core.function import AppliedUndef, UndefinedFunction
 from derive.calculus.averages import Average, Response, is_random
 from derive.calculus.pairs import has_pairs
 from derive.calculus.symbols import IndexRange, s, t
-from derive.program.shifts import Slot
+from derive.program.shifted_constants import Slot
 from derive.theory import Equation, OrderParameter, Term, Theory
 from derive.theory.exchange import IndexClass, exchangeable
 from numerics.errors import Unserved
-from numerics.experiment.literals import Literals
+from numerics.experiment.integer_indices import Literals
 from numerics.lowering.averages import MeanResponse, read_average
 from numerics.lowering.entries import (
     EntryArray,

@@ -21,11 +21,11 @@ from derive.calculus.symbols import mu, t
 from derive.program import Mean, Program
 from derive.program.networks.options import SAMPLE_WEIGHT
 from numerics.arrays import CPU
-from numerics.experiment.literals import Literals
+from numerics.experiment.integer_indices import Literals
 from numerics.experiment.problem import Problem
 from numerics.names import ERROR, OUTPUT
 from numerics.quotients import logarithms_without_overflow
-from numerics.results.authored import authored_variables, sample_index
+from numerics.results.program_names import authored_variables, sample_index
 
 Array = NDArray[np.float64]
 
@@ -173,7 +173,7 @@ def loss_of_scalars(problem: Problem, scalars: Mapping[str, Array]) -> Array | N
     """Return the loss of a program of several outputs at each time, averaged over samples, shape (T,).
 
     ``scalars`` are numbers of the program by their names in results, with axes time and then their indices
-    (:func:`numerics.results.authored.numbers_of_author`).  Indices other than that of samples are summed
+    (:func:`numerics.results.program_names.numbers_of_author`).  Indices other than that of samples are summed
     over. None if no loss is stated, or if it depends on more than these numbers, arrays and indices.
     """
     loss = _loss_of_numbers(problem.program)
@@ -364,7 +364,7 @@ def _unshifted(
     """Return an array at the values ``spans`` of its indices, which may be shifted, and the indices.
 
     ``firsts`` are the index values of the first entries.  Shifted indices of outputs are periodic; arrays are
-    long enough (:func:`numerics.experiment.given.checked_arrays`).
+    long enough (:func:`numerics.experiment.given_data.checked_arrays`).
     """
     plain = list(indices)
     for k, a in enumerate(indices):

@@ -8,10 +8,10 @@ taken, its definitions are evaluated unit by unit.  No mean-field theory and no 
 so that simulations are an independent check of the theory of any program.
 """
 
+from .correlations import Measured
 from .experiment import KernelTimes, simulate
-from .measure import Measured
 from .run import Networks, Trainer, simulate_program
-from .values import inputs_from_kernel
+from .symbol_values import inputs_from_kernel
 
 __all__ = [
     "KernelTimes",

@@ -46,7 +46,10 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Variant, centred, error_jumps, slope_jumps
 from numerics.names import C_LEARNT, ERROR, FEATURE_KERNEL, GRADIENT_KERNEL, LINEAR_KERNEL, OUTPUT
 from numerics.results import BY_SAMPLE, TRACE, VARIABLES, dataset, dimensions, named
-from numerics.results.authored import (
+from numerics.results.before_divergence import DIVERGED, before_divergence
+from numerics.results.losses import loss_in_words, loss_of_scalars
+from numerics.results.predictions import equal_times, one_sample, one_sample_kernel, split
+from numerics.results.program_names import (
     authored_variables,
     coordinates,
     described,
@@ -54,13 +57,10 @@ from numerics.results.authored import (
     numbers_by_role,
     require_variables,
 )
-from numerics.results.losses import loss_in_words, loss_of_scalars
-from numerics.results.predictions import equal_times, one_sample, one_sample_kernel, split
-from numerics.results.prefix import DIVERGED, before_divergence
 from numerics.stats import Spread
 from numerics.threads import one_thread
 
-from .measure import ChosenPairs, ObservableAxis
+from .correlations import ChosenPairs, ObservableAxis
 from .run import EULER, MOST, UNSTABLE, Trainer
 from .tangent import NAME as TANGENT_KERNEL
 

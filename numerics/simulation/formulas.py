@@ -45,7 +45,7 @@ from derive.program import (
 )
 from derive.program.nonlinear import NonlinearRule
 from derive.program.parts import gaussian, parameter
-from derive.program.shifts import shifted_reads
+from derive.program.shifted_constants import shifted_reads
 
 from .rows import (
     Applied,
@@ -65,7 +65,7 @@ from .rows import (
     common_place,
     itself,
 )
-from .values import PopulationSizes, Tables, Values, ring
+from .symbol_values import PopulationSizes, Tables, Values, ring
 
 Slots = tuple[Expr, ...]
 Functions = tuple[tuple[str, Callable[..., Expr]], ...]

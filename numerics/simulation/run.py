@@ -26,13 +26,13 @@ from numerics.quotients import without_overflow
 from numerics.stats import Spread
 from numerics.threads import one_thread
 
+from .correlations import Kept, Measured, ObservableAxis, Record, Side, Wanted, read_kept, read_wanted
 from .formulas import Binder, note_extents
-from .measure import Kept, Measured, ObservableAxis, Record, Side, Wanted, read_kept, read_wanted
 from .network import StepOrder, domains, unroll
 from .rows import Array, NetworkState, spread
+from .symbol_values import Tables, Values, given_sizes, given_vectors
 from .tangent import NAME as TANGENT_KERNEL
 from .tangent import TangentKernel
-from .values import Tables, Values, given_sizes, given_vectors
 from .weights import (
     Factors,
     GaussianLaw,

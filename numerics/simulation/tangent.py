@@ -22,8 +22,8 @@ from sympy.core.function import AppliedUndef
 
 from derive.program import Along, Outer, Program, TrainedMatrix, TrainedVector
 
+from .correlations import ObservableAxis, Pair, Record, Side, Wanted
 from .formulas import Binder, members
-from .measure import ObservableAxis, Pair, Record, Side, Wanted
 from .network import StepNode, StepOrder
 from .rows import Applied, Array, Bound, CurrentParameter, FieldOrNumber, Fixed, FormulaReaders, NetworkState
 from .weights import entries_behind

@@ -36,9 +36,9 @@ from numerics.names import MemberKey
 
 from .entrywise import EntryLaw
 from .formulas import Binder, members
+from .memory_weights import Past, RuleMemory
 from .motion import WeightMotion, relaxed, root
 from .network import StepOrder, Task
-from .recalled import Past, RuleMemory
 from .rows import (
     Applied,
     Array,

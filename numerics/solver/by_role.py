@@ -25,8 +25,8 @@ from numerics.names import (
     MemberKey,
 )
 from numerics.results import LOSSES, STDERR
-from numerics.results.authored import numbers_of_author
 from numerics.results.predictions import one_sample_kernel, split
+from numerics.results.program_names import numbers_of_author
 from numerics.solver.grid import TimeGrid
 from numerics.solver.method import KeptKernels, MethodResult
 from numerics.stats import Spread, jackknife

@@ -32,11 +32,13 @@ from numerics.errors import (
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import beta
-from numerics.experiment.vanishing import require_gradients
+from numerics.experiment.vanishing_gradients import require_gradients
 from numerics.progress import Progress
 from numerics.results import BY_SAMPLE, Result, named
 from numerics.results.advice import explained, input_scale
-from numerics.results.authored import (
+from numerics.results.before_divergence import DIVERGED, before_divergence
+from numerics.results.losses import loss_in_words
+from numerics.results.program_names import (
     authored_variables,
     coordinates,
     described,
@@ -44,16 +46,14 @@ from numerics.results.authored import (
     numbers_by_role,
     require_variables,
 )
-from numerics.results.losses import loss_in_words
-from numerics.results.prefix import DIVERGED, before_divergence
 from numerics.solver.depth.method import InfiniteDepthMethod
 from numerics.solver.direct.method import ReferenceMethod
 from numerics.solver.lazy.method import LazyMethod
 from numerics.solver.linear.method import MarchMethod
+from numerics.solver.long_times.method import RestMethod
 from numerics.solver.method import QUICK, Array, KeptKernels, Method, No, Yes, answer
-from numerics.solver.nodes.method import QuadratureMethod
 from numerics.solver.paths.method import PathsMethod
-from numerics.solver.rest.method import RestMethod
+from numerics.solver.quadrature.method import QuadratureMethod
 from numerics.solver.transform.method import TransformMethod
 from numerics.threads import one_thread
 

@@ -8,8 +8,8 @@ solution with simulated networks.  For example::
 """
 
 from numerics.verification.networks import compare
-from numerics.verification.openings import Effort
 from numerics.verification.report import Check, Report
 from numerics.verification.run import equations, verify
+from numerics.verification.smaller_problems import Effort
 
 __all__ = ["Check", "Effort", "Report", "compare", "equations", "verify"]

@@ -40,9 +40,9 @@ from numerics.verification.networks import (
     size_of,
     widths_of,
 )
-from numerics.verification.openings import Effort
 from numerics.verification.plan import SLOPE, NetworkPlan, keeps_pairs, plan_of
 from numerics.verification.report import LEVEL, Check
+from numerics.verification.smaller_problems import Effort
 from numerics.verification.stability import edge_of_stability
 
 Array = NDArray[np.float64]

@@ -61,7 +61,8 @@ from numerics.solver.linear.method import MarchMethod
 from numerics.solver.linear.plan import NotCausal
 from numerics.solver.method import Yes, answer
 from numerics.stats import bound
-from numerics.verification.openings import (
+from numerics.verification.report import EPS, LEVEL, Check
+from numerics.verification.smaller_problems import (
     WRITTEN,
     arrays,
     at,
@@ -71,7 +72,6 @@ from numerics.verification.openings import (
     modes,
     opening,
 )
-from numerics.verification.report import EPS, LEVEL, Check
 
 Array = NDArray[np.float64]
 

@@ -44,9 +44,9 @@ from numerics.simulation.experiment import KERNEL_TIME, TRACE_TIME, reference_si
 from numerics.solver import solve
 from numerics.stats import Line, bound, check_same_axes, each_of, sample_variance
 from numerics.verification.controls import DOF, MEAN_LOSS, NetworkSamples, start_means, with_controls
-from numerics.verification.openings import FULL, Effort
 from numerics.verification.plan import NetworkPlan, keeps_pairs, measured_kernels, ratios_of
 from numerics.verification.report import LEVEL, Check, Report
+from numerics.verification.smaller_problems import FULL, Effort
 from numerics.verification.stability import edge_of_stability
 
 Array = NDArray[np.float64]

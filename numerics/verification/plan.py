@@ -21,8 +21,8 @@ from numerics.simulation import KernelTimes
 from numerics.simulation.experiment import MeasuredKernels, reference_size
 from numerics.stats import LEVERAGE, Line, bound
 from numerics.verification.controls import controls_of, has_controls
-from numerics.verification.openings import FULL, Effort
 from numerics.verification.report import LEVEL
+from numerics.verification.smaller_problems import FULL, Effort
 
 FEWEST, MOST = 12, 1000
 """Fewest and most networks of one width."""

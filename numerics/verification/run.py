@@ -21,7 +21,7 @@ import xarray as xr
 from derive.errors import NotApplicable
 from derive.expansion import Expansion
 from derive.expansion import expand as expand_in
-from derive.expansion.strength import expand_strength
+from derive.expansion.theory_orders import expand_strength
 from derive.linear.form import LinearForm
 from derive.program import L, Program, gamma0
 from derive.theory import Theory, mean_field
@@ -35,7 +35,7 @@ from numerics.names import FEATURE_KERNEL
 from numerics.plots import save_figure
 from numerics.progress import Progress
 from numerics.results import at_times, replacing_folder, save
-from numerics.results.authored import self_correlations
+from numerics.results.program_names import self_correlations
 from numerics.solver import solve
 from numerics.solver.direct.method import ReferenceMethod
 from numerics.solver.linear.method import MarchMethod
@@ -48,10 +48,10 @@ from numerics.threads import one_thread
 from numerics.verification import corrections, identities, networks, sampled
 from numerics.verification.corrections import DerivedCorrections
 from numerics.verification.figure import SERIES, draw, draw_numbers, has_kernels
-from numerics.verification.openings import FULL, Effort, by
 from numerics.verification.plan import NetworkPlan, wider_plan
 from numerics.verification.report import EPS, PROVENANCE, Check, Report, page, title
 from numerics.verification.series import ORDER, expansion
+from numerics.verification.smaller_problems import FULL, Effort, by
 from numerics.verification.stability import edge_of_stability
 
 if TYPE_CHECKING:

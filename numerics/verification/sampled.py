@@ -28,8 +28,8 @@ from numerics.solver.lazy.method import LazyMethod
 from numerics.solver.lazy.solve import solve_lazy
 from numerics.solver.method import No, answer
 from numerics.stats import bound
-from numerics.verification.openings import FULL, WRITTEN, Effort, arrays, at, by, opening, particles
 from numerics.verification.report import EPS, LEVEL, Check
+from numerics.verification.smaller_problems import FULL, WRITTEN, Effort, arrays, at, by, opening, particles
 
 Array = NDArray[np.float64]
 

@@ -36,7 +36,8 @@ from numerics.solver import solve
 from numerics.solver.by_role import labelled
 from numerics.solver.grid import is_noisy
 from numerics.stats import bound
-from numerics.verification.openings import (
+from numerics.verification.report import LEVEL, Check
+from numerics.verification.smaller_problems import (
     FULL,
     GENTLE,
     SMALL_SAMPLES,
@@ -48,7 +49,6 @@ from numerics.verification.openings import (
     in_steps,
     particles,
 )
-from numerics.verification.report import LEVEL, Check
 
 Array = NDArray[np.float64]
 

@@ -20,7 +20,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.schema import parse
 from numerics.solver import solve
 from numerics.solver.registry import METHODS
-from numerics.verification.openings import comparable
+from numerics.verification.smaller_problems import comparable
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -21,8 +21,8 @@ from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import CONSTANTS, Solver
-from numerics.experiment.vanishing import require_gradients
-from numerics.verification.openings import Effort, opening
+from numerics.experiment.vanishing_gradients import require_gradients
+from numerics.verification.smaller_problems import Effort, opening
 
 Array = NDArray[np.float64]
 

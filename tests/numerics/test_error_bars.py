@@ -15,9 +15,9 @@ from numerics.analysis.exponents import fitted_power
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.results import dataset, interval
-from numerics.solver.evaluated import Evaluated, averaged
 from numerics.solver.grid import TimeGrid
 from numerics.solver.lazy.solve import solve_lazy
+from numerics.solver.named_values import Evaluated, averaged
 from numerics.solver.paths.accuracy import (
     Integrator,
     Level,

@@ -20,7 +20,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.schema import Solver
 from numerics.plots import plot_loss
 from numerics.results import systematic
-from numerics.verification.openings import Effort
+from numerics.verification.smaller_problems import Effort
 from tests.derive.once import mlp
 
 GIVEN: dict[str, Any] = {

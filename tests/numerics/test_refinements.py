@@ -15,8 +15,8 @@ from numerics.simulation import run as simulation_run
 from numerics.simulation.rows import NetworkState
 from numerics.solver import refine
 from numerics.solver.grid import TimeGrid
-from numerics.solver.nodes import solve as nodes_module
 from numerics.solver.paths import accuracy
+from numerics.solver.quadrature import solve as nodes_module
 
 
 def experiment(activation: str = "tanh", **solver: Any) -> Experiment:

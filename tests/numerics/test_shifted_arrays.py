@@ -27,7 +27,7 @@ from derive.program import (
     mu,
     t,
 )
-from derive.program.shifts import shifted_reads
+from derive.program.shifted_constants import shifted_reads
 from numerics.errors import SpecError
 from numerics.experiment.schema import Solver
 from numerics.simulation import simulate_program

@@ -24,7 +24,7 @@ from numerics.names import MemberKey
 from numerics.solver.direct.evaluation import entries, tables
 from numerics.solver.direct.interpret import Interpreter, RandomValue, RandomVariables
 from numerics.solver.direct.layout import Constants, Datum, EntryKey, Layout
-from numerics.solver.evaluated import place_of
+from numerics.solver.named_values import place_of
 
 Exact = int | Fraction
 Table = NDArray[np.object_]

@@ -26,7 +26,7 @@ from derive.calculus.recurrences import particular
 from derive.calculus.sums import gathered
 from derive.calculus.symbols import ell
 from derive.errors import NotApplicable
-from derive.expansion.words import LinearSeries, Memory, Recursion, letters, terms
+from derive.expansion.operator_words import LinearSeries, Memory, Recursion, letters, terms
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import J
 

@@ -52,7 +52,7 @@ from derive.expansion.in_time.operators import (
     OperatorValues,
     TimeErrorPowers,
 )
-from derive.expansion.words import LinearSeries
+from derive.expansion.operator_words import LinearSeries
 from derive.show import latex, text
 
 

@@ -27,7 +27,7 @@ from derive.calculus.recurrences import Layered
 from derive.calculus.sums import gathered
 from derive.calculus.symbols import L, ell
 from derive.errors import NotApplicable
-from derive.expansion.nonlinear.site import Site
+from derive.expansion.nonlinear.single_site import Site
 from derive.expansion.nonlinear.trees import (
     KERNELS,
     OUTPUT,
@@ -335,7 +335,7 @@ class AtCriticality:
 
     >>> from sympy import tanh
     >>> from derive.expansion.nonlinear.trees import solved_laws
-    >>> from derive.expansion.nonlinear.site import read
+    >>> from derive.expansion.nonlinear.single_site import read
     >>> from derive import mean_field, mlp
     >>> law = AtCriticality(solved_laws(read(mean_field(mlp(L, tanh))), 0))
     >>> [law.expression(ForestCoefficient(name, 0, PAIR)) for name in ("Phi", "G")]

@@ -45,7 +45,7 @@ from derive.errors import NotApplicable
 from derive.expansion.errors import ErrorLaw
 from derive.expansion.expansion import Expansion, printed
 from derive.expansion.nonlinear.depth import AtCriticality, AtFixedPoint
-from derive.expansion.nonlinear.site import Neighbour, Site, Summand, read
+from derive.expansion.nonlinear.single_site import Neighbour, Site, Summand, read
 from derive.expansion.nonlinear.trees import (
     COL,
     CORRELATIONS,

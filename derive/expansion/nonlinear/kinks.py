@@ -66,7 +66,7 @@ from derive.expansion.nonlinear.expansion import (
     expand_nonlinear,
     tangent_kernel,
 )
-from derive.expansion.nonlinear.site import Neighbour, Site
+from derive.expansion.nonlinear.single_site import Neighbour, Site
 from derive.expansion.nonlinear.trees import (
     BETWEEN,
     COL,
@@ -729,7 +729,7 @@ def straight(site: Site) -> TermsByLaw:
     A and f are at order 1, B at orders -1 and 0. ``C_1`` in A and f is the response of the layer below; B at
     0 is summed over s.
 
-    >>> from derive.expansion.nonlinear.site import read
+    >>> from derive.expansion.nonlinear.single_site import read
     >>> from derive import L, mean_field, mlp
     >>> laws = straight(read(mean_field(mlp(L, "relu"))))
     >>> {key: len(terms) for key, terms in laws.items()}

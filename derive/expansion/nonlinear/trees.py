@@ -27,7 +27,7 @@ from sympy import Rational, S
 from derive.calculus.sums import gathered
 from derive.calculus.symbols import L
 from derive.errors import NotApplicable
-from derive.expansion.nonlinear.site import Edge, Neighbour, Site
+from derive.expansion.nonlinear.single_site import Edge, Neighbour, Site
 
 ROW, COL, BOUND = 0, 1, 2
 """Samples are numbered: the row's, the column's, and from BOUND on those summed over."""

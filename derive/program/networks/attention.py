@@ -16,6 +16,16 @@ from sympy import Expr, Function, KroneckerDelta, S, Sum, Symbol
 from derive.calculus.intervals import POSITIVE
 from derive.calculus.symbols import IndexRange, IndexRanges, L, ell, expression, gamma0, mu, t
 from derive.errors import ProgramError
+from derive.program.language import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GaussianWeight,
+    GivenVector,
+    Mean,
+    Population,
+    layer_count,
+)
 from derive.program.network import Network
 from derive.program.networks.options import SymbolicCount, activation_of, indices, p
 from derive.program.networks.stream import (
@@ -29,16 +39,6 @@ from derive.program.networks.stream import (
 )
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
-from derive.program.words import (
-    Field,
-    GaussianMatrix,
-    GaussianVector,
-    GaussianWeight,
-    GivenVector,
-    Mean,
-    Population,
-    layer_count,
-)
 
 Scores = Literal["numbers", "random"]
 ReadPositions = Literal["mean", "last", "each"]

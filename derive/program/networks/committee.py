@@ -14,6 +14,7 @@ from sympy import Function, KroneckerDelta, Mod, S, Sum, Symbol
 from derive.calculus.intervals import NONNEGATIVE
 from derive.calculus.symbols import IndexRange, expression, t
 from derive.errors import ProgramError
+from derive.program.language import Field, GaussianMatrix, GaussianVector, Mean, Population, layer_count
 from derive.program.network import Network
 from derive.program.networks.options import (
     NumberOrExpression,
@@ -25,7 +26,6 @@ from derive.program.networks.random_data import alpha
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
 from derive.program.training import Gradient, Parametrization
-from derive.program.words import Field, GaussianMatrix, GaussianVector, Mean, Population, layer_count
 
 k, m, b = (Symbol(name, integer=True, positive=True) for name in "kmb")
 """A hidden unit of the student, one of the teacher, and a batch."""

@@ -7,6 +7,16 @@ from typing import Any, Unpack
 from sympy import Expr, Function, S, Sum, Symbol
 
 from derive.calculus.symbols import IndexRange, L, ell, expression, gamma0, mu, t
+from derive.program.language import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GaussianWeight,
+    GivenVector,
+    Mean,
+    Population,
+    layer_count,
+)
 from derive.program.network import Network
 from derive.program.networks.options import Activation, SymbolicCount, activation_of, indices
 from derive.program.networks.stream import (
@@ -20,16 +30,6 @@ from derive.program.networks.stream import (
 )
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
-from derive.program.words import (
-    Field,
-    GaussianMatrix,
-    GaussianVector,
-    GaussianWeight,
-    GivenVector,
-    Mean,
-    Population,
-    layer_count,
-)
 
 e = Symbol("e", integer=True, positive=True)
 stream = Population("stream", shared=True)

@@ -18,6 +18,16 @@ from derive.calculus.intervals import NONZERO
 from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, L, P, ell, expression, gamma0, mu, t
 from derive.errors import ProgramError
+from derive.program.language import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    Mean,
+    P_train,
+    Population,
+    layer_count,
+)
 from derive.program.network import Network
 from derive.program.networks.options import (
     SAMPLE_WEIGHT,
@@ -34,16 +44,6 @@ from derive.program.networks.options import (
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
 from derive.program.training import Gradient
-from derive.program.words import (
-    Field,
-    GaussianMatrix,
-    GaussianVector,
-    GivenVector,
-    Mean,
-    P_train,
-    Population,
-    layer_count,
-)
 
 Backward = Literal["transposed", "independent", "fixed"]
 f, y = Function("f"), Function("y")

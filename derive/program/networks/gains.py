@@ -12,12 +12,12 @@ from typing import Any
 from sympy import Expr, Function, S, sqrt
 
 from derive.calculus.symbols import gamma0, mu, t
+from derive.program.language import Field, GaussianMatrix, GaussianVector, GivenVector, Mean, Population
 from derive.program.network import Network
 from derive.program.networks.options import activation_of, rule_of
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
 from derive.program.training import Gradient
-from derive.program.words import Field, GaussianMatrix, GaussianVector, GivenVector, Mean, Population
 
 
 def mlp_with_gains(

@@ -8,6 +8,15 @@ from sympy import Expr, Function, S, Symbol
 
 from derive.calculus.symbols import IndexRange, L, ell, expression, gamma0, mu, t
 from derive.errors import ProgramError
+from derive.program.language import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    Mean,
+    Population,
+    layer_count,
+)
 from derive.program.network import Network
 from derive.program.networks.options import activation_of, indices
 from derive.program.networks.stream import (
@@ -21,15 +30,6 @@ from derive.program.networks.stream import (
 )
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
-from derive.program.words import (
-    Field,
-    GaussianMatrix,
-    GaussianVector,
-    GivenVector,
-    Mean,
-    Population,
-    layer_count,
-)
 
 NormalisedPlace = Literal["before", "after"]
 stream = Population("stream", shared=True)

@@ -33,6 +33,15 @@ from sympy import Expr, Function, Integer, S, Symbol, exp, log, sign, sqrt
 from derive.calculus.intervals import NONNEGATIVE, NONZERO
 from derive.calculus.symbols import IndexRange, L, ell, expression, gamma0, t
 from derive.errors import ProgramError
+from derive.program.language import (
+    Attribute,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    Mean,
+    Population,
+    layer_count,
+)
 from derive.program.network import Network
 from derive.program.networks.options import (
     NumberOrExpression,
@@ -45,15 +54,6 @@ from derive.program.networks.options import (
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
 from derive.program.training import Gradient, Parametrization
-from derive.program.words import (
-    Attribute,
-    Field,
-    GaussianMatrix,
-    GaussianVector,
-    Mean,
-    Population,
-    layer_count,
-)
 
 nu = Symbol("nu", positive=True)
 """Width over features, N/D."""

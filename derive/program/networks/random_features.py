@@ -16,13 +16,13 @@ from sympy import Expr, S, sqrt
 
 from derive.calculus.symbols import t
 from derive.errors import ProgramError
+from derive.program.language import Attribute, Field, GaussianMatrix, GaussianVector, Mean, Population
 from derive.program.network import Network
 from derive.program.networks.options import NumberOrExpression, require_rule_of_random_data, rule_of
 from derive.program.networks.random_data import B, M, N, P, k, noise_strength, require_samples
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
 from derive.program.training import Gradient, Parametrization
-from derive.program.words import Attribute, Field, GaussianMatrix, GaussianVector, Mean, Population
 
 
 def random_features(

@@ -17,11 +17,11 @@ from sympy import Expr, Function, Integer, Rational, S
 
 from derive.calculus.intervals import REAL
 from derive.calculus.symbols import IndexRange, L, ell, expression, t
+from derive.program.language import Field, GaussianMatrix, GaussianVector, Mean, Population, layer_count
 from derive.program.network import Network
 from derive.program.program import Program
 from derive.program.rules import GradientDescent, LinearSystem, LinearSystemRule
 from derive.program.training import Gradient, Parametrization, TrainedMatrix
-from derive.program.words import Field, GaussianMatrix, GaussianVector, Mean, Population, layer_count
 
 half = Rational(1, 2)
 xi, f = Function("xi"), Function("f")

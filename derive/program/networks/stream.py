@@ -10,11 +10,11 @@ from sympy import Expr, Function, Sum, Symbol, exp, sqrt
 from derive.calculus.intervals import NONZERO
 from derive.calculus.symbols import IndexRange, IndexRanges, P, expression, t
 from derive.errors import ProgramError
+from derive.program.language import GaussianVector, Mean, Population
 from derive.program.network import Network
 from derive.program.networks.options import NumberOrExpression, SymbolicCount, objective_of, rule_of
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
-from derive.program.words import GaussianVector, Mean, Population
 
 Normalisation = Literal["rms", "layer", "none"]
 j = Symbol("j", integer=True, positive=True)

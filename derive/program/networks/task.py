@@ -13,12 +13,7 @@ from sympy import Function, Integer, S, Symbol
 from derive.calculus.intervals import POSITIVE
 from derive.calculus.symbols import IndexRange, expression, gamma0, mu, t
 from derive.errors import ProgramError
-from derive.program.network import Network
-from derive.program.networks.options import NumberOrExpression, activation_of, objective_of, rule_of
-from derive.program.program import Program
-from derive.program.rules import TrainingRule
-from derive.program.training import Gradient
-from derive.program.words import (
+from derive.program.language import (
     Field,
     GaussianMatrix,
     GaussianVector,
@@ -27,6 +22,11 @@ from derive.program.words import (
     Population,
     layer_count,
 )
+from derive.program.network import Network
+from derive.program.networks.options import NumberOrExpression, activation_of, objective_of, rule_of
+from derive.program.program import Program
+from derive.program.rules import TrainingRule
+from derive.program.training import Gradient
 
 k, q = (Symbol(name, integer=True, positive=True) for name in "kq")
 """A step of the task, and one at which the network answers."""

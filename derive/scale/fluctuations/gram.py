@@ -21,7 +21,7 @@ from derive.calculus.sums import match, over, put
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable, require_type
 from derive.program.program import Program
-from derive.scale.fluctuations.start import START
+from derive.scale.fluctuations.initial_unit import START
 from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 from derive.theory.data import Equation

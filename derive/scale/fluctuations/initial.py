@@ -33,7 +33,7 @@ from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.symbols import ell, s, t
 from derive.errors import NotApplicable, require_type
 from derive.program.program import Program
-from derive.scale.fluctuations.start import InitialUnits
+from derive.scale.fluctuations.initial_unit import InitialUnits
 from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 from derive.theory.fluctuations import fluctuations

@@ -17,8 +17,8 @@ from derive.calculus.sums import apart, binding, bound, is_at
 from derive.calculus.sums import over as summed
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
+from derive.program.language import Population, Rewritable
 from derive.program.program import Program
-from derive.program.words import Population, Rewritable
 from derive.theory.data import Equation, Source, Stated
 from derive.theory.fluctuations.hats import Hatted
 

@@ -27,9 +27,9 @@ from derive.calculus.pairs import EntryStep
 from derive.calculus.sums import bound
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
+from derive.program.language import Population
 from derive.program.naming import aside
 from derive.program.spectral import SpectralEntry
-from derive.program.words import Population
 from derive.theory.applications import Application, Parameter
 from derive.theory.data import Equation, Source, Term, TheoryData
 from derive.theory.fluctuations.data import (

@@ -19,7 +19,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import defined, factors, match, over, put, times
 from derive.calculus.symbols import IndexRange, expression, spelled
-from derive.program.words import Population
+from derive.program.language import Population
 from derive.theory.compare import Difference, compare
 from derive.theory.data import Equation, OrderParameter, Source, Term, TheoryData
 from derive.theory.fluctuations.data import ExponentTerm, FluctuatingParameter, FluctuationData

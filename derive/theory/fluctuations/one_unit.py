@@ -18,7 +18,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.functional import extremes, functional_derivative
 from derive.calculus.sums import bound, put, unused
 from derive.calculus.symbols import IndexRange, primed, s, spelled, t
-from derive.program.words import Population
+from derive.program.language import Population
 from derive.theory.fluctuations.data import ALWAYS, FluctuatingParameter, FluctuationData
 
 Letters = Mapping[Symbol, Symbol]

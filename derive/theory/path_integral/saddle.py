@@ -27,7 +27,7 @@ from derive.calculus.averages import Response as Pushed
 from derive.calculus.functional import functional_derivative
 from derive.calculus.sums import factors, times
 from derive.calculus.symbols import IndexRange, ell, mu, s, t
-from derive.program.words import Mean, Product
+from derive.program.language import Mean, Product
 from derive.theory.applications import Application, Parameter, earlier, tangent_kernel
 from derive.theory.data import OrderParameter, Source, Term, TheoryData
 from derive.theory.names import primed_apart, symmetric

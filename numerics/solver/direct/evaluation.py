@@ -28,7 +28,7 @@ from numerics.names import MemberKey
 from numerics.solver.direct.algebras import Linear, Particles
 from numerics.solver.direct.interpret import Interpreter, NonlinearTheory, RandomVariables
 from numerics.solver.direct.layout import Constants, Datum, Family, Layout, Member
-from numerics.solver.evaluated import Evaluated, averaged, stacked
+from numerics.solver.named_values import Evaluated, averaged, stacked
 
 EvaluationMethod = Literal["auto", "linear", "particles"]
 EntriesByIndex = dict[tuple[int, ...], Any]

@@ -19,11 +19,11 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Response
 from derive.calculus.symbols import IndexRange
-from derive.program.shifts import Slot, shifted_reads
+from derive.program.shifted_constants import Slot, shifted_reads
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import Unserved
 from numerics.experiment.checks import precision_of, real_numbers, require_kernel
-from numerics.experiment.literals import Literals, index_of_axis, literals_of, require_entries
+from numerics.experiment.integer_indices import Literals, index_of_axis, literals_of, require_entries
 from numerics.lowering.indices import (
     TIMES,
     RealNumber,

@@ -22,8 +22,8 @@ from numerics.experiment.problem import Problem
 from numerics.lowering.indices import TIMES
 from numerics.names import ERROR, OUTPUT, RESPONSES, MemberKey
 from numerics.results import STDERR, dimensions, named
-from numerics.results.authored import authored_variables, numbers_of_author
-from numerics.results.by_author import averaged_by_author
+from numerics.results.program_names import authored_variables, numbers_of_author
+from numerics.results.without_roles import averaged_by_author
 from numerics.solver.by_role import Replicas, kept, reduced
 from numerics.solver.direct.evaluation import Evaluated, evaluate
 from numerics.solver.direct.layout import Layout

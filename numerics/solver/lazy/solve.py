@@ -21,14 +21,14 @@ from derive.calculus.symbols import s, t
 from derive.reduce.memoryless import Markov
 from derive.reduce.stationary import Static, static
 from derive.theory import OrderParameter, Theory
-from numerics.averages.panels import Moment
+from numerics.averages.kink_quadrature import Moment
 from numerics.errors import Unserved
 from numerics.lowering.expressions import layers_written_out
 from numerics.lowering.indices import RealNumber, at_integer_depth, axes_of, node_of, together
 from numerics.lowering.memoryless import Present, System
 from numerics.names import MemberKey
 from numerics.quotients import without_overflow
-from numerics.solver.evaluated import place_of
+from numerics.solver.named_values import place_of
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]

@@ -43,9 +43,9 @@ from numerics.results.predictions import (
     split,
 )
 from numerics.solver.grid import TimeGrid
-from numerics.solver.linear.afterwards import Afterwards, densities, needed
 from numerics.solver.linear.loss_parts import NAMES, LossParts
 from numerics.solver.linear.march import March
+from numerics.solver.linear.output_correlations import Afterwards, densities, needed
 from numerics.solver.linear.reduction import Lowered, NamedArrays, arrays_on
 from numerics.solver.method import KeptKernels
 

@@ -31,8 +31,8 @@ from numerics.names import (
 )
 from numerics.progress import Progress
 from numerics.results import STDERR, SYSTEMATIC, ran_away
-from numerics.results.authored import authored_variables, numbers_of_author
-from numerics.results.by_author import averaged_by_author
+from numerics.results.program_names import authored_variables, numbers_of_author
+from numerics.results.without_roles import averaged_by_author
 from numerics.solver.by_role import KERNEL_LABELS, Replicas, reduced, scalar_variables
 from numerics.solver.grid import Age, TimeGrid, is_noisy, system_of, tables_of
 from numerics.solver.method import ACCURACY, BRIEF, POOR, SLACK, SMALL, WATCHED

@@ -30,7 +30,7 @@ from numerics.lowering.quantities import PathCorrelation, PathEntry, Responding,
 from numerics.lowering.sizes import SizedTheory
 from numerics.names import MemberKey
 from numerics.paths import Block, Paths, dimension, gathered
-from numerics.solver.evaluated import Evaluated, averaged, stacked
+from numerics.solver.named_values import Evaluated, averaged, stacked
 from numerics.solver.paths.accuracy import reach
 from numerics.solver.paths.causal_order import Model, derivative_paths, group_of, moves, size_of
 from numerics.solver.paths.collocation import Stepping
@@ -58,7 +58,7 @@ class Solved(Evaluated):
     method : str
         ``"particles"``.
     values : dict
-        Means over replicas by name and layer, with the axes of :class:`~numerics.solver.evaluated.Evaluated`.
+        Means over replicas by name and layer; axes as in :class:`~numerics.solver.named_values.Evaluated`.
     errors : dict
         Standard errors, with the same shapes.
     runs : dict

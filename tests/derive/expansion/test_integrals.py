@@ -16,7 +16,7 @@ from sympy.functions.elementary.complexes import transpose
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, Memory, iterated_integral, time_integrals
 from derive.expansion.integrals import shuffled
-from derive.expansion.words import letters, terms
+from derive.expansion.operator_words import letters, terms
 from derive.linear.operators import J
 from derive.program import L, P, alpha, ell, eta, gamma0, mu, s, t
 from tests.derive.once import expand_linear, mean_field, mlp

@@ -6,11 +6,11 @@ import pytest
 from sympy import Add, Expr, Indexed, Mul, expand
 from sympy.functions.elementary.complexes import transpose
 
-import derive.expansion.words
+import derive.expansion.operator_words
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, Memory
-from derive.expansion.laws import Orders
-from derive.expansion.words import Flipped, letters, terms
+from derive.expansion.operator_words import Flipped, letters, terms
+from derive.expansion.order_recursions import Orders
 from tests.derive.once import expand_linear, mean_field, mlp
 
 
@@ -50,7 +50,7 @@ def test_orders_that_vanish_are_found() -> None:
 @pytest.fixture
 def long(monkeypatch: pytest.MonkeyPatch) -> LinearExpansion:
     """Return an expansion to order 4 whose words end at order 2."""
-    monkeypatch.setattr(derive.expansion.words, "WORDS", 2)
+    monkeypatch.setattr(derive.expansion.operator_words, "WORDS", 2)
     return expand_linear.__wrapped__(mean_field(mlp()), 4)
 
 

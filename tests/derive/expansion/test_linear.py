@@ -16,7 +16,7 @@ from sympy.functions.elementary.complexes import transpose
 from derive.calculus.recurrences import factored
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, Memory
-from derive.expansion.words import Flipped, letters, linear_series, terms
+from derive.expansion.operator_words import Flipped, letters, linear_series, terms
 from derive.linear import operators
 from derive.linear.operators import J, T, operator
 from derive.program import L, P, ell, gamma0

@@ -11,7 +11,7 @@ from sympy.polys.polyerrors import CoercionFailed
 from derive import mean_field, mlp
 from derive.calculus.recurrences import GridTooSmall, Layered, ValueGrid, factored, prime_factors
 from derive.calculus.symbols import L, ell
-from derive.expansion.words import linear_series
+from derive.expansion.operator_words import linear_series
 from derive.linear.closure import linear_closure
 
 NUMBERS, a = Layered(), Symbol("a")

@@ -42,9 +42,9 @@ from derive.program import (
     t,
     training_rule,
 )
+from derive.program.language import terms
 from derive.program.networks.options import entrywise_rule
 from derive.program.program import _uses
-from derive.program.words import terms
 from derive.reduce.independence import independent_backward
 from tests.derive.once import mean_field, mlp
 

@@ -15,7 +15,7 @@ from derive.reduce.data import absorb_factors, loss_decomposition
 from derive.reduce.memoryless import markov
 from derive.reduce.stationary import static, tau
 from derive.reduce.whitened import Whitened, norm, output, series_radius, whitened_limits
-from numerics.solver.nodes.solve import solve_two_layer
+from numerics.solver.quadrature.solve import solve_two_layer
 from tests.derive.once import (
     equilibrium,
     isotropic,

@@ -10,7 +10,7 @@ from derive.calculus.symbols import L, ell
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import N
 from derive.scale.finite_width import driver, first_in_width, width_noise
-from derive.scale.lazy_answers import z
+from derive.scale.lazy_responses import z
 from derive.scale.modes import HARD, beta, capacity, lamda, w_star
 from derive.scale.modes import time as T
 from derive.scale.power_laws import width_law

@@ -13,7 +13,7 @@ from derive.errors import NotApplicable
 from derive.program.networks.random_data import M, P, k, sigma
 from derive.program.networks.random_data import alpha as ratio
 from derive.reduce.data import mode_sums
-from derive.scale.lazy_answers import z
+from derive.scale.lazy_responses import z
 from derive.scale.modes import K, beta, capacity, lamda, lazy_modes, w_star
 from derive.scale.modes import time as T
 from derive.scale.power_laws import cut, cut_, data_law, fixed_data, lazy_law

@@ -17,8 +17,8 @@ from sympy import Expr, Function, Sum, sympify
 
 from derive.calculus.symbols import gamma0
 from derive.program import Program
+from derive.program.language import GaussianVector
 from derive.program.networks.random_data import c
-from derive.program.words import GaussianVector
 from derive.theory import Theory
 from numerics.solver.direct import evaluate
 from tests.derive.once import isotropic, mean_field

@@ -13,8 +13,8 @@ from derive.program import P, eta, gamma0
 from derive.reduce.equilibrium import equilibrium
 from numerics.experiment import Experiment
 from numerics.solver import solve
+from numerics.solver.long_times.solve import AtRest, at_rest, compare, regression, stationary_kernels
 from numerics.solver.paths import solve_particles
-from numerics.solver.rest.solve import AtRest, at_rest, compare, regression, stationary_kernels
 from tests.derive.once import mean_field, mlp
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import CLOSE

@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal
 from sympy import Abs, Expr, Heaviside, Max, exp, lambdify, symbols, tanh
 
 from numerics.averages import average, tensor
-from numerics.averages.panels import Bent, nested
+from numerics.averages.kink_quadrature import Bent, nested
 from numerics.errors import NotConverged, Unserved
 from tests.chance import excess
 

@@ -22,7 +22,7 @@ from numerics.expansion.resummation import resummed
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.solver import solve
-from numerics.solver.linear.afterwards import interval_weights
+from numerics.solver.linear.output_correlations import interval_weights
 from tests.numerics.expansion.test_words import GD, NAMES, agree, expected_names, experiment, exponents
 from tests.reference.adams_weights import step_sum_weights
 from tests.reference.mp_reference import mp_solution

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from derive.expansion.strength import expand_strength
+from derive.expansion.theory_orders import expand_strength
 from numerics.errors import SpecError
 from numerics.expansion import expand, has_words
 from numerics.expansion.orders import partial_sum, strength_series

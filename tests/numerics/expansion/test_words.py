@@ -20,7 +20,7 @@ from sympy.functions.elementary.complexes import transpose
 
 import numerics.expansion
 from derive.expansion import LinearExpansion, expand_linear
-from derive.expansion.words import Memory, letters
+from derive.expansion.operator_words import Memory, letters
 from derive.program import L, P, alpha, ell, mu, s, t
 from numerics.cli import run
 from numerics.errors import Diverged, NotConverged, SpecError

@@ -17,7 +17,7 @@ from derive.theory import mean_field
 from derive.theory.routes import check_routes
 from numerics.errors import SpecError
 from numerics.experiment.schema import Solver
-from numerics.verification.openings import Effort
+from numerics.verification.smaller_problems import Effort
 from tests.numerics.networks.case import Case
 from tests.numerics.networks.cases import CASES
 

@@ -32,7 +32,7 @@ from derive.theory.routes import check_routes
 from numerics.errors import NumericsError, SpecError, Unserved
 from numerics.experiment.schema import Solver
 from numerics.simulation import simulate_program
-from numerics.simulation.measure import Measured
+from numerics.simulation.correlations import Measured
 from numerics.solver.direct import Evaluated, evaluate
 from numerics.stats import bound
 from tests.numerics.random_programs.language import INPUTS, STEPS, UNITS, Drawn, numbers_of

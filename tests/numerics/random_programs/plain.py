@@ -32,7 +32,7 @@ from derive.program import (
     ell,
     t,
 )
-from derive.program.words import Mean
+from derive.program.language import Mean
 
 Array = Any
 Key = tuple[str, tuple[int, ...]]

@@ -37,7 +37,7 @@ from derive.program import (
     s,
     t,
 )
-from derive.program.words import Attribute
+from derive.program.language import Attribute
 from derive.theory import OrderParameter, Theory
 from derive.theory.compare import compare
 from derive.theory.path_integral import path_integral

@@ -9,7 +9,7 @@ from sympy import symbols, tanh
 from derive.program import P, eta, gamma0
 from numerics.errors import Unserved
 from numerics.solver.direct import evaluate
-from numerics.solver.nodes.solve import solve_two_layer
+from numerics.solver.quadrature.solve import solve_two_layer
 from tests.derive.once import mean_field, mlp
 from tests.reference.exact_series import Power, evaluate_series
 

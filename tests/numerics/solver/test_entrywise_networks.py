@@ -45,7 +45,7 @@ from derive.theory import Theory, mean_field
 from numerics.experiment.memory import tables_of_program
 from numerics.experiment.theory import integrated
 from numerics.paths import Paths
-from numerics.solver.evaluated import Evaluated
+from numerics.solver.named_values import Evaluated
 from numerics.solver.paths import entries
 from numerics.solver.paths.solve import Solved, solve_particles
 from tests.chance import excess, in_errors

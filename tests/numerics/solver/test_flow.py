@@ -16,7 +16,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
 from numerics.solver import solve
 from numerics.solver.grid import flow_grid
-from numerics.solver.linear.afterwards import densities
+from numerics.solver.linear.output_correlations import densities
 from tests.numerics.solver.helpers import flow, gd, marched, unprojected
 
 Array = NDArray[np.float64]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from numerics.solver.grid import adams_weights, flow_grid, integral_weights
-from numerics.solver.linear.afterwards import interval_weights
+from numerics.solver.linear.output_correlations import interval_weights
 from tests.reference.adams_weights import adams_weights as exact_weights
 
 gaps = st.lists(st.floats(0.01, 1.0), min_size=1, max_size=6)

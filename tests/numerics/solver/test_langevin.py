@@ -13,8 +13,8 @@ from derive.errors import NotApplicable
 from derive.program import P, Program, eta, gamma0
 from derive.theory import Theory
 from numerics.simulation import simulate_program
+from numerics.solver.long_times.solve import stationary_kernels
 from numerics.solver.paths import Solved, solve_particles
-from numerics.solver.rest.solve import stationary_kernels
 from tests.chance import excess
 from tests.derive.once import mean_field, mlp
 

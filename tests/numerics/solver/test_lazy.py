@@ -16,7 +16,7 @@ from sympy import Function, Max, Rational, Symbol, exp, tanh
 from derive.errors import NotApplicable
 from derive.program import P, Program, eta, gamma0
 from derive.program.networks.options import NAMED
-from numerics.averages.panels import Moment
+from numerics.averages.kink_quadrature import Moment
 from numerics.errors import Unserved
 from numerics.solver.lazy.solve import LazySolved, solve_lazy
 from numerics.solver.paths import solve_particles

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from derive.program import P, P_train, Program, eta, gamma0
 from numerics.simulation import simulate_program
 from numerics.solver.direct import Evaluated
-from numerics.solver.nodes.solve import solve_two_layer
 from numerics.solver.paths import solve_particles
+from numerics.solver.quadrature.solve import solve_two_layer
 from tests.chance import excess
 from tests.derive.once import mean_field, mlp
 

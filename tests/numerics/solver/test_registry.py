@@ -32,7 +32,7 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
 from numerics.solver import choose, explain, solve
 from numerics.solver.method import No, Yes
-from numerics.solver.nodes import solve as nodes
+from numerics.solver.quadrature import solve as nodes
 from numerics.solver.registry import METHODS
 from numerics.verification import Effort, sampled
 from tests.chance import excess, in_errors

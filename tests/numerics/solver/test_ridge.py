@@ -18,8 +18,8 @@ from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.simulation import simulate_program
 from numerics.solver import solve
+from numerics.solver.long_times.solve import AtRest, at_rest, compare, regression
 from numerics.solver.paths import solve_particles
-from numerics.solver.rest.solve import AtRest, at_rest, compare, regression
 from tests.chance import excess
 from tests.derive.once import mean_field, mlp
 

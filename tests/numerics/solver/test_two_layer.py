@@ -18,8 +18,8 @@ from numerics.simulation import simulate_program
 from numerics.solver import explain, solve
 from numerics.solver.direct import evaluate
 from numerics.solver.method import Yes
-from numerics.solver.nodes.solve import TwoLayerSolved, forecast, solve_nodes, solve_two_layer, tensor
 from numerics.solver.paths import solve_particles
+from numerics.solver.quadrature.solve import TwoLayerSolved, forecast, solve_nodes, solve_two_layer, tensor
 from tests.chance import excess
 from tests.derive.once import convolution, feedback_alignment, mean_field, mlp
 from tests.numerics.solver.helpers import TARGETS, kernel
@@ -299,7 +299,7 @@ def test_refusals() -> None:
 
 
 def test_a_flow_that_cannot_be_followed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("numerics.solver.nodes.solve.RATES", 60)
+    monkeypatch.setattr("numerics.solver.quadrature.solve.RATES", 60)
     with pytest.raises(NotConverged, match="after 60 evaluations"):
         solve_two_layer(mean_field(mlp(1, "cubic", "flow")), times=[50.0], values=VALUES, data=DATA)
 

@@ -26,9 +26,9 @@ from numerics.verification.corrections import (
     prepare,
     variance_tolerance,
 )
-from numerics.verification.openings import FULL
 from numerics.verification.plan import NetworkPlan, expected_tolerance, plan_of
 from numerics.verification.report import Check
+from numerics.verification.smaller_problems import FULL
 from tests.numerics.networks.cases import CASES as NETWORKS
 
 SEEDS = 900

@@ -13,8 +13,8 @@ from numerics.solver import solve
 from numerics.verification.figure import draw
 from numerics.verification.identities import causality, middle, moved, reading, reduced, start
 from numerics.verification.networks import against_networks, quantities
-from numerics.verification.openings import opening
 from numerics.verification.report import title
+from numerics.verification.smaller_problems import opening
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,8 @@ from numerics.experiment.problem import Problem
 from numerics.solver import solve
 from numerics.solver.direct import evaluate
 from numerics.verification import Effort, identities, networks, sampled, series, verify
-from numerics.verification.openings import by, opening, particles
 from numerics.verification.plan import NetworkPlan
+from numerics.verification.smaller_problems import by, opening, particles
 from tests.derive.once import mean_field, mlp, scaled
 
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])

@@ -31,13 +31,13 @@ from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
-from numerics.results.authored import self_correlations
+from numerics.results.program_names import self_correlations
 from numerics.simulation import simulate
 from numerics.solver import solve
 from numerics.verification import Effort, identities, networks, verify
 from numerics.verification.identities import descended
-from numerics.verification.openings import few, opening
 from numerics.verification.series import expansion
+from numerics.verification.smaller_problems import few, opening
 from tests.benchmarks.programs import gram
 from tests.derive.once import mean_field, mlp, scaled
 

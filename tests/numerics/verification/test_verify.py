@@ -25,9 +25,9 @@ from numerics.experiment.problem import Problem
 from numerics.results import load
 from numerics.solver import solve
 from numerics.verification import Effort, Report, identities, networks, series, verify
-from numerics.verification.openings import MOST_TIMES, SMALL_SAMPLES, comparable, few, speed
 from numerics.verification.plan import NetworkPlan, plan_of
 from numerics.verification.report import Check
+from numerics.verification.smaller_problems import MOST_TIMES, SMALL_SAMPLES, comparable, few, speed
 from numerics.verification.stability import edge_of_stability
 from tests.derive.once import mean_field, mlp, scaled
 

@@ -11,7 +11,7 @@ from sympy import Abs, Function, Rational, S, Symbol
 from derive.calculus.symbols import alpha, mu, s, t
 from derive.expansion.nonlinear import expand_nonlinear
 from derive.expansion.nonlinear.kinks import expand_kinks, kappa, r, straight, turned, xi
-from derive.expansion.nonlinear.site import read
+from derive.expansion.nonlinear.single_site import read
 from derive.expansion.nonlinear.trees import Terms
 from derive.program import L, ell
 from tests.derive.once import mean_field, mlp

@@ -16,7 +16,7 @@ from numerics.expansion import expand, series
 from numerics.expansion.trees import expand_nonlinear
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem as Posed
-from numerics.solver.nodes.solve import solve_nodes
+from numerics.solver.quadrature.solve import solve_nodes
 from numerics.verification.series import compared, differences, expansion
 from tests.numerics.expansion.nonlinear.networks import Problem
 

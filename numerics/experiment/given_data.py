@@ -23,10 +23,10 @@ from derive.program.naming import about_range
 from derive.program.nonlinear import NonlinearRule
 from derive.program.parts import gaussian, parameter
 from derive.program.program import layers_of, stated_loss
-from derive.program.shifts import Slot, shifted_reads
+from derive.program.shifted_constants import Slot, shifted_reads
 from numerics.errors import SpecError
 from numerics.experiment.checks import finite_number, precision_of, real_numbers, require_kernel
-from numerics.experiment.literals import Literals, literals_of, require_entries, require_literals
+from numerics.experiment.integer_indices import Literals, literals_of, require_entries, require_literals
 
 Array = NDArray[np.float64]
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from numerics.experiment.problem import Problem
 from numerics.names import MemberKey
 from numerics.results import STDERR
-from numerics.results.authored import authored_variables, numbers_of_author
 from numerics.results.losses import loss_of_scalars
+from numerics.results.program_names import authored_variables, numbers_of_author
 from numerics.stats import Spread, jackknife
 
 Array = NDArray[np.float64]

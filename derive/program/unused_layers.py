@@ -14,8 +14,8 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, expression
 from derive.errors import ProgramError
+from derive.program.language import GaussianMatrix, Product
 from derive.program.parts import Definition
-from derive.program.words import GaussianMatrix, Product
 
 MemberBounds = tuple[Expr, Expr]
 """The first and the last member of a family, such as a layer, that a definition uses."""

@@ -28,7 +28,7 @@ class RestMethod:
             steps = "the rest points are those of steps on given samples"
             return no_for(problem, "training.rule", steps, 'a rule in steps, such as "gd"')
         from derive.reduce.ridge import representer
-        from numerics.solver.rest.solve import FEWEST
+        from numerics.solver.long_times.solve import FEWEST
 
         try:
             representer(problem.theory)
@@ -43,7 +43,7 @@ class RestMethod:
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         """Solve by sampled paths and compare the outputs with ridge regression."""
         from numerics.solver.by_role import labelled_result
-        from numerics.solver.rest.solve import at_rest
+        from numerics.solver.long_times.solve import at_rest
 
         found = at_rest(
             problem.program,

@@ -17,7 +17,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import L, ell, gamma0
 from derive.errors import NotApplicable
 from derive.expansion.errors import OUTPUT
-from derive.expansion.words import Memory, Recursion, letters, parts_of
+from derive.expansion.operator_words import Memory, Recursion, letters, parts_of
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import T, operator, size
 

@@ -33,7 +33,7 @@ from numerics.lowering.indices import IndexSymbols, RealNumber, at_integer_depth
 from numerics.lowering.memoryless import Present, System
 from numerics.names import MemberKey
 from numerics.quotients import without_overflow
-from numerics.solver.evaluated import Evaluated, averaged, stacked
+from numerics.solver.named_values import Evaluated, averaged, stacked
 from numerics.stats import normal_points
 from numerics.threads import one_thread
 

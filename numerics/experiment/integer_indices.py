@@ -14,7 +14,7 @@ from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import primed, s, t
-from derive.program.shifts import Slot
+from derive.program.shifted_constants import Slot
 from numerics.errors import SpecError
 
 

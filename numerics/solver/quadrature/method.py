@@ -49,7 +49,7 @@ class QuadratureMethod:
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         """Estimate cost and error from runs with few nodes, or refuse theories with memory."""
         from numerics.solver.by_role import kept
-        from numerics.solver.nodes.solve import QUADRATURE, forecast, moving
+        from numerics.solver.quadrature.solve import QUADRATURE, forecast, moving
 
         try:
             moving(problem.theory)
@@ -72,7 +72,7 @@ class QuadratureMethod:
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         """Solve by quadrature."""
         from numerics.solver.by_role import kept, labelled_result
-        from numerics.solver.nodes.solve import QUADRATURE, solve_nodes
+        from numerics.solver.quadrature.solve import QUADRATURE, solve_nodes
 
         found = solve_nodes(
             problem,

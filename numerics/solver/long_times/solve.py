@@ -27,7 +27,7 @@ from derive.program.networks.options import SAMPLE_WEIGHT, has_sample_weights
 from derive.reduce.ridge import representer
 from derive.reduce.stationary import Stationary, stationary
 from derive.theory import Theory, mean_field
-from numerics.averages.panels import Moment
+from numerics.averages.kink_quadrature import Moment
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem

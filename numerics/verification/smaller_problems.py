@@ -25,7 +25,7 @@ from numerics.experiment.numbers import Spectrum, spectrum_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.rates import first_shares, is_mean
 from numerics.names import INPUT_KERNEL
-from numerics.results.authored import sample_index
+from numerics.results.program_names import sample_index
 from numerics.solver.grid import adams_weights, tables_of
 from numerics.solver.paths.solve import Solved, solve_particles
 
