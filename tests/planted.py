@@ -73,7 +73,7 @@ class Planted:
 
     @property
     def room(self) -> str:
-        """Package of the file, such as ``derive/theory``; the top package for files of its own."""
+        """Package of the file, such as ``derive/theory``; the top package for files outside of packages."""
         parts = Path(self.file).parts
         return "/".join(parts[: min(2, len(parts) - 1)])
 

@@ -45,7 +45,7 @@ def keep_keys_of_functions() -> None:
 
 
 def shuffle_assumptions_by_sorting() -> None:
-    """Draw the order in which SymPy asks for assumptions by sorting, which takes half the time."""
+    """Draw the order in which SymPy tests assumptions by sorting, which takes half the time."""
     module = sys.modules["sympy.core.assumptions"]  # SymPy has a function of this name
     draw = random.Random().random  # not the shared generator, which Hypothesis watches
     module.shuffle = lambda facts: facts.sort(key=lambda _: draw())  # type: ignore[attr-defined]

@@ -18,20 +18,20 @@ from gallery import HERE, Number, said_of
 HEAD = """# Gallery
 
 {redone} figures of the three papers, redone: the derived theory as lines, trained networks as points with
-bars of one standard error. Each has a script that runs by itself from the project's root,
+bars of one standard error. Each has a script that runs from the project's root,
 
     python docs/gallery/linear2025/figure_2.py [--full] [-o DIR] [--format svg]
 
-draws the picture and prints its numbers: each with its error bar, what it is held against, and how many
-errors they are apart; then the [ledger](../ledger/index.md)'s verdicts on the entries that the figure bears
-on. Without `--full` sizes are small and a script takes seconds; with it they are nearer to the papers'.
-Results are kept in `out/gallery/kept` and not computed twice. Numbers and pictures below are those of the
-short form.
+draws the picture and prints its numbers: each with its error bar, the expected value, and their distance in
+errors; then the verdicts of the [ledger](../ledger/index.md) on the entries about the figure. Without
+`--full` sizes are small and a script takes seconds; with it they are nearer to the papers'. Results are
+kept in `out/gallery/kept` and not computed twice. Numbers and pictures below are those of the short form.
 
-A number *agrees* if a right theory would miss it by as much once in a hundred times (Sidak's bound over all
-values compared) and if it is five errors and more from an alternative: from zero, or, where zero is expected,
-from half a power or from the target. Otherwise it *cannot be told* from the alternative: the worst of the
-values compared is shown, often a late one that is nearly zero. A form is *rejected* at five errors and more.
+A number *agrees* if a correct theory would deviate by as much once in a hundred times (Sidak's bound over
+all compared values) and if it is at least five errors away from an alternative: from zero, or, where zero is
+expected, from half a power or from the target. Otherwise it is *not distinguished* from the alternative: the
+worst of the compared values is shown, often a late one that is nearly zero. A form is *rejected* at five
+errors or more.
 
 `python docs/gallery/page.py` makes this page.
 """

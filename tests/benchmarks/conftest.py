@@ -3,8 +3,8 @@
 python -m pytest tests/benchmarks --benchmark-enable
 python -m pytest tests/benchmarks --benchmark-enable --page=docs/benchmarks.md --before=FOLDER
 
-The folder is a checkout of an earlier version, whose benchmarks are run first, by its own tests; its times
-stand beside those of this version: `git worktree add FOLDER df5dac88` is version 0.2.
+The folder is a checkout of an earlier version, whose benchmarks run first, by its own tests. Its times are
+listed beside those of this version: `git worktree add FOLDER df5dac88` is version 0.2.
 """
 
 from __future__ import annotations

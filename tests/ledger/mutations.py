@@ -1,10 +1,10 @@
-"""Mutation test of the ledger: claims with one term changed, and whether the evidence of their entries fails.
+"""Mutation test of the ledger: claims with one term changed, for which the evidence must fail.
 
 A mutant of a claim has one term of one of its right-hand sides times two, or one layer, sample, position or
-time in one term later by one. `judge` runs the evidence of an entry with a mutant in place of the claim; the
-evidence should then fail. `judge_correction` does so with mutants of what is true in place of a misprint, and
-with the correction in place of the print. ``python -m tests.ledger.mutations PAPER NUMBER ..`` prints the
-mutants of entries that their evidence does not notice.
+time in one term larger by one. `judge` runs the evidence of an entry with a mutant in place of the claim.
+`judge_correction` does so with mutants of the correction of a misprint, and with the correction in place of
+the print. ``python -m tests.ledger.mutations PAPER NUMBER ..`` prints the mutants of entries that their
+evidence does not detect.
 """
 
 from __future__ import annotations

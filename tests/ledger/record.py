@@ -2,10 +2,10 @@
 
     python -m tests.ledger.record [--new] [NAME ..]
 
-Writes `numbers.json` of derive/ledger after each piece: its sentence, its numbers, the processor time, and
-the commit that it ran on. All pieces take a quarter of an hour on one idle core, the short ones first; with
-names only those run, with --new those that are not there. A piece that does not hold is named and loses its
-record, and the exit status is 1.
+It writes `numbers.json` of derive/ledger after each piece: its sentence, its numbers, the processor time,
+and the commit of the run. All pieces take a quarter of an hour on one idle core, the short ones first; names
+choose some of them, --new those without a record. A piece that fails is named and loses its record, and the
+exit status is 1.
 """
 
 from __future__ import annotations

@@ -146,7 +146,8 @@ def test_covariance_of_the_noise() -> None:
 def test_log_of_the_average_over_the_noise() -> None:
     """(K.7): half the second cumulant of the noise in one matrix, for two units, two times and one sample.
 
-    The matrix meets ``X(t) = chi_hat phi^T + g xi_hat^T`` at the time t, and ``phi . xi_hat = i N A_eps``.
+    The matrix is contracted with ``X(t) = chi_hat phi^T + g xi_hat^T`` at the time t, and ``phi . xi_hat = i
+    N A_eps``.
     """
     rng, times, units = Random(5), (1, 2), (0, 1)
     chi, xi, field, g_ = (

@@ -1,7 +1,8 @@
 """Renaming of a program: each name in all of its parts is replaced by a drawn one.
 
-Names of fields, numbers, data, matrices, vectors, attributes, sources and populations, and symbols of
-numbers and indices.  What the language itself gives a name to (the time, the layer, the depth) keeps it.
+The names are those of fields, numbers, data, matrices, vectors, attributes, sources and populations, and of
+symbols of numbers and indices. Names that the language itself gives (the time, the layer, the depth) are
+kept.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Random experiments against networks trained in NumPy, with a gradient written out in this module.
 
-The forward pass, its gradient and the rule are those of the conventions in ``docs/reference/experiment.md``
-and use nothing of the project.  What is measured at several widths is extrapolated in 1/N by a parabola and
-held against ``solve``; the largest of all deviations has to lie within the bound for that many.
+The forward pass, its gradient and the rule follow the conventions in ``docs/reference/experiment.md`` and use
+no code of the project. Measurements at several widths are extrapolated in 1/N by a parabola and compared with
+``solve``; the largest of all deviations has to lie within the bound for their number.
 """
 
 from __future__ import annotations

@@ -184,9 +184,10 @@ def networks(width: int, seeds: int, rate: float, outputs: list[int], modes: int
 
 @pytest.mark.slow
 def test_networks_of_four_units() -> None:
-    """Trained networks are above the wide theory by the derived share, as far as 1/sigma and 1/N^2 tell.
+    """Trained networks are above the wide theory by the derived share, up to 1/sigma and 1/N^2.
 
-    The theory of this width, at all orders, says what these are; networks agree with it within their errors.
+    The theory of this width, at all orders, gives these corrections; networks agree with it within their
+    errors.
     """
     width, rate, modes, outputs, seeds = 4, 0.004, 600, [1250, 2500, 5000], 96
     losses = networks(width, seeds, rate, outputs, modes)

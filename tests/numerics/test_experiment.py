@@ -235,7 +235,7 @@ def test_a_folder_in_place_of_an_array_is_refused(folder: Path) -> None:
 
 
 class Trap:
-    """An object whose unpickling would leave a file behind."""
+    """Object whose unpickling would leave a file behind."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

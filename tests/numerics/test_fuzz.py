@@ -223,7 +223,7 @@ def drawn(seed: int) -> tuple[str, str]:
 
 
 class Hangs(BaseException):
-    """A case that takes too long; no command catches it."""
+    """Raised if a case takes too long; no command catches it."""
 
 
 def stopped(*_: object) -> None:

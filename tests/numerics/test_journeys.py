@@ -1,10 +1,9 @@
 """Tests of the number of packages through which a theory passes on its way to a result.
 
-A room is a package, with the modules in it as its helpers.  It is entered when one of its functions is called
-from another room with the subject among its arguments: the file, the experiment, the problem, the program or
-the theory that is being solved or expanded.  A call of the room that defines the subject asks the subject
-itself, and is no stop; nor is a check of its type.  A reader who follows the subject meets these rooms, in
-this order.
+A room is a package with its modules. It is entered when one of its functions is called from another room with
+the subject among its arguments: the file, the experiment, the problem, the program, or the theory that is
+solved or expanded. Calls of the package that defines the subject, and checks of the subject's type, do not
+count. A reader who follows the subject reads these packages, in this order.
 """
 
 from __future__ import annotations

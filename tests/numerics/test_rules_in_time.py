@@ -68,7 +68,7 @@ class Warming(Schedule):
 
 @dataclass(frozen=True)
 class Fading(Schedule):
-    """Updates whose weight depends on both times, and a start that is forgotten."""
+    """Rule with a weight of updates that depends on both times, and decaying initial weights."""
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         return 1 / (1 + time / 5), Symbol("eta0") / (time - past)

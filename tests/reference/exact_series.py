@@ -1,8 +1,8 @@
-"""A theory with a polynomial activation as a power series in gamma0, exactly: integers and fractions only.
+"""A theory with a polynomial activation as a power series in gamma0, in exact integers and fractions.
 
 A random value is a polynomial in the Gaussian sources at every order of gamma0; averages are Isserlis's sums
-over pairings, with covariances that are series themselves.  There is no expansion by hand, no sampling and no
-grid: this judges expansions.
+over pairings, with covariances that are series themselves. The module is a reference for expansions, because
+it has no expansion by hand, no sampling and no grid.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 
 
 class NotSettled(RuntimeError):
-    """The iteration did not reach its tolerance; the message gives the last change."""
+    """Raised if the iteration did not reach its tolerance; the message gives the last change."""
 
 
 @dataclass

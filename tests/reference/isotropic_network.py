@@ -1,9 +1,10 @@
 """A finite deep linear network on isotropic data, trained by its gradient, to compare the theory with.
 
-Responses are measured with the correlations in the same run. Every product whose Gaussian part the theory
-names a source gets, at every time, an infinitesimal push along a random direction of its own; the field's
-answer along that direction, averaged over units, is the response, as answers to other pushes average out. The
-push is imaginary (complex steps): training is polynomial, so the real part is the network without a push.
+Responses are measured with the correlations in the same run. At every time each product with a Gaussian part,
+which is a source of the theory, is perturbed by an infinitesimal amount along an independent random
+direction. The response is the change of the field along that direction, averaged over units, because changes
+by other perturbations average out. The perturbation is imaginary (complex steps): training is polynomial, so
+that the real part is the unperturbed network.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from .solution import Solution
 
 
 class PowerSeries:
-    """a_0 + a_1 x + ... + a_n x^n with everything beyond dropped.
+    """Truncated series a_0 + a_1 x + ... + a_n x^n.
 
     >>> x = PowerSeries([0, 1, 0])
     >>> ((1 + x) * (1 + x)).coefficients

@@ -196,7 +196,7 @@ def own_sized(ratio: Expr) -> Program:
 
 @dataclass(frozen=True)
 class Stated:
-    """Whatever memory is given."""
+    """Rule with an arbitrary memory."""
 
     kept: Expr | int
     discrete: bool = True

@@ -192,7 +192,7 @@ def test_both_routes_agree_on_decay_and_temperature_of_a_rate() -> None:
 
 @dataclass(frozen=True)
 class Planted(LinearSystemRule):
-    """A rule whose memory or noise is another one than that of its equation."""
+    """Rule whose memory or noise differs from that of its equation."""
 
     right: Any
     left_by: Expr = S.One

@@ -119,8 +119,8 @@ def test_the_floor_of_label_noise():
 def _interpolated(source, samples, seeds=40, modes=600):
     """Return the smallest interpolation of random samples over its derived value, with errors.
 
-    There are parts of signal and labels. The mean over signs of the target and over label noise is exact, the
-    rest are seeds.
+    Signal and labels are separate. The mean over signs of the target and over label noise is exact; the
+    errors are those over seeds of samples.
     """
     rng = np.random.default_rng(3)
     j = np.arange(1, modes + 1.0)

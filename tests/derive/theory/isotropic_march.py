@@ -1,8 +1,8 @@
 """Exact solution of a linear theory, number by number: an independent interpreter of a Theory.
 
-Every field at given indices and time is a linear combination of sources, found by reading its equation;
-correlations are bilinear forms in the sources' covariances and responses are coefficients.  Everything is
-computed when asked for, so a theory that is not causal never ends.
+Every field at given indices and time is a linear combination of sources, from its equation; correlations are
+bilinear forms in the sources' covariances and responses are coefficients. Numbers are computed recursively on
+demand, so that a theory that is not causal would not end.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def fraction(a: Expr) -> Rational:
 
 
 class WrittenOut:
-    """Writes sums over indices and over times 0 to ``times - 1`` out; ``numbers`` are those of symbols."""
+    """Expressions with sums over indices and times 0 to ``times - 1`` written out; ``numbers`` are values."""
 
     def __init__(self, times: int, numbers: Mapping[Symbol, Expr]) -> None:
         self.times, self.numbers = times, dict(numbers)

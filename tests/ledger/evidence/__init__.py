@@ -1,10 +1,10 @@
-"""Numerical proofs behind the ledger: ``check`` runs those that its entries name.
+"""Numerical evidence behind the ledger: ``check`` runs the pieces that its entries name.
 
-Each module says in its first line what it proves.  `network`, `nonlinear_network` and `isotropic_network`
-hold identities of one finite network; `path_integral`, `isotropic_average`, `saddle_point` and
-`isotropic_action` the other route; ``identities_*`` compare printed right-hand sides with derived ones as
-expressions; `edited` changes a derived theory to what is printed, so that networks can
-judge between the two; `captions` what captions of figures state; the rest is named after what it is about.
+The first line of each module names its subject. `network`, `nonlinear_network` and `isotropic_network` hold
+identities of one finite network; `path_integral`, `isotropic_average`, `saddle_point` and `isotropic_action`
+those of the path integral; ``identities_*`` compare printed right-hand sides with derived ones as
+expressions; `edited` changes a derived theory to the printed one, so that networks can distinguish both;
+`captions` tests statements of captions of figures.
 """
 
 from __future__ import annotations

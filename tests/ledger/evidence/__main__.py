@@ -1,7 +1,7 @@
 """Command that runs the evidence: ``python -m tests.ledger.evidence [PAPER [NUMBER]] [--json]``.
 
-The exit status is 1 if a piece of evidence does not hold, 2 if there is no such paper or number.  With one
-entry asked for, every number that was measured is printed, else only what fails.
+The exit status is 1 if a piece of evidence does not hold, 2 without such a paper or number. For a single
+entry every measured number is printed, else only the failures.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Full-batch descent on isotropic data: finite networks against the derived theory and the printed equations.
 
-Networks of two hidden layers with 800 features, three steps.  A printed equation is judged by the derived
-theory with that equation put in its place.
+The networks have two hidden layers, 800 features and three steps. A printed equation is tested by the derived
+theory with that equation in place of its own.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def printed(theory: Theory, claim: Claim) -> Theory:
 
 
 def _put(claim: Claim, used: set[str], symbol: AppliedUndef, prefix: str) -> Expr | None:
-    """Return the printed right-hand side for ``symbol``: of its own layer, else of the family."""
+    """Return the printed right-hand side for ``symbol``, of its layer if there is one, else of the family."""
     name, layer = str(symbol.func), symbol.args[0] if len(symbol.args) == 2 else None
     keys = [prefix + name]
     if layer is not None and layer.is_Integer:

@@ -1,11 +1,11 @@
-"""The networks that evidence trains: forward passes written out, gradients that a library finds on them.
+"""Networks for the evidence: forward passes written out, with gradients by a library for differentiation.
 
-Nothing of the project is used here, neither a derived backward pass nor the simulator: what is measured in
-these networks can contradict both.  Weights are tuples of arrays; a forward pass takes them with arrays of
-:mod:`autograd.numpy`, whose functions a forward pass has to use in place of NumPy's.
+No code of the project is used, neither a derived backward pass nor the simulator, so that measurements in
+these networks can contradict both. Weights are tuples of arrays; a forward pass takes them with arrays of
+:mod:`autograd.numpy`, whose functions it has to use in place of NumPy's.
 
-:func:`derivative` differentiates by complex steps, which shares nothing with the library; the two agree to
-rounding (``tests/ledger/test_lab.py``).
+:func:`derivative` differentiates by complex steps, independently of the library; both agree to rounding
+(``tests/ledger/test_lab.py``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Order gamma0^2 measured in finite networks: the kernels' curvature in gamma0, extrapolated in 1/N.
 
-Brute force only.  The same weights are trained at +gamma0 and -gamma0 (a flipped readout) for a tiny gamma0,
-with the targets moved by the network's own output at the start (zero at infinite width), so that the second
-difference has the noise of one network and no more.
+The same weights are trained at +gamma0 and -gamma0 (a flipped readout) for a tiny gamma0. The targets are
+shifted by the network's initial output (zero at infinite width), so that the second difference has the noise
+of a single network.
 """
 
 from __future__ import annotations

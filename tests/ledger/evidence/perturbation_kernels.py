@@ -1,7 +1,7 @@
 """(P.10)-(P.17), (P.20), (P.22)-(P.26): kernels of nonlinear networks at order gamma0^2, in fractions.
 
 Printed formulas are evaluated with the derived operators and kernels of the neighbouring layers, so that each
-is judged for itself, and compared with the derived theory solved as a power series.
+is tested separately, and compared with the derived theory solved as a power series.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Finite networks, differentiated in gamma0, against kernels at order gamma0^2, derived and printed.
 
-The same networks are trained at two small values of gamma0, one negative: what second differences leave out
-is far below the scatter of networks.  The output at the start is subtracted: in the theory it is zero.
+The same networks are trained at two small values of gamma0, one negative: the error of second differences is
+far below the scatter of networks. The initial output, which is zero in the theory, is subtracted.
 """
 
 from __future__ import annotations

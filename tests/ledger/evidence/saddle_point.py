@@ -1,8 +1,6 @@
 """The saddle point of appendix D, on the engine's action of two hidden layers as a small exact Gaussian.
 
-Off the saddle point, where conjugate kernels are given values ("tilted"), signs and labels that do not matter
-at it
-can be told apart.
+Off the saddle point, with nonzero ("tilted") conjugate kernels, signs and labels matter that cancel at it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scaling laws of linear2025 on power-law data, (21) and (112) to (116), in the solved theory.
 
-The solved theory has 10^15 modes, so that the last one is far away.  Its local slopes still drift at the last
-time: what is left of the drift is extrapolated as a geometric series, and half of that is the error.
+The solved theory has 10^15 modes, so that the last one is never learnt. Its local slopes still change at the
+last time. The remaining change is extrapolated as a geometric series, and half of it is the error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MANY = 5.0
 
 @dataclass(frozen=True)
 class Slope:
-    """A local slope at the last times, what it tends to, and the error of that."""
+    """Local slope at the last times, its limit, and the error of the limit."""
 
     last: float
     limit: float

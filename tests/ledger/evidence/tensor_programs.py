@@ -1,4 +1,4 @@
-"""Networks that meet a new sample at every step, as in (N.10), against the derived theory at gamma0 = 1."""
+"""Networks with a new sample at every step, as in (N.10), against the derived theory at gamma0 = 1."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def with_change(lowered: LoweredFluctuations, change: Change) -> LoweredFluctuat
 
 
 class AlteredFluctuations(DenseFluctuations):
-    """The expansion of a linear theory with one change."""
+    """Expansion of a linear theory with one change."""
 
     def __init__(self, lowered: LoweredFluctuations, change: Change) -> None:
         super().__init__(with_change(lowered, change))
@@ -172,7 +172,7 @@ class AlteredFluctuations(DenseFluctuations):
 
 @dataclass
 class Terms:
-    """All kinds of terms that a theory has."""
+    """All kinds of terms of a theory."""
 
     lowered: LoweredFluctuations
     found: list[Change] = field(default_factory=list)
@@ -218,7 +218,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Effect:
-    """The prediction that a change moves furthest, in standard errors of networks."""
+    """Prediction that a change alters most, in standard errors of networks."""
 
     errors: float
     name: str

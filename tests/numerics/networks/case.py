@@ -1,7 +1,7 @@
-"""A network of the pages *Networks that people train*, with the numbers and arrays that it is run on.
+"""A network of the pages *Networks that people train*, with the numbers and arrays of its run.
 
-Every page, test, table and benchmark of these networks takes its program from one :class:`Case`, so that
-what is shown is what is tested.
+Every page, test, table and benchmark of these networks takes its program from one :class:`Case`, so that the
+shown program is the tested one.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from numerics.verification import Report, compare
 
 @dataclass(frozen=True)
 class Case:
-    """A program with its numbers and arrays, trained for so many steps.
+    """Program with its numbers and arrays, trained for a number of steps.
 
-    ``widths`` and ``seeds`` are those of the networks that its theory is held against.  ``kernels`` is what
-    they measure, as :func:`numerics.solve` takes it.
+    ``widths`` and ``seeds`` are those of the networks that its theory is compared with. ``kernels`` names
+    their measured kernels, as an argument of :func:`numerics.solve`.
     """
 
     program: Program

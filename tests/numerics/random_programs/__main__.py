@@ -29,7 +29,7 @@ SECONDS = 300
 
 
 class TooLong(BaseException):
-    """A program that takes too long; no check catches it."""
+    """Raised if a program takes too long; no check catches it."""
 
 
 def _stop(*_: Any) -> None:

@@ -73,11 +73,11 @@ FAST = Effort(2**7, 4, 240)
 
 
 class Wrong(AssertionError):
-    """Two numbers that must agree do not."""
+    """Raised if two numbers that must agree differ."""
 
 
 class Narrow(Exception):
-    """Networks are too narrow to be extrapolated to infinite width."""
+    """Raised if networks are too narrow to be extrapolated to infinite width."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Numbers:
 
 @dataclass
 class Case:
-    """A drawn program and what its checks share."""
+    """Drawn program and the results that its checks share."""
 
     drawn: Drawn
     effort: Effort = field(default_factory=Effort)

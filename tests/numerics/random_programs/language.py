@@ -1,7 +1,7 @@
 """Random programs over the whole language of ``docs/how-to/program.md``, each drawn by its seed.
 
-``draw(seed)`` writes a forward pass, a loss and a rule as a user would, with random names, and numbers and
-arrays for what they leave open.  Samples, positions and steps are few, so that every check takes seconds.
+``draw(seed)`` writes a forward pass, a loss and a rule as a user would, with random names, and draws values
+for their open numbers and arrays. Samples, positions and steps are few, so that every check takes seconds.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def same_units(a: Population, b: Population) -> bool:
 
 @dataclass
 class Writer:
-    """A forward pass that is being written, line by line."""
+    """Forward pass that is written line by line."""
 
     seed: int
     rng: random.Random = field(init=False)

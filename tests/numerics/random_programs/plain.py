@@ -1,8 +1,8 @@
 """A network's forward pass, loss and training in NumPy, read from its expressions.
 
-The expressions of ``Network.forward`` are evaluated on small arrays, one entry on demand after another.
-Gradients of the loss are complex-step derivatives with respect to every entry of every trained weight.
-No code of :mod:`derive` that differentiates and none of :mod:`numerics` is used: this module judges both.
+The expressions of ``Network.forward`` are evaluated on small arrays, entry by entry. Gradients of the loss
+are complex-step derivatives by every entry of every trained weight. This module is a reference for
+:mod:`derive` and :mod:`numerics`, and uses no code of theirs that differentiates or solves.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ class Plain:
 
 
 class Pass:
-    """One forward pass of networks that stand along the first axis of weights, at one step."""
+    """One forward pass at one step, for networks along the first axis of weights."""
 
     def __init__(
         self, plain: Plain, weights: Mapping[Key, Array], step: int, before: Pass | None = None

@@ -1,7 +1,7 @@
 """Finite networks against the mean-field equations as typed into tests/reference.
 
-The reference shares nothing with the engine: that both it and the networks agree says the equations that the
-engine has to derive are the right ones.
+The reference is independent of the engine. Its agreement with networks shows that these are the equations
+that the engine has to derive.
 """
 
 from __future__ import annotations

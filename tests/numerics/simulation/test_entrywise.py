@@ -72,13 +72,13 @@ class Adam:
 
 
 class AdamW(Adam):
-    """The same with decay beside the step."""
+    """Adam with decay beside the step."""
 
     share = 0.04
 
 
 class RMSprop:
-    """No momentum, no correction."""
+    """RMSprop without momentum and correction."""
 
     share = 0.0
 
@@ -88,7 +88,7 @@ class RMSprop:
 
 
 class Lion:
-    """The sign of a mean of gradient and momentum; the momentum moves after it."""
+    """Lion: the sign of a mean of gradient and momentum; the momentum moves after it."""
 
     share = 0.0
 
@@ -99,7 +99,7 @@ class Lion:
 
 
 class Descent:
-    """The gradient itself."""
+    """Gradient descent as an entrywise rule."""
 
     share = 0.0
 

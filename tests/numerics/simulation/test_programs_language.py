@@ -303,7 +303,7 @@ def test_what_is_wanted():
 
 @dataclass(frozen=True)
 class Unknown:
-    """A flow with a memory, of which no equation is known."""
+    """Flow with a memory but without an equation of motion."""
 
     discrete: bool = False
 

@@ -4,9 +4,9 @@
     python -m tests.numerics.solver.coverage 20 abs     20 seeds a row, of one network
 
 The true value is that of TRUTHS times 8 replicas of MANY paths, whose variance is less than a hundredth of
-that of 4096 paths.  Intervals are those of :func:`numerics.results.interval`: the share of entries (times,
-samples, layers; kernels at equal times) that they hold, over all seeds, and in how many of the results the
-errors of kernels are said to be unknown.
+that of 4096 paths. Intervals are those of :func:`numerics.results.interval`. The coverage is the share of
+entries (times, samples, layers; kernels at equal times) in their intervals, over all seeds. The table also
+counts the results that call the errors of kernels unknown.
 """
 
 from __future__ import annotations

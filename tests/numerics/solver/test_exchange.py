@@ -130,7 +130,7 @@ def test_samples_that_come_again_have_no_plateau_that_networks_leave() -> None:
 
 @pytest.mark.slow
 def test_growth_is_not_known_where_nothing_perturbs_the_start() -> None:
-    """Heads with equal offsets: a perturbation that is zero says nothing of how it would grow."""
+    """Heads with equal offsets: a zero perturbation does not show its growth."""
     case = replace(two_heads(12), solver=Solver(samples=256), kernels="none")
     equal = replace(case, arrays={**case.arrays, "offset": np.zeros((2, 2, 2))})
     found = equal.theory().attrs

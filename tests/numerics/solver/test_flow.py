@@ -113,7 +113,7 @@ def test_the_error_estimate_is_honest(depth, changes):
 
 
 def test_kernels_settle_where_errors_are_gone_at_the_output_times():
-    """At the only output time nothing is left to be learnt: the error says nothing of the steps before.
+    """At the only output time the error is zero, so that it does not show the accuracy of earlier steps.
 
     One layer on one sample of norm one has h = u cosh(x) + r sinh(x) and g with u and r exchanged, so that
     <g h> = sinh(2x) = gamma0 y at the end, and both kernels are cosh(2x).

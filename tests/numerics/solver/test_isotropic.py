@@ -66,10 +66,10 @@ RUNS = [*CHOSEN, *(pytest.param(*x, marks=pytest.mark.slow) for x in ALL if x no
 
 @pytest.mark.parametrize(("depth", "data", "widths", "center"), RUNS)
 def test_the_march_is_the_dense_reference(depth: int, data: str, widths: str, center: bool) -> None:
-    """Every order parameter at all pairs of 31 times, relative to its largest entry.
+    """Compare every order parameter at all pairs of 31 times, relative to its largest entry.
 
-    Both are exact, so what is left is rounding: 30 steps of 2 L + 3 fields, sums of up to 31 terms each, add
-    up to a few 30 (2 L + 3) eps = 6e-14 in stable dynamics.
+    Both are exact up to rounding: 30 steps of 2 L + 3 fields, sums of up to 31 terms each, add up to a few 30
+    (2 L + 3) eps = 6e-14 in stable dynamics.
     """
     options = {"depth": depth, "eta": 0.18 / (depth + 1), "gamma0": 0.8, "center": center}
     options |= DATA[data] | WIDTHS[widths](depth)
@@ -219,9 +219,9 @@ def test_large_widths_are_the_wide_theory_at_rate_one_over_them(data: str, cente
     ],
 )
 def test_without_richness_kernels_stay(depth: int, nu: float | None, data: str) -> None:
-    """gamma0 -> 0 of the centred network: C_g stays what it was, up to gamma0^2 (1 + O(gamma0^2)).
+    """Check the centred network for gamma0 -> 0: C_g is constant up to gamma0^2 (1 + O(gamma0^2)).
 
-    At this rate lazy descent is stable in all cases; where it is not, no gamma0 is small enough.
+    At this rate lazy descent is stable in all cases; for an unstable rate no gamma0 is small enough.
     """
     options: Options = {"depth": depth, "eta": 0.03, "center": True} | DATA[data]
     options |= {} if nu is None else {"nu": nu}

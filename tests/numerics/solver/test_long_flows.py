@@ -130,7 +130,7 @@ def test_flows_whose_errors_jump_are_explicit() -> None:
 
 
 def test_what_alternates_from_step_to_step_is_not_amplified() -> None:
-    """Check long steps, of a third of the time after which weights forget.
+    """Check long steps, of a third of the decay time of weights.
 
     Gradients that follow the outputs through two nodes made replicas alternate by half of their errors.
     """

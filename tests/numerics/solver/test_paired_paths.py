@@ -102,7 +102,7 @@ def test_numbers_of_paths_that_four_does_not_divide(samples: int) -> None:
 
 
 def task() -> Case:
-    """Return the case of a recurrent network that answers after two inputs."""
+    """Return the case of a recurrent network with one output after two inputs."""
     arrays = {"K_x": gram(2, 2), "y": signs(2)}
     return Case(recurrent_task(2), {"eta": 0.2, "gamma0": 1.0}, arrays, 1)
 

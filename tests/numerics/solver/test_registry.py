@@ -76,7 +76,7 @@ def test_the_best_that_fits(
 
 
 def test_nodes_reach_their_accuracy_where_paths_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A network with one hidden layer, by nodes and by the judge's series of its own paths.
+    """A network with one hidden layer, by nodes and by the reference solver's series of sampled paths.
 
     Trials with few nodes take a millisecond each, on any machine.
     """

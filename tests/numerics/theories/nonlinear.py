@@ -1,7 +1,7 @@
 """Nonlinear networks of several depths and strengths of feature learning, theory beside networks.
 
-Loss, errors, kernels, responses and distributions: of the derived theory, solved by particles, and of
-networks of two widths, trained as the program says.
+Loss, errors, kernels, responses and distributions of the derived theory, solved by sampled paths, are
+compared with those of networks of two widths.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def averages_wanted() -> dict[str, tuple[Expr, Expr]]:
 
 @dataclass(frozen=True)
 class Nonlinear:
-    """A network; ``case.compare()`` holds its theory against it."""
+    """Network whose theory ``case.compare()`` compares with trained networks."""
 
     activation: str
     depth: int

@@ -1,10 +1,11 @@
 """Responses of finite networks: fields are perturbed, and the change is measured unit by unit.
 
-A response of the theory is how a quantity of a unit moves with a source of the same unit, such as the part
-``r`` of ``W^T g`` that is drawn with ``W``.  In a network every product of a Gaussian matrix is pushed, in
-each unit, layer, sample and step by its own normal number times a small strength; everything later follows.
-The network is trained once more with the opposite push and the same weights.  The mean over units of half the
-difference times one of these numbers is that response: all others average to zero, at the price of noise.
+A response of the theory is the derivative of a quantity of a unit by a source of the same unit, such as the
+part ``r`` of ``W^T g`` that is drawn with ``W``. In a network every product of a Gaussian matrix is
+perturbed, in each unit, layer, sample and step by an independent normal number times a small strength. The
+network is trained again with the opposite perturbation and the same weights. The mean over units of half the
+difference times one of these numbers is that response, because all other responses average to zero and add
+noise only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A derived theory beside finite networks: every correlation and number, extrapolated to infinite size.
 
-The theory is solved by the march if it is linear and else evaluated from its expressions, the networks are
-trained from the program (:mod:`numerics.simulation`); the two share nothing but the program.
+The theory is solved by the march if it is linear and else evaluated from its expressions. The networks are
+trained from the program (:mod:`numerics.simulation`), independently of the theory.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def test_a_flow_that_rests_at_the_margin_is_the_limit_of_short_steps() -> None:
 def test_an_output_on_its_way_to_the_margin_is_not_extrapolated(left: float) -> None:
     """One sample and layer: f = sinh(2 gamma0 t)/gamma0 until it is 1.
 
-    Jumps that are wider than what is left to go had extrapolated to 0.03 of the loss at the start.
+    Jumps wider than the remaining distance had extrapolated to 0.03 of the initial loss.
     """
     end = float(np.arcsinh(1 - left)) / 2
     spec = {

@@ -30,7 +30,7 @@ beta = Symbol("beta", positive=True)
 
 
 class Exact:
-    """Order parameters at integer times, by putting the equations into each other."""
+    """Order parameters at integer times, from equations inserted into each other."""
 
     def __init__(self, theory: Theory, numbers: dict[Symbol, Expr]) -> None:
         theory = theory.map(lambda e: sympify(e).xreplace(numbers))

@@ -114,7 +114,7 @@ def test_one_step_of_one_sample_by_hand() -> None:
 
 
 def test_moving_sources_by_themselves() -> None:
-    """Where nothing else moves G, its own change is the arccosine law's: theta(u) theta(u + gamma0 xi).
+    """With fixed other sources the change of G follows the arccosine law: theta(u) theta(u + gamma0 xi).
 
     <theta(a) theta(b)> falls by sqrt(<(a - b)^2>/<a^2>)/(2 pi) at small distances.
     """
