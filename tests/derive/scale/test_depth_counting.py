@@ -77,11 +77,11 @@ def test_all_steps_are_bounded_by_those_of_the_first():
 
 
 def test_what_is_no_power_is_refused():
-    with pytest.raises(NotApplicable, match="no power"):
+    with pytest.raises(NotApplicable, match="not linear in alpha and gamma"):
         form_of(alpha**2)
-    with pytest.raises(NotApplicable, match="no power"):
+    with pytest.raises(NotApplicable, match="not linear in alpha and gamma"):
         counted(L**gamma * L ** (alpha * gamma), recursion=False)
-    with pytest.raises(NotApplicable, match="could be counted"):
+    with pytest.raises(NotApplicable, match="cannot be counted"):
         counted(1 / Function("C")(ell), recursion=False)
     assert counted(over_layers * Symbol("c") / L, recursion=True).power[0] == 1
 

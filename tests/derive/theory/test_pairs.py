@@ -106,7 +106,7 @@ ALLOWED = {
     *("render", "summary", "tensor_program", "unknowns", "weights", "with_ends_apart", "without_equal_times"),
     *("without_responses", "without_silent", "as_written", "symbols_of", "gradient_independence"),
     *("loss_decomposition", "weight_in_loss", "at_start", "ensemble_law", "error_slopes"),
-    *("frozen_features",),
+    *("frozen_features", "exchangeable"),
     *("kinds_of", "count_powers", "gradient_powers", "entrywise_rules", "forward_pass", "linear_weights"),
     *(
         "optimizer_powers",
