@@ -88,7 +88,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
         gc.collect()
 
 
-# -- what a test costs ----------------------------------------------------------------------------------
+# -- cost of a test -------------------------------------------------------------------------------------
 
 
 def spent() -> float:

@@ -84,7 +84,7 @@ def _seconds(home: Path, words: list[str], place: Path) -> tuple[float, float]:
     return spent, int((place / "peak").read_text()) / 1024
 
 
-@pytest.mark.benchmark  # a process of its own imports everything
+@pytest.mark.benchmark  # a separate process imports everything
 @pytest.mark.parametrize(("name", "command", "rounds"), CASES)
 def test_commands(timed, note, request, tmp_path, name, command, rounds):
     """One command on one file: the shortest of several runs, each version in turn."""

@@ -39,7 +39,7 @@ def test_arrays_hold_l_t_squared_numbers(note):
     assert per < 12
 
 
-@pytest.mark.benchmark  # a process of its own imports everything
+@pytest.mark.benchmark  # a separate process imports everything
 @pytest.mark.parametrize("kernels", ["none", "trace"])
 def test_the_largest_problem_fits(timed, note, kernels):
     """P = 500, T = 300, L = 3 within 6 GiB: the peak memory of a separate process."""

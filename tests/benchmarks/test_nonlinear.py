@@ -103,7 +103,7 @@ def test_particles_against_algorithm_1(timed, note):
         assert all(rows[ours][n] <= rows[old][n] for n in rows[ours])
 
 
-@pytest.mark.benchmark  # a process of its own imports everything
+@pytest.mark.benchmark  # a separate process imports everything
 def test_the_largest_nonlinear_problem(timed, note):
     """P = 10, T = 100, L = 3, 1000 samples, 8 replicas: time and peak memory of a separate process."""
     size = (10, 100, 3, 1000, 8) if timed else (2, 3, 2, 16, 2)

@@ -219,7 +219,7 @@ def test_verdicts_that_need_evidence_have_it():
     assert "networks:kernel_curvature" in find("selfconsistent2023", "16").evidence
 
 
-# -- what is recorded ----------------------------------------------------------------------------------------
+# -- recorded evidence ---------------------------------------------------------------------------------------
 
 
 def test_every_piece_is_recorded_and_nothing_else():

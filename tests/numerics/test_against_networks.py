@@ -416,7 +416,7 @@ def largest(cases: list[tuple[str, int]], folder: Path, widths: list[int], seeds
         tables = (on_samples if kind == "given" else on_random_data)(seed)
         try:
             seen = deviations(tables, folder, widths, seeds)
-        except NotConverged:  # says so, and gives no number
+        except NotConverged:  # raised without a number
             continue
         found |= {(kind, seed, name): np.abs(z) for name, z in seen.items()}
     assert len({key[:2] for key in found}) >= 0.8 * len(cases)

@@ -301,7 +301,7 @@ def test_less_than_one_unit_and_too_many_are_refused(
     assert "width = 16" in said
 
 
-# -- no hang: what takes too long or too much is refused by its estimate ------------------------------------
+# -- no hang: costly problems are refused by estimate -------------------------------------------------------
 
 DEEP = changed(LINEAR, network={"depth": 10**9})
 LONG = changed(LINEAR, training={"steps": 10**6})

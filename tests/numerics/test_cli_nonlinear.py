@@ -185,7 +185,7 @@ def test_what_is_not_converged_is_shown_and_ends_with_3(
 def test_an_interrupt_in_the_middle_ends_with_130_and_writes_nothing(spec: Path) -> None:
     """Control-C, once the first replicas have been marched."""
     spec.write_text(SPEC.replace("steps = 3", "steps = 300").replace("samples = 64", "samples = 4096"))
-    # a test run in the background may have been told to ignore interrupts, and its children with it
+    # a test run in the background may ignore interrupts, and its children with it
     before = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     before += "import numerics.solver.paths.march as m; draw = m.March.draw\n"
     announce = "def said(*a): print('drawing', flush=True); return draw(*a)\n"

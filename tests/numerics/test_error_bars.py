@@ -107,7 +107,7 @@ def test_an_interval_holds_the_value_as_often_as_it_says(bias: float, replicas: 
     assert held == pytest.approx(0.9, abs=2e-3)
 
 
-# -- what an accuracy is judged by ---------------------------------------------------------------------------
+# -- criteria of an accuracy ---------------------------------------------------------------------------------
 
 
 def level(samples: int, values: Iterable[float]) -> Level[Spread]:

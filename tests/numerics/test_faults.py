@@ -152,7 +152,7 @@ def test_where_nothing_can_be_written_is_said(fault: str, name: str) -> None:
     assert target.read_bytes() == OLD
 
 
-# -- two writers, and what an earlier fault left -----------------------------------------------------------
+# -- two writers, and files of an earlier fault ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("new", [True, False], ids=["new", "old"])

@@ -131,7 +131,7 @@ def test_lazy_networks_predict_by_their_kernel(depth: int, flow: bool) -> None:
     assert np.abs(expected[-1]).max() > 0.1
 
 
-# -- what test points may not change -------------------------------------------------------------------------
+# -- numbers independent of test points ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", CASES)

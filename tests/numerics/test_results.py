@@ -211,7 +211,7 @@ def test_an_interval_holds_the_true_value_as_often_as_it_says_for_either_sign_of
     rng, rows = np.random.default_rng(1), 4000
     replicas = 1 + bias + np.sqrt(8) * rng.standard_normal((8, rows))
     loss, stderr = replicas.mean(axis=0), replicas.std(axis=0, ddof=1) / np.sqrt(8)
-    loss -= 1  # the largest value, to which a bias is relative, is that of one entry of its own
+    loss -= 1  # a bias is relative to the largest value, that of a separate entry
     values = {"train_loss": np.append(loss, 100.0), "train_loss_stderr": np.append(stderr, 1.0)}
     found = dataset(values, times=np.arange(rows + 1.0), spec="", replicas=8).assign_attrs(
         bias=abs(bias) / 100

@@ -350,7 +350,7 @@ def test_a_tangent_kernel_has_rates_and_factors_at_the_time_of_the_update() -> N
     assert f[1] - f[0] == pytest.approx(0.3 * kernel[:, :, 1, 0] @ error[0], rel=1e-6)
 
 
-# -- what an integrator cannot do ----------------------------------------------------------------------------
+# -- refusals of an integrator -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -189,7 +189,7 @@ def test_a_cluster_that_is_not_there_is_run_here(file: Path, tmp_path: Path) -> 
     assert (tmp_path / "runs" / "jobs").is_dir()
 
 
-# -- what ends a sweep -------------------------------------------------------------------------------------
+# -- interruptions of a sweep ------------------------------------------------------------------------------
 
 
 def started(file: Path, folder: Path, count: int, jobs: int) -> subprocess.Popen[bytes]:

@@ -46,7 +46,7 @@ def taylor(f: Expr, order: int) -> PowerSeries:
     return PowerSeries(tuple(expansion.coeff(gamma0, n) for n in range(order + 1)))
 
 
-# -- what it knows -----------------------------------------------------------------------------------------
+# -- known orders -------------------------------------------------------------------------------------------
 
 
 def test_coefficients_and_truncation() -> None:
@@ -192,7 +192,7 @@ def test_values_are_the_polynomial(p: list[Fraction], x: float) -> None:
     assert abs(made(p).lambdify(modules="math")(x) - expected) <= 1e-14 * scale
 
 
-# -- what the truncation misses ----------------------------------------------------------------------------
+# -- truncation errors -------------------------------------------------------------------------------------
 
 KNOWN = {
     "pole": 1 / (1 - gamma0**2),

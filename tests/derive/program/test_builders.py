@@ -282,7 +282,7 @@ def test_perceptrons() -> None:
     assert simplify(line(mixture, "Delta") - y(t) / (1 + exp(h(t) * y(t)))) == 0
 
 
-# -- what is refused -----------------------------------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------------------
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "adam": (lambda: perceptron(rule="adam"), "rule = 'adam': its steps depend on the entries of inputs"),

@@ -220,7 +220,7 @@ def heads(learned: bool = True, watched: bool = False) -> Program:
     return net.train(square, rule)
 
 
-# -- the judges ----------------------------------------------------------------------------------------------
+# -- reference networks --------------------------------------------------------------------------------------
 
 Weights = dict[str, Any]
 RNG = np.random.default_rng(3)
@@ -708,7 +708,7 @@ def test_what_has_no_theory_is_refused_with_the_reason(what: str) -> None:
         build()
 
 
-# -- what the papers print -----------------------------------------------------------------------------------
+# -- printed equations ---------------------------------------------------------------------------------------
 
 
 def backward(program: Program) -> set[tuple[Expr, Expr]]:

@@ -261,7 +261,7 @@ def test_an_index_of_the_loss_alone_is_refused(index: Symbol, limits: str) -> No
     assert check_gradients(net.train(summed, GradientDescent(eta))) == []
 
 
-# -- what is not compared ------------------------------------------------------------------------------------
+# -- omitted comparisons -------------------------------------------------------------------------------------
 
 
 def test_a_gradient_that_was_compared_leaves_an_empty_list() -> None:

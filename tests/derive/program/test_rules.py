@@ -266,7 +266,7 @@ def test_a_wrong_rate_in_time_is_seen_by_the_routes_alone(right: Any, error: dic
         check_routes(mlp(1, rule=Planted(right, **error)))
 
 
-# -- what a user writes and sees -----------------------------------------------------------------------------
+# -- input and output of a user ------------------------------------------------------------------------------
 
 
 def test_rates_inside_and_outside_of_the_velocity_differ_if_the_rate_moves() -> None:

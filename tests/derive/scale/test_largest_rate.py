@@ -67,7 +67,7 @@ def test_a_rate_states_the_conditions_of_its_steps() -> None:
     affine = [
         any("affine" in x for x in b.conditions()) for b in (balance, dominant_balance(theory(depth=2)))
     ]
-    assert affine == [True, False]  # at a depth that is a number every layer has a power of its own
+    assert affine == [True, False]  # at a numerical depth every layer has a separate power
     crossing = [any("crossover" in x for x in rate(x).conditions()) for x in ("mean-field", "ntk")]
     assert crossing == [False, True]
 

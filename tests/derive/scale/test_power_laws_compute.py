@@ -67,7 +67,7 @@ def test_lambdify_gives_the_number_or_refuses(name: str) -> None:
             warnings.simplefilter("error")
             found = complex(lambdify(symbols, e)(*values))
     except NameError:
-        assert e.has(hyper)  # which SciPy has not
+        assert e.has(hyper)  # which SciPy lacks
         return
     assert found == pytest.approx(exact, rel=1e-9)
 

@@ -219,7 +219,7 @@ def test_the_best_schedule_has_its_powers() -> None:
         slopes = np.diff(np.log([least(n, power) for n in counts])) / np.log(2)
         gaps = np.abs(slopes - expected)
         assert gaps[-1] < gaps[0]
-        assert gaps[-1] < abs(loss - alone) / 2  # the two powers are told apart
+        assert gaps[-1] < abs(loss - alone) / 2  # the two powers are distinguished
 
 
 def test_the_slowest_term_decides_the_optimum() -> None:

@@ -208,7 +208,7 @@ def test_a_factor_in_a_memory_moves_the_lazy_kernel(name):
         assert simplify(lazy_modes(changed).kernel - modes().kernel) == 1
 
 
-# -- what it says --------------------------------------------------------------------------------------------
+# -- statements of the laws ----------------------------------------------------------------------------------
 
 
 def test_crossovers_are_where_the_losses_meet():

@@ -40,7 +40,7 @@ def shown(name, show="all", form="text"):
     return render(theory(name), show, form)
 
 
-# -- what the action keeps folded ----------------------------------------------------------------------
+# -- folded parts of the action ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("show", ["action", "saddle-point", "all"])

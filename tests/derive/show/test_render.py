@@ -169,7 +169,7 @@ def test_latex_is_balanced(name):
 def read(line):
     """Parse a line of LaTeX; a line that several theories share is parsed once."""
     mathtext = pytest.importorskip("matplotlib.mathtext")
-    line = line.replace("&", "").replace(r"\le ", r"\leq ")  # which mathtext does not know
+    line = line.replace("&", "").replace(r"\le ", r"\leq ")  # which mathtext lacks
     mathtext.MathTextParser("path").parse(f"${line}$")
 
 
@@ -225,7 +225,7 @@ def test_action_and_saddle_point():
     page = render(derived("linear"), "saddle-point")
     assert "  A^ℓ_μ(t,s)  = -(i/γ₀) ⟨h^ℓ_μ(t) ξ\u0302^ℓ(s)⟩" in page
     assert "Action" in shown("linear")
-    assert "Action" not in shown("projected")  # the path integral knows no reduction
+    assert "Action" not in shown("projected")  # the path integral is not reduced
 
 
 def test_notations_can_be_overridden():

@@ -100,7 +100,7 @@ class March:
 
         return plus(run(list(e.limits), at))
 
-    # -- what is in a theory ---------------------------------------------------------------------------------
+    # -- parts of a theory -----------------------------------------------------------------------------------
 
     def field(self, name: str, args: tuple[int, ...]) -> float | Linear:
         """Return a field at integer arguments, computed once."""

@@ -195,7 +195,7 @@ def test_the_networks_step_is_the_gradient(data: str, branch: float | None) -> N
             assert moved == pytest.approx(-RATE * RICH**2 * 6 * slope, rel=1e-6)
 
 
-# -- what the paper prints instead ---------------------------------------------------------------------------
+# -- printed alternatives ------------------------------------------------------------------------------------
 
 
 def changed(theory: Theory, name: str, fun: Any) -> Theory:

@@ -65,7 +65,7 @@ def test_symmetric_part_by_hand_gives_the_same() -> None:
     theory = mean_field(decomposed(a, b))
     variance = sum(c**2 * u.covariance for c, u in zip((a, b), theory.sources, strict=True))
     assert (variance - (a**2 + b**2) * g**2 * C(t, s)).expand() == 0
-    # phi feels u and r only through eta, so d phi/d u = a d phi/d eta and d phi/d r = b d phi/d eta
+    # phi depends on u and r only through eta, so d phi/d u = a d phi/d eta and d phi/d r = b d phi/d eta
     e = theory.equation("x").rhs.subs(
         {Function("R_phiu")(t, s): a * R(t, s), Function("R_phir")(t, s): b * R(t, s)}
     )

@@ -184,7 +184,7 @@ def test_sources_of_one_matrix_on_two_vectors_are_correlated() -> None:
     assert [str(u.covariance) for u in cross] == ["g*rho_a*C_phi_hphi_q(t, s)"]
 
 
-# -- how a program is written does not matter ----------------------------------------------------------------
+# -- independence of the form of a program -------------------------------------------------------------------
 
 
 def renamed(p: Program, names: dict[Symbol, Symbol]) -> Program:

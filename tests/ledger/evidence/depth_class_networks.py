@@ -44,7 +44,7 @@ def network_step(
     def change(slope: Array) -> Array:
         return slope if rule == "sgd" else np.sign(slope)
 
-    # a loss of slope -1; a gradient by W has a factor share, which the update has not
+    # a loss of slope -1; a gradient by W has a factor share, which the update lacks
     rate = depth**-g / width
     pulls = gradients(lambda W: -anp.sum(V * passed(W)[0][-1]) / share, tuple(start))
     W = moved(tuple(start), tuple(change(x) for x in pulls), -rate)

@@ -274,7 +274,7 @@ def width_pairs() -> Iterator[Pair]:
     yield Pair("D.53", "A", claim["A"], gamma0 * theory.order_parameter("A").definition)
     sigma, a = Function("sigma"), Function("a")
     response = Function("response")(*_pushed(theory))
-    cross = sigma(ell) ** 2 * sqrt(a(ell) / a(ell + 1))  # what A^l meets g with in (D.52)
+    cross = sigma(ell) ** 2 * sqrt(a(ell) / a(ell + 1))  # factor of A^l g in (D.52)
     yield Pair("D.53", "B", claim["B"], a(ell + 1) / a(ell) * cross * response, _simplified)
     for name in ("h", "z"):
         said = at(with_error(unscaled(sides(SOURCE, "D.55")[name])), NEXT[name])

@@ -154,7 +154,7 @@ def test_no_variance_and_no_functions() -> None:
     assert float(tensor([], np.eye(2)).value) == 1.0
 
 
-# -- growth, and what cannot be done -------------------------------------------------------------------------
+# -- growth, and refusals ------------------------------------------------------------------------------------
 
 
 def test_growing_functions_reach_farther() -> None:

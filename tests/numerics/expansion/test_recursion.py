@@ -32,7 +32,7 @@ from tests.reference.solution import Solution
 slow = pytest.mark.slow
 
 
-# -- what a truncation misses ------------------------------------------------------------------------------
+# -- truncation errors -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_order_eight_against_the_exact_taylor_coefficients(samples: int, depth: 
     agree(expand(e, 8), exact, NAMES, 1e-11)
 
 
-# -- what is planned once ----------------------------------------------------------------------------------
+# -- cached plans ------------------------------------------------------------------------------------------
 
 
 def test_a_plan_gives_the_same_numbers_whatever_orders_were_asked_for_before() -> None:

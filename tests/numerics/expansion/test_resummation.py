@@ -41,7 +41,7 @@ def test_shared_denominators_use_all_entries() -> None:
     residues = np.stack([residues, residues.conj()])
     c = taylor(PAIR, residues, 3)
     noisy = c.copy()
-    noisy[1:, 2] = [1e-9, -2e-9, 1e-9]  # an entry that happens to vanish has no approximant of its own
+    noisy[1:, 2] = [1e-9, -2e-9, 1e-9]  # an entry that happens to vanish has no separate approximant
     assert np.all(np.isfinite(pade(noisy, 1, 2, 1.0, 1).value))
 
 

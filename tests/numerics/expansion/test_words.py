@@ -161,7 +161,7 @@ def test_coefficients_are_numerical_derivatives(training: dict[str, Any], depth:
         assert gap <= 1e-6 * max(1e-6, float(sizes[name])), name
 
 
-# -- what the truncated series misses ----------------------------------------------------------------------
+# -- truncation errors -------------------------------------------------------------------------------------
 
 ALL = [(depth, samples) for depth in (1, 2, 3, 4, 5) for samples in (1, 3, 8)]
 FAST = [(2, 3)]
@@ -315,7 +315,7 @@ def test_command_needs_a_number_for_numbers(spec: Path, capsys: pytest.CaptureFi
     assert "network.depth" in capsys.readouterr().err
 
 
-# -- what is printed can be computed -----------------------------------------------------------------------
+# -- printed expressions by lambdify -----------------------------------------------------------------------
 
 
 def three_samples() -> Experiment:

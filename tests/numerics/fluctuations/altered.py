@@ -245,7 +245,7 @@ def largest_effect(
         for kind, estimate, of in kinds:
             before, after = of(moments), of(other)
             errors = np.abs(after - before) / (estimate.error + 5e-7 * np.abs(estimate.value) + 1e-12)
-            errors[0] = 0.0  # the networks of the table know the start nearly exactly
+            errors[0] = 0.0  # initial values of the table are nearly exact
             place = np.unravel_index(errors.argmax(), errors.shape)
             numbers = (float(x[place]) for x in (before, after))
             effect = Effect(float(errors[place]), f"{kind} {key}", tuple(map(int, place)), *numbers)

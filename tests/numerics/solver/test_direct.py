@@ -263,7 +263,7 @@ def test_a_teacher_that_jumps_has_a_source_that_repeats() -> None:
     assert np.all(far < 6 * np.hypot(found.stderr("C_v"), networks.stderr) + 4 / 200)
 
 
-# -- what is refused -----------------------------------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------------------
 
 
 def test_flows_and_generic_activations_are_refused() -> None:

@@ -95,7 +95,7 @@ def test_the_march_is_the_dense_reference(depth: int, data: str, widths: str, ce
     assert found["train_loss"] == pytest.approx(train, abs=1e-12 * train.max())
 
 
-# -- what must hold whatever the numbers ---------------------------------------------------------------
+# -- invariants for all numbers ------------------------------------------------------------------------
 
 
 @st.composite

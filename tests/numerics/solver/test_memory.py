@@ -121,7 +121,7 @@ def test_tables_do_not_overflow_late() -> None:
     e = flowing("fixed", weight_decay=2.0, temperature=0.5)
     nodes = np.array([0.0, 1.0, 1000.0, 1001.0])
     tables = tables_of(Problem.of(e).program, Problem.of(e).numbers, nodes, np.tri(4, k=-1))
-    assert tables["n"][3, 3] == pytest.approx(0.5 / 2.0)  # T/lambda: what is left when the start is forgotten
+    assert tables["n"][3, 3] == pytest.approx(0.5 / 2.0)  # T/lambda: the stationary variance
     assert tables["n"][3, 2] == pytest.approx(0.25 * np.exp(-2.0))
     assert np.array_equal(tables["n"], tables["n"].T)
     assert tables["m"].tolist() == np.exp(-2.0 * nodes).tolist()

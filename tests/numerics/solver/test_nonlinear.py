@@ -37,7 +37,7 @@ def experiment(
     )
 
 
-# -- what is known otherwise ---------------------------------------------------------------------------------
+# -- independent expectations --------------------------------------------------------------------------------
 
 
 def erf_tangent_kernel(depth: int) -> np.ndarray:
@@ -190,7 +190,7 @@ def test_a_flow_across_kinks_converges(activation: str) -> None:
     assert POWERS[ROUGH] < order_of_convergence(activation, 2, ROUGH, range(1, 4), samples=1024) < 5
 
 
-# -- what a result holds -------------------------------------------------------------------------------------
+# -- contents of a result ------------------------------------------------------------------------------------
 
 
 def test_a_result_is_labelled_saved_and_listed(tmp_path: Any) -> None:

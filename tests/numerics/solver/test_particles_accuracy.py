@@ -81,7 +81,7 @@ def test_scrambled_points_fill_every_dimension_evenly() -> None:
     assert np.abs(together).max() < 0.25
 
 
-# -- no bias, and what an error would do ---------------------------------------------------------------------
+# -- bias, and planted errors --------------------------------------------------------------------------------
 
 
 def departures(depth: int, **options: Any) -> np.ndarray:
@@ -203,7 +203,7 @@ def test_a_small_ridge_keeps_its_accuracy() -> None:
     assert np.abs(small - default).max() < 0.02
 
 
-# -- what is said of a result --------------------------------------------------------------------------------
+# -- description of a result ---------------------------------------------------------------------------------
 
 
 def test_few_paths_of_a_wild_network_are_not_converged() -> None:

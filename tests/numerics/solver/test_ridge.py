@@ -206,7 +206,7 @@ def test_powers_of_few_units_win() -> None:
     assert grown["relu", 512] == pytest.approx(grown["relu", 64], rel=0.02)
 
 
-# -- where it fails ------------------------------------------------------------------------------------------
+# -- networks without the theorem ----------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -139,7 +139,7 @@ def test_kernels_at_two_times_have_no_derived_slope(derived: Derived):
     assert derived.corrections.entry(networks.Comparison(row, derived.theory, []), "_shift") is None
 
 
-# -- made-up networks, of which everything is known ----------------------------------------------------------
+# -- synthetic networks with known numbers -------------------------------------------------------------------
 
 LIMIT, SLOPE, SQUARE, SPREAD = 1.0, 8.0, 20.0, 4.0
 
@@ -193,7 +193,7 @@ def test_wrong_numbers_of_made_up_networks_are_found(variance: float, slope: flo
     assert [x.name for x in checks if not x.passed] == [name]
 
 
-# -- what is planned ---------------------------------------------------------------------------------------
+# -- planned widths and seeds ------------------------------------------------------------------------------
 
 
 def test_slopes_that_are_derived_take_two_widths_and_less_work():

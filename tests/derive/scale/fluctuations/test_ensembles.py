@@ -66,7 +66,7 @@ def test_the_loss_of_several_networks() -> None:
     limit = np.einsum("w,wep->pe", weights, scaled)
     error = limit.std(axis=0, ddof=1) / parts**0.5
     assert excess((limit.mean(axis=0) - expected) / error, parts - 1) < 1
-    assert (5 * error < np.abs(expected[0] - expected[1])).all()  # both are told apart
+    assert (5 * error < np.abs(expected[0] - expected[1])).all()  # both are distinguished
 
 
 def test_the_best_number_of_networks() -> None:

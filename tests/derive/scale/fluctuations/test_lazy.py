@@ -46,7 +46,7 @@ def check_limit(program: Program, power: int) -> None:
     expected = lazy_covariance(lazy(program), DATA, {eta: ETA, gamma0: 1.0, P: 2}, range(STEPS + 1))
     first, second = (solved(program, x) * x**power for x in gammas)
     limit = second + (second - first) / (gammas[0] ** 2 / gammas[1] ** 2 - 1)
-    # what is left is of order gamma0^4 and the rounding of 1/gamma0^2
+    # the remainder is of order gamma0^4 and the rounding of 1/gamma0^2
     np.testing.assert_allclose(limit, expected, atol=1e-5 * np.abs(expected).max())
     assert np.abs(first - expected).max() > 10 * np.abs(limit - expected).max()
 

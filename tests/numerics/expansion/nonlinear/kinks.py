@@ -167,7 +167,7 @@ class Problem:
                         continue
                     G[:, :, mu, nu] += share * CUBE * slope[:, None]
                     G[:, :, nu, mu] += share * CUBE * slope[None, :]
-                    # the other sample feels that mu's slope has changed
+                    # the other sample depends on the changed slope of mu
                     felt = self.eta * np.cumsum(errors[:, mu] * slope)
                     felt = self.kernel[nu, mu] * np.concatenate([[0.0], felt])[:T]
                     drive[:, nu] += share * CUBE * felt
