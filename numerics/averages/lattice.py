@@ -14,14 +14,13 @@ function of one variable, which is tabulated. :mod:`numerics.averages.average` a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpstrf
-from scipy.special import gamma
 
 from numerics.errors import NotConverged, SpecError
 
@@ -241,6 +240,8 @@ def cholesky(covariance: Array) -> CovarianceRoot:
     """
     K = np.array(covariance, dtype=float)
     largest = max(float(np.diag(K).max(initial=0.0)), 0.0)
+    from scipy.linalg.lapack import dpstrf  # imported here because it takes 0.3 s
+
     factor, places, rank, _ = dpstrf(K, tol=RANK * largest, lower=1) if len(K) else (K, K, 0, 0)
     order, L = tuple(int(i) - 1 for i in places), np.tril(factor)[:, :rank]
     residual = K[np.ix_(order, order)] - L @ L.T if len(K) else K
@@ -329,7 +330,7 @@ class _Lattice:
         """Estimated number of points."""
         d = self.dimension
         box = np.prod(2 * self.radius / self.steps[:d])
-        return float(box * np.pi ** (d / 2) / gamma(d / 2 + 1) / 2**d)
+        return float(box * np.pi ** (d / 2) / math.gamma(d / 2 + 1) / 2**d)
 
     def summed(self, products: Sequence[ProductsByVariable], offset: float) -> tuple[Array, Array]:
         """Return the averages of the products and those of their absolute values.
