@@ -182,7 +182,7 @@ def _corrections(
 
 
 def _notes(notes: Any, width: int) -> dict[str, Any]:
-    """Return the attributes of the corrections, and the width."""
+    """Return attributes of a result with finite-width corrections: its width and the CORRECTION_NOTES."""
     kept = {key: x for key, x in notes.items() if key in CORRECTION_NOTES}
     return {"width": width, **kept}
 

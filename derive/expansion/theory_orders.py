@@ -168,7 +168,7 @@ class _Strength(Expander):
         return orders_in(str(a.func))[0] in self.kinds
 
     def scaled(self, e: Expr) -> Expr:
-        """Return an expression of the theory in the quantities of the scaled theory."""
+        """Return an expression with the fields of the theory in terms of fields that are scaled by gamma0."""
         return _without(e, self.shifted)
 
     def expanded(self) -> Theory:

@@ -261,7 +261,7 @@ class Network:
         A symbol in the position of an index is one if it is used nowhere else.
         """
         ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
-        units = {x.name for x in self.attributes}  # whose index is that of a unit
+        units = {x.name for x in self.attributes}  # attributes are read at the index of a unit
         loss = loss.xreplace({a: S.One for a in loss.atoms(AppliedUndef) if name_of(a) in units})
         read = [a.args for a in loss.atoms(AppliedUndef) if not any(x.has(AppliedUndef) for x in a.args)]
         places = {x for args in read for a in args for x in a.free_symbols if x.is_integer}

@@ -165,7 +165,10 @@ def moment_steps(theory: Theory) -> MomentSteps:
         {f.lhs: functions.named(weight * site.moment_rate(functions.average.body))}
     )
     if averages := [x for e in step.values() for x in e.atoms(Average)]:
-        raise NotApplicable(f"{averages[0]} is neither a correlation function nor the output: not linear")
+        raise NotApplicable(
+            f"{averages[0]} is neither a correlation function nor the output: "
+            "moments close for linear networks only"
+        )
     initial = {m.lhs: functions.at_start(m.rhs) for m in functions.moments}
     initial[given.lhs] = given.rhs.xreplace({f.lhs: functions.at_start(f.rhs)})
     return MomentSteps(theory, step, initial)

@@ -346,7 +346,7 @@ class _Bottlenecks:
         loss = Dummy("l", positive=True)
         sink = self.integral(BATCH, Power(loss * self.summed_pushes(), self.before.power))
         first = replace(sink, part=sink.part.subs({loss: self.before.coefficient}))
-        # after the crossover the loss determines the sink, which determines the loss
+        # after the crossover the loss fixes the decay of the kernel (sink), and the decay fixes the loss
         after, kernel, values = self.balanced(sink)
         if after.coefficient.has(loss):
             raise NotApplicable(f"the loss after the crossover depends on itself: {after}")

@@ -342,7 +342,9 @@ class Counting:
         spectral: Collection[str] = (),
     ) -> None:
         if not sympify(program.depth).is_Integer:
-            raise NotApplicable(f"depth = {program.depth}: powers are counted for a number of layers")
+            raise NotApplicable(
+                f"depth = {program.depth}: must be an integer, because powers are counted layer by layer"
+            )
         if any(d.evolves for d in program.definitions):
             raise NotApplicable("fields that evolve in continuous time: powers are counted step by step")
         self.program, self.assumed, self.first, self.uneven = program, assumed, first, uneven

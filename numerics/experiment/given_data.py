@@ -105,7 +105,10 @@ def _with_kernels(
 
 
 def or_a_weight(program: Program, name: str) -> str:
-    """Return a hint for a missing name that is used where a vector of weights could be."""
+    """Return a hint for a missing array: the name may be meant as a vector of weights.
+
+    The hint is empty unless the name occurs in the equation of a field or inside of a mean over units.
+    """
     fields = {x.name for x in program.fields}
     vectors = [d.rhs for d in program.definitions if d.name in fields]
     vectors += [mean for d in program.definitions for mean in d.rhs.atoms(Mean)]

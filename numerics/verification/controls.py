@@ -212,7 +212,10 @@ class LinearResponse:
         return np.stack(responses)
 
     def growth(self, k: int, share: float) -> float:
-        """Return the largest factor by which a step from time k multiplies a deviation of the outputs."""
+        """Return the largest factor by which step k multiplies a deviation of outputs from their mean.
+
+        ``share`` is the learning rate of the step over the number of samples; kernels are those at time k.
+        """
         root = np.sqrt(self.slope[k])
         rates = share * np.linalg.eigvalsh(root[:, None] * self.kernel[k] * root)
         return float(np.abs(1 - rates).max())

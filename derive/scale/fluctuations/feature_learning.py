@@ -283,7 +283,7 @@ def _power(a: RichnessSeries, n: int) -> RichnessSeries:
 def _inverse(a: RichnessSeries) -> RichnessSeries:
     """Return the inverse of a series that begins with w."""
     if a[0] != _w:
-        raise NotApplicable("the lazy error is no exponential")
+        raise NotApplicable("the lazy error must decay exponentially, as that of one sample in a flow does")
     found: RichnessSeries = [_shifted(RING.one, -1)]
     for n in range(1, len(a)):
         rest = sum((a[k] * found[n - k] for k in range(1, n + 1)), RING.zero)

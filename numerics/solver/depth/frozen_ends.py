@@ -162,7 +162,7 @@ def given_in_sources(theory: Theory, name: str) -> Theory:
     def is_given(x: Expr) -> bool:
         return isinstance(x, AppliedUndef) and str(x.func) == name
 
-    factors = {}  # of each source
+    factors = {}  # by the names of sources: the factor in front of each in the equation of its field
     for e in theory.equations:
         for x in e.terms:
             given = next((y for y in x.expr.atoms(AppliedUndef) if is_given(y)), None)

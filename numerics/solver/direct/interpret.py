@@ -72,7 +72,7 @@ class RandomVariables:
     is_open: bool = False
 
     def source(self, entry: EntryKey) -> RandomValue:
-        """Return a Gaussian source."""
+        """Return the Gaussian source of an entry (name, indices, time); equal entries are one variable."""
         raise NotImplementedError
 
     def attribute(self, name: str) -> RandomValue:

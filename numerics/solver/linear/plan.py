@@ -261,7 +261,11 @@ class Plan:
         self.todo += [(self._need_source_terms, i, j), (self._need_diagonal, i, j)]
 
     def _apart(self, i: FieldAtLayer) -> tuple[bool, int]:
-        """Return a rank of a field: rows are costly for fields without feedback and with many members."""
+        """Return the cost rank of a field, by which the cheaper of two equations is chosen.
+
+        The rank is higher if no other field depends on the field, because its rows are then computed for this
+        purpose alone, and if the field has more indices.
+        """
         return i not in self.fed_back, len(self.rows_of[i].indices)
 
     def _need_diagonal(self, i: FieldAtLayer, j: FieldAtLayer) -> None:

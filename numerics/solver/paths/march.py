@@ -386,7 +386,10 @@ class PathMarch:
         return found
 
     def spread(self, values: PathArray, symbols: tuple[Symbol, ...], own: tuple[Symbol, ...]) -> PathArray:
-        """Return ``values`` with indices ``symbols``, broadcastable along the indices ``own``."""
+        """Return ``values`` on the axes ``own``: those in ``symbols`` at full size, others of size one.
+
+        ``symbols`` are the indices that the values have, a subset of ``own``; the replica axis comes first.
+        """
         shaped = values.reshape(len(values), *self.tables.size(symbols), *values.shape[2:])
         rest = range(values.ndim - 2)
         return arranged(shaped, (REPLICA, *symbols, *rest), (REPLICA, *own, *rest))

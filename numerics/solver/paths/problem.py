@@ -620,7 +620,11 @@ def _sound(batches: Iterator[ArraysByMember]) -> Iterator[ArraysByMember]:
 
 
 def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | None) -> Settled[Any]:
-    """Return the grid on which the flow has converged to a share of the statistical error."""
+    """Return the time grid on which a flow has converged, with its solution (see ``settle_paths``).
+
+    Grids are refined until their error is small beside the standard error of the paths, or below
+    ``solver.accuracy`` where the file states one.
+    """
     solver = problem.solver
 
     def attempt(grid: TimeGrid) -> _Attempt:
