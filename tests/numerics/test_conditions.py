@@ -26,6 +26,7 @@ from derive.depth.balance import alpha, gamma
 from derive.depth.nonlinear import branch_diversity
 from derive.program.networks.residual import block_program, nonlinear_program
 from derive.scale.depth import first_update
+from derive.scale.finite_batch import batch_noise
 from derive.scale.fluctuations import (
     best_ensemble,
     ensemble_law,
@@ -37,10 +38,11 @@ from derive.scale.fluctuations import (
     one_sample,
     wishart_recursion,
 )
+from derive.scale.schedules import best_schedule
 from derive.show.conditions import ConditionalResult
 from numerics.cli.limits import limits
 from numerics.experiment.theory import beta
-from tests.derive.once import depth_program, few_steps, isotropic, mean_field, mlp
+from tests.derive.once import depth_program, few_steps, isotropic, mean_field, mlp, structured
 
 ROOMS = ("derive.scale", "derive.depth", "derive.reduce.equilibrium")
 """The packages in which every result that a notebook shows is a limit."""
@@ -49,6 +51,7 @@ PARTS = {"Powers", "Statement"}
 PYTHON: dict[str, Callable[[], ConditionalResult]] = {
     "BlockLimit": lambda: block_limit(within_blocks(cross_layer(mean_field(block_program())))),
     "BestEnsemble": best_ensemble,
+    "BestSchedule": lambda: best_schedule(batch_noise(mean_field(structured(noise=True)))),
     "BranchDiversity": lambda: branch_diversity(mean_field(nonlinear_program())),
     "EnsembleLaw": lambda: ensemble_law(mlp(1)),
     "FeatureLearning": lambda: feature_learning(mlp(1, rule="flow")),
@@ -92,11 +95,12 @@ FILES = {
     "steps": HEAD.format(depth=1, network="", data=GIVEN, training="learning_rate = 0.1\nsteps = 2"),
     "decaying": HEAD.format(depth=1, network="", data=GIVEN, training=FLOW),
 }
+REGIMES = ("lazy", "leading", "rich", "batch", "width", "data", "features")
 LAW = ["--depth", "2", "--source", "1/2", "--capacity", "2"]
 COMMANDS = {
     "early-time": [["online.toml", "--steps", "2", "--recovery"]],
     "largest-rate": [["population.toml", "--regime", "rich"], ["population.toml", "--regime", "lazy"]],
-    "scaling": [[*LAW, "--regime", x] for x in ("lazy", "leading", "rich", "batch", "width", "data")],
+    "scaling": [[*LAW, "--regime", x] for x in REGIMES],
     "parametrization": [[], ["--alpha", "1/2", "--gamma", "1/2"], ["--optimizer", "adam"]],
     "depth": [["residual.toml"]],
     "equilibrium": [["noisy.toml"], ["decaying.toml"]],
