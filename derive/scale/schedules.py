@@ -42,9 +42,10 @@ class BestSchedule(ConditionalResult):
     def conditions(self) -> tuple[str, ...]:
         """Return the assumptions of the schedule."""
         return (
-            f"{self.peak} < 0; else rates do not fall with T, but are held at the edge of stability",
-            "gamma0 -> 0, N -> oo; the loss is below the labels' variance at all late times",
-            "steps are short beside the rates of all modes, so that sums over them are integrals",
+            f"assumed: {self.peak} < 0; else rates do not fall with T, but are held at the edge of stability",
+            "assumed: gamma0 -> 0, N -> oo; the loss is below the variance of the labels at all late times",
+            "assumed: steps are short beside the rates of all modes, so that sums over them are integrals",
+            "derived: the powers of T, from the powers of signal and gain of descent on fresh batches",
         )
 
 

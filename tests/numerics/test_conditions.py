@@ -95,12 +95,13 @@ FILES = {
     "steps": HEAD.format(depth=1, network="", data=GIVEN, training="learning_rate = 0.1\nsteps = 2"),
     "decaying": HEAD.format(depth=1, network="", data=GIVEN, training=FLOW),
 }
-REGIMES = ("lazy", "leading", "rich", "batch", "width", "data", "features")
+REGIMES = ("lazy", "leading", "rich", "batch", "width", "data")
+FEATURES = ["--source", "3/2", "--capacity", "2", "--regime", "features"]
 LAW = ["--depth", "2", "--source", "1/2", "--capacity", "2"]
 COMMANDS = {
     "early-time": [["online.toml", "--steps", "2", "--recovery"]],
     "largest-rate": [["population.toml", "--regime", "rich"], ["population.toml", "--regime", "lazy"]],
-    "scaling": [[*LAW, "--regime", x] for x in REGIMES],
+    "scaling": [*([*LAW, "--regime", x] for x in REGIMES), FEATURES],
     "parametrization": [[], ["--alpha", "1/2", "--gamma", "1/2"], ["--optimizer", "adam"]],
     "depth": [["residual.toml"]],
     "equilibrium": [["noisy.toml"], ["decaying.toml"]],
