@@ -30,7 +30,7 @@ class SpecError(ValueError):
     key : str
         Dotted path in the experiment file, or option of the command.
     value : object
-        The given value; None if there is none.
+        The given value; None for a missing key.
     problem : str
         The reason.
     accepted : str

@@ -204,7 +204,7 @@ class LayerTime(ConditionalResult):
         Raises
         ------
         KeyError
-            If there is none of this name.
+            If no equation has this name.
         """
         return find((*self.correlations, *self.scalars), name)
 

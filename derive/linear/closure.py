@@ -55,7 +55,7 @@ class LinearClosure:
         return hash(self.theory.program)
 
     def kernel(self, name: str) -> Kernel:
-        """Return the kernel whose entries have this name; raise KeyError if there is none."""
+        """Return the kernel whose entries have this name; raise KeyError for an unknown name."""
         for k in self.kernels:
             if k.name == name:
                 return k

@@ -108,7 +108,7 @@ class LinearForm:
     def row(self, name: str, site: Any = None) -> Row:
         """Return the row of the field ``name`` (of its member at layer ``site``).
 
-        Raise KeyError if there is none.
+        Raise KeyError if no equation has this name.
         """
         for r in self.rows:
             if r.name == name and (site is None or r.field.args[0] == sympify(site)):

@@ -96,7 +96,7 @@ def read_first(theory: Theory) -> Theory:
 
 
 def _row(theory: Theory, field: Expr) -> Equation | None:
-    """Return the equation of a field for neighbouring layers; None if there is none."""
+    """Return the equation of a field for neighbouring layers, or None."""
     inner = [e for e in theory.equations if _between(e.layers, theory)]
     return next((e for e in inner if (match(e.lhs, field, e.ranges) or {}).get(ell) == ell), None)
 

@@ -129,7 +129,7 @@ class CrossLayer:
         Raises
         ------
         KeyError
-            If there is none of this name.
+            If no propagator has this name.
         """
         return find((*self.correlations, *self.scalars), name, "correlation")
 
@@ -215,7 +215,7 @@ class CrossLayer:
 
 
 def find(equations: Iterable[EquationLike], name: str, what: str = "equation") -> EquationLike:
-    """Return the equation of a function, or of its derivative, by name; raise KeyError if there is none."""
+    """Return the equation of a function, or of its derivative, by name; raise KeyError for another name."""
     for e in equations:
         if str(getattr(e.lhs, "expr", e.lhs).func) == name:
             return e
@@ -551,7 +551,7 @@ class Transfer:
     def matrix(self, name: str) -> Expr:
         """Return the response of a field in closed form, as a matrix expression over times.
 
-        Raises KeyError if there is none.
+        Raises KeyError for an unknown name.
 
         >>> from derive import isotropic, mean_field
         >>> transfer(mean_field(isotropic()), "v").matrix("v")

@@ -56,7 +56,7 @@ class PairTerm:
     """Term ``factor * sum over units of left(z) * right(z')``, times a correlation if there is one.
 
     ``left`` and ``right`` are functions of z and z'; ``correlation`` is the transform that the term is
-    proportional to, 1 if there is none.
+    proportional to, 1 without such a factor.
     """
 
     factor: Expr

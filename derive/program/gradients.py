@@ -244,7 +244,7 @@ class Gradients:
         return Function(name)(*cover.args)
 
     def _factor(self, e: Expr) -> Expr | None:
-        """Return the vertex equal to ``e`` at other indices; None if there is none."""
+        """Return the vertex equal to ``e`` at other indices; None if no vertex is equal."""
         atoms = self._atoms(e)
         if len(atoms) != 1 or e == atoms[0]:
             return None

@@ -89,7 +89,7 @@ def complaints(
 
 
 def about_range(r: IndexRange) -> Iterator[str]:
-    """Yield why a range is none: it has no value for any values of its symbols, or an end that is no integer.
+    """Yield the errors of a range: it is empty for all values of its symbols, or an end is not an integer.
 
     >>> from sympy import S
     >>> k, n = Symbol("k"), Symbol("n", positive=True)

@@ -832,7 +832,7 @@ class _Assembly:
         edited: tuple[Definition, ...],
         made: dict[str, tuple[Field, Definition]],
     ) -> Expr:
-        """Return the field equal to a member of a vector at these indices; define one if there is none."""
+        """Return the field equal to a member of a vector at these indices; define it if needed."""
         for e in edited:
             for own in v.uses(e.rhs):
                 factor = e.rhs / own

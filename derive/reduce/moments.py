@@ -52,7 +52,7 @@ class TwoLayer:
     def rate(self, name: str) -> Expr:
         """Return the time derivative of a one-time function in closed form.
 
-        Raise KeyError if there is none.
+        Raise KeyError for an unknown moment.
         """
         for e in (*self.closed, self.error):
             if str(e.lhs.args[0].func) == name:

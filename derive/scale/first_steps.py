@@ -872,7 +872,7 @@ def smallest_rate(growth: Expr, rate: Symbol) -> float | None:
     Returns
     -------
     float | None
-        The rate, or None if there is none.
+        The rate, or None if no rate has this property.
 
     Examples
     --------

@@ -662,7 +662,7 @@ class _Nowhere(NotApplicable):
 
 
 def _layer(head: Expr, a: AppliedUndef) -> dict[Expr, Expr] | None:
-    """Return the value of ``ell`` for which ``head`` matches ``a``, up to times; None if there is none."""
+    """Return the value of ``ell`` for which ``head`` matches ``a``, up to times; None without a match."""
     found = match(head, a, ())
     return None if found is None else {x: v for x, v in found.items() if x == ell}
 

@@ -98,7 +98,7 @@ class Counted:
         return top(self.parts(name, site, step))
 
     def change(self, name: str, site: Any = None, step: int = 1) -> Expr | None:
-        """Return the power of the change by training; None if there is none, or if it was not counted."""
+        """Return the power of the change by training; None without a change, or if it was not counted."""
         return top(p for p in self.parts(name, site, step) if p.order)
 
     def owed(

@@ -386,7 +386,7 @@ class Constraints(ConditionalResult):
     def family(self) -> dict[Expr, Expr]:
         """Return all exponents that satisfy the first three requirements, by one parameter ``a``.
 
-        ``a`` is the scale of the first trained matrix between layers (of the readout, if there is none).
+        ``a`` is the scale of the first trained matrix between layers (or of the readout).
         Exponents of weights without conditions are left out; further free exponents are their own symbols.
         """
         solved = self.solution(FIELDS, OUTPUTS, FEATURES, *ENTRYWISE)

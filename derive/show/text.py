@@ -411,7 +411,7 @@ def wrap(text: str, columns: int, indent: int) -> str:
 def _break(text: str, columns: int, still_open: str, start: int) -> tuple[int, str, bool] | None:
     """Return the best position for a line break, the brackets open there, and whether it is in a product.
 
-    Of equally good positions the last one is taken; None if there is none.
+    Of equally good positions the last one is taken; None without such a position.
     """
     column = 0
     best: tuple[int, tuple[int, str, bool]] | None = None
@@ -431,7 +431,7 @@ def _break(text: str, columns: int, still_open: str, start: int) -> tuple[int, s
 
 
 def _term_ends(text: str, still_open: str) -> int | None:
-    """Return the position of the next term outside of brackets; None if there is none."""
+    """Return the position of the next term outside of brackets, or None."""
     for i, c in enumerate(text):
         still_open = _opened(still_open, c)
         if i > 0 and not still_open and _signed(text, i):

@@ -48,7 +48,7 @@ class Term(Rewritable):
         Range of the sum over time: ``""`` for terms at ``t`` alone, ``"strict"`` for ``s = 0..t-1``,
         ``"past"`` for ``s = 0..t``, ``"flow"`` for an integral over ``0..t``.
     matrix : str
-        Name of the matrix or weight vector that gave the term; empty if there is none.
+        Name of the matrix or weight vector that gave the term; empty for a term without a weight.
     rule : str
         Description of the rule that gave the term.
 

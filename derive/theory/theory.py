@@ -48,7 +48,7 @@ class Theory(TheoryData):
     observables : tuple of Equation
         Quantities that no other equation uses, such as the tangent kernel.
     reduction : str
-        Name of the reduction by which the theory was obtained; empty if there is none.
+        Name of the reduction by which the theory was obtained; empty for a derived theory.
     """
 
     def explain(self, name: str) -> str:

@@ -171,7 +171,7 @@ class EarlyTime(Finite):
     growth_factor : float or None
         The factor; None if the depth is a symbol.
     critical_learning_rate : float or None
-        The smallest rate at which the first step leaves the loss unchanged; None if there is none.
+        The smallest rate at which the first step leaves the loss unchanged; None if no rate does.
     basis : tuple of str
         Conditions of the first step.
     root : Expr or None

@@ -105,7 +105,7 @@ def accuracy(problem: Problem) -> float:
 
 
 def nonlinear(program: Program, order: int, key: str, value: Any) -> NonlinearExpansion:
-    """Return the derived series of a program; raise SpecError, naming this key, if there is none."""
+    """Return the derived series of a program; raise SpecError with this key if no series exists."""
     try:
         return _expansion(program, order)
     except NotApplicable as reason:

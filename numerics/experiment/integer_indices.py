@@ -70,7 +70,7 @@ def literals_of(
 
 
 def index_of_axis(a: Expr, indices: Iterable[Symbol]) -> Symbol | None:
-    """Return the index p whose first value is the start of an axis read at ``p + k``; None if there is none.
+    """Return the index p whose first value is the start of an axis read at ``p + k``, or None.
 
     p is the index that comes before k in ``indices``.  A primed index has the place of its partner, so that
     both vectors of a kernel are read alike.

@@ -203,7 +203,7 @@ class FluctuationData(Rewritable):
         Raises
         ------
         KeyError
-            If there is none; the message lists the names.
+            If no order parameter has this name; the message lists the names.
         """
         found = tuple(q for q in self.parameters if q.name == name)
         if not found:
@@ -217,7 +217,7 @@ class FluctuationData(Rewritable):
         Raises
         ------
         KeyError
-            If there is none; the message lists the names, or the symbols of that name.
+            If no order parameter of this name has this first index; the message lists names or symbols.
         """
         found = self.named(name)
         chosen = [q for q in found if site is None or q.symbol.args[0] == sympify(site)]

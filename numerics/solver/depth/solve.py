@@ -93,7 +93,7 @@ class DepthLimit:
     errors: dict[str, float]
 
     def __getitem__(self, name: str) -> Array:
-        """Return the values of a variable; raise KeyError if there is none of this name."""
+        """Return the values of a variable; raise KeyError for an unknown name."""
         return self.values[name]
 
 
