@@ -25,7 +25,7 @@ from numerics.analysis.limits import Finite
 from numerics.errors import NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
-from numerics.experiment.theory import program_of, served
+from numerics.experiment.theory import derive_or_raise, program_of
 from numerics.names import OUTPUT
 
 WANTED = {
@@ -138,7 +138,9 @@ def rest_point(source: Experiment | Program) -> RestPoint:
         raise SpecError("training.weight_decay", training.weight_decay, reason, "a positive number")
     source.require_constant("a rest point")
     wanted = NOISY if training.temperature else HOMOGENEOUS
-    equations = served(source, lambda e: _of_theory(mean_field(program_of(e))), "the rest point", wanted)
+    equations = derive_or_raise(
+        source, lambda e: _of_theory(mean_field(program_of(e))), "the rest point", wanted
+    )
     return _solved(equations, source)
 
 

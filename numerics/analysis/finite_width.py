@@ -146,7 +146,7 @@ def finite_width_limit(
     name = next((x for x in LOSSES if x in corrections.values and (x != "train_loss" or problem.seen)), None)
     if name is None:
         raise SpecError(
-            *problem.said("training.loss"), "is not stated, and widths are those of a loss", "a loss"
+            *problem.key_and_value("training.loss"), "is not stated, and widths are those of a loss", "a loss"
         )
     factor = largest_ratio(problem)
     loss, variance = corrections.values[name], factor * corrections.variances[name]

@@ -32,7 +32,7 @@ from numerics.errors import Diverged, NotConverged, SpecError, require_finite
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import layered_numbers, numbers_of
 from numerics.experiment.problem import Problem
-from numerics.experiment.theory import beta, derived, program_of, reductions_of, served
+from numerics.experiment.theory import beta, derive_or_raise, derived, program_of, reductions_of
 from numerics.names import C_FIELD, C_LEARNT, LINEAR_KERNEL
 from numerics.progress import Progress
 from numerics.solver import solve
@@ -221,7 +221,7 @@ def early_time(source: Experiment | Program, numbers: Mapping[str, float] | None
     experiment = source
     experiment.require_linear_rule("the first step in closed form")
     experiment.require_constant("the first step in closed form")
-    step = served(experiment, _first_step, "the first step in closed form", FIRST_STEP)
+    step = derive_or_raise(experiment, _first_step, "the first step in closed form", FIRST_STEP)
     if experiment.symbolic:
         return _formulas(step)
     if (
@@ -604,7 +604,7 @@ def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateL
     width = experiment.network.width_ratio
     if isinstance(width, list):
         raise SpecError("network.width_ratio", width, "is not one number for all layers", "a positive number")
-    forms = served(experiment, _deep_forms, "the largest rate in closed form", LARGEST_RATE)
+    forms = derive_or_raise(experiment, _deep_forms, "the largest rate in closed form", LARGEST_RATE)
     if width is None:
         raise SpecError(
             "network.width_ratio", None, "is missing: layers are infinitely wide", "a positive number"

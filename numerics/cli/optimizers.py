@@ -12,8 +12,6 @@ from numerics.errors import SpecError
 if TYPE_CHECKING:
     from derive.scale.optimizer_powers import OptimizerPowers
 
-NAMES = ("sgd", "momentum", "sign", "adam", "adamw", "rmsprop", "lion", "muon")
-"""The optimisers of :data:`derive.scale.optimizer_powers.OPTIMIZERS`."""
 COLUMNS = ("variance", "gradient", "rate", "epsilon", "decay")
 MULTIPLIERS = {"input": 0, "hidden": 0, "readout": 1, "bias": 0, "gain": 0}
 """Powers a of common codes with muP: the only multiplier is 1/N in front of the outputs."""
@@ -26,8 +24,6 @@ def optimizer_tables(name: str, alpha: str | None = None) -> dict[str, Any]:
 
     Raises :class:`SpecError` for an unknown optimiser and for an alpha below 1/2.
     """
-    if name not in NAMES:
-        raise SpecError("--optimizer", name, "is not a known optimiser", ", ".join(NAMES))
     from derive.program.networks.gains import mlp_with_gains
     from derive.scale.optimizer_powers import (
         CORNERS,
@@ -39,6 +35,8 @@ def optimizer_tables(name: str, alpha: str | None = None) -> dict[str, Any]:
     )
     from derive.scale.rule_degrees import rule_degrees
 
+    if name not in OPTIMIZERS:
+        raise SpecError("--optimizer", name, "is not a known optimiser", ", ".join(OPTIMIZERS))
     rule = OPTIMIZERS[name]
     program = mlp_with_gains(rule=rule)
     spectral = [w for w, kind in kinds_of(program).items() if kind == HIDDEN] if name in SPECTRAL else []

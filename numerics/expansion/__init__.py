@@ -177,13 +177,15 @@ def expand(
     if problem.depth is None:
         raise problem.open_depth()
     require_order(problem, order, problem.solver, symbols=False)
-    _check_error(problem.theory, order, *problem.said("training.objective"))
+    _check_error(problem.theory, order, *problem.key_and_value("training.objective"))
     if problem.flow and error_jumps(problem.program):
         reason = "jumps in the output: no integrator of a series follows its flow"
-        raise SpecError(*problem.said("training.objective"), reason, '"square", "logistic", or rule = "gd"')
+        raise SpecError(
+            *problem.key_and_value("training.objective"), reason, '"square", "logistic", or rule = "gd"'
+        )
     if isinstance(problem.linear, NotApplicable):
         problem.require_no_attributes("the expansion of a nonlinear network")
-        _check_samples(*problem.said("data.kind"), problem.seen > 0)
+        _check_samples(*problem.key_and_value("data.kind"), problem.seen > 0)
         kinked = order and slope_jumps(problem.program)
         return (kinks.expand_kinks if kinked else trees.expand_nonlinear)(problem, order, progress=progress)
     closure = None if problem.attributes else closure_of(problem)

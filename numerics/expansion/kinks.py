@@ -112,11 +112,11 @@ def expand_kinks(whole: Problem, order: int, *, progress: Progress | None = None
     there: use steps), and for samples that cross the kink together.
     """
     program = whole.program if whole.depth == 1 else symbolic(whole)
-    expansion = series(program, order, *whole.said("network.activation"))
+    expansion = series(program, order, *whole.key_and_value("network.activation"))
     if whole.flow:
         problem = "units at the kink are followed in steps: in a flow they may slide along it"
         accepted = 'rule = "gd", with a small learning_rate if the flow is meant'
-        raise SpecError(*whole.said("training.rule"), problem, accepted)
+        raise SpecError(*whole.key_and_value("training.rule"), problem, accepted)
     started = clock.perf_counter()
     setting = Setting(whole)
     _check_apart(setting.kernel)

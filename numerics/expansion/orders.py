@@ -105,7 +105,7 @@ def step_size_series(source: ProblemSource, order: int, rtol: float = 1e-5) -> x
     check_order(order)
     started, problem = clock.perf_counter(), Problem.of(source)
     problem.require_no_attributes("the expansion")
-    key, rule = problem.said("training.rule")
+    key, rule = problem.key_and_value("training.rule")
     if problem.flow or rule == "sgd":
         raise SpecError(key, rule, "has no steps that become small", "gd")
     if problem.experiment is not None:
@@ -169,7 +169,7 @@ def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
                 'the program at symbolic depth, whose series is one of words, with numbers={..., "L": 1}'
             )
         raise SpecError(
-            *problem.said("network.gamma0"), f"the theory has no series in it: {reason}", accepted
+            *problem.key_and_value("network.gamma0"), f"the theory has no series in it: {reason}", accepted
         ) from None
     return _evaluated(problem, found, table, started)
 
@@ -263,12 +263,12 @@ def _size(problem: Problem, size: str) -> float:
     if size not in SIZES:
         raise SpecError("size", size, "is not a size of a theory", ", ".join(SIZES))
     key, symbol = SIZES[size]
-    kind = problem.said("data.kind")
+    kind = problem.key_and_value("data.kind")
     if kind[1] not in (None, "isotropic") and problem.experiment is not None:
         raise SpecError(*kind, f"has no {key}", "isotropic")
     value = problem.numbers.get(symbol)
     if value is None:
-        given = problem.said(key)[1] if size == "nu" else None
+        given = problem.key_and_value(key)[1] if size == "nu" else None
         raise SpecError(key, given, f"must be one number, for a series in 1/{size}", "a ratio such as 2.0")
     return value
 

@@ -70,7 +70,9 @@ def expand_nonlinear(
     few = problem.sample_count <= QUADRATURE
     sampled = order > 0 and not few
     if expansion is None:
-        expansion = nonlinear(integrated(symbolic(problem)), order, *problem.said("network.activation"))
+        expansion = nonlinear(
+            integrated(symbolic(problem)), order, *problem.key_and_value("network.activation")
+        )
     bends = expansion.activation.expr.has(*KINKS)
     responses = few and not problem.flow and not bends
     # B of order 0 stands in the other laws beyond order 0

@@ -77,7 +77,7 @@ class RuleTables:
         arrays
             Values of functions of the time, by name, at each step.
         """
-        followed = Followed.of(self.system, self.discrete, numbers, times, arrays or {}, self.gain)
+        followed = StepwiseSystem.of(self.system, self.discrete, numbers, times, arrays or {}, self.gain)
         left, kept, noise = followed.tables(noisy=self.heat is not None)
         tables = {self.kept: kept if weights is None else kept * weights}
         if self.left is not None:
@@ -191,7 +191,7 @@ def _unused(name: str, taken: set[Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Followed:
+class StepwiseSystem:
     """A linear system in steps: ``z(j + 1) = moved[j] z(j) + noise of covariance entered[j]``.
 
     ``inputs[j]`` is the factor of an update at j.  Shapes (T - 1, n, n), (T - 1, n, n) and (T, n).
@@ -212,7 +212,7 @@ class Followed:
         times: Array,
         arrays: Mapping[str, Any],
         gain: Expr = S.One,
-    ) -> Followed:
+    ) -> StepwiseSystem:
         """Return the system at its times, for values of its symbols; updates are divided by ``gain``."""
         n, at = system.states, np.asarray(times, dtype=float)
         read = MotionCoefficients(numbers, arrays, discrete)

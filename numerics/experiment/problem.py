@@ -94,12 +94,15 @@ def derivation(depth: object) -> float:
     return DERIVATION[0] * layers + DERIVATION[1] * layers**2
 
 
-def require_derivation(said: tuple[str, Any], depth: object, most: float) -> None:
-    """Raise SpecError with the key and value ``said`` if the derivation takes more than ``most`` hours."""
+def require_derivation(key_value: tuple[str, Any], depth: object, most: float) -> None:
+    """Raise SpecError if deriving the equations for ``depth`` layers takes more than ``most`` hours.
+
+    ``key_value`` are the key that the error names, and its value.  A depth that is a symbol takes no time.
+    """
     hours = derivation(depth) / 3600
     if hours > most:
         reason = f"deriving its equations takes about {hours:.2g} hours"
-        raise SpecError(*said, reason, "fewer layers, or a larger solver.hours")
+        raise SpecError(*key_value, reason, "fewer layers, or a larger solver.hours")
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +172,7 @@ class Problem:
         Traceback (most recent call last):
         numerics.errors.SpecError: network.depth = 1000000000: deriving its equations takes about ...
         """
-        require_derivation(self.said("network.depth"), self.depth, self.solver.hours)
+        require_derivation(self.key_and_value("network.depth"), self.depth, self.solver.hours)
 
     @classmethod
     def of(
@@ -357,7 +360,7 @@ class Problem:
             what = f"the coefficient {coefficient} of its training rule"
             reason = f"{what} is not a finite real number at t = {at:.6g}"
             accepted = f"a rule whose coefficients are finite from t = 0 to {self.times[-1]:g}"
-            raise SpecError(*self.said("training.rule"), reason, accepted)
+            raise SpecError(*self.key_and_value("training.rule"), reason, accepted)
 
     def at_all_times(self) -> Self:
         """Return the problem whose results hold all times that are solved for."""
@@ -376,8 +379,8 @@ class Problem:
         """Unit of time: "step", or "time" for a flow."""
         return "time" if self.flow else "step"
 
-    def told(self, names: Iterable[str]) -> list[str]:
-        """Return the author's names for these names of the program."""
+    def author_names(self, names: Iterable[str]) -> list[str]:
+        """Return the names that the author of the program wrote for these renamed ones, in the same order."""
         return [self.author.get(name, name) for name in names]
 
     @property
@@ -548,7 +551,7 @@ class Problem:
         attributes = (
             () if self.experiment is not None or self.spectrum is not None else self.program.attributes
         )
-        return tuple(self.told(x.name for x in attributes))
+        return tuple(self.author_names(x.name for x in attributes))
 
     def require_no_attributes(self, what: str) -> None:
         """Raise SpecError if units of the program have attributes, which ``what`` does not support."""
@@ -557,10 +560,10 @@ class Problem:
             reason = f"has attributes of units ({names}), which {what} does not take"
             raise SpecError("program", self.program.name, reason, "solve and simulate")
 
-    def said(self, key: str) -> tuple[str, Any]:
-        """Return a key of the file with its value, for an error message.
+    def key_and_value(self, key: str) -> tuple[str, Any]:
+        """Return the first two arguments of a SpecError: a dotted key of the file, and its value.
 
-        For a program "program" and its name.
+        For the problem of a program, which has no file, these are "program" and the name of the program.
         """
         if self.experiment is None:
             return "program", self.program.name

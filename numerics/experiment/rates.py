@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numerics.experiment.problem import Problem
 
 
-def first_shares(problem: Problem) -> NDArray[np.float64]:
+def next_step_factors(problem: Problem) -> NDArray[np.float64]:
     """Return ``k(s + 1, s)`` for each step s except the last: the factor of an update in the next step.
 
     For a flow it is the rate of the rule at each of the times.  Means over samples are over training samples.
@@ -31,7 +31,7 @@ def first_shares(problem: Problem) -> NDArray[np.float64]:
     >>> from derive.program import GradientDescent, eta, mlp
     >>> from numerics.experiment.problem import Problem
     >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": {"K_x": [[1.0]], "y": [1.0]}}
-    >>> first_shares(Problem.of(mlp(1, rule=GradientDescent(eta)), times=range(3), **given))
+    >>> next_step_factors(Problem.of(mlp(1, rule=GradientDescent(eta)), times=range(3), **given))
     array([0.1, 0.1])
     """
     rule: Any = problem.program.rule

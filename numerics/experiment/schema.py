@@ -282,7 +282,7 @@ class Spec(FileSection):
         return self.kind == "power-law" or self.features_rest if center is None else center
 
     @property
-    def asks_elsewhere(self) -> bool:
+    def has_test_points(self) -> bool:
         """Whether there are test points."""
         return self.data is not None and (self.data.test_inputs, self.data.test_kernel) != (None, None)
 
@@ -398,7 +398,7 @@ def is_given(section: FileSection, key: str) -> bool:
     return bool(getattr(section, key) != type(section).model_fields[key].default)
 
 
-def _said(section: FileSection) -> Iterable[tuple[str, Any]]:
+def _given_keys(section: FileSection) -> Iterable[tuple[str, Any]]:
     """Yield the keys that were given, with their values."""
     for key in type(section).model_fields:
         value = getattr(section, key)
@@ -410,7 +410,7 @@ def _check_digits(spec: Spec) -> None:
     """Raise SpecError for numbers below the smallest normal float."""
     for name in SECTIONS:
         section = getattr(spec, name)
-        for key, value in () if section is None else _said(section):
+        for key, value in () if section is None else _given_keys(section):
             for x in value if isinstance(value, list) else [value]:
                 if isinstance(x, float) and 0 < abs(x) < MIN:
                     raise SpecError(
@@ -427,7 +427,7 @@ def _check_data(spec: Spec) -> None:
     """Raise SpecError for keys of [data] that belong to another kind of data."""
     if spec.data is None:
         return
-    for key, value in _said(spec.data):
+    for key, value in _given_keys(spec.data):
         kinds = [kind for kind, keys in DATA_KEYS.items() if key in keys]
         if key != "kind" and spec.kind not in kinds:
             problem = f'belongs to {_kinds(kinds)}, but data.kind = "{spec.kind}"'
@@ -477,7 +477,7 @@ def _check_lists(spec: Spec) -> None:
 def _check_rule(spec: Spec) -> None:
     """Raise SpecError for keys that belong to another rule."""
     training = spec.training
-    for key, value in _said(training):
+    for key, value in _given_keys(training):
         rules = rules_with(key)
         if rules and key not in RULE_KEYS[training.rule]:
             problem = f'belongs to rule {rules}, but training.rule = "{training.rule}"'

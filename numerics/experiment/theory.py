@@ -396,7 +396,7 @@ def _fixed(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
         branch=None if network.branch is None else beta,
         relative_widths=None if network.relative_widths is None else "a",
         init_variance="sigma" if isinstance(variance, list) else None if variance == 1 else sigma**2,
-        sample_weights=spec.asks_elsewhere,
+        sample_weights=spec.has_test_points,
         objective=training.objective,
         **_numbers(spec),
     )
@@ -409,7 +409,7 @@ def _entrywise(spec: Spec) -> TrainingRule:
         spec.training.rule,
         spec.training.loss,
         weight_decay=decay if spec.training.weight_decay else 0,
-        samples=P_train if spec.asks_elsewhere else P,
+        samples=P_train if spec.has_test_points else P,
         **constants,
     )
 
@@ -475,15 +475,15 @@ def _numbers(spec: Spec) -> _Rule:
     }
 
 
-ServedResult = TypeVar("ServedResult")
+DerivedResult = TypeVar("DerivedResult")
 
 
-def served(
+def derive_or_raise(
     experiment: Experiment,
-    derive: Callable[[Experiment], ServedResult],
+    derive: Callable[[Experiment], DerivedResult],
     what: str,
     wants: Mapping[str, object],
-) -> ServedResult:
+) -> DerivedResult:
     """Return ``derive(experiment)``; if a reduction does not apply, raise SpecError with the reason.
 
     ``what`` names the requested quantity in words.  The error names the first key of ``wants`` whose value in
@@ -492,7 +492,7 @@ def served(
     >>> def plain(e):
     ...     if e.network.bias: raise NotApplicable("biases add to every layer")
     >>> e = Experiment.without_arrays({"network": {"depth": 1, "bias": True}})
-    >>> served(e, plain, "the example", {"network.bias": False})
+    >>> derive_or_raise(e, plain, "the example", {"network.bias": False})
     Traceback (most recent call last):
     numerics.errors.SpecError: network.bias = true: the example: biases add to every layer (accepted: false)
     """

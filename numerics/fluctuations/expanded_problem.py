@@ -42,11 +42,11 @@ def expanded(problem: Problem) -> Fluctuations:
     _require_widths(problem)
     if error_jumps(problem.program):
         reason = "has an error that jumps in the output, and fluctuations are read from derivatives"
-        raise SpecError(*problem.said("training.objective"), reason, '"square" or "logistic"')
+        raise SpecError(*problem.key_and_value("training.objective"), reason, '"square" or "logistic"')
     try:
         return fluctuations(_program(problem))
     except NotApplicable as reason:
-        key = problem.said("training.rule" if problem.seen else "data.kind")
+        key = problem.key_and_value("training.rule" if problem.seen else "data.kind")
         raise SpecError(*key, str(reason), "another program or rule") from None
 
 
@@ -79,7 +79,7 @@ def _require_widths(problem: Problem) -> None:
     for x in problem.reductions:
         if x in (wide_layers, wide_modes):
             reason = "is left out: layers are infinitely wide"
-            raise SpecError(*problem.said("network.width"), reason, "a width")
+            raise SpecError(*problem.key_and_value("network.width"), reason, "a width")
         if isinstance(x, Given):
             reason = "is not what its program derives, whose fluctuations are known alone"
             raise SpecError("theory", None, reason, "the program itself")
@@ -103,7 +103,7 @@ def lowered(problem: Problem, grid: TimeGrid | None = None, times: int | None = 
     try:
         return LoweredFluctuations(theory, TheorySizes(values, whole if times is None else times), known)
     except NotApplicable as reason:
-        key = problem.said("training.rule" if problem.seen else "data.kind")
+        key = problem.key_and_value("training.rule" if problem.seen else "data.kind")
         raise SpecError(*key, str(reason), "another program or rule") from None
 
 

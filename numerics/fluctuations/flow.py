@@ -163,7 +163,9 @@ def require_no_noise(problem: Problem) -> None:
     """Raise SpecError for a flow with noise."""
     if is_noisy(problem.program.rule):
         reason = "adds noise, and the steps of flows with noise are not extrapolated here"
-        raise SpecError(*problem.said("training.temperature"), reason, 'a rule in steps, such as "gd"')
+        raise SpecError(
+            *problem.key_and_value("training.temperature"), reason, 'a rule in steps, such as "gd"'
+        )
 
 
 def corrections_of_flow(

@@ -90,7 +90,7 @@ def moments(
     problem = Problem.of(source, **given)
     if problem.flow:
         reason = "has corrections that are extrapolated, and matrices are those of one grid of times"
-        raise SpecError(*problem.said("training.rule"), reason, "a rule in steps, or finite_width")
+        raise SpecError(*problem.key_and_value("training.rule"), reason, "a rule in steps, or finite_width")
     no = DenseMethod().refusal(problem, size_growth(problem).at(len(problem.times)))
     if no is not None:
         raise SpecError(no.key, no.value, no.reason, no.accepted)

@@ -69,7 +69,7 @@ class WidthPlan:
     def require_resources(self) -> None:
         """Raise SpecError if the plan takes too much memory or time."""
         problem = self.problem
-        said = problem.said("training.points" if problem.flow else "training.steps")
+        said = problem.key_and_value("training.points" if problem.flow else "training.steps")
         size = self.method.memory(self.sizes, problem.solver)
         require_memory(size, said, "for the fields of a unit at all times", "fewer times or samples")
         less = 'fewer training.times, or kernels = "none"'

@@ -191,7 +191,7 @@ def _number(
     problem: Problem, name: str, sizes: dict[str, AxisValues]
 ) -> Iterator[tuple[str, AuthoredVariable]]:
     """Yield one number of a program, or each of its definitions if they do not fill an array."""
-    (label,) = problem.told([name])
+    (label,) = problem.author_names([name])
     lines = [d for d in problem.program.definitions if d.name == name]
     spans_of_lines = [_spans(problem, [x for x in d.lhs.args if x != t], d.ranges) for d in lines]
     values = tuple(
@@ -294,7 +294,7 @@ def _dimension(
 ) -> str:
     """Return the name of an axis: the author's name of its index, with ``name`` if values differ."""
     known = {ell: "layer"} if sample is None else {sample: "sample", primed(sample): "sample_", ell: "layer"}
-    dim = str(known.get(index, problem.told([index.name])[0]))
+    dim = str(known.get(index, problem.author_names([index.name])[0]))
     if dim in RESERVED and index not in known:
         dim = f"{dim}_index"
     if index in known and values != tuple(range(1, len(values) + 1)):  # not counted from one

@@ -377,7 +377,7 @@ def _require_resources(
         entries = max(len(kernels.pairs) * samples, len(kernels.traces))
     else:
         entries = {"full": steps * samples, "trace": steps, "none": 0}[kernels] if problem.seen else steps
-    said = problem.said("training.points" if problem.flow else "training.steps")
+    said = problem.key_and_value("training.points" if problem.flow else "training.steps")
     require_memory(8 * (kept + 6.0 * depth * entries**2), said, "for the kernels", "fewer times or samples")
     stages = 4 if problem.flow else 1
     seconds = seeds * stages * steps * (6 * weights * samples / PRODUCTS + CALL * depth / 100)

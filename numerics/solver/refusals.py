@@ -24,7 +24,7 @@ def no_for(problem: Problem, key: str, reason: object, accepted: str) -> No:
     """Return a refusal that names a key of the file, or the program; a SpecError states both itself."""
     if isinstance(reason, SpecError):
         return No(reason.key, reason.value, reason.problem, reason.accepted)
-    return No(*problem.said(key), str(reason).removesuffix("."), accepted)
+    return No(*problem.key_and_value(key), str(reason).removesuffix("."), accepted)
 
 
 def integer_depth(problem: Problem) -> No | None:
@@ -96,7 +96,7 @@ def one_output(problem: Problem) -> No | None:
     """Refuse a problem without one output and its error, from which results and losses are made."""
     if problem.has_roles and (not problem.seen or {OUTPUT, ERROR} <= {*problem.program.scalars}):
         return None
-    names = ", ".join(problem.told(problem.program.scalars)) or "no numbers"
+    names = ", ".join(problem.author_names(problem.program.scalars)) or "no numbers"
     reason = f"has no single output with an error that updates are multiplied by, but {names}"
     return No("program", problem.program.name, reason, EVALUATE)
 
@@ -127,7 +127,7 @@ def _moving(problem: Problem, expressions: Iterable[Expr]) -> No | None:
     changing = {str(a.func) for a in functions if a.has(t) and str(a.func) in names}
     if not changing:
         return None
-    reason = f"{', '.join(problem.told(sorted(changing)))} changes from step to step"
+    reason = f"{', '.join(problem.author_names(sorted(changing)))} changes from step to step"
     return No("program", problem.program.name, reason, "another method")
 
 

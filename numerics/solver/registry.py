@@ -235,7 +235,7 @@ def _require_averages(problem: Problem) -> None:
         if not x.has_mean:
             reason = f"{x}, an average that does not exist: every number of paths gives another value"
             accepted = "a function with a finite slope, or one that diverges more slowly than |h|^-0.5"
-            raise SpecError(*problem.said("network.activation"), reason, accepted)
+            raise SpecError(*problem.key_and_value("network.activation"), reason, accepted)
 
 
 def _best(fit: list[tuple[Method, Yes]], accuracy: float | None, rtol: float) -> Method | None:

@@ -21,7 +21,7 @@ from derive.errors import NotApplicable
 from derive.linear.form import LinearForm
 from numerics.errors import NotConverged, Unserved
 from numerics.experiment.problem import Problem
-from numerics.experiment.rates import first_shares
+from numerics.experiment.rates import next_step_factors
 from numerics.names import FEATURE_KERNEL, GRADIENT_KERNEL, OUTPUT
 from numerics.results import STDERR
 from numerics.results.losses import loss_of
@@ -179,7 +179,7 @@ class LinearResponse:
         with np.errstate(divide="ignore", invalid="ignore"):
             slope = np.nan_to_num(-np.diff(self.error, axis=0) / moved, nan=1.0, posinf=1.0, neginf=1.0)
         self.slope = np.clip(slope, 0.0, None)  # losses are convex, and a control need not be exact
-        self.share = first_shares(problem)
+        self.share = next_step_factors(problem)
         self.flow = problem.flow
         if problem.flow:
             self.share = self.share * np.diff(problem.times)

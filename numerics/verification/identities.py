@@ -29,7 +29,7 @@ from derive.theory.path_integral import path_integral
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
-from numerics.experiment.rates import first_shares
+from numerics.experiment.rates import next_step_factors
 from numerics.experiment.theory import error_jumps, slope_jumps
 from numerics.lowering.expressions import observable
 from numerics.lowering.indices import axes_of
@@ -300,7 +300,7 @@ def moved(problem: Problem) -> list[Check]:
     kernel = observable(equation, tensors, numbers, data, (t, s, *axes_of(equation.lhs)))[..., 0]
     kernel = kernel[times, times].reshape(len(times), error[0].size, error[0].size)
     error, f = error.reshape(len(error), -1), f.reshape(len(f), -1)
-    predicted = first_shares(small)[:, None] * np.einsum("tij,tj->ti", kernel, error[:-1])
+    predicted = next_step_factors(small)[:, None] * np.einsum("tij,tj->ti", kernel, error[:-1])
     gap = relative(np.diff(f, axis=0) - predicted, error)
     return [Check("solution", "f(t+1) - f(t) = K Delta, exact steps", gap, 0, rounding(small), "rounding")]
 

@@ -218,7 +218,7 @@ def title(source: Problem | Experiment) -> str:
     problem = Problem.of(source)
     experiment = problem.experiment
     if experiment is None:
-        names = problem.told(k.name for k in problem.numbers)
+        names = problem.author_names(k.name for k in problem.numbers)
         numbers = ", ".join(f"{k} = {v:g}" for k, v in zip(names, problem.numbers.values(), strict=True))
         clock = "time" if problem.flow else "step"
         return f"{problem.program.name}: {numbers}\nup to {clock} {problem.times[-1]:g}"

@@ -107,7 +107,9 @@ def expansion(source: Problem | Experiment, effort: Effort = FULL) -> tuple[list
         return [], f"expansion: not checked; {reason}"
     try:
         if not problem.seen:
-            raise SpecError(*problem.said("data.kind"), "has random samples, not given ones", '"fixed"')
+            raise SpecError(
+                *problem.key_and_value("data.kind"), "has random samples, not given ones", '"fixed"'
+            )
         if isinstance(problem.linear, LinearForm):
             return fitted(problem, effort)
         small = in_steps(problem, SAMPLES, STEPS)

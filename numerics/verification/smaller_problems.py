@@ -23,7 +23,7 @@ from derive.theory import Theory
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import Spectrum, spectrum_of
 from numerics.experiment.problem import Problem
-from numerics.experiment.rates import first_shares, is_mean
+from numerics.experiment.rates import is_mean, next_step_factors
 from numerics.names import INPUT_KERNEL
 from numerics.results.program_names import sample_index
 from numerics.solver.grid import adams_weights, tables_of
@@ -307,7 +307,7 @@ def by(problem: Problem, method: str, **keys: Any) -> Problem:
 def speed(problem: Problem) -> float:
     """Return the largest factor of an update in a step: eta, or eta/P where the loss is a mean."""
     timed = problem if len(problem.times) > 1 else replace(problem, times=np.arange(2.0))
-    return float(np.abs(first_shares(timed)).max())
+    return float(np.abs(next_step_factors(timed)).max())
 
 
 def fastest(problem: Problem) -> float:

@@ -137,7 +137,7 @@ def test_arrays_given_are_as_files(folder: Path) -> None:
         assert np.array_equal(array, arrays_of(given_)[name])
     again = given_.replace({"network.gamma0": 0.5})
     assert again.held_out is given_.held_out
-    assert again.spec.asks_elsewhere
+    assert again.spec.has_test_points
     assert tomllib.loads(given_.text)["data"]["test_inputs"] == "(array)"
 
 

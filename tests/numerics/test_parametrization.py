@@ -97,7 +97,6 @@ def test_optimizer_text(capsys: pytest.CaptureFixture[str]) -> None:
 def test_optimizers_are_those_of_the_tables() -> None:
     from derive.scale.optimizer_powers import KINDS, OPTIMIZERS
 
-    assert (*OPTIMIZERS,) == TABLES.NAMES
     assert (*TABLES.MULTIPLIERS,) == KINDS
     assert all(name in COMMAND.OptimizerOption.__metadata__[0].help for name in OPTIMIZERS)
 

@@ -14,7 +14,7 @@ from numerics.analysis.limits import early_time, largest_rate, rate_limit
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.experiment.memory import Followed
+from numerics.experiment.memory import StepwiseSystem
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import theory_of
 from numerics.solver.lazy.method import LazyMethod
@@ -191,7 +191,7 @@ def test_stiff_and_kinked_decay_of_a_flow_is_followed(decay: str, kept: float) -
     problem = Problem.of(experiment(**flow))
     rule, at = problem.program.rule, np.linspace(0, 1, 65)
     system: Any = rule.system  # type: ignore[attr-defined]
-    initial, _, _ = Followed.of(system, False, problem.numbers, at, {}).tables(noisy=False)
+    initial, _, _ = StepwiseSystem.of(system, False, problem.numbers, at, {}).tables(noisy=False)
     assert initial[-1] == pytest.approx(kept, rel=1e-6, abs=1e-12)
 
 

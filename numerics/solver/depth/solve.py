@@ -332,7 +332,9 @@ def require_limit(problem: Problem) -> None:
         require_file(problem.experiment)
         return
     if problem.flow:
-        raise SpecError(*problem.said("training.rule"), "is not served at infinite depth", '"gd" or "sgd"')
+        raise SpecError(
+            *problem.key_and_value("training.rule"), "is not served at infinite depth", '"gd" or "sgd"'
+        )
     _limit_table(*limit_of(problem))
 
 
@@ -341,10 +343,10 @@ def require_branch(problem: Problem) -> None:
     if problem.depth is not None:
         accepted = "a program whose depth is a symbol" if problem.experiment is None else '"L"'
         reason = "the limit of infinite depth needs a symbolic depth"
-        raise SpecError(*problem.said("network.depth"), reason, accepted)
+        raise SpecError(*problem.key_and_value("network.depth"), reason, accepted)
     if beta not in problem.numbers:
         accepted = "beta0, the branch times the square root of the depth"
-        raise SpecError(*problem.said("network.branch"), f"has no branch {beta}", accepted)
+        raise SpecError(*problem.key_and_value("network.branch"), f"has no branch {beta}", accepted)
 
 
 def require_file(experiment: Experiment) -> None:

@@ -174,7 +174,7 @@ def solve_reference(problem: Problem, keep: KeptKernels) -> tuple[dict[str, Arra
     keep, expected = kept(problem, keep), estimate(problem)
     require_memory(
         expected.bytes,
-        problem.said("training.steps"),
+        problem.key_and_value("training.steps"),
         "for paths of the reference solver",
         "fewer steps or samples",
     )

@@ -16,7 +16,7 @@ from derive.program import gamma0, s, t
 from derive.reduce.frozen_features import frozen_features
 from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
-from numerics.experiment.rates import first_shares
+from numerics.experiment.rates import next_step_factors
 from numerics.experiment.theory import slope_jumps
 from numerics.names import ERROR, INPUT_KERNEL, OUTPUT, TARGETS, MemberKey
 from numerics.progress import Progress
@@ -190,7 +190,7 @@ def _operator_fits(problem: Problem, keep: KeptKernels) -> Yes | No:
 
 def _steps_taken(problem: Problem) -> float:
     """Return the relative change of fields for steps of order one, ``gamma0 sum_t rate(t)``."""
-    return float(problem.numbers.get(gamma0, 1.0) * np.abs(first_shares(problem)).sum())
+    return float(problem.numbers.get(gamma0, 1.0) * np.abs(next_step_factors(problem)).sum())
 
 
 def _names_time(e: Expr) -> bool:
@@ -223,7 +223,7 @@ def _moved_by(problem: Problem, error: Array, tangent: Array) -> float:
     An update moves h^l by ``gamma0 rate Delta Phi^(l-1) g^l``, whose variance over that of h^l is ``Phi^(l-1)
     G^l``, a part of the tangent kernel.
     """
-    rates = first_shares(problem)
+    rates = next_step_factors(problem)
     sizes = np.abs(error[:, : problem.seen]).reshape(len(error), -1).sum(axis=1)
     between = np.diff(problem.times) * (sizes[1:] + sizes[:-1]) / 2
     span = between if problem.flow else sizes[:-1]
@@ -236,7 +236,7 @@ def _moved(problem: Problem) -> float:
     It takes all updates as large as the first one, and kernels as large as that of the data.
     """
     strength = problem.numbers.get(gamma0, 1.0)
-    rates = first_shares(problem)
+    rates = next_step_factors(problem)
     span = float(np.abs(rates) @ np.diff(problem.times)) * problem.seen
     y = problem.arrays.get(TARGETS, np.ones(1))[: problem.seen]
     kernel = problem.arrays.get(INPUT_KERNEL, np.ones((1, 1)))

@@ -133,7 +133,7 @@ def _refuse_too_large(problem: Problem, lowered: Lowered, kernels: KeptKernels) 
     """Raise SpecError before a run if its two-time arrays are larger than the memory."""
     times, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
     size = 8 * numbers_held(problem, lowered, kernels) * times**2
-    said = problem.said("training.points" if problem.flow else "training.steps")
+    said = problem.key_and_value("training.points" if problem.flow else "training.steps")
     require_memory(size, said, "for the two-time functions of the theory", "fewer times, or fewer samples")
     if kernels == "full":
         size, what = (
@@ -158,7 +158,7 @@ def _refuse_too_many_modes(problem: Problem) -> None:
     if problem.spectrum is None or problem.flow:
         return
     size = 8 * responses_of_modes(problem, reduced(problem, REDUCTIONS)) * len(problem.times) ** 2
-    said = problem.said("training.steps")
+    said = problem.key_and_value("training.steps")
     require_memory(size, said, "for the responses of modes", "fewer steps, or fewer modes")
 
 

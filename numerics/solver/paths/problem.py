@@ -395,7 +395,7 @@ def _first(problem: Problem, prepared: Prepared) -> int:
 
 def _refuse_too_large(problem: Problem, prepared: Prepared, samples: int) -> None:
     """Raise SpecError before a run if its arrays are larger than the memory."""
-    said = problem.said("training.points" if problem.flow else "training.steps")
+    said = problem.key_and_value("training.points" if problem.flow else "training.steps")
     require_memory(prepared.bytes(samples), said, f"with {samples} paths", "fewer times, or fewer samples")
 
 
@@ -592,7 +592,7 @@ class _Attempt:
     def refuse_rounding(self, share: float) -> None:
         """Raise NotConverged if the rounding error relative to the errors is too large."""
         if (self.problem.solver.accuracy or ACCURACY) < share < np.inf:
-            key, value = self.problem.said("network.gamma0")
+            key, value = self.problem.key_and_value("network.gamma0")
             if share > 1:
                 raise NotConverged(
                     f"{key} = {value}: paths have grown until rounding of their averages is {share:.1e} "
