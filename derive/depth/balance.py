@@ -34,7 +34,7 @@ alpha = Symbol("alpha", real=True)
 gamma = Symbol("gamma", real=True)
 """Updates of a matrix are ``L^-gamma`` large."""
 over_layers = Symbol("over_layers", positive=True)
-"""Symbol of a sum over the layers k of a source; a term has at most one."""
+"""Factor of a term that stands for its sum over the layers k of a source; a term has at most one."""
 
 LinearExponent = tuple[Fraction, Fraction, Fraction]
 """``c + a alpha + b gamma`` as (c, a, b)."""
@@ -47,19 +47,26 @@ ONE: ExponentMaximum = frozenset({ORDER_ONE})
 
 @dataclass(frozen=True)
 class Domain:
-    """Set of points (alpha, gamma): all ``corner + sum of positive multiples of rays``."""
+    """Set of points (alpha, gamma): ``corner`` plus sums of ``rays`` with coefficients >= 0.
+
+    Without rays it is the single point ``corner``. Exponents of L are linear forms ``c + a alpha + b gamma``,
+    written as tuples (c, a, b), and are compared in the whole set.
+    """
 
     corner: tuple[Fraction, Fraction] = (Fraction(0), Fraction(0))
     rays: tuple[tuple[int, int], ...] = ()
 
     def below(self, p: LinearExponent, q: LinearExponent) -> bool:
-        """Return whether p is at most q everywhere in the domain."""
+        """Return whether the linear form p is at most the linear form q at every point of the domain."""
         c, a, b = (y - x for x, y in zip(p, q, strict=True))
         here = c + a * self.corner[0] + b * self.corner[1]
         return here >= 0 and all(a * u + b * v >= 0 for u, v in self.rays)
 
     def largest(self, forms: Iterable[LinearExponent]) -> ExponentMaximum:
-        """Return the linear forms without those that another form exceeds everywhere."""
+        """Return the linear forms that no other of them exceeds or equals at every point of the domain.
+
+        The maximum of the returned forms equals the maximum of all given ones.
+        """
         kept = list(dict.fromkeys(forms))
         for p in tuple(kept):
             if any(q != p and self.below(p, q) for q in kept):
@@ -67,7 +74,7 @@ class Domain:
         return frozenset(kept)
 
     def bounded(self, forms: ExponentMaximum) -> bool:
-        """Return whether the maximum of the forms is at most 0 everywhere."""
+        """Return whether the maximum of the linear forms is at most 0 at every point of the domain."""
         return all(self.below(p, ORDER_ONE) for p in forms)
 
 
@@ -81,7 +88,9 @@ STABLE = Domain((_half, _half), ((0, 1), (1, -1)))
 
 
 def form_of(exponent: Expr) -> LinearExponent:
-    """Return an exponent as a linear form; raise :class:`NotApplicable` for any other expression.
+    """Return an exponent ``c + a alpha + b gamma`` as the tuple (c, a, b) of rational numbers.
+
+    Raises :class:`NotApplicable` for any other expression.
 
     >>> form_of(1 - 2 * alpha)
     (Fraction(1, 1), Fraction(-2, 1), Fraction(0, 1))
@@ -90,17 +99,22 @@ def form_of(exponent: Expr) -> LinearExponent:
     slopes = e.coeff(alpha), e.coeff(gamma)
     constant = (e - slopes[0] * alpha - slopes[1] * gamma).expand()
     if not (constant.is_Rational and all(x.is_Rational for x in slopes)):
-        raise NotApplicable(f"L**({exponent}) is not linear in alpha and gamma with rational coefficients")
+        raise NotApplicable(
+            f"the exponent of L**({exponent}) is not linear in alpha and gamma with rational coefficients"
+        )
     return Fraction(str(constant)), Fraction(str(slopes[0])), Fraction(str(slopes[1]))
 
 
 def only(exponent: Expr) -> ExponentMaximum:
-    """Return the maximum of one linear form."""
+    """Return an exponent that is linear in alpha and gamma as a maximum over this one linear form."""
     return frozenset({form_of(exponent)})
 
 
 def together(*parts: ExponentMaximum) -> ExponentMaximum:
-    """Return the exponent of a product: the sum of the maxima."""
+    """Return the exponent of a product of factors, given the exponent of each factor.
+
+    Each exponent is a maximum of linear forms; their sum is the maximum over all sums of one form of each.
+    """
     total = ONE
     for part in parts:
         total = frozenset((p[0] + q[0], p[1] + q[1], p[2] + q[2]) for p in total for q in part)
@@ -108,7 +122,10 @@ def together(*parts: ExponentMaximum) -> ExponentMaximum:
 
 
 def as_expression(forms: ExponentMaximum) -> Expr:
-    """Return the maximum of linear forms in alpha and gamma as an expression."""
+    """Return a maximum of linear forms (c, a, b) as ``Max(c + a alpha + b gamma, ...)``.
+
+    An empty maximum is minus infinity, the exponent of a function that is zero.
+    """
     return Max(*[Rational(c) + Rational(a) * alpha + Rational(b) * gamma for c, a, b in forms])
 
 
@@ -116,7 +133,7 @@ def as_expression(forms: ExponentMaximum) -> Expr:
 
 
 def power(e: Expr) -> tuple[Expr, Expr]:
-    """Return the power of L in a product, and the remaining factors; a sum over layers counts as L.
+    """Return ``(p, rest)`` with ``e = L**p * rest``; a sum over the layers k counts as one power of L.
 
     >>> from sympy.abc import x
     >>> power(Sum(x / L, (k, 1, L)))
@@ -134,16 +151,17 @@ def power(e: Expr) -> tuple[Expr, Expr]:
     if isinstance(e, Mul):
         parts = [power(x) for x in e.args]
         return Add(*[x for x, _ in parts]), Mul(*[x for _, x in parts])
-    if isinstance(e, Pow) and isinstance(e.base, Add) and e.has(L):  # a denominator that SymPy multiplied out
+    # SymPy may have multiplied out a denominator: 1/(L*x - 2*L) is factored into 1/L and 1/(x - 2)
+    if isinstance(e, Pow) and isinstance(e.base, Add) and e.has(L):
         order, inner = power(factor_terms(e.base))
         return order * e.exp, inner**e.exp
     return S.Zero, e
 
 
 def delta(e: Expr) -> tuple[Expr, int] | None:
-    """Return the coefficient and d of ``coefficient * delta(k, ell + d)``.
+    """Return ``(c, d)`` of a term ``c * delta(k, ell + d)``, with the Kronecker delta of two layers.
 
-    None if there is no such factor.
+    Returns None if the term contains no delta of the layer k of the source and the layer ell of the field.
     """
     deltas = [x for x in e.atoms(KroneckerDelta) if x.has(ell) and x.has(k)]
     if not deltas:
@@ -156,14 +174,21 @@ def delta(e: Expr) -> tuple[Expr, int] | None:
 
 @dataclass(frozen=True)
 class CountedTerm:
-    """Powers of L of a term: that in front with those of sums over layers, and the names of its functions."""
+    """A term of an equation, reduced to what a balance of powers of L needs.
+
+    ``power`` is the exponent of L in front of the term, with one power for each sum over layers, and
+    ``functions`` are the names of the unknown functions in it, repeated for powers.
+    """
 
     power: LinearExponent
     functions: tuple[str, ...]
 
 
 def counted(term: Expr, recursion: bool = False) -> CountedTerm:
-    """Return the powers of L of a term; in a recursion it counts L times unless a delta fixes its layer.
+    """Return the power of L in front of a term, and the unknown functions in the term.
+
+    With ``recursion`` the term belongs to a recursion over layers, which adds it L times; a term with a
+    Kronecker delta of the layers is added only once.
 
     >>> from sympy import Function
     >>> counted(Function("R")(ell) ** 2 * over_layers / L**alpha)
@@ -175,7 +200,11 @@ def counted(term: Expr, recursion: bool = False) -> CountedTerm:
 
 
 def _functions(e: Expr) -> Iterator[str]:
-    """Yield the names of the functions in a product; a given function of a scalar is of order one."""
+    """Yield the names of the unknown functions in a product, a name n times for a function to the power n.
+
+    A function whose argument contains another function, such as ``phi(f(t))``, is not yielded: it is of order
+    one in L. Raises :class:`NotApplicable` for factors whose size is not a power of L.
+    """
     if isinstance(e, Sum | Integral):
         yield from _functions(e.function)
     elif isinstance(e, Mul):
@@ -190,7 +219,7 @@ def _functions(e: Expr) -> Iterator[str]:
     elif isinstance(e, AppliedUndef) and not any(isinstance(y, AppliedUndef) for y in e.args):
         yield str(e.func)
     elif isinstance(e, Add) and e.has(L):
-        raise NotApplicable(f"{e} is not a power of L")
+        raise NotApplicable(f"the size of the factor {e} is not a power of L")
 
 
 # -- the balance -----------------------------------------------------------------------------------------
@@ -198,9 +227,11 @@ def _functions(e: Expr) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Exponents of all functions, and the gains of their feedback on themselves within a step.
+    """Powers of L of all functions, and of the gains of their feedback on themselves.
 
-    The exponent of a function that is zero is empty.
+    ``exponents`` maps the name of a function to the power of L of its size, as a maximum of linear forms in
+    alpha and gamma, which is empty for a function that is zero. ``gains`` maps the name of a function whose
+    equation contains the function itself, directly or through one other, to the power of L of that feedback.
     """
 
     exponents: Mapping[str, ExponentMaximum]
@@ -208,9 +239,9 @@ class Sizes:
     domain: Domain
 
     def exponent(self, name: str) -> Expr:
-        """Return the power of L of a function, minus infinity if it is zero.
+        """Return the power of L of the function of this name, minus infinity if the function is zero.
 
-        Raise KeyError for another name.
+        Raises KeyError if the name is not a function of the balanced equations.
 
         >>> Sizes({"f_1": only(1 - alpha - gamma)}, {}, STEADY).exponent("f_1")
         -alpha - gamma + 1
@@ -218,11 +249,18 @@ class Sizes:
         return as_expression(self.exponents[name])
 
     def size(self, term: Expr, recursion: bool = False) -> ExponentMaximum:
-        """Return the exponent of a term; functions without an exponent are of order one."""
+        """Return the power of L of a term of an equation; functions without an exponent are of order one.
+
+        With ``recursion`` the term is added in every layer, as in :func:`counted`.
+        """
         return self.counted(counted(term, recursion))
 
     def counted(self, x: CountedTerm, without: int | None = None) -> ExponentMaximum:
-        """Return the exponent of a counted term, without the function at position ``without``."""
+        """Return the power of L of a counted term: that in front plus those of its functions.
+
+        With ``without`` the function at this position in ``x.functions`` is left out, which gives the factor
+        with which that function enters.
+        """
         parts = [self.exponents.get(n, ONE) for i, n in enumerate(x.functions) if i != without]
         return together(frozenset({x.power}), *parts)
 
@@ -230,11 +268,12 @@ class Sizes:
 def balance(
     terms: Mapping[str, Iterable[CountedTerm]], domain: Domain = NUMBERS, of: Iterable[str] = ()
 ) -> Sizes:
-    """Return the power of L of every function, from the terms of its equation.
+    """Return the power of L of every function, as the largest power among the terms of its equation.
 
-    With names in ``of`` only these and the functions that they depend on are balanced. Functions without an
-    equation (the derivative of the loss, averages of an activation) are of order one. Raises
-    :class:`NotApplicable` if a function has feedback on itself in ``domain`` with a positive power of L.
+    ``terms`` maps the name of each function to the terms of its equation. With names in ``of`` only these
+    functions and those on which they depend are balanced. Functions without an equation (the derivative of
+    the loss, averages of an activation) are of order one. Raises :class:`NotApplicable` if a function has
+    feedback on itself in ``domain`` with a positive power of L.
 
     >>> balance({"x": [counted(S.One), counted(L * Symbol("y"))]}).exponent("x")
     1
@@ -244,7 +283,8 @@ def balance(
         rows = {n: rows[n] for n in _needed(rows, todo)}
     exponents = dict.fromkeys(rows, NOTHING)
     sizes = Sizes(exponents, {}, domain)
-    # iterate e <- max over terms from minus infinity until nothing changes; `sizes` reads `found`
+    # Fixed-point iteration from minus infinity: the exponent of a function is the largest of those of its
+    # terms.  `sizes` refers to the dictionary `exponents`, so that it always uses the newest values.
     for _ in range(2 * len(rows) + 2):
         before = dict(exponents)
         for name, counted_terms in rows.items():
@@ -255,17 +295,21 @@ def balance(
         for name, gain in loops.items():
             if not domain.bounded(gain):
                 raise NotApplicable(
-                    f"{name} drives itself with gain L**({as_expression(gain)}), which is not bounded: "
-                    "sizes grow without end"
+                    f"the function {name} drives itself within a step with gain L**({as_expression(gain)}), "
+                    "which is not bounded: sizes grow without end"
                 )
     changing = sorted(n for n in exponents if exponents[n] != before[n])
-    raise NotApplicable(f"{', '.join(changing)} drive each other: sizes grow without end")
+    raise NotApplicable(f"the functions {', '.join(changing)} drive each other: sizes grow without end")
 
 
 def _loops(
     found: Sizes, terms: Mapping[str, tuple[CountedTerm, ...]]
 ) -> Iterator[tuple[str, ExponentMaximum]]:
-    """Yield the gain of the feedback of a function on itself, directly or through one other function."""
+    """Yield ``(name, gain)`` for every function that enters its own equation, directly or through one other.
+
+    The gain is the power of L of the factor with which it enters; ``found`` gives the powers of the
+    functions.
+    """
     edges = {
         name: [
             (n, gain)
@@ -283,7 +327,10 @@ def _loops(
 
 
 def _needed(terms: Mapping[str, tuple[CountedTerm, ...]], todo: list[str]) -> list[str]:
-    """Return the names of functions on which ``todo`` depends."""
+    """Return the names in ``todo`` and those of all functions in their equations, and so on.
+
+    Empties ``todo``.
+    """
     names: dict[str, None] = {}
     while todo:
         name = todo.pop()

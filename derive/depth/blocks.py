@@ -47,7 +47,7 @@ class BlockLimit(ConditionalResult):
     limit: LayerTime
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the conditions of layer time, and those of the powers of L.
+        """Return the conditions of the equations in layer time, and those of the powers of L.
 
         Returns
         -------
@@ -56,7 +56,7 @@ class BlockLimit(ConditionalResult):
         """
         return (
             *self.limit.conditions(),
-            "derived: each function goes with the power of L of the largest terms of its equation",
+            "derived: each function is divided by the power of L of the largest terms of its equation",
             "assumed: terms of the same power do not cancel",
         )
 
@@ -89,11 +89,15 @@ def without_silent(theory: Theory) -> Theory:
     silent -= {str(u.symbol.func) for u in theory.sources if sympify(u.covariance) != 0}
 
     def speaks(e: Expr) -> bool:
-        """Return whether an expression contains no source of covariance zero."""
+        """Return whether an expression contains no source whose covariance is zero."""
         return not any(str(a.func) in silent for a in e.atoms(AppliedUndef))
 
     def spoken(x: Any) -> Iterator[Any]:
-        """Yield an item of the theory without its vanishing terms, or nothing."""
+        """Yield an item of the theory, or nothing if the item depends on a source of covariance zero only.
+
+        Items are equations, sources, order parameters and scalars. An equation is yielded without its terms
+        that contain such a source.
+        """
         if isinstance(x, Equation):
             kept = tuple(y for y in x.terms if speaks(y.expr) and without_empty(y.expr) != 0)
             yield replace(x, terms=kept)
@@ -122,15 +126,21 @@ def within_blocks(cross: CrossLayer) -> CrossLayer:
     local = two_layered & {f"R_{f}{p.name}" for f in layered for p in cross.pushes}
 
     def is_local(x: Expr) -> bool:
-        """Return whether an expression is a response within a block at two layers."""
+        """Return whether an expression is a response of a field in block ell to a source in block k.
+
+        Only responses of fields inside of blocks count, not those of the residual stream.
+        """
         return isinstance(x, AppliedUndef) and str(x.func) in local and len(x.args) >= 4
 
     def one(x: AppliedUndef) -> Expr:
-        """Return a local response with one layer argument."""
+        """Return a response ``R(ell, k, ...)`` within one block as ``R(ell, ...)``."""
         return x.func(x.args[0], *x.args[2:])
 
     def summed(x: Sum) -> Expr:
-        """Return a sum over k of local responses of block ell as its term at k = ell."""
+        """Return a sum over the blocks k of responses within block ell as its only nonzero term, k = ell.
+
+        A sum without such responses is returned unchanged.
+        """
         inside = [a for a in x.function.atoms(AppliedUndef) if is_local(a) and a.args[1] == k]
         if not inside:
             return x
@@ -139,16 +149,19 @@ def within_blocks(cross: CrossLayer) -> CrossLayer:
         return Sum(body, *other_limits) if other_limits else body
 
     def put(e: Expr) -> Expr:
-        """Return an expression with local responses of one layer argument."""
+        """Return an expression with responses within a block written with one layer argument."""
         e = e.replace(lambda x: isinstance(x, Sum) and any(lim[0] == k for lim in x.limits), summed)
         return e.replace(is_local, one)
 
     def alone(e: Expr) -> Expr:
-        """Return an expression with local responses, the delta of its layers dropped."""
+        """Return a term of the equation of a response at k = ell, so that its Kronecker delta is one."""
         return put(e.replace(lambda y: isinstance(y, KroneckerDelta) and y.has(k), lambda _: S.One))
 
     def row(e: Equation) -> Equation:
-        """Return the equation of a response, for a local one without the layer k."""
+        """Return the equation of a response.
+
+        That of a response within a block loses the argument k and its range.
+        """
         if str(e.lhs.func) not in local:
             return replace(e, terms=tuple(x.rewrite(put) for x in e.terms))
         ranges = tuple(r for r in e.ranges if r.index != k)
@@ -158,16 +171,19 @@ def within_blocks(cross: CrossLayer) -> CrossLayer:
 
 
 def balanced(cross: CrossLayer, scaling: Scaling | None = None) -> tuple[CrossLayer, dict[str, Expr]]:
-    """Return the system with each function divided by its power of L, and these powers.
+    """Return the system with each function divided by its power of L, and these powers by function name.
 
-    A power is the largest among the terms of the function's equation (see :mod:`.balance`). Raises
-    :class:`NotApplicable` if sizes grow without bound.
+    A power is the largest among the terms of the function's equation (see :mod:`.balance`); a function that
+    is zero is removed. Raises :class:`NotApplicable` if sizes grow without bound.
     """
     scaling = scaling or Scaling()
     terms: dict[str, list[CountedTerm]] = {}
 
     def count(name: str, e: Expr, moving: bool = False) -> None:
-        """Count the powers of L of the terms of one equation."""
+        """Append the terms of the equation ``name = e``, with their powers of L, to ``terms[name]``.
+
+        With ``moving`` the equation is a recursion over layers, so that terms are added in every layer.
+        """
         addends = Add.make_args(scaling(e).expand())
         terms.setdefault(name, []).extend(counted(x, moving) for x in addends if x != 0)
 
@@ -186,19 +202,24 @@ def balanced(cross: CrossLayer, scaling: Scaling | None = None) -> tuple[CrossLa
 
 
 def block_limit(cross: CrossLayer, scaling: Scaling | None = None) -> BlockLimit:
-    """Balance a system with local responses (:func:`within_blocks`) and take L to infinity.
+    """Return the limit of infinite depth of a system whose functions scale with different powers of L.
 
     Parameters
     ----------
     cross : CrossLayer
-        The recursions, with local responses.
+        The recursions over layers from :func:`within_blocks`.
     scaling : Scaling, optional
         The dependence of symbols on L.
 
     Returns
     -------
     BlockLimit
-        The limit with its powers of L.
+        The equations in layer time, with the power of L of each function.
+
+    Raises
+    ------
+    NotApplicable
+        If the powers of L do not balance, or a term of the rescaled equations grows with L.
 
     Examples
     --------
@@ -216,38 +237,41 @@ def block_limit(cross: CrossLayer, scaling: Scaling | None = None) -> BlockLimit
 
 
 def without_blocks(limit: LayerTime) -> LayerTime:
-    """Substitute functions without an integral over layers into the other equations, at causal times.
+    """Eliminate quantities within a block from the equations of the residual stream.
 
-    Quantities within a block are thereby eliminated from the equations of the residual stream.
+    A function whose equation has no integral over layers is replaced by its right-hand side wherever it
+    occurs, unless its equation contains the function itself. Sums over times keep only causal terms.
     """
     inside = {
         str(e.lhs.func): e
         for e in (*limit.integrals, *limit.correlations)
         if e.lhs.args and e.lhs.args[0] == tau and not e.rhs.has(Integral) and e.lhs.args[1:2] != (tau_,)
     }
-    # what needs itself stays: the updates of a block act on each other
+    # A function whose equation contains itself, directly or through others, cannot be eliminated, such as
+    # updates of the weights of one block that act on each other: it is in a cycle of the graph of functions.
     needs = [(n, str(x.func)) for n, e in inside.items() for x in e.rhs.atoms(AppliedUndef)]
     edges = [(n, m) for n, m in needs if m in inside]
     parts = strongly_connected_components((list(inside), edges))
     inside = {n: inside[n] for p in parts for n in p if len(p) == 1 and (n, n) not in edges}
 
     def known(x: Expr) -> bool:
-        """Return whether an expression is such a function."""
+        """Return whether an expression is a function that is to be replaced by its right-hand side."""
         return isinstance(x, AppliedUndef) and str(x.func) in inside and not x.args[0].is_number
 
     def value(x: AppliedUndef) -> Expr:
-        """Return the right-hand side of such a function at its arguments."""
+        """Return the right-hand side that replaces a function, at the function's arguments."""
         e = inside[str(x.func)]
         return placed(e.rhs, e.lhs, x)
 
     def put(e: Expr) -> Expr:
-        """Substitute until nothing changes."""
-        while (substituted := settled(e.replace(known, value), lambda *_: S.One)) != e:  # at causal times
+        """Replace functions within a block by their right-hand sides until none is left."""
+        # settled(...) drops the conditions on times in sums, which hold for causal functions
+        while (substituted := settled(e.replace(known, value), lambda *_: S.One)) != e:
             e = substituted
         return e
 
     def rows(items: tuple[Eq, ...]) -> tuple[Eq, ...]:
-        """Return equations with substituted right-hand sides."""
+        """Return equations from whose right-hand sides the functions within a block are eliminated."""
         return tuple(Eq(e.lhs, put(e.rhs), evaluate=False) for e in items)
 
     return replace(

@@ -81,13 +81,16 @@ class Scaling:
     values: Mapping[Symbol, Expr] = field(default_factory=dict)
 
     def __call__(self, e: Expr) -> Expr:
-        """Return an expression with the symbols replaced."""
+        """Return an expression with each symbol of ``values`` replaced by its expression in L."""
         return S(e).subs(dict(self.values))
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """A term of the equation of ``lhs`` that vanishes like ``L**order``."""
+    """A term ``expr`` that the limit drops from the equation of ``lhs``.
+
+    It is smaller than the terms that stay by the factor ``L**order``, with ``order < 0``.
+    """
 
     lhs: Expr
     expr: Expr
@@ -107,7 +110,7 @@ class LayerTime(ConditionalResult):
     responses : tuple of Eq
         Differential equations of the responses at ``tau`` to perturbations at ``tau_``.
     starts : tuple of Eq
-        Initial values of the responses at the end of the network at which each begins.
+        Initial values of the responses, at the end of the network at which their recursion starts.
     integrals : tuple of Eq
         The responses as integral equations: differential equation and initial value in one.
     correlations, scalars : tuple of Eq
@@ -149,7 +152,7 @@ class LayerTime(ConditionalResult):
         return find(self.responses, name)
 
     def start(self, name: str) -> Eq:
-        """Return the initial value of a response.
+        """Return the initial value in layer time of a response.
 
         Parameters
         ----------
@@ -159,7 +162,7 @@ class LayerTime(ConditionalResult):
         Returns
         -------
         Eq
-            The value at the end of the network at which the response begins.
+            The value at the end of the network (``tau = 0`` or 1) where the recursion starts.
 
         Raises
         ------
@@ -229,7 +232,7 @@ class LayerTime(ConditionalResult):
         return find([e for e in self.single_site if isinstance(e.lhs, Derivative)], name)
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions, and the orders of the dropped terms.
+        """Return the assumptions of the limit, and the powers of L of the terms that it drops.
 
         Returns
         -------
@@ -242,7 +245,10 @@ class LayerTime(ConditionalResult):
             "assumed: functions are smooth in layer time on either side of the layer of a source",
             *([f"derived: terms of relative size L^({'), L^('.join(lost)}) are dropped"] if lost else []),
             *(
-                [f"derived: {', '.join(self.vanishing)} vanish: nothing causes them"]
+                [
+                    f"derived: the responses {', '.join(self.vanishing)} are zero, because no term of their "
+                    "equations stays in the limit"
+                ]
                 if self.vanishing
                 else []
             ),
@@ -278,12 +284,12 @@ class InfiniteDepth(ConditionalResult):
 
     @cached_property
     def equations(self) -> Mapping[str, Eq]:
-        """The equations of ``system`` by the name of their left-hand sides."""
+        """The equations of ``system``, by the name of the function on their left-hand sides."""
         whole = (*self.system.integrals, *self.system.correlations, *self.system.scalars)
         return {str(e.lhs.func): e for e in whole}
 
     def coefficient(self, name: str, n: int) -> Eq:
-        """Return the equation of the coefficient of ``L**(n power)`` in a function.
+        """Return the equation of the coefficient ``X_n`` of ``L**(n power)`` in the series of a function X.
 
         Parameters
         ----------
@@ -312,7 +318,9 @@ class InfiniteDepth(ConditionalResult):
         return self.equations[whole]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions; terms that the limit drops are part of the series.
+        """Return the assumptions of the series in powers of L.
+
+        Terms that the limit drops are part of the series.
 
         Returns
         -------
@@ -410,7 +418,11 @@ def infinite_depth(cross: CrossLayer, scaling: Scaling | None = None, order: int
 
 
 def aligned(cross: CrossLayer) -> CrossLayer:
-    """Return the system with its sources relabelled so that equal layers read ``X(ell + a, ell)``."""
+    """Return the system with layer labels of sources shifted, so that equal layers are equal arguments.
+
+    A response that is used at equal layers, such as ``X(ell, ell + 1)`` to the source of matrix ``ell + 1``,
+    then reads ``X(ell, ell)``. Raises :class:`NotApplicable` if one source needs two different shifts.
+    """
     names = {f"R_{e.name}{p.name}": p.name for e in cross.theory.equations for p in cross.pushes}
     shifts: dict[str, Expr] = {}
     for e in (*cross.responses, *cross.correlations, *cross.scalars):
@@ -419,7 +431,10 @@ def aligned(cross: CrossLayer) -> CrossLayer:
             if source and len(x.args) >= 4 and x.args[0].has(ell) and x.args[1].has(ell):
                 shift = ell - x.args[1]
                 if shifts.setdefault(source, shift) != shift:
-                    raise NotApplicable(f"{x.func} is used at equal layers with two different shifts")
+                    raise NotApplicable(
+                        f"the response {x.func} is used at equal layers of field and source with two "
+                        "different shifts of the source"
+                    )
     return relabelled(cross, {n: x for n, x in shifts.items() if x != 0}) if any(shifts.values()) else cross
 
 
@@ -427,10 +442,14 @@ def aligned(cross: CrossLayer) -> CrossLayer:
 
 
 class _EquationTerms:
-    """Equations of a system by kind, with their terms by powers of L."""
+    """Equations of a system, divided into recursions over layers and others."""
 
     def __init__(self, cross: CrossLayer, scaling: Scaling) -> None:
-        """Separate recursions from equations at the ends of the network."""
+        """Separate equations of responses that continue from a neighbouring layer from those that do not.
+
+        ``slots`` counts the layer arguments of each function, ``moving`` are the recursions, ``ends`` the
+        other equations of responses, and ``moved`` the names of functions with a recursion.
+        """
         self.cross, self.scaling = cross, scaling
         self.slots = dict.fromkeys((str(e.lhs.func) for e in cross.scalars), 0) | layers_of(cross)
         self.moving = [recursion(e) for e in cross.responses if neighbour(e) is not None]
@@ -438,7 +457,7 @@ class _EquationTerms:
         self.moved = {str(e.lhs.func) for e in self.moving}
 
     def terms(self, e: Expr, extra: Expr = S.Zero) -> list[tuple[Expr, Expr]]:
-        """Return the powers of L (times ``L**extra``) of the terms, and their prefactors."""
+        """Return pairs ``(p, rest)``: ``L**extra * e`` is the sum of ``L**p * rest`` over the pairs."""
         pairs = []
         for x in Add.make_args(self.scaling(e).expand()):
             for y in addends(x) if isinstance(x, Sum | Integral) else (x,):
@@ -448,16 +467,16 @@ class _EquationTerms:
         return pairs
 
     def at(self, lhs: Expr) -> Expr:
-        """Return the function on the left of an equation at layer times."""
+        """Return the function on the left of an equation, with layer time tau in place of the layer ell."""
         n = self.slots.get(str(lhs.func), 0)
         return lhs.func(*[place(x)[0] for x in lhs.args[:n]], *lhs.args[n:])
 
 
 class _Limit(_EquationTerms):
-    """Order 0 of the expansion: the limit of infinite depth."""
+    """Equations of a system at leading order in the depth: the limit of infinite depth."""
 
     def __init__(self, cross: CrossLayer, scaling: Scaling) -> None:
-        """Prepare an expansion of order 0."""
+        """Set the system and the dependence of symbols on L; no term is dropped yet."""
         super().__init__(cross, scaling)
         self.reader = LayerExpansion(self.slots)
         self.dropped: list[Dropped] = []
@@ -470,12 +489,12 @@ class _Limit(_EquationTerms):
         zero = _vanishing([*starts, *(Eq(e.lhs, a + b, evaluate=False) for e, a, b in rated)])
 
         def clean(e: Expr) -> Expr:
-            """Return an expression without vanishing responses."""
+            """Return an expression with zero in place of the responses that vanish in the limit."""
             gone = {x: S.Zero for x in e.atoms(AppliedUndef) if str(x.func) in zero}
             return without_empty(e.xreplace(gone))
 
         def rows(items: Iterable[Eq]) -> tuple[Eq, ...]:
-            """Return equations without vanishing responses."""
+            """Return equations with zero in place of the responses that vanish in the limit."""
             return tuple(Eq(e.lhs, clean(e.rhs), evaluate=False) for e in items)
 
         alive = [(e, clean(a), clean(b)) for e, a, b in rated if str(e.lhs.func) not in zero]
@@ -502,7 +521,11 @@ class _Limit(_EquationTerms):
         )
 
     def kept(self, lhs: Expr, e: Expr, extra: Expr = S.Zero, factor: Expr = S.One) -> Expr:
-        """Return the terms of order one; record smaller ones with their ``factor`` in a derivative."""
+        """Return the terms of ``L**extra * e`` that stay finite and nonzero as L grows, at layer times.
+
+        Smaller terms are recorded as dropped from the equation of ``lhs``, times ``factor``, with which ``e``
+        enters the differential equation. Raises :class:`NotApplicable` if a term grows.
+        """
         total = S.Zero
         for order, rest in self.terms(e, extra):
             (value,) = self.reader.series(rest)
@@ -521,26 +544,29 @@ class _Limit(_EquationTerms):
         return total
 
     def row(self, e: Equation | Eq) -> Eq:
-        """Return an equation at layer times."""
+        """Return the limit of an equation that holds within one layer, at layer times."""
         return Eq(self.at(e.lhs), self.kept(e.lhs, e.rhs), evaluate=False)
 
     def rate(self, e: LayerRecursion) -> Expr:
-        """Return the growth of a function per layer time."""
+        """Return L times the smooth increment per layer in the limit, along the direction of the recursion.
+
+        For a recursion towards higher layers it is the derivative by layer time, for the other its negative.
+        """
         return Add(*[self.kept(e.lhs, x, S.One, S(e.direction)) for x in e.smooth])
 
     def step(self, e: LayerRecursion) -> Expr:
-        """Return the jump of a function at the layer of its source."""
+        """Return the jump of a response, along the direction of its recursion, at the layer of the source."""
         once = e.direction * DiracDelta(tau - tau_)
         return Add(*[self.kept(e.lhs, x.xreplace({ell: k - d}), factor=once) for x, d in e.jumps])
 
     def derivative(self, e: LayerRecursion, rate: Expr) -> Eq:
-        """Return the differential equation of a recursion."""
+        """Return ``d X/d tau = rate`` for the function X of a recursion."""
         return Eq(Derivative(self.at(e.lhs), tau), rate.expand(deep=False), evaluate=False)
 
     # -- single site -----------------------------------------------------------------------------------------
 
     def single_site(self) -> Iterator[Eq]:
-        """Yield the single-site equations."""
+        """Yield the single-site equations of the fields; recursions become differential equations."""
         for e in self.cross.theory.equations:
             terms = [x.rewrite(lambda y: self.named(self.cross.own(y))) for x in e.terms]
             whole = replace(e, terms=tuple(terms))
@@ -551,7 +577,7 @@ class _Limit(_EquationTerms):
             yield self.derivative(moving, moving.direction * self.rate(moving))
 
     def noise(self) -> Iterator[Eq]:
-        """Yield the covariances of the sources."""
+        """Yield the covariances ``<u(tau, t) u(tau_, s)>`` of the Gaussian sources in layer time."""
         for u in self.cross.theory.sources:
             name, value = str(u.symbol.func), self.reader.series(self.cross.own(S(u.covariance)))[0]
             if name in self.singles and u.layers:
@@ -563,13 +589,13 @@ class _Limit(_EquationTerms):
 
     @cached_property
     def singles(self) -> dict[str, tuple[Expr, ...]]:
-        """The families of sources, with the layers of members that are treated separately."""
+        """For each family of sources, the layers (such as 1 and L) whose source is a separate function."""
         return {p.name: p.singles for p in self.cross.pushes if p.family is not None}
 
     def named(self, e: Expr) -> Expr:
-        """Return an expression with individual names for ``u(1, t)``, and other sources as white noise.
+        """Return an expression with sources as white noise in layer time, those of single layers apart.
 
-        ``u(ell, t) = u(tau, t)/sqrt(L)``.
+        ``u(ell, t) = u(tau, t)/sqrt(L)`` in the body of the network, and ``u(1, t) = u_1(t)``.
         """
 
         def put(x: AppliedUndef) -> Expr:
@@ -581,7 +607,7 @@ class _Limit(_EquationTerms):
 
 
 def _vanishing(rows: list[Eq]) -> set[str]:
-    """Return the responses that are zero, because every term of their equations contains another of them."""
+    """Return the names of responses that are zero: every term of their equations contains another of them."""
     zero = {str(e.lhs.func) for e in rows}
     while True:
         alive = {
@@ -600,7 +626,12 @@ def _vanishing(rows: list[Eq]) -> set[str]:
 
 @dataclass(frozen=True)
 class _Solution:
-    """``X = start(tau_) + [passed](step) + integral of rate over the layers passed + local(tau, tau_)``."""
+    """Solution X(tau, tau_) of a recursion over layers in integrated form, at one order of the expansion.
+
+    ``X = start(tau_) + [passed] step + integral of rate over the layers passed + local(tau, tau_)``. Layers
+    are passed from 0 to tau for ``direction`` 1 and from 1 to tau for -1; ``[passed]`` is one if the layer
+    tau_ of the source is among them, else zero.
+    """
 
     direction: int
     start: Expr
@@ -617,14 +648,15 @@ class _Solution:
         return self.start + steps + path + self.local
 
     def by_layer(self, reader: LayerExpansion) -> _Solution:
-        """Return the derivative by tau."""
+        """Return the derivative of X by the layer time tau of the field, for tau other than tau_."""
         local = self.direction * self.rate + reader.derivative(self.local, tau)
         return _Solution(self.direction, S.Zero, S.Zero, S.Zero, local)
 
     def by_source(self, reader: LayerExpansion) -> _Solution:
-        """Return the derivative by tau_.
+        """Return the derivative of X by the layer time tau_ of the source.
 
-        Where the rate jumps, the integral has a moving end on both sides.
+        The rate may jump at ``tau = tau_``. The limit of its integral there moves with tau_, so that the
+        difference of the rate on both sides is added to the jump.
         """
         sides = [reader.on_sides(self.rate, x, tau_) for x in (BELOW, ABOVE)]
         start, step, rate, local = (
@@ -634,10 +666,16 @@ class _Solution:
 
 
 class _Expansion(_EquationTerms):
-    """Corrections up to an order: one equation for each coefficient, and for each derivative that occurs."""
+    """Equations of the corrections to infinite depth up to an order.
+
+    Each coefficient ``X_n`` has an equation, and so has each derivative by layer time that occurs in one.
+    """
 
     def __init__(self, cross: CrossLayer, scaling: Scaling, order: int) -> None:
-        """Take the limit and find the power of L of the first correction."""
+        """Take the limit of infinite depth and find the power of L of the first correction.
+
+        Raises :class:`NotApplicable` if the order is negative or responses vanish in the limit.
+        """
         super().__init__(cross, scaling)
         if order < 0:
             raise NotApplicable(f"order = {order}: must be >= 0")
@@ -645,14 +683,16 @@ class _Expansion(_EquationTerms):
         self.limit = _Limit(cross, scaling).result()
         if self.limit.vanishing:
             gone = ", ".join(self.limit.vanishing)
-            raise NotApplicable(f"{gone} vanish in the limit: rescale them by the branch multiplier first")
+            raise NotApplicable(
+                f"the responses {gone} vanish in the limit: rescale them by the branch multiplier first"
+            )
         self.cuts = cuts(self.moving, self.slots)
         self.unit = self.largest()
         steps = self.units(STEPS)
         self.reader = LayerExpansion(self.slots, self.cuts, order, steps)
 
     def result(self) -> InfiniteDepth:
-        """Return the equations of all coefficients."""
+        """Return the equations of all coefficients from order 0 to the order of the expansion."""
         local_equations = [e for e in self.ends if str(e.lhs.func) not in self.moved]
         for e in (*local_equations, *self.cross.correlations):
             if self.slots[str(e.lhs.func)] and place(e.lhs.args[0])[1]:
@@ -685,7 +725,7 @@ class _Expansion(_EquationTerms):
     # -- powers of L -----------------------------------------------------------------------------------------
 
     def largest(self) -> Expr:
-        """Return the largest power of L in the equations beside order 0."""
+        """Return the largest negative power of L in the equations, -1 (of discrete layers) among them."""
         rows = [(e.rhs, S.Zero) for e in (*self.ends, *self.cross.correlations, *self.cross.scalars)]
         for e in self.moving:
             rows += [(x, S.One) for x in e.smooth] + [(x, S.Zero) for x, _ in e.jumps]
@@ -699,9 +739,9 @@ class _Expansion(_EquationTerms):
         return leading
 
     def units(self, order: Expr) -> int | None:
-        """Return the order n with ``L**order = L**(n power)``.
+        """Return n with ``L**order = L**(n p)``, where ``L**p`` is the parameter of the series.
 
-        None if it is beyond the order of the expansion.
+        Returns None if n is larger than the order of the expansion.
         """
         count = (order / self.unit).simplify()
         if count.is_Integer:
@@ -713,7 +753,7 @@ class _Expansion(_EquationTerms):
         )
 
     def series(self, items: Iterable[Expr], extra: Expr = S.Zero) -> PowerCoefficients:
-        """Return the series of a sum of expressions times ``L**extra``."""
+        """Return the coefficients of the series of ``L**extra`` times the sum of the expressions."""
         total = self.reader.constant(S.Zero)
         for e in items:
             for order, rest in self.terms(e, extra):
@@ -726,7 +766,11 @@ class _Expansion(_EquationTerms):
     # -- equations -------------------------------------------------------------------------------------------
 
     def solution(self, e: LayerRecursion, starts: Mapping[str, PowerCoefficients]) -> list[_Solution]:
-        """Return a recursion as start, jumps, integral and Euler-Maclaurin corrections, order by order."""
+        """Return a recursion in integrated form, one item for each order of the expansion.
+
+        The sum over layers is an integral with Euler-Maclaurin corrections at its ends and at jumps.
+        ``starts`` maps each function to the series of its initial value.
+        """
         up, p, reader = e.direction == 1, e.shift, self.reader
         rate = self.series(e.smooth, S.One)
         step = self.reader.constant(S.Zero)
@@ -740,7 +784,11 @@ class _Expansion(_EquationTerms):
         return [_Solution(e.direction, *x) for x in whole]
 
     def row(self, name: str, m: int, i: int, j: int) -> tuple[Expr, Expr]:
-        """Return a function and its coefficient m, differentiated i times by tau and j times by tau_."""
+        """Return the function ``name`` and the right-hand side of its coefficient of order m.
+
+        The coefficient is differentiated i times by the layer time tau of the field and j times by that of
+        the source, tau_.
+        """
         if name in self.solved:
             lhs, solutions = self.solved[name]
             solution = solutions[m]
@@ -755,11 +803,12 @@ class _Expansion(_EquationTerms):
 
 # -- diversity -------------------------------------------------------------------------------------------
 #
-# A field is the sum over sources of answers times sources, so that <x(tau, t) x(tau_2, s)> has the form of
-# the correlation at one layer, with each answer at its own layer.  The covariances of sources do not depend
-# on tau: <(x(tau) - x(tau_2))**2> has that form too, with the increment of each answer in its place.  It is
-# expanded in |tau - tau_2|.  An answer whose source lies between the two layers has its jump as increment,
-# and the share of such sources is |tau - tau_2|; other increments are derivatives times |tau - tau_2|.
+# A field is the sum over all sources of its response times the source, so that <x(tau, t) x(tau_2, s)> has
+# the form of the correlation at one layer, with each response at the layer of its own field.  Covariances
+# of sources do not depend on tau.  Therefore <(x(tau) - x(tau_2))**2> has that form too, with the increment
+# of each response in place of the response.  It is expanded in |tau - tau_2|: responses to the sources
+# between the two layers, a fraction |tau - tau_2| of all, jump; other increments are derivatives times
+# |tau - tau_2|.
 
 
 @dataclass(frozen=True)
@@ -848,7 +897,7 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
     reader = _Increments(limit)
 
     def later(x: Expr) -> bool:
-        """Return whether an expression is a response at the second time, hence at the second layer."""
+        """Return whether an expression is a response of the field at the second time s and second layer."""
         return reader.is_answer(x) and next(y for y in x.args[1:] if y in (t, s)) == s
 
     both = e.rhs.replace(later, lambda x: x.func(tau_2, *x.args[1:]))
@@ -871,17 +920,17 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
 
 
 SECOND = 2
-"""Highest order of the distance: increments are of first order, so their products of second order."""
+"""Highest power of the distance of two layers: increments have first order, products of two the second."""
 
 
 class _Increments:
-    """Increments of responses over a small distance of layers, as series in the distance.
+    """Increments of responses from one layer time to another, as series in the distance of the two.
 
     A series is a dictionary from powers of the distance to coefficients.
     """
 
     def __init__(self, limit: LayerTime) -> None:
-        """Read responses, their jumps and constant responses from the limit."""
+        """Find the responses of a limit, their jumps, and those that are constant in layer time."""
         self.answers = {str(x.lhs.func) for x in limit.integrals}
         self.jumps = {str(x.lhs.func): (x.lhs, j) for x in limit.integrals if (j := _jump(x)) != 0}
         self.constant = {
@@ -891,13 +940,13 @@ class _Increments:
         }
 
     def is_answer(self, x: Expr) -> bool:
-        """Return whether an expression is a response at the layer of the field."""
+        """Return whether an expression is a response of a field at layer time tau."""
         return isinstance(x, AppliedUndef) and str(x.func) in self.answers and x.args[0] == tau
 
     def series(self, e: Expr, between: bool = False) -> dict[int, Expr]:
-        """Return the series of ``e`` with increments for responses.
+        """Return the series of an expression in which each response is replaced by its increment.
 
-        With ``between`` the sources lie between the two layers.
+        With ``between`` the layer of the source lies between the two layers, so that responses jump.
         """
         if isinstance(e, Add):
             total: dict[int, Expr] = {}
@@ -919,11 +968,15 @@ class _Increments:
         if self.is_answer(e):
             return self.increment(e, between)
         if e.has(tau):
-            raise NotApplicable(f"{e} depends on the layer but is not a response to a source")
+            raise NotApplicable(f"the factor {e} depends on the layer but is not a response to a source")
         return {0: e}
 
     def increment(self, x: AppliedUndef, between: bool) -> dict[int, Expr]:
-        """Return the jump if the source lies between the layers, plus a derivative times the distance."""
+        """Return the increment of one response, to first order in the distance of the two layers.
+
+        Order 0 is the jump at the layer of the source if that lies ``between`` the two layers, else zero;
+        order 1 is the derivative by layer time.
+        """
         slope = S.Zero if str(x.func) in self.constant else Derivative(x, tau)
         lhs, jump = self.jumps.get(str(x.func), (x, S.Zero))
         if not (between and x.args[1] == tau_):
@@ -932,12 +985,12 @@ class _Increments:
 
 
 def _added(one: Mapping[int, Expr], other: Mapping[int, Expr]) -> dict[int, Expr]:
-    """Return the sum of two series."""
+    """Return the sum of two series, given as dictionaries from powers to coefficients."""
     return {n: one.get(n, S.Zero) + other.get(n, S.Zero) for n in {**one, **other}}
 
 
 def _times(one: Mapping[int, Expr], other: Mapping[int, Expr]) -> dict[int, Expr]:
-    """Return the product of two series to second order."""
+    """Return the product of two series, dictionaries from powers to coefficients, up to power 2."""
     product: dict[int, Expr] = {}
     for n, x in one.items():
         for m, y in other.items():
@@ -947,6 +1000,6 @@ def _times(one: Mapping[int, Expr], other: Mapping[int, Expr]) -> dict[int, Expr
 
 
 def _jump(e: Eq) -> Expr:
-    """Return the jump of a response where tau passes tau_, as a factor of its arguments."""
+    """Return the jump of a response at ``tau = tau_``: the coefficient of its step function."""
     sides = ((Heaviside(tau - tau_), 1), (Heaviside(tau_ - tau), -1))
     return Add(*[sign * x.coeff(side) for x in Add.make_args(e.rhs) for side, sign in sides])

@@ -54,7 +54,9 @@ ORDERS = ("", "first_", "second_", "third_")
 
 
 def coefficient_name(name: str, n: int, slopes: tuple[int, int] = (0, 0)) -> str:
-    """Return the name of a coefficient, or of its derivatives by the layer times of field and source.
+    """Return the name of the coefficient of order n of the function ``name``.
+
+    ``slopes`` counts the derivatives by the layer time of the field and by that of the source.
 
     >>> coefficient_name("C", 1), coefficient_name("C", 0, (1, 0)), coefficient_name("X", 1, (0, 1))
     ('first_C', 'slope_C', 'source_slope_first_X')
@@ -64,7 +66,7 @@ def coefficient_name(name: str, n: int, slopes: tuple[int, int] = (0, 0)) -> str
 
 
 def layers_of(cross: CrossLayer) -> dict[str, int]:
-    """Return the number of layer arguments of each function; they come first."""
+    """Return the number of layer arguments of each function by its name: 0, 1, or 2 for field and source."""
     counts: dict[str, int] = {}
     for e in cross.responses:
         one = any(x.lhs.args and x.lhs.args[0].has(ell) for x in cross.responses if x.lhs.func == e.lhs.func)
@@ -81,7 +83,11 @@ def layers_of(cross: CrossLayer) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class LayerRecursion:
-    """Recursion ``X(ell + p) = X(ell + p -+ 1) + smooth terms``, and jumps at the layer of the source."""
+    """A recursion ``X(ell + p) = X(ell + p - direction) + smooth terms + jumps`` over layers.
+
+    ``lhs`` is ``X(ell + p, ...)``; ``direction`` is 1 towards higher layers and -1 towards lower ones. A jump
+    is a pair (c, d) for the term ``c * delta(k, ell + d)``, added once at the layer k of the source.
+    """
 
     lhs: AppliedUndef
     direction: int
@@ -93,14 +99,14 @@ class LayerRecursion:
 
     @property
     def shift(self) -> int:
-        """The shift p of the left-hand side."""
+        """The integer p in the left-hand side ``X(ell + p)``."""
         return int(self.lhs.args[0] - ell)
 
 
 def neighbour(e: Equation) -> Expr | None:
-    """Return the same function at the neighbouring layer, from which a recursion continues.
+    """Return the term of an equation that is its left-hand side at the next or previous layer.
 
-    None without one.
+    Returns None if no term is, so that the equation is not a recursion over layers.
     """
     for x in e.terms:
         y = x.expr
@@ -111,7 +117,7 @@ def neighbour(e: Equation) -> Expr | None:
 
 
 def recursion(e: Equation) -> LayerRecursion:
-    """Return an equation with a neighbour as a recursion."""
+    """Return the equation of a function that continues from a neighbouring layer as a recursion."""
     near = neighbour(e)
     assert near is not None
     added = [x.expr for x in e.terms if x.expr != near]
@@ -131,11 +137,14 @@ def recursion(e: Equation) -> LayerRecursion:
 
 @dataclass(frozen=True)
 class LayerExpansion(SeriesRing[Expr]):
-    """Expansion of expressions between layers; powers of L are taken out before.
+    """Expansion of expressions in functions of layers in u, the small power of L.
+
+    Powers of L are taken out before.
 
     ``slots`` counts the layers among the arguments of each unknown function. A function with ``cuts`` c is
     above its source for ``ell >= k + c``. ``step`` is the order n of 1/L = u^n, None if it is beyond the
-    order. At order 0 a function at equal layers is written ``X(tau, tau)``, otherwise by its side.
+    order. At order 0 a function at equal layers is written ``X(tau, tau)``, otherwise by its side:
+    ``X_above`` or ``X_below`` the layer of its source.
     """
 
     slots: Mapping[str, int]
@@ -146,7 +155,9 @@ class LayerExpansion(SeriesRing[Expr]):
     """Name, order, derivatives and side of each function that occurs in an expanded expression."""
 
     def series(self, e: Expr) -> PowerCoefficients:
-        """Return the coefficients of an expression.
+        """Return the coefficients of u^0, u^1, ...
+
+        Of an expression in functions of layers, as functions of tau, tau_.
 
         >>> t, X, C = Symbol("t"), Function("X"), Function("C")
         >>> LayerExpansion({"X": 2, "C": 1}, {"X": 0}, 1, 1).series(C(ell - 1, t) * X(ell, ell, t))[1]
@@ -155,7 +166,10 @@ class LayerExpansion(SeriesRing[Expr]):
         return tuple(self.evaluate(e, self.known))
 
     def known(self, e: Expr) -> PowerCoefficients | None:
-        """Return the series of an expression that is not a sum, product or power."""
+        """Return the series of a function, sum over layers or constant.
+
+        None for a sum, product or power of them.
+        """
         if isinstance(e, Sum | Integral):
             return self._sum(e)
         if isinstance(e, AppliedUndef):
@@ -165,9 +179,9 @@ class LayerExpansion(SeriesRing[Expr]):
         return self._composed(e) if isinstance(e, Function) and len(e.args) == 1 else None
 
     def number(self, e: Any) -> Expr:
-        """Return the coefficient of an expression without a series.
+        """Return the coefficient of order 0 of an expression that no rule expands: a number, or an average.
 
-        At order 0 this may be a Gaussian average.
+        Only an expansion of order 0 takes a Gaussian average. Raises :class:`NotApplicable` for others.
         """
         if sympify(e).is_Number:
             return sympify(e)
@@ -180,15 +194,15 @@ class LayerExpansion(SeriesRing[Expr]):
         return Add(*xs)
 
     def dot(self, pairs: Iterable[tuple[Expr, Expr]]) -> Expr:
-        """Return the sum of products of coefficients."""
+        """Return the sum of the products of pairs of coefficients."""
         return Add(*[(a * b).expand(deep=False) for a, b in pairs])
 
     def reciprocal(self, c: Expr) -> Expr:
-        """Return the inverse of a coefficient."""
+        """Return one divided by a coefficient."""
         return 1 / c
 
     def steps(self, start: int = 0) -> Iterator[tuple[int, int]]:
-        """Yield ``(j, n)`` for the powers ``L^-j = u^n`` with n up to the order."""
+        """Yield ``(j, n)`` with ``L^-j = u^n``, for j from ``start`` and n up to the expansion's order."""
         if start == 0:
             yield 0, 0
         if self.step is not None:
@@ -197,7 +211,11 @@ class LayerExpansion(SeriesRing[Expr]):
     # -- functions -------------------------------------------------------------------------------------------
 
     def _function(self, e: AppliedUndef) -> PowerCoefficients:
-        """Return the series of an unknown function, by its Taylor series about its layer time."""
+        """Return the series of a function of layers by its Taylor series about layer time.
+
+        A function whose name is not in ``slots`` is a constant. Raises :class:`NotApplicable` for a shifted
+        second layer, unless the expansion has order 0.
+        """
         name = str(e.func)
         inner = [x for x in e.args if x.has(AppliedUndef)]
         if inner:
@@ -207,7 +225,7 @@ class LayerExpansion(SeriesRing[Expr]):
         n = self.slots[name]
         places = [place(x) for x in e.args[:n]]
         if self.order and any(offset for _, offset in places[1:]):
-            raise NotApplicable(f"{e}: the second layer must not be shifted")
+            raise NotApplicable(f"the second layer of {e}, that of the source, must not be shifted")
         at, offset, side = tuple(x for x, _ in places), places[0][1] if n else 0, ""
         if n == 2 and at[0] == at[1] and self.order:
             side = ABOVE if offset >= places[1][1] + self.cuts[name] else BELOW
@@ -227,7 +245,12 @@ class LayerExpansion(SeriesRing[Expr]):
         rest: tuple[Expr, ...],
         side: str = "",
     ) -> Expr:
-        """Return a coefficient or one of its derivatives at layer times."""
+        """Return the coefficient of order m of the function ``name``, or a derivative of it by layer times.
+
+        ``slopes`` counts the derivatives by tau and tau_, ``at`` are the layer times, ``rest`` the other
+        arguments. With a ``side`` (above or below the source) the two layer times are equal and only one is
+        written.
+        """
         whole = coefficient_name(name, m, slopes) + side
         self.made[whole] = (name, m, *slopes, side)
         return Function(whole)(*(at[:1] if side else at), *rest)
@@ -237,11 +260,11 @@ class LayerExpansion(SeriesRing[Expr]):
         scalar, x = self.series(e.args[0]), Dummy("x", real=True)
         slopes = [e.func(x).diff(x, j) / factorial(j) for j in range(self.order + 1)]
         if any(y.has(DiracDelta, Derivative) for y in slopes):
-            raise NotApplicable(f"{e} jumps: it has no expansion in the inverse depth")
+            raise NotApplicable(f"the function {e} jumps, so that it has no expansion in the inverse depth")
         return self._taylor([y.xreplace({x: scalar[0]}) for y in slopes], scalar)
 
     def _taylor(self, slopes: Sequence[Expr], scalar: PowerCoefficients) -> PowerCoefficients:
-        """Return ``sum_j slopes_j (scalar - scalar_0)^j``."""
+        """Return the series ``sum_j slopes_j (scalar - scalar_0)^j`` for a given series ``scalar``."""
         moved, total = self.constant(S.One), self.constant(S.Zero)
         for slope in slopes:
             total = self.add(total, [slope * y for y in moved])
@@ -249,12 +272,13 @@ class LayerExpansion(SeriesRing[Expr]):
         return total
 
     def _given(self, e: AppliedUndef, inner: list[Expr]) -> PowerCoefficients:
-        """Return the series of a given function of a scalar.
+        """Return the series of a given function of an unknown one, such as ``dloss(t, f(t))``.
 
-        Its derivatives have prefixes ``d``, ``dd``, ....
+        ``inner`` holds the arguments that contain unknown functions: only the last may. The derivatives of
+        the given function by it have the prefixes ``d``, ``dd``, ... before its name.
         """
         if len(inner) > 1 or e.args[-1] != inner[0]:
-            raise NotApplicable(f"{e}: only the last argument may be a function")
+            raise NotApplicable(f"only the last argument of {e} may be an unknown function")
         scalar = self.series(inner[0])
         places = (*e.args[:-1], scalar[0])
         slopes = [Function(f"{'d' * j}{e.func}")(*places) / factorial(j) for j in range(self.order + 1)]
@@ -263,7 +287,10 @@ class LayerExpansion(SeriesRing[Expr]):
     # -- sums over layers ------------------------------------------------------------------------------------
 
     def _sum(self, e: Sum | Integral) -> PowerCoefficients:
-        """Return the series of a sum: over times term by term, over source layers by Euler and Maclaurin."""
+        """Return the series of a sum over times, over the layers k of sources, or over both.
+
+        The sum over layers is divided by L and expanded by the formula of Euler and Maclaurin.
+        """
         over = [x for x in e.limits if x[0] == k]
         times = [x for x in e.limits if x[0] != k]
         inside = self.series(e.function)
@@ -273,19 +300,24 @@ class LayerExpansion(SeriesRing[Expr]):
         return tuple(_spread(x, times, e.func) for x in inside) if times else inside
 
     def _layers(self, body: Expr, f: PowerCoefficients, low: int, high: int) -> PowerCoefficients:
-        """Return the series of ``1/L sum over k from low to L + high`` by Euler and Maclaurin.
+        """Return the series of ``1/L sum over k from low to L + high`` of ``body`` by Euler and Maclaurin.
 
-        The terms are the integral, those of both ends, and those of the changes of side.
+        ``f`` is the series of ``body``. The result is the integral over tau_, plus terms at both ends, plus
+        terms at the layer where functions in ``body`` jump.
         """
         total = [Integral(x, (tau_, S.Zero, S.One)) if x != 0 else S.Zero for x in f]
-        # k is above up to ell + a - cut
+        # A function of (ell + a, k) is above its source for k <= ell + a - cut, so that the first layer k of
+        # its other side is ell + a - cut + 1.
         firsts = {n: a - self.cuts[n] + 1 for n, a in self._crossing(body, low, high)} if self.order else {}
         ends = self.missed(f, tau_, (S.Zero, low), (S.One, high + 1))
         jumps = self.jump(f, tau_, tau, firsts, (ABOVE, BELOW))
         return self.add(total, ends, jumps)
 
     def _crossing(self, body: Expr, low: int, high: int) -> list[tuple[str, int]]:
-        """Return the functions of (ell + a, k) in a summand over k, with their shifts a."""
+        """Return the pairs (name, a) for the functions of the layers (ell + a, k) in a summand over k.
+
+        Raises :class:`NotApplicable` if a function at an end of the network jumps inside the sum.
+        """
         functions = []
         for x in sorted(body.atoms(AppliedUndef), key=str):
             name = str(x.func)
@@ -295,16 +327,16 @@ class LayerExpansion(SeriesRing[Expr]):
             if at == tau:
                 functions.append((name, a))
             elif (at == 0 and a - self.cuts[name] >= low) or (at == 1 and a - self.cuts[name] < high):
-                raise NotApplicable(f"{x} changes sides within a sum over k")
+                raise NotApplicable(f"the function {x} jumps within a sum over the layers k")
         return functions
 
     def missed(
         self, f: PowerCoefficients, x: Symbol, lower: tuple[Expr, int] | None, upper: tuple[Expr, int] | None
     ) -> PowerCoefficients:
-        """Return the Euler-Maclaurin terms of an integral over x at its ends, in units of 1/L.
+        """Return the terms that the formula of Euler and Maclaurin adds to an integral over x at its ends.
 
-        ``sum over j of L^-(j+1) [B_(j+1)(b) f^(j)(upper) - B_(j+1)(a) f^(j)(lower)] / (j+1)!``; an end is a
-        pair of layer time and offset.
+        ``sum over j of L^-(j+1) [B_(j+1)(b) f^(j)(upper) - B_(j+1)(a) f^(j)(lower)] / (j+1)!``. An end is a
+        pair of layer time and offset (a or b); None leaves out its term.
         """
         total = [S.Zero] * (self.order + 1)
         for j, shift in self.steps(1):
@@ -324,10 +356,11 @@ class LayerExpansion(SeriesRing[Expr]):
         firsts: Mapping[str, int],
         sides: tuple[str, str],
     ) -> PowerCoefficients:
-        """Return the Euler-Maclaurin terms of a jump of the summand at ``x = place``.
+        """Return the Euler-Maclaurin terms of a sum whose summand jumps at the layer time ``place``.
 
-        ``firsts`` maps each function to the number of layers behind ``place`` at which its second side
-        begins. Layers at which only some functions have changed sides are counted one by one.
+        ``f`` is the series of the summand in x. ``firsts`` maps each function that jumps to the offset from
+        ``place`` of the first layer on its second side; ``sides`` are the suffixes of the first and second
+        side. Layers at which only some of the functions have changed sides are counted one by one.
         """
         total = [S.Zero] * (self.order + 1)
         if not firsts:
@@ -335,7 +368,7 @@ class LayerExpansion(SeriesRing[Expr]):
         start, stop = min(firsts.values()), max(firsts.values())
 
         def at(e: Expr, shift: int) -> Expr:
-            """Return ``e`` with its functions on their sides ``shift`` layers behind the place."""
+            """Return ``e`` at ``place``, with functions on the sides that hold ``shift`` layers after it."""
             return self.on_sides(e, {n: sides[shift >= c] for n, c in firsts.items()}, place)
 
         for j, shift in self.steps(1):
@@ -348,9 +381,10 @@ class LayerExpansion(SeriesRing[Expr]):
         return tuple(total)
 
     def at_layer(self, e: Expr, where: Symbol, value: Expr) -> Expr:
-        """Return ``e`` at an end of layer time.
+        """Return ``e`` with the layer time ``where`` at the end ``value`` of an interval.
 
-        A function at equal ends is on the side within the network.
+        At an end of the network (``value`` 0 or 1) a function of two equal layers takes its limit from
+        inside.
         """
         at_end = e.xreplace({where: value})
         if not value.is_number or not self.order:
@@ -363,7 +397,10 @@ class LayerExpansion(SeriesRing[Expr]):
         return at_end.replace(lambda x: self._layered(x) and x.args[:2] == (value, value), put)
 
     def on_sides(self, e: Expr, sides: Mapping[str, str] | str, place: Expr) -> Expr:
-        """Return functions of both layers at ``tau_ = tau``, each on its side."""
+        """Return ``e`` at ``tau = tau_ = place``, with functions of both layers as limits from one side.
+
+        ``sides`` is the suffix of the side, above or below the source, for all functions or by name.
+        """
 
         def put(x: AppliedUndef) -> Expr:
             name, m, i, j, _ = self.made[str(x.func)]
@@ -374,7 +411,7 @@ class LayerExpansion(SeriesRing[Expr]):
         return on_side.xreplace({tau: place, tau_: place})
 
     def _layered(self, x: Expr) -> bool:
-        """Return whether an expression is a function of two different layers."""
+        """Return whether an expression is a coefficient that depends on two layer times, field and source."""
         if not (isinstance(x, AppliedUndef) and str(x.func) in self.made):
             return False
         name, *_, side = self.made[str(x.func)]
@@ -383,13 +420,13 @@ class LayerExpansion(SeriesRing[Expr]):
     # -- derivatives by layer time ---------------------------------------------------------------------------
 
     def derivatives(self, e: Expr, x: Symbol, times: int) -> Expr:
-        """Return the derivative by x of order ``times``."""
+        """Return the derivative of order ``times`` by the layer time x (tau or tau_)."""
         for _ in range(times):
             e = self.derivative(e, x)
         return e
 
     def derivative(self, e: Expr, x: Symbol) -> Expr:
-        """Return the derivative by tau or tau_ of an expression in coefficients, beside the jump."""
+        """Return the derivative by the layer time x (tau or tau_), for ``tau != tau_``."""
         if isinstance(e, Sum):
             return _spread(self.derivative(e.function, x), e.limits)
         if isinstance(e, Integral):
@@ -399,11 +436,15 @@ class LayerExpansion(SeriesRing[Expr]):
         if isinstance(e, AppliedUndef) and str(e.func) in self.made:
             return self._derivative_of_function(e, x)
         if e.has(x):
-            raise NotApplicable(f"{e} has no derivative by layer time here")
+            raise NotApplicable(f"the derivative of {e} by layer time cannot be expanded")
         return S.Zero
 
     def _derivative_of_integral(self, e: Integral, x: Symbol) -> Expr:
-        """Return the derivative of an integral, with the jump of the integrand where its ends move."""
+        """Return the derivative by x of an integral over the other layer time.
+
+        The integrand may jump at ``tau = tau_``; this point moves with x, so that the difference of the
+        integrand on both sides is added.
+        """
         inner = self.derivative(e.function, x)
         total = Integral(inner, *e.limits) if inner != 0 else S.Zero
         if any(self._layered(y) and y.args[:2] == (tau, tau_) for y in e.function.atoms(AppliedUndef)):
@@ -411,7 +452,7 @@ class LayerExpansion(SeriesRing[Expr]):
         return total
 
     def _derivative_of_polynomial(self, e: Expr, x: Symbol) -> Expr:
-        """Return the derivative of a sum, product or integer power."""
+        """Return the derivative by the layer time x of a sum, product or integer power."""
         if isinstance(e, Add):
             return Add(*[self.derivative(y, x) for y in e.args])
         if isinstance(e, Pow):
@@ -419,7 +460,7 @@ class LayerExpansion(SeriesRing[Expr]):
         return Add(*[Mul(*e.args[:i], self.derivative(y, x), *e.args[i + 1 :]) for i, y in enumerate(e.args)])
 
     def _derivative_of_function(self, e: AppliedUndef, x: Symbol) -> Expr:
-        """Return the derivative of a coefficient by a layer time among its arguments."""
+        """Return the derivative by x of one coefficient, a sum of two terms if both layer times are x."""
         name, m, i, j, side = self.made[str(e.func)]
         places = (2 if self.slots[name] == 2 else 0) if side else self.slots[name]
         layer_times = e.args[:1] * 2 if side else e.args[:places]
@@ -429,7 +470,7 @@ class LayerExpansion(SeriesRing[Expr]):
 
 
 def place(layer: Expr) -> tuple[Expr, int]:
-    """Return the layer time of a layer, and the offset of the layer from it."""
+    """Return ``(layer time, offset)`` of a layer: (tau, 2) of ``ell + 2``, (1, -1) of ``L - 1``."""
     base, at = next(((x, y) for x, y in ((ell, tau), (k, tau_), (L, S.One)) if layer.has(x)), (0, S.Zero))
     if not (layer - base).is_Integer:
         raise NotApplicable(f"{layer} is not a layer: close the system and rescale it first (derive.depth)")
@@ -437,12 +478,16 @@ def place(layer: Expr) -> tuple[Expr, int]:
 
 
 def _spread(e: Expr, limits: Iterable[Expr], kind: type[Expr] = Sum) -> Expr:
-    """Return the sum (or integral) over times of each term."""
+    """Return the Sum or Integral (``kind``) of ``e`` as one for each of its terms."""
     return Add(*[kind(x, *limits) for x in Add.make_args(e.expand(deep=False)) if x != 0])
 
 
 def cuts(rows: list[LayerRecursion], slots: Mapping[str, int]) -> dict[str, int]:
-    """Return the offset ``ell - k`` at which each function of two layers changes sides."""
+    """Return for each function of two layers the offset ``ell - k`` from which on it is above its source.
+
+    At that layer the function may jump; the offset is that of its own jump, or of a function in its equation.
+    ``slots`` counts the layer arguments of each function.
+    """
     found: dict[str, int] = {}
     of_two = [e for e in rows if slots[str(e.lhs.func)] == 2]
 
@@ -459,9 +504,9 @@ def cuts(rows: list[LayerRecursion], slots: Mapping[str, int]) -> dict[str, int]
                 found[name] = at - e.jumps[0][1] + (0 if e.direction == 1 else 1)
             elif begun := firsts(e):
                 found[name] = at + min(begun.values())
-        if len(found) == before:  # smooth everywhere: the offset is arbitrary
+        if len(found) == before:  # the remaining functions are smooth at ell = k: any offset will do
             found |= {n: 0 for e in of_two if (n := str(e.lhs.func)) not in found}
-    for e in of_two:  # the jumps of a function and of its summands must be at the same layer
+    for e in of_two:  # a function must jump at the same layer as the functions in its equation
         gaps = {found[str(e.lhs.func)] - e.shift - c for c in firsts(e).values()}
         if gaps - ({0, -1} if e.direction == 1 else {0, 1}):
             raise NotApplicable(f"{e.lhs} jumps at another layer than the functions in its equation")
@@ -469,7 +514,11 @@ def cuts(rows: list[LayerRecursion], slots: Mapping[str, int]) -> dict[str, int]
 
 
 def crossings(added: Iterable[Expr], slots: Mapping[str, int], cuts: Mapping[str, int]) -> dict[str, int]:
-    """Return the offsets ``ell - k`` from which on the functions of (ell + a, k) in the terms are above."""
+    """Return the offsets ``ell - k`` from which functions of (ell + a, k) in the terms are above the source.
+
+    ``slots`` counts layer arguments; ``cuts`` has that offset for the function at (ell, k). The lowest is
+    returned for a function with several shifts a.
+    """
     offsets: dict[str, int] = {}
     for e in added:
         for x in e.atoms(AppliedUndef):

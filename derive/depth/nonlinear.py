@@ -48,9 +48,9 @@ e = Function("e")
 """The gradient on the stream without its dependence on the layer's source: Gaussian, independent of u."""
 x_, y_ = Symbol("x_", real=True), Symbol("y_", real=True)
 ASSUMED = (
-    "small branches: a layer's h is its own source at leading order, what else enters it is first order",
-    "the gradient on the stream is Gaussian and independent of the layer's source, but for its answer to it",
-    "products of two derivatives of phi, and of two gradients, are averaged",
+    "small branches: h of a layer is its own source at leading order, its other terms are of first order",
+    "the gradient on the stream is Gaussian, and depends on the layer's source only by its linear response",
+    "products of two derivatives of phi, and of two gradients, are replaced by their averages",
 )
 """The assumptions of :func:`effective`, stated in the theory's ``reduction``."""
 
@@ -58,9 +58,10 @@ ASSUMED = (
 def effective(theory: Theory) -> Theory:
     """Return the linear theory of the stream of a nonlinear residual network as L grows.
 
-    ``V_mn(ell, t, s) = <phi^(m)(z_t) phi^(n)(z_s)>`` with z Gaussian of covariance ``C_x(ell - 1)``, and
-    ``M_m(ell, t) = <phi^(m)(z_t)>``, are among its order parameters as Gaussian averages. Assumptions are
-    stated in its ``reduction``. Raises :class:`NotApplicable` for a theory without such layers.
+    Each layer is averaged over its own Gaussian source. ``V_mn(ell, t, s) = <phi^(m)(z_t) phi^(n)(z_s)>``
+    with z Gaussian of covariance ``C_x(ell - 1)``, and ``M_m(ell, t) = <phi^(m)(z_t)>``, are among its order
+    parameters as Gaussian averages. Assumptions are stated in its ``reduction``. Raises
+    :class:`NotApplicable` for a theory without such layers.
 
     >>> from derive import mean_field
     >>> from derive.program.networks.residual import nonlinear_program
@@ -79,7 +80,10 @@ class _Effective:
     """Average of a theory of nonlinear residual layers over the source of each layer."""
 
     def __init__(self, theory: Theory) -> None:
-        """Identify the stream x, its gradient dx, the inner field h and its gradient b in the equations."""
+        """Find the stream x, its gradient dx, the inner field h and its gradient b of a theory.
+
+        Raises :class:`NotApplicable` if the equations are not those of such a residual layer.
+        """
         self.whole = theory
         self.averages: dict[str, OrderParameter] = {}
         families = [q for q in theory.equations if q.layers]
@@ -104,13 +108,13 @@ class _Effective:
     # -- Gaussian averages of phi and its derivatives ----------------------------------------------------
 
     def mean(self, n: int, time: Expr) -> Expr:
-        """Return ``<phi^(n)(z_t)>`` as an order parameter."""
+        """Return ``M_n(ell, time) = <phi^(n)(z_time)>``, and add its definition to the order parameters."""
         variance = self.covariance.xreplace({s: t})
         body = Derivative(phi(x_), (x_, n)) if n else phi(x_)
         return self.named(f"M_{n}", (time,), GaussianAverage(body, {(x_, x_): variance}))
 
     def pair(self, m: int, n: int, time: Expr, past: Expr) -> Expr:
-        """Return ``<phi^(m)(z_t) phi^(n)(z_s)>`` as an order parameter."""
+        """Return ``V_mn = <phi^(m)(z_time) phi^(n)(z_past)>``, and add its definition to the theory."""
         if m > n or (m == n and past == t):  # <x y> = <y x>: write t first, or the lower order first
             m, n, time, past = n, m, past, time
         now, then = (self.covariance.xreplace(w) for w in ({s: t}, {t: s}))
@@ -119,7 +123,7 @@ class _Effective:
         return self.named(f"V_{m}{n}", (time, past), GaussianAverage(a * b, both))
 
     def named(self, name: str, times: tuple[Expr, ...], value: Expr) -> Expr:
-        """Return an order parameter of this name, defined as a Gaussian average."""
+        """Define an order parameter ``name`` by its Gaussian average ``value``; return it at ``times``."""
         symbol = Function(name)(ell, *(t, s)[: len(times)])
         inside = next(r for r in self.x.ranges if r.index == ell)
         self.averages.setdefault(name, OrderParameter(symbol, value, "correlation", (inside,)))
@@ -127,7 +131,7 @@ class _Effective:
 
     @cached_property
     def gradients(self) -> Expr:
-        """The covariance ``<dx(ell, t) dx(ell, s)>`` of e."""
+        """The covariance ``<dx(ell, t) dx(ell, s)>`` of the gradient on the stream."""
         pair = self.above * self.above.xreplace({t: s})
         matching = [q for q in self.whole.correlations() if q.definition == Average(pair)]
         if not matching:
@@ -135,7 +139,11 @@ class _Effective:
         return matching[0].symbol
 
     def averaged(self, body: Expr) -> Expr:
-        """Return the average of a polynomial in ``phi^(n)(u(ell, .))`` and ``e(ell, .)``, also under sums."""
+        """Return the average over the source u and the gradient e of layer ell of an expression.
+
+        The expression is a polynomial in ``phi^(n)(u(ell, .))`` and ``e(ell, .)``, also under sums over
+        times.
+        """
         total = S.Zero
         for y in addends(drawn_out(body.expand(), lambda _: False)):
             inside, limits = opened(y)
@@ -146,7 +154,7 @@ class _Effective:
         return total
 
     def product(self, body: Expr) -> Expr:
-        """Return the average of one product."""
+        """Return the average over u and e of one product of ``phi^(n)(u)``, e and other factors."""
         plain, slopes, gradients = S.One, [], []
         for y in factors(body):
             if isinstance(y, AppliedUndef) and y.func == e:
@@ -170,7 +178,7 @@ class _Effective:
         return plain * self.mean(*slopes[0]) if slopes else plain
 
     def order(self, y: Expr) -> tuple[int, Expr] | None:
-        """Return the order of a derivative of phi and its time; None for another expression."""
+        """Return (n, time) of the n-th derivative of ``phi(u(ell, time))``; None for another expression."""
         body, n = (y.expr, y.derivative_count) if isinstance(y, Derivative) else (y, 0)
         if isinstance(body, AppliedUndef) and body.func == phi and body.args[0].func == self.u:
             return n, body.args[0].args[-1]
@@ -179,7 +187,10 @@ class _Effective:
     # -- one layer ---------------------------------------------------------------------------------------
 
     def leading(self, body: Expr) -> Expr:
-        """Return an expression at leading order: h is u, dx is e, and averages are carried out."""
+        """Return an expression at leading order in the branch: h is replaced by its source u, dx by e.
+
+        Averages in the expression are carried out.
+        """
         body = body.replace(lambda y: isinstance(y, Average), lambda y: self.averaged(self.leading(y.body)))
         names = {self.h.lhs.func: self.u, self.dx.lhs.func: e}
 
@@ -191,16 +202,17 @@ class _Effective:
         return rewritten(body, {*map(str, names), self.b.name}, put)
 
     def slope(self, body: Expr, by: AppliedUndef) -> Expr:
-        """Return the derivative of an expression at leading order by u or e at time t."""
+        """Return the derivative of an expression by ``by``, the source u or gradient e at one time."""
         mark = Dummy()
         return body.xreplace({by: mark}).diff(mark).xreplace({mark: by})
 
     @cached_property
     def gradient(self) -> Expr:
-        """The gradient ``b(ell, t)`` to first order in the drift of h and in the dependence of dx on u.
+        """The gradient ``b(ell, t)`` to first order in the drift of h and in the response of dx to u.
 
-        The latter is the response of dx to the output of the branch. It is present at equal time too: dx
-        contains x of the layers above, as soon as b responds to u at equal time.
+        The drift of h is all that enters h beside its source. The response of dx is to the output of the
+        branch, and present at equal time too: dx contains x of the layers above, as soon as b responds to u
+        at equal time.
         """
         first = self.leading(self.b.rhs)
         drift = Add(*[self.leading(y.expr) for y in self.h.terms if y.kind != "source"])
@@ -209,7 +221,11 @@ class _Effective:
         return first + by_h * drift + by_dx * known
 
     def response(self) -> tuple[list[tuple[Expr, Expr]], Expr]:
-        """Return ``<d b(t) / d u(s)>``: pairs of a term and its last s, and the term at s = t alone."""
+        """Return the averaged response ``<d b(t) / d u(s)>`` of the gradient b to the source of its layer.
+
+        The first result is a list of pairs of a term and the last s at which the term is present; the second
+        is the coefficient of the Kronecker delta of t and s.
+        """
         past = Symbol("s_1", **s.assumptions0)
         moved = chain_rule(self.gradient, self.u(ell, past), frozenset({str(self.u)}), frozenset({"e"}))
         moved = moved.replace(lambda y: isinstance(y, Response), lambda _: S.Zero)
@@ -228,7 +244,7 @@ class _Effective:
     # -- the stream --------------------------------------------------------------------------------------
 
     def theory(self) -> Theory:
-        """Return the linear theory of the stream."""
+        """Return the linear theory of the stream, without the inner fields h and b of the layers."""
         stream = {self.x.lhs: self.forward(), self.dx.lhs: self.backward()}
         others = (q for q in self.whole.equations if q not in (self.h, self.b))
         equations = tuple(replace(q, terms=tuple(stream.get(q.lhs, q.terms))) for q in others)
@@ -241,7 +257,7 @@ class _Effective:
         output = self.output
 
         def covariance(v: Source) -> Expr:
-            """Return the covariance of a source after the average."""
+            """Return the covariance of a source after the average; for u, of the output of the branch."""
             if v.symbol.func == self.u:
                 return self.averaged(output * output.xreplace({t: s}))
             return self.known(sympify(v.covariance))
@@ -258,7 +274,8 @@ class _Effective:
     def forward(self) -> Iterator[Term]:
         """Yield the terms of ``x(ell) = x(ell - 1) + share (u + sum of averaged kernels)``.
 
-        Kernels are weighted by ``<o'(u_t) d b(s) / d e(s)>``.
+        ``share`` is the branch multiplier. A kernel in the equation of h is multiplied by ``<o'(u_t) d b(s) /
+        d e(s)>``, with o the output of the branch.
         """
         yield next(y for y in self.x.terms if y.expr == neighbour(self.x))
         rise = self.slope(self.output, self.u(ell, t))
@@ -279,7 +296,11 @@ class _Effective:
                 )
 
     def backward(self) -> Iterator[Term]:
-        """Yield the terms of dx, with averages of the response of the gradient and of its overlap."""
+        """Yield the terms of the gradient dx, with kernels averaged over the source of the layer.
+
+        Kernels of response terms are averages of ``d b(t)/d u(s)``, those of memory terms averages of ``b(t)
+        b(s)``.
+        """
         later, instant = self.response()
         for y in self.dx.terms:
             if y.kind not in ("response", "memory"):
@@ -297,7 +318,7 @@ class _Effective:
                 yield replace(y, kernel=self.known(y.kernel), rule=rule)
 
     def known(self, body: Expr) -> Expr:
-        """Return averages over the layer's own fields, such as ``<b(t) b(s)>``, at leading order."""
+        """Return an expression with averages over h and b, such as ``<b(t) b(s)>``, at leading order."""
         inner = {self.h.name, self.b.name}
         by_name = {q.name: q for q in self.whole.correlations() if inner & _names(q.definition)}
 
@@ -308,12 +329,14 @@ class _Effective:
 
 
 def _names(body: Expr) -> set[str]:
-    """Return the names of the functions in an expression."""
+    """Return the names of the undefined functions in an expression."""
     return {str(y.func) for y in body.atoms(AppliedUndef)}
 
 
 def with_activation(theory: Theory, function: Callable[[Expr], Expr]) -> Theory:
-    """Return the theory with phi given; Gaussian averages with a closed form are evaluated.
+    """Return the theory with ``function`` in place of phi.
+
+    Gaussian averages with a closed form are evaluated.
 
     >>> from derive import mean_field
     >>> from derive.program.networks.residual import nonlinear_program
@@ -350,7 +373,7 @@ class BranchDiversity(ConditionalResult):
     alignment: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the diversity.
+        """Return the assumptions about branches and gradients under which roughness and alignment hold.
 
         Returns
         -------
@@ -403,7 +426,7 @@ def branch_diversity(theory: Theory, activation: Callable[[Expr], Expr] | None =
     variance = layer.covariance.xreplace({s: t})
 
     def average(body: Expr) -> Expr:
-        """Return the Gaussian average of an expression in the source."""
+        """Return the Gaussian average of an expression over the source of a layer at time t."""
         body = body.xreplace({layer.u(ell, t): x_})
         if activation is not None:
             body = body.replace(phi, activation).doit()

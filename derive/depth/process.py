@@ -142,10 +142,13 @@ def layer_process(theory: Theory, scaling: Scaling) -> LayerProcess:
 
 
 class _Process:
-    """Classification of the terms of a layer by powers of L."""
+    """Derivation of the equations in layer time: terms of a layer are divided by their powers of L."""
 
     def __init__(self, theory: Theory, scaling: Scaling) -> None:
-        """Find residual streams, inner fields, sources and the units of responses."""
+        """Find residual streams, fields inside of a layer, sources, and the units of responses.
+
+        Raises :class:`NotApplicable` if the theory has no residual stream.
+        """
         self.theory, self.scaling = theory, scaling
         families = [e for e in theory.equations if e.layers is not None]
         self.streams = [e for e in families if neighbour(e) is not None]
@@ -175,12 +178,12 @@ class _Process:
     # -- one layer ---------------------------------------------------------------------------------------
 
     def added(self, e: Equation) -> Expr:
-        """Return the increment of a stream in one layer, in terms of streams and sources."""
+        """Return the increment of a stream in one layer, with the fields inside of the layer eliminated."""
         near = neighbour(e)
         return self.unfolded(Add(*[x.expr for x in e.terms if x.expr != near]))
 
     def unfolded(self, e: Expr) -> Expr:
-        """Return an expression with the fields of the inner layer replaced by their equations."""
+        """Return an expression with fields inside of a layer replaced by their right-hand sides."""
 
         def put(x: AppliedUndef) -> Expr:
             equation = self.inner[str(x.func)]
@@ -193,22 +196,33 @@ class _Process:
         return e
 
     def terms(self, e: Expr) -> list[tuple[Expr, Expr]]:
-        """Return the terms of an expression as powers of L and their prefactors."""
+        """Return pairs ``(p, rest)``: the expression is the sum of ``L**p * rest`` over the pairs."""
         whole = drawn_out(self.scaling(e).expand(), lambda _: False).expand()
         return [power(y) for x in Add.make_args(whole) for y in addends(x)]
 
     def unit(self, q: OrderParameter, added: list[tuple[Expr, Expr]]) -> Expr:
-        """Return the unit of a response: the power of L with which its source enters."""
+        """Return the unit of a response: the power of L with which the perturbed source enters a stream.
+
+        ``added`` holds the terms of the increments of all streams, as pairs of power of L and remaining
+        factor.
+        """
         pushed = {x.args[1].func for x in q.definition.atoms(Response)}
         orders = [order for order, rest in added if pushed & {x.func for x in rest.atoms(AppliedUndef)}]
         return L ** max(orders) if orders else S.One
 
     def in_units(self, e: Expr) -> Expr:
-        """Return an expression with responses in their units."""
+        """Return an expression with each response R written as its unit times R."""
         return rewritten(e, self.units, lambda x: self.units[str(x.func)] * x)
 
     def kept(self, lhs: Expr, e: Expr, least: Expr) -> Expr:
-        """Return the terms of order ``L**least`` at layer times, and record smaller ones as dropped."""
+        """Return the prefactors of the terms of order ``L**least`` at layer times.
+
+        Record smaller terms as dropped.
+
+        In the increment of a stream (``least`` not 0) sources are compared with ``L**-1/2``, the order of
+        white noise. ``lhs`` is the function whose equation this is. Raises :class:`NotApplicable` if a term
+        grows.
+        """
         total = S.Zero
         for order, rest in self.terms(self.in_units(e)):
             white = any(str(x.func) in self.sources for x in rest.atoms(AppliedUndef))
@@ -224,7 +238,7 @@ class _Process:
     # -- at layer times ----------------------------------------------------------------------------------
 
     def at(self, e: Expr) -> Expr:
-        """Return functions of layers at their layer times."""
+        """Return an expression with layer time tau in place of the layer ell of its functions."""
 
         def put(x: AppliedUndef) -> Expr:
             return x.func(place(x.args[0])[0], *x.args[1:])
@@ -244,9 +258,9 @@ class _Process:
                 yield Eq(self.at(e.lhs), self.kept(e.lhs, self.named(e.rhs), S.Zero), evaluate=False)
 
     def named(self, e: Expr) -> Expr:
-        """Return an expression in which sources of single layers have individual names.
+        """Return an expression with functions of their own for sources of single layers, such as ``u_1(t)``.
 
-        They are not white noise in layer time.
+        Sources of the first and last layer are not white noise in layer time.
         """
 
         def put(x: AppliedUndef) -> Expr:
@@ -257,7 +271,7 @@ class _Process:
         return rewritten(e, singles, put)
 
     def noise(self) -> Iterator[Eq]:
-        """Yield the covariances of the sources."""
+        """Yield the covariances ``<u(tau, t) u(tau_, s)>`` of the Gaussian sources in layer time."""
         for u in self.theory.sources:
             value = self.kept(u.symbol, sympify(u.covariance), S.Zero)
             if u.symbol.args[0].has(ell):
@@ -268,7 +282,7 @@ class _Process:
             yield Eq(Average(pair), value, evaluate=False)
 
     def order_parameters(self) -> Iterator[Eq]:
-        """Yield the correlations at a layer time, and the responses in their units."""
+        """Yield the definitions of correlations at a layer time, and of responses divided by their units."""
         for q in self.theory.order_parameters:
             yield Eq(self.at(q.symbol), self.at(q.definition), evaluate=False)
 

@@ -50,23 +50,26 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
     }
 
     def single(x: AppliedUndef) -> Expr:
-        """Return a response to a single member under its individual name."""
+        """Return a response ``R_hu(ell, 1, t, s)`` to the source of a single layer as ``R_hu_1(ell, t, s)``.
+
+        Other responses are returned unchanged.
+        """
         is_single = len(x.args) >= 4 and x.args[1] in of[str(x.func)].singles
         return Function(f"{x.func}_{x.args[1]}")(x.args[0], *x.args[2:]) if is_single else x
 
     def named(x: Expr) -> Expr:
-        """Return an expression with individual names."""
+        """Return an expression in which responses to the sources of single layers have individual names."""
         return rewritten(x, of, single)
 
     def members(e: Equation) -> Iterator[Equation]:
-        """Yield the equation for each single member, and for the family."""
+        """Yield the equations of the responses to sources of single layers, then that for other layers."""
         p = of.get(str(e.lhs.func))
         if p is None or p.family is None:
             yield _mapped(e, named)
             return
 
         def at_site(site: Expr, x: Expr) -> Expr:
-            """Return an expression at a single layer of the source."""
+            """Return a term with the source at the single layer ``site``."""
             return named(_decided(x.xreplace({k: site}), e.ranges))
 
         ranges = tuple(r for r in e.ranges if r.index != k)
@@ -112,16 +115,16 @@ def rescale(cross: CrossLayer, factor: Expr) -> CrossLayer:
 
 
 def in_units(cross: CrossLayer, units: Mapping[str, Expr]) -> CrossLayer:
-    """Write ``X = unit X`` for the functions in ``units`` and divide their equations.
+    """Return the system with each function X in ``units`` written as ``units[X] * X``.
 
-    Unit 0 removes a function.
+    Its equation is divided by the unit. Unit 0 removes a function.
     """
 
     def put(e: Expr) -> Expr:
         return rewritten(e, units, lambda x: units[str(x.func)] * x)
 
     def row(e: Equation) -> Equation:
-        """Return the equation of a response in its unit."""
+        """Return the equation of a response with functions in units, divided by that of the response."""
         return _mapped(e, lambda x: without_empty(times(1 / units.get(str(e.lhs.func), S.One), put(x))))
 
     rows = [row(e) for e in cross.responses if units.get(str(e.lhs.func)) != 0]
@@ -129,7 +132,10 @@ def in_units(cross: CrossLayer, units: Mapping[str, Expr]) -> CrossLayer:
 
 
 def relabelled(cross: CrossLayer, shifts: Mapping[str, Expr]) -> CrossLayer:
-    """Return the equations with sources of these names relabelled from layer k to ``k + shift``."""
+    """Return the system with the layer of each source in ``shifts`` counted from another layer.
+
+    ``shifts`` maps the name of a source to the shift that is added to its layer label k.
+    """
     of = {f"R_{e.name}{n}": x for n, x in shifts.items() for e in cross.theory.equations}
 
     def label(x: AppliedUndef) -> Expr:
@@ -139,13 +145,13 @@ def relabelled(cross: CrossLayer, shifts: Mapping[str, Expr]) -> CrossLayer:
         return rewritten(e, of, label)
 
     def row(e: Equation) -> Equation:
-        """Return the equation of a response with the new label."""
+        """Return the equation of a response, with the layer label of its source shifted."""
         shift = of.get(str(e.lhs.func), S.Zero)
         ranges = (IndexRange(k, r.lower + shift, r.upper + shift) if r.index == k else r for r in e.ranges)
         return _mapped(replace(e, ranges=tuple(ranges)), lambda x: _tidy(moved(x.xreplace({k: k - shift}))))
 
     def put(x: Sum) -> Expr:
-        """Return a sum over k of relabelled responses as a sum over the new labels."""
+        """Return a sum over the layers k of relabelled sources as a sum over their new labels."""
         label_shifts = {of[n] for a in x.function.atoms(AppliedUndef) if (n := str(a.func)) in of}
         shift = next(iter(label_shifts), S.Zero)
         if shift == 0 or not any(lim[0] == k for lim in x.limits):
@@ -158,17 +164,20 @@ def relabelled(cross: CrossLayer, shifts: Mapping[str, Expr]) -> CrossLayer:
 
 
 def _mapped(e: Equation, fun: Callable[[Expr], Expr]) -> Equation:
-    """Return an equation with ``fun`` applied to all terms; vanishing terms are dropped."""
+    """Return an equation with ``fun`` applied to its left-hand side and to all terms.
+
+    Terms that vanish are left out.
+    """
     terms = tuple(x.rewrite(fun) for x in e.terms)
     kept = tuple(x for x in terms if x.expr != 0) or (terms[0].put(S.Zero),)
     return Equation(fun(e.lhs), kept, e.ranges)
 
 
 def _decided(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
-    """Replace Kronecker deltas between layers that never coincide by zero."""
+    """Return an expression with zero for Kronecker deltas of layers that never coincide within ``ranges``."""
 
     def decide(x: KroneckerDelta) -> Expr:
-        """Return a delta, or zero if its layers never coincide."""
+        """Return a Kronecker delta, or zero if its layers never coincide."""
         met = ((pinned(x, r.index), r) for r in ranges if r.index in (ell, k))
         apart = any(place and within(place[1], r.lower, r.upper, r.index) == 0 for place, r in met)
         return S.Zero if apart else x
@@ -177,7 +186,7 @@ def _decided(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
 
 
 def _tidy(e: Expr) -> Expr:
-    """Write deltas with the index k alone: ``delta(k - 1, ell - 1)`` becomes ``delta(k, ell)``."""
+    """Return an expression with deltas solved for k; ``delta(k - 1, ell - 1)`` is ``delta(k, ell)``."""
 
     def put(x: KroneckerDelta) -> Expr:
         with_k, other = sorted(x.args, key=lambda y: not y.has(k))
@@ -250,7 +259,7 @@ def gamma_c_recursion(theory: Theory) -> CrossLayer:
         return e.xreplace({x: Function(n)(x.args[0] + d, *x.args[1:]) for x, (n, d) in covariances.items()})
 
     def row(e: Eq) -> Eq:
-        """Return the equation of a covariance labelled by its matrix."""
+        """Return the equation of a covariance, at the label of the matrix to which its source belongs."""
         back = {ell: ell - named[str(e.lhs.func)][1]} if str(e.lhs.func) in named else {}
         return Eq(put(e.lhs).xreplace(back), put(e.rhs).xreplace(back), evaluate=False)
 
