@@ -59,7 +59,8 @@ LEAP = 3
 """Largest number of doublings at once; the bias is extrapolated over them like 1/samples."""
 
 DOUBLED = tuple(2.0**n for n in range(LEAP + 1))
-"""Times of a replica after so many doublings, if it takes as long as its paths are many."""
+"""Relative times of a replica after 0, 1, 2, ... doublings of its paths, if they are proportional to the
+paths."""
 
 SURE = 0.95
 """Confidence with which a difference counts as larger than noise."""
@@ -76,18 +77,21 @@ CollectedSolutions = TypeVar("CollectedSolutions")
 
 
 ReplicaSolver = Callable[[int, Iterable[int], CollectedSolutions], Iterable[Watched]]
-"""``attempt(samples, numbers, into)`` solves the replicas of these numbers, puts each solution ``into`` what
-collects them, and gives what is watched of it.  The same number means the same seed."""
+"""``attempt(samples, numbers, into)`` solves the replicas with these numbers, adds each solution to the
+collection ``into``, and yields the watched values of each. A number determines the seed of a replica."""
 
 
 def _all_affordable(_: int) -> int:
-    """Return the budget of replicas, whatever the number of samples is."""
+    """Return MOST_REPLICAS, the largest number of replicas, for any number of samples."""
     return MOST_REPLICAS
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Largest number of replicas of a number of samples, and the time of each of them in any unit."""
+    """Limits of a search, as functions of the number of samples.
+
+    ``affordable`` gives the largest number of replicas, ``seconds`` the time of one replica, in any unit.
+    """
 
     affordable: Callable[[int], int] = _all_affordable
     seconds: Callable[[int], float] = float
@@ -98,9 +102,10 @@ class Reached(Generic[CollectedSolutions]):
     """Solutions of ``replicas`` replicas of ``samples`` paths, with their errors.
 
     ``error`` is the largest standard error of the watched values. ``bias`` is the root mean square of the
-    bias if noise would exceed it in less than one of twenty cases, and ``bias_bound`` includes its noise;
-    each is relative to the largest value of its quantity. ``missed`` is the bias of each quantity at each
-    time. The error fell as ``samples**-power``, if several sizes were tried.
+    bias, or zero if noise alone would give such a difference in more than one of twenty cases; ``bias_bound``
+    is the same without this test. Each is relative to the largest value of its quantity. ``missed`` is the
+    absolute bias of each quantity at each time. The error fell as ``samples**-power``, if several sizes were
+    tried.
     """
 
     samples: int
@@ -115,7 +120,10 @@ class Reached(Generic[CollectedSolutions]):
 
 @dataclass
 class Level(Generic[CollectedSolutions]):
-    """Replicas with one number of samples: the collected solutions, and the watched values of each."""
+    """Replicas with one number of samples: their collected solutions, and the watched values of each.
+
+    Watched values are arrays by name with time first, such as losses and errors.
+    """
 
     samples: int
     solutions: CollectedSolutions
@@ -123,17 +131,17 @@ class Level(Generic[CollectedSolutions]):
 
     @property
     def error(self) -> float:
-        """Largest relative standard error."""
+        """Largest standard error of a watched value, relative to the scale of its quantity."""
         return max(float(e.max()) / scale for e, scale in zip(*self.errors(), strict=True))
 
     @property
     def typical(self) -> float:
-        """Largest relative root mean square of standard errors, for REPLICAS replicas."""
+        """Largest relative root mean square of standard errors, converted to REPLICAS replicas."""
         size = max(rms(e) / scale for e, scale in zip(*self.errors(), strict=True))
         return size * float(np.sqrt(len(self.watched) / REPLICAS))
 
     def errors(self) -> tuple[list[Array], list[float]]:
-        """Return standard errors and scales of the watched values."""
+        """Return the standard errors of each watched quantity, and the scale that they are relative to."""
         spread = spread_of(self.watched)
         scales = scales_of(spread.mean())
         return list(spread.stderr().values()), [scales[k] for k in spread.mean()]
@@ -141,14 +149,19 @@ class Level(Generic[CollectedSolutions]):
     def bias(self, coarse: Level[CollectedSolutions], sure: float = 0.0) -> tuple[float, float]:
         """Return the bias of order 1/samples at this level, from the difference to fewer samples.
 
-        The two numbers are the bias beyond noise, and including noise; see :func:`apart`.
+        ``coarse`` is the level with fewer samples. The two numbers are the bias beyond noise, and the same
+        with noise. With ``sure``, a probability, the first is zero if noise explains the difference; see
+        :func:`apart`.
         """
         beyond, whole = apart(self.watched, coarse.watched, sure)
         gain = self.samples / coarse.samples - 1
         return beyond / gain, whole / gain
 
     def missed(self, coarse: Level[CollectedSolutions]) -> dict[str, Array]:
-        """Return the bias of each quantity at each time; zero if noise explains the difference."""
+        """Return the absolute bias of each quantity at each time, from the difference to fewer samples.
+
+        ``coarse`` is the level with fewer samples. The bias is zero if noise explains the difference.
+        """
         gain = self.samples / coarse.samples - 1
         seen = _each_apart(self.watched, coarse.watched, SURE)
         gaps = in_time(self.watched, coarse.watched)
@@ -156,7 +169,7 @@ class Level(Generic[CollectedSolutions]):
 
 
 def spread_of(watched: Iterable[Watched]) -> Spread:
-    """Return means and standard errors of all these replicas."""
+    """Return means and standard errors over replicas, given the watched values of each."""
     spread = Spread()
     for x in watched:
         spread.add(x)
@@ -169,7 +182,9 @@ def scale_of(x: Array) -> float:
 
 
 def scales_of(means: Mapping[str, Array]) -> dict[str, float]:
-    """Return the sizes to which errors are relative; for test points at least that of training.
+    """Return the size to which errors of each quantity are relative, from its mean values.
+
+    It is the largest value; for test points it is at least that of the training quantity in the same units.
 
     >>> scales_of({"error": np.array([1.0, 0.5]), "test_f": np.array([0.0, 1e-3])})
     {'error': 1.0, 'test_f': 1.0}
@@ -179,17 +194,19 @@ def scales_of(means: Mapping[str, Array]) -> dict[str, float]:
 
 
 def rms(x: Array) -> float:
-    """Return the root mean square."""
+    """Return the root mean square of all entries."""
     with np.errstate(over="ignore"):  # values may overflow shortly before a divergence
         return float(np.sqrt(np.mean(x**2)))
 
 
 def apart(first: Sequence[Watched], second: Sequence[Watched], sure: float = 0.0) -> tuple[float, float]:
-    """Return the distance of two solutions from the same seeds, beyond noise and in total.
+    """Return the distance of two solutions from the same seeds: without their noise, and with it.
 
-    It is the root mean square difference of a quantity relative to its scale (for the first number minus the
-    square of its standard error), and the largest of all quantities. With ``sure``, a probability, distances
-    that noise exceeds with probability ``1 - sure`` or more count as noise (Student's t).
+    ``first`` and ``second`` hold the watched values of each replica. The distance of a quantity is the root
+    mean square difference of the means, relative to the scale of the quantity; for the first number the
+    square of its standard error is subtracted. The largest of all quantities is returned. With ``sure``, a
+    probability, distances that noise exceeds with probability ``1 - sure`` or more count as noise (Student's
+    t).
 
     >>> noisy, other = [{"x": np.array([1.0, 2.0])}, {"x": np.array([1.2, 1.8])}], [{"x": np.ones(2)}] * 2
     >>> [round(x, 3) for x in apart(noisy, other)], apart(noisy, noisy)
@@ -204,7 +221,7 @@ def apart(first: Sequence[Watched], second: Sequence[Watched], sure: float = 0.0
 def _each_apart(
     first: Sequence[Watched], second: Sequence[Watched], sure: float
 ) -> dict[str, tuple[float, float]]:
-    """Return the distances of :func:`apart` for each quantity."""
+    """Return the two distances of :func:`apart` for each quantity, by name."""
     gaps = spread_of({k: x[k] - y[k] for k in x} for x, y in zip(first, second, strict=False))
     scales, errors = scales_of(spread_of(first).mean()), gaps.stderr()
     least = max(1.0, stdtrit(min(len(first), len(second)) - 1, (1 + sure) / 2))
@@ -217,7 +234,7 @@ def _each_apart(
 
 
 def in_time(first: Sequence[Watched], second: Sequence[Watched]) -> dict[str, Array]:
-    """Return the distance of two solutions at each time, the largest of other axes.
+    """Return the distance of two solutions from the same seeds at each time, the largest over other axes.
 
     It is at least the distance at the times before and after, because differences that change sign are small
     somewhere.
@@ -243,12 +260,13 @@ def reach(
 ) -> Reached[CollectedSolutions]:
     """Increase samples and replicas from ``first`` samples until ``accuracy`` is reached.
 
-    Sizes are skipped that would not suffice if noise fell with the power seen so far and the bias like
+    ``attempt`` solves replicas and ``collect`` returns an empty collection for their solutions. Numbers of
+    samples are skipped that would not suffice if noise fell with the power seen so far and the bias like
     1/samples. Replicas are added instead if they need less time, and at ``most`` samples, up to as many as
-    the ``budget`` allows with these samples. Replicas with half of the first samples are solved before, which
-    show the bias. ``begun`` are the first replicas with ``first`` samples, if they exist already. Without an
-    accuracy only ``first`` samples are solved. Raises NotConverged with the accuracy that was reached if it
-    is not enough.
+    the ``budget`` allows with these samples. Replicas with half of the first samples are solved before,
+    because the difference to them shows the bias. ``begun`` are the first replicas with ``first`` samples, if
+    they exist already. Without an accuracy only ``first`` samples are solved. Raises NotConverged with the
+    accuracy that was reached if it is not enough.
     """
     before = Level(2 * (first // 4), collect())
     _extend(attempt, before, REPLICAS // 2 if accuracy is None else REPLICAS)
@@ -290,13 +308,13 @@ def reach(
 def _extend(
     attempt: ReplicaSolver[CollectedSolutions], level: Level[CollectedSolutions], replicas: int
 ) -> None:
-    """Solve further replicas of a level up to a number."""
+    """Solve further replicas of a level, with ``attempt``, until it has this number of ``replicas``."""
     if replicas > len(level.watched):
         level.watched += attempt(level.samples, range(len(level.watched), replicas), level.solutions)
 
 
 def _needed(level: Level[CollectedSolutions], accuracy: float) -> int:
-    """Return the number of replicas whose standard error is about 0.95 of the accuracy."""
+    """Return the number of replicas whose standard error is expected at about 0.95 of the accuracy."""
     return int(np.ceil(MARGIN * len(level.watched) * (level.error / accuracy) ** 2))
 
 
@@ -308,10 +326,11 @@ def _plan(
     most: int,
     budget: Budget,
 ) -> int:
-    """Return how often samples are doubled so that the accuracy needs the least time; 0 for more replicas.
+    """Return how often samples are doubled to reach the accuracy in the least time; 0 to add replicas.
 
-    The noise is assumed to fall as it fell since the size ``before``, with less weight the closer that is,
-    and the bias like 1/samples. Samples grow by at most the factor ``most``, and by LEAP doublings.
+    The noise is assumed to fall as it fell from the size ``before`` to this ``level``; POWER has the more
+    weight, the closer the two sizes are. The ``bias`` falls like 1/samples. Samples grow by at most the
+    factor ``most``, and by LEAP doublings.
     """
     doublings = np.log2(level.samples / before.samples)
     known = min(before.typical, level.typical) > 0
@@ -333,11 +352,13 @@ def cheapest(
     affordable: int = MOST_REPLICAS,
     costs: Sequence[float] = DOUBLED,
 ) -> int:
-    """Return the number of doublings that needs the least time, for errors in units of the accuracy.
+    """Return the number of doublings of the samples with which an accuracy is reached in the least time.
 
-    ``costs`` are the times of a replica after so many doublings. ``have`` replicas exist, whose standard
-    error is ``noise``; it falls with the ``power`` of the samples and the root of the number of replicas. If
-    no plan suffices the largest number of doublings is returned.
+    ``noise`` is the standard error of the ``have`` replicas that exist, and ``bias`` their bias, both in
+    units of the accuracy. The noise falls with the ``power`` of the samples and the root of the number of
+    replicas. Samples grow at most by the factor ``most``, replicas to ``affordable``; ``costs`` are the times
+    of a replica after 0, 1, 2, ... doublings. If no plan suffices the largest number of doublings is
+    returned.
 
     >>> cheapest(1.3, 0.0, 0.75, 8, 64), cheapest(2.5, 0.0, 0.75, 8, 64), cheapest(2.5, 0.0, 0.75, 8, 2)
     (0, 2, 1)
@@ -346,7 +367,8 @@ def cheapest(
     >>> cheapest(1.9, 0.0, 0.5, 8, 64, costs=[1.0, 1.2, 1.6, 2.4])
     2
     """
-    unbiased = int(np.floor(np.log2(max(bias, 1.0))))  # fewer than bring it down: it is known with its noise
+    # doublings that the bias needs, rounded down, because the bias is known only with its noise
+    unbiased = int(np.floor(np.log2(max(bias, 1.0))))
     unbiased = max(unbiased, int(bias > 1))
     largest = max(min(LEAP, most.bit_length() - 1), 1)
     times: dict[int, float] = {}
@@ -360,11 +382,15 @@ def cheapest(
 def _more_replicas(
     attempt: ReplicaSolver[CollectedSolutions], level: Level[CollectedSolutions], accuracy: float, most: int
 ) -> None:
-    """Add replicas until the standard error is below ``accuracy``; raise NotConverged beyond ``most``."""
+    """Add replicas to a level until its standard error is below ``accuracy``.
+
+    Raises NotConverged if that needs more than ``most`` replicas.
+    """
     while level.error > accuracy:
         have = len(level.watched)
         needed = _needed(level, accuracy)
-        if have >= most or needed > 4 * most:  # few replicas show a spread too large or small
+        # a factor of 4, because the standard error from few replicas may be too large by chance
+        if have >= most or needed > 4 * most:
             reason = f"about {needed} replicas would do, at most {most} are tried"
             raise _out_of_reach(level, accuracy, level.error, reason)
         _extend(attempt, level, min(needed, most))
@@ -373,7 +399,7 @@ def _more_replicas(
 def _out_of_reach(
     level: Level[CollectedSolutions], accuracy: float, error: float, reason: str
 ) -> NotConverged:
-    """Return an error with the accuracy that was reached and a remedy."""
+    """Return the exception for an accuracy that a search did not reach, with the reached one and a remedy."""
     return NotConverged(
         f"solver.accuracy = {accuracy:.1e}: {len(level.watched)} replicas of {level.samples} samples reach "
         f"{max(error, level.error):.1e}, and {reason}; a search takes at most three times the estimated time "
@@ -382,7 +408,10 @@ def _out_of_reach(
 
 
 def _power(errors: Mapping[int, float]) -> float | None:
-    """Return the fitted power with which the standard error falls; None for fewer than three sizes."""
+    """Return the fitted p of ``error ~ samples**-p``, from standard errors by number of samples.
+
+    The result is None for fewer than three numbers of samples.
+    """
     found = [(np.log(n), np.log(e)) for n, e in errors.items() if e > 0]
     if len(found) < 3:
         return None
@@ -399,9 +428,9 @@ FEW = 8
 SMOOTH, ROUGH = 4, 2
 """Orders of the integrator: for functions with a continuous derivative, and for others and for noise.
 
-A path that meets a kink within a step is off in first order, either way; the average over paths keeps no more
-than the second order, so a higher one would only cost stability: rates up to 1/step settle with order two, up
-to half of that with order three."""
+The error of a path that meets a kink within a step is of first order, with either sign. The average over
+paths then has at most second order, so that a higher order would only cost stability: learning rates up to
+1/step are stable with order two, and up to half of that with order three."""
 
 POWERS = {SMOOTH: 2.0, ROUGH: 1.5}
 """Assumed powers of the step with which averages converge at least, without noise."""
@@ -410,8 +439,10 @@ COARSEST = 0.3
 """Step of the coarsest grid in slowed time."""
 
 AMPLIFIED, LARGE, MANY = 2.0, 0.1, 4
-"""Ratio of noise beyond which steps count as too long; a large standard error; and number of successive
-grids on which a large standard error means too few samples."""
+"""Three thresholds of the noise on time grids.
+
+Ratio of the noise of two grids above which the steps of one count as too long; relative standard error that
+counts as large; and number of successive grids on which a large standard error means too few samples."""
 
 LOST = 3
 """Largest number of successive grids that may lose their accuracy before the flow is refused."""
@@ -419,9 +450,9 @@ LOST = 3
 
 @dataclass(frozen=True)
 class Integrator:
-    """Integrator of a flow: name, order, power of the step with which its error falls at least, and clock.
+    """Integrator of a flow: name, order, and the ``power`` of the step with which its error falls.
 
-    Steps are equal in the slowed time ``age``, if there is one.
+    Steps are equal in the slowed time ``age`` (steps that grow with time), or in time without it.
     """
 
     name: str
@@ -432,10 +463,10 @@ class Integrator:
 
 @dataclass(frozen=True)
 class Settled(Generic[CollectedSolutions]):
-    """Converged grid that contains the output times, its replicas, and notes.
+    """Time grid on which a flow has converged: the grid, the replicas solved on it, and notes for the result.
 
-    ``missed`` is the error of the grid for each quantity at each time, with the noise of the replicas that
-    show it; ``seen`` is the part beyond noise, relative to the largest value.
+    ``missed`` is the absolute error of the grid for each quantity at each time, with the noise of the
+    replicas from which it is estimated; ``seen`` is the part beyond noise, relative to the largest value.
     """
 
     grid: TimeGrid
@@ -446,9 +477,10 @@ class Settled(Generic[CollectedSolutions]):
 
 
 def grids(times: Array, order: int, age: Age | None = None) -> Iterator[TimeGrid]:
-    """Yield ever finer grids; the first ones contain only some of the output times.
+    """Yield ever finer time grids of a flow; the first ones contain only some of the output ``times``.
 
-    In the slowed time of an age all steps shrink together, for any output times.
+    ``order`` is that of the integrator. With the slowed time ``age`` all grids serve all output times,
+    because outputs are interpolated, and all steps shrink together.
 
     >>> [len(g.nodes) for g, _ in zip(grids(np.linspace(0.0, 1.0, 65), 2), range(3))]
     [13, 21, 37]
@@ -468,7 +500,7 @@ def grids(times: Array, order: int, age: Age | None = None) -> Iterator[TimeGrid
 
 
 def kept(count: int, stride: int) -> NDArray[np.intp]:
-    """Return the positions of every ``stride``-th output time, and of the last one."""
+    """Return the positions of every ``stride``-th of ``count`` output times, and of the last one."""
     return np.unique([*range(0, count, stride), count - 1])
 
 
@@ -480,7 +512,7 @@ class _Tried(NamedTuple, Generic[CollectedSolutions]):
     level: Level[CollectedSolutions]
 
     def seen_by(self, coarse: _Tried[CollectedSolutions]) -> list[Watched]:
-        """Return the watched values at the output times of a coarser grid."""
+        """Return the watched values of the replicas on this grid, at the output times of a coarser grid."""
         if self.grid.age is not None:
             return self.level.watched
         nodes, others = (x.nodes[x.outputs] for x in (self.grid, coarse.grid))
@@ -498,31 +530,35 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
     accuracy: float | None,
     integrator: Integrator,
 ) -> Settled[CollectedSolutions]:
-    """Refine the grid of a flow until its error is a share of the standard error, or ``rtol`` if larger.
+    """Refine the grid of a flow until its error is below SHARE standard errors, or below ``rtol``.
 
-    ``attempt`` solves replicas on a grid, PILOTS of them: few show the error of a grid, because all grids are
-    solved from the same seeds. The standard error of REPLICAS is estimated to be smaller by the root of the
-    number of replicas. Two grids whose steps have the ratio r differ by ``d = e (r**p - 1)``, where the finer
-    one has the error e and the coarser one ``r**p e``, with the power p of the integrator. The coarser one is
-    taken if it suffices. Its error is then measured with REPLICAS of it and of the grid before it, which
-    needs least time and has least noise; if it is larger, refining goes on.
+    ``attempt`` returns the solver of replicas on a grid, ``collect`` an empty collection for their solutions;
+    ``times`` are the output times, ``samples`` the paths of a replica. First PILOTS replicas are solved on
+    each grid: few show the error of a grid, because all grids are solved from the same seeds. The standard
+    error of REPLICAS is estimated to be smaller by the root of the number of replicas. Two grids whose steps
+    have the ratio r differ by ``d = e (r**p - 1)``, where the finer one has the error e and the coarser one
+    ``r**p e``, with the power p of the integrator. The coarser one is taken if it suffices. Its error is then
+    measured with REPLICAS of it and of the grid before it, which needs least time and has least noise; if it
+    is larger, refining goes on.
 
     Two grids differ by more than the error of the coarser one if they order the directions of the sources
     differently: they then use other random numbers for them, and their difference is noise, about which two
     pilots say little. From there on all REPLICAS are pilots, and because noise does not fall with the step,
     the error of a grid is at most ``e' / r``, where e' is that of the coarser one.
 
-    Steps that are too long for a rule amplify noise, which hides their error. So no grid is taken whose
-    standard error is more than AMPLIFIED times that of the next one, or if that is LARGE, of any of MANY
-    successive grids. If finer grids lose their accuracy, the last grid is taken whose error is below the
-    accuracy.
+    Steps that are too long for an explicit integrator amplify noise, which hides their error. So no grid is
+    taken whose standard error is more than AMPLIFIED times that of the next one, or if that is LARGE, of any
+    of MANY successive grids. If finer grids lose their accuracy to rounding, the last grid is taken whose
+    error is below the accuracy.
 
     Differences and errors are root mean squares over times and samples; differences count as far as they
     exceed their own noise. The standard error counts as at most the ``accuracy``, or LARGE. Raises
     :class:`~numerics.errors.NotConverged` beyond MAX_NODES nodes.
     """
     tried: list[_Tried[CollectedSolutions]] = []
-    unknown = np.array([np.inf, np.inf])  # beyond the noise of what was found, and with it
+    # bounds of the error of the last grid, without its noise and with it; infinite as long as nothing is
+    # known
+    unknown = np.array([np.inf, np.inf])
     missed, pilots, lost, calm = unknown, PILOTS, 0, False
     for grid in grids(times, integrator.order, integrator.age):
         if len(grid.nodes) > MAX_NODES:
@@ -533,13 +569,10 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
         try:
             _extend(new.solve, new.level, pilots)
         except Diverged:
-            tried, missed, calm = (
-                [],
-                unknown,
-                False,
-            )  # an explicit integrator diverges when its step is too long
+            # an explicit integrator diverges if its step is too long, so that coarser grids are no comparison
+            tried, missed, calm = [], unknown, False
             continue
-        except NotConverged:  # dynamics that nearly diverge, or many steps, lose their accuracy
+        except NotConverged:  # rounding errors grow if the dynamics nearly diverge, or over many steps
             if lost == LOST:
                 last = _last(tried, integrator, accuracy or LARGE) if calm else None
                 if last is None:
@@ -573,7 +606,7 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
         for k, (estimate, bound) in zip((-2, -1), misses, strict=True):
             if estimate > allowed or (grid.age is None and len(tried[k].grid.outputs) < len(times)):
                 continue
-            with suppress(NotConverged):  # some of the other replicas lose theirs
+            with suppress(NotConverged):  # further replicas may lose their accuracy to rounding: refine again
                 settled = _confirmed(tried, k, bound, integrator)
                 if settled.seen <= allowed:
                     return settled
@@ -587,7 +620,10 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
 def _last(
     tried: Sequence[_Tried[CollectedSolutions]], integrator: Integrator, accuracy: float
 ) -> Settled[CollectedSolutions] | None:
-    """Return the last grid with all REPLICAS, if its error is below the accuracy; None otherwise."""
+    """Return the last grid, solved with REPLICAS, if its error is below the accuracy; None otherwise.
+
+    Only grids that contain as many output times as the last one are considered.
+    """
     for k in range(-1, -len(tried), -1):
         if len(tried[k].grid.outputs) < len(tried[-1].grid.outputs):
             break
@@ -600,10 +636,10 @@ def _last(
 def _confirmed(
     tried: Sequence[_Tried[CollectedSolutions]], k: int, bound: float, integrator: Integrator
 ) -> Settled[CollectedSolutions]:
-    """Return the k-th grid with all REPLICAS, and its error.
+    """Return the k-th of the ``tried`` grids, solved with REPLICAS, with its measured error.
 
-    The error is measured by the grid before it, or after the first one; ``bound`` is the largest error found
-    before.
+    The error is measured from the difference to the grid before it (for the first grid, to the one after it),
+    and is at most ``bound``, the error estimated from fewer replicas.
     """
     chosen, before = tried[k], len(tried) + k > 0
     other = tried[k - 1] if before else tried[k + 1]
@@ -616,7 +652,8 @@ def _confirmed(
     seen, whole = (share * x for x in apart(*sides, SURE))
     share *= min(1.0, bound / whole) if whole else 1.0
     gaps, count = in_time(*sides), len(coarse.grid.outputs)
-    if count and count < len(chosen.grid.outputs):  # of times between, that of the next one known
+    # at an output time that the coarse grid lacks, the error is that at its next output time
+    if count and count < len(chosen.grid.outputs):
         at = np.searchsorted(coarse.grid.nodes[coarse.grid.outputs], chosen.grid.nodes[chosen.grid.outputs])
         gaps = {n: x[at] for n, x in gaps.items()}
     notes = {

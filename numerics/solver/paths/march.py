@@ -58,12 +58,13 @@ REPLICA, PATH = Symbol("replica"), Symbol("path")
 """Axes of replicas and of paths."""
 
 DAMPING = 10
-"""The ridge of Stein's lemma, times the entries of a source over the square of the paths.
+"""Ridge in Stein's lemma, in units of the number of entries of a source over the square of the number of
+paths.
 
-Noise of responses adds to the variance of what they drive, as much as there are entries for each path; a
-ridge takes from it and smooths responses.  Ten was chosen by measuring (tanh and relu, L = 3, 200 entries,
-2, 4 and 8 paths each): from 5 to 20 the bias of kernels is at most 3.4 standard errors of 32 replicas, where
-a ridge of 1/paths leaves up to nine (docs/theory/nonlinear.md).
+Noise of a response adds to the variance of the fields that read it, in proportion to the entries for each
+path; a ridge lowers this noise and smooths responses. Ten was chosen by measuring (tanh and relu, L = 3, 200
+entries, 2, 4 and 8 paths for each entry): from 5 to 20 the bias of kernels is at most 3.4 standard errors of
+32 replicas, and with a ridge of 1/paths up to nine (docs/theory/nonlinear.md).
 """
 
 
@@ -78,10 +79,12 @@ A larger number makes matrix products larger, and adds zeros to them.
 
 @dataclass(frozen=True)
 class AverageRecipe:
-    """Computation of an order parameter or scalar: its axes in memory, its averages, and its expression.
+    """Computation of an order parameter or scalar of a theory from averages over paths.
 
-    A sum over indices of averages is another recipe, whose axes begin with those indices. ``sizes`` are those
-    of the axes, and zero for times.
+    ``axes`` are the times and indices of its array in memory, in order, and ``sizes`` the lengths of these
+    axes, zero for a time. ``averages`` are the averages in its expression, and ``reading`` evaluates the
+    expression from them. A sum over indices of averages is again a recipe, whose axes begin with the summed
+    indices.
     """
 
     axes: IndexSymbols
@@ -90,22 +93,25 @@ class AverageRecipe:
     reading: TensorReader
 
     def shape(self, late: slice, early: slice) -> tuple[int, ...]:
-        """Return the sizes of the axes for these times."""
+        """Return the lengths of the axes, without replicas, if t runs over ``late`` and s over ``early``."""
         counts = iter((late.stop - late.start, early.stop - early.start))
         return tuple([n or next(counts) for n in self.sizes])
 
     def at(self, late: slice, early: slice) -> tuple[slice, ...]:
-        """Return the slices of these times in the array, replicas first."""
+        """Return the index of the array, replicas first, that selects t in ``late`` and s in ``early``."""
         times = iter((late, early))
         return (ALL, *[ALL if n else next(times) for n in self.sizes])
 
 
 @dataclass
 class PastTerm:
-    """Term of a sum over the past: a kernel along the indices of the field, time, and a quantity.
+    """Term ``sum_s k(t, s) x(s)`` of a field, with a kernel k and a quantity x at earlier times s.
 
-    The kernel has ``gone`` further indices, over which only it is summed. If the kernel does not depend on t,
-    ``total`` is the sum over the steps before ``done``.
+    The kernel has the indices of the field, the time s, the summed indices ``inner`` that x has too, and last
+    ``gone`` summed indices that x does not have; ``sizes`` are the lengths of the summed ones, ``entries``
+    the number of entries of x at one time. ``reading`` evaluates the kernel. If ``present``, the sum is only
+    s = t. If ``steady``, the kernel does not depend on t; ``total`` is then the sum over the steps before
+    ``done``.
     """
 
     memory: PastSum
@@ -127,25 +133,29 @@ FEW_PATHS = 0.25
 """If fewer than this share of paths are not finite, the average has heavy tails; otherwise it diverges."""
 
 HEAVY_TAILS = (
-    ", because {} of {} paths are not: this average has tails too heavy to be sampled, or does not exist, so "
-    "that a smaller learning rate may not help; a function that grows more slowly would do"
+    ", because {} of {} paths are not finite: the distribution has tails too heavy to be sampled, or its "
+    "mean does not exist, so that a smaller learning rate may not help; a function that grows more slowly "
+    "would do"
 )
 
 
 class PathMarch:
     """State of replicas that are marched together.
 
-    ``whole`` keeps all quantities at all steps, also those that no step reads. Order parameters that no step
-    needs are computed at the end, except those that are ``watched``.
+    With ``whole``, all quantities are stored at all steps, also those that no later step reads. Order
+    parameters that no step reads are computed after the last step, except those in ``watched``, which are
+    computed at every step; without ``kernels`` they are not computed.
 
     Responses in ``jacobian`` are averages of derivatives along all paths, the others come from Stein's lemma.
-    A ridge in the lemma mixes entries of a response whose sources are nearly equal. It changes fields by less
-    than the noise, and single entries by up to their full size. So responses in ``again`` come from the lemma
-    for the steps, and a second time, into ``single``, from derivatives along ``carriers`` of the paths; those
-    in ``undamped`` from the lemma without a ridge, NaN if a source is determined by others. These derivatives
-    read responses from ``single``, because a derivative of a field contains their single entries.
+    The ridge of the lemma mixes entries of a response whose sources are nearly equal. It changes fields by
+    less than the sampling noise, but single entries of a response by up to their full size. So some responses
+    are computed twice: with the ridge for the steps, and without it, into ``single``, for the result. The
+    second values of those in ``again`` are derivatives along ``carriers`` of the paths; those in ``undamped``
+    come from the lemma without a ridge, and are NaN if a source is a linear function of others. The
+    derivatives of ``again`` read responses from ``single``, because a derivative of a field contains their
+    single entries.
 
-    Arrays with an axis of paths lie on the device of ``room``, averages and kernels in NumPy's memory.
+    Arrays with an axis of paths are on the device of ``room``, averages and kernels in NumPy's memory.
     """
 
     def __init__(  # noqa: PLR0913, PLR0915 - all arrays of a march are allocated from the same sizes
@@ -203,7 +213,8 @@ class PathMarch:
         axes = {n: _axes(e) for n, e in entries.items()}
         shapes = [[steps if x in TIMES else tables.sizes[x] for x in axes[n]] for n in entries]
         ends = np.cumsum([self.replicas * prod(x) for x in shapes])
-        every = np.full(ends[-1], np.nan)  # a single array, because it has large pages of memory
+        # one array for all order parameters, because large arrays get large pages of memory, which are faster
+        every = np.full(ends[-1], np.nan)
         for (n, e), shape, part in zip(entries.items(), shapes, np.split(every, ends[:-1]), strict=True):
             array = self.arrays[n] = part.reshape(self.replicas, *shape)
             if e.is_response:
@@ -255,9 +266,9 @@ class PathMarch:
         self.again = Tangents(self, again, carriers, unmixed) if again else None
 
     def run(self, *after: Callable[[int], None]) -> None:
-        """March all steps, and call each of ``after`` with the number of completed steps.
+        """March all steps; after each, call each function of ``after`` with the number of completed steps.
 
-        Raises Diverged if a value is not finite.
+        Raises Diverged if an average is not finite.
         """
         for now in range(self.steps):
             for kind, node in self.order:
@@ -283,13 +294,21 @@ class PathMarch:
             self.store(self.tables.entries[n], every, every, self.evaluated(self.averaged[n], every, every))
 
     def paths(self, node: MemberKey) -> int:
-        """Return the number of paths of a quantity: ``samples`` for each unit with its own attributes."""
+        """Return the number of paths of a field or source, given by its key (name, integer indices).
+
+        It is ``samples`` for each unit that has given attributes of its own, and ``samples`` without
+        attributes.
+        """
         return self.units[node] * self.samples
 
     # -- sources ---------------------------------------------------------------------------------------
 
     def draw(self, index: int, now: int) -> None:
-        """Draw the sources of a block at this step, conditional on earlier ones of its group."""
+        """Draw the sources of block ``index`` at step ``now``, conditional on earlier values of their group.
+
+        A block is a set of sources that are drawn at once; a group is the set of all sources correlated with
+        them. Sources that are constant in time are drawn only at step 0.
+        """
         nodes = self.model.blocks[index]
         group = group_of(self.model, nodes[0])
         if group in self.constant and now:
@@ -297,9 +316,9 @@ class PathMarch:
         blocks = [self.covariances(a, self.model.groups[group], now) for a in nodes]
         found = blocks[0] if len(nodes) == 1 else np.concatenate(blocks, axis=1)
         past, present = found[:, :, :now].reshape(*found.shape[:2], -1), found[:, :, now]
-        if (
-            present.shape[1] < present.shape[2]
-        ):  # other sources of the group are drawn separately at this step
+        # fewer sources are drawn here than are in the group: those drawn before in this step count as the
+        # past
+        if present.shape[1] < present.shape[2]:
             start = sum(prod(self.tables.sources[n][1]) for n in self.model.before(nodes))
             past = np.concatenate([past, present[:, :, :start]], axis=2)
             present = present[:, :, start : start + present.shape[1]]
@@ -311,19 +330,30 @@ class PathMarch:
             at += count
 
     def _for_units(self, node: MemberKey, values: PathArray) -> PathArray:
-        """Return the values of a source on all its paths; units with different attributes share them."""
+        """Return the drawn values of a source, repeated for each unit that has given attributes.
+
+        ``values`` has shape (replicas, entries, samples), the result (replicas, entries, units times
+        samples).
+        """
         count = self.units[node]
         return values if count == 1 else self.device.namespace.tile(values, (1, 1, count))
 
     def _over_units(self, values: PathArray, paths: int) -> PathArray:
-        """Return the mean over units, such that ``paths`` values remain."""
+        """Return the mean of values over units with given attributes.
+
+        The last axis of ``values`` has units times ``paths`` entries, that of the result ``paths``.
+        """
         if values.shape[-1] == paths:
             return values
         blocks = values.reshape(*values.shape[:-1], -1, paths)
         return self.device.namespace.mean(blocks, axis=blocks.ndim - 2)
 
     def _covariance(self, a: MemberKey, b: MemberKey) -> tuple[TensorReader | None, bool]:
-        """Return ``<a(t) b(s)>`` along the indices of a, a time, and those of b; and whether a is later."""
+        """Return the reader of the covariance ``<a(t) b(s)>`` of two sources, and whether t is the time of a.
+
+        If the theory states ``<b(t) a(s)>`` instead, that is returned with False. The axes are the indices of
+        ``a``, a time, and the indices of ``b``. The reader is None if the sources are independent.
+        """
         sizes = self.tables.sizes
         if (a, b) in self.tables.covariances:
             c = self.tables.covariances[a, b]
@@ -334,7 +364,10 @@ class PathMarch:
         return None, True
 
     def covariances(self, a: MemberKey, nodes: tuple[MemberKey, ...], now: int) -> Array:
-        """Return ``<a(now) b(s)>`` for s up to now: replicas, entries of ``a``, s, entries of each ``b``."""
+        """Return ``<a(now) b(s)>`` of a source ``a`` with each source b in ``nodes``, for s = 0..now.
+
+        The shape is (replicas, entries of ``a``, now + 1, entries of all b).
+        """
         blocks, times = [], slice(0, now + 1)
         first = self.tables.sources[a][1]
         for b in nodes:
@@ -348,7 +381,7 @@ class PathMarch:
     # -- quantities ------------------------------------------------------------------------------------
 
     def quantity(self, q: Quantity, now: int) -> None:
-        """Compute a field or a function of fields at this step, on every path."""
+        """Compute and store the field or function of fields ``q`` at step ``now``, on every path."""
         self.seen[q.node] = leaves = self.leaves(q, now)
         value = self.functions[q.node](*leaves)
         here = self.random[q.node][:, now]
@@ -356,7 +389,11 @@ class PathMarch:
         here[...] = full.reshape(here.shape)
 
     def _leaf(self, q: Quantity, x: Expr) -> list[PastTerm] | EntrySum | TensorReader | PathArray:
-        """Return how a leaf of ``q`` is read: a sum over the past, a weight, a known array, or paths."""
+        """Return the form in which a leaf ``x`` of the expression of ``q`` is evaluated in each step.
+
+        It is a list of terms of a sum over the past, a weight with an entrywise rule times a vector, a reader
+        of numbers that are equal on all paths, or the array of the values of another quantity on the paths.
+        """
         if x in q.entries:
             return q.entries[x]
         if x in q.memories:
@@ -370,7 +407,10 @@ class PathMarch:
         return arranged(shaped, (REPLICA, t, *symbols, PATH), (REPLICA, t, *q.indices, PATH))
 
     def leaves(self, q: Quantity, now: int) -> list[Any]:
-        """Return the leaves of ``q``, each broadcastable to ``(replicas, *sizes, samples)``."""
+        """Return the values at step ``now`` of the leaves of the expression of ``q``.
+
+        Each is broadcastable to (replicas, one axis for each index of q, paths).
+        """
         found: list[Any] = []
         for x in self.leaves_of[q.node]:
             if isinstance(x, list):
@@ -386,16 +426,18 @@ class PathMarch:
         return found
 
     def spread(self, values: PathArray, symbols: tuple[Symbol, ...], own: tuple[Symbol, ...]) -> PathArray:
-        """Return ``values`` on the axes ``own``: those in ``symbols`` at full size, others of size one.
+        """Return values with the indices ``symbols``, reshaped to broadcast along the indices ``own``.
 
-        ``symbols`` are the indices that the values have, a subset of ``own``; the replica axis comes first.
+        ``values`` has shape (replicas, entries, ...), where entries are the values of ``symbols`` flattened;
+        later axes are kept. ``symbols`` is a subset of ``own``, in any order. The result has one axis for
+        each index in ``own``: of full length if the index is in ``symbols``, of length one otherwise.
         """
         shaped = values.reshape(len(values), *self.tables.size(symbols), *values.shape[2:])
         rest = range(values.ndim - 2)
         return arranged(shaped, (REPLICA, *symbols, *rest), (REPLICA, *own, *rest))
 
     def term(self, q: Quantity, m: PastSum, known: KnownArrays) -> PastTerm:
-        """Return a term of a sum over the past, its kernel read from ``known``."""
+        """Return a term ``m`` of a sum over the past in the field ``q``, its kernel read from ``known``."""
         inner = tuple(x for x in m.symbols if x in m.over)
         gone = tuple(x for x in m.over if x not in m.symbols)
         time = () if m.reach == "now" else (s,)
@@ -408,10 +450,12 @@ class PathMarch:
     def pasts(
         self, q: Quantity, terms: Sequence[PastTerm], now: int, *, steady: bool
     ) -> dict[PastQuantity, Array]:
-        """Return the kernels of a sum over the past by quantity; terms of the same quantity are added.
+        """Return the kernels k(now, s) of a sum over the past in the field ``q``, by quantity multiplied.
 
-        Each has shape ``(replicas, entries of q, times, entries of the quantity)``, or one entry of q for
-        all. Terms whose kernel does not depend on t are included only if ``steady``.
+        The keys are pairs of the key of the quantity and whether only s = now is read. Kernels that multiply
+        the same quantity are added. Each has shape (replicas, entries of q, times s, entries of the
+        quantity), with one entry of q if all are equal. Kernels that do not depend on t are included only if
+        ``steady`` is true.
         """
         found: dict[PastQuantity, Array] = {}
         for term in terms:
@@ -429,7 +473,10 @@ class PathMarch:
         return found
 
     def kernel(self, q: Quantity, term: PastTerm, times: slice, now: int) -> Array:
-        """Return the kernel of a term: replicas, entries of q (or one), times, entries of the quantity."""
+        """Return k(now, s) of one term of a field ``q`` for the times s in ``times``.
+
+        The shape is (replicas, entries of q or 1, times, entries of the quantity that is multiplied).
+        """
         own, sizes, symbols = q.indices, q.sizes, term.memory.symbols
         value = np.asarray(term.reading(now, times))
         first, ndim = 1 + len(own), 2 + len(own) + len(term.sizes)
@@ -441,7 +488,9 @@ class PathMarch:
         full = _broadcast(value, (self.replicas, *sizes, count, *term.sizes))
         if term.gone:
             full = full.sum(axis=tuple(range(ndim - term.gone, ndim)))
-        if len(term.inner) < len(symbols):  # an index of the quantity that is not summed is an index of q
+        # an index of the multiplied quantity that is not summed equals an index of q: a diagonal of the
+        # kernel
+        if len(term.inner) < len(symbols):
             left = list(term.inner)
             for x in symbols:
                 if x not in left:
@@ -452,7 +501,11 @@ class PathMarch:
         return full.reshape(self.replicas, prod(sizes), count, term.entries)
 
     def memory(self, q: Quantity, terms: Sequence[PastTerm], now: int) -> Any:
-        """Return ``sum_s k(now, s) x(s)``, broadcastable to ``(replicas, *sizes, paths)``."""
+        """Return ``sum_s k(now, s) x(s)``, the sum over the past in a field ``q``, from its ``terms``.
+
+        The result is broadcastable to (replicas, one axis for each index of q, paths); it is 0.0 if nothing
+        is summed.
+        """
         total: Any = 0.0
         for (what, present), kernel in self.pasts(q, terms, now, steady=False).items():
             if kernel.shape[2]:
@@ -472,7 +525,10 @@ class PathMarch:
         return total.reshape(self.replicas, *sizes, total.shape[-1])
 
     def applied(self, kernel: Array, what: MemberKey, start: int) -> PathArray:
-        """Return a kernel times the values of a quantity at times from ``start`` on, summed."""
+        """Return ``sum_s k(s) x(s)`` for a kernel from time ``start`` on and the quantity with key ``what``.
+
+        ``kernel`` has shape (replicas, rows, times, entries of x), the result (replicas, rows, paths).
+        """
         past = self.random[what][:, start : start + kernel.shape[2]]
         rows = self.device.put(kernel.reshape(*kernel.shape[:2], -1))
         return rows @ past.reshape(self.replicas, -1, past.shape[-1])
@@ -480,14 +536,17 @@ class PathMarch:
     # -- averages --------------------------------------------------------------------------------------
 
     def _averaged(self, e: PathEntry, axes: tuple[Symbol, ...]) -> AverageRecipe:
-        """Return the recipe of an order parameter or scalar."""
+        """Return the recipe of the order parameter or scalar ``e``, whose array has these axes."""
         inner = [self._averaged(x, (*x.indices[: len(x.args) - len(e.args)], *axes)) for x in e.sums.values()]
         reading = TensorReader(self.known, e.expr, axes, self.tables.sizes, (*e.averages, *e.sums))
         sizes = tuple(0 if x in TIMES else self.tables.sizes[x] for x in axes)
         return AverageRecipe(axes, sizes, (*e.averages.values(), *inner), reading)
 
     def average(self, e: PathEntry, kind: str, now: int) -> None:
-        """Compute an order parameter at times (now, past), (past, now) or (now, now), or a scalar."""
+        """Compute and store the scalar ``e``, or the order parameter ``e(t, s)`` at one step.
+
+        ``kind`` is "row" for t = now and s < now, "column" for t < now and s = now, "now" for t = s = now.
+        """
         if e.node in self.mirrored_nodes:
             self.mirrored(e, now)
             return
@@ -498,11 +557,14 @@ class PathMarch:
         self.store(e, late, early, self.evaluated(self.averaged[e.node], late, early))
 
     def evaluated(self, e: AverageRecipe, late: slice, early: slice) -> Array:
-        """Return an order parameter or scalar at times ``late`` x ``early``, replicas first."""
+        """Return an order parameter or scalar for t in ``late`` and s in ``early``, averaged over the paths.
+
+        The first axis is that of replicas; the others are those of the recipe ``e``.
+        """
         return self.made(e, late, early, self.averages_in(e, late, early))
 
     def averages_in(self, e: AverageRecipe, late: slice, early: slice) -> list[Array]:
-        """Return the averages from which an order parameter or scalar is computed."""
+        """Return the averages over paths in the expression of ``e``, for t in ``late`` and s in ``early``."""
         given: list[Array] = []
         for c in e.averages:
             if isinstance(c, AverageRecipe):
@@ -513,7 +575,7 @@ class PathMarch:
         return given
 
     def made(self, e: AverageRecipe, late: slice, early: slice, given: Sequence[Array]) -> Array:
-        """Return an order parameter or scalar from its averages."""
+        """Return an order parameter or scalar, evaluated from the values ``given`` of its averages."""
         return _broadcast(e.reading(late, early, given), (self.replicas, *e.shape(late, early)))
 
     @property
@@ -522,9 +584,10 @@ class PathMarch:
         return float(max((g.cut.max() for g in self.groups.values()), default=0.0))
 
     def rounding(self) -> float:
-        """Return the rounding error of scalars, of ``F(<X>)`` about ``F' eps (<X^2> / paths)^(1/2)``.
+        """Return an estimate of the absolute rounding error of the scalars at the last step, largest of all.
 
-        It is large if the slope is large: an output contains ``1/gamma0``.
+        A scalar ``F(<X>)`` has about ``F' eps (<X^2> / paths)^(1/2)``. This is large if the slope F' is
+        large: an output contains ``1/gamma0``.
         """
         found, now = 0.0, slice(self.steps - 1, self.steps)
         for n in self.tables.scalars:
@@ -546,7 +609,7 @@ class PathMarch:
         return found
 
     def mirrored(self, e: PathEntry, now: int) -> None:
-        """Compute ``<X(t) X(s)>`` at this step: row, column and diagonal from one product."""
+        """Compute and store ``<X(t) X(s)>`` for t = now and s <= now, and its transpose, from one product."""
         own, late, early = self.averaged[e.node], slice(now, now + 1), slice(0, now + 1)
         row = self.store(e, late, early, self.evaluated(own, late, early))
         if now:
@@ -555,7 +618,12 @@ class PathMarch:
             self.arrays[e.node][own.at(early, late)] = column
 
     def symmetric(self, e: PathEntry, late: slice, early: slice, full: Array) -> Array:
-        """Return an average over paths, also over the exchangeable values of its indices."""
+        """Return the values ``full`` of ``e``, averaged over permutations of exchangeable index values.
+
+        ``late`` and ``early`` are the times t and s of the values. If the march follows a perturbation that
+        breaks this symmetry, the result contains the perturbation
+        (:class:`~numerics.solver.paths.exchange.Asymmetry`).
+        """
         if e.node not in self.orbits:
             return full
         found = self.orbits[e.node].averaged(full)
@@ -581,7 +649,7 @@ class PathMarch:
         return full
 
     def _heavy_tails(self, e: PathEntry, step: int) -> str:
-        """Return a message if few of the paths of an average are not finite; empty if many are."""
+        """Return a message if only few paths make the average ``e`` infinite at ``step``; "" otherwise."""
         for c in self.averaged[e.node].averages:
             if not isinstance(c, PathCorrelation):
                 continue
@@ -596,14 +664,19 @@ class PathMarch:
     def correlate(
         self, e: AverageRecipe, c: PathCorrelation | Responding, late: slice, early: slice
     ) -> Array:
-        """Return an average along the axes of ``e``, replicas first."""
+        """Return the average ``c``, ``<X(t) Y(s)>`` or ``<X(t)>``, for t in ``late`` and s in ``early``.
+
+        The axes are replicas, and then those of the recipe ``e`` that contains the average.
+        """
         assert isinstance(c, PathCorrelation)
         x = self.random[c.first][:, late]
         if c.second is None:
             mean = self.device.take(self.device.namespace.mean(x, axis=3))
             return self.arranged(e, mean, c.first_symbols)
         y = self.random[c.second][:, early]
-        paths = min(x.shape[-1], y.shape[-1])  # independent quantities are averaged over units separately
+        # one of two independent quantities may have paths for each unit with attributes, the other not: the
+        # average over units is then taken of that quantity alone
+        paths = min(x.shape[-1], y.shape[-1])
         x, y = self._over_units(x, paths), self._over_units(y, paths)
         flat = self._products(*(z.reshape(self.replicas, -1, paths) for z in (x, y)))
         flat /= paths
@@ -611,7 +684,10 @@ class PathMarch:
         return self.arranged(e, both, c.first_symbols, c.second_symbols)
 
     def _products(self, x: PathArray, y: PathArray) -> Array:
-        """Return ``sum_i x_ai y_bi`` of each replica; the shorter factor first is up to twice as fast."""
+        """Return ``sum_i x_ai y_bi`` for each replica, shape (replicas, a, b); i are the paths.
+
+        The factor with fewer rows comes first in the product, which is up to twice as fast.
+        """
         if x.shape[1] > y.shape[1]:
             return self._products(y, x).transpose(0, 2, 1)
         return self.device.take(x @ transposed(y))
@@ -619,16 +695,27 @@ class PathMarch:
     def arranged(
         self, e: AverageRecipe, values: Array, first: IndexSymbols, second: IndexSymbols | None = None
     ) -> Array:
-        """Return ``(replicas, late, entries [, early, entries])`` along the axes of ``e``, replicas first."""
+        """Return averages with their axes in the order of the recipe ``e``, replicas first.
+
+        ``values`` has shape (replicas, times t, entries), or (replicas, times t, entries, times s, entries)
+        if there are ``second`` indices; ``first`` and ``second`` are the indices that are flattened into the
+        entries.
+        """
         lead = (t, *first) if second is None else (t, *first, s, *second)
         if lead != e.axes and {*lead} - {*e.axes}:
-            raise ValueError(f"an average carries an index of {lead} that what it is for does not have")
+            raise ValueError(
+                f"an average with the axes {lead} has an index that its order parameter, with the axes "
+                f"{e.axes}, does not have"
+            )
         more = () if second is None else (values.shape[3], *self.tables.size(second))
         shaped = values.reshape(*values.shape[:2], *self.tables.size(first), *more)
         return shaped if lead == e.axes else arranged(shaped, (REPLICA, *lead), (REPLICA, *e.axes))
 
     def response(self, e: PathEntry, now: int) -> None:
-        """Compute a response at this step to the past (and, unless it is strict, to the present)."""
+        """Compute and store the response ``e`` at step ``now`` to sources at times s < now, or s <= now.
+
+        The second holds for responses that the theory does not mark as strictly causal.
+        """
         count = now if e.causal == "strict" else now + 1
         if count == 0:
             return
@@ -645,7 +732,11 @@ class PathMarch:
     def responded(
         self, e: PathEntry, carried: Tangents | None, now: int, count: int, *, damped: bool = True
     ) -> Array:
-        """Return a response from ``carried`` derivatives, or by Stein's lemma, along its axes."""
+        """Return the response ``e`` at step ``now`` to sources at the first ``count`` times, replicas first.
+
+        It comes from the derivatives ``carried`` along paths, or without them from Stein's lemma, with its
+        ridge if ``damped``.
+        """
         own, given = self.averaged[e.node], []
         for c in e.averages.values():
             assert isinstance(c, Responding)
@@ -654,7 +745,11 @@ class PathMarch:
         return self.made(own, slice(now, now + 1), slice(0, count), given)
 
     def read_now(self, what: MemberKey, group: int) -> list[int]:
-        """Return the positions, among entries of a group at one step, that a quantity reads at its time."""
+        """Return the positions of the entries of a group of sources that a quantity reads at its time.
+
+        The quantity with key ``what`` depends on them at equal time. Positions count the entries of the group
+        at one step.
+        """
         if (what, group) not in self.present:
             nodes, read = self.model.groups[group], sources_now(self.model, what, group)
             sizes = [prod(self.tables.sources[n][1]) for n in nodes]
@@ -664,9 +759,10 @@ class PathMarch:
         return self.present[what, group]
 
     def moments(self, c: Responding, group: Growing, now: int) -> PathArray:
-        """Return moments of a responding quantity with the normal numbers of a group.
+        """Return ``<X(now) z>`` for the quantity X of a response and the normal numbers z of its sources.
 
-        Damped and undamped responses of a step share them.
+        ``c`` is the response, ``group`` the sources. The values of a step are kept, because responses with
+        and without a ridge use them.
         """
         step, found = self.moments_of.get(c, (-1, None))
         if step != now:
@@ -677,14 +773,20 @@ class PathMarch:
     def responding(
         self, c: Responding, carried: Tangents | None, now: int, count: int, *, damped: bool
     ) -> Array:
-        """Return ``<d X(now) / d source(s < count)>``, axes (replicas, 1, entries of X, s, of the source)."""
+        """Return ``<d X(now) / d source(s)>`` for the ``count`` times s < count.
+
+        The shape is (replicas, 1, entries of X, count, entries of the source). It is the average of the
+        derivatives ``carried`` along paths, or without them follows from Stein's lemma, with its ridge if
+        ``damped``.
+        """
         index = group_of(self.model, c.source)
         group, nodes = self.groups[index], self.model.groups[index]
         if carried is not None:
             found = carried.mean(c.what, index, now, count)
         else:
-            # of the sources of this step the lemma takes only those in the value, because a source that is
-            # constant in time would otherwise take a part of the response to its past
+            # of the sources at this step, the lemma includes only those that the quantity reads, because the
+            # response to a source that is constant in time would otherwise be divided between past and
+            # present
             present = [now * group.size + k for k in self.read_now(c.what, index)]
             seen = group.responses(self.moments(c, group, now), now * group.size, present, damped=damped)
             found = np.zeros((*seen.shape[:2], count * group.size))
@@ -696,30 +798,42 @@ class PathMarch:
 
 
 def units_of(tables: QuantityTables, node: MemberKey, data: Mapping[str, Any]) -> int:
-    """Return the number of units with different attributes on which a quantity is defined.
+    """Return the number of units for which a quantity is sampled separately: those with given attributes.
 
-    Raises ValueError for an attribute without numbers, and Unserved if attributes of one population have
-    different numbers of values.
+    It is the length of the attributes of its population, and 1 for a population without attributes.
+
+    Raises ValueError for an attribute that ``data`` does not hold as a vector, and Unserved if attributes of
+    one population have different lengths.
     """
     attributes = tables.attributes_of.get(node, ())
     for name in attributes:
         if name not in data or np.ndim(data[name]) != 1:
-            raise ValueError(f"data must hold {name}, one number for each unit")
+            raise ValueError(f"data must hold {name}, one number for each unit of its population")
     counts = {name: len(data[name]) for name in attributes}
     if len({*counts.values()}) > 1:
-        raise Unserved(f"attributes of the same units have different lengths: {counts}")
+        raise Unserved(
+            "the attributes of one population must have one number for each unit, but their lengths differ: "
+            f"{counts}"
+        )
     return max(counts.values(), default=1)
 
 
 def _history(shape: tuple[int, ...], whole: bool, room: Room) -> PathArray:
-    """Return an array for values at all steps (axis 1), or for one step if ``whole`` is false."""
+    """Return an array of NaN for values at all steps, shape (replicas, steps, entries, paths).
+
+    If ``whole`` is false, only one step is in memory: all steps are views of the same values.
+    """
     found = room.take(*(shape if whole else (shape[0], 1, *shape[2:])))
     found[...] = np.nan
     return found if whole else room.device.overlaid(found, shape)
 
 
 def _axes(e: PathEntry) -> IndexSymbols:
-    """Return the axes of ``e`` in memory: in the order of the product of paths, or as they are written."""
+    """Return the axes of the array of an order parameter or scalar in memory.
+
+    They are t, indices at t, s, indices at s, as the product over paths gives them, if these are all indices
+    of ``e``; otherwise they are in the order in which ``e`` is written.
+    """
     for c in e.averages.values():
         if isinstance(c, PathCorrelation):
             found = (t, *c.first_symbols, *((s, *c.second_symbols) if e.two_times else ()))
@@ -731,12 +845,15 @@ def _axes(e: PathEntry) -> IndexSymbols:
 
 
 def written(e: PathEntry, axes: IndexSymbols, array: Array) -> Array:
-    """Return an array with these axes, replicas first, with its axes as written and replicas last."""
+    """Return an array of ``e``, whose axes are replicas and then ``axes``, with axes as ``e`` is written.
+
+    Replicas come last in the result, which is a view.
+    """
     return array.transpose(*(1 + axes.index(x) for x in e.args), 0)
 
 
 def _is_symmetric(e: PathEntry) -> bool:
-    """Return whether ``e`` is the average of a product of one quantity with itself, at any two indices."""
+    """Return whether ``e`` is ``<X_i(t) X_j(s)>`` of one quantity X, without equal indices i and j."""
     c = e.averages.get(e.expr)
     return (
         isinstance(c, PathCorrelation)
@@ -746,7 +863,7 @@ def _is_symmetric(e: PathEntry) -> bool:
 
 
 def _broadcast(value: Any, shape: tuple[int, ...]) -> Array:
-    """Return :func:`numpy.broadcast_to`, which is slow also for arrays that have the shape already."""
+    """Return :func:`numpy.broadcast_to`, which is slow, or the value itself if it has the shape already."""
     if np.shape(value) == shape:
         return np.asarray(value)
     found: Array = np.broadcast_to(value, shape)
@@ -754,26 +871,33 @@ def _broadcast(value: Any, shape: tuple[int, ...]) -> Array:
 
 
 def _diagonal(axis: int, ndim: int, size: int) -> Array:
-    """Return one where the index at ``axis`` equals that of a new last axis, and zero elsewhere."""
+    """Return an identity matrix of this size along ``axis`` and a new last axis, after ``ndim`` axes.
+
+    All other axes have length one.
+    """
     return np.eye(size).reshape([size if k in (axis, ndim) else 1 for k in range(ndim + 1)])
 
 
-# -- responses along the paths: derivatives by the sources, carried through every step -----------------------
+# -- responses from derivatives by the sources, computed along each path in every step
+# -------------------------
 
 
 class Tangents:
-    """Derivatives along the paths of the quantities for the responses ``wanted``, by groups of sources.
+    """Derivatives of quantities by sources along each path, which give the responses in ``wanted``.
 
-    For a quantity and a group, derivatives at a step have shape ``(replicas, entries, times and then size of
-    the group, paths)``. Those of quantities in sums over the past are stored in panels of ``PANEL`` source
-    times, each from the first of these times on. They are carried along ``paths`` of the paths: the first
-    ones, and their mirror images. Order parameters are those of ``unmixed``, if it is given.
+    For a quantity and a group of sources, derivatives at step ``now`` have shape (replicas, entries of the
+    quantity, (now + 1) times entries of the group, paths), where the third axis orders the sources by time.
+    Derivatives that sums over the past read are stored in panels of ``PANEL`` source times, each from the
+    first of these times on. They are carried along ``paths`` of the paths: the first ones, and their mirror
+    images. Order parameters in the derivatives are read from ``unmixed`` if it is given, and from the march
+    otherwise.
     """
 
     def __init__(
         self, march: PathMarch, wanted: frozenset[MemberKey], paths: int, unmixed: KnownArrays | None = None
     ) -> None:
-        self.march: PathMarch = proxy(march)  # a reference cycle would keep all arrays in memory
+        # a weak reference, because a cycle of references would keep all arrays in memory
+        self.march: PathMarch = proxy(march)
         self.wanted, self.samples = wanted, paths
         model, tables = march.model, march.tables
         self.ways: dict[MemberKey, dict[int, None]] = {}
@@ -805,11 +929,14 @@ class Tangents:
             }
 
     def size(self, group: int) -> int:
-        """Return the number of entries of a group at one time."""
+        """Return the number of entries of a group of sources at one time."""
         return self.march.groups[group].size
 
     def of(self, node: MemberKey, group: int, now: int) -> PathArray | None:
-        """Return derivatives at this step by the sources at times ``0..now``; None if they vanish."""
+        """Return the derivatives of a quantity at step ``now`` by the sources of a group at times 0..now.
+
+        The quantity is given by its key. The result is None if all derivatives vanish.
+        """
         model = self.march.model
         if node in model.groups[group]:
             return self.unit(node, group, now)
@@ -824,7 +951,7 @@ class Tangents:
         return found
 
     def finish(self, now: int) -> None:
-        """Compute the derivatives of this step that later sums over the past read."""
+        """Compute the derivatives of step ``now`` that sums over the past will read at later steps."""
         for node, groups in self.ways.items():
             for group in groups if node in self.kept else ():
                 self.of(node, group, now)
@@ -832,7 +959,11 @@ class Tangents:
             self.first.update({(node, group): self.of(node, group, 0) for group in self.ways.get(node, ())})
 
     def read(self, x: AppliedUndef, group: int, now: int) -> PathArray | None:
-        """Return derivatives at this step of a field, which may be read at time zero."""
+        """Return the derivatives of a field ``x``, read at step ``now`` or at time zero, by sources.
+
+        The sources are those of a group at times 0..now. The result is None if all derivatives vanish;
+        derivatives of a field at time zero are padded with zeros.
+        """
         tables = self.march.tables
         if not tables.is_at_zero(x):
             return self.of(node_of(x), group, now)
@@ -850,14 +981,18 @@ class Tangents:
         return wider
 
     def unit(self, node: MemberKey, group: int, now: int) -> PathArray:
-        """Return the derivative of a source by itself: one at the same time and index."""
+        """Return the derivative of a source by the sources of its group at times 0..now.
+
+        It is one for the same time and entry, and zero otherwise. The shape is (1, entries of the source,
+        (now + 1) times entries of the group, 1).
+        """
         size, own = self.size(group), self.march.random[node].shape[2]
         one = np.zeros((1, own, (now + 1) * size, 1))
         one[0, :, now * size :, 0] = np.eye(size)[self.columns(node, group)]
         return self.device.put(one)
 
     def keep(self, node: MemberKey, group: int, now: int, found: PathArray) -> None:
-        """Store the derivatives of this step for later sums over the past."""
+        """Store the derivatives ``found`` of a quantity at step ``now`` for later sums over the past."""
         march, size = self.march, self.size(group)
         panels = self.panels.setdefault((node, group), [])
         if now % PANEL == 0:
@@ -869,7 +1004,10 @@ class Tangents:
             panel[:, now - k * PANEL, :, : part.shape[2]] = part
 
     def carried(self, x: Any) -> Any:
-        """Return values on the paths that carry derivatives; a value equal on all paths stays single."""
+        """Return values on all paths, the last axis, restricted to the paths that carry derivatives.
+
+        Numbers, and values that are equal on all paths, are returned as they are.
+        """
         whole = self.march.samples
         if self.samples == whole or not np.ndim(x) or x.shape[-1] == 1:
             return x
@@ -877,9 +1015,9 @@ class Tangents:
         return halves.reshape(*x.shape[:-1], -1)
 
     def step(self, q: Quantity, group: int, now: int) -> PathArray:
-        """Return the derivatives of a quantity at this step by the chain rule.
+        """Return the derivatives of the quantity ``q`` at step ``now`` by a group of sources (chain rule).
 
-        ``d q / d source = sum_i (dq / dx_i) d x_i / d source`` over the leaves x_i of its expression.
+        ``d q / d source = sum_i (dq / dx_i) d x_i / d source`` over the leaves x_i of the expression of q.
         """
         march = self.march
         leaves = [self.carried(x) for x in march.seen[q.node]]
@@ -912,7 +1050,10 @@ class Tangents:
         return total
 
     def memory(self, q: Quantity, leaf: Expr, group: int, now: int) -> PathArray | None:
-        """Return the derivatives of a sum over the past, ``sum_s k(now, s) d x(s) / d source``."""
+        """Return ``sum_s k(now, s) d x(s) / d source`` for a leaf of ``q`` that is a sum over the past.
+
+        The sources are those of a group at times 0..now. The result is None if all derivatives vanish.
+        """
         march, size = self.march, self.size(group)
         paths = march.units[q.node] * self.samples
         total: PathArray | None = None
@@ -944,7 +1085,10 @@ class Tangents:
         return total
 
     def add_sources(self, total: PathArray, kernel: Array, what: MemberKey, group: int, start: int) -> None:
-        """Add the derivatives of a sum over sources themselves, the first of them at time ``start``."""
+        """Add to ``total`` the derivatives of ``sum_s k(s) source(s)`` by the sources of a group.
+
+        ``what`` is the key of the source, and ``start`` the first time s of the kernel.
+        """
         columns = self.columns(what, group)
         for k in range(kernel.shape[2]):
             first = (start + k) * self.size(group)
@@ -952,13 +1096,17 @@ class Tangents:
             total[:, :, here] += self.device.put(np.ascontiguousarray(kernel[:, :, k]))[..., None]
 
     def columns(self, node: MemberKey, group: int) -> slice:
-        """Return the positions of the entries of a source among those of its group."""
+        """Return the positions of the entries of a source, given by its key, among those of its group."""
         nodes, own = self.march.model.groups[group], self.march.random[node].shape[2]
         before = sum(self.march.random[n].shape[2] for n in nodes[: nodes.index(node)])
         return slice(before, before + own)
 
     def mean(self, what: MemberKey, group: int, now: int, count: int) -> Array:
-        """Return ``<d what(now) / d source>`` for the sources at times before ``count``, replicas first."""
+        """Return the mean over paths of the derivatives of a quantity at step ``now`` by a group of sources.
+
+        The sources are those at times before ``count``; ``what`` is the key of the quantity. The shape is
+        (replicas, entries of ``what``, ``count`` times entries of the group).
+        """
         march, size = self.march, self.size(group)
         found = np.zeros((march.replicas, march.random[what].shape[2], count * size))
         there = self.of(what, group, now)

@@ -70,23 +70,24 @@ SPREAD = 4.0
 """Measured relative standard error of losses and errors, times the samples (tanh, L = 2 and 3)."""
 
 GRIDS = 4.5
-"""Measured time of refining the grid of a flow, in solutions on the coarsest grid."""
+"""Measured time of refining the grid of a flow, in units of the time of a solution on the coarsest grid."""
 
 TOLD_APART = 16
-"""Measured number of paths for each entry of a source from which the errors of kernels are known
-(docs/theory/nonlinear.md)."""
+"""Measured number of paths for each entry of a source from which on standard errors bound the errors of
+kernels (docs/theory/nonlinear.md)."""
 
 LOST = (
-    "the covariance of the paths has lost its accuracy ({}); smaller steps, or more solver.samples, would do"
+    "rounding errors have made a covariance of the sampled paths inaccurate ({}); smaller steps, or more "
+    "solver.samples, would do"
 )
 
 FEW = 64
 """Number of paths from which the first learning rates of outputs are estimated."""
 
 NOISE = (
-    "standard errors are as large as the values: single entries of a response come from derivatives along "
-    "paths, and where a function jumps, or these take too long, from Stein's lemma, which does not tell "
-    "sources apart that are nearly the same; more solver.samples would do, or fewer steps"
+    "standard errors are as large as the values. Single entries come from derivatives along paths or, if a "
+    "function jumps or if derivatives take too long, from Stein's lemma, which cannot resolve responses to "
+    "sources that are nearly equal; more solver.samples would do, or fewer steps"
 )
 """Reason for which a response is left out of a result."""
 
@@ -110,7 +111,7 @@ def solve_paths(
     for more in (1, 2, 4):
         try:
             return _solved(problem, kernels, progress, more)
-        except NotPositive:  # it depends on the random numbers, and is rarer with more samples
+        except NotPositive:  # a failure that depends on the random numbers, and is rarer with more samples
             if problem.solver.samples is not None or more == 4:
                 raise
     raise AssertionError
@@ -119,7 +120,7 @@ def solve_paths(
 def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
     problem: Problem, kernels: str, progress: Progress | None, more: int
 ) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Return the result of :func:`solve_paths` with ``more`` times the smallest number of samples."""
+    """Return the result of :func:`solve_paths`, from ``more`` times as many samples at first."""
     solver = problem.solver
     notes: dict[str, Any] = {}
     grid: TimeGrid | None = None
@@ -158,14 +159,17 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
         raise NotConverged(
             f"solver.accuracy = {accuracy:.1e}: {LOST.format(f'{cut:.1e} of a variance is negative')}"
         )
-    seen = reached.bias + cut + (settled.seen if settled else 0.0)  # beyond noise
+    # the part of the bias that is larger than its noise, and below the bias with its noise
+    seen = reached.bias + cut + (settled.seen if settled else 0.0)
     bias = reached.bias + cut + float(notes.get("grid_error", 0.0))
     for name in [x for x in reached.missed if x in values]:
         missed = reached.missed[name] + cut * scale_of(values[name])
         missed = missed + (settled.missed[name] if settled else 0.0)
         value = values[name]
         values[name + SYSTEMATIC] = np.broadcast_to(missed.reshape(-1, *(1,) * (value.ndim - 1)), value.shape)
-    if {OUTPUT, "error"} <= {*values}:  # what paths and grids miss of both follows their standard errors
+    # the systematic error of outputs is taken to be that of the errors, in proportion to their standard
+    # errors
+    if {OUTPUT, "error"} <= {*values}:
         ratio = values[OUTPUT + STDERR].max() / (values["error" + STDERR].max() or 1.0)
         values[OUTPUT + SYSTEMATIC] = ratio * values["error" + SYSTEMATIC]
     if "test_error" in values:
@@ -180,7 +184,8 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
     reasons += [f"{x}, whose variance is infinite" for x in wild]
     if bias > asked >= seen:
         reasons.append(
-            f"the grid: {REPLICAS} replicas show what it misses to {bias:.1e}, more solver.samples would do"
+            f"the time grid: {REPLICAS} replicas show its error only to {bias:.1e}, and more solver.samples "
+            "would do"
         )
     return values, notes | {
         "status": "ok" if max(reached.error, seen) <= asked else "not converged",
@@ -198,18 +203,23 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
 
 
 def _unclear(values: Mapping[str, Array], name: str, replicas: int) -> bool:
-    """Return whether a response of a layer has too large an error; A of the last layer is absent."""
+    """Return whether the response ``name`` has too large an error at some layer to be shown.
+
+    The last layer is not looked at, because the response A does not exist there.
+    """
     pairs = zip(values[name][:-1], values[name + STDERR][:-1], strict=True)
     return any(unclear(value, error * np.sqrt(replicas), replicas) for value, error in pairs)
 
 
 def unknown(values: Mapping[str, Array], entries: int, samples: int) -> str | None:
-    """Return why standard errors of kernels do not bound their errors; None if they do.
+    """Return the reason why standard errors of kernels do not bound their errors; None if they do.
 
-    Few paths for each of the ``entries`` of a source leave a bias that half as many paths do not show,
-    because they have the same bias. If kernels are hardly larger than their noise, replicas are so skew that
-    their scatter says little: this is so if ``max_t (<e^2> / <k^2>)^(1/2) > POOR`` at equal times, over the
-    samples of a layer, with the kernel k and its standard error e.
+    ``values`` are the variables of the result, ``entries`` the number of entries of a source over steps and
+    indices, ``samples`` the number of paths. Two reasons exist. Few paths for each entry leave a bias that
+    half as many paths do not show, because they have the same bias. And if kernels are hardly larger than
+    their noise, the distribution over replicas is so skew that their scatter says little: this is so if
+    ``max_t (<e^2> / <k^2>)^(1/2) > POOR`` at equal times, over the samples of a layer, with the kernel k and
+    its standard error e.
 
     >>> k = np.ones((1, 2, 2, 1, 1))
     >>> unknown({"G": k, "G_stderr": 0.01 * k}, 4, 64), unknown({"G": k, "G_stderr": 0.2 * k}, 4, 64)
@@ -241,10 +251,12 @@ def unknown(values: Mapping[str, Array], entries: int, samples: int) -> str | No
 def prepared_for(
     problem: Problem, grid: TimeGrid | None = None, kernels: str = "none", *, responses: bool = True
 ) -> Prepared:
-    """Return the theory ready to be marched, in steps or on a grid; for a flow by default the coarsest.
+    """Return the theory of a problem ready to be marched, in steps or, for a flow, on a time grid.
 
-    Correlations that no step reads are computed if a result has ``kernels``, or watches them because the
-    theory has no scalars. Single entries of ``responses`` are computed if a result in steps has all kernels.
+    The default grid of a flow is the coarsest. ``kernels`` is "full", "trace" or "none". Correlations that no
+    step reads are computed unless it is "none"; they are always computed for a theory without scalars,
+    because the search for an accuracy then watches them. With ``responses``, those that a result with all
+    kernels in steps shows are computed without the ridge that mixes their entries.
 
     Raises :class:`~numerics.errors.Unserved` for forms of a theory that sampled paths refuse.
     """
@@ -278,10 +290,10 @@ def _shows_responses(problem: Problem) -> bool:
 
 
 def forecast(problem: Problem, kernels: str = "full") -> tuple[float, float, float]:
-    """Estimate seconds, bytes and relative error of sampled paths, from the sizes of the theory.
+    """Estimate seconds, bytes and relative error of sampled paths for a problem, from its sizes.
 
-    The first attempt has ``solver.samples``, or the smallest number; those for a required accuracy are
-    estimated by doubling, as if the error fell like 1/samples from SPREAD.
+    The first solution has ``solver.samples`` paths, or the smallest number. The number that a required
+    accuracy needs is estimated by doubling, as if the error were SPREAD/samples.
     """
     complete = prepared_for(problem, kernels=kernels)
     samples = problem.solver.samples
@@ -293,17 +305,17 @@ def forecast(problem: Problem, kernels: str = "full") -> tuple[float, float, flo
     accuracy = problem.solver.accuracy or ACCURACY
     error = accuracy if samples is None else max(SPREAD / samples, 1e-5)
     seconds = search.seconds * (GRIDS if problem.flow else 1.0)
-    if complete is not prepared:  # once, with derivatives
+    if complete is not prepared:  # derivatives are computed once, for the last number of samples
         seconds += REPLICAS * (complete.seconds(search.last) - prepared.seconds(search.last))
     return seconds, max(search.bytes, _held(complete, search.last)), error
 
 
 @dataclass(frozen=True)
 class _AccuracySearch:
-    """Search for an accuracy: estimated seconds and bytes, and their bounds.
+    """Estimated cost of a search for an accuracy, and the bounds that follow from it.
 
-    It begins with ``first`` samples, after half as many, is estimated to end with ``last`` samples, and tries
-    at most ``most``.
+    The search begins with ``first`` samples, after a solution with half as many, and is estimated to end with
+    ``last`` samples, in ``seconds`` and ``bytes``. If ``doubled`` is false the number of samples is fixed.
     """
 
     prepared: Prepared
@@ -328,7 +340,7 @@ class _AccuracySearch:
         return min(REPLICAS + more, MOST_REPLICAS)
 
     def _may(self, samples: int) -> bool:
-        """Return whether so many samples are within the bounds of time and memory."""
+        """Return whether a search up to so many samples is within the bounds of time and memory."""
         return (
             self.prepared.bytes(samples) <= PATHS
             and _held(self.prepared, samples) <= max(SLACK * self.bytes, SMALL)
@@ -337,7 +349,10 @@ class _AccuracySearch:
 
 
 def _spent(prepared: Prepared, first: int, last: int) -> float:
-    """Return the estimated seconds of REPLICAS of ``first``/2 samples, and of all sizes to ``last``."""
+    """Return the estimated seconds of a search from ``first``/2 to ``last`` samples, by doubling.
+
+    Each number of samples is solved with REPLICAS replicas.
+    """
     sizes = [first // 2]
     while sizes[-1] < last:
         sizes.append(2 * sizes[-1])
@@ -345,13 +360,16 @@ def _spent(prepared: Prepared, first: int, last: int) -> float:
 
 
 def _held(prepared: Prepared, samples: int) -> float:
-    """Return the estimated bytes of replicas that are marched side by side."""
+    """Return the estimated bytes of memory of the replicas of so many samples that are marched together."""
     each = prepared.bytes(samples) + prepared.derivatives(samples)
     return float(each * min(REPLICAS, prepared.together(samples)))
 
 
 def _search(problem: Problem, prepared: Prepared, first: int) -> _AccuracySearch:
-    """Estimate the search: errors fall like 1/samples from SPREAD, or as replicas are added."""
+    """Return the estimated cost of the search for the accuracy of a problem, from ``first`` samples on.
+
+    The relative error is taken to be SPREAD/samples and to fall with the root of the number of replicas.
+    """
     given, accuracy = problem.solver.samples, problem.solver.accuracy or ACCURACY
     if given is not None:
         extra = 0.0
@@ -370,7 +388,10 @@ def _search(problem: Problem, prepared: Prepared, first: int) -> _AccuracySearch
 
 
 def _first(problem: Problem, prepared: Prepared) -> int:
-    """Return the first number of samples; raise SpecError if the file has fewer than responses need."""
+    """Return the number of samples with which a search begins: ``solver.samples``, or else a chosen number.
+
+    Raises SpecError if ``solver.samples`` is odd, or less than Stein's lemma or standard errors need.
+    """
     given, least = problem.solver.samples, prepared.least
     if given is None:
         likely = SPREAD / (problem.solver.accuracy or ACCURACY)
@@ -394,7 +415,7 @@ def _first(problem: Problem, prepared: Prepared) -> int:
 
 
 def _refuse_too_large(problem: Problem, prepared: Prepared, samples: int) -> None:
-    """Raise SpecError before a run if its arrays are larger than the memory."""
+    """Raise SpecError before a run if the arrays of one replica are larger than the memory."""
     said = problem.key_and_value("training.points" if problem.flow else "training.steps")
     require_memory(prepared.bytes(samples), said, f"with {samples} paths", "fewer times, or fewer samples")
 
@@ -408,14 +429,14 @@ LIKELY = 1.4
 
 @dataclass
 class _Derivatives:
-    """Choice of the replicas that carry derivatives along their paths, for responses in a result.
+    """Decision which replicas carry derivatives along their paths, for the responses in a result.
 
-    No replica reads these responses, and derivatives take longer than the paths. So a search for an
-    ``accuracy`` runs without them until it is likely to end, when the error, falling with POWER of the number
-    of paths, is below LIKELY times the accuracy. Without an accuracy it ends with the ``first`` number of
-    paths. The first REPLICAS of a number of paths carry derivatives: others are added for the accuracy of
-    errors and outputs, and responses have their own standard errors. ``done`` are the numbers of paths of
-    which replicas have carried them.
+    No step reads these responses, and derivatives take longer than the paths. So a search for an ``accuracy``
+    runs without them until it is likely to end: when the error, falling with the power POWER of the number of
+    paths, is expected below LIKELY times the accuracy. Without an accuracy it ends with the ``first`` number
+    of paths. Only the first REPLICAS of a number of paths carry derivatives: more replicas are added for the
+    accuracy of errors and outputs, and responses have their own standard errors. ``done`` are the numbers of
+    paths for which replicas have carried them, ``errors`` the standard errors by number of paths.
     """
 
     prepared: Prepared
@@ -425,7 +446,7 @@ class _Derivatives:
     errors: dict[int, float] = field(default_factory=dict)
 
     def due(self, samples: int) -> bool:
-        """Return whether the first replicas of so many paths carry derivatives."""
+        """Return whether the first replicas of so many paths carry derivatives; record it in ``done``."""
         if self._is_last(samples):
             self.done.add(samples)
         return samples in self.done
@@ -438,33 +459,37 @@ class _Derivatives:
         return any(e * (n / samples) ** POWER <= likely for n, e in self.errors.items() if n < samples)
 
     def note(self, samples: int, watched: list[dict[str, Array]]) -> None:
-        """Store the standard error of these replicas."""
+        """Store the standard error of the watched values of replicas with ``samples`` paths each."""
         self.errors[samples] = Level(samples, None, list(watched)).error
 
 
 @dataclass
 class AuthoredReplicas:
-    """Order parameters and scalars of replicas of a program whose quantities have no roles."""
+    """Order parameters and scalars of replicas of a program without a recognised output and error.
+
+    ``runs`` holds the values by key (name, integer indices), a list of arrays with replicas first.
+    """
 
     runs: dict[MemberKey, list[Array]] = field(default_factory=dict)
 
     def add(self, found: ArraysByMember) -> None:
-        """Add replicas, which are the first axis."""
+        """Add the values of further replicas, by key; the first axis of each array is the replicas."""
         for n, x in found.items():
             self.runs.setdefault(n, []).append(x)
 
     def averaged(self, problem: Problem) -> dict[str, Array]:
-        """Return the variables with standard errors, under the names of the author."""
+        """Return means and standard errors as variables of a result, with the names of the program."""
         return averaged_by_author(problem, {n: np.concatenate(x) for n, x in self.runs.items()})
 
 
 @dataclass(frozen=True)
 class _Attempt:
-    """Solver of replicas, which collects their variables and yields their losses and errors.
+    """Solver of replicas: collects the variables of each solution, and yields its losses and errors.
 
-    Replicas in ``beside``, a number of paths and of replicas, are marched together with the first ones of
-    half as many paths. With ``derivatives`` single entries of responses come from replicas that carry them,
-    and ``prepared`` has none.
+    ``beside`` is a pair (number of paths, number of replicas) of further replicas that are marched together
+    with the first ones of half as many paths; their solutions stay in ``waiting`` until they are asked for.
+    With ``derivatives``, single entries of responses come only from replicas that carry derivatives, and
+    ``prepared`` computes none.
     """
 
     problem: Problem
@@ -474,15 +499,22 @@ class _Attempt:
     progress: Progress | None
     beside: tuple[int, int] = (0, 0)
     derivatives: _Derivatives | None = None
-    cut: list[float] = field(default_factory=list)  # what was taken from covariances to make them positive
+    # relative changes of covariances that were not positive, which made them positive
+    cut: list[float] = field(default_factory=list)
     waiting: dict[tuple[int, int], list[tuple[ArraysByMember, float]]] = field(default_factory=dict)
 
     def __call__(
         self, samples: int, numbers: Iterable[int], into: Replicas | AuthoredReplicas
     ) -> Iterator[dict[str, Array]]:
-        """Solve the replicas of these numbers, collect them in ``into``, and yield watched values."""
+        """Solve replicas, add their variables to ``into``, and yield the watched values of each.
+
+        ``samples`` is the number of paths, ``numbers`` are the numbers of the replicas, which determine their
+        seeds. The watched values of a replica are its losses and errors by name, from which a search computes
+        standard error and bias.
+        """
         numbers, watched = list(numbers), []
-        joined = 2 * samples == self.beside[0]  # the kernels of these replicas are not read
+        # these replicas only show the bias of losses and errors, so that their kernels are not computed
+        joined = 2 * samples == self.beside[0]
         later = self.waiting.pop((samples, len(numbers)), None)
         prepared, bare = self.prepared, self.derivatives is not None
         first = 0 in numbers
@@ -502,9 +534,8 @@ class _Attempt:
                 scalars = np.stack([x if self.grid is None else self.grid.once(x) for x in both])
                 into.scalars.append(scalars)
                 values = scalar_variables(self.problem, scalars)
-                if (
-                    "train_loss" in values and not ran_away(values["train_loss"]).any()
-                ):  # that is no result either, and says more
+                # a loss that has diverged is reported as such, which says more than a large rounding error
+                if "train_loss" in values and not ran_away(values["train_loss"]).any():
                     self.refuse_rounding(left / scale_of(values["error"]))
                 watched.append({name: values[name] for name in WATCHED if name in values})
                 yield watched[-1]
@@ -512,7 +543,7 @@ class _Attempt:
             self.derivatives.note(samples, watched)
 
     def add_responses(self, reached: Reached[Replicas]) -> None:
-        """Add responses to solutions of which no replica has carried derivatives."""
+        """Add responses to the solutions of a search if none of its replicas has carried derivatives."""
         if self.derivatives is None or reached.samples in self.derivatives.done:
             return
         numbers = list(range(REPLICAS))
@@ -522,11 +553,11 @@ class _Attempt:
             reached.solutions.kernels.add_all(kernels)
 
     def numbers(self, found: ArraysByMember) -> dict[str, Array]:
-        """Return the scalars without a role, replicas along the first axis."""
+        """Return the variables of scalars that are neither output nor error, replicas first."""
         return numbers_of_author(self.problem, self.early(found), 1)
 
     def early(self, found: ArraysByMember) -> ArraysByMember:
-        """Return the scalars of the theory, replicas first and output times second."""
+        """Return the scalars of the theory by key, with replicas first and output times second."""
         numbers = {n: np.moveaxis(found[n], -1, 1) for n in self.prepared.numbers}
         if self.grid is None:
             return numbers
@@ -535,9 +566,11 @@ class _Attempt:
     def by_author(
         self, found: ArraysByMember, left: float, into: AuthoredReplicas
     ) -> Iterator[dict[str, Array]]:
-        """Collect replicas of a program without roles, and yield their watched values.
+        """Collect replicas of a program without a recognised output, and yield their watched values.
 
-        Outputs are watched, or all scalars if there are none, or correlations at equal times.
+        ``found`` holds the solutions by key, ``left`` is their rounding error. The watched values are the
+        scalars in the loss; all scalars if there is no loss; or correlations at equal times if there are no
+        scalars.
         """
         own, numbers = self.early(found), self.numbers(found)
         pairs = {
@@ -558,13 +591,16 @@ class _Attempt:
             yield {name: x[replica] for name, x in watched.items()}
 
     def in_loss(self) -> set[str]:
-        """Return the labels of scalars in the loss; empty for a program without a loss."""
+        """Return the names of scalars in the loss, as in a result; empty for a program without a loss."""
         loss = self.problem.program.loss
         read = set() if loss is None else {str(x.func) for x in loss.atoms(AppliedUndef)}
         return {label for label, x in authored_variables(self.problem).items() if x.name in read}
 
     def refuse_rounded_numbers(self, left: float, numbers: Mapping[str, Array]) -> None:
-        """Raise NotConverged if the rounding error of the scalars of replicas is too large."""
+        """Raise NotConverged if the rounding error ``left`` is too large beside the scalars ``numbers``.
+
+        Scalars that have diverged are not refused, because that says more.
+        """
         sizes = [np.abs(x).reshape(*x.shape[:2], -1).max(axis=2) for x in numbers.values()]
         if not any(ran_away(x).any() for size in sizes for x in size):
             self.refuse_rounding(left / max(map(scale_of, sizes)))
@@ -572,7 +608,10 @@ class _Attempt:
     def marched(
         self, prepared: Prepared, samples: int, numbers: list[int], more: int, count: int
     ) -> Iterator[tuple[ArraysByMember, float]]:
-        """Yield solutions and their rounding errors; ``count`` others of ``more`` samples are set aside."""
+        """Yield the solutions of the replicas ``numbers``, with their absolute rounding error.
+
+        Replicas 0..count - 1 of ``more`` samples are marched with them, and stored in ``waiting``.
+        """
         first, every = len(numbers), [*numbers, *range(count)]
         seeds = [np.random.SeedSequence(self.problem.solver.seed, spawn_key=(n,)) for n in every]
         progress, total, left = self.progress, len(every) * prepared.steps, [0.0]
@@ -590,7 +629,7 @@ class _Attempt:
             yield {n: x[:first] for n, x in found.items()} if count else found, left[-1]
 
     def refuse_rounding(self, share: float) -> None:
-        """Raise NotConverged if the rounding error relative to the errors is too large."""
+        """Raise NotConverged if ``share``, rounding over the size of errors, is above the accuracy."""
         if (self.problem.solver.accuracy or ACCURACY) < share < np.inf:
             key, value = self.problem.key_and_value("network.gamma0")
             if share > 1:
@@ -607,7 +646,7 @@ class _Attempt:
 
 
 def _sound(batches: Iterator[ArraysByMember]) -> Iterator[ArraysByMember]:
-    """Yield the same batches; failures of linear algebra are raised as NotConverged with a remedy."""
+    """Yield the same batches of solutions; raise failures of linear algebra as NotConverged with a remedy."""
     try:
         yield from batches
     except NotPositive as reason:
@@ -645,12 +684,15 @@ def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | 
 
 
 GRADIENTS = 3
-"""The most nodes through which gradients are interpolated: four are worse on coarse grids, measured.
+"""Largest number of time nodes through which gradients are interpolated: four are worse on coarse grids
+(measured).
 
-What weights forget is known from the last step, to second order."""
+The change of outputs by weight decay is known only from the last step, to second order, so that such rules
+use fewer nodes."""
 
 EARLY = 0.25
-"""The first scale of times, in units of the fastest at the start: kernels that grow make learning faster."""
+"""First time scale of a grid, over the shortest learning time at the start: kernels that grow shorten that
+time."""
 
 
 def integrator_for(problem: Problem) -> Integrator:
@@ -670,14 +712,15 @@ def integrator_for(problem: Problem) -> Integrator:
         return explicit
     A, _ = system_of(rule, problem.numbers)
     decay = -A[0, 0]
-    fastest = _fastest(problem) or 1 / float(problem.times[-1])  # nothing is learnt from inputs that are zero
+    # the rate is zero if all inputs are zero, because nothing is learnt from them
+    fastest = _fastest(problem) or 1 / float(problem.times[-1])
     age = Age(EARLY / fastest, 1 / decay if decay else np.inf)
     order = min(order, ROUGH if decay else GRADIENTS)
     return replace(explicit, name="collocation of the outputs", order=order, age=age)
 
 
 def _fastest(problem: Problem) -> float:
-    """Return the largest rate at which outputs are learnt at first, from a few paths."""
+    """Return the largest rate (1/time) at which outputs are learnt at time zero, from a few paths."""
     start = np.zeros(1)
     prepared = prepared_for(problem, TimeGrid(start, np.zeros((0, 1)), np.arange(0), 1, Age(1.0)))
     rates: list[float] = []

@@ -178,7 +178,8 @@ def solve_particles(  # noqa: PLR0913 - public signature
     """
     if steps < 1 or samples < LEAST or samples % 2 or replicas < 2:
         raise ValueError(
-            f"steps = {steps}, samples = {samples}, replicas = {replicas}: at least 1, {LEAST} (and even), 2"
+            f"steps = {steps}, samples = {samples}, replicas = {replicas}: steps must be at least 1, "
+            f"samples an even number of at least {LEAST}, and replicas at least 2"
         )
     prepared = Prepared(theory, steps=steps, values=values, data=data, responses=responses, device=device)
     times = [] if paths is None else paths.steps(theory.program, steps - 1)
@@ -248,7 +249,7 @@ def solve_to_accuracy(  # noqa: PLR0913 - public signature
         For an accuracy that is out of reach.
     """
     if not 0 < accuracy < 1:
-        raise ValueError(f"accuracy = {accuracy}: a number between 0 and 1")
+        raise ValueError(f"accuracy = {accuracy}: must be a number between 0 and 1")
     prepared = Prepared(theory, steps=steps, values=values, data=data, responses=responses)
     names = prepared.numbers
 
@@ -267,12 +268,17 @@ _ReplicaArrays = list[dict[MemberKey, Array]]
 
 
 def _solved(prepared: Prepared, runs: dict[MemberKey, Array], samples: int) -> Solved:
-    """Return means and standard errors over these replicas, without responses that are too noisy."""
+    """Return means and standard errors over replicas, without responses whose errors are too large.
+
+    ``runs`` holds for each key (name, integer indices) the values of all replicas, along the first axis. If
+    the errors of a response are too large at one layer, it is left out at all layers.
+    """
     count = len(next(iter(runs.values())))
     single = {prepared.whole.get(n, n) for n in prepared.single}
     found = {n: runs[n] for n in single}
     names = {n[0] for n, x in found.items() if unclear(x.mean(axis=0), x.std(axis=0, ddof=1), count)}
-    gone = {n for n in single if n[0] in names}  # of all layers, so that none is taken for zero
+    # a response is left out at all layers, because a missing layer would be read as zero
+    gone = {n for n in single if n[0] in names}
     methods = prepared.methods | {name_of(n): "left out" for n in gone}
     runs = {n: x for n, x in runs.items() if n not in gone}
     return Solved("particles", *averaged(runs), samples, count, methods, runs=runs)
@@ -281,13 +287,13 @@ def _solved(prepared: Prepared, runs: dict[MemberKey, Array], samples: int) -> S
 Responses = Literal["auto", "stein", "jacobian"]
 
 FEWEST = 256
-"""First number of samples of a search, larger if there are many entries."""
+"""First number of samples of a search, unless sources with many entries need more."""
 
 PLENTY, CALLS = 1024, 3.0
 """Largest first number of samples, and largest time of a replica of more than FEWEST samples.
 
-The latter is in units of the time of the calls: a march of few samples takes two or three times as long as
-its calls (measured, 8 replicas of eight programs).
+The latter is in units of the overhead of the calls of NumPy: a march of few samples takes two or three times
+as long as these calls (measured, 8 replicas of eight programs).
 """
 
 SPEED, CALL, DERIVATIVE = 1.5e10, 2e-5, 8e-9
@@ -296,9 +302,9 @@ replicas marched together; seconds of a derivative along a path.
 """
 
 ENTRY = 4e-9
-"""Measured seconds, on one core, of a step of an entry of a weight with an entrywise rule.
+"""Measured seconds, on one core, for one step of one entry of a weight with an entrywise rule.
 
-The time is that for each of its states and two more (sign 8 ns, Adam 16 ns an entry).
+The number of states of the rule plus two multiplies this time (sign 8 ns, Adam 16 ns an entry).
 """
 
 VALUE, NORMAL = 1e-8, 1.2e-7
@@ -311,10 +317,12 @@ CARRIERS = 32
 """Smallest number of paths of a replica that carry derivatives for the responses of a result."""
 
 PATIENCE = 4.0, 1.0
-"""Largest time of these derivatives: multiple of the time of the march, plus seconds of a replica."""
+"""Largest time of derivatives for a result: this multiple of the time of the march, plus these seconds a
+replica."""
 
 LITTLE = 0.025
-"""Seconds that derivatives of a replica may always take: 0.2 s for all replicas."""
+"""Seconds that derivatives for a result may take in each replica whatever the march takes: 0.2 s for all
+replicas."""
 
 UNCLEAR = 0.5
 """A response is left out if its root mean square standard error exceeds this share of its values."""
@@ -325,11 +333,12 @@ class Prepared:
 
     The tables are the same for all other numbers: the points of a sweep, and the grids of a flow, share them.
 
-    With ``stepping`` weights of updates are computed step by step; the theory is one with weights by sample.
-    Responses of which a result shows ``single`` entries are computed a second time, ``beside`` the march by
-    derivatives along some paths, or by the lemma without a ridge. ``methods`` states how each response is
-    computed, ``entries`` is the largest number of entries of a source in Stein's lemma. Without ``kernels``
-    correlations and observables that no step reads are not computed.
+    With ``stepping``, the weights of updates are computed step by step; the theory must then have separate
+    weights for each sample. With ``single`` and if some responses come from Stein's lemma, whose ridge mixes
+    entries of a response, all responses are computed a second time for the result: those in ``beside`` from
+    derivatives along some paths, the others, where a function jumps, from the lemma without a ridge.
+    ``methods`` states how each response of a result is computed. Without ``kernels``, correlations and
+    observables that no step reads are not computed.
     """
 
     def __init__(  # noqa: PLR0913 - options of solve_particles
@@ -368,24 +377,27 @@ class Prepared:
 
     @property
     def numbers(self) -> list[MemberKey]:
-        """Nodes of scalars, as the keys of solutions."""
+        """Keys (name, integer indices) of the scalars of the theory, as they stand in solutions."""
         return list(dict.fromkeys(self.whole.get(n, n) for n in self.tables.scalars))
 
     @property
     def exchangeable(self) -> str | None:
-        """Values of indices over whose permutations averages are taken, such as ``k = 1, 2``, or None."""
+        """Exchangeable values of indices, as text such as ``k = 1, 2``; None if no values are exchangeable.
+
+        Averages are taken over their permutations.
+        """
         found = exchangeable_values(self.tables, self.data, (*self.tables.entries, *self.tables.scalars))
         said = [f"{x} = {', '.join(map(str, block))}" for x, blocks in found.items() for block in blocks]
         return "; ".join(said) or None
 
     def _jumps(self, n: MemberKey) -> bool:
-        """Return whether a function between a source and a response jumps."""
+        """Return whether a function between source and quantity of the response with key ``n`` jumps."""
         averages = self.tables.entries[n].averages.values()
         return any(isinstance(c, Responding) and self.model.kinds[c] == "jumps" for c in averages)
 
     @property
     def entries(self) -> int:
-        """Largest number of entries, steps times indices, of a source in Stein's lemma; zero without it."""
+        """Largest number of entries (steps times indices) of a group of sources in Stein's lemma, or zero."""
         model = self.model
         asked = {
             group_of(model, c.source)
@@ -399,15 +411,17 @@ class Prepared:
 
     @property
     def most(self) -> int:
-        """Largest number of entries, steps times indices, of any source."""
+        """Largest number of entries (steps times indices) of any group of correlated sources."""
         return self.steps * max((size_of(self.model, i) for i in range(len(self.model.groups))), default=0)
 
     @property
     def least(self) -> int:
-        """Smallest number of samples: one for four entries, or one for each if a function has a kink.
+        """Smallest number of samples of a replica, which grows with the entries of sources in Stein's lemma.
 
-        The error of Stein's lemma is then a fraction of the scatter of replicas (docs/benchmarks.md), and is
-        measured. Jumps of derivatives are noisier: covariances that are not positive occurred.
+        The lemma needs one path for four entries (steps times indices) of a source if all functions have
+        continuous derivatives. The error of the lemma is then a fraction of the scatter of replicas
+        (docs/benchmarks.md), and is measured. If a function has a kink it needs one for each entry, because
+        jumps of derivatives are noisier: covariances that are not positive occurred.
         """
         return max(2 * LEAST, 2 * int(np.ceil(self.entries / (8 if self.smooth else 2))))
 
@@ -418,7 +432,10 @@ class Prepared:
 
     @property
     def cheap(self) -> int:
-        """Largest power of two of samples that take little more time than the calls of the operations."""
+        """Largest number of samples with which a march costs little more than its overhead.
+
+        It is FEWEST times a power of two.
+        """
         samples = FEWEST
         while 2 * samples <= PLENTY and self.seconds(2 * samples) <= CALLS * self._march_work[2] * CALL:
             samples *= 2
@@ -426,7 +443,7 @@ class Prepared:
 
     @property
     def smooth(self) -> bool:
-        """Whether every function has a continuous derivative."""
+        """Whether every function of fields in the theory has a continuous derivative."""
         for q in self.tables.quantities.values():
             for i, x in enumerate(q.function.leaves):
                 moving = isinstance(x, AppliedUndef) and self.tables.is_random(x)
@@ -438,12 +455,12 @@ class Prepared:
         return True
 
     def _found(self) -> list[PathEntry]:
-        """Return the order parameters that are computed."""
+        """Return the order parameters that a march computes."""
         left_out = frozenset() if self.kernels else self.model.afterwards
         return [e for n, e in self.tables.entries.items() if n not in left_out]
 
     def _moving(self) -> list[int]:
-        """Return the entries, steps times indices, of each group of sources that changes with time."""
+        """Return the entries (steps times indices) of each group of sources that changes with time."""
         model = self.model
         return [self.steps * size_of(model, i) for i, g in enumerate(model.groups) if moves(model, g)]
 
@@ -453,18 +470,24 @@ class Prepared:
         return 8 * (samples * paths + tables + self._weights(samples))
 
     def _weights(self, samples: int) -> int:
-        """Return how many numbers a replica stores for weights whose rule acts on each entry, with states."""
+        """Return how many numbers a replica stores for weights with entrywise rules, and for their states."""
         return sum(self._entries(x, samples) * (1 + len(x.rule.states)) for x in self.tables.weights)
 
     def _entries(self, x: EntryArray, samples: int) -> int:
-        """Return the number of entries of such a weight: pairs of paths, or paths and coordinates."""
+        """Return the number of entries of a weight with an entrywise rule, for so many samples.
+
+        An entry belongs to a pair of paths, or to a path and a coordinate of the inputs.
+        """
         own, other = (max((self.units.get(n, 1) for n in nodes), default=1) for nodes in x.nodes)
         partners = 1 if x.single else np.shape(self.data[x.given])[-1] if x.given else other * samples
         return int(prod(self.tables.size(x.indices)) * own * samples * partners)
 
     @cached_property
     def _numbers(self) -> tuple[int, int]:
-        """Number of values that a replica stores for each path, and in its factors and tables."""
+        """Count of the numbers that a replica stores for each path, and of those in factors and tables.
+
+        The factors are those of covariances of sources; the tables hold order parameters.
+        """
         model = self.model
         past = model.read_later
         counts = [prod(q.sizes) * self.units[n] for n, q in self.tables.quantities.items() if n in past]
@@ -473,14 +496,15 @@ class Prepared:
         tables = [
             prod(self.steps if x in (t, s) else self.tables.sizes[x] for x in e.args) for e in self._found()
         ]
-        if self.stepping is not None:  # weights of updates, of each error its own
+        # a flow that is solved by collocation has weights of the updates for each error and pair of times
+        if self.stepping is not None:
             tables += [
                 self.steps**2 * prod(self.tables.size(e.indices)) for e in self.tables.scalars.values()
             ]
         return self.steps * sum(counts), sum(n**2 for n in self._moving()) + sum(tables)
 
     def seconds(self, samples: int) -> float:
-        """Return the estimated seconds of a replica, with derivatives along its paths."""
+        """Return the estimated seconds of a replica of so many samples, with derivatives along its paths."""
         count = self._carried(samples) or self.carriers(samples)
         values = self.steps * sum(prod(q.sizes) for q in self.tables.quantities.values())
         numbers = samples * (values * VALUE + sum(self._moving()) * NORMAL)
@@ -489,17 +513,17 @@ class Prepared:
         return self._march_seconds(samples) + numbers + steps + self._derivative_seconds(count)
 
     def _derivative_seconds(self, paths: int) -> float:
-        """Return the estimated seconds of derivatives along so many paths."""
+        """Return the estimated seconds of derivatives that are carried along so many paths."""
         return self._derivatives(paths) / 8 * (DERIVATIVE + self.most / SPEED)
 
     def _march_seconds(self, samples: int) -> float:
-        """Return the estimated seconds without derivatives: products, factors of covariances, overhead."""
+        """Return the estimated seconds of a replica of so many samples, without derivatives."""
         paths, factors, calls = self._march_work
         return (samples * paths + factors) / SPEED + calls * CALL
 
     @cached_property
     def _march_work(self) -> tuple[float, float, int]:
-        """Operations of a march for each path, those of factors of covariances, and number of calls."""
+        """Operations of a replica for each path, those for factors of covariances, and number of calls."""
         sizes, T = self.tables.sizes, self.steps
         past = 0.0
         for q in self.tables.quantities.values():
@@ -516,29 +540,30 @@ class Prepared:
         return 2 * (past + sum(pairs) + sum(n**2 / 4 for n in entries)), sum(n**3 for n in entries), calls
 
     def _units_of(self, e: PathEntry) -> int:
-        """Return the largest number of units over whose paths an order parameter averages."""
+        """Return the largest number of units with given attributes over which ``e`` averages."""
         firsts = [c.first for c in e.averages.values() if isinstance(c, PathCorrelation)]
         return max((self.units.get(n, 1) for n in firsts), default=1)
 
     def derivatives(self, samples: int) -> int:
-        """Return the estimated memory of derivatives along the paths of a replica in bytes."""
+        """Return the estimated memory in bytes of all derivatives along the paths of a replica."""
         return self._derivatives(self._carried(samples)) + self._derivatives(self.carriers(samples))
 
     def _carried(self, samples: int) -> int:
-        """Return the number of paths with derivatives in every march; 0 with Stein's lemma only."""
+        """Return the number of paths that carry derivatives for the steps; 0 with Stein's lemma only."""
         wanted = [n for n, how in self.chosen.items() if how == "jacobian"]
         return derivative_paths(self.model, wanted, samples) if wanted else 0
 
     def _derivatives(self, paths: int) -> int:
-        """Return the estimated memory of derivatives along so many paths in bytes."""
+        """Return the estimated memory in bytes of derivatives that are carried along so many paths."""
         counts = [prod(q.sizes) * self.units[n] for n, q in self.tables.quantities.items()]
         size = max((size_of(self.model, i) for i in range(len(self.model.groups))), default=0)
         return 8 * paths * self.steps**2 * sum(counts) * size
 
     def carriers(self, samples: int) -> int:
-        """Return the number of paths with derivatives for the responses of a result.
+        """Return the number of paths that carry derivatives only for the responses shown in the result.
 
-        They take about the time of a march; 0 if the smallest number takes too much time or memory.
+        They take about the time of a march. The number is 0 if no such responses are asked for, and if the
+        smallest number of paths takes too much time or memory.
         """
         if not self.beside:
             return 0
@@ -550,13 +575,17 @@ class Prepared:
         return min(max(even, least), samples, 2 * int(self.device.memory // (4 * self._derivatives(1))))
 
     def together(self, samples: int) -> int:
-        """Return the number of replicas that are marched side by side."""
+        """Return the number of replicas that are marched side by side, as many as memory allows."""
         return max(1, self.device.memory // (self.bytes(samples) + self.derivatives(samples)))
 
     def runs(
         self, samples: int, seeds: Sequence[np.random.SeedSequence], **given: Any
     ) -> Iterator[dict[MemberKey, Array]]:
-        """Yield one solution for each seed, by name and layer; scalars have time first (:meth:`batches`)."""
+        """Yield one solution for each seed: arrays by key (name, integer indices).
+
+        Scalars have their time axis first, order parameters their axes as written. ``given`` are the options
+        of :meth:`batches`.
+        """
         for batch in self.batches([samples] * len(seeds), seeds, **given):
             for i in range(len(next(iter(batch.values())))):
                 found = {n: x[i] for n, x in batch.items()}
@@ -574,12 +603,14 @@ class Prepared:
         whole: bool = False,
         asymmetry: Asymmetry | None = None,
     ) -> Iterator[dict[MemberKey, Array]]:
-        """Yield solutions for these seeds, along the first axis, by name and layer; times come last.
+        """Yield solutions for these seeds, replicas along the first axis, by key (name, integer indices).
 
-        As many replicas are marched side by side as memory allows; their solutions do not depend on it. The
-        ``samples`` of each replica divide the largest number. ``progress`` is called with the number of
-        completed steps, ``finished`` with the march of each replica and its number in it; ``whole`` keeps all
-        of its paths. ``asymmetry`` is that of replicas which are marched side by side.
+        The axis of time of scalars comes last. Each yield holds the replicas that were marched side by side,
+        as many as memory allows; the solutions do not depend on their number. Each number in ``samples``
+        divides the largest one. ``matched`` and ``ridge`` are those of :func:`solve_particles`. ``progress``
+        is called with the number of completed steps, ``finished`` with the march of each replica and the
+        number of the replica in it; with ``whole`` the march keeps all paths. ``asymmetry`` records or
+        applies the perturbation that breaks a symmetry.
         """
         jacobian = frozenset(n for n, how in self.chosen.items() if how == "jacobian")
         carriers = self.carriers(max(samples))
@@ -617,7 +648,7 @@ class Prepared:
                     finished(march, i)
             require_errors_of_one_sign(self.tables, known)
             single = self._written(march)
-            del march  # the paths of these replicas
+            del march  # frees the memory of the paths of these replicas
             side = dict(known.found)
             for e in self.tables.observables if self.kernels else ():
                 given = known.found, known.values, known.data, None, self.tables.extents.first, known.literals
@@ -627,15 +658,15 @@ class Prepared:
             yield put_together(found, self.tables.written_out)
 
     def _written(self, march: PathMarch) -> dict[MemberKey, Array]:
-        """Return the responses that a result shows, with axes as they are written, replicas last."""
+        """Return the responses that were computed again for the result, axes as written, replicas last."""
         entries, averaged = self.tables.entries, march.averaged
         return {n: written(entries[n], averaged[n].axes, x) for n, x in march.single.items()}
 
 
 def unclear(value: Array, spread: Array, replicas: int) -> bool:
-    """Return whether the error of a response is too large to show it, or unknown.
+    """Return whether a response must be left out of a result, because its standard error is large or unknown.
 
-    ``spread`` is the standard deviation over replicas.
+    ``value`` holds means over replicas, ``spread`` standard deviations over them, in the same shape.
 
     >>> one = np.ones(3)
     >>> unclear(one, 0.1 * one, 8), unclear(one, 2 * one, 8), unclear(one * np.nan, one, 8)
@@ -647,25 +678,34 @@ def unclear(value: Array, spread: Array, replicas: int) -> bool:
 
 @lru_cache(maxsize=8)
 def _read(theory: Theory, own: frozenset[tuple[str, RealNumber]]) -> Model:
-    """Read the tables of a theory for its sizes; raise Unserved for averages that do not exist."""
+    """Read the tables of a theory for given sizes, and sort the operations of a step in causal order.
+
+    ``own`` are pairs of the name of a size and its number. Raises Unserved for averages that do not exist.
+    """
     for x in singularities(theory):
         if not x.has_mean:
-            raise Unserved(f"{x}, an average that does not exist")
+            raise Unserved(f"{x}: the mean of this singular function does not exist")
     return Model(read_quantities(SizedTheory.of(theory, dict(own))))
 
 
 def _counted(progress: Callable[[int], None], before: int, count: int) -> Callable[[int], None]:
-    """Return a function that reports the completed steps of ``count`` replicas."""
+    """Return a function that is called with the step of a march and reports completed steps to ``progress``.
+
+    A march has ``count`` replicas; ``before`` steps were completed by earlier marches.
+    """
     return lambda step: progress(before + count * step)
 
 
 def name_of(n: MemberKey) -> str:
-    """Return a node as it is written: ``Phi(2)``."""
+    """Return a key (name, integer indices) as text: ``Phi(2)`` for ("Phi", (2,))."""
     return f"{n[0]}{''.join(f'({k})' for k in n[1])}"
 
 
 def _responses(model: Model, asked: Responses, steps: int) -> dict[MemberKey, str]:
-    """Return how each response is computed."""
+    """Return for each response, by key, whether it is computed by "jacobian" or by "stein".
+
+    ``asked`` is the choice of the caller. Raises ValueError for "jacobian" if a function jumps.
+    """
     chosen: dict[MemberKey, str] = {}
     responding = {
         n: [c for c in e.averages.values() if isinstance(c, Responding)]
@@ -677,7 +717,10 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[MemberKey, st
             continue
         kinds = {model.kinds[c] for c in ways}
         if asked == "jacobian" and "jumps" in kinds:
-            raise ValueError(f"{name_of(n)}: a function on the way jumps, take responses = 'stein' or 'auto'")
+            raise ValueError(
+                f"responses = 'jacobian' cannot give {name_of(n)}, because a function between the source "
+                "and the field jumps; responses = 'stein' or 'auto' would do"
+            )
         groups = [model.groups[group_of(model, c.source)] for c in ways]
         entries = steps * max(sum(prod(model.tables.sources[x][1]) for x in g) for g in groups)
         along = linear or ("jumps" not in kinds and entries <= FEW)
@@ -686,9 +729,9 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[MemberKey, st
 
 
 def kept(march: PathMarch, paths: Paths, times: Sequence[int], replica: int) -> dict[str, Block]:
-    """Return the paths sampled by a replica of a completed march.
+    """Return the values on the paths of one replica of a completed march, by the names that ``paths`` gives.
 
-    Raises ValueError for a field that the theory does not have.
+    ``times`` are the steps to return. Raises ValueError for a field that the theory does not have.
     """
     program = march.tables.sized.theory.program
     expressions = paths.expressions(program)
@@ -696,12 +739,14 @@ def kept(march: PathMarch, paths: Paths, times: Sequence[int], replica: int) -> 
 
 
 def _block(march: PathMarch, name: str, e: Expr, paths: Paths, times: Sequence[int], replica: int) -> Block:
-    """Return the paths of one expression of fields at chosen layers, indices and times."""
+    """Return the values on the paths of an expression ``e`` of fields, at chosen layers and times."""
     fields = {x for x in e.atoms(AppliedUndef) if march.tables.is_random(x)}
     layers = sorted({n[1][0] for n in march.random if n[1]}) if ell in e.free_symbols else []
     layers = [k for k in layers if all(node_of(x.subs(ell, k)) in march.random for x in fields)]
     if not fields or (ell in e.free_symbols and not layers):
-        raise ValueError(f"paths: {name} = {e} has no units in this theory")
+        raise ValueError(
+            f"paths: {name} = {e} has no units in this theory: it must contain a field of the theory"
+        )
     chosen = tuple(paths.chosen("layers", layers)) if layers else ()
     own = tuple(dict.fromkeys(i for x in sorted(fields, key=str) for i in indices_of(x) if i != ell))
     sizes, picked = [], []
@@ -716,7 +761,7 @@ def _block(march: PathMarch, name: str, e: Expr, paths: Paths, times: Sequence[i
         values = []
         for x in f.leaves:
             if not (isinstance(x, AppliedUndef) and march.tables.is_random(x)):
-                known = np.ravel(march.known(x, {}))  # one number, or one of each replica
+                known = np.ravel(march.known(x, {}))  # a single number, or one number for each replica
                 values.append(known[replica % len(known)])
                 continue
             path = march.device.take(march.random[node_of(x)][replica, list(times)]).swapaxes(0, 1)
