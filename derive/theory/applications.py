@@ -52,7 +52,7 @@ MatrixProductKey = tuple[str, bool, Expr]
 def equal_time_pairs(
     program: Program, uses: Iterable[Application]
 ) -> set[tuple[MatrixProductKey, MatrixProductKey]]:
-    """Return pairs of products where the first vector responds within the step to the source of the second.
+    """Return pairs of products (a, b) such that the vector of a responds at s = t to the source of b.
 
     Whether ``a`` is computed from the field that contains ``r`` depends on the equal-time responses
     themselves. The smallest solution is found by iteration: start from the empty set and add pairs until
@@ -84,9 +84,10 @@ def _names(e: Expr) -> set[str]:
 
 
 def _graph(program: Program, answered: list[tuple[Application, Application]]) -> dict[str, set[str]]:
-    """Return for each field the fields of the same site that enter it at the same time.
+    """Return for each field the names of the fields from which it is computed at the same site and time.
 
-    A field enters directly, or by a response at equal time, one for each pair in ``answered``.
+    A field is computed from another one directly, or by an equal-time response: for each pair (a, b) in
+    ``answered`` the field of the product a depends on the vector of b.
     """
     graph: dict[str, set[str]] = {x.name: set() for x in program.fields}
 
@@ -107,7 +108,10 @@ def _graph(program: Program, answered: list[tuple[Application, Application]]) ->
 
 
 def computed_now(equations: Iterable[Equation], names: Collection[str]) -> dict[str, set[str]]:
-    """Return for each field which of ``names`` its equation contains at time ``t``, also as end of a sum."""
+    """Return for each field those of ``names`` that its equation contains at time t.
+
+    The last term of a sum over ``s = 0..t`` is at time t as well. A rate of change contains none.
+    """
     names_by_field: dict[str, set[str]] = {}
     for e in equations:
         present_names = names_by_field.setdefault(e.name, set())
@@ -118,7 +122,9 @@ def computed_now(equations: Iterable[Equation], names: Collection[str]) -> dict[
 
 
 def reaches(now: Mapping[str, Collection[str]], start: str, goal: str) -> bool:
-    """Return whether ``start`` depends on ``goal``, directly or indirectly, by :func:`computed_now`.
+    """Return whether ``start`` depends on ``goal``, directly or through other names.
+
+    ``now`` gives for each name the names from which it is computed (:func:`computed_now`).
 
     >>> reaches({"h": {"u"}, "z": {"h"}}, "z", "u")
     True
@@ -135,7 +141,7 @@ def reaches(now: Mapping[str, Collection[str]], start: str, goal: str) -> bool:
 
 
 def _at_once_in(e: Expr, names: Collection[str]) -> set[str]:
-    """Return the names in ``e`` at the present time, including the last term of sums but not integrals."""
+    """Return those of ``names`` that ``e`` contains at time t, or in the last term of a sum up to t."""
     if isinstance(e, Integral) or getattr(e, "is_averaged", False):
         return set()
     if isinstance(e, Sum):
@@ -194,32 +200,32 @@ class Application:
 
     @property
     def transposed(self) -> bool:
-        """Whether the use is a backward one."""
+        """Whether the transpose of the matrix is applied, as in a backward pass."""
         return self.product.transposed
 
     def entries(self, time: Expr = t, past: Expr = s) -> Expr:
-        """Return the covariance of an entry at two times, in units of its initial variance."""
+        """Return the covariance of a matrix entry at two times, over the variance of its initial value."""
         if self.matrix.fresh:
             return KroneckerDelta(time, past)
         return self.here(entry_covariance(self.trained.rule, time, past)) if self.trained else S.One
 
     @property
     def variance(self) -> Expr:
-        """Variance of the entries of the used member, times N."""
+        """Variance of the initial entries of this matrix of the family, times N."""
         return self.here(sympify(self.matrix.variance))
 
     @property
     def is_random(self) -> bool:
-        """Whether the matrix is random: False for zero initial weights and for rules that forget them."""
+        """Whether the product has a Gaussian part: False if weights start at zero or forget their start."""
         return bool(self.variance != 0 and self.entries() != 0)
 
     def here(self, e: Expr) -> Expr:
-        """Return an expression for any member of the family at the used member."""
+        """Return an expression in the family's indices, such as a variance, at the member that is used."""
         return e.xreplace(self.chosen)
 
     @property
     def chosen(self) -> dict[Any, Any]:
-        """Values of the indices of the declared family at the used member."""
+        """Value of each index of the declared family of matrices at the member that the product uses."""
         chosen: dict[Any, Any] = {
             r.index: x.index for r, x in zip(self.matrix.others, self.apart, strict=False)
         }
@@ -232,21 +238,24 @@ class Application:
 
     @property
     def gives(self) -> Population:
-        """Population of the product."""
+        """Population of the product: of the matrix's rows, or of its columns if it is transposed."""
         return _at(self.matrix.cols if self.transposed else self.matrix.rows, self.matrix, self.member)
 
     @property
     def acts_on(self) -> Population:
-        """Population of the vector."""
+        """Population of the vector: of the matrix's columns, or of its rows if it is transposed."""
         return _at(self.matrix.rows if self.transposed else self.matrix.cols, self.matrix, self.member)
 
     def source(self, time: Expr = t) -> AppliedUndef:
-        """Return the Gaussian source, with the layer of the product and the indices of the vector."""
+        """Return the Gaussian source of the product, such as ``u(ell, mu, t)``.
+
+        Its arguments are the layer of the product, the indices of the vector, and ``time``.
+        """
         site = () if self.gives.site is None else (self.gives.site,)
         return Function(self.source_name)(*site, *[r.index for r in self.ranges], time)
 
     def past(self, taken: Iterable[Symbol] = ()) -> Application:
-        """Return the same use at the time ``s``, with indices that differ from those ``taken``."""
+        """Return this product at the time ``s`` instead of t, with indices that are not among ``taken``."""
         names = {r.index: primed_apart(r.index, taken) for r in self.apart}
         apart = tuple(r.renamed(names[r.index]) for r in self.apart)
         past = replace(self, vector=self.vector.past(taken), apart=apart)
@@ -254,7 +263,7 @@ class Application:
         return past.renamed(alone) if alone else past
 
     def renamed(self, names: Mapping[Symbol, Symbol]) -> Application:
-        """Return the same use with renamed indices."""
+        """Return this product with its indices renamed as ``names`` says."""
         v = self.vector
         ranges = tuple(r.renamed(names.get(r.index, r.index)) for r in v.ranges)
         arguments = tuple(x.xreplace(dict(names)) for x in v.arguments)
@@ -264,12 +273,12 @@ class Application:
         )
 
     def beside(self, other: Application) -> Application:
-        """Return the same use for the members that ``other`` uses."""
+        """Return this product for the member of the family that ``other`` uses, if members act separately."""
         names = {r.index: x.index for r, x in zip(self.apart, other.apart, strict=True) if r.index != x.index}
         return self.renamed(names) if names else self
 
     def at(self, site: Expr) -> Application:
-        """Return the same use of another member of the family, with every layer index shifted."""
+        """Return this product for the member ``site`` of the family, with its layers shifted accordingly."""
         if self.matrix.index is None or self.member == site:
             return self
         v, up = self.vector, site - self.member
@@ -280,23 +289,32 @@ class Application:
         return replace(self, vector=moved, member=site, layers=layers)
 
     def canonical(self) -> Application:
-        """Return the use written at the index of the declared matrix; a single member stays as it is."""
+        """Return this product at the index with which the matrix was declared.
+
+        The product with a single member of a family is returned unchanged.
+        """
         return self.at(self.matrix.index.index) if self.matrix.index is not None and self.layers else self
 
     @cached_property
     def key(self) -> MatrixProductKey:
-        """Name of the matrix, orientation and vector, without regard to the field that the product enters."""
+        """Name of the matrix, whether it is transposed, and the vector with standard indices.
+
+        Products with equal keys are the same, whichever fields they enter.
+        """
         v = self.canonical().vector
         body = v.plain.xreplace(dict(zip(v.indices, _SLOTS, strict=False)))
         return self.matrix.name, self.transposed, body
 
     def same_use(self, other: Application) -> bool:
-        """Return whether two definitions contain the same product."""
+        """Return whether ``other`` is the same product, possibly in another definition."""
         a, b = self.canonical(), other.canonical()
         return (a.matrix, a.member) == (b.matrix, b.member) and self.key == other.key
 
     def meets(self, other: Application) -> bool:
-        """Return whether both use the same matrix; raise ProgramError if only for some layers."""
+        """Return whether ``other`` uses the same matrix, at the same layers.
+
+        Raises ProgramError if both use the matrix for ranges of layers that overlap only in part.
+        """
         if self.matrix != other.matrix:
             return False
         if bool(self.layers) == bool(other.layers):
@@ -313,7 +331,7 @@ class Application:
         )
 
     def members(self) -> tuple[Expr, Expr]:
-        """Return the first and the last used member of the family."""
+        """Return the first and the last member of the family of matrices that the product uses."""
         if not self.layers:
             return self.member, self.member
         r = self.layers[0]
@@ -353,9 +371,9 @@ class Parameter:
     def covariance(
         self, other: Parameter, names: dict[Symbol, Symbol], time: Expr = t, past: Expr = s
     ) -> Expr:
-        """Return the covariance with another use at another time, whose indices are renamed by ``names``.
+        """Return the covariance of the weight at ``time`` with that of another use at ``past``.
 
-        Different members of a family are independent.
+        ``names`` renames the indices of the other use. Different members of a family are independent.
         """
         value = self.here(sympify(self.initial.variance))
         for x, y in zip(self.member.args, other.member.args, strict=True):
@@ -365,11 +383,11 @@ class Parameter:
         return value * (self.here(entry_covariance(self.trained.rule, time, past)) if self.trained else 1)
 
     def here(self, e: Expr) -> Expr:
-        """Return an expression for any member of the family at the used member."""
+        """Return an expression in the family's indices, such as a variance, at the member that is used."""
         return e.xreplace({r.index: x for r, x in zip(self.initial.indices, self.member.args, strict=True)})
 
     def update(self, time: Expr = t, past: Expr = s) -> tuple[tuple[IndexRange, ...], Expr, Expr]:
-        """Return summed indices, coefficient and vector of the update of this member at time ``past``."""
+        """Return the update of this member at time ``past``: ranges of its sums, coefficient, and vector."""
         assert self.trained is not None
         u = self.trained.update
         names, over = apart(u.over, self.indices)
@@ -379,7 +397,7 @@ class Parameter:
         return over, coefficient, vector
 
     def meets(self, other: Parameter) -> bool:
-        """Return whether both uses can be of the same vector."""
+        """Return whether ``other`` can use the same weights: the same family, with overlapping members."""
 
         def bounds(p: Parameter, place: Expr) -> tuple[Expr, Expr]:
             low, high = ({r.index: getattr(r, end) for r in p.ranges} for end in ("lower", "upper"))
@@ -390,13 +408,16 @@ class Parameter:
         return self.initial == other.initial and not any(apart)
 
     def source(self, time: Expr = t, taken: Iterable[Symbol] | None = None) -> AppliedUndef:
-        """Return the Gaussian source (initial value), with the layer of the field that it enters."""
+        """Return the initial value as a Gaussian source, with the arguments of the field that it enters.
+
+        Its indices are primed if ``taken`` is given, and differ from those.
+        """
         names = {} if taken is None else {i: primed_apart(i, taken) for i in self.indices}
         return Function(self.source_name)(*[time if x == t else x for x in self.lhs.xreplace(names).args])
 
     @property
     def indices(self) -> tuple[Symbol, ...]:
-        """Sample-like indices of the field that the parameter enters."""
+        """Indices of the field that the weights enter, without the layer and the time."""
         return tuple(r.index for r in self.ranges if r.index != ell and self.lhs.has(r.index))
 
 
@@ -426,7 +447,7 @@ class Reading:
 
     @property
     def uses(self) -> list[Application]:
-        """Different uses of Gaussian matrices."""
+        """All different products with Gaussian matrices; a product in two definitions occurs once."""
         uses: list[Application] = []
         for a in (a for d in self.definitions for a in self.products[d]):
             if not any(a.same_use(b) for b in uses):
@@ -435,14 +456,14 @@ class Reading:
 
     @cached_property
     def instant(self) -> set[tuple[MatrixProductKey, MatrixProductKey]]:
-        """Pairs of products where the first vector responds within a step to the source of the second."""
+        """Pairs (a, b) of keys of products where the vector of a responds at s = t to the source of b."""
         return equal_time_pairs(self.program, [a for d in self.definitions for a in self.products[d]])
 
     def response_name(self, a: Application, b: Application) -> tuple[str, Expr | None]:
         """Return the name of the response of the vector of ``a`` to the source of ``b``, and its layer.
 
-        A matrix names the responses of its only forward and its only backward use; all others are
-        ``R_<vector><source>``.
+        A matrix declares the names of the responses of its only forward and its only backward use; all others
+        are ``R_<vector><source>``. The layer is None outside of layers.
         """
         alike = [x for x in self.uses if x.transposed in (a.transposed, b.transposed) and a.meets(x)]
         if a.matrix.responses and a.transposed != b.transposed and len(alike) == 2:
@@ -452,7 +473,11 @@ class Reading:
     def equations(
         self, product: Callable[[Application], list[Term]], parameter: Callable[[Parameter], list[Term]]
     ) -> tuple[tuple[Equation, ...], tuple[Equation, ...]]:
-        """Return equations of fields and of scalars, with each product and parameter replaced by terms."""
+        """Return the equations of fields and the equations of scalars, from the definitions of the program.
+
+        ``product`` returns the terms that replace a product with a matrix, and ``parameter`` those that
+        replace a vector of weights; all other terms are kept as they stand.
+        """
 
         def replaced(d: Definition, part: Expr) -> list[Term]:
             for a in self.products[d]:
@@ -477,7 +502,7 @@ class Reading:
 
     @property
     def entries(self) -> list[Parameter]:
-        """Uses of vector parameters."""
+        """Uses of vectors of weights in all definitions, in causal order."""
         return [p for d in self.definitions for p in self.parameters[d]]
 
 
@@ -559,7 +584,10 @@ MOST_CUTS = 64
 
 
 def _span(d: Definition, place: Expr) -> MemberBounds:
-    """Return the first and the last used member of a family; ``place`` is the member at ``ell``."""
+    """Return the first and the last member of a family that a definition uses.
+
+    ``place`` is the member that the definition uses at layer ``ell``.
+    """
     ends = next(((r.lower, r.upper) for r in d.ranges if r.index == ell), (ell, ell))
     return place.xreplace({ell: sympify(ends[0])}), place.xreplace({ell: sympify(ends[1])})
 
@@ -567,7 +595,12 @@ def _span(d: Definition, place: Expr) -> MemberBounds:
 def _cut(
     d: Definition, own: MemberBounds, other: MemberBounds
 ) -> tuple[Definition, tuple[Definition, Definition]] | None:
-    """Return a definition and its two parts if another use has all members except an end, or an end alone."""
+    """Return a definition and the two definitions that replace it if another use needs one end separately.
+
+    ``own`` and ``other`` are the first and last members of the family of matrices that this definition and
+    the other use multiply. The definition is divided if the other use has all members except one end, or that
+    end alone; otherwise the result is None. The first of the two new definitions is that of the end.
+    """
     if own == other or own[0] == own[1] or _disjoint(own, other):
         return None
     if (own[1] - other[1] == 1 and own[0] == other[0]) or other[0] == other[1] == own[1]:
@@ -585,7 +618,7 @@ def _cut(
 
 
 def members_apart(program: Program) -> frozenset[str]:
-    """Return the families of matrices whose members have their own vectors, factors or definitions.
+    """Return the names of families of matrices whose members have their own vectors, factors or definitions.
 
     The products of the other families occur only in sums: ``Sum(W(k) @ v(p + k), (k, -1, 1))``.
     """
@@ -615,14 +648,14 @@ def nonempty(definitions: tuple[Definition, ...]) -> tuple[Definition, ...]:
 
 
 def _at(p: Population, matrix: GaussianMatrix, i: Expr) -> Population:
-    """Return a population at a member of the family of matrices."""
+    """Return a population of a family of matrices at the layer of its member ``i``."""
     if p.site is None or matrix.index is None:
         return p
     return p.at(p.site.subs(matrix.index.index, i))
 
 
 def earlier(e: Expr) -> Expr:
-    """Return ``e`` for s <= t."""
+    """Return ``e`` with ``Min(s, t)`` replaced by s, for use where s <= t."""
     return e.xreplace(_EARLIER)
 
 
@@ -630,10 +663,11 @@ _EARLIER = {Min(s, t): s}
 
 
 def overlap(reading: Reading, a: Application, u: Outer) -> tuple[Expr, Expr, Expr, tuple[IndexRange, ...]]:
-    """Return order parameter, coefficient, remaining vector and sums of the update ``u`` applied to ``a``.
+    """Return an update of a matrix at time s, applied to the vector of ``a``, in four parts.
 
-    The update at ``s`` is an outer product. One of its vectors meets the vector of ``a`` in an order
-    parameter; the other vector remains.
+    The update is an outer product, ``coefficient * left right^T / N``, summed over indices. The parts are the
+    order parameter that is the inner product of one of its vectors with that of ``a``, the coefficient, the
+    other vector, and the ranges of the sums.
     """
     names, over = apart(u.over, a.indices)
     at: dict[Any, Any] = {**names, **a.chosen, t: s}
@@ -646,7 +680,7 @@ def overlap(reading: Reading, a: Application, u: Outer) -> tuple[Expr, Expr, Exp
 def apart(
     over: tuple[IndexRange, ...], taken: tuple[Symbol, ...]
 ) -> tuple[dict[Symbol, Symbol], tuple[IndexRange, ...]]:
-    """Return new names for summation indices that a definition also has, and the new ranges."""
+    """Return new names for those indices of ``over`` that are among ``taken``, and the new ranges."""
     names = {r.index: primed_apart(r.index, taken) for r in over if r.index in taken}
     return names, tuple(IndexRange(names.get(r.index, r.index), r.lower, r.upper) for r in over)
 
@@ -690,7 +724,10 @@ def _layer(reading: Reading, p: Parameter) -> Expr | None:
 
 
 def _sites(site: Expr | None, ranges: tuple[IndexRange, ...]) -> tuple[Expr, Expr]:
-    """Return the first and the last layer of a source."""
+    """Return the first and the last layer of a source: ``site`` at both ends of the range of ``ell``.
+
+    Both are zero without layers (``site`` None).
+    """
     if site is None:
         return S.Zero, S.Zero
     r = next((r for r in ranges if r.index == ell), None)
@@ -747,7 +784,12 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
 def _gradient_squared(
     reading: Reading, w: TrainedMatrix | TrainedVector, error: AppliedUndef, outputs: tuple[IndexRange, ...]
 ) -> tuple[Expr, tuple[IndexRange, ...]]:
-    """Return the inner product of the gradients of two outputs by one weight, and its summed indices."""
+    """Return the inner product of the gradients of two outputs by one weight, and the ranges of its sums.
+
+    ``error`` is the error signal in the coefficient of the weight's update, and ``outputs`` are the ranges of
+    its indices. The first output is at time t, the second one at primed indices and time s. The result is
+    zero without sums for an empty family.
+    """
     program, trained, coefficient = reading.program, isinstance(w, TrainedMatrix), w.update.coefficient
     moved = coefficient / error
     gradient = moved / program.scale**2
@@ -785,7 +827,10 @@ def _gradient_squared(
 
 
 def _goes_both_ways(reading: Reading, w: TrainedMatrix) -> bool:
-    """Return whether a matrix and its transpose are both used, as a gradient needs except at the inputs."""
+    """Return whether both a matrix and its transpose are used, without which its updates are no gradient.
+
+    A matrix that multiplies given vectors, such as inputs, needs no transpose.
+    """
     used = {a.transposed for d in reading.definitions for a in reading.products[d] if a.matrix == w.initial}
     return w.initial.cols.given or used in ({True, False}, set())
 

@@ -44,7 +44,11 @@ from derive.theory.names import Order, symmetric
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference between two theories in one part; None stands for a missing part."""
+    """Difference between two theories in one statement, or in one of its terms.
+
+    ``part`` is the kind of the statement, ``name`` its left-hand side; ``left`` and ``right`` are the
+    expressions in the first and second theory, None where the expression is missing.
+    """
 
     part: str
     name: str
@@ -91,7 +95,11 @@ NamedExpressions = list[tuple[str, Expr]]
 
 @dataclass(frozen=True)
 class _Item:
-    """Equation, source or order parameter as a list of labelled parts in normal form."""
+    """Equation, source or order parameter in normal form, as a list of (label, expression).
+
+    ``label`` is its kind, ``name`` its left-hand side as text. Items of two theories with equal ``key`` are
+    compared with each other. ``names`` maps the indices to those of the normal form.
+    """
 
     label: str
     name: str
@@ -101,13 +109,17 @@ class _Item:
 
 
 def _stated(theory: TheoryData) -> list[tuple[str, Any]]:
-    """Return every equation, source and order parameter with a label for its kind."""
+    """Return every equation, source and order parameter of a theory as (label of its kind, statement)."""
     labels = ("equation", "scalar", "observable", "source", "parameter")
     return [(label, x) for label, part in zip(labels, STATED, strict=True) for x in getattr(theory, part)]
 
 
 def _listed(theory: TheoryData, alike: Counter[Any]) -> dict[str, _Item]:
-    """Return the statements of a theory in normal form by key, without those that the other has as well."""
+    """Return the statements of a theory in normal form, by the key under which two theories are compared.
+
+    ``alike`` counts the statements that both theories contain in the same words; these are left out, and the
+    counts are reduced.
+    """
     rules = {w.rule for w in theory.program.trained()}
     heat = {
         a for x in rules for a in x.noise(t, s).atoms(AppliedUndef) if len(a.args) == 2
@@ -130,7 +142,11 @@ def _listed(theory: TheoryData, alike: Counter[Any]) -> dict[str, _Item]:
 
 
 def _item(label: str, stated: Any, order: Order, sure: frozenset[str]) -> _Item:
-    """Return a statement in normal form."""
+    """Return a statement in normal form.
+
+    ``order`` writes symmetric functions in one way (`derive.theory.names.symmetric`); ``sure`` are the names
+    of functions that are numbers, the same for all units.
+    """
     if isinstance(stated, Source):
         return _source(stated, order)
     if isinstance(stated, OrderParameter):
@@ -139,7 +155,7 @@ def _item(label: str, stated: Any, order: Order, sure: frozenset[str]) -> _Item:
 
 
 def _equation(label: str, e: Equation, order: Order) -> _Item:
-    """Return an equation in normal form, term by term."""
+    """Return an equation in normal form, with one part for each term."""
     names = _slots(e.lhs)
     terms: NamedExpressions = []
     for x in e.terms:
@@ -149,7 +165,7 @@ def _equation(label: str, e: Equation, order: Order) -> _Item:
 
 
 def _source(u: Source, order: Order) -> _Item:
-    """Return a source in normal form."""
+    """Return a Gaussian source in normal form: its covariance, and the name of its matrix."""
     pair = sorted((u.symbol, u.partner), key=lambda x: str(x.func))  # independent of the order of the two
     names = _slots(*pair)
     covariance = order(_form(_at_first_layer(u.covariance, u.ranges).xreplace(names)))
@@ -158,7 +174,7 @@ def _source(u: Source, order: Order) -> _Item:
 
 
 def _order_parameter(q: OrderParameter, sure: frozenset[str]) -> _Item:
-    """Return an order parameter in normal form."""
+    """Return an order parameter in normal form: its definition, and its causality."""
     names = _slots(q.symbol)
     definition = _form(_term_by_term(_at_first_layer(q.definition, q.ranges).xreplace(names), sure))
     parts = [("", definition), ("causal", Symbol(q.causal or "always"))]
@@ -180,7 +196,10 @@ def _form(e: Expr) -> Expr:
 
 
 def _inner_letters(e: Expr, inside: bool = False) -> Expr:
-    """Rename the indices of sums inside of functions and powers to ``inner0``, ``inner1``, ..."""
+    """Rename the indices of sums inside of functions and powers to ``inner0``, ``inner1``, ...
+
+    ``inside`` is true if ``e`` itself stands inside of a function or power.
+    """
     if not e.has(Sum, Integral):
         return e
     below = inside or isinstance(e, Pow | AnyFunction)
@@ -197,7 +216,11 @@ PRIME = Function("prime", positive=True)
 
 
 def _key(label: str, x: Any, names: dict[Symbol, Symbol], *heads: Expr) -> str:
-    """Return a key with the symbols, the number of layers, and the ranges of all other indices."""
+    """Return the text by which statements of two theories are matched.
+
+    It contains the kind, the left-hand sides ``heads`` with standard indices, the number of layers, and the
+    ranges of all other indices of the statement ``x``. ``names`` maps indices to the standard ones.
+    """
     found = {f"{r.upper - r.lower + 1} layers" for r in x.ranges if r.index == ell}
     found |= {f"{names.get(r.index, r.index)} in {r.lower}..{r.upper}" for r in x.ranges if r.index != ell}
     written = [_at_first_layer(y, x.ranges).xreplace(names) for y in heads]
@@ -207,7 +230,7 @@ def _key(label: str, x: Any, names: dict[Symbol, Symbol], *heads: Expr) -> str:
 def _term_by_term(e: Expr, sure: frozenset[str]) -> Expr:
     """Return averages and responses of sums as sums of averages and responses, with numbers in front.
 
-    The average of 1 is 1. Times and functions whose names are in ``sure`` count as numbers.
+    The average of 1 is 1. Times, and functions whose names are in ``sure``, count as numbers.
     """
 
     def apart(x: Average | Response) -> Expr:
@@ -228,32 +251,38 @@ def _denominators_factored(e: Expr) -> Expr:
 
 
 def _random_in(e: Expr, sure: frozenset[str]) -> list[Expr]:
-    """Return the functions in ``e`` that differ from unit to unit."""
+    """Return the functions in ``e`` that differ from unit to unit: those whose names are not in ``sure``."""
     return [a for a in e.atoms(AppliedUndef) if str(a.func) not in sure]
 
 
 def _at_first_layer(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
-    """Return a family counted from layer 0: ``h(ell)`` for 2..L equals ``h(ell + 1)`` for 1..L-1."""
+    """Return the expression of a family with layers counted from 0: ``h(ell)`` for 2..L as ``h(ell + 2)``."""
     r = next((r for r in ranges if r.index == ell), None)
     return e if r is None else e.xreplace({ell: ell + r.lower})
 
 
 def _slots(*atoms: Expr) -> dict[Symbol, Symbol]:
-    """Return new names for free indices in order of occurrence; the layer index keeps its name."""
+    """Return new names ``slot0``, ``slot1``, ... for the indices in ``atoms``, in order of occurrence.
+
+    The layer index and the depth keep their names.
+    """
     applied = [f for a in atoms for f in sorted(a.atoms(AppliedUndef), key=str)]
     free = dict.fromkeys(x for f in applied for x in f.args if isinstance(x, Symbol) and x not in (ell, L))
     return {x: Symbol(f"slot{i}", **x.assumptions0) for i, x in enumerate(free)}
 
 
 def _back(e: Expr | None, names: dict[Symbol, Symbol]) -> Expr | None:
-    """Return ``e`` with the original names of its indices."""
+    """Return ``e`` with its original indices; ``names`` maps those to the standard ones. None stays None."""
     if e is None:
         return None
     return e.xreplace({v: k for k, v in names.items()}).replace(PRIME, lambda p: p)
 
 
 def _unequal(left: NamedExpressions, right: NamedExpressions) -> list[tuple[Expr | None, Expr | None]]:
-    """Return the parts of one list that the other lacks, paired by their labels."""
+    """Return the expressions that only one list contains, as pairs (left, right) with equal labels.
+
+    A member of a pair is None if the other list has no expression of that label left.
+    """
     a, b = Counter(left), Counter(right)
     only, other = list((a - b).elements()), list((b - a).elements())
     pairs: list[tuple[Expr | None, Expr | None]] = []
@@ -264,10 +293,11 @@ def _unequal(left: NamedExpressions, right: NamedExpressions) -> list[tuple[Expr
 
 
 def _same_numbers(parts: list[tuple[Expr | None, Expr | None]]) -> bool:
-    """Return whether the terms without a counterpart on the two sides have equal sums.
+    """Return whether the left and right expressions of ``parts`` have equal sums, by random evaluation.
 
-    The memory of a rule can be written in several ways, such as ``eta/(eta*lam)`` and ``1/lam``. Both sides
+    The memory of a rule can be written in several ways, such as ``eta/(eta*lam)`` and ``1/lam``. Both sums
     are evaluated at random rational values of symbols and of all other parts, such as sums and averages.
+    ``parts`` are terms without an equal term in the other theory; None counts as zero.
     """
     if not parts:
         return True
@@ -303,14 +333,14 @@ TRIALS, DIGITS = 3, 40
 
 
 def _opaque(e: Expr) -> set[Expr]:
-    """Return the largest parts of an expression that are not elementary functions of symbols."""
+    """Return the largest parts of ``e`` that are not elementary functions of symbols, such as averages."""
     if isinstance(e, Sum | Integral | Product | Average | Response | AppliedUndef | KroneckerDelta):
         return {e}
     return set[Expr]().union(*map(_opaque, e.args)) if e.args else set()
 
 
 def _collected(found: NamedExpressions) -> NamedExpressions:
-    """Return the parts with like terms added."""
+    """Return the (label, expression) pairs with the coefficients of equal expressions of one label added."""
     total: dict[tuple[str, Expr], Expr] = {}
     for label, x in found:
         number, rest = x.as_coeff_Mul()

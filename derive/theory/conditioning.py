@@ -66,7 +66,7 @@ def mean_field(program: Program) -> Theory:
 
 
 def theory_of(source: Theory | Program, what: str) -> Theory:
-    """Return a theory as it is, and the mean-field theory of a program.
+    """Return a theory as it is, or derive the mean-field theory if a program is given.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def theory_of(source: Theory | Program, what: str) -> Theory:
 
 
 class _Derivation:
-    """Application of the conditioning rule to one program."""
+    """Derivation of the mean-field theory of one program by Gaussian conditioning of each of its matrices."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -127,7 +127,11 @@ class _Derivation:
     # -- one matrix product ----------------------------------------------------------------------------------
 
     def condition(self, a: Application) -> list[Term]:
-        """Return the Gaussian source, the responses and the memory that replace the product ``M(t) a(t)``."""
+        """Return the terms that replace the product ``M(t) a(t)``: Gaussian source, responses and memory.
+
+        The source and its covariance are recorded. A matrix without random initial entries gives memory
+        alone.
+        """
         if not a.is_random:  # the weight consists of its updates
             return self.memory(a, a.trained) if a.trained is not None else []
         if (key := str(a.source())) not in self.sources:
@@ -140,7 +144,11 @@ class _Derivation:
         return terms
 
     def partners(self, a: Application) -> list[Application]:
-        """Return the uses of the same matrix to whose sources ``a`` may respond; a fixed vector has none."""
+        """Return the uses of the same matrix to whose Gaussian sources the vector of ``a`` may respond.
+
+        These are the opposite uses (transpose against matrix), and uses of the same orientation if the matrix
+        is correlated with its transpose. The list is empty if the vector of ``a`` contains no field.
+        """
         if not any(self.program.field_of(str(x.func)) for x in a.vector.body.atoms(AppliedUndef)):
             return []
         return [
@@ -148,7 +156,11 @@ class _Derivation:
         ]
 
     def covariance(self, a: Application, b: Application, strength: Expr) -> Source:
-        """Return the source with ``<u_a(t) u_b(s)> = s2 c c(t, s) <a(t) b(s)>`` of joint members."""
+        """Return the sources of the products ``M a`` and ``M b`` with their covariance.
+
+        The covariance is ``strength * s2 c c(t, s) <a(t) b(s)>``: ``strength`` is 1, or the correlation of
+        the matrix with its transpose if one of the two uses is transposed.
+        """
         w = b.past(a.indices)
         each = a.variance * a.acts_on.ratio * self.registry.correlation(a.vector, w.beside(a).vector)
         whole = over(each, a.summed)
@@ -158,9 +170,10 @@ class _Derivation:
         return Source(a.source(), w.source(s), strength * a.entries() * whole, ranges, a.matrix.name)
 
     def response(self, a: Application, b: Application) -> list[Term]:
-        """Return ``sum_j sum_s s2 c c(t, s) <d a(t)/d source_b(s)> b_j(s)``.
+        """Return the term ``sum_j sum_s s2 c c(t, s) <d a(t)/d source_b(s)> b_j(s)`` in a list.
 
-        A matrix that is drawn anew at each step contributes only at the step at which it is drawn.
+        A matrix that is drawn anew at each step contributes only at the step at which it is drawn; the list
+        is empty if the response has no such equal-time part.
         """
         past = b.at(a.member).past(a.indices)
         instant = (a.key, b.key) in self.reading.instant
@@ -184,7 +197,11 @@ class _Derivation:
         return [replace(term, kernel=earlier(a.entries()) * kernel, reach=reach, rule=description)]
 
     def memory(self, a: Application, trained: TrainedMatrix) -> list[Term]:
-        """Return ``sum_s k(t, s) U(s) a(t)``, one vector of each update times an overlap."""
+        """Return the terms ``sum_s k(t, s) U(s) a(t)`` that the updates U of a matrix add to its product.
+
+        Each rank-one update gives one term: one of its vectors, times the inner product of the other with
+        a(t).
+        """
         weight = a.here(trained.rule.memory(t, s)[1])
         if isinstance(trained.rule, Entrywise):
             return [self.pair(a, trained, weight)]
@@ -197,11 +214,12 @@ class _Derivation:
         return terms
 
     def pair(self, a: Application, trained: TrainedMatrix, weight: Expr) -> Term:
-        """Return ``sum_s k(t, s) E~[Q_s copy(a(t))]``: entrywise updates of a row times the vector.
+        """Return ``sum_s k(t, s) E~[Q_s copy(a(t))]``, the product of entrywise updates Q_s and the vector.
 
         An entry depends on its row and its column. Its initial value changes both by ``O(N^(-1/2))``, which
         is negligible in the sum over N entries. Row and column are therefore independent, and the sum becomes
-        an average over one of them.
+        an average E~ over an independent copy of one of them. ``weight`` is the factor k(t, s) of the
+        training rule.
         """
         at: dict[Any, Any] = {**a.chosen, t: s}
         outside, gradient = trained.update.outside, []
@@ -218,7 +236,7 @@ class _Derivation:
         )
 
     def parameter(self, v: Parameter) -> list[Term]:
-        """Return the terms of a vector parameter: its Gaussian initial value and its updates."""
+        """Return the terms of a vector of weights: Gaussian initial value, and updates if it is trained."""
         self.sources[str(v.source())] = self.parameter_source(v, v)
         name = v.initial.name
         terms = [Term.local(v.source(), "source", name, "value at initialisation")]
@@ -235,7 +253,10 @@ class _Derivation:
 
     @staticmethod
     def parameter_source(v: Parameter, x: Parameter) -> Source:
-        """Return the source of a vector parameter, the same at all times and for all samples."""
+        """Return the initial values in two uses of one vector of weights as a pair of correlated sources.
+
+        A source of this kind has the same value at all times and for all samples.
+        """
         names = {i: primed_apart(i, v.indices) for i in x.indices}
         doubled = tuple(IndexRange(names[r.index], r.lower, r.upper) for r in x.ranges if r.index in names)
         partner = x.source(s, v.indices)
@@ -243,10 +264,13 @@ class _Derivation:
 
 
 def _reached(a: Application, told: str) -> tuple[str, str, str]:
-    """Return range in time, name of the matrix and description of a term with entrywise updates."""
+    """Return the last three fields of a `Term` with entrywise updates: reach, name of matrix, description."""
     return "strict", a.matrix.name, told
 
 
 def _reach(rule: TrainingRule, inclusive: bool = False) -> str:
-    """Return the range of a sum over the past, with the present step if inclusive."""
+    """Return the range of a sum over the past, as in `Term.reach`.
+
+    In discrete time it is "past" if s = t is included and "strict" if not; in continuous time it is "flow".
+    """
     return ("past" if inclusive else "strict") if rule.discrete else "flow"

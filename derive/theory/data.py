@@ -143,7 +143,7 @@ class Term(Rewritable):
         return replace(self, over=(*ranges, *self.over))
 
     def put(self, expr: Expr) -> Term:
-        """Return a term with the same origin and another expression.
+        """Return a term with the same origin, kind and matrix, and another expression.
 
         Parameters
         ----------
@@ -188,7 +188,10 @@ ROUNDING = 1e-12
 
 
 def _equal(one: Expr, other: Expr) -> bool:
-    """Return whether two expressions agree after products of numbers and sums are multiplied out."""
+    """Return whether two expressions agree after products of numbers and sums are multiplied out.
+
+    Coefficients may differ by the rounding error of floats.
+    """
     while isinstance(one, Sum | Integral) and one.func == other.func and one.limits == other.limits:
         one, other = one.function, other.function
     if one == other or one.has(Sum, Integral) or other.has(Sum, Integral):
@@ -198,7 +201,10 @@ def _equal(one: Expr, other: Expr) -> bool:
 
 
 class Stated(Rewritable):
-    """Base class of statements of a theory about a ``symbol``, for all indices in ``ranges``."""
+    """Base class of the statements of a theory: equations, Gaussian sources and order parameters.
+
+    ``symbol`` is the function that the statement determines; it holds for all indices in ``ranges``.
+    """
 
     ranges: tuple[IndexRange, ...]
 
@@ -525,7 +531,10 @@ class TheoryData(Rewritable):
 
 
 def _members(item: Any) -> Iterator[Any]:
-    """Yield the members of a family whose layer range has integer bounds, or the item if it is no family."""
+    """Yield an equation, source or order parameter for each layer in the range of its layer index.
+
+    A statement without a layer index is yielded unchanged. Raises ValueError if the range is symbolic.
+    """
     family = next((r for r in item.ranges if r.index.name == "ell"), None)
     if family is None:
         yield item
@@ -539,13 +548,13 @@ def _members(item: Any) -> Iterator[Any]:
 
 
 def _member(item: Any, family: IndexRange, layer: Expr) -> Any:
-    """Return the member of a family at one layer."""
+    """Return a statement of a family at one ``layer``; ``family`` is the range of its layer index."""
     other_ranges = tuple(r for r in item.ranges if r is not family)
     return _put(replace(item, ranges=other_ranges), family.index, layer)
 
 
 def _put(item: Any, old: Expr, new: Expr) -> Any:
-    """Return an equation, source or order parameter with a symbol replaced."""
+    """Return an equation, source or order parameter with the symbol ``old`` replaced by ``new``."""
     return (
         item.subs(old, new)
         if isinstance(item, Equation)

@@ -126,7 +126,10 @@ def summary(theory: TheoryData) -> str:
 
 
 def headline(theory: TheoryData, printer: PaperText) -> str:
-    """Return program, depth and training rule, then the ranges that sums over samples leave out."""
+    """Return the first line of a document: program, depth, training rule and reduction, in words.
+
+    It ends with the ranges of indices, such as ``mu = 1..P``, that the printed sums leave out.
+    """
     program = theory.program
     words = [program.name[:1].upper() + program.name[1:]]
     if any(x.layered for x in program.fields):
@@ -183,18 +186,18 @@ PARTS["all"] = tuple(
 
 @dataclass(frozen=True)
 class View:
-    """Theory with its joined families and its path integral, both computed when needed."""
+    """Theory with its joined families of layers and its path integral, which are computed when needed."""
 
     theory: TheoryData
 
     @cached_property
     def families(self) -> Families:
-        """Families with their ends and base cases."""
+        """Equations of layer families with their first and last layers joined, and the base cases of that."""
         return families(self.theory)
 
     @cached_property
     def ordered(self) -> frozenset[Symbol]:
-        """Indices of the ordered fields."""
+        """Indices that number the fields of ordered families, such as time steps of a recurrent network."""
         fields = {x.name for x in self.theory.program.fields if x.ordered}
         own = [d for d in self.theory.program.definitions if d.name in fields]
         return frozenset(r.index for d in own for r in d.ranges if d.lhs.args[0].has(r.index))
@@ -205,7 +208,7 @@ class View:
         return path_integral(self.theory.program)
 
     def parts(self, show: str) -> dict[str, Sequence[Any]]:
-        """Return the items of one part of the theory, or of all of it, by key."""
+        """Return the statements and equations of the part ``show``, by section key (a key of ``TITLES``)."""
         keys = PARTS[show]
         if not laws(self.theory.program):
             keys = tuple(x for x in keys if x != "laws")
@@ -214,7 +217,7 @@ class View:
         return {k: self.items(k) for k in keys}
 
     def items(self, key: str) -> Sequence[Any]:
-        """Return the statements, or the equations of the path integral, of one section."""
+        """Return the statements of the section ``key``, or its equations from the path integral."""
         computed: dict[str, Callable[[], Sequence[Any]]] = {
             "order_parameters": self.theory.correlations,
             "responses": self.theory.responses,
@@ -229,11 +232,14 @@ class View:
         return getattr(self.families if key in ("base_cases", "observables") else self.theory, key)  # type: ignore[no-any-return]
 
     def laws(self) -> list[DisplayedEquation]:
-        """Return the equations of training rules that are not linear in the updates."""
+        """Return the equations of training rules that are not linear in gradients, such as Adam or Muon."""
         return [DisplayedEquation((e.lhs,), (e.rhs,)) for e in laws(self.theory.program)]
 
     def action(self) -> list[DisplayedEquation]:
-        """Return the action per unit, and the exponent (minus the Hamiltonian) of each single site."""
+        """Return equations of the action S per unit, and of the exponent of each single-site integral.
+
+        The exponent of a population is minus its Hamiltonian.
+        """
         sites = {-Symbol(f"Hcal_{name}"): e for name, e in self.route.single_site.items()}
         exponents = {Symbol("S"): self.route.action, **sites}
         return [DisplayedEquation((name,), _addends(settled(e))) for name, e in exponents.items()]
@@ -244,7 +250,7 @@ class View:
         return [DisplayedEquation((e.lhs,), tuple(map(_drawn, _addends(e.rhs)))) for e in conditions]
 
     def weights(self) -> list[DisplayedEquation]:
-        """Return the covariance in time of an entry of each random matrix that the action abbreviates."""
+        """Return the covariance in time of an entry of each matrix for which the action has a symbol."""
         exponents = (self.route.action, *self.route.single_site.values())
         folded = {(x.args[0], len(x.args) > 3) for e in exponents for x in e.atoms(Entries)}
         uses = {x.matrix.name: x.canonical() for x in read(self.theory.program).uses}
@@ -256,7 +262,7 @@ class View:
         return found
 
     def sections(self, show: str) -> list[Section]:
-        """Return the sections of a document."""
+        """Return the titled sections of the part ``show``, without empty ones."""
         parts = self.parts(show)
         if "sources" in parts:
             parts["sources"] = self.families.sources
@@ -264,7 +270,10 @@ class View:
         return [x for x in made if x.entries]
 
     def entries(self, key: str, items: Sequence[Any]) -> Iterator[DisplayedEquation]:
-        """Yield displayed equations; zero base cases share one, and so do equal covariances."""
+        """Yield the items of the section ``key`` as displayed equations.
+
+        Base cases that are zero share one equation, and so do equal covariances of weights.
+        """
         if key == "base_cases":
             yield from (displayed(e) for e in items if e.rhs != 0)
             if zero := tuple(e.lhs for e in items if e.rhs == 0):
@@ -277,7 +286,10 @@ class View:
 
 
 def displayed(x: Any, ordered: frozenset[Symbol] = frozenset()) -> DisplayedEquation:
-    """Return an equation, a source or an order parameter as an entry of a section."""
+    """Return an equation, a source or an order parameter in the form in which it is printed.
+
+    ``ordered`` are indices of ordered fields; a range of one of them is printed like a range of layers.
+    """
     if isinstance(x, DisplayedEquation):
         return x
     layers = next((r for r in x.ranges if r.index == ell or r.index in ordered), None)
@@ -298,7 +310,7 @@ def displayed(x: Any, ordered: frozenset[Symbol] = frozenset()) -> DisplayedEqua
 
 
 def of_one_member(entry: DisplayedEquation) -> DisplayedEquation:
-    """Return the equation of a family with one member as the equation of that member."""
+    """Return the printed equation of a layer family with one layer as the equation of that layer."""
     layers = entry.layers
     if layers is None or layers.lower != layers.upper:
         return entry
@@ -307,7 +319,7 @@ def of_one_member(entry: DisplayedEquation) -> DisplayedEquation:
 
 
 def settled(e: Expr) -> Expr:
-    """Return an expression with sums over one member replaced by that member."""
+    """Return an expression in which each sum over a single value of its index is replaced by its summand."""
 
     def member(x: Sum) -> Expr:
         values = {i: a for i, a, b in x.limits if a == b}
@@ -319,7 +331,7 @@ def settled(e: Expr) -> Expr:
 
 
 def _drawn(e: Expr) -> Expr:
-    """Return ``e`` with numerical factors outside of averages."""
+    """Return ``e`` with the numerical factors of averages in front: ``<2 x>`` becomes ``2 <x>``."""
 
     def average(x: Expr) -> Expr:
         number, body = x.args[0].as_coeff_Mul()
@@ -343,14 +355,14 @@ ASSUMED = (
 
 
 def namespace() -> dict[str, Any]:
-    """Return the names in srepr text: those of SymPy and the expression classes of this package."""
+    """Return the namespace in which srepr text is evaluated: SymPy's names and this package's classes."""
     classes = (Average, Entries, Response, Mean, Partition, Product, ExprCondPair)
     ours = {x.__name__: x for x in (*classes, Copy, EntryStep, PairMean, SpectralEntry, Str)}
     return {k: v for k, v in vars(sympy).items() if not k.startswith("_")} | ours
 
 
 def as_srepr(view: View, show: str) -> str:
-    """Return a Python dictionary as text, one pair a line."""
+    """Return the part ``show`` as text of a Python dictionary of lists of pairs (left, right side)."""
     blocks = []
     for key, items in view.parts(show).items():
         rows = "".join(f"        ({_srepr(a)}, {_srepr(b)}),\n" for a, b in map(_sides, items))
@@ -376,7 +388,7 @@ def _srepr(e: Expr) -> str:
 
 
 def _sides(item: Any) -> tuple[Expr, Expr]:
-    """Return the left-hand and right-hand side of a statement."""
+    """Return the left-hand and right-hand side of a statement; for a source the pair and its covariance."""
     if isinstance(item, Equation):
         return item.lhs, item.rhs
     if isinstance(item, Source):
@@ -387,7 +399,7 @@ def _sides(item: Any) -> tuple[Expr, Expr]:
 
 
 def as_json(view: View, show: str, text: PaperText, latex: PaperLatex) -> str:
-    """Return one JSON object."""
+    """Return the part ``show`` as the text of one JSON object."""
     program = view.theory.program
     out: dict[str, Any] = {
         "program": program.name,
@@ -401,7 +413,7 @@ def as_json(view: View, show: str, text: PaperText, latex: PaperLatex) -> str:
 
 
 def _left(x: Any) -> tuple[Expr, ...]:
-    """Return the expressions on the left-hand side of the equation of an item."""
+    """Return the expressions on the left-hand side of a statement; both symbols for a source."""
     if isinstance(x, DisplayedEquation):
         return x.lhs
     if isinstance(x, Equation):
@@ -410,7 +422,10 @@ def _left(x: Any) -> tuple[Expr, ...]:
 
 
 def plain_item(x: Any, text: PaperText, latex: PaperLatex) -> dict[str, Any]:
-    """Return an item of a theory as a plain dictionary; common factors of right-hand sides are taken out."""
+    """Return a statement of a theory as a dictionary of strings and lists, for JSON.
+
+    Each expression is ``{"text", "latex", "srepr"}``; in text and LaTeX common factors are taken out.
+    """
     others = [sympify(e) for e in _left(x)]
 
     def written(e: Any) -> dict[str, str]:

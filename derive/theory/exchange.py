@@ -1,9 +1,10 @@
 """Exchangeable indices: values of an index that can be permuted without changing the equations of a theory.
 
-From a theory to the classes of indices that its equations identify (``v(k, t)`` and ``C_v(k, k_, t, s)`` hold
-the same one), and to what each quantity depends on that tells values of a class apart: an expression of the
-index itself, a value at an integer, an order of the values, or a given array.  A solver that knows the arrays
-averages order parameters over the permutations that are left (:mod:`numerics.solver.paths.exchange`).
+An index class is one index of the theory wherever it occurs: ``v(k, t)`` and ``C_v(k, k_, t, s)`` contain the
+same one. The module finds the classes, and for each quantity the reasons for which its equation distinguishes
+values of the index: the index itself stands in an expression, it has an integer value, its values are
+ordered, or it is an index of a given array. A solver that knows the arrays averages order parameters over the
+permutations that remain (:mod:`numerics.solver.paths.exchange`).
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ TIMES = frozenset({t, s})
 
 @dataclass(frozen=True)
 class IndexClass:
-    """An index that the equations of a theory identify.
+    """Index of a theory, with all places at which it occurs as an argument.
 
     Attributes
     ----------
     places : frozenset of (str, int)
-        Where it stands: names of quantities and given arrays, with the place among their arguments.
+        Names of quantities and given arrays, each with the position of the index among their arguments.
     lower, upper : Expr
-        Its range.
+        Range of the index.
     arrays : dict
-        For each name the given arrays that the quantity depends on and that carry the index.
+        For each quantity the names of the given arrays with this index on which the quantity depends.
     fixed : frozenset of str
-        Names of quantities whose equations tell values of the index apart by themselves.
+        Names of quantities whose equations distinguish values of the index even if the arrays do not.
     """
 
     places: frozenset[IndexPlace]
@@ -50,16 +51,16 @@ class IndexClass:
     fixed: frozenset[str]
 
     def axes(self, name: str) -> tuple[int, ...]:
-        """Return the places of the index among the arguments of a quantity or array."""
+        """Return the positions of the index among the arguments of the quantity or array ``name``."""
         return tuple(sorted(k for x, k in self.places if x == name))
 
 
 def exchangeable(theory: TheoryData) -> tuple[IndexClass, ...]:
-    """Return the indices whose values some equations of a theory do not tell apart, but for given arrays.
+    """Return the indices of a theory whose values can be permuted, if the given arrays allow it.
 
     The equations of every name outside of ``fixed`` keep their form if the values of the index are permuted
-    in all places of the class at once, as do those of all that it depends on.  So the solution is invariant
-    under the permutations that leave the ``arrays`` of a name as they are.
+    in all places of the class at once, and so do the equations of all quantities on which it depends.  The
+    solution is therefore invariant under those permutations that leave the ``arrays`` of the name unchanged.
 
     >>> from derive.program.networks import committee
     >>> from derive.theory import mean_field
@@ -74,7 +75,11 @@ def exchangeable(theory: TheoryData) -> tuple[IndexClass, ...]:
 
 @dataclass
 class _ReadItem:
-    """An equation, a source or an order parameter: what it states, what it reads, and what it breaks."""
+    """Equation, source or order parameter, with the quantities and indices on which it depends.
+
+    ``names`` are the quantities that it determines, ``reads`` those that it contains, ``broken`` the indices
+    whose values it distinguishes, and ``arrays`` the given arrays that it contains, with their indices.
+    """
 
     names: tuple[str, ...]
     is_source: bool
@@ -84,7 +89,11 @@ class _ReadItem:
 
 
 class _Classes:
-    """Classes of indices, joined while the items of a theory are read; members are places and indices."""
+    """Classes of equal indices (a union-find structure), joined while the statements of a theory are read.
+
+    A member of a class is a position ``(name, k)`` of an argument, or ``(number,)`` for an index that runs
+    over a range in one statement.
+    """
 
     def __init__(self, theory: TheoryData) -> None:
         self.parent: dict[ClassMember, ClassMember] = {}
@@ -105,13 +114,13 @@ class _Classes:
     # -- joining -----------------------------------------------------------------------------------------
 
     def root(self, x: ClassMember) -> ClassMember:
-        """Return the representative of the class of a member."""
+        """Return the member that represents the class of member ``x``."""
         while (above := self.parent.setdefault(x, x)) != x:
             x = above
         return x
 
     def join(self, x: ClassMember, y: ClassMember) -> None:
-        """Put two members into one class."""
+        """Merge the classes of two members."""
         self.parent[self.root(x)] = self.root(y)
 
     # -- reading -----------------------------------------------------------------------------------------
@@ -122,7 +131,10 @@ class _Classes:
         expressions: Iterable[Expr],
         stated: Equation | OrderParameter | Source,
     ) -> None:
-        """Read an item: indices that stand free in it are the same in all of its expressions."""
+        """Read one statement; a free index is the same in all of its ``expressions``.
+
+        ``symbols`` are the quantities that the statement determines.
+        """
         names = tuple(dict.fromkeys(str(x.func) for x in symbols))
         item = _ReadItem(names, isinstance(stated, Source))
         scope = {r.index: self.bound(r.lower, r.upper, {}, item) for r in stated.ranges}
@@ -133,7 +145,11 @@ class _Classes:
     def bound(
         self, lower: Expr, upper: Expr, scope: Mapping[Symbol, ClassMember], item: _ReadItem
     ) -> ClassMember:
-        """Return a new member for an index that runs over a range; one that holds an index is no range."""
+        """Return a new class member for an index that runs from ``lower`` to ``upper`` in a statement.
+
+        If a bound contains another index of ``scope``, values of both indices are ordered and thus
+        distinguished.
+        """
         member = (len(self.parent),)
         self.parent[member] = member
         ends = tuple(map(sympify, (lower, upper)))
@@ -145,7 +161,7 @@ class _Classes:
         return member
 
     def walk(self, e: Any, scope: Mapping[Symbol, ClassMember], item: _ReadItem) -> None:
-        """Read an expression in which the indices of ``scope`` stand for members of classes."""
+        """Read an expression; ``scope`` maps the indices that may occur in it to their class members."""
         if isinstance(e, Symbol):
             if e in scope:
                 item.broken.add(scope[e])
@@ -168,7 +184,7 @@ class _Classes:
                 self.walk(x, scope, item)
 
     def applied(self, e: AppliedUndef, scope: Mapping[Symbol, ClassMember], item: _ReadItem) -> None:
-        """Read a quantity or a given array with its indices."""
+        """Read a quantity or a given array: join the positions of its arguments with the indices there."""
         name = str(e.func)
         item.reads.add(name)
         for k, x in enumerate(e.args):
@@ -191,7 +207,7 @@ class _Classes:
     # -- classes -----------------------------------------------------------------------------------------
 
     def classes(self) -> Iterator[IndexClass]:
-        """Yield the classes with one range, those that the fewest names are fixed in with them."""
+        """Yield the classes whose indices all have the same range, as `IndexClass` objects."""
         members: dict[ClassMember, list[ClassMember]] = {}
         for x in list(self.parent):
             members.setdefault(self.root(x), []).append(x)
@@ -205,9 +221,11 @@ class _Classes:
             yield IndexClass(places, lower, upper, arrays, frozenset(broken))
 
     def depends(self, root: ClassMember) -> tuple[Set[str], Mapping[str, frozenset[str]]]:
-        """Return which names depend on what tells values of a class apart, and each on which arrays.
+        """Return the names that distinguish values of an index, and the given arrays on which names depend.
 
-        Covariances of correlated sources are averaged alike or not at all, so that they stay covariances.
+        ``root`` represents the class of the index. Both properties are passed on to all quantities that
+        contain such a name. Covariances of correlated sources are averaged together or not at all, because
+        they must remain covariances.
         """
         broken: set[str] = set()
         arrays: dict[str, set[str]] = {name: set() for name in self.known}
@@ -235,7 +253,7 @@ class _Classes:
                 return broken, {name: frozenset(x) for name, x in arrays.items() if x}
 
     def covariances(self) -> list[set[str]]:
-        """Return correlated sources together, with the order parameters that are their covariances."""
+        """Return sets of names: sources that are correlated with each other, and their covariances."""
         found: list[set[str]] = []
         for item in self.items:
             if not item.is_source:

@@ -25,7 +25,7 @@ INDENT = "    "
 
 
 def explain(theory: TheoryData, name: str) -> str:
-    """Return the origin of a quantity; see :meth:`Theory.explain <derive.theory.theory.Theory.explain>`."""
+    """Return the origin of the quantity ``name`` in words; see `Theory.explain`."""
     equations = (*theory.equations, *theory.scalars, *theory.observables)
     blocks = [_equation(theory, e) for e in equations if e.name == name]
     blocks += [_source(theory, u) for u in theory.sources if name in (u.name, _name(u.partner))]
@@ -38,7 +38,11 @@ def explain(theory: TheoryData, name: str) -> str:
 
 
 def explain_term(theory: TheoryData, what: Any) -> str:
-    """Return the origin of a term; see `Theory.explain_term`."""
+    """Return the origin of a term in words; see `Theory.explain_term`.
+
+    ``what`` is a `Term`, its expression, or a part of one. If no equation contains it, covariances and
+    definitions are searched, then the equations of single layers.
+    """
     expr = what.expr if isinstance(what, Term) else sympify(what)
     places = [(e, x) for e in (*theory.equations, *theory.scalars, *theory.observables) for x in e.terms]
     standard = normal_form(expr)
@@ -67,7 +71,7 @@ def explain_term(theory: TheoryData, what: Any) -> str:
 
 
 def _equation(theory: TheoryData, e: Equation) -> str:
-    """Return the explanation of an equation, term by term."""
+    """Return the text on an equation: its definition in the program, then each term with its origin."""
     lines = [f"{e.lhs} =   [the program: {_as_written(theory, e)}]"]
     for x in e.terms:
         lines += [f"{INDENT}{x}", _because(theory, e, x, 2 * INDENT)]
@@ -75,7 +79,7 @@ def _equation(theory: TheoryData, e: Equation) -> str:
 
 
 def _source(theory: TheoryData, u: Source) -> str:
-    """Return the explanation of a Gaussian source."""
+    """Return the text on a Gaussian source: its covariance, and the matrix or vector that gives it."""
     value = f"<{u.symbol} {u.partner}> = {u.covariance}"
     made = _matrix(theory, u.matrix)
     if made is None:
@@ -88,7 +92,7 @@ def _source(theory: TheoryData, u: Source) -> str:
 
 
 def _order_parameter(theory: TheoryData, q: OrderParameter) -> str:
-    """Return the explanation of an order parameter, with all its uses."""
+    """Return the text on an order parameter: definition, causality, and the equations that contain it."""
     lines = [f"{q.symbol}: {q.kind} function, {q.definition}"]
     if q.causal == "strict":
         lines.append("0 unless s < t: the vector moves only in steps after the source is pushed")
@@ -110,7 +114,10 @@ def _order_parameter(theory: TheoryData, q: OrderParameter) -> str:
 
 
 def _because(theory: TheoryData, e: Equation, x: Term, indent: str = INDENT) -> str:
-    """Return one sentence about the origin of a term."""
+    """Return an indented sentence on the origin of the term ``x`` of equation ``e``.
+
+    It is empty for a term of a definition that names its weight.
+    """
     if x.kind == "definition":
         return "" if x.matrix else f"{indent}written in the program as it stands; no matrix is involved"
     matrix = _matrix(theory, x.matrix)
@@ -128,14 +135,14 @@ def _because(theory: TheoryData, e: Equation, x: Term, indent: str = INDENT) -> 
 
 
 def _gaussian_part(theory: TheoryData, x: Term, matrix: GaussianMatrix, use: str) -> str:
-    """Return the explanation of the Gaussian part of a product."""
+    """Return the sentence on the Gaussian part of a product; ``use`` is the product as text."""
     covariances = (str(u.covariance) for u in theory.sources if x.expr.has(u.symbol))
     value = next(covariances, "the vector's overlap")
     return f"the Gaussian part of {use}; its covariance is {value} ({_spread(matrix)})"
 
 
 def _updates(theory: TheoryData, x: Term, use: str) -> str:
-    """Return the explanation of a memory term: the updates of a matrix times the vector."""
+    """Return the sentence on a memory term: updates of a matrix times the vector of the product ``use``."""
     weights = (w for w in theory.program.trained() if isinstance(w, TrainedMatrix))
     w = next(w for w in weights if w.name == x.matrix)
     each = (f"{u.coefficient} times the outer product of {u.left} and {u.right}" for u in w.update.terms)
@@ -149,7 +156,7 @@ def _called(rule: Any) -> str:
 
 
 def _steps(theory: TheoryData, x: Term, use: str) -> str:
-    """Return the explanation of an average over an independent unit."""
+    """Return the sentence on a term with entrywise updates, an average over an independent unit."""
     w = next(w for w in theory.program.trained() if w.name == x.matrix)
     (step,) = x.field.atoms(EntryStep)
     return (
@@ -159,7 +166,7 @@ def _steps(theory: TheoryData, x: Term, use: str) -> str:
 
 
 def _vector(theory: TheoryData, x: Term) -> str:
-    """Return the explanation of a term of a vector parameter."""
+    """Return the sentence on a term that a vector of weights gives: initial value or updates."""
     v = next((v for v in theory.program.vectors if parameter(v).name == x.matrix), None)
     if v is None:
         return f"{x.matrix}: {x.rule}"
@@ -178,7 +185,10 @@ def _spread(m: GaussianMatrix) -> str:
 
 
 def _returned(theory: TheoryData, x: Term, m: GaussianMatrix, product: Product | None, use: str) -> str:
-    """Return the explanation of a response term: two uses of a matrix share its entries."""
+    """Return the sentence on a response term, which exists because two products share the matrix ``m``.
+
+    ``use`` is the product of the equation as text, and ``product`` the same product or None.
+    """
     q = next((q for q in theory.responses() if _has(x.expr, q.name)), None)
     pushed = next(iter(q.definition.atoms(Response)), None) if q is not None else None
     if pushed is None:
@@ -197,7 +207,7 @@ def _returned(theory: TheoryData, x: Term, m: GaussianMatrix, product: Product |
 
 
 def _use_with(theory: TheoryData, m: GaussianMatrix, source: Expr) -> Product | None:
-    """Return the product whose Gaussian part is the field ``source``."""
+    """Return the product with the matrix ``m`` whose Gaussian part is the field ``source``, or None."""
     for e in theory.equations:
         for x in e.terms:
             if x.kind == "source" and x.matrix == m.name and _has(x.expr, _name(source)):
@@ -206,7 +216,7 @@ def _use_with(theory: TheoryData, m: GaussianMatrix, source: Expr) -> Product | 
 
 
 def _matrix(theory: TheoryData, name: str) -> GaussianMatrix | None:
-    """Return the Gaussian matrix of a name, or None."""
+    """Return the Gaussian matrix called ``name``, or None if the program has none, as for vectors."""
     return next((gaussian(m) for m in theory.program.matrices if gaussian(m).name == name), None)
 
 

@@ -1,10 +1,10 @@
-"""Layer families with their ends included, and the base cases under which the ends fit.
+"""Layer families with their first and last layers included, and the base cases under which these fit.
 
 A theory states the first or last layer separately, because its equation was derived separately. At that layer
-the interior equation contains order parameters beyond their range (H^0, G^{L+1}, A^0, B^L). If the terms of
-the end, matched one by one, give each of them a value that is consistent in all equations, the family is
-extended by one layer, and these values are its base cases. Otherwise the end stays separate. `Theory.render`
-and `unfold` use it.
+the equation of the inner layers contains order parameters beyond their range (H^0, G^{L+1}, A^0, B^L). If
+matching term by term with the separate equation gives each of them a value that is consistent in all
+equations, the family is extended by one layer, and these values are its base cases. Otherwise the separate
+equation, here called an end of the family, is kept. `Theory.render` and `unfold` use the module.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ EquationOrSource = Equation | Source
 
 @dataclass(frozen=True)
 class Families:
-    """Statements of a theory with ends joined to families, and the base cases that this needs."""
+    """Statements of a theory with first and last layers joined to their families, and the base cases.
+
+    ``base_cases`` are equations that give order parameters beyond their range of layers the value with which
+    the joined equations hold.
+    """
 
     sources: tuple[Source, ...]
     equations: tuple[Equation, ...]
@@ -35,7 +39,7 @@ class Families:
 
 
 def families(theory: TheoryData) -> Families:
-    """Return sources, equations and observables of a theory with ends joined to families where they fit.
+    """Return the statements of a theory with first and last layers joined to families where they fit.
 
     >>> from derive import mean_field, mlp
     >>> found = families(mean_field(mlp()))
@@ -52,7 +56,10 @@ def families(theory: TheoryData) -> Families:
 
 @dataclass(frozen=True)
 class _End:
-    """Family, item that may be its member one layer beyond the range, and the layer of that item."""
+    """Candidate for the end of a family: the family, a separate equation or source, and its layer.
+
+    The layer is the one just below or just above the range of the family.
+    """
 
     family: EquationOrSource
     boundary: EquationOrSource
@@ -60,7 +67,10 @@ class _End:
 
 
 class _FamilySearch:
-    """Search for values of order parameters beyond their range, by name and layer."""
+    """Search for values of order parameters beyond their range of layers, by name and layer.
+
+    ``known`` holds the values found so far, in the arguments with which the order parameter is defined.
+    """
 
     def __init__(self, theory: TheoryData) -> None:
         self.theory = theory
@@ -76,7 +86,10 @@ class _FamilySearch:
         self.fields = {e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
 
     def run(self) -> Families:
-        """Return the joined families: solve for base cases, drop ends that do not fit, and repeat."""
+        """Return the joined families.
+
+        Base cases are solved for; ends that do not fit with them are dropped, and the search is repeated.
+        """
         ends = [*self.ends(self.theory.sources), *self.ends(self.theory.equations)]
         while True:
             self.known = {}
@@ -96,7 +109,7 @@ class _FamilySearch:
     # -- which items are ends of which families --------------------------------------------------------
 
     def ends(self, items: tuple[Any, ...]) -> Iterator[_End]:
-        """Yield the items that may be ends of families."""
+        """Yield the separate equations or sources that may be the first or last layer of a family."""
         for family in items:
             r = family.layers
             if r is None or not family.symbol.args[0].has(ell):
@@ -108,15 +121,15 @@ class _FamilySearch:
                 yield from (_End(family, x, layer) for x in alone if _heads(x) == shifted)
 
     def extended(self, end: _End) -> list[tuple[str, Expr]]:
-        """Return the terms of the family, by kind, at the layer of the end."""
+        """Return the terms of the family's equation, each with its kind, at the layer of the end."""
         return [(kind, x.subs(ell, end.layer)) for kind, x in _terms(end.family)]
 
     def beyond(self, end: _End) -> set[tuple[str, Expr]]:
-        """Return names and layers of the order parameters beyond their range in the extended family."""
+        """Return (name, layer) of order parameters beyond their range in the family at the end's layer."""
         return {_key(a) for _, x in self.extended(end) for a in x.atoms(AppliedUndef) if self.outside(a)}
 
     def outside(self, atom: Expr) -> bool:
-        """Return whether an order parameter is taken at a layer beyond its range."""
+        """Return whether ``atom`` is an order parameter at a layer beyond its range."""
         q = self.parameters.get(str(getattr(atom, "func", "")))
         r = None if q is None else q.layers
         if r is None:
@@ -126,7 +139,11 @@ class _FamilySearch:
     # -- values ----------------------------------------------------------------------------------------
 
     def solve(self, end: _End) -> None:
-        """Set the value of each unknown of the end by matching terms; zero if no term matches."""
+        """Find the values of order parameters beyond their range by matching the family with an end.
+
+        Each term of the family at the end's layer is compared with the terms of the separate equation. The
+        value is zero if no term matches.
+        """
         boundary = _terms(end.boundary)
         for kind, x in self.extended(end):
             a = self.substituted(x)
@@ -150,7 +167,7 @@ class _FamilySearch:
         return without_empty(e.xreplace(table)) if table else e
 
     def fits(self, end: _End) -> bool:
-        """Return whether the extended family with its base cases equals the end, term by term."""
+        """Return whether the family at the end's layer, with the base cases, has exactly the end's terms."""
         ours = Counter((kind, y) for kind, x in self.extended(end) if (y := self.substituted(x)) != 0)
         return ours == Counter(_terms(end.boundary))
 
@@ -169,13 +186,17 @@ class _FamilySearch:
     # -- the joined theory -----------------------------------------------------------------------------
 
     def joined(self, items: tuple[Any, ...], ends: list[_End]) -> Iterator[Any]:
-        """Yield the items with ends replaced by the families that now include them."""
+        """Yield the items without ends, and with the ranges of families extended to the ends' layers."""
         family_of = {id(end.boundary): end.family for end in ends}
         for family in dict.fromkeys(family_of.get(id(item), item) for item in items):
             yield _reaching(family, [end.layer for end in ends if end.family is family])
 
     def gathered(self, e: Equation) -> Equation:
-        """Return an equation whose sum over layers includes the terms that base cases make its ends."""
+        """Return an equation whose sum over layers includes separate terms that belong to it.
+
+        A separate term belongs to the sum if it equals the summand, with base cases, one layer beyond the
+        range.
+        """
         terms = list(e.terms)
         for i, x in enumerate(terms):
             if isinstance(x.expr, Sum) and len(x.expr.limits) == 1 and x.expr.limits[0][0] == ell:
@@ -198,19 +219,22 @@ def _key(atom: Expr) -> tuple[str, Expr]:
 
 
 def _heads(item: EquationOrSource) -> list[Expr]:
-    """Return the symbols that an equation or source is about."""
+    """Return the left-hand side of an equation, or the two correlated fields of a source."""
     return [item.lhs] if isinstance(item, Equation) else [item.symbol, item.partner]
 
 
 def _terms(item: EquationOrSource) -> list[tuple[str, Expr]]:
-    """Return the terms of an equation with their kinds, or the covariance of a source."""
+    """Return (kind, expression) for each term of an equation, or for the covariance of a source."""
     if isinstance(item, Equation):
         return [(x.kind, x.expr) for x in item.terms]
     return [("covariance", sympify(item.covariance))]
 
 
 def _match(a: Expr, b: Expr, unknown: Expr) -> Expr | None:
-    """Return the value of ``unknown`` for which ``a`` equals ``b``, if comparing factors gives one."""
+    """Return the value of ``unknown`` for which ``a`` equals ``b``, or None.
+
+    A value is found if equal sums and factors can be removed from both until ``unknown`` is alone.
+    """
     if a == unknown:
         return b
     if isinstance(a, Sum | Integral) and isinstance(b, a.func) and a.limits == b.limits:
@@ -224,7 +248,10 @@ def _match(a: Expr, b: Expr, unknown: Expr) -> Expr | None:
 
 
 def _reaching(item: Any, layers: list[Expr]) -> Any:
-    """Return a family with ``layers`` added to its range, indexed by the layer of its left-hand side."""
+    """Return a family with ``layers`` added to its range and the layer of its left-hand side as its index.
+
+    ``h(ell + 1)`` for ell = 1..L-1 with the layer 1 added becomes ``h(ell)`` for ell = 1..L.
+    """
     r = item.layers
     if r is None or not layers:
         return item

@@ -33,7 +33,7 @@ k = Symbol("k", integer=True, positive=True)
 
 
 def primed_apart(index: Symbol, taken: Iterable[Symbol]) -> Symbol:
-    """Return the primed partner of an index, with further underscores if it is among those ``taken``."""
+    """Return the primed form of an index, such as ``mu_``, with more underscores if ``taken`` has it."""
     new, used = primed(index), set(taken)
     while new in used:
         new = Symbol(f"{new.name}_", **new.assumptions0)
@@ -42,10 +42,11 @@ def primed_apart(index: Symbol, taken: Iterable[Symbol]) -> Symbol:
 
 @dataclass(frozen=True)
 class Vector:
-    """Vector of an order parameter: an expression, its layer and its free indices.
+    """Vector that enters an inner product: an expression, its layer, and the ranges of its free indices.
 
-    ``arguments`` are the values at which each index is taken: ``a + k`` for the index a of ``phi(h(ell, mu, a
-    + k, t))``.
+    ``body`` is the expression, such as ``phi(h(ell, mu, a + k, t))``; ``site`` is its layer, or None outside
+    of layers. ``ranges`` are those of its indices other than the layer and the time, and ``arguments`` are
+    the values at which the vector takes them: ``a + k`` for the index a in the example.
     """
 
     body: Expr
@@ -55,12 +56,12 @@ class Vector:
 
     @property
     def indices(self) -> tuple[Symbol, ...]:
-        """Sample-like indices, in order."""
+        """Indices of the vector other than layer and time, such as samples, in the order of ``ranges``."""
         return tuple(r.index for r in self.ranges)
 
     @property
     def plain(self) -> Expr:
-        """Expression with every index taken at its own value: ``phi(h(ell, mu, a, t))``."""
+        """Expression with shifted indices replaced by the index: ``phi(h(ell, mu, a, t))`` for ``a + k``."""
         moved = {x: i for x, i in zip(self.arguments, self.indices, strict=True) if x != i}
         literal = {x: i for x, i in moved.items() if x.is_number}  # positions, not powers or limits of sums
         body = self.body.replace(
@@ -70,7 +71,7 @@ class Vector:
         return body.xreplace({x: i for x, i in moved.items() if x not in literal}) if moved else self.body
 
     def past(self, taken: Iterable[Symbol] = ()) -> Vector:
-        """Return the same vector at the time ``s``, with primed indices that differ from those ``taken``."""
+        """Return this vector at time ``s`` instead of t, with primed indices that are not among ``taken``."""
         names = {i: primed_apart(i, taken) for i in self.indices}
         ranges = tuple(r.renamed(names[r.index]) for r in self.ranges)
         arguments = tuple(x.xreplace(names) for x in self.arguments)
@@ -80,9 +81,10 @@ class Vector:
 def vector(
     program: Program, body: Expr, ranges: tuple[IndexRange, ...], members: tuple[IndexRange, ...] = ()
 ) -> Vector:
-    """Return an expression at the layer ``ell`` as a vector, with the ranges of the indices that occur in it.
+    """Return an expression as a `Vector`, with those of ``ranges`` whose index occurs in the expression.
 
-    ``members`` are ranges of indices that choose a member of a family of matrices, see :func:`differs`.
+    ``members`` are ranges of indices that number the matrices of a family; an index among them is kept only
+    if each matrix multiplies another vector (see :func:`differs`).
     """
     site = program.site_of(body).site
     places = {x for a in body.atoms(AppliedUndef) for x in a.args if not x.atoms(AppliedUndef)}
@@ -101,10 +103,10 @@ def vector(
 
 
 def differs(body: Expr, index: Symbol) -> bool:
-    """Return whether the vector that a member of a family multiplies depends on the member's index.
+    """Return whether the matrices of a family, numbered by ``index``, multiply different vectors ``body``.
 
-    ``g(mu, e, t)`` and ``prior(e)*g(mu, t)`` have the index e.  ``g(mu, p + k, t)`` is one vector, whose
-    entry at p is read at a place that k shifts.
+    ``g(mu, e, t)`` and ``prior(e)*g(mu, t)`` differ for each e.  ``g(mu, p + k, t)`` is one and the same
+    vector for all k, of which k only shifts the position p at which it is read.
 
     >>> from sympy import Function
     >>> from sympy.abc import e, k, mu, p, t
@@ -119,7 +121,11 @@ def differs(body: Expr, index: Symbol) -> bool:
 
 
 def _end_as_index(program: Program, v: Vector, index: Symbol) -> Vector:
-    """Return the end of an ordered family, such as ``h(T, mu, t)``, as the vector of the family at T."""
+    """Return the last vector of an ordered family, such as ``h(T, mu, t)``, with ``index`` in place of T.
+
+    The index has the range T..T, so that the vector counts as a member of the family. Any other vector is
+    returned unchanged.
+    """
     places = {a.args[0] for a, x in _fields_of(program, v.body) if x.ordered}
     if len(places) != 1 or places & set(v.arguments):
         return v
@@ -128,19 +134,22 @@ def _end_as_index(program: Program, v: Vector, index: Symbol) -> Vector:
 
 
 def _fields_of(program: Program, body: Expr) -> list[tuple[AppliedUndef, Field]]:
-    """Return the applied fields in ``body``, each with its declaration."""
+    """Return each application of a field in ``body``, such as ``h(ell, mu, t)``, with its declaration."""
     found = ((a, program.field_of(str(a.func))) for a in body.atoms(AppliedUndef))
     return [(a, x) for a, x in found if x is not None]
 
 
 def _places_of(v: Vector, time: Expr) -> tuple[Expr, ...]:
-    """Return indices and time at which a given vector is taken, including indices at a fixed value."""
+    """Return the arguments of the kernel of a given vector: its indices, fixed or free, and ``time``."""
     at = dict(zip(v.indices, v.arguments, strict=True))
     return tuple(time if x in (t, s) else x.xreplace(at) for x in v.plain.args)
 
 
 def canonical(v: Vector) -> Expr:
-    """Return ``v`` at layer ``ell`` with standard indices, so that equal vectors are equal expressions."""
+    """Return the expression of a vector at layer ``ell`` and time t with indices mu, i1, i2, ...
+
+    Two vectors that differ only by layer, time or names of indices have the same canonical form.
+    """
     body = v.plain
     if v.site is not None and v.site.has(ell):
         body = body.xreplace({ell: 2 * ell - v.site})
@@ -154,7 +163,10 @@ def canonical(v: Vector) -> Expr:
 
 @dataclass
 class Registry:
-    """Order parameters that a derivation has used so far, and their names."""
+    """Order parameters that a derivation has used so far, and the rules by which they are named.
+
+    ``found`` maps a name (for responses: the symbol as text) to the order parameter; methods add to it.
+    """
 
     program: Program
     found: dict[str, OrderParameter] = field(default_factory=dict)
@@ -162,11 +174,11 @@ class Registry:
     """The names of the Gaussian sources."""
 
     def head(self, v: Vector) -> str:
-        """Return a short name for a vector that no other vector of the program has."""
+        """Return a short name for a vector, such as ``phi``, that no other vector of the program has."""
         return self._head(canonical(v))
 
     def _head(self, body: Expr) -> str:
-        """Return a short name for a vector in canonical form."""
+        """Return a short name for a vector in canonical form: ``phi``, or if taken ``phi_h``, ``phi_h_1``."""
         plain, fields = _plain_head(body), _fields_in(body)
         rivals = [x for x in self._bodies if _plain_head(x) == plain and x != body]
         if not rivals:
@@ -176,7 +188,7 @@ class Registry:
 
     @cached_property
     def _bodies(self) -> set[Expr]:
-        """Canonical forms of all vectors that the program multiplies by a matrix, updates with or names."""
+        """Canonical forms of all vectors that a matrix multiplies, updates contain, or the notation names."""
         p = self.program
         vectors_with_ranges = [
             (x.vector, d.ranges_of(x), d.members(x, gaussian(p.matrix_of(x))))
@@ -195,7 +207,7 @@ class Registry:
 
     @cached_property
     def _place(self) -> Symbol:
-        """Index for the position of an end of an ordered family; no index of the program has this name."""
+        """Index that replaces the last position of an ordered family: k, or a name that is not in use."""
         p = self.program
         families = [m.index for m in map(gaussian, p.matrices) if m.index is not None]
         others = [r for m in map(gaussian, p.matrices) for r in m.others]
@@ -207,14 +219,15 @@ class Registry:
 
     @cached_property
     def _named(self) -> dict[Vector, str]:
-        """Vectors that the notation of the program names, with the names of their correlations."""
+        """Vectors whose correlation has a name in the program's notation, such as ``Phi`` for phi(h)."""
         p = self.program
         return {vector(p, x, _all_ranges(p, x)): name for x, name in p.notation.items()}
 
     def correlation(self, v: Vector, w: Vector, time: Expr = t, past: Expr = s) -> Expr:
-        """Return the inner product per unit of ``v`` at ``time`` with ``w`` at ``past``, as a function.
+        """Return the average over units of ``v`` at ``time`` times ``w`` at ``past``, as an order parameter.
 
-        Indices of ``w`` that collide with those of ``v`` must have been primed by the caller.
+        The order parameter is recorded in ``found`` if it is new. For given vectors, such as inputs, it is
+        the kernel of the data. The caller renames indices of ``w`` that ``v`` has as well.
         """
         place = self._place
         v, w = _end_as_index(self.program, v, place), _end_as_index(self.program, w, primed(place))
@@ -231,7 +244,10 @@ class Registry:
         return Function(name)(*site, *v.arguments, *w.arguments, time, past)
 
     def _require_overlap(self, a: Expr, b: Expr) -> None:
-        """Raise ProgramError if no kernel of the data gives the inner product of two vectors."""
+        """Raise ProgramError if no kernel of the data gives the inner product of vectors a and b.
+
+        a and b are in canonical form. Two fields always pass.
+        """
         kernels = {x.name: x.kernel for x in self.program.given}
         for body in (a, b):
             given_vectors = {str(x.func) for x in body.atoms(AppliedUndef)} & {*kernels}
@@ -248,38 +264,45 @@ class Registry:
 
     @cached_property
     def taken(self) -> frozenset[str]:
-        """Names that the program itself uses in the theory."""
+        """Names that the program itself uses in the theory, which order parameters must not have."""
         return self.program.names_in_theory
 
     @cached_property
     def _correlations(self) -> dict[tuple[Expr, Expr], str]:
-        """Names of the correlations of the vectors of the program, by canonical pair."""
+        """Names of the correlations of all pairs of the program's vectors, by the pair of canonical forms."""
         heads = {body: self._head(body) for body in sorted(self._bodies, key=default_sort_key)}
         pairs = [((a, a), f"C_{x}") for a, x in heads.items()]
         pairs += [((a, b), f"C_{x}{y}") for (a, x), (b, y) in combinations(heads.items(), 2)]
         return apart(pairs, self.taken)
 
     def _new(self, a: Expr, b: Expr, v: Vector, w: Vector) -> str:
-        """Return a name for a correlation of vectors that the program does not multiply by a matrix."""
+        """Return a name for a correlation of two vectors of which one is not among those of the program.
+
+        a and b are the canonical forms of v and w.
+        """
         name = f"C_{self.head(v)}{'' if a == b else self.head(w)}"
         others = {x for pair, x in self._correlations.items() if pair != (a, b)}
         return aside(name, self.taken | others)
 
     @cached_property
     def _responses(self) -> dict[tuple[str, str], str]:
-        """Names of responses, by the short name of the vector and the name of the source."""
+        """Names of responses by the short name of the vector that responds and the name of the source."""
         sources = sorted(self.sources)
         heads = dict.fromkeys(self._head(x) for x in sorted(self._bodies, key=default_sort_key))
         pairs = [((x, u), f"R_{x}{'_' if '_' in x + u else ''}{u}") for x in heads for u in sources]
         return apart(pairs, self.taken | {*self._correlations.values(), *sources})
 
     def response_name(self, v: Vector, source: str) -> str:
-        """Return the default name of the response of a vector to a source."""
+        """Return the default name of the response of a vector to a source, such as ``R_phiu``."""
         head = self.head(v)
         return self._responses.get((head, source)) or f"R_{head}_{source}"
 
     def _define_correlation(self, name: str, a: Expr, b: Expr, v: Vector, w: Vector) -> None:
-        """Record the definition of a correlation, unless it is known."""
+        """Record a correlation and its definition ``<a b>`` under a name that is not recorded yet.
+
+        a and b are the canonical forms of v and w. The layers are those at which both vectors are defined. A
+        name that is recorded already keeps its definition.
+        """
         if name in self.found:
             return
         own, other = self._indices(a, v), self._indices(b, w)
@@ -296,12 +319,19 @@ class Registry:
         self.found[name] = OrderParameter(symbol, Average(body), "correlation", ranges)
 
     def _indices(self, body: Expr, v: Vector) -> list[Symbol]:
-        """Return the indices of a vector as in the notation, or else in the definitions of its fields."""
+        """Return names for the indices of a vector: those of the notation, else those of its fields.
+
+        ``body`` is the canonical form of v.
+        """
         named = [list(x.indices) for x in self._named if canonical(x) == body]
         return named[0] if named else self._letters(body, _slots(len(v.ranges)))
 
     def _letters(self, body: Expr, slots: list[Symbol]) -> list[Symbol]:
-        """Return the indices in the definitions of a vector's fields if all differ, else ``slots``."""
+        """Return the indices with which a vector's fields are defined, to replace the indices ``slots``.
+
+        ``body`` is the canonical form of the vector, with indices ``slots``. They are returned unchanged if
+        two fields disagree, if two indices would have one name, or if a field is ordered.
+        """
         fields = _fields_of(self.program, body)
         if any(x.ordered for _, x in fields):  # their positions exceed the range of one definition
             return slots
@@ -316,7 +346,11 @@ class Registry:
         return slots if len({*letters}) < len(letters) or taken & {*letters} else letters
 
     def extent(self, v: Vector, n: int) -> tuple[Expr, Expr]:
-        """Return the bounds of an index of a vector: of its whole family if the field is ordered."""
+        """Return the lower and upper bound of index number ``n`` of a vector.
+
+        For an ordered field they are the bounds of the whole family, not of the definition in which the
+        vector is.
+        """
         r, place = v.ranges[n], v.arguments[n]
         for a, x in _fields_of(self.program, v.body):
             if x.ordered and a.args[0] == place:
@@ -324,7 +358,7 @@ class Registry:
         return r.lower, r.upper
 
     def _layers(self, body: Expr) -> IndexRange:
-        """Return the range of layers at which all fields of a vector are defined."""
+        """Return the range of layers, or positions of an ordered family, at which all fields are defined."""
         spans: dict[str, list[tuple[Expr, Expr]]] = {}
         fields = {x.name for _, x in _fields_of(self.program, body) if x.layered or x.ordered}
         for d in self.program.definitions:
@@ -338,7 +372,7 @@ class Registry:
         return IndexRange(ell, _extreme(lows, -1, low), _extreme(highs, 1, high))
 
     def name_all(self) -> None:
-        """Add the correlations that the notation names and no equation uses."""
+        """Record the correlations that the program's notation names, also those that no equation uses."""
         bounds = {r.index: r for d in self.program.definitions for r in d.ranges}
         for body in self.program.notation:
             ranges = tuple(bounds.get(r.index, r) for r in _all_ranges(self.program, body))
@@ -355,9 +389,11 @@ class Registry:
         over: tuple[IndexRange, ...],
         causal: str,
     ) -> Expr:
-        """Return the response of ``v`` at time t to ``source`` at time s, as an order parameter.
+        """Return the response ``<d v(t) / d source(s)>`` as an order parameter, and record its definition.
 
-        ``over`` are the ranges of the indices of the source.
+        ``name`` is its name, ``index`` its layer argument (None without layers) and ``layers`` the range of
+        the layers. ``over`` are the ranges of the indices of the source, and ``causal`` is ``"past"`` or
+        ``"strict"`` as in `OrderParameter`. The returned expression contains the program's scale as a factor.
         """
         scale = self.program.scale
         site = () if index is None else (index,)
@@ -372,13 +408,13 @@ class Registry:
 
 
 def _extreme(values: list[Expr], sign: int, otherwise: Expr) -> Expr:
-    """Return the least of ``values`` (for sign -1 the greatest) if comparable, else ``otherwise``."""
+    """Return the least of ``values`` for sign 1, the greatest for -1, or ``otherwise`` if not comparable."""
     least = (x for x in values if all((sign * (y - x)).is_nonnegative for y in values))
     return next(least, otherwise)
 
 
 def _plain_head(body: Expr) -> str:
-    """Return the name of the outermost function of a vector, or the names of its fields."""
+    """Return the name of the outermost function of a vector, such as ``phi``, or the names of its fields."""
     if isinstance(body, AppliedUndef):
         return str(body.func)
     return str(body.func.__name__) if isinstance(body, Function) else _fields_in(body)
@@ -400,7 +436,7 @@ def _slots(n: int) -> list[Symbol]:
 
 
 def _all_ranges(program: Program, body: Expr) -> tuple[IndexRange, ...]:
-    """Return a range for every sample-like index in ``body``; the bounds are placeholders."""
+    """Return a range 1..1, as a placeholder, for each index in ``body`` other than layer, time and unit."""
     units = {x for a in body.atoms(AppliedUndef) if program.attribute_of(str(a.func)) for x in a.args}
     free = [x for x in _in_order(body) if x not in (t, s, ell) and x not in units]
     return tuple(IndexRange(x, sympify(1), sympify(1)) for x in free)
@@ -446,7 +482,10 @@ def symmetric(
 
 
 def _turned(atom: AppliedUndef, sites: int) -> AppliedUndef:
-    """Return a correlation with its two points (indices and time) exchanged."""
+    """Return a correlation with its two points (indices and time) exchanged: ``C(l, b, a, s, t)``.
+
+    The first ``sites`` arguments are the layer, which both points share.
+    """
     site, rest = atom.args[:sites], atom.args[sites:]
     half = len(rest) // 2 - 1
     first, second, (time, past) = rest[:half], rest[half : 2 * half], rest[2 * half :]
@@ -463,5 +502,8 @@ def _is_symmetric(q: OrderParameter) -> bool:
 
 
 def _key(atom: AppliedUndef) -> tuple[str, ...]:
-    """Return the sort key of a function: its times first, then the other arguments."""
+    """Return the sort key of a correlation: its two times, then its other arguments, as text.
+
+    Of the two ways to write a symmetric correlation, the one with the larger key is the normal form.
+    """
     return tuple(spelled(x) for x in (*atom.args[-2:], *atom.args[:-2]))

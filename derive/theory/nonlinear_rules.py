@@ -42,7 +42,7 @@ def laws(program: Program) -> tuple[Eq, ...]:
 
 
 def _entrywise(rule: Entrywise, names: list[str]) -> Iterator[Eq]:
-    """Yield the equations of the states of an entrywise rule at the next step, and of its step."""
+    """Yield the equations of an entrywise rule: its states at the next step, and the step of each weight."""
     now: dict[Any, Any] = {A: Function("A")(t)}
     now |= {x: Function(x.name)(t) for x, _ in rule.states}
     later = {x: Function(x.name)(t + 1) for x, _ in rule.states}
@@ -54,7 +54,7 @@ def _entrywise(rule: Entrywise, names: list[str]) -> Iterator[Eq]:
 
 
 def _spectral(rule: NonlinearRule, names: list[str]) -> Iterator[Eq]:
-    """Yield the function of the singular values of a gradient, one equation for each weight."""
+    """Yield for each weight the function that its rule applies to the singular values of the gradient."""
     assert isinstance(rule, Spectral)
     for name in names:
         yield Eq(Function(f"F_{name}")(sigma), rule.F, evaluate=False)

@@ -51,7 +51,7 @@ def renaming(left: TheoryData, right: TheoryData, *, parameters: bool = False) -
 
 
 def renamed(theory: TheoryData, names: dict[str, str], like: TheoryData) -> TheoryData:
-    """Return ``theory`` with other names, as a theory of the program of ``like``.
+    """Return ``theory`` with its names replaced by ``names``, as a theory of the program of ``like``.
 
     The order of the arguments of a correlation depends on names. It is changed where that makes its
     definition equal to the one in ``like``.
@@ -73,7 +73,11 @@ def renamed(theory: TheoryData, names: dict[str, str], like: TheoryData) -> Theo
 
 
 def _rearranged(ours: OrderParameter, theirs: OrderParameter) -> tuple[int, ...] | None:
-    """Return the position in ``theirs`` of each argument of ``ours``, or None if the order is the same."""
+    """Return how the arguments of a correlation must be permuted to agree with ``theirs``.
+
+    Entry i is the position in ``theirs`` of argument i of ``ours``. The result is None if the order is the
+    same already, or if no permutation makes the two definitions equal.
+    """
     a, b = ours.symbol.args, theirs.symbol.args
     if len(a) != len(b) or len(a) > 7:
         return None
@@ -90,7 +94,11 @@ def _rearranged(ours: OrderParameter, theirs: OrderParameter) -> tuple[int, ...]
 
 @dataclass(frozen=True)
 class _Reading:
-    """Theory without origins of terms, the roles of its names, and its statements."""
+    """Theory in the form in which names are matched: roles of names, and statements in normal form.
+
+    ``theory`` is without origins of terms. ``roles`` maps each name to its role, and ``statements`` are pairs
+    of a kind and the expressions of one equation, source or order parameter.
+    """
 
     theory: TheoryData
     roles: dict[str, RoleSignature]
@@ -98,7 +106,10 @@ class _Reading:
 
     @classmethod
     def of(cls, theory: TheoryData, parameters: bool) -> _Reading:
-        """Return the statements and roles of a theory, with symbols of numbers as names if ``parameters``."""
+        """Return a theory in the form in which names are matched.
+
+        If ``parameters`` is true, symbols of numbers may be renamed like functions.
+        """
         plain = _plain(theory)
         statements, roles = tuple(_statements(plain)), _roles(plain)
         if parameters:
@@ -125,7 +136,10 @@ def _plain(theory: TheoryData) -> TheoryData:
 
 
 def _mapped(theory: TheoryData, fun: ExpressionMap, last: ExpressionMap = lambda x: x) -> TheoryData:
-    """Return the theory with ``fun`` applied to every expression and index; the program stays the same."""
+    """Return the theory with ``fun`` applied to every expression and index; the program stays the same.
+
+    ``last`` is applied to each statement afterwards.
+    """
 
     def moved(x: Any) -> Any:
         x = x.map(fun)
@@ -147,7 +161,7 @@ def _expressions(x: Any) -> tuple[Expr, ...]:
 
 
 def _statements(theory: TheoryData) -> Iterator[tuple[RoleSignature, tuple[Expr, ...]]]:
-    """Yield every statement in normal form, with its kind and number of indices."""
+    """Yield for every statement (its kind, its number of indices) and its expressions in normal form."""
     for part in STATED:
         for x in getattr(theory, part):
             kind = f"{x.kind} {x.causal}" if isinstance(x, OrderParameter) else part
@@ -161,12 +175,15 @@ def _statements(theory: TheoryData) -> Iterator[tuple[RoleSignature, tuple[Expr,
 
 
 def _is_free(x: Any) -> bool:
-    """Return whether ``x`` is a symbol other than the layer index and the depth."""
+    """Return whether ``x`` is an index that may be renamed: a symbol other than the layer and the depth."""
     return isinstance(x, Symbol) and x not in (ell, L)
 
 
 def _roles(theory: TheoryData) -> dict[str, RoleSignature]:
-    """Return the role of each name; two names can match only if their roles are equal."""
+    """Return the role of each name, such as "field" with its number of arguments.
+
+    Two names can be matched only if their roles are equal.
+    """
     program = theory.program
     atoms = {a for e in _everything(theory) for a in e.atoms(AppliedUndef)}
     roles: dict[str, RoleSignature] = {str(a.func): ("function", len(a.args)) for a in sorted(atoms, key=str)}
@@ -190,13 +207,17 @@ def _roles(theory: TheoryData) -> dict[str, RoleSignature]:
 
 
 def _numbered(left: dict[str, RoleSignature], right: dict[str, RoleSignature]) -> tuple[Colours, Colours]:
-    """Return integers for role signatures, equal for equal signatures in both theories."""
+    """Return the roles of two theories as integers (colours) by name; equal roles have equal integers."""
     order = {x: i for i, x in enumerate(sorted({repr(x) for x in (*left.values(), *right.values())}))}
     return {n: order[repr(x)] for n, x in left.items()}, {n: order[repr(x)] for n, x in right.items()}
 
 
 def _refined(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> tuple[Colours, Colours] | None:
-    """Return colours refined until stable, or None if the two theories have different numbers of a colour."""
+    """Return finer colours, by the statements that contain a name, until no refinement is left.
+
+    The result is None if a colour has different numbers of names in the two theories, which cannot match
+    then.
+    """
     while True:
         left, right = colours
         if Counter(left.values()) != Counter(right.values()):
@@ -208,7 +229,7 @@ def _refined(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> tupl
 
 
 def _contexts(reading: _Reading, colours: Colours) -> dict[str, RoleSignature]:
-    """Return for each name its colour and the form of all statements that contain it."""
+    """Return for each name its colour together with the form of all statements that contain it."""
     occurrences: dict[str, list[str]] = {n: [] for n in colours}
     for kind, expressions in reading.statements:
         inside = {str(a.func) for e in expressions for a in e.atoms(AppliedUndef)}
@@ -222,7 +243,7 @@ def _contexts(reading: _Reading, colours: Colours) -> dict[str, RoleSignature]:
 
 
 def _shape(e: Any, colours: Colours, mark: str) -> Any:
-    """Return an expression without names: colours for functions, ``*`` for one marked name."""
+    """Return an expression in which colours replace names, and ``*`` replaces the name ``mark``."""
     if isinstance(e, Symbol):
         known = "*" if e.name == mark else colours.get(e.name)
         return ("symbol", known) if known is not None else "index" if e.name.startswith(_INDICES) else e.name
@@ -245,7 +266,10 @@ _INDICES = ("slot", "dummy", "_")
 
 
 def _matchings(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> Iterator[dict[str, str]]:
-    """Yield every matching of names with equal colours, by trial where several names have one colour."""
+    """Yield every one-to-one matching of names with equal colours.
+
+    Where several names have one colour, one of them is matched with each candidate in turn.
+    """
     stable = _refined(a, b, colours)
     if stable is None:
         return
@@ -265,7 +289,7 @@ def _matchings(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> It
 
 
 def _renamed(e: Any, names: dict[str, str]) -> Any:
-    """Return ``e`` with all functions and symbols renamed at once."""
+    """Return ``e`` with all functions and symbols renamed at once as ``names`` says."""
     if isinstance(e, Symbol):
         return Symbol(names[e.name], **e.assumptions0) if e.name in names else e
     if isinstance(e, AppliedUndef):

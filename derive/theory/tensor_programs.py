@@ -32,13 +32,13 @@ STYLES = ("Z", "ket")
 
 
 class _Symbol(Expr):
-    """Symbol of the notation that printers treat as an atom."""
+    """Base class of the symbols of Tensor Programs, which printers treat as one letter."""
 
     is_commutative = True
     precedence = 1000
 
     def __new__(cls, *args: Any) -> Self:
-        """Return a new symbol with these arguments."""
+        """Return the symbol for the given expressions."""
         return cast(Self, Expr.__new__(cls, *map(sympify, args)))
 
 
@@ -123,7 +123,7 @@ class _Translation:
         self.sources = {str(x.source().func) for x in self.origins}
 
     def run(self) -> TensorProgram:
-        """Return the translated theory."""
+        """Return the translated theory: equations of fields, dotted parts, covariances and scalars."""
         theory, dots = self.theory, list[Eq]()
         everything = (*theory.equations, *theory.scalars)
         equations = [
@@ -139,7 +139,11 @@ class _Translation:
         return TensorProgram(theory, tuple(equations), tuple(dots), tuple(covariances), tuple(scalars))
 
     def equation(self, d: Definition, e: Equation, dots: list[Eq]) -> Expr:
-        """Return the right-hand side of a field's equation, with response terms collected into dots."""
+        """Return the right-hand side of a field's equation, with response terms collected into dots.
+
+        ``d`` is the field's definition in the program. Equations of new dotted parts are appended to
+        ``dots``.
+        """
         found: list[Expr] = []
         owed: dict[Product, list[Expr]] = {}
         for x in e.terms:
@@ -159,7 +163,7 @@ class _Translation:
     # -- expressions -------------------------------------------------------------------------------------
 
     def expression(self, e: Expr) -> Expr:
-        """Return ``e`` with fields as Z, sources as hats and order parameters as expectations."""
+        """Return ``e`` in the notation: fields as Z, sources as hats, order parameters as expectations."""
         if isinstance(e, Sum | Integral):
             return e.func(self.expression(e.function), *e.limits)
         if isinstance(e, Average):
@@ -174,7 +178,10 @@ class _Translation:
         return e.func(*[self.expression(x) for x in e.args]) if e.args else e
 
     def function(self, e: AppliedUndef) -> Expr | None:
-        """Return a source as hat, an order parameter by its definition, a field as Z; else None."""
+        """Return a function of the theory in the notation, or None if it is none of the following.
+
+        A source becomes a hat, an order parameter is replaced by its definition, and a field becomes Z.
+        """
         name = str(e.func)
         if name in self.sources:
             return self.source(e)
@@ -185,7 +192,7 @@ class _Translation:
         return self.z(e) if name in self.fields else None
 
     def source(self, e: AppliedUndef) -> Expr:
-        """Return the hat of the product, or the vector parameter, of a source."""
+        """Return a source of the theory in the notation: a hat of a product, or Z of a vector of weights."""
         origin = self.origin(e)
         own = origin.source()
         values = {x: y for x, y in zip(own.args, e.args, strict=True) if x.is_Symbol}
@@ -197,18 +204,21 @@ class _Translation:
         return Z(origin.member.subs(values, simultaneous=True))
 
     def origin(self, e: AppliedUndef) -> Application | Parameter:
-        """Return the product or parameter of a source; one name may serve several layers."""
+        """Return the product or the vector of weights from which the source ``e`` comes.
+
+        Sources of several layers may share a name; the layer of ``e`` selects among them.
+        """
         alike = [x for x in self.origins if x.source().func == e.func]
         exact = [x for x in alike if x.source().args[0] == e.args[0]]
         family = [x for x in alike if x.source().args[0].has(ell) and e.args[0].has(ell)]
         return (exact or family or alike)[0]
 
     def z(self, vector: Expr) -> Expr:
-        """Return the random variable of a vector."""
+        """Return the random variable ``Z(vector)`` of the entries of a vector."""
         return Z(self.renamed(vector))
 
     def renamed(self, e: Expr) -> Expr:
-        """Return ``e`` with vectors under the names that the user gave, indices matched one by one."""
+        """Return ``e`` with vectors under the names that the user gave; indices are matched one by one."""
         for pattern, name in self.names.items():
             inner = [a for a in pattern.atoms(AppliedUndef) if not a.atoms(AppliedUndef) - {a}]
             atom = min(inner, key=str)
@@ -228,7 +238,7 @@ class _Translation:
 
 
 def _factor(d: Definition, product: Product) -> Expr:
-    """Return the factor of a product in its definition."""
+    """Return the factor that multiplies a product in a definition."""
     slot = Function("_slot")(t)
     part = next(x for x in Add.make_args(d.rhs.xreplace({product: slot}).expand()) if x.has(slot))
     body = part.function if isinstance(part, Sum) else part
@@ -239,7 +249,7 @@ def _factor(d: Definition, product: Product) -> Expr:
 
 
 class _Signs:
-    """Mixin for printers that writes the symbols of one style."""
+    """Mixin of the two printers, which writes the symbols in one style; ``signs`` are its templates."""
 
     styles: ClassVar[dict[str, dict[str, str]]]
 
@@ -248,7 +258,7 @@ class _Signs:
         self.signs = self.styles["any"] | self.styles[style]
 
     def _written(self, e: _Symbol, sign: str = "") -> str:
-        """Return the printed form of a symbol."""
+        """Return the printed form of a symbol, by the template ``sign`` or else by that of its class."""
         printed = map(self._print, e.args)  # type: ignore[attr-defined]
         return self.signs[sign or type(e).__name__] % tuple(printed)
 
@@ -269,7 +279,7 @@ class _Signs:
 
 
 class _Latex(_Signs, PaperLatex):
-    """LaTeX printer of the notation."""
+    """LaTeX printer of the notation of Tensor Programs."""
 
     styles: ClassVar[dict[str, dict[str, str]]] = {
         "any": {"Expectation": r"\mathbb{E}\left[%s\right]", "Partial": r"\frac{\partial %s}{\partial %s}"},
@@ -289,7 +299,7 @@ class _Latex(_Signs, PaperLatex):
 
 
 class _Text(_Signs, PaperText):
-    """Text printer of the notation."""
+    """Text printer of the notation of Tensor Programs."""
 
     styles: ClassVar[dict[str, dict[str, str]]] = {
         "any": {"Expectation": "E[%s]", "Partial": "∂%s/∂%s"},

@@ -249,6 +249,9 @@ class Theory(TheoryData):
 
 
 def _now(e: Expr) -> Expr:
-    """Return the value at equal times and equal indices of a correlation of a field with itself."""
+    """Return the variance of a field from its correlation with itself at two times and two sets of indices.
+
+    The time s is replaced by t, and each primed index by the index.
+    """
     partners = {primed(x): x for x in e.free_symbols if primed(x) in e.free_symbols}
     return e.subs({s: t, **partners})

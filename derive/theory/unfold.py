@@ -27,7 +27,11 @@ from derive.theory.families import families
 
 @dataclass(frozen=True)
 class Partner:
-    """Source at summed indices, with its covariance with a given source."""
+    """Source that is correlated with a given source, with new names for its summed indices and time.
+
+    ``covariance`` is the covariance of the two, ``over`` are the ranges of the summed indices, and ``time``
+    is the time of ``symbol``, which a sum runs over.
+    """
 
     symbol: AppliedUndef
     covariance: Expr
@@ -55,7 +59,7 @@ def covariance(a: Expr, b: Expr, sources: Iterable[Source]) -> Expr:
 
 
 def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> Iterator[Partner]:
-    """Yield every source correlated with ``a``, with indices and a time that differ from those ``taken``."""
+    """Yield every source that is correlated with the source ``a``, with indices and time not in ``taken``."""
     for u in sources:
         for mine, other in dict.fromkeys([(u.symbol, u.partner), (u.partner, u.symbol)]):
             found = match(mine, a, u.ranges)
@@ -112,7 +116,10 @@ def stein(what: Average, sources: Iterable[Source], **hints: Any) -> Expr:
 
 
 def _stein(term: Expr, sources: tuple[Source, ...], **hints: Any) -> Expr:
-    """Apply Stein's lemma to one average with its coefficient and surrounding sums."""
+    """Apply Stein's lemma to one term: an average with a coefficient, possibly inside of sums.
+
+    ``hints`` are ``fields`` and ``discrete``, as in :func:`stein`.
+    """
     if isinstance(term, Sum | Integral):
         return term.func(_stein(term.function, sources, **hints), *term.limits)
     outside = list(Mul.make_args(term))
@@ -132,7 +139,10 @@ def _stein(term: Expr, sources: tuple[Source, ...], **hints: Any) -> Expr:
 
 
 def _traded(rest: Expr, v: Partner, **hints: Any) -> Expr:
-    """Return the term of Stein's lemma for one correlated source."""
+    """Return the term of Stein's lemma for one correlated source v: sum of covariance times response.
+
+    ``rest`` is the averaged product without the source to which the lemma is applied.
+    """
     if not is_random(rest):
         return S.Zero
     inner = v.covariance * Average(Response(rest, v.symbol))
@@ -143,7 +153,10 @@ def _traded(rest: Expr, v: Partner, **hints: Any) -> Expr:
 
 
 def last_time(e: Expr, fields: Iterable[str] | None = None) -> Expr:
-    """Return the latest time in ``e``; the time is the last argument of a field."""
+    """Return the latest time in ``e``: the maximum of the last arguments of its fields.
+
+    ``fields`` are the names that count as fields (by default all). The result is infinity if none has a time.
+    """
     names = None if fields is None else set(map(str, fields))
     bounds = {lim[0]: lim[2] for x in e.atoms(Sum, Integral) for lim in x.limits if len(lim) == 3}
     atoms = [a for a in e.atoms(AppliedUndef) if is_field(a) and (names is None or str(a.func) in names)]
@@ -241,7 +254,10 @@ def unfold(theory: TheoryData, what: Any, levels: int = 1) -> Expr:
 
 
 class _Unfolder:
-    """Equations and sources of a theory, with ends of families joined, for substitution."""
+    """Equations and sources of a theory, in the form in which they are substituted into expressions.
+
+    The first and last layers stand before the families to which they are joined.
+    """
 
     def __init__(self, theory: TheoryData) -> None:
         self.theory, joined = theory, families(theory)
@@ -255,7 +271,10 @@ class _Unfolder:
         self.now = computed_now(self.equations, self.moving)
 
     def read(self, what: Any) -> tuple[Expr, bool]:
-        """Return the expression meant by ``what``, and whether it is used only at earlier times."""
+        """Return the expression named by ``what``, and whether it is a strictly causal response.
+
+        An expression is returned as it is, with False.
+        """
         if not isinstance(what, str):
             return sympify(what), False
         known: dict[str, tuple[Expr, bool]] = {}
@@ -270,7 +289,7 @@ class _Unfolder:
     # -- one level ---------------------------------------------------------------------------------------
 
     def once(self, e: Expr) -> Expr:
-        """Return ``e`` with the equations substituted once."""
+        """Return ``e`` with the equations of the theory substituted once in its averages and responses."""
         if isinstance(e, Average):
             return self.average(e)
         if isinstance(e, Response):
@@ -284,7 +303,7 @@ class _Unfolder:
         return self.tidy(e) if isinstance(e, Sum | Integral) else e
 
     def average(self, a: Average) -> Expr:
-        """Return an average with its responses, or else its factors, substituted once."""
+        """Return an average with its responses, or if it has none its factors, substituted once."""
         body = a.body
         responses = sorted(body.atoms(Response), key=str)
         outermost = [x for x in responses if not any(y != x and y.has(x) for y in responses)]
@@ -305,7 +324,10 @@ class _Unfolder:
         return Add(*terms)
 
     def moments(self, e: Expr) -> Expr:
-        """Return ``e`` with averages of products of sources evaluated; averages with sums over time stay."""
+        """Return ``e`` with averages of sources alone evaluated as Gaussian integrals, if that is possible.
+
+        Averages with responses or with sums over time stay.
+        """
 
         def close(a: Average) -> Expr:
             atoms = [x for x in a.body.atoms(AppliedUndef) if is_field(x)]
@@ -319,7 +341,7 @@ class _Unfolder:
     # -- responses ---------------------------------------------------------------------------------------
 
     def response(self, r: Response) -> Expr:
-        """Return a response by the chain rule, with each field replaced by its equation."""
+        """Return a response by the chain rule, with the equation of each field substituted once."""
         split = self.chain(r.body, r.source)
         table = {}
         for x in split.atoms(Response):
@@ -341,7 +363,11 @@ class _Unfolder:
         return self.tidied(found)
 
     def value(self, atom: Expr, taken: set[Symbol], evolving: bool = False) -> Expr | None:
-        """Return the right-hand side of the equation of ``atom``, with bound symbols other than ``taken``."""
+        """Return the right-hand side of the equation of the field ``atom``, or None if it has none.
+
+        Summation indices in it differ from ``taken``. If ``evolving``, the equation is that of the field's
+        rate of change.
+        """
         for e in self.equations:
             found = match(_subject(e), atom, e.ranges)
             if found is not None and isinstance(e.lhs, Derivative) == evolving:
@@ -350,7 +376,10 @@ class _Unfolder:
         return None
 
     def integrated(self, x: Response) -> Expr | None:
-        """Return a field of a flow as integral of its rate; its initial value does not respond."""
+        """Return the field of a response as the integral of its rate of change from the source's time on.
+
+        The initial value does not respond. The result is None in discrete time, or if the field has no rate.
+        """
         if self.discrete or not x.body.args:
             return None
         now = x.body.args[-1]
@@ -362,11 +391,11 @@ class _Unfolder:
     # -- causality ---------------------------------------------------------------------------------------
 
     def reaches(self, r: Response) -> bool:
-        """Return whether a field responds to a source at the same time."""
+        """Return whether the field of a response depends on its source at the same time."""
         return reaches(self.now, str(r.body.func), str(r.source.func))
 
     def tidied(self, e: Expr) -> Expr:
-        """Return ``e`` with deltas summed and sums over time restricted to non-zero responses."""
+        """Return ``e`` with Kronecker deltas summed and responses that vanish by causality left out."""
         if not e.args or isinstance(e, AppliedUndef | Response):
             return S.Zero if isinstance(e, Response) and self.vanishes(e) else e
         args = [self.tidied(x) if isinstance(x, Expr) else x for x in e.args]
@@ -375,19 +404,23 @@ class _Unfolder:
         return self.tidy(e) if isinstance(e, Sum | Integral) else e
 
     def vanishes(self, r: Response) -> bool:
-        """Return whether the perturbation is later, or simultaneous without an equal-time response."""
+        """Return whether a response is zero by causality.
+
+        It is zero if the perturbation is later than the field, or at the same time without an equal-time
+        response.
+        """
         if not (is_field(r.body) and is_field(r.source)):
             return False
         gap = r.body.args[-1] - r.source.args[-1]
         return bool(gap.is_negative or (gap == 0 and not self.reaches(r)))
 
     def tidy(self, x: Sum | Integral) -> Expr:
-        """Return a sum with deltas summed and each addend restricted to times at which it is not zero."""
+        """Return a sum with deltas summed, and with the range of each addend limited to non-zero terms."""
         parts = Add.make_args(settled(x))
         return Add(*[self.narrowed(z) for y in parts for z in (addends(y) if y.func is x.func else [y])])
 
     def narrowed(self, x: Expr) -> Expr:
-        """Return one addend with restricted limits and constant factors outside."""
+        """Return one addend of a sum over time, with lower limits raised to the first non-zero term."""
         if not isinstance(x, Sum | Integral):
             return x
         limits = [tuple(lim) for lim in x.limits]
@@ -401,7 +434,10 @@ class _Unfolder:
         return factor * x.func(term, *limits)
 
     def begins(self, term: Expr, v: Symbol, flows: bool) -> Expr | None:
-        """Return the first value of ``v`` at which a response in ``term`` is not zero."""
+        """Return the first value of the time ``v`` at which a response in ``term`` is not zero, or None.
+
+        ``flows`` is true for an integral, in which the time of the perturbation itself has no weight.
+        """
         factors = [r.body if isinstance(r, Average) else r for r in Mul.make_args(term)]
         for y in (y for r in factors for y in Mul.make_args(r)):
             if isinstance(y, Response) and is_field(y.body) and y.body.args[-1] == v:
@@ -412,10 +448,10 @@ class _Unfolder:
 
 
 def ends(items: Iterable[Any]) -> list[Any]:
-    """Return the items that are no families of layers."""
+    """Return the statements that hold for a single layer, not for a family of layers."""
     return [x for x in items if x.layers is None]
 
 
 def _subject(e: Equation) -> Any:
-    """Return the field of which the equation is."""
+    """Return the field that an equation determines, also if its left-hand side is the rate of change."""
     return e.lhs.expr if isinstance(e.lhs, Derivative) else e.lhs

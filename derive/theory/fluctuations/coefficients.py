@@ -32,7 +32,7 @@ from derive.theory.fluctuations.one_unit import (
 
 
 class ParameterElement(Expr):
-    """Unevaluated quantity of one or two order parameters."""
+    """Base class of unevaluated quantities of one or two order parameters, such as ``Cov[q, p]``."""
 
     is_commutative = True
     head = ""
@@ -73,7 +73,7 @@ class Propagator(ParameterElement):
 
 
 class NoiseElement(ParameterElement):
-    """Element ``kappa[q, p]`` of the noise of averages over units."""
+    """Element ``kappa[q, p]`` of the noise: N times the covariance of averages over independent units."""
 
     head, latex_head = "kappa", r"\kappa"
 
@@ -96,13 +96,16 @@ class Influence(ParameterElement):
 
 
 class ShiftElement(ParameterElement):
-    """Source of N times the shift of an order parameter."""
+    """Source of the shift of an order parameter: N times the shift is R applied to all sources."""
 
     head, latex_head = "source", r"\mathrm{source}"
 
 
 def influence(theory: FluctuationData, q: FluctuatingParameter) -> dict[str, Expr]:
-    """Return the derivative by an order parameter of the exponent of one unit of each population."""
+    """Return the derivative of the exponent of one unit by an order parameter, for each population.
+
+    Populations whose exponent does not contain the order parameter are left out.
+    """
     placed, derivatives = at_letters(q, {}), dict[str, Expr]()
     for x in theory.terms:
         slope = derivative_by(x.whole, placed, (*placed.ranges, *theory.depths))
@@ -112,7 +115,11 @@ def influence(theory: FluctuationData, q: FluctuatingParameter) -> dict[str, Exp
 
 
 def noise(theory: FluctuationData, first: FluctuatingParameter, second: FluctuatingParameter) -> Expr:
-    """Return N times the covariance of two averages over units at fixed order parameters."""
+    """Return N times the covariance of two averages over units, while order parameters are fixed.
+
+    The second order parameter has other indices and times. The result is zero for different populations, and
+    contains a Kronecker delta of layers.
+    """
     own = at_letters(first, {})
     other = elsewhere(second, letters(first))
     if own.home is None or other.home is None or own.home.name != other.home.name:
@@ -130,7 +137,7 @@ def noise(theory: FluctuationData, first: FluctuatingParameter, second: Fluctuat
 
 
 def feedback(theory: FluctuationData, first: FluctuatingParameter, second: FluctuatingParameter) -> Expr:
-    """Return the derivative of one order parameter by another, with all others fixed."""
+    """Return the derivative of the first order parameter by the second, with all others fixed."""
     own, other = at_letters(first, {}), elsewhere(second, letters(first))
     derivative = derivative_by(own.function, other, (*own.every, *theory.depths))
     for part in _influences(theory, own, other):
@@ -141,7 +148,10 @@ def feedback(theory: FluctuationData, first: FluctuatingParameter, second: Fluct
 def _influences(
     theory: FluctuationData, unit_of: PlacedParameter, by: PlacedParameter
 ) -> Iterator[UnitExponent]:
-    """Yield derivatives by ``by`` of the exponent of a unit over which ``unit_of`` is averaged."""
+    """Yield derivatives by the order parameter ``by`` of the exponent of one unit.
+
+    The unit is one of those over which ``unit_of`` is an average; nothing is yielded if that is no average.
+    """
     if unit_of.home is None:
         return
     for x in exponent_at(theory, unit_of.home, unit_of.ranges):
@@ -180,10 +190,10 @@ class ShiftSource:
 
 
 def shift_source(theory: FluctuationData, q: FluctuatingParameter, expanded: bool) -> ShiftSource:
-    """Return the source of the shift of an order parameter.
+    """Return the source of the shift of the mean of an order parameter, in three parts.
 
     Averages with one hat more than they have fields to differentiate vanish, so that an average with two
-    influences is connected as it stands.
+    influences is connected as it stands. Influences are written out if ``expanded``.
     """
     unit = _Unit(theory, at_letters(q, {}), expanded)
     others = [x for x in theory.parameters if x.kind != "observable"]
@@ -200,14 +210,17 @@ def shift_source(theory: FluctuationData, q: FluctuatingParameter, expanded: boo
 def _apart_from(
     own: PlacedParameter, one: FluctuatingParameter, two: FluctuatingParameter
 ) -> tuple[PlacedParameter, PlacedParameter]:
-    """Return two order parameters with indices that differ from each other's and from those of a third."""
+    """Return ``one`` and ``two`` with indices that differ from each other and from those of ``own``."""
     taken = {*letters(own.parameter)}
     first = elsewhere(one, taken)
     return first, elsewhere(two, {*taken, *(r.index for r in first.every)})
 
 
 def _contracted(e: Expr, j: PlacedParameter, k: PlacedParameter) -> Expr:
-    """Return half a second derivative times the covariance, summed over all members of both."""
+    """Return the second derivative ``e`` by j and k times their covariance, summed over both.
+
+    It is multiplied by 1/2 if j and k are the same order parameter at different indices.
+    """
     if e == 0:
         return S.Zero
     half = Rational(1, 2) if j.parameter == k.parameter else S.One
@@ -216,9 +229,9 @@ def _contracted(e: Expr, j: PlacedParameter, k: PlacedParameter) -> Expr:
 
 @dataclass(frozen=True)
 class _Unit:
-    """Averages over one unit of an order parameter's population, for the source of its shift.
+    """One unit of the population over which ``own`` averages, for the source of the shift of ``own``.
 
-    Influences are symbols, or written out if ``expanded``.
+    Influences (derivatives of the unit's exponent) are symbols, or written out if ``expanded``.
     """
 
     theory: FluctuationData
@@ -226,12 +239,12 @@ class _Unit:
     expanded: bool
 
     def influences(self, by: PlacedParameter) -> tuple[UnitExponent, ...]:
-        """Return the derivatives of the exponent of the unit by an order parameter."""
+        """Return the derivatives of the unit's exponent by the order parameter ``by``, for each layer."""
         found = tuple(_influences(self.theory, self.own, by))
         return found if self.expanded or not found else (UnitExponent(S.One, {}, Influence(by.symbol)),)
 
     def second_influences(self, j: PlacedParameter, k: PlacedParameter) -> tuple[UnitExponent, ...]:
-        """Return the derivatives of the exponent of the unit by two order parameters."""
+        """Return the derivatives of the unit's exponent by two order parameters, for each layer."""
         slopes = (
             (x, derivative_by(x.expr, k, self.own.every)) for x in _influences(self.theory, self.own, j)
         )
@@ -240,7 +253,7 @@ class _Unit:
         return found if self.expanded or not found else (UnitExponent(S.One, {}, both),)
 
     def averaged(self, *parts: Expr) -> Expr:
-        """Return the average of a product."""
+        """Return the average over the unit of the product of ``parts``, with hats as derivatives."""
         body = S.One
         for x in parts:
             body = _product(body, x)
@@ -252,7 +265,7 @@ class _Unit:
         return averaged(body, random)
 
     def curvature(self, j: PlacedParameter, k: PlacedParameter) -> Expr:
-        """Return ``<F E_j E_k> + <F E_jk>``."""
+        """Return the second derivative ``<F E_j E_k> + <F E_jk>`` of the average of F by j and k."""
         found = S.Zero
         for x in self.influences(j):
             for y in self.influences(k):
@@ -263,7 +276,11 @@ class _Unit:
         return found
 
     def self_action(self, pushed: PlacedParameter, moved: PlacedParameter) -> Expr:
-        """Return ``<F F_b E_c>``, connected, times the propagator from b to c, over the ratio of units."""
+        """Return the connected average ``<F F_b E_c>`` times the propagator from b to c.
+
+        b is ``pushed``, which one unit changes because it is an average over units; c is ``moved``, which
+        changes in turn and acts on the same unit. The result is divided by the number of units over N.
+        """
         home, other = self.own.home, pushed.home
         if home is None or other is None or home.name != other.name:
             return S.Zero

@@ -274,5 +274,5 @@ def addends(e: Expr, taken: Iterable[Expr] = ()) -> Iterator[Addend]:
 
 
 def over_indices(e: Expr) -> bool:
-    """Return whether an expression is a sum over indices or over the past time s."""
+    """Return whether an expression is a sum or integral over indices or over the past time s alone."""
     return isinstance(e, Sum | Integral) and all(x.is_integer or x == s for x in e.variables)

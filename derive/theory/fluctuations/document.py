@@ -63,9 +63,10 @@ TITLES = {
 
 
 def render(found: FluctuationData, show: FluctuationPart = "all", format: str = "text") -> str:
-    """Return fluctuations, or a part of them, as text, LaTeX or JSON.
+    """Return fluctuations, or the part ``show`` of them, as text, LaTeX or JSON.
 
-    ``"all"`` excludes the sources of shifts, which are long.
+    ``"all"`` excludes the sources of shifts, which are long. Raises ValueError if the part or the format is
+    unknown.
     """
     if show not in PARTS:
         raise ValueError(f"show = {show!r}: must be one of {', '.join(PARTS)}")
@@ -90,7 +91,7 @@ def render(found: FluctuationData, show: FluctuationPart = "all", format: str = 
 
 
 def summary(found: FluctuationData) -> str:
-    """Return the names of the fluctuating quantities, and how to show the rest."""
+    """Return a summary of fluctuations: names of order parameters and fields, and how to show the rest."""
     kinds: dict[str, list[str]] = {}
     for q in found.parameters:
         when = {"strict": " for s < t", "past": " for s <= t", "now": " at s = t"}.get(q.causal, "")
@@ -111,7 +112,7 @@ def summary(found: FluctuationData) -> str:
 
 
 def namespace() -> dict[str, Any]:
-    """Return the names in which the srepr text of fluctuations is written."""
+    """Return the namespace in which the srepr text of fluctuations is evaluated."""
     kinds = (FeedbackElement, Hatted, Influence, NoiseElement, ParameterElement, Propagator)
     ours = {x.__name__: x for x in (*kinds, ScaledCovariance, ShiftElement)}
     return document.namespace() | ours
@@ -140,7 +141,7 @@ class FluctuationView:
         )
 
     def section(self, key: str) -> Section:
-        """Return a section of the document."""
+        """Return the section ``key`` (a key of ``TITLES``) of the document."""
         entries = getattr(self, f"_{key.replace('-', '_')}")()
         members = (document.of_one_member(x) for x in entries)
         return Section(
@@ -176,12 +177,12 @@ class FluctuationView:
                 yield DisplayedEquation((head,), _terms(e), _layers(q), causal=_causal(q))
 
     def _noise(self) -> Iterator[DisplayedEquation]:
-        """Yield the noise of each pair of order parameters."""
+        """Yield the noise of each pair of order parameters, if it is not zero."""
         for q, p in combinations_with_replacement(self.found.parameters, 2):
             yield from _pair(NoiseElement, q, p, noise(self.found, q, p))
 
     def _feedback(self) -> Iterator[DisplayedEquation]:
-        """Yield the derivatives of order parameters by each other."""
+        """Yield the derivatives of order parameters by each other that are not zero."""
         for q, p in product(self.found.parameters, repeat=2):
             yield from _pair(FeedbackElement, q, p, feedback(self.found, q, p))
 
@@ -195,7 +196,10 @@ class FluctuationView:
 def _pair(
     kind: type[ParameterElement], q: FluctuatingParameter, p: FluctuatingParameter, e: Expr
 ) -> Iterator[DisplayedEquation]:
-    """Yield a matrix element of two order parameters if it is not zero, with single layers substituted."""
+    """Yield the equation of a matrix element of q and p, such as ``kappa[q, p] = e``, unless e is zero.
+
+    The index of a family with one layer is replaced by that layer.
+    """
     if e != 0:
         other = elsewhere(p, letters(q))
         single = {r.index: r.lower for r in other.ranges if r.lower == r.upper}
@@ -204,13 +208,13 @@ def _pair(
 
 
 def _value(q: FluctuatingParameter) -> Expr:
-    """Return an order parameter as average plus function of others."""
+    """Return the definition of an order parameter: an average, plus a function of other ones."""
     fixed, unit = q.unit.as_independent(AppliedUndef, as_Add=False)
     return fixed * Average(unit) + q.function if unit != 0 else q.function
 
 
 def _terms(e: Expr) -> tuple[Expr, ...]:
-    """Return the addends of an expression, cases last."""
+    """Return the addends of an expression; those with cases are last."""
     return tuple(sorted(Add.make_args(e), key=lambda x: x.has(Piecewise)))
 
 
@@ -220,5 +224,5 @@ def _layers(q: FluctuatingParameter) -> IndexRange | None:
 
 
 def _causal(q: FluctuatingParameter) -> str:
-    """Return the causality of a response in the form of a displayed equation."""
+    """Return the causality of a response for printing: "strict", "past", or empty if only s = t exists."""
     return "" if q.causal == "now" else q.causal

@@ -318,7 +318,7 @@ class Fluctuations(FluctuationData):
         return self.render(format="latex")
 
     def _parameter(self, name: ParameterName) -> FluctuatingParameter:
-        """Return the order parameter of a name, or the order parameter itself."""
+        """Return the first order parameter of a name; an order parameter is returned as it is."""
         return self.parameter(name) if isinstance(name, str) else name
 
 
@@ -353,7 +353,7 @@ def fluctuations(program: Program) -> Fluctuations:
 
 @lru_cache(maxsize=32)
 def _expanded(program: Program) -> Fluctuations:
-    """Return the fluctuations of a program, with a cache."""
+    """Derive the fluctuations of a program; the last 32 are cached."""
     integral = path_integral(program)
     kept = responses_at_equal_times(integral._action)
     exponent = ExponentBuilder(Assembly(integral._saddle, kept), integral.theory()).build()

@@ -21,12 +21,12 @@ INDENT = "    "
 
 
 def explain(found: FluctuationData, name: str) -> str:
-    """Return the origin of all order parameters of a name and the terms that contain them."""
+    """Return text on all order parameters called ``name``: their origin, and the terms that contain them."""
     return "\n".join(_explained(found, q) for q in found.named(name))
 
 
 def _explained(found: FluctuationData, q: FluctuatingParameter) -> str:
-    """Return the explanation of one order parameter."""
+    """Return the text on one order parameter."""
     lines = [_stated(q), *_kept(found, q)]
     uses = list(_terms(found, q))
     functions = [p for p in found.parameters if any(x.expr.has(q.symbol.func) for x in p.rest)]
@@ -35,7 +35,7 @@ def _explained(found: FluctuationData, q: FluctuatingParameter) -> str:
 
 
 def _stated(q: FluctuatingParameter) -> str:
-    """Return the definition of an order parameter."""
+    """Return the sentence that defines an order parameter."""
     if q.home is None:
         return f"{q.symbol}: {q.kind}, {q.function}"
     layer = "" if q.home.site is None else f" at layer {q.home.site}"
@@ -43,7 +43,10 @@ def _stated(q: FluctuatingParameter) -> str:
 
 
 def _kept(found: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
-    """Yield at which times a response exists, and why this one of the pair is an order parameter."""
+    """Yield sentences on the times at which a response exists and on its conjugate response.
+
+    Of two conjugate responses only one is an order parameter. Nothing is yielded for other order parameters.
+    """
     if q.kind != "response":
         return
     action = path_integral(found.program)._action
@@ -69,7 +72,7 @@ def _kept(found: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
 
 
 def _terms(found: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
-    """Yield the derivative of each term of the exponent by an order parameter, with its origin."""
+    """Yield for each term of the exponent with the order parameter q its derivative by q and its origin."""
     placed = at_letters(q, {})
     for x in found.terms:
         if any(a.func == q.symbol.func for a in x.addend.expr.atoms(AppliedUndef)):
@@ -79,7 +82,7 @@ def _terms(found: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
 
 
 def _origin(x: ExponentTerm) -> str:
-    """Return the origin of a term of the exponent."""
+    """Return the origin of a term of the exponent in words: kind, weights and rule."""
     hats = " and ".join(str(hat.field) for hat in dict.fromkeys(x.hats))
     told = {
         "covariance": f"covariance of the Gaussian parts of {hats}, from the random part of {x.matrix}",

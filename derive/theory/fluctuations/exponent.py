@@ -58,13 +58,16 @@ class Exponent:
 
 @dataclass
 class OwnField:
-    """Auxiliary field that represents a function of fields and numbers, and its ranges."""
+    """Auxiliary field that represents a function of fields and numbers, with its domain.
+
+    ``boxes`` are the domains of its indices: each is one range for every index.
+    """
 
     symbol: AppliedUndef
     boxes: list[tuple[IndexRange, ...]]
 
     def add(self, ranges: tuple[IndexRange, ...]) -> None:
-        """Extend the ranges; raise NotApplicable if they overlap in part with earlier ones."""
+        """Add a domain; raise NotApplicable if it overlaps in part with an earlier one."""
         if any(_inside(ranges, x) for x in self.boxes):
             return
         apart = [x for x in self.boxes if not _inside(x, ranges)]
@@ -78,21 +81,24 @@ class OwnField:
 
 
 def _inside(inner: tuple[IndexRange, ...], outer: tuple[IndexRange, ...]) -> bool:
-    """Return whether ranges of the same indices lie in others."""
+    """Return whether each range of ``inner`` is contained in the range of ``outer`` of the same index."""
     pairs = list(zip(inner, outer, strict=True))
     gaps = (y for a, b in pairs for y in (a.lower - b.lower, b.upper - a.upper))
     return all(sympify(x).is_nonnegative for x in gaps)
 
 
 def _disjoint(one: tuple[IndexRange, ...], other: tuple[IndexRange, ...]) -> bool:
-    """Return whether ranges of the same indices have no value in common, at a large depth L."""
+    """Return whether the ranges of at least one index have no value in common, at a large depth L."""
     pairs = list(zip(one, other, strict=True))
     gaps = [sympify(y) for a, b in pairs for y in (a.lower - b.upper, b.lower - a.upper)]
     return any(x.is_positive or (x != 0 and x.is_nonnegative) for x in gaps)
 
 
 def _range_of(place: Expr, letter: Symbol, ranges: Iterable[IndexRange]) -> IndexRange:
-    """Return the range of an argument such as ``ell + 1``, as the range of an index."""
+    """Return the range of an argument such as ``ell + 1``, as the range of the index ``letter``.
+
+    ``ranges`` are those of the indices in the argument; an argument without one has a range of one value.
+    """
     for r in ranges:
         shift = place - r.index
         if not shift.has(r.index):
@@ -101,9 +107,11 @@ def _range_of(place: Expr, letter: Symbol, ranges: Iterable[IndexRange]) -> Inde
 
 
 class ExponentBuilder:
-    """Builder of the exponent of each unit from the equations of a path integral.
+    """Builder of the exponent of one unit of each population, from the equations of a path integral.
 
-    ``theory`` is the mean-field theory, which provides the sources and observables.
+    ``theory`` is the mean-field theory, which provides the sources and observables. ``stand_ins`` maps
+    averages and sums to the numbers that represent them, ``extra`` are these numbers, and ``own_fields`` maps
+    functions of fields and numbers to the auxiliary fields that represent them.
     """
 
     def __init__(self, assembly: Assembly, theory: TheoryData) -> None:
@@ -137,7 +145,7 @@ class ExponentBuilder:
             )
 
     def build(self) -> Exponent:
-        """Return the exponent."""
+        """Return the exponent with its equations, sources and order parameters."""
         products: tuple[Equation, ...] = tuple(map(self.product_equation, self.action.variables))
         stated, scalars = self.reading.equations(self.as_product, self.as_parameter)
         numbers = [self.number(e, "number") for e in scalars]
@@ -163,29 +171,29 @@ class ExponentBuilder:
         return Exponent(products, definitions, homes, self.theory.sources, everything, tuple(terms))
 
     def home_of(self, x: UseVariable) -> Population:
-        """Return the population of the units that a product gives."""
+        """Return the population of the field that a use of weights gives."""
         use = x.use
         return _home(use.gives if isinstance(use, Application) else self.program.site_of(use.lhs))
 
     def home(self, body: Expr) -> Population:
-        """Return the population of the fields in an expression."""
+        """Return the population of the fields of the program in an expression."""
         fields = [a for a in body.atoms(AppliedUndef) if self.program.field_of(str(a.func)) is not None]
         return _home(self.program.site_of(min(fields, key=str)))
 
     # -- equations of one unit -------------------------------------------------------------------------------
 
     def as_product(self, a: Application) -> list[Term]:
-        """Return a product as a separate field."""
+        """Return a product with a matrix as a term that is one field, such as ``chi(ell, mu, t)``."""
         leg = next(x for x in self.action.legs if x.use.same_use(a))
         return [Term.local(leg.primal.func(*a.source().args), "product", a.matrix.name)]
 
     def as_parameter(self, p: Parameter) -> list[Term]:
-        """Return a vector of weights as a separate field."""
+        """Return a vector of weights as a term that is one field."""
         entry = next(x for x in self.action.entries if x.source == p.source())
         return [Term.local(entry.primal, "product", p.initial.name)]
 
     def product_equation(self, x: UseVariable) -> Equation:
-        """Return the equation of a product: source, responses and memory.
+        """Return the equation of the field of a product: source, responses and memory.
 
         Raises NotApplicable for weights whose rule acts on each entry.
         """
@@ -206,7 +214,7 @@ class ExponentBuilder:
         return Equation(x.primal, tuple(found), x.limits)
 
     def with_numbers(self, e: Equation) -> Equation:
-        """Return an equation in which numbers replace averages, and sums inside of functions."""
+        """Return an equation with a number in place of each average, and of each sum inside a function."""
 
         def stated(x: Term) -> Term:
             named = {k: self.named(getattr(x, k), e) for k in ("coefficient", "kernel", "field")}
@@ -217,7 +225,7 @@ class ExponentBuilder:
     # -- order parameters ------------------------------------------------------------------------------------
 
     def order_parameters(self) -> Iterator[FluctuatingParameter]:
-        """Yield correlations and responses."""
+        """Yield correlations and responses; the field that a response perturbs is written as a hat."""
         primal = {str(x.source.func): x.primal.func for x in self.action.variables}
         for q in self.assembly.order_parameters():
             bodies: dict[Expr, Expr] = {}
@@ -233,14 +241,17 @@ class ExponentBuilder:
                 yield FluctuatingParameter(q.symbol, q.kind, body, (), home, q.ranges, causal)
 
     def support(self, name: str, causal: str) -> str:
-        """Return the times of a response: equal times only if the matrix is drawn at each step."""
+        """Return at which times a response exists: "now" (s = t) if its matrix is drawn anew at each step.
+
+        Otherwise it is ``causal``, "strict" or "past".
+        """
         alike = (
             q for q in self.action.responses.values() if str(q.symbol.func).removesuffix("_used") == name
         )
         return "now" if next(alike).leg.use.matrix.fresh else causal
 
     def number(self, e: Equation, kind: str) -> FluctuatingParameter:
-        """Return a number of the theory: an average, or a function of averages and other numbers."""
+        """Return a number or observable as an order parameter: an average, or a function of other ones."""
         if e.rhs.has(SpectralEntry):
             raise NotApplicable(
                 f"fluctuations are not derived where {e.name} is a function of the singular values of "
@@ -259,7 +270,10 @@ class ExponentBuilder:
         return FluctuatingParameter(e.symbol, kind, S.Zero, rest, None, e.ranges)
 
     def named(self, e: Expr, near: Equation) -> Expr:
-        """Return ``e`` with a new number for each average, and for each sum inside of a function."""
+        """Return ``e`` with a new number for each average, and for each sum inside of a function.
+
+        ``near`` is the equation that contains ``e``; its name is part of the new names.
+        """
         ranges = {r.index: r for r in near.ranges}
         for x in e.atoms(Sum):
             ranges |= {lim[0]: IndexRange(*lim) for lim in x.limits if lim[0] not in (t, s)}
@@ -280,7 +294,11 @@ class ExponentBuilder:
         return e.xreplace(self.stand_ins)
 
     def is_known(self, e: Expr, own: tuple[IndexRange, ...]) -> bool:
-        """Return whether a number represents ``e`` already; record it if the indices differ."""
+        """Return whether a number represents ``e`` already, possibly with other names of its indices.
+
+        ``own`` are the ranges of the indices of ``e``. If the indices differ, the number is recorded for
+        ``e``.
+        """
         for known, ranges in list(self.stood_for.items()):
             letters = {x.index: y.index for x, y in zip(ranges, own, strict=False)}
             bounds = [[(r.lower, r.upper) for r in x] for x in (ranges, own)]
@@ -290,7 +308,7 @@ class ExponentBuilder:
         return False
 
     def new_number(self, name: str, e: Expr, ranges: tuple[IndexRange, ...]) -> AppliedUndef:
-        """Return a number with a new name that represents ``e``."""
+        """Return a new number that represents ``e``, a function of the indices of ``ranges`` and of time."""
         name = aside(name, self.taken)
         self.taken.add(name)
         found: AppliedUndef = Function(name)(*[r.index for r in ranges], t)
@@ -300,12 +318,15 @@ class ExponentBuilder:
     # -- functions of fields and numbers ---------------------------------------------------------------------
 
     def of_fields(self, unit: Expr, ranges: Iterable[IndexRange]) -> Expr:
-        """Return the averaged expression with a field in place of each function that contains a number."""
+        """Return the averaged expression with an auxiliary field for each function that contains a number."""
         known = list(ranges)
         return Add(*[self._factors_of_fields(x, known) for x in Add.make_args(unit.expand())])
 
     def _factors_of_fields(self, term: Expr, ranges: list[IndexRange]) -> Expr:
-        """Return one product in which a field replaces the factors at each time if they contain a number."""
+        """Return a product in which an auxiliary field replaces its factors at one time.
+
+        This is done for each time at which a factor contains a number of the program.
+        """
         constant, at = S.One, dict[Expr, Expr]()
         for x in Mul.make_args(term):
             atoms = sorted((a for a in x.atoms(AppliedUndef) if self.moves(a)), key=str)
@@ -320,12 +341,12 @@ class ExponentBuilder:
         return constant
 
     def moves(self, a: AppliedUndef) -> bool:
-        """Return whether a function is a field or a number of the theory, and not data."""
+        """Return whether a function is a field or a number of the theory; False for given data."""
         name = str(a.func)
         return name in self.random or name in self.program.scalars or name in {x.name for x in self.extra}
 
     def own_field(self, e: Expr, time: Expr, ranges: list[IndexRange]) -> Expr:
-        """Return the field that represents a function of fields and numbers.
+        """Return the auxiliary field that represents the function ``e`` of fields and numbers at ``time``.
 
         Raises NotApplicable if the function contains two times.
         """
@@ -348,7 +369,7 @@ class ExponentBuilder:
         return field.symbol.func(*places, time)
 
     def _letters(self, places: list[Expr], atoms: list[AppliedUndef]) -> dict[Expr, Symbol]:
-        """Return an index for each argument of the fields; a layer receives the layer index."""
+        """Return a new index for each argument in ``places``; an argument that is a layer gets ``ell``."""
         layered = {a.args[0] for a in atoms if self._is_layered(a)}
         free = iter(Symbol(f"i{k}", integer=True) for k in range(len(places)))
         one = len(layered) == 1
@@ -371,7 +392,7 @@ class ExponentBuilder:
     # -- terms of the exponent -------------------------------------------------------------------------------
 
     def kernels(self, products: tuple[Equation, ...]) -> Iterator[ExponentTerm]:
-        """Yield kernels applied to earlier fields, from the equation of each product."""
+        """Yield the terms of the exponent for responses and memory, from the equation of each product."""
         for x, e in zip(self.action.variables, products, strict=True):
             for term in e.terms:
                 if term.kind != "source":
@@ -382,7 +403,7 @@ class ExponentBuilder:
     def numbers_in_definitions(
         self, definitions: tuple[Equation, ...], names: set[str]
     ) -> Iterator[ExponentTerm]:
-        """Yield the terms with numbers in the definitions of fields."""
+        """Yield the terms of the exponent for definitions of fields that contain a number in ``names``."""
         for e in definitions:
             known = self.program.field_of(e.name) is not None
             home = self.home(e.symbol if known else e.rhs)
@@ -394,7 +415,10 @@ class ExponentBuilder:
     def term(
         self, fields: tuple[AppliedUndef, ...], addend: Addend, home: Population, told: Term
     ) -> ExponentTerm:
-        """Return the term of the exponent in which the hats of ``fields`` multiply ``addend``."""
+        """Return the term of the exponent in which the hats of ``fields`` multiply ``addend``.
+
+        ``told`` is the term of the theory from which matrix, rule and kind are taken.
+        """
         weight = Rational(1, 2) if len(fields) == 2 and fields[0].func == fields[1].func else S.One
         hats = tuple(map(Hatted, fields))
         rule = told.rule if told.kind != "definition" else "as defined"
@@ -403,7 +427,7 @@ class ExponentBuilder:
         )
 
     def covariances(self, sources: tuple[Source, ...]) -> Iterator[ExponentTerm]:
-        """Yield the quadratic part: covariances of pairs of hatted fields."""
+        """Yield the quadratic terms of the exponent: covariances of sources, times pairs of hats."""
         variable = {str(x.source.func): x for x in self.action.variables}
         every = "all" if self.action.discrete else "flow all"
         for u in sources:
@@ -416,7 +440,7 @@ class ExponentBuilder:
 
 
 def _home(population: Population) -> Population:
-    """Return the population of an average; layers of a shared population have the same units."""
+    """Return a population as that of an average: without layer if all layers share the same units."""
     return replace(population, site=None) if population.shared else population
 
 
@@ -426,7 +450,7 @@ def _holds(e: Expr, names: set[str]) -> bool:
 
 
 def _require_sums_apart(parts: Iterable[Addend], names: set[str]) -> None:
-    """Raise NotApplicable for terms with a sum over times that contains order parameters."""
+    """Raise NotApplicable if a sum over times contains an order parameter, one of ``names``."""
     for x in parts:
         for inner in x.expr.atoms(Sum, Integral):
             if _holds(inner, names):
@@ -436,7 +460,10 @@ def _require_sums_apart(parts: Iterable[Addend], names: set[str]) -> None:
 
 
 def _sums_in_functions(e: Expr, inside: bool = False) -> set[Sum]:
-    """Return the outermost sums inside of functions and powers."""
+    """Return the outermost sums inside of functions and powers.
+
+    ``inside`` is true if ``e`` itself stands inside of a function or power.
+    """
     if isinstance(e, Sum) and inside:
         return {e}
     below = inside or isinstance(e, Pow | AnyFunction)

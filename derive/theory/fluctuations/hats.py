@@ -89,7 +89,7 @@ def averaged(body: Expr, random: Names = None) -> Expr:
 
 
 def _averaged_term(term: Expr, random: frozenset[str] | None) -> Expr:
-    """Return the average of one product."""
+    """Return the average of one product; its hats differentiate the random factors."""
     fixed, moving, hats = list[Expr](), list[Expr](), list[Hatted]()
     for x in factors(term):
         if isinstance(x, Hatted):
@@ -109,7 +109,10 @@ def _averaged_term(term: Expr, random: frozenset[str] | None) -> Expr:
 
 
 def _inside(e: Expr, rest: Expr, random: frozenset[str] | None) -> Expr:
-    """Return the average of ``rest * e``, taken inside of the sum or of the cases that ``e`` is."""
+    """Return the average of ``rest * e`` where ``e`` is a sum, an integral or cases.
+
+    The average is taken of each summand or case.
+    """
     if isinstance(e, Piecewise):
         return Piecewise(*[(averaged(rest * x, random), condition) for x, condition in e.args])
     own = apart(e, rest.free_symbols | bound(rest))

@@ -58,7 +58,7 @@ def saddle_differences(found: FluctuationData, theory: TheoryData) -> list[Diffe
 
 
 def _comparable(theory: TheoryData, random: frozenset[str]) -> TheoryData:
-    """Return a theory with averages of sums split, and observables without the weights that gave them."""
+    """Return a theory with averages of sums divided into averages, and observables without origins."""
 
     def apart(e: Expr) -> Expr:
         return e.replace(lambda x: isinstance(x, Average), lambda x: x.linear(random))
@@ -81,13 +81,16 @@ def mean_theory(found: FluctuationData, instant: Iterable[str]) -> TheoryData:
 
 @dataclass(frozen=True)
 class _Saddle:
-    """Stationarity conditions of an exponent."""
+    """Saddle point of the exponent of one unit, from which the mean-field theory is read off.
+
+    ``instant`` are the names of the responses that do not vanish at equal times.
+    """
 
     found: FluctuationData
     instant: frozenset[str]
 
     def theory(self) -> TheoryData:
-        """Return the theory."""
+        """Return the mean-field theory at the saddle point."""
         program = self.found.program
         scalars = [q for q in self.found.parameters if q.name in program.scalars]
         observables = [q for q in self.found.parameters if q.kind == "observable"]
@@ -104,27 +107,27 @@ class _Saddle:
 
     @cached_property
     def own_fields(self) -> Definitions:
-        """Auxiliary fields with the functions of fields and numbers that they represent."""
+        """Auxiliary fields, each with the function of fields and numbers that it represents."""
         known = {x.name for x in self.found.program.fields}
         return [(e.symbol, e.rhs) for e in self.found.definitions if e.name not in known]
 
     @cached_property
     def own_numbers(self) -> Definitions:
-        """Auxiliary numbers with the averages and sums that they represent."""
+        """Auxiliary numbers, each with the average or sum that it represents."""
         own = [q for q in self.found.parameters if q.kind in ("mean", "number")]
         return [(q.symbol, self.value(q)) for q in own if q.name not in self.found.program.scalars]
 
     def value(self, q: FluctuatingParameter) -> Expr:
-        """Return an order parameter as average plus function of others."""
+        """Return the definition of an order parameter: an average, plus a function of other ones."""
         fixed, unit = _put_in(q.unit, self.own_fields).as_independent(AppliedUndef, as_Add=False)
         return fixed * Average(unit).linear(self.found.random) + q.function if unit != 0 else q.function
 
     def as_written(self, e: Expr) -> Expr:
-        """Return an expression in the fields and numbers of the program."""
+        """Return an expression in fields and numbers of the program, without auxiliary ones."""
         return _put_in(_put_in(e, self.own_fields), self.own_numbers)
 
     def number(self, q: FluctuatingParameter) -> Equation:
-        """Return the equation of a number of the theory."""
+        """Return the equation of a number or observable of the theory."""
         return Equation(q.symbol, (Term.local(self.as_written(self.value(q))),), q.ranges)
 
     # -- equations -------------------------------------------------------------------------------------------
@@ -139,7 +142,7 @@ class _Saddle:
             yield replace(e, terms=tuple(y for x in terms for y in self.written_out(x)))
 
     def of_exponent(self, e: Equation) -> Iterator[Term]:
-        """Yield the terms that the hat of a field or product multiplies in the exponent."""
+        """Yield the terms that the exponent adds to the equation ``e``: those with the hat of its field."""
         for x in self.found.terms:
             elsewhere = any(_apart(r, own) for r in x.addend.over for own in e.ranges)
             if x.hats == (Hatted(e.symbol),) and not elsewhere and (kept := self.on_average(x)) is not None:
@@ -149,7 +152,10 @@ class _Saddle:
                 yield Term(x.kind, x.weight * body.expr, S.One, S.One, *told)
 
     def on_average(self, x: ExponentTerm) -> ExponentTerm | None:
-        """Return a term without the equal-time response that vanishes on average; None if nothing remains."""
+        """Return a term of the exponent without equal-time responses that vanish on average.
+
+        The result is None if nothing remains.
+        """
         named = [q for q in self.found.parameters if q.kind == "response"]
         met = {q for q in named if q.name in _names(x.addend.expr)}
         if {q.name for q in met} & self.instant or all(q.causal == "strict" for q in met):
@@ -176,14 +182,14 @@ class _Saddle:
     # -- sources and order parameters ------------------------------------------------------------------------
 
     def source_of(self, field: AppliedUndef) -> AppliedUndef:
-        """Return the Gaussian source of a product."""
+        """Return the Gaussian source in the equation of the product ``field``."""
         terms = (x for e in self.found.products if e.symbol.func == field.func for x in e.terms)
         (source,) = next(x for x in terms if x.kind == "source").expr.atoms(AppliedUndef)
         found: AppliedUndef = source.func(*field.args)
         return found
 
     def sources(self) -> Iterator[Source]:
-        """Yield the Gaussian sources, whose covariance is the second derivative of the exponent by hats."""
+        """Yield the Gaussian sources; their covariance is the second derivative of the exponent by hats."""
         found: dict[tuple[Hatted, ...], list[ExponentTerm]] = {}
         for x in (x for x in self.found.terms if len(x.hats) == 2):
             found.setdefault(x.hats, []).append(x)
@@ -199,7 +205,7 @@ class _Saddle:
             yield Source(first, second, whole, ranges, terms[0].matrix)
 
     def order_parameters(self) -> Iterator[OrderParameter]:
-        """Yield correlations, and responses that do not vanish at all times."""
+        """Yield the correlations, and the responses that do not vanish on average."""
         for q in self.found.parameters:
             if q.kind == "correlation" or (
                 q.kind == "response" and (q.causal != "now" or q.name in self.instant)
@@ -223,7 +229,7 @@ def _apart(r: IndexRange, other: IndexRange) -> bool:
 
 
 def _put_in(e: Expr, definitions: Definitions) -> Expr:
-    """Return ``e`` with names replaced by their definitions until none remains."""
+    """Return ``e`` with left-hand sides of ``definitions`` replaced by right-hand sides, repeatedly."""
     while definitions and (new := defined(e, definitions)) != e:
         e = new
     return e
@@ -238,7 +244,10 @@ def _names(e: Expr) -> set[str]:
 
 
 def misplaced(found: FluctuationData) -> Iterator[Difference]:
-    """Yield a difference for each statement about units that contains a field of other units."""
+    """Yield a difference for each equation, term or order parameter with a field of another population.
+
+    All fields of a statement about one unit must belong to units of the same population and layer.
+    """
     stated = [(f"order parameter {q.symbol}", q.unit, q.home) for q in found.parameters]
     stated += [(f"exponent of {x.hats[0]}", Mul(*x.hats) * x.addend.expr, x.home) for x in found.terms]
     equations = zip((*found.products, *found.definitions), found.homes, strict=True)
@@ -258,7 +267,7 @@ def _same_units(one: Population, other: Population) -> bool:
 
 
 def _units(home: Population | None) -> Expr:
-    """Return a population and its layer as an expression that can be shown."""
+    """Return a population and its layer as an expression for messages: ``layer(ell)``, or ``none``."""
     if home is None:
         return Symbol("none")
     return Symbol(home.name) if home.site is None else Function(home.name)(home.site)
@@ -267,7 +276,8 @@ def _units(home: Population | None) -> Expr:
 def unpaired(found: FluctuationData) -> Iterator[Difference]:
     """Yield a difference for each pair of conjugate responses unless exactly one exists at equal times.
 
-    The equation of one product contains responses to the other one, and the other way round.
+    Two responses are conjugate if the equation of one product contains the response to the other one, and the
+    other way round.
     """
     responses = {q.name: q for q in found.parameters if q.kind == "response"}
     at_once: dict[tuple[str, str], bool] = {}
@@ -282,7 +292,7 @@ def unpaired(found: FluctuationData) -> Iterator[Difference]:
 
 
 def _pushed(q: FluctuatingParameter) -> Hatted:
-    """Return the hat of a response."""
+    """Return the hat of a response, which marks the equation that is perturbed."""
     (hat,) = q.unit.atoms(Hatted)
     assert isinstance(hat, Hatted)
     return hat

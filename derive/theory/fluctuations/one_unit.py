@@ -27,7 +27,7 @@ Letters = Mapping[Symbol, Symbol]
 
 @dataclass(frozen=True)
 class PlacedParameter:
-    """Order parameter with renamed indices and times.
+    """Order parameter whose indices and times have other names.
 
     Attributes
     ----------
@@ -46,18 +46,18 @@ class PlacedParameter:
 
     @property
     def times(self) -> tuple[Symbol, ...]:
-        """Time or times of the symbol."""
+        """Times of the symbol: two for correlations and responses, one for a mean or number."""
         count = 2 if s in self.parameter.symbol.args else 1
         return tuple(self.symbol.args[-count:])
 
     @property
     def every(self) -> tuple[IndexRange, ...]:
-        """Ranges of its indices and times."""
+        """Ranges of its indices, then of its times (0 to infinity)."""
         return (*self.ranges, *(IndexRange(x, *ALWAYS) for x in self.times))
 
     @property
     def limits(self) -> tuple[IndexRange, ...]:
-        """Ranges of a sum over all members; times of a response are restricted by causality."""
+        """Ranges of a sum over all its indices and times; times of a response are restricted by causality."""
         if len(self.times) < 2 or not self.parameter.causal:
             return self.every
         now, past = self.times
@@ -102,7 +102,7 @@ def elsewhere(q: FluctuatingParameter, taken: Iterable[Symbol]) -> PlacedParamet
 
 
 def at_letters(q: FluctuatingParameter, names: Letters) -> PlacedParameter:
-    """Return an order parameter with renamed indices and times."""
+    """Return an order parameter with indices and times renamed as ``names`` says."""
     ranges = tuple(
         IndexRange(names.get(r.index, r.index), *(put(S(x), names) for x in (r.lower, r.upper)))
         for r in q.ranges
@@ -112,7 +112,7 @@ def at_letters(q: FluctuatingParameter, names: Letters) -> PlacedParameter:
 
 
 def placed_home(home: Population | None, names: Mapping[Symbol, Expr]) -> Population | None:
-    """Return a population at another layer."""
+    """Return a population with the indices in its layer and size replaced; None stays None."""
     if home is None or home.site is None:
         return home
     return replace(home, site=put(home.site, names), ratio=put(S(home.ratio), names))
@@ -123,16 +123,16 @@ def placed_home(home: Population | None, names: Mapping[Symbol, Expr]) -> Popula
 
 @dataclass(frozen=True)
 class UnitExponent:
-    """Part of the exponent of units at a layer.
+    """Part of the exponent of a unit at a given layer, or a derivative of it.
 
     Attributes
     ----------
     share
-        One, or a Kronecker delta of layers: zero at layers whose units do not have the part.
+        Factor: one, or a Kronecker delta that is zero at layers whose units do not have the part.
     at
-        Values of indices at which layers agree.
+        Values of indices at which the delta is one, to be substituted in other factors.
     expr
-        Part of the exponent.
+        Expression of the part.
     """
 
     share: Expr
@@ -143,7 +143,10 @@ class UnitExponent:
 def exponent_at(
     theory: FluctuationData, home: Population, ranges: tuple[IndexRange, ...]
 ) -> Iterator[UnitExponent]:
-    """Yield the exponent of a unit of ``home``, whose layer is an expression of indices in ``ranges``."""
+    """Yield the parts of the exponent of a unit of the population ``home``, at its layer.
+
+    The layer is an expression of indices in ``ranges``.
+    """
     for x in theory.terms:
         if x.home.name != home.name:
             continue
@@ -165,7 +168,10 @@ def exponent_at(
 
 
 def where_in_range(e: Expr, value: Expr, family: IndexRange, ranges: tuple[IndexRange, ...]) -> Expr:
-    """Return ``e`` where ``value`` lies in the range of a family, and zero elsewhere."""
+    """Return ``e`` where ``value`` lies in the range ``family``, and zero elsewhere.
+
+    Conditions that hold or fail for all indices in ``ranges`` are evaluated; others remain as cases.
+    """
     conditions = []
     for gap in (value - family.lower, family.upper - value):
         low, high = extremes(S(gap), ranges)
@@ -182,8 +188,9 @@ def layers_meet(
     ranges: tuple[IndexRange, ...],
     depths: tuple[IndexRange, ...] = (),
 ) -> tuple[Expr, Mapping[Symbol, Expr]] | None:
-    """Return a delta of two layers and the index that it fixes; None if the layers always differ.
+    """Return the Kronecker delta of two layers, and the value of an index at which they are equal.
 
+    The result is None if the layers differ at all indices in ``ranges``, and (1, {}) if they are equal.
     ``depths`` is the range of a symbolic depth.
 
     >>> from derive.calculus.symbols import L, ell
@@ -209,9 +216,10 @@ def layers_meet(
 
 
 def derivative_by(e: Expr, q: PlacedParameter, ranges: tuple[IndexRange, ...]) -> Expr:
-    """Return the derivative of an expression by an order parameter, at the times at which it exists.
+    """Return the derivative of ``e`` by an order parameter, at the times at which that exists.
 
-    Conditions on summed indices and times become limits of the sums.
+    ``ranges`` are those of the free indices of ``e``. Conditions on summed indices and times become limits of
+    the sums.
     """
     slope = functional_derivative(e, q.symbol, (*q.every, *ranges))
     if slope == 0:
@@ -221,7 +229,10 @@ def derivative_by(e: Expr, q: PlacedParameter, ranges: tuple[IndexRange, ...]) -
 
 
 def within_support(e: Expr, q: PlacedParameter) -> Expr:
-    """Return ``e`` without conditions that hold at all times at which a response exists."""
+    """Return ``e`` without conditions that hold at all times and indices at which q exists.
+
+    For a response the times are restricted by causality.
+    """
     least = S.NegativeInfinity
     if len(q.times) == 2 and q.parameter.causal in ("strict", "past"):
         least = q.times[0] - q.times[1] - (1 if q.parameter.causal == "strict" else 0)
@@ -238,7 +249,7 @@ def within_support(e: Expr, q: PlacedParameter) -> Expr:
 
 
 def fixed_by_deltas(e: Expr, q: PlacedParameter) -> dict[Symbol, Expr]:
-    """Return the values of other indices that the deltas of a product set to an index of ``q``."""
+    """Return values of indices that the Kronecker deltas of a product set equal to an index of ``q``."""
     found: dict[Symbol, Expr] = {}
     own = {r.index for r in q.ranges}
     for x in (x for x in Mul.make_args(e) if isinstance(x, KroneckerDelta)):
@@ -250,7 +261,10 @@ def fixed_by_deltas(e: Expr, q: PlacedParameter) -> dict[Symbol, Expr]:
 
 
 def holds(condition: Any, values: Mapping[Symbol, Expr], q: PlacedParameter) -> bool:
-    """Return whether a condition holds for all indices of ``q``, at given values of other indices."""
+    """Return whether an inequality holds for all indices of ``q``, with other indices at ``values``.
+
+    The result is False if the inequality contains none of these other indices.
+    """
     gap = gap_of(condition)
     if gap is None or not set(values) & gap.free_symbols:
         return False
@@ -258,12 +272,12 @@ def holds(condition: Any, values: Mapping[Symbol, Expr], q: PlacedParameter) -> 
 
 
 def gap_of(condition: Any) -> Expr | None:
-    """Return the expression that a condition requires to be non-negative; None for another condition."""
+    """Return the expression that an inequality requires to be non-negative; None for other conditions."""
     return condition.gts - condition.lts if isinstance(condition, GreaterThan | LessThan) else None
 
 
 def implied(condition: Any, least: Expr) -> bool:
-    """Return whether a condition holds wherever ``least`` is not negative."""
+    """Return whether an inequality holds wherever the expression ``least`` is not negative."""
     gap = gap_of(condition)
     return gap is not None and bool((gap - least).expand().is_nonnegative)
 
@@ -280,7 +294,7 @@ def with_limits(e: Expr) -> Expr:
 
 
 def _bounded(x: Sum | Integral) -> Expr:
-    """Return a sum over cases with conditions converted to limits."""
+    """Return a sum of one case and zero with its inequalities converted to limits of the sum."""
     (value, condition), *others = x.function.args
     if not others or others[0][0] != 0:
         return x
@@ -291,7 +305,10 @@ def _bounded(x: Sum | Integral) -> Expr:
 
 
 def _used(condition: Any, limits: list[tuple[Any, ...]]) -> bool:
-    """Narrow the limits of the variable that a condition bounds; return whether one was found."""
+    """Narrow the limits of a sum by an inequality; return False if it bounds no summed variable.
+
+    ``limits`` are (variable, lower, upper) and are changed in place.
+    """
     gap = gap_of(condition)
     if gap is None:
         return False
@@ -311,7 +328,7 @@ def _used(condition: Any, limits: list[tuple[Any, ...]]) -> bool:
 
 
 def with_plain_letters(e: Expr, taken: set[Expr]) -> Expr:
-    """Return ``e`` with indices that derivatives have marked, such as ``t'``, renamed to ``t_``."""
+    """Return ``e`` with summed indices that derivatives have marked, such as ``t'``, renamed to ``t_``."""
     if not e.has(Sum, Integral):
         return e
     marked = sorted((x for x in bound(e) if x.name.endswith("'")), key=spelled)

@@ -35,13 +35,13 @@ class PathIntegral:
 
     @cached_property
     def _action(self) -> Action:
-        """Action, from which all other steps follow."""
+        """Action of the order parameters, with the uses of weights from which it is built."""
         reading = read(self.program)
         return Action(reading, legs(reading), entries(reading)).build()
 
     @cached_property
     def _saddle(self) -> SaddlePoint:
-        """Stationarity conditions of the action."""
+        """Stationarity conditions of the action, which are solved when needed."""
         return SaddlePoint(self._action)
 
     @cached_property
@@ -87,7 +87,7 @@ class PathIntegral:
 
     @cached_property
     def _theory(self) -> TheoryData:
-        """Complete theory."""
+        """Mean-field theory at the saddle point."""
         return Assembly(self._saddle).theory()
 
     def theory(self) -> TheoryData:
@@ -129,7 +129,7 @@ def path_integral(program: Program) -> PathIntegral:
 
 @lru_cache(maxsize=32)
 def _carried_out(program: Program) -> PathIntegral:
-    """Return the path integral of a program, with a cache."""
+    """Return the path integral of a program; the last 32 are cached."""
     return PathIntegral(program)
 
 

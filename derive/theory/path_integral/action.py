@@ -48,7 +48,7 @@ N = Symbol("N", positive=True)
 
 
 class _Node(Expr):
-    """Unevaluated expression with a name."""
+    """Base class of unevaluated expressions ``Node(name, arguments)`` with a name as first argument."""
 
     is_commutative = True
 
@@ -115,7 +115,7 @@ class Partition(_Node):
 
 
 def hatted(name: str) -> str:
-    """Return the name of a hatted field, ``Phihat`` for ``Phi``; SymPy prints a hat.
+    """Return the name of the hatted partner of a field, ``Phihat`` for ``Phi``; SymPy prints it with a hat.
 
     >>> hatted("C_phi")
     'Chat_phi'
@@ -125,7 +125,10 @@ def hatted(name: str) -> str:
 
 
 def over(integrand: Expr, ranges: Iterable[IndexRange], times: Sequence[Symbol], discrete: bool) -> Expr:
-    """Return the sum over indices and over all times; times are summed over steps or integrated."""
+    """Return the sum of ``integrand`` over indices and over all ``times`` from 0 to infinity.
+
+    Times are summed over steps if ``discrete``, and integrated otherwise.
+    """
     limits = [r.limits for r in ranges]
     whole = [(time, 0, S.Infinity) for time in times]
     if discrete:
@@ -135,10 +138,11 @@ def over(integrand: Expr, ranges: Iterable[IndexRange], times: Sequence[Symbol],
 
 @dataclass(frozen=True)
 class UseVariable:
-    """Integration variables of one use of a matrix or vector parameter.
+    """Integration variables of one use of a matrix or of a vector of weights in the program.
 
-    ``primal`` is the resulting field, ``hat`` the hatted field that enforces it, and ``source`` the Gaussian
-    field that replaces it. ``ratio`` is the number of units of ``home`` over N.
+    ``primal`` is the resulting field (``chi = M a``), ``hat`` the hatted field that enforces it, and
+    ``source`` the Gaussian field that later replaces the random part. ``home`` is the population of
+    ``primal`` and ``ratio`` its number of units over N; ``limits`` are the ranges of layer and indices.
     """
 
     use: Application | Parameter
@@ -151,7 +155,7 @@ class UseVariable:
 
     @property
     def indices(self) -> tuple[Symbol, ...]:
-        """Sample-like indices of the field."""
+        """Indices of the field ``primal`` other than layer and time."""
         use = self.use
         return use.indices if isinstance(use, Parameter) else tuple(r.index for r in use.ranges)
 
@@ -161,11 +165,11 @@ class UseVariable:
         return self.use.initial.name if isinstance(self.use, Parameter) else self.use.matrix.name
 
     def past(self, taken: Iterable[Symbol] = ()) -> Self:
-        """Return the same use at the time ``s``, with separate indices."""
+        """Return this use at the time ``s`` instead of t, with indices that are not among ``taken``."""
         return self.renamed({i: primed_apart(i, taken) for i in self.indices}, {t: s})
 
     def renamed(self, names: Mapping[Any, Any], times: Mapping[Any, Any] | None = None) -> Self:
-        """Return the same use with renamed indices, and at other times."""
+        """Return this use with indices renamed by ``names``, and times replaced by ``times``."""
         every = {**names, **(times or {})}
         primal, hat, source = (x.xreplace(every) for x in (self.primal, self.hat, self.source))
         limits = tuple(r.renamed(names.get(r.index, r.index)) for r in self.limits)
@@ -174,7 +178,7 @@ class UseVariable:
 
 @dataclass(frozen=True)
 class Leg(UseVariable):
-    """Use of a matrix, which is applied to a vector."""
+    """Use of a matrix that is applied to a vector, with its integration variables."""
 
     use: Application
 
@@ -185,47 +189,47 @@ class Leg(UseVariable):
 
     @property
     def row(self) -> Expr:
-        """Field on the rows of the matrix."""
+        """Field on the rows of the matrix: the hatted field, or the vector if the matrix is transposed."""
         return self.body if self.use.transposed else self.hat
 
     @property
     def col(self) -> Expr:
-        """Field on the columns of the matrix."""
+        """Field on the columns of the matrix: the vector, or the hatted field if the matrix is transposed."""
         return self.hat if self.use.transposed else self.body
 
     @property
     def ranges(self) -> tuple[IndexRange, ...]:
-        """Ranges of sample-like indices, and of indices of members that act separately."""
+        """Ranges of the vector's indices, and of indices that number matrices that act separately."""
         return self.use.ranges
 
     @property
     def apart(self) -> tuple[Symbol, ...]:
-        """Indices that choose a member, if members act separately."""
+        """Indices that number the matrices of a family, if each acts on its own vector."""
         return tuple(r.index for r in self.use.apart)
 
     def past(self, taken: Iterable[Symbol] = ()) -> Leg:
-        """Return the same use at the time ``s``, with separate indices."""
+        """Return this use at the time ``s`` instead of t, with indices that are not among ``taken``."""
         return replace(super().past(taken), use=self.use.past(taken))
 
     def beside(self, other: Leg) -> Leg:
-        """Return the same use for the members that ``other`` uses; different members are independent."""
+        """Return this use for the matrix of the family that ``other`` uses, if members act separately."""
         names = {x: y for x, y in zip(self.apart, other.apart, strict=True) if x != y}
         return replace(self.renamed(names), use=self.use.renamed(names)) if names else self
 
     def without_members(self) -> tuple[IndexRange, ...]:
-        """Return the ranges of the indices that do not choose a member."""
+        """Return the ranges of the indices that do not number the matrices of a family."""
         return tuple(r for r in self.ranges if r.index not in self.apart)
 
 
 @dataclass(frozen=True)
 class EntrywiseUse(UseVariable):
-    """Use of a vector parameter, entry by entry."""
+    """Use of a vector of weights, entry by entry, with its integration variables."""
 
     use: Parameter
 
 
 def legs(reading: Reading) -> tuple[Leg, ...]:
-    """Return every use of a Gaussian matrix with its integration variables."""
+    """Return every product with a Gaussian matrix, with its integration variables."""
     legs_found = []
     for use in (u.canonical() for u in reading.uses):
         fields = _fields(reading, use, "xi" if use.transposed else "chi")
@@ -235,7 +239,7 @@ def legs(reading: Reading) -> tuple[Leg, ...]:
 
 
 def entries(reading: Reading) -> tuple[EntrywiseUse, ...]:
-    """Return every different use of a vector parameter with its integration variables."""
+    """Return every different use of a vector of weights, with its integration variables."""
     uses: dict[str, EntrywiseUse] = {}
     for use in reading.entries:
         ratio = sympify(reading.program.site_of(use.lhs).ratio)
@@ -247,7 +251,10 @@ def entries(reading: Reading) -> tuple[EntrywiseUse, ...]:
 def _fields(
     reading: Reading, use: Application | Parameter, base: str
 ) -> tuple[AppliedUndef, AppliedUndef, AppliedUndef]:
-    """Return the field, hatted field and source of a use."""
+    """Return the field that a use of weights gives, its hatted partner, and its Gaussian source.
+
+    ``base`` is ``chi`` or ``xi``, the beginning of the field's name.
+    """
     source = use.source()
     name = base if (base, use.source_name) in (("chi", "u"), ("xi", "r")) else f"{base}_{use.source_name}"
     taken = reading.registry.taken | reading.registry.sources
@@ -258,7 +265,11 @@ def _fields(
 
 @dataclass(frozen=True)
 class Pairing:
-    """Term ``-(strength/2N) sum first second`` of two uses of one matrix, ``a`` at time t and ``b`` at s."""
+    """Term ``-(strength/2N) sum first second`` that the average over one matrix gives for two of its uses.
+
+    ``a`` is the use at time t and ``b`` that at time s; ``other`` is b at time t. ``first`` is the inner
+    product over rows and ``second`` that over columns.
+    """
 
     strength: Expr
     a: Leg
@@ -274,23 +285,30 @@ class Pairing:
 
     @property
     def ratios(self) -> tuple[Expr, Expr]:
-        """Units over N of ``first`` and of ``second``: the rows and columns of the matrix."""
+        """Units over N in ``first`` and in ``second``: those of the rows and of the columns."""
         use = self.a.use
         rows, cols = (use.acts_on, use.gives) if use.transposed else (use.gives, use.acts_on)
         return sympify(rows.ratio), sympify(cols.ratio)
 
     @property
     def sources(self) -> bool:
-        """Whether hatted meets hatted and vector meets vector: a covariance, else a pair of responses."""
+        """Whether the inner products are of two hats and of two vectors, which gives a covariance.
+
+        If False, each is of a hat and a vector, which gives a pair of responses.
+        """
         return set(self.first.vectors) in ({self.a.hat, self.b.hat}, {self.a.body, self.b.body})
 
     def exponent(self, discrete: bool) -> Expr:
-        """Return the contribution to the exponent."""
+        """Return the term as it stands in the exponent, summed over indices and times."""
         return over(-self.strength / (2 * N) * self.first * self.second, self.limits, (t, s), discrete)
 
 
 def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
-    """Yield the terms of the square of the part linear in the matrices; two different uses count twice."""
+    """Yield the term of the averaged exponent for each pair of uses of one random matrix.
+
+    The terms are those of the square of the part that is linear in the matrix, so that a pair of different
+    uses counts twice.
+    """
     for a, other in combinations_with_replacement(legs, 2):
         if not a.use.meets(other.use) or not is_random(a.use):
             continue
@@ -303,7 +321,10 @@ def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
 
 
 def folded(leg: Leg) -> Expr:
-    """Return the covariance in time of the matrix of a use, as a symbol unless it is a number or a delta."""
+    """Return the covariance in time of the matrix of a use, as the symbol `Entries`.
+
+    It is written out if it is a number or a Kronecker delta of times.
+    """
     value, family = covariance(leg.use), leg.use.matrix.index
     plain = value.is_number or value.has(KroneckerDelta)
     if plain:
@@ -314,7 +335,7 @@ def folded(leg: Leg) -> Expr:
 
 
 def unfolded(e: Expr, legs: tuple[Leg, ...]) -> Expr:
-    """Return ``e`` with covariances in time written out."""
+    """Return ``e`` with each covariance in time that is a symbol `Entries` written out."""
     uses = {x.matrix: x.use for x in legs}
     found = {}
     for x in e.atoms(Entries):
@@ -325,7 +346,11 @@ def unfolded(e: Expr, legs: tuple[Leg, ...]) -> Expr:
 
 
 def _elsewhere(leg: Leg, other: Leg) -> bool:
-    """Return whether one of two vectors is taken at shifted indices, or several members are used."""
+    """Return whether the responses of two uses need a separate variable for each value of an index.
+
+    This is so if a vector is taken at a shifted index, or if the matrices of a family act together or
+    separately.
+    """
     return any(x.use.summed or x.apart or x.use.vector.plain != x.use.vector.body for x in (leg, other))
 
 
@@ -333,7 +358,10 @@ ParameterPairing = tuple[Expr, EntrywiseUse, EntrywiseUse, tuple[IndexRange, ...
 
 
 def parameter_pairings(entries: tuple[EntrywiseUse, ...]) -> Iterator[ParameterPairing]:
-    """Yield pairs of uses of one vector parameter, with ``-(strength/2) hat hat`` in the exponent."""
+    """Yield pairs of uses (a, b) of one vector of weights, which give ``-(strength/2) hat hat`` each.
+
+    The tuple is (strength, a, b, ranges of the sum).
+    """
     for a, other in combinations_with_replacement(entries, 2):
         if a.use.meets(other.use):
             b = other.past(a.use.indices)
@@ -343,7 +371,7 @@ def parameter_pairings(entries: tuple[EntrywiseUse, ...]) -> Iterator[ParameterP
 
 
 def average_exponent(legs: tuple[Leg, ...], entries: tuple[EntrywiseUse, ...], discrete: bool) -> Expr:
-    """Return the exponent after averaging over all random weights, in inner products."""
+    """Return the exponent after the average over all random weights, in terms of inner products."""
     parts = [p.exponent(discrete) for p in pairings(legs)]
     for strength, a, b, limits in parameter_pairings(entries):
         parts.append(over(-strength / 2 * Inner(a.home, a.hat, b.hat), limits, (t, s), discrete))
@@ -352,9 +380,10 @@ def average_exponent(legs: tuple[Leg, ...], entries: tuple[EntrywiseUse, ...], d
 
 @dataclass(frozen=True)
 class ExponentPart:
-    """Part of a single-site exponent: ``constraint``, ``quadratic``, ``response`` or ``conjugate``.
+    """Part of a single-site exponent.
 
-    ``ratio`` is the number of such units over N, in the indices of the part.
+    ``kind`` is ``constraint``, ``quadratic``, ``response`` or ``conjugate``. ``ratio`` is the number of units
+    over N that have the part, which may contain the indices that ``expr`` sums over.
     """
 
     kind: str
@@ -370,7 +399,10 @@ class ExponentPart:
 
 @dataclass(frozen=True)
 class Correlation:
-    """Correlation ``C = (1/n) a.b`` and its conjugate."""
+    """Correlation ``C = (1/n) a.b`` over the n units of a population, and its conjugate variable.
+
+    ``product`` is ``a b`` for one unit.
+    """
 
     symbol: AppliedUndef
     conjugate: AppliedUndef
@@ -381,9 +413,9 @@ class Correlation:
 
 @dataclass(frozen=True)
 class ResponseParameter:
-    """Response ``A = -(i/n) a.hat`` in units of the program's scale.
+    """Response ``A = -(i/n) a.hat`` over the program's scale, as a variable of the action.
 
-    The vector is that of ``leg``, the hatted field that of ``other``. ``conjugate`` is the response with
+    The vector a is that of ``leg``, the hatted field that of ``other``. ``conjugate`` is the response with
     which it shares a term ``-strength A B`` of the action; it may be A itself. ``algebra`` is that term, and
     ``exponents`` are the terms of the pair in single-site exponents.
     """
@@ -399,7 +431,12 @@ class ResponseParameter:
 
 @dataclass
 class Action:
-    """Action ``algebraic + sum over populations of ratio * ln Z``, and its variables."""
+    """Action ``algebraic + sum over populations of ratio * ln Z``, and the variables in it.
+
+    ``terms`` add up to the algebraic part. By population, ``sites`` are the parts of the exponent of one unit
+    and ``ratios`` the number of units over N. ``elsewhere`` describes responses with a separate variable for
+    each value of a shifted index.
+    """
 
     reading: Reading
     legs: tuple[Leg, ...]
@@ -418,20 +455,20 @@ class Action:
 
     @property
     def variables(self) -> tuple[Leg | EntrywiseUse, ...]:
-        """All uses with a hatted field."""
+        """Uses of matrices, then uses of vectors of weights, each with its hatted field."""
         return (*self.legs, *self.entries)
 
     @property
     def algebraic(self) -> Expr:
-        """Order parameters times conjugates."""
+        """Part of the action outside of single-site integrals: order parameters times their conjugates."""
         return Add(*self.terms)
 
     def exponent(self, population: str, *kinds: str) -> Expr:
-        """Return the single-site exponent of a population, or its parts of some kinds."""
+        """Return the single-site exponent of a population, or only its parts of the given ``kinds``."""
         return Add(*[x.expr for x in self.sites[population] if not kinds or x.kind in kinds])
 
     def weighted(self, population: str) -> Expr:
-        """Return the exponent of all units of a population, per N."""
+        """Return the exponent of one unit of a population, times the number of such units over N."""
         return Add(*[x.weighted for x in self.sites[population]])
 
     def expr(self) -> Expr:
@@ -449,7 +486,7 @@ class Action:
     # -- building it -----------------------------------------------------------------------------------------
 
     def build(self) -> Action:
-        """Add all terms, from the uses in the program, and return the action."""
+        """Add the terms for all uses of weights in the program, and return this action."""
         for x in self.variables:
             expr = over(I * x.hat * x.primal, x.limits, (t,), self.discrete)
             self.add(x.home, ExponentPart("constraint", expr, x.ratio))
@@ -462,19 +499,19 @@ class Action:
         return self
 
     def add(self, population: str, piece: ExponentPart) -> None:
-        """Add a part of a single-site exponent."""
+        """Add a part to the exponent of one unit of a population."""
         self.sites.setdefault(population, []).append(piece)
         self.ratios.setdefault(population, self.ratio(population))
 
     def ratio(self, population: str) -> Expr:
-        """Return the units of the population over N."""
+        """Return the number of units of a population over N, at layer ``ell``."""
         fields = (x.population for x in self.reading.program.fields)
         ends = (p for x in self.legs for p in (x.use.matrix.rows, x.use.matrix.cols))
         found = next(p for p in (*ends, *fields) if p.name == population)
         return found.ratio if found.site is None else found.at(ell).ratio
 
     def covariance(self, p: Pairing) -> None:
-        """Add ``(hat.hat)(a.b)``: the inner product of the vectors becomes a correlation."""
+        """Add ``(hat.hat)(a.b)`` of a pair of uses; a.b becomes a correlation, and the rest is quadratic."""
         at = 0 if p.first.vectors == (p.a.body, p.b.body) else 1
         hats = (p.first, p.second)[1 - at]
         correlation = self.reading.registry.correlation(p.a.use.vector, p.b.use.vector)
@@ -503,7 +540,7 @@ class Action:
             self.record(leg, other, algebra, tuple(exponents))
 
     def record(self, leg: Leg, other: Leg, algebra: Expr, exponents: tuple[Expr, ...]) -> None:
-        """Record a response by its name, with its vector at t and its source at s."""
+        """Record the response of the vector of ``leg`` at t to the source of ``other`` at s, if it is new."""
         past = other.past(leg.use.indices).beside(leg)
         symbol = self.symbol(leg, past, t, s)
         if str(symbol) not in self.responses:
@@ -518,7 +555,7 @@ class Action:
         """Return the response of the vector of ``leg`` at ``time`` to the source of ``other`` at ``past``.
 
         A vector at shifted indices, such as ``phi(h(ell, mu, a + k, t))``, and one that meets such a vector
-        have a separate variable for each k, see :meth:`called`.
+        have a separate variable for each k; its name ends in ``_used``, see :meth:`called`.
         """
         name, site = self.reading.response_name(leg.use, other.use)
         sites = () if site is None else (site,)
@@ -532,12 +569,12 @@ class Action:
         return Function(name)(*sites, *own, *others, time, past)
 
     def at_present(self, leg: Leg) -> Application:
-        """Return the use of a leg with the indices of its definition, also if the leg is at time ``s``."""
+        """Return the product of a leg with the indices of its definition, at time t."""
         alike = (x for x in self.legs if x.source.func == leg.source.func and x.matrix == leg.matrix)
         return next(alike).use
 
     def called(self, e: Expr) -> Expr:
-        """Return ``e`` with responses at shifted indices as values of one response function."""
+        """Return ``e`` with separate variables ``..._used`` replaced by values of one response function."""
 
         def final(x: AppliedUndef) -> Expr:
             name, sites, use, other = self.elsewhere[str(x.func)]
@@ -572,5 +609,5 @@ class Action:
 
 
 def _inside(factor: Expr, e: Expr) -> Expr:
-    """Return a factor times a sum or integral, multiplied inside because it may contain the indices."""
+    """Return ``factor * e``, with the factor inside of sums because it may contain their indices."""
     return e.func(_inside(factor, e.function), *e.limits) if isinstance(e, Sum | Integral) else factor * e

@@ -38,7 +38,7 @@ from derive.program.rules import LinearSystem, TrainingRule, integral
 
 @lru_cache(maxsize=256)
 def solution(rule: TrainingRule) -> Solution:
-    """Return the solution of the equation of motion of a rule."""
+    """Return the solution of the equation of motion of a weight under a training rule; results are cached."""
     system = getattr(rule, "system", None)
     if system is None or system.tabulated:
         return _StatedMemory(rule)
@@ -48,7 +48,7 @@ def solution(rule: TrainingRule) -> Solution:
 
 @dataclass(frozen=True)
 class Solution:
-    """Weight as ``W(t) = left(t) W(0) + sum_s fed(t, s) U(s) + noise``."""
+    """Solution ``W(t) = left(t) W(0) + sum_s fed(t, s) U(s) + noise`` of a weight with updates U."""
 
     rule: TrainingRule
 
@@ -57,7 +57,7 @@ class Solution:
         raise NotImplementedError
 
     def fed(self, time: Expr, past: Expr) -> Expr:
-        """Return the factor in the weight at ``time`` of the update made at ``past``."""
+        """Return the coefficient in the weight at ``time`` of the update made at ``past``."""
         raise NotImplementedError
 
     def noise(self, time: Expr, past: Expr) -> Expr:
@@ -77,7 +77,7 @@ class _StatedMemory(Solution):
         return self.rule.memory(time, S.Zero)[0]
 
     def fed(self, time: Expr, past: Expr) -> Expr:
-        """Return the factor in the weight at ``time`` of the update made at ``past``."""
+        """Return the coefficient in the weight at ``time`` of the update made at ``past``."""
         return self.rule.memory(time, past)[1]
 
     def noise(self, time: Expr, past: Expr) -> Expr:
@@ -87,12 +87,12 @@ class _StatedMemory(Solution):
 
 @dataclass(frozen=True)
 class _SolvedMotion(Solution):
-    """Rule with an equation of motion."""
+    """Solution of a linear equation of motion; component 0 of its state is the weight."""
 
     system: LinearSystem
 
     def response(self, state: int, time: Expr, since: Expr) -> Expr:
-        """Return the weight at ``time`` for a unit input in component ``state`` at ``since``."""
+        """Return the weight at ``time`` for a unit input to component ``state`` of the rule at ``since``."""
         raise NotImplementedError
 
     @property
@@ -105,7 +105,7 @@ class _SolvedMotion(Solution):
         return self.system.start * self.response(0, time, S.Zero)
 
     def fed(self, time: Expr, past: Expr) -> Expr:
-        """Return the factor in the weight at ``time`` of the update made at ``past``."""
+        """Return the coefficient in the weight at ``time`` of the update made at ``past``."""
         parts = (
             self.response(j, time, past + self.lag) * at(b, past) for j, b in enumerate(self.system.input)
         )
@@ -137,7 +137,7 @@ class Steady(_SolvedMotion):
 
     @cached_property
     def poles(self) -> tuple[tuple[Expr, int], ...]:
-        """Eigenvalues of the matrix, each with its multiplicity."""
+        """Eigenvalues of the matrix of the equation of motion, each with its multiplicity."""
         z = Dummy("z")
         _, parts = factor_list((z * Matrix.eye(self.system.states) - self.system.matrix).det(), z)
         found: dict[Expr, int] = {}
@@ -148,7 +148,7 @@ class Steady(_SolvedMotion):
 
     @cached_property
     def responses(self) -> tuple[Symbol, tuple[Expr, ...]]:
-        """Symbol of an age n, and the weight after time n for a unit input in each component.
+        """Symbol of an age n, and the weight after the time n for a unit input in each component.
 
         The residues at the poles of ``[(z - A)^{-1}]_{1j} z^n`` (in continuous time ``e^{z n}`` replaces
         ``z^n``) add up to ``[A^n]_{1j}``.
@@ -170,7 +170,7 @@ class Steady(_SolvedMotion):
         return age, tuple(found)
 
     def response(self, state: int, time: Expr, since: Expr) -> Expr:
-        """Return the weight at ``time`` for a unit input in component ``state`` at ``since``."""
+        """Return the weight at ``time`` for a unit input to component ``state`` of the rule at ``since``."""
         if self.system.states == 1:
             return growth(self.system.matrix[0, 0], since, time, self.rule.discrete)
         age, found = self._written
@@ -178,12 +178,12 @@ class Steady(_SolvedMotion):
 
     @cached_property
     def _written(self) -> tuple[Symbol, tuple[Expr, ...]]:
-        """Symbol of an age and simplified responses."""
+        """Symbol of an age n, and the simplified weight after time n for a unit input in each component."""
         age, found = self.responses
         return age, tuple(powsimp(simplify(x)) for x in found)
 
     def fed(self, time: Expr, past: Expr) -> Expr:
-        """Return the factor in the weight at ``time`` of the update made at ``past``."""
+        """Return the coefficient in the weight at ``time`` of the update made at ``past``."""
         if self.system.states == 1 or any(b.has(t) for b in self.system.input):
             return super().fed(time, past)
         age, closed = self._fed
@@ -191,7 +191,7 @@ class Steady(_SolvedMotion):
 
     @cached_property
     def _fed(self) -> tuple[Symbol, Expr]:
-        """Symbol of an age, and the factor of an update of this age."""
+        """Symbol of an age n, and the coefficient in the weight of an update of that age."""
         age, found = self.responses
         parts = (x * b for x, b in zip(found, self.system.input, strict=True))
         return age, powsimp(simplify(Add(*parts)))
@@ -209,7 +209,7 @@ class Steady(_SolvedMotion):
 
     @cached_property
     def _spread(self) -> tuple[Symbol, Symbol, Expr]:
-        """Symbols of the earlier time and of the time since then, and the covariance of the noise at both."""
+        """Symbols of the earlier of two times and of their distance, and the covariance of the noise."""
         rate, strength = self.system.matrix[0, 0], self.system.noise_matrix[0, 0]
         early, apart = Dummy("early", nonnegative=True), Dummy("apart", nonnegative=True)
         discrete = self.rule.discrete
@@ -227,13 +227,14 @@ class Moving(_SolvedMotion):
     """System whose matrix depends on time and whose states do not drive each other in a cycle."""
 
     def response(self, state: int, time: Expr, since: Expr) -> Expr:
-        """Return the weight at ``time`` for a unit input in component ``state`` at ``since``."""
+        """Return the weight at ``time`` for a unit input to component ``state`` of the rule at ``since``."""
         return self._passed(0, state, time, since, range(3, 3 + self.system.states))
 
     def _passed(self, to: int, source: int, time: Expr, since: Expr, names: Iterable[int]) -> Expr:
         """Return component ``to`` at ``time`` for a unit input in component ``source`` at ``since``.
 
         The equation of one component has the others as input and is solved by its integrating factor.
+        ``names`` are numbers for the names of integration times.
         """
         A, discrete = self.system.matrix, self.rule.discrete
         if to == source:
@@ -266,5 +267,5 @@ def growth(rate: Expr, since: Expr, time: Expr, discrete: bool) -> Expr:
 
 
 def at(coefficient: Expr, time: Expr) -> Expr:
-    """Return a coefficient of an equation of motion at ``time``."""
+    """Return a coefficient of an equation of motion, a function of t, at ``time``."""
     return coefficient.xreplace({t: time})

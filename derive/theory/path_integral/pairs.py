@@ -30,7 +30,11 @@ RULE = "saddle point of the interaction of pairs of units"
 
 
 def pair_memory(a: Application, trained: TrainedMatrix, member: dict[Any, Any]) -> Term:
-    """Return ``sum_s k(t, s) E~[Q_s copy(a(t))]``, a derivative of the pair potential."""
+    """Return ``sum_s k(t, s) E~[Q_s copy(a(t))]``, the product of entrywise updates Q_s and a vector a.
+
+    It is a derivative of the interaction of pairs of units. ``member`` gives the values of the indices of a
+    family of matrices.
+    """
     names = [r.index for r in a.ranges]
     hat, field = (Function(x)(*names, t) for x in ("hat", "field"))
     vector = a.vector.body
@@ -52,9 +56,10 @@ def pair_memory(a: Application, trained: TrainedMatrix, member: dict[Any, Any]) 
 def entry_step(
     trained: TrainedMatrix, taken: tuple[Symbol, ...], member: dict[Any, Any], transposed: bool
 ) -> EntryStep:
-    """Return the step at time s of an entry with the gradient ``sum c l r`` of its row and column.
+    """Return the step at time s of a matrix entry whose gradient is ``sum c l r`` of its row and column.
 
-    The unit itself is the row of the entry, or the column if the matrix is used ``transposed``.
+    The unit itself is the row of the entry, or the column if the matrix is used ``transposed``. Summed
+    indices differ from ``taken``; ``member`` gives the values of the indices of a family of matrices.
     """
     parts = []
     for u in trained.update.terms:
@@ -74,7 +79,8 @@ def _exponent(
 ) -> Expr:
     """Return the exponent of the unit with the hatted field, from one use, averaged over its partner.
 
-    The sum over times is left out because the derivative by the hatted field removes it.
+    ``ends`` are the row and column field of the pair of units. The sum over times is left out because the
+    derivative by the hatted field removes it.
     """
     own = [x for x in ends if x.has(hat.func)]
     partner = [x for x in ends if not x.has(hat.func)]

@@ -44,7 +44,7 @@ from derive.theory.path_integral.weights import is_random, matrix_memory, vector
 
 
 class SaddlePoint:
-    """Stationarity conditions of an action, solved one by one."""
+    """Stationarity conditions of an action; each is solved for its order parameter when needed."""
 
     def __init__(self, action: Action) -> None:
         self.action = action
@@ -63,10 +63,10 @@ class SaddlePoint:
         ranges: tuple[IndexRange, ...],
         part: tuple[Expr, Iterable[Expr]] | None = None,
     ) -> Eq:
-        """Return ``delta S / delta target = 0`` solved for ``unknown``.
+        """Return the condition ``delta S / delta target = 0``, solved for ``unknown``.
 
         S is the action, or the ``part`` of it with the given algebra and exponents. The derivative of ``ln
-        Z`` is an average.
+        Z`` is an average. ``ranges`` are those of the indices of both.
         """
         a = self.action
         algebra, exponents = part or (a.algebraic, [a.weighted(p) for p in a.sites])
@@ -99,7 +99,7 @@ class SaddlePoint:
         return self._solved[q.symbol]
 
     def equations(self) -> tuple[Eq, ...]:
-        """Return all conditions: correlations, their conjugates, responses."""
+        """Return all conditions: of correlations, of their conjugates, and of responses."""
         conditions: list[Eq] = []
         for q in self.action.correlations.values():
             conditions += [self.correlation(q), self.conjugate(q)]
@@ -135,7 +135,10 @@ class SaddlePoint:
                 yield from self.covariance(x, y, slope)
 
     def covariance(self, x: UseVariable, y: UseVariable, slope: Expr) -> Iterator[Source]:
-        """Yield the covariance of two auxiliary fields if not zero; ``slope`` is the first derivative."""
+        """Yield the covariance of the Gaussian fields of two uses, unless it is zero.
+
+        ``slope`` is the derivative of the quadratic exponent by the hatted field of ``x``.
+        """
         b = y.past(x.indices)
         ranges = (*x.limits, *(r for r in b.limits if r not in x.limits))
         force = self.order(functional_derivative(slope, b.hat, ranges).expand()).expand()
@@ -146,13 +149,13 @@ class SaddlePoint:
     # -- single-site equations -------------------------------------------------------------------------------
 
     def single_site(self, leg: UseVariable) -> list[Term]:
-        """Return a field as a sum of terms, from the integral over its hatted field (D.40)."""
+        """Return the terms of the field of a use, from the integral over its hatted field (D.40)."""
         if leg.primal not in self._processes:
             self._processes[leg.primal] = self._single_site(leg)
         return self._processes[leg.primal]
 
     def _single_site(self, leg: UseVariable) -> list[Term]:
-        """Return the terms of the field: auxiliary source and responses."""
+        """Derive the terms of the field of a use: the auxiliary Gaussian field, and responses."""
         if isinstance(leg, Leg) and not is_random(leg.use):  # the weight consists of its updates
             return []
         constraint = self.action.exponent(leg.home, "constraint")
@@ -173,7 +176,7 @@ class SaddlePoint:
         return over(-I * leg.hat * leg.source, leg.limits, (t,), self.action.discrete)
 
     def pushed(self, q: ResponseParameter, equation: Eq) -> Expr:
-        """Return ``-i <a hat>`` as the response of a to the source.
+        """Return the average ``-i <a hat>`` in an equation as the response of a to the source.
 
         The source enters the exponent through ``coupling``, so ``d exp/d source = slope * hat * exp``;
         integrated over the fields this gives ``<a hat> = <d a / d source> / slope`` (Stein's lemma without an
@@ -217,7 +220,10 @@ def hatted_correlator() -> tuple[Expr, Expr]:
 
 
 def averaged(e: Expr, random: frozenset[str]) -> Expr:
-    """Return the single-site average of an expression, taken inside cases and sums."""
+    """Return the single-site average of an expression, with sums and cases outside of averages.
+
+    ``random`` are the names of functions that differ from unit to unit; all others are taken out.
+    """
     if isinstance(e, Add):
         return Add(*[averaged(x, random) for x in e.args])
     if isinstance(e, Piecewise):
@@ -245,7 +251,10 @@ def _divided(e: Expr, by: Expr) -> Expr:
 
 
 def _tidy(e: Expr, taken: tuple[Symbol, ...]) -> Expr:
-    """Return ``e`` with standard bound variables: the past time s, and primed indices where they collide."""
+    """Return ``e`` with standard names of summation variables: s for the past time, and plain indices.
+
+    An index is primed if it is among ``taken``.
+    """
     names = {}
     for v in (lim[0] for x in e.atoms(Sum, Integral) for lim in x.limits):
         plain = Symbol(v.name.rstrip("'"), **v.assumptions0)
@@ -268,7 +277,11 @@ def instant_responses(action: Action) -> frozenset[str]:
 
 
 class _Step:
-    """Dependencies within one step of one site, with a variable for each field and product."""
+    """Dependencies of fields and products at one site within one time step.
+
+    ``variables`` and ``products`` give a symbol for each field and product, and ``links`` the expressions in
+    these symbols by which a symbol is computed.
+    """
 
     def __init__(self, action: Action) -> None:
         self.action = action
@@ -281,7 +294,7 @@ class _Step:
                 self.links.setdefault(self.variables[d.name], []).append(self.written(d.rhs))
 
     def written(self, e: Expr) -> Expr:
-        """Return an expression in the variables of the step; averages and past values are constants."""
+        """Return an expression in the symbols of the step; averages and earlier values become constants."""
 
         def product(x: Expr) -> Expr:
             uses = (a for xs in self.action.reading.products.values() for a in xs if a.product == x)
@@ -324,10 +337,10 @@ class _Step:
 
 
 class Assembly:
-    """Definitions of a program with every product replaced by its single-site form.
+    """Assembly of a theory: the definitions of a program with each product in its single-site form.
 
-    ``at_equal_times`` are the names of the responses that exist at equal times; by default those that do not
-    vanish there.
+    ``at_equal_times`` are the names of the responses that are kept at equal times; by default those that do
+    not vanish there.
     """
 
     def __init__(self, saddle: SaddlePoint, at_equal_times: frozenset[str] | None = None) -> None:
@@ -368,7 +381,7 @@ class Assembly:
         return (*correlations, *map(self.at_home, responses))
 
     def at_home(self, a: ResponseParameter) -> OrderParameter:
-        """Return a response as a function of the indices of its vector."""
+        """Return a response as an order parameter of the theory, a function of the indices of its vector."""
         v = a.leg.use.vector
         definition = self.saddle.pushed(a, self.saddle.response(a))
         moved = dict(zip(v.arguments, v.indices, strict=True))
@@ -387,7 +400,7 @@ class Assembly:
     # -- equations -------------------------------------------------------------------------------------------
 
     def product(self, a: Application) -> list[Term]:
-        """Return the terms of ``M(t) a(t)``: those of the initial matrix, and the updates."""
+        """Return the terms of ``M(t) a(t)``: those of the random initial matrix, and those of its updates."""
         leg = next(x for x in self.action.legs if x.use.same_use(a))
         # from the matrix's own index to the member that the definition uses, with the definition's indices
         moved: dict[Any, Any] = dict(zip(leg.indices, (r.index for r in a.ranges), strict=True))
@@ -402,13 +415,13 @@ class Assembly:
         return [*found, *(matrix_memory(self.reading, a, a.trained) if a.trained else [])]
 
     def parameter(self, p: Parameter) -> list[Term]:
-        """Return the terms of a vector parameter: initial value and updates."""
+        """Return the terms of a vector of weights: its initial value, and its updates."""
         entry = next(x for x in self.action.entries if x.source == p.source())
         moved = [] if p.trained is None else [vector_memory(p, p.trained)]
         return [*self.saddle.single_site(entry), *moved]
 
     def structured(self, term: Term) -> Iterator[Term]:
-        """Yield a term of a stationarity condition as kernels applied to fields, with causal limits.
+        """Yield a term of a stationarity condition as terms of kernels applied to fields, with causal limits.
 
         The random factors of each addend form the field; the sum over all times is restricted by causality.
         """
@@ -437,7 +450,7 @@ class Assembly:
 
 
 def _addends(e: Expr) -> Iterator[tuple[Expr, list[Any]]]:
-    """Yield the addends of ``e`` and of its sums and integrals, each with its limits."""
+    """Yield the addends of ``e`` and of its sums and integrals, each with the limits of its sums."""
     for body in Add.make_args(e):
         limits: list[Any] = []
         while inner := [x for x in Mul.make_args(body) if isinstance(x, Sum | Integral)]:

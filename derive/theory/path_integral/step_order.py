@@ -20,7 +20,10 @@ from derive.theory.path_integral.action import Action
 
 
 def place_in_step(reading: Reading, use: Application) -> tuple[int, int]:
-    """Return the position of a use of a matrix: its first definition, and the position within it."""
+    """Return the position of a product within a step, for comparison: earlier products have smaller ones.
+
+    The first number counts the definitions in causal order, the second one the products in a definition.
+    """
     for number, d in enumerate(reading.definitions):
         for place, a in enumerate(reading.products[d]):
             if a.same_use(use):
@@ -29,7 +32,7 @@ def place_in_step(reading: Reading, use: Application) -> tuple[int, int]:
 
 
 def needed_at_once(reading: Reading) -> dict[str, set[str]]:
-    """Return for each field and number the names from which it is computed in the same step."""
+    """Return for each field and number the names from which its definition computes it in the same step."""
     found: dict[str, set[str]] = {}
     for d in reading.definitions:
         own = found.setdefault(d.name, set())
@@ -39,7 +42,10 @@ def needed_at_once(reading: Reading) -> dict[str, set[str]]:
 
 
 def take_turns(needed: Mapping[str, set[str]], a: Application, b: Application) -> bool:
-    """Return whether each of two uses comes after the other, at different values of an index."""
+    """Return whether each of two products depends within a step on the field of the other.
+
+    This is possible if they do so at different values of an index. ``needed`` is from :func:`needed_at_once`.
+    """
     return all(
         any(reaches(needed, x, other.gives_field) for x in needed[own.gives_field])
         for own, other in ((a, b), (b, a))
@@ -47,7 +53,7 @@ def take_turns(needed: Mapping[str, set[str]], a: Application, b: Application) -
 
 
 def responses_at_equal_times(action: Action) -> frozenset[str]:
-    """Return the names of the responses to a use of a matrix that comes earlier in the same step.
+    """Return the names of the responses of a product to another one that comes earlier in the same step.
 
     Raises
     ------

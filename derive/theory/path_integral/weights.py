@@ -39,24 +39,27 @@ def covariance(use: Application | Parameter, time: Expr = t, past: Expr = s) -> 
 
 
 def _member(use: Application | Parameter) -> dict[Any, Any]:
-    """Return the values of the indices of a family of weights at the used member."""
+    """Return the values of a family's indices at the matrix or vector of weights that is used."""
     if isinstance(use, Parameter):
         return {r.index: x for r, x in zip(use.initial.indices, use.member.args, strict=True)}
     return use.chosen
 
 
 def variance(use: Application) -> Expr:
-    """Return ``N <W(0)^2>`` of the used member."""
+    """Return N times the initial variance of an entry of the matrix that is used."""
     return sympify(use.matrix.variance).xreplace(_member(use))
 
 
 def is_random(use: Application) -> bool:
-    """Return whether the entries of a matrix have a random part."""
+    """Return whether the entries of the matrix have a random part: an initial value or noise."""
     return bool(variance(use) != 0 and covariance(use) != 0)
 
 
 def parameter_covariance(a: Parameter, b: Parameter, names: dict[Symbol, Symbol]) -> Expr:
-    """Return ``<w(t) w(s)>`` of one entry of a vector of weights; members of a family are independent."""
+    """Return the covariance ``<w(t) w(s)>`` of one entry of a vector of weights in two uses.
+
+    ``names`` renames the indices of the second use. Different members of a family are independent.
+    """
     value = sympify(a.initial.variance).xreplace(_member(a)) * covariance(a)
     for x, y in zip(a.member.args, b.member.args, strict=True):
         value *= KroneckerDelta(x, y.xreplace(names))
@@ -64,7 +67,10 @@ def parameter_covariance(a: Parameter, b: Parameter, names: dict[Symbol, Symbol]
 
 
 def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> list[Term]:
-    """Return ``sum_s k(t, s) c(s) l(s) <r(s) a(t)>``: the updates ``c l r^T / N`` times a(t)."""
+    """Return the terms that the updates ``c l r^T / N`` of a matrix add to its product with a(t).
+
+    They are ``sum_s k(t, s) c(s) l(s) <r(s) a(t)>``.
+    """
     member, terms = _member(a), []
     if isinstance(trained.rule, Entrywise):
         return [pair_memory(a, trained, member)]
@@ -82,7 +88,7 @@ def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> l
 
 
 def vector_memory(p: Parameter, trained: TrainedVector) -> Term:
-    """Return ``sum_s k(t, s) c(s) v(s)``: the updates of the used member of a vector of weights."""
+    """Return the term ``sum_s k(t, s) c(s) v(s)`` that updates of a vector of weights add to its entries."""
     u = trained.update
     names, over = apart(u.over, p.indices)
     member = _member(p)
@@ -102,5 +108,5 @@ _RULE = "updates so far"
 
 
 def _reach(rule: TrainingRule) -> str:
-    """Return the range in time of a sum over updates."""
+    """Return the `Term.reach` of a sum over updates: "strict" (s < t) for steps, "flow" for an integral."""
     return "strict" if rule.discrete else "flow"
