@@ -27,7 +27,7 @@ from numerics.fluctuations.observables import ExpandedObservable
 
 Array = NDArray[np.float64]
 
-ROOM = 2.0**30
+BATCH_BYTES = 2.0**30
 """Largest size in bytes of the matrices of observables that are swept together."""
 
 ROUNDING = 1e-12
@@ -41,13 +41,13 @@ class GroupedSums:
     Attributes
     ----------
     targets
-        Where sums belong, each once, ``(m,)``.
+        Positions to which sums are added, each once, ``(m,)``.
     starts
-        Where the terms of each target begin, ``(m,)``.
+        Positions of the first term of each target, ``(m,)``.
     sources
-        The places of the values, ``(n,)``, sorted by target.
+        The positions of the values, ``(n,)``, sorted by target.
     weights
-        The numbers in front, ``(n,)``.
+        The coefficients of the values, ``(n,)``.
     """
 
     targets: IntegerArray
@@ -70,17 +70,30 @@ class GroupedSums:
 
 
 @dataclass(frozen=True, eq=False)
-class Passed:
-    """Terms that one time passes to order parameters: of the same time, and of earlier times."""
+class CausalSums:
+    """Contributions of one time to the order parameters on which it depends.
+
+    Attributes
+    ----------
+    same
+        Sums for order parameters of the same time, counted from the first of them.
+    earlier
+        Sums for order parameters of earlier times.
+    """
 
     same: GroupedSums
     earlier: GroupedSums
 
     @classmethod
-    def of(cls, targets: IntegerArray, sources: IntegerArray, weights: Array, own: slice) -> Passed:
-        """Divide terms by the time of their targets, of which those of the same time are ``own``."""
+    def of(cls, targets: IntegerArray, sources: IntegerArray, weights: Array, own: slice) -> CausalSums:
+        """Divide terms by the time of their targets; ``own`` is the range of the targets of the same time.
+
+        Raise Unserved for targets of later times.
+        """
         if (targets >= own.stop).any():
-            raise Unserved("an order parameter acts on an earlier time")
+            raise Unserved(
+                "a quantity depends on an order parameter of a later time, so that it is not causal"
+            )
         now = targets >= own.start
         return cls(
             GroupedSums.of(targets[now] - own.start, sources[now], weights[now]),
@@ -90,20 +103,20 @@ class Passed:
 
 @dataclass(frozen=True, eq=False)
 class SiteBlock:
-    """A site at one time.
+    """The part of a site that belongs to one time.
 
     Attributes
     ----------
     site
         The number of the site.
     own, last
-        The places of this time, and how many there are up to it.
+        The range of the fields and hats of this time in the site, and the number of them up to this time.
     hats
-        The places of hats among those of this time, from the first of them.
+        The positions of hats among those of this time, counted from the first field or hat of this time.
     units
-        From order parameters of this time to the rows ``Psi[own, :last]``, flattened.
+        Sums from order parameters of this time to the rows ``Psi[own, :last]``, flattened.
     influences
-        From the rows ``(V Psi V)[hats, :last]``, flattened, to order parameters.
+        Sums from the rows ``(V Psi V)[hats, :last]``, flattened, to order parameters.
     """
 
     site: int
@@ -111,21 +124,41 @@ class SiteBlock:
     last: int
     hats: IntegerArray
     units: GroupedSums
-    influences: Passed
+    influences: CausalSums
 
 
 @dataclass(frozen=True, eq=False)
 class TimeBlock:
-    """Order parameters and sites of one time, and derivatives of numbers that are functions of others."""
+    """Order parameters and sites of one time.
+
+    Attributes
+    ----------
+    own
+        The range of order parameters of this time, in the order of times.
+    sites
+        The part of each site that belongs to this time.
+    slopes
+        Sums with the derivatives of those order parameters that are functions of others.
+    """
 
     own: slice
     sites: list[SiteBlock]
-    slopes: Passed
+    slopes: CausalSums
 
 
 @dataclass(frozen=True, eq=False)
 class GradientSpan:
-    """Gradients by order parameters ``columns`` as combinations of some of them, ``coefficients @ basis``."""
+    """Gradients of observables as combinations of some of them, ``gradients = coefficients @ basis``.
+
+    Attributes
+    ----------
+    basis
+        Independent gradients of length one, ``(basis, columns)``.
+    columns
+        The order parameters of the columns, by number.
+    coefficients
+        Coefficients of all gradients, ``(observables, basis)``.
+    """
 
     basis: Array
     columns: IntegerArray
@@ -146,7 +179,7 @@ class AdjointFluctuations(LinearTheory):
         found: list[Array] = [np.zeros((0, 0))] * len(blocks)
         batch: list[int] = []
         for k in sorted(range(len(blocks)), key=lambda k: -last[k]):
-            if batch and sum(len(spans[i].basis) for i in (*batch, k)) > self.room(last[batch[0]]):
+            if batch and sum(len(spans[i].basis) for i in (*batch, k)) > self.batch_size(last[batch[0]]):
                 self._sweep_batch(batch, spans, last[batch[0]], found)
                 batch = []
             batch.append(k)
@@ -160,7 +193,10 @@ class AdjointFluctuations(LinearTheory):
     def _sweep_batch(
         self, batch: list[int], spans: list[GradientSpan], last: int, found: list[Array]
     ) -> None:
-        """Find the covariances of some blocks by one sweep."""
+        """Compute the covariances of the blocks ``batch`` by one sweep and write them into ``found``.
+
+        ``last`` is the latest time of their observables.
+        """
         counts = np.cumsum([0, *(len(spans[k].basis) for k in batch)])
         psi = np.zeros((counts[-1], self.blocks[last].own.stop))
         for k, start, stop in zip(batch, counts[:-1], counts[1:], strict=True):
@@ -176,7 +212,7 @@ class AdjointFluctuations(LinearTheory):
             found[k] = spans[k].coefficients @ (own + own.T) @ spans[k].coefficients.T / 2
 
     def _span(self, block: GradientBlock) -> GradientSpan:
-        """Return independent combinations of gradients that span those of a block."""
+        """Return the gradients of a block as combinations of independent ones, so that fewer are swept."""
         from scipy.linalg import qr  # slow to import, and seldom needed
 
         columns, place = np.unique(self.alike[block.columns], return_inverse=True)
@@ -190,10 +226,10 @@ class AdjointFluctuations(LinearTheory):
         coefficients = np.linalg.lstsq(basis.T, rows.T, rcond=None)[0].T
         return GradientSpan(basis, columns, coefficients)
 
-    def room(self, last: int) -> int:
-        """Return how many observables at times up to ``last`` are swept together."""
+    def batch_size(self, last: int) -> int:
+        """Return how many observables at times up to ``last`` are swept together within BATCH_BYTES."""
         size = sum(3 * 8.0 * float(x.ends[last]) ** 2 for x in self.sites) + 8.0 * self.blocks[last].own.stop
-        return max(1, int(ROOM / size))
+        return max(1, int(BATCH_BYTES / size))
 
     @cached_property
     def rank(self) -> IntegerArray:
@@ -205,10 +241,10 @@ class AdjointFluctuations(LinearTheory):
     # -- sweeps ----------------------------------------------------------------------------------------------
 
     def sweep(self, psi: Array, last: int) -> list[Array]:
-        """Return the matrices Psi of each site, ``(observables, n, n)``, for gradients by order parameters.
+        """Return the influences Psi of a unit of each site on observables, ``(observables, n, n)`` each.
 
-        ``psi`` (observables, parameters), in the order of ``rank``, becomes the solution of
-        ``psi = e + D^T psi``.
+        ``psi`` (observables, parameters) holds gradients by order parameters in the order of ``rank``; it is
+        overwritten by the solution of ``psi = e + D^T psi``. ``last`` is the latest time of the observables.
         """
         batch = len(psi)
         ends = [int(x.ends[last]) for x in self.sites]
@@ -226,7 +262,11 @@ class AdjointFluctuations(LinearTheory):
         return found
 
     def _step(self, psi: Array, found: list[Array], block: TimeBlock) -> None:
-        """Carry out the chain of computations of one time, which passes contributions on."""
+        """Propagate contributions of one time to order parameters of this and of earlier times.
+
+        Order parameters of one time depend on each other in a chain, which is followed until nothing is left
+        to add.
+        """
         arrived = psi[:, block.own].copy()
         for _ in range(MOST_LEVELS):
             if not arrived.any():
@@ -246,13 +286,16 @@ class AdjointFluctuations(LinearTheory):
                 x.influences.earlier.add(psi, moved)
             psi[:, block.own] += passed
             arrived = passed
-        raise Unserved("the definitions of one step do not come to an end")
+        raise Unserved(
+            f"order parameters of one time depend on each other in more than {MOST_LEVELS} stages: "
+            "their definitions are cyclic"
+        )
 
     # -- blocks of one time ----------------------------------------------------------------------------------
 
     @cached_property
     def blocks(self) -> list[TimeBlock]:
-        """Terms that are passed on at each time."""
+        """For each time the order parameters, parts of sites and derivatives that a sweep uses."""
         times = self.lowered.sizes.times
         ends = np.searchsorted(np.sort(self.lowered.parameter_time), np.arange(times), side="right")
         own = [slice(int(ends[k - 1]) if k else 0, int(ends[k])) for k in range(times)]
@@ -268,8 +311,11 @@ class AdjointFluctuations(LinearTheory):
                     sites[k].append(SiteBlock(number, at, at.stop, hats, units[k], influences[k]))
         return [TimeBlock(*x) for x in zip(own, sites, slopes, strict=True)]
 
-    def _slopes(self, own: list[slice]) -> list[Passed]:
-        """Return derivatives of numbers with respect to order parameters, by the time of the numbers."""
+    def _slopes(self, own: list[slice]) -> list[CausalSums]:
+        """Return for each time the derivatives of order parameters that are functions of others.
+
+        ``own`` are the ranges of order parameters of each time.
+        """
         terms = [(z.target, z.other[0], self.lowered.value(z, self.values)) for z in self.lowered.slopes]
         empty = (np.zeros(0, int), np.zeros(0, int), np.zeros(0))
         target, other, weights = (np.concatenate(x) for x in zip(empty, *terms, strict=True))
@@ -277,16 +323,22 @@ class AdjointFluctuations(LinearTheory):
         found = []
         for k, part in enumerate(_parts(time, len(own))):
             sources = self.rank[target[part]] - own[k].start
-            found.append(Passed.of(self.rank[other[part]], sources, weights[part], own[k]))
+            found.append(CausalSums.of(self.rank[other[part]], sources, weights[part], own[k]))
         return found
 
     def _unit_rows(self, number: int, own: list[slice]) -> list[GroupedSums]:
-        """Return the terms from order parameters to rows of Psi, at each time."""
+        """Return for each time the sums from order parameters to rows of Psi of the site ``number``.
+
+        ``own`` are the ranges of order parameters of each time.
+        """
         site, x = self.sites[number], self.units.get(number, NO_PRODUCTS)
         late, early, when = _ordered(x, site.times)
         if (when != self.lowered.parameter_time[x.parameters]).any():
-            raise Unserved("an order parameter averages fields of earlier times alone")
-        both = np.flatnonzero(site.times[early] == when)  # both (a, b) and (b, a) are rows of this time
+            raise Unserved(
+                "an order parameter averages fields of earlier times only; a sweep needs a field of its time"
+            )
+        # if both factors have one time, (a, b) and (b, a) are in its rows
+        both = np.flatnonzero(site.times[early] == when)
         late, early = np.concatenate([late, early[both]]), np.concatenate([early, late[both]])
         sources = self.rank[np.concatenate([x.parameters, x.parameters[both]])]
         weights, when = (np.concatenate([y, y[both]]) for y in (x.weights, when))
@@ -297,20 +349,23 @@ class AdjointFluctuations(LinearTheory):
             found.append(GroupedSums.of(cells, sources[part] - own[k].start, weights[part]))
         return found
 
-    def _influence_rows(self, number: int, own: list[slice]) -> list[Passed]:
-        """Return the terms from rows of ``V Psi V`` at hats to order parameters, at each time."""
+    def _influence_rows(self, number: int, own: list[slice]) -> list[CausalSums]:
+        """Return for each time the sums from rows of ``V Psi V`` at hats to order parameters.
+
+        ``number`` is the site, and ``own`` are the ranges of order parameters of each time.
+        """
         site, x = self.sites[number], self.influences.get(number, NO_PRODUCTS)
         hat, other = x.first, x.second
         later = site.is_hat[other] & (site.times[other] > site.times[hat])
         hat, other = np.where(later, other, hat), np.where(later, hat, other)
         if (site.times[other] > site.times[hat]).any():
-            raise Unserved("a field is driven by a field of a later time")
+            raise Unserved("a field depends on a field of a later time, so that the theory is not causal")
         found = []
         for k, part in enumerate(_parts(site.times[hat], len(own))):
             at = site.at(k)
             place = np.cumsum(site.is_hat[at]) - 1
             cells = place[hat[part] - at.start] * at.stop + other[part]
-            found.append(Passed.of(self.rank[x.parameters[part]], cells, x.weights[part], own[k]))
+            found.append(CausalSums.of(self.rank[x.parameters[part]], cells, x.weights[part], own[k]))
         return found
 
 
@@ -319,19 +374,25 @@ NO_PRODUCTS = SiteProducts(np.zeros(0, int), np.zeros(0, int), np.zeros(0, int),
 
 
 def _product(rows: Array, matrix: Array) -> Array:
-    """Return ``(batch, n, m) @ (m, k)`` with flat rows, ``(batch, n k)``."""
+    """Return ``rows @ matrix``, ``(batch, n, m) @ (m, k)``, with the last two axes flattened.
+
+    The result is ``(batch, n k)``.
+    """
     batch, n, m = rows.shape
     return np.asarray((rows.reshape(batch * n, m) @ matrix).reshape(batch, n * matrix.shape[1]))
 
 
 def _ordered(x: SiteProducts, times: IntegerArray) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
-    """Return both factors of products, the later one first, and its time."""
+    """Return the later factor of each product, the earlier one, and the time of the later one.
+
+    ``times`` are those of the fields and hats of the site.
+    """
     swapped = times[x.second] > times[x.first]
     late, early = np.where(swapped, x.second, x.first), np.where(swapped, x.first, x.second)
     return late, early, times[late]
 
 
 def _parts(when: IntegerArray, times: int) -> list[IntegerArray]:
-    """Return the positions of each time."""
+    """Return for each of ``times`` steps the positions at which ``when`` (n,) has this time."""
     order = np.argsort(when, kind="stable")
     return np.split(order, np.searchsorted(when[order], np.arange(1, times)))

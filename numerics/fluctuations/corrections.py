@@ -27,13 +27,13 @@ class WidthCorrections:
     variances
         N times their variances over networks.
     shifts
-        N times their means minus ``values``; empty if they are not known.
+        N times their means minus ``values``; empty if shifts are not known.
     dims
-        Their dimensions.
+        The dimensions of each variable.
     errors
         Standard errors of variances and shifts, by their names in results; empty if averages are exact.
     systematic
-        Bounds on their errors beyond noise, by the same names; empty if they are unbiased.
+        Bounds on their systematic errors, by the same names; empty if no kink was rounded.
     """
 
     values: dict[str, Array]
@@ -45,7 +45,7 @@ class WidthCorrections:
 
 
 def corrections(solved: SolvedFluctuations, variables: Mapping[str, ObservableVariable]) -> WidthCorrections:
-    """Return the corrections of variables."""
+    """Return the corrections of variables at order 1/N, with errors if the fluctuations were sampled."""
     values = {name: x.observable.values.reshape(x.shape) for name, x in variables.items()}
     dims = {name: x.dims for name, x in variables.items()}
     variances, shifts = _variances(solved, variables), _shifts(solved, variables)
@@ -55,10 +55,11 @@ def corrections(solved: SolvedFluctuations, variables: Mapping[str, ObservableVa
         for suffix, found in ((VARIANCE, _variances), (SHIFT, _shifts)):
             runs = [found(x, variables) for x in replicas]
             for name in runs[0]:
-                spread = np.std([x[name] for x in runs], axis=0, ddof=1) / np.sqrt(len(runs))
-                errors[name + suffix] = spread
+                standard_error = np.std([x[name] for x in runs], axis=0, ddof=1) / np.sqrt(len(runs))
+                errors[name + suffix] = standard_error
     systematic: dict[str, Array] = {}
-    if (lower := getattr(solved, "lower", None)) is not None:  # the last order of an extrapolation
+    lower = getattr(solved, "lower", None)  # extrapolated to kinks of width zero by one degree less
+    if lower is not None:
         for suffix, best, find in ((VARIANCE, variances, _variances), (SHIFT, shifts, _shifts)):
             others = find(lower, variables)
             systematic |= {name + suffix: np.abs(best[name] - others[name]) for name in best}
@@ -66,7 +67,7 @@ def corrections(solved: SolvedFluctuations, variables: Mapping[str, ObservableVa
 
 
 def _shifts(solved: ObservedFluctuations, variables: Mapping[str, ObservableVariable]) -> dict[str, Array]:
-    """Return N times the means minus the limits; empty if they are not known."""
+    """Return N times the mean of each variable minus its value; empty if shifts are not known."""
     found = solved.shifts_of([x.observable for x in variables.values()])
     if found is None:
         return {}
@@ -74,7 +75,10 @@ def _shifts(solved: ObservedFluctuations, variables: Mapping[str, ObservableVari
 
 
 def _variances(solved: ObservedFluctuations, variables: Mapping[str, ObservableVariable]) -> dict[str, Array]:
-    """Return N times variances, at each time of all variables together, which share gradients."""
+    """Return N times the variance of each variable.
+
+    Variables of one time are computed together, because their gradients have the same order parameters.
+    """
     found = {name: np.zeros(len(x.times)) for name, x in variables.items()}
     blocks: list[GradientBlock] = []
     places: list[list[tuple[str, NDArray[np.intp]]]] = []

@@ -25,13 +25,12 @@ CHUNK = 2**22
 class DenseFluctuations(LinearTheory):
     """Covariances and shifts of the order parameters of a linear theory.
 
-    Matrices have a row for each order parameter of ``kept``; order parameters with equal averages share a
-    row.
+    Order parameters with equal averages share a row of the matrices; ``kept`` are those with a row.
     """
 
     @cached_property
     def products(self) -> dict[int, SiteProducts]:
-        """Products that the order parameters of ``kept`` average."""
+        """Products of fields at each site that the order parameters of ``kept`` average."""
         found = {}
         for number, x in self.units.items():
             own = np.flatnonzero(self.alike[x.parameters] == x.parameters)
@@ -41,7 +40,7 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def driving(self) -> dict[int, SiteProducts]:
-        """Products that they multiply in the exponent."""
+        """Products of fields and hats at each site that order parameters multiply in the exponent."""
         return {
             number: SiteProducts(self.index[x.parameters], x.first, x.second, x.weights).merged()
             for number, x in self.influences.items()
@@ -82,7 +81,7 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def parts(self) -> list[slice]:
-        """Rows of each time."""
+        """Slices of the rows of each time, without empty ones."""
         times = self.lowered.parameter_time[self.kept]
         ends = np.searchsorted(times, np.arange(self.lowered.sizes.times), side="right").tolist()
         return [slice(a, b) for a, b in pairwise([0, *ends]) if b > a]
@@ -102,7 +101,7 @@ class DenseFluctuations(LinearTheory):
     def kept_covariance(self) -> Array:
         """N times the covariance of order parameters, ``(kept, kept)``."""
         found = np.empty_like(self.kappa)
-        for own in self.parts:  # R kappa, and then times the transposed R
+        for own in self.parts:  # R kappa; the next loop multiplies it by the transposed R
             found[own] = self.R[own, : own.stop] @ self.kappa[: own.stop]
         for own in reversed(self.parts):
             found[: own.stop, own] = found[: own.stop, : own.stop] @ self.R[own, : own.stop].T
@@ -123,7 +122,7 @@ class DenseFluctuations(LinearTheory):
         return found
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array]:
-        """Return N times the mean of observables minus their values."""
+        """Return N times the mean of each observable minus its value, ``(points,)``."""
         return [x.shift(self.shift, self.kept_covariance, self.index) for x in observables]
 
     @cached_property
@@ -152,7 +151,11 @@ class DenseFluctuations(LinearTheory):
         return np.asarray((self.R @ source)[index])
 
     def _twice(self, V: Array, x: SiteProducts) -> Array:
-        """Return ``sum_jk C_jk E_j V E_k`` with symmetric matrices E of products."""
+        """Return ``sum_jk C_jk E_j V E_k`` of one site, which order parameters cause at second order.
+
+        C is the covariance of order parameters, V that of fields and hats, and E_k the symmetric matrix of
+        the products ``x`` that order parameter k multiplies.
+        """
         k, e = np.concatenate([x.parameters, x.parameters]), np.concatenate([x.weights, x.weights])
         c, d = np.concatenate([x.first, x.second]), np.concatenate([x.second, x.first])
         order = np.argsort(c, kind="stable")
@@ -167,7 +170,11 @@ class DenseFluctuations(LinearTheory):
         return found
 
     def _self_action(self, V: Array, x: SiteProducts, y: SiteProducts) -> Array:
-        """Return ``Q + Q^T``: a unit moves order parameters, and these move the unit."""
+        """Return ``Q + Q^T`` for the action Q of a unit on itself.
+
+        It moves order parameters, and these move it. ``x`` are the products that order parameters average,
+        ``y`` those that they multiply in the exponent.
+        """
         found = np.zeros_like(V)
         for q, a, b, w in zip(x.parameters, x.first, x.second, x.weights, strict=True):
             strength = self.R[y.parameters, q] * y.weights * w

@@ -41,7 +41,9 @@ def expanded(problem: Problem) -> Fluctuations:
     """
     _require_widths(problem)
     if error_jumps(problem.program):
-        reason = "has an error that jumps in the output, and fluctuations are read from derivatives"
+        reason = (
+            "has an error signal that jumps with the output, and corrections at order 1/N need its derivative"
+        )
         raise SpecError(*problem.key_and_value("training.objective"), reason, '"square" or "logistic"')
     try:
         return fluctuations(_program(problem))
@@ -51,7 +53,7 @@ def expanded(problem: Problem) -> Fluctuations:
 
 
 def _program(problem: Problem) -> Program:
-    """Return the program with tables for the memory of its rules, centred if the experiment is."""
+    """Return the program whose rules have tables for their memory, with centred outputs if asked for."""
     program, experiment = problem.program, problem.experiment
     if problem.seen and experiment is not None and experiment.spec.centered:
         program = centred(program)
@@ -73,24 +75,25 @@ def _with_sums_written_out(program: Program, problem: Problem) -> Program:
 
 
 def _require_widths(problem: Problem) -> None:
-    """Raise SpecError for theories in which layers are wide, or that were changed by hand."""
+    """Raise SpecError for a problem without finite widths or a depth, and for a theory changed by hand."""
     if problem.experiment is not None:
         layer_ratios(problem.experiment)
     for x in problem.reductions:
         if x in (wide_layers, wide_modes):
-            reason = "is left out: layers are infinitely wide"
+            reason = "is missing, so that layers are infinitely wide and have no corrections at order 1/N"
             raise SpecError(*problem.key_and_value("network.width"), reason, "a width")
         if isinstance(x, Given):
-            reason = "is not what its program derives, whose fluctuations are known alone"
+            reason = "was changed by hand, and fluctuations are derived from programs only"
             raise SpecError("theory", None, reason, "the program itself")
     if problem.depth is None:
         raise problem.open_depth()
 
 
 def lowered(problem: Problem, grid: TimeGrid | None = None, times: int | None = None) -> LoweredFluctuations:
-    """Return the fluctuations of a problem as arrays, at its steps or on a ``grid`` of times of its flow.
+    """Return the fluctuations of a problem as arrays.
 
-    With ``times`` they are those of so many times from the start.
+    Their times are the steps of the problem, or a ``grid`` of times of its flow. If ``times`` is given, only
+    so many times from the start are kept.
     """
     theory = expanded(problem)
     values = {str(x): v for x, v in problem.values.items()}
@@ -119,11 +122,11 @@ class PathSizes:
     Attributes
     ----------
     fields, hats
-        Fields, products and functions of them; products that are pushed.
+        Number of fields, products and functions of them, and of products with a hat, which are perturbed.
     products, responses
-        Products of two fields that order parameters average, and responses.
+        Number of products of two fields that order parameters average, and of responses.
     moves
-        Order parameters that move a unit of the site.
+        Number of perturbations of order parameters that change a unit of the site.
     has_kinks
         Whether a function of fields has a kink or a jump.
     """
@@ -172,8 +175,9 @@ class SizeGrowth:
     Attributes
     ----------
     counts
-        Order parameters, then fields and hats of each site, of theories of 1, 2, ... times; of nonlinear
-        theories then the arrays of :class:`PathSizes`, one after the other.
+        Row n - 1 holds the sizes of the theory of n times. Its first number is that of order parameters;
+        those of fields and hats of each site follow. For nonlinear theories the arrays of :class:`PathSizes`
+        follow instead, one after the other.
     nonlinear
         A function of fields that is not linear; None for a linear theory.
     has_kinks
@@ -185,7 +189,7 @@ class SizeGrowth:
     has_kinks: bool = False
 
     def at(self, times: int) -> FluctuationSizes:
-        """Return the sizes of a theory of so many times."""
+        """Return the sizes of a theory of so many times, on the polynomial through known sizes."""
         known = np.arange(1.0, len(self.counts) + 1)
         found = np.rint(lagrange(known, np.array([float(times)]))[0] @ self.counts).astype(int)
         if self.nonlinear is None:
@@ -217,19 +221,19 @@ def size_growth(problem: Problem) -> SizeGrowth:
 
 
 def _path_counts(theory: LoweredFluctuations, sites: int) -> NDArray[np.intp]:
-    """Return the numbers of :class:`PathSizes`, ``(5, sites)``."""
+    """Return the five arrays of :class:`PathSizes` of a nonlinear theory, ``(5, sites)``."""
     none = [np.zeros((2, 0), int)]
     averaged = [(x, np.stack([x.first, x.second])) for x in theory.units]
     plain = np.concatenate([np.sort(x, axis=0) for y, x in averaged if not y.hats] + none, axis=1)
-    pushed = np.concatenate([x for y, x in averaged if y.hats] + none, axis=1)
+    responses = np.concatenate([x for y, x in averaged if y.hats] + none, axis=1)
     influences = [(x.hats, np.stack([x.first, x.second, x.target])) for x in theory.influences]
     single = np.concatenate([x[[0, 2]] for hats, x in influences if hats == 1] + none, axis=1)
     double = np.concatenate([x[:2] for hats, x in influences if hats == 2] + none, axis=1)
     of_site = (
         theory.site,
-        theory.site[np.unique(pushed[0])],
-        theory.site[np.unique(plain, axis=1)[1]],  # the first one is -1 where a field stands alone
-        theory.site[np.unique(pushed, axis=1)[0]],
+        theory.site[np.unique(responses[0])],
+        theory.site[np.unique(plain, axis=1)[1]],  # row 1: row 0 is -1 for an average of one field
+        theory.site[np.unique(responses, axis=1)[0]],
         np.unique(np.stack([theory.site[single[0]], single[1]]), axis=1)[0],
         theory.site[np.unique(np.sort(double, axis=0), axis=1)[0]],
     )

@@ -101,7 +101,10 @@ def corrected(
     progress: Progress | None = None,
     say: Callable[[str], object] | None = None,
 ) -> Result:
-    """Return the result of :func:`finite_width` without importing xarray."""
+    """Return the result of :func:`finite_width` without importing xarray.
+
+    ``say`` is called with one line of text if the computation takes long.
+    """
     started = clock.perf_counter()
     found, notes = expanded_variables(problem, kernels, progress, say)
     factor = largest_ratio(problem)
@@ -134,7 +137,11 @@ def expanded_variables(
     progress: Progress | None = None,
     say: Callable[[str], object] | None = None,
 ) -> tuple[WidthCorrections, dict[str, Any]]:
-    """Return variables with their corrections, and attributes; N of the theory counts ratios of one."""
+    """Return the variables of results with their corrections, and attributes of the result.
+
+    The corrections are N times variances and shifts, where N counts the units of a population of ratio one.
+    Use :func:`largest_ratio` to convert them to the widest hidden layer.
+    """
     require_choice("kernels", kernels, get_args(KeptKernels))
     require_corrections(problem)
     if problem.flow:
@@ -143,7 +150,7 @@ def expanded_variables(
 
 
 def require_corrections(problem: Problem) -> None:
-    """Raise SpecError for a problem whose corrections cannot be computed, before anything runs."""
+    """Raise SpecError for a problem whose corrections cannot be computed; nothing is computed yet."""
     if problem.experiment is not None:
         problem.experiment.require_moving_features("the expansion in 1/N at fixed gamma0")
     if problem.flow:
@@ -166,7 +173,7 @@ def largest_ratio(problem: Problem) -> float:
 
 
 def held_times(problem: Problem) -> Array:
-    """Return the times that results hold."""
+    """Return the times of results: those in ``problem.held``, or all times if it is None."""
     return problem.times if problem.held is None else problem.times[problem.held]
 
 
@@ -176,7 +183,10 @@ def _corrections_of_steps(
     progress: Progress | None,
     say: Callable[[str], object] | None,
 ) -> tuple[WidthCorrections, dict[str, Any]]:
-    """Return the corrections of a rule in steps, exact to leading order, and attributes."""
+    """Return the corrections of a rule in steps, and attributes of the result.
+
+    ``say`` is called with an estimate of the time if it is long.
+    """
     times = len(problem.times)
     held = list(range(times)) if problem.held is None else problem.held.tolist()
     plan = WidthPlan.of(problem, size_growth(problem).at(times), len(held), kernels)

@@ -43,25 +43,25 @@ DEGREE = 5
 STEPS = (3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of steps of the grids of a flow."""
 
-SETTLED = 1e-3
+CONVERGED = 1e-3
 """Estimated relative error at which extrapolated variances have converged."""
 
-POOR = 0.1
+LARGEST_ERROR = 0.1
 """Estimated relative error above which the shifts of a flow are left out."""
 
-MEANS = 4600
+MOST_WITH_SHIFTS = 4600
 """Largest number of order parameters for which means are computed, in about twenty seconds."""
 
 UNEVEN = 4.0
 """Ratio of the longest to the shortest output interval above which the first one is a time scale."""
 
-GROWN = 4.0
+STEP_GROWTH = 4.0
 """Largest ratio of the longest to the first step, because longer explicit steps are unstable."""
 
-SAFE = 2.0
+SAFETY = 2.0
 """Ratio of estimated errors to the change by the extrapolation."""
 
-SHORT = 1e-6
+FIRST_STEP = 1e-6
 """Step from which the initial rate is computed, relative to the last time."""
 
 
@@ -84,7 +84,10 @@ class StageGrid:
     places: Array
 
     def read(self, values: Array, at: Array) -> Array:
-        """Return values at ends (first axis) at other places along that axis, by splines."""
+        """Return values at other places along the axis ``places``, by splines.
+
+        ``values`` has the ends of steps as its first axis, which becomes that of ``at``.
+        """
         from scipy.interpolate import make_interp_spline  # slow to import, and seldom needed
 
         degree = min(DEGREE, (len(self.places) - 1) // 2 * 2 - 1)
@@ -92,7 +95,9 @@ class StageGrid:
 
 
 def stage_grid(places: Array, times: Array) -> StageGrid:
-    """Return the grid whose steps end at ``times`` (steps + 1,), which are even at ``places``.
+    """Return the grid of Runge-Kutta stages of steps that end at ``times`` (steps + 1,).
+
+    ``places`` (steps + 1,) are these ends on the axis along which steps are of equal length.
 
     >>> stage_grid(np.array([0.0, 1.0]), np.array([0.0, 1.0])).grid.nodes.tolist()
     [0.0, 0.5, 0.5, 1.0, 1.0]
@@ -114,16 +119,16 @@ def stage_grid(places: Array, times: Array) -> StageGrid:
 
 @dataclass(frozen=True)
 class FlowTimes:
-    """Output times of a flow, and the transformed time (age) in which steps are even."""
+    """Output times of a flow, and a transformed time ("age") in which all integration steps are equal."""
 
     times: Array
     age: Age
 
     @classmethod
     def of(cls, problem: Problem) -> FlowTimes:
-        """Return the times of a problem: steps grow with the time until they are GROWN times as long."""
+        """Return the times of a problem; steps grow with the time up to STEP_GROWTH times the first one."""
         tau = 1 / initial_rate(problem)
-        return cls(problem.times, Age(tau, GROWN * tau))
+        return cls(problem.times, Age(tau, STEP_GROWTH * tau))
 
     @property
     def places(self) -> Array:
@@ -131,7 +136,7 @@ class FlowTimes:
         return self.age.of(self.times)
 
     def grid(self, steps: int) -> StageGrid:
-        """Return a grid of so many steps."""
+        """Return the grid of Runge-Kutta stages with so many steps of equal length in transformed time."""
         places = np.linspace(0.0, self.places[-1], steps + 1)
         times = self.age.back(places)
         times[-1] = self.times[-1]
@@ -146,7 +151,7 @@ def initial_rate(problem: Problem) -> float:
     times = problem.times
     gaps, last = np.diff(times), float(times[-1])
     rate = 1 / float(times[1]) if gaps.max() > UNEVEN * gaps.min() else 1 / last
-    nodes = np.array([0.0, SHORT * last])
+    nodes = np.array([0.0, FIRST_STEP * last])
     weights = np.tril(np.full((2, 2), nodes[1]), -1)
     arrays = lowered(problem, TimeGrid(nodes, weights, np.arange(2), 1))
     values = LinearMarch(arrays).values
@@ -160,9 +165,11 @@ def initial_rate(problem: Problem) -> float:
 
 
 def require_no_noise(problem: Problem) -> None:
-    """Raise SpecError for a flow with noise."""
+    """Raise SpecError for a flow with noise, whose corrections are not extrapolated."""
     if is_noisy(problem.program.rule):
-        reason = "adds noise, and the steps of flows with noise are not extrapolated here"
+        reason = (
+            "adds noise, and corrections of flows with noise are not extrapolated to steps of length zero"
+        )
         raise SpecError(
             *problem.key_and_value("training.temperature"), reason, 'a rule in steps, such as "gd"'
         )
@@ -171,10 +178,11 @@ def require_no_noise(problem: Problem) -> None:
 def corrections_of_flow(
     problem: Problem, kernels: KeptKernels, progress: Progress | None
 ) -> tuple[WidthCorrections, dict[str, Any]]:
-    """Return the corrections of a flow at its output times, and attributes.
+    """Return the corrections of a flow at its output times, and attributes of results.
 
-    Variances come from the finest grids whose expansion takes less than a minute, shifts from the finest of
-    those with matrices of all order parameters.
+    Variances come from the finest grids whose expansion takes less than a minute. Shifts come from the finest
+    of those grids on which dense matrices of all order parameters are computed. Raise NotConverged if the
+    estimated error of variances exceeds LARGEST_ERROR.
     """
     require_no_noise(problem)
     started, axis = clock.perf_counter(), FlowTimes.of(problem)
@@ -183,7 +191,7 @@ def corrections_of_flow(
     for k, (steps, plan) in enumerate(_plans(problem, kernels)):
         try:
             found = _on_grid(axis, axis.grid(steps), plan)
-        except Diverged:  # the steps are too long
+        except Diverged:  # the steps are too long for the integrator; the next grid has shorter ones
             continue
         notes = plan.notes() | {"width_time_nodes": plan.sizes.times}
         whole.add(steps, found)
@@ -191,28 +199,32 @@ def corrections_of_flow(
             shifted.add(steps, found)
         if progress is not None:
             progress(k + 1, k + 2)
-        late = clock.perf_counter() - started > SECONDS and whole.error("variances") <= POOR
-        if late or whole.error("variances") <= SETTLED:
+        late = clock.perf_counter() - started > SECONDS and whole.error("variances") <= LARGEST_ERROR
+        if late or whole.error("variances") <= CONVERGED:
             break
     best, error = whole.best(), whole.error("variances")
-    if best is None or error > POOR:
-        last = f"the estimated error of variances is {error:.1g} with as many steps as take a minute"
+    if best is None or error > LARGEST_ERROR:
+        last = f"the estimated error of variances is {error:.1g} with the most steps that take a minute"
         raise NotConverged(f"the flow is too long for an expansion in 1/N: {last}; a shorter time would do")
     notes["variance_error"] = error
     means, error = shifted.best(), shifted.error("shifts")
-    if means is None or error > POOR:
-        told = "the grids of the flow on which means can be found are too coarse"
-        return replace(best, shifts={}), notes | {"no_shift": f"X_shift is not given: {told}"}
+    if means is None or error > LARGEST_ERROR:
+        reason = "time grids that are small enough for the computation of shifts are too coarse"
+        return replace(best, shifts={}), notes | {"no_shift": f"X_shift is not given: {reason}"}
     return replace(best, shifts=means.shifts), notes | {"shift_error": error, "no_shift": None}
 
 
 def _plans(problem: Problem, kernels: KeptKernels) -> Iterator[tuple[int, WidthPlan]]:
-    """Yield numbers of steps whose expansions take less than a minute, at least two, with plans."""
+    """Yield numbers of steps with the plan of their expansion, as long as it takes less than a minute.
+
+    At least two grids are yielded, because the extrapolation needs two. All keep the kernels of the first
+    plan.
+    """
     growth = size_growth(problem)
     for steps in STEPS:
         nodes = len(ENDS) * steps + 1
         plan = WidthPlan.of(problem, growth.at(nodes), steps + 1, kernels)
-        if plan.sizes.nonlinear is None and plan.sizes.parameters > MEANS:
+        if plan.sizes.nonlinear is None and plan.sizes.parameters > MOST_WITH_SHIFTS:
             plan = replace(plan, method=AdjointMethod())
         if steps == STEPS[0]:
             kernels = plan.keep
@@ -224,14 +236,14 @@ def _plans(problem: Problem, kernels: KeptKernels) -> Iterator[tuple[int, WidthP
 
 
 def _on_grid(axis: FlowTimes, stages: StageGrid, plan: WidthPlan) -> WidthCorrections:
-    """Return corrections at the output times from those at the ends of steps of a grid."""
+    """Return the corrections at the output times, read from those at the ends of the steps of one grid."""
     solved = plan.method.solve(lowered(plan.problem, stages.grid), plan.problem.solver)
     ends = stages.ends.tolist()
     builder = VariableBuilder(plan.problem, solved.lowered, solved.values, ends, plan.keep)
     found = corrections(solved, builder.variables())
 
     def read(values: dict[str, Array], positive: bool = False) -> dict[str, Array]:
-        """Return variables at the output times."""
+        """Return variables, by name, at the output times."""
         return {name: _read(stages, found.dims[name], x, axis.places, positive) for name, x in values.items()}
 
     return WidthCorrections(
@@ -240,7 +252,11 @@ def _on_grid(axis: FlowTimes, stages: StageGrid, plan: WidthPlan) -> WidthCorrec
 
 
 def _read(stages: StageGrid, dims: tuple[str, ...], values: Array, at: Array, positive: bool) -> Array:
-    """Return a variable at other times than the ends of steps; positive ones by their logarithm."""
+    """Return a variable, known at the ends of steps, at the places ``at`` of transformed time, by splines.
+
+    ``dims`` are its dimensions, among which is "time". If ``positive``, the logarithm is interpolated where
+    all values are positive, and negative results are set to zero otherwise.
+    """
     place = dims.index("time")
     first = np.moveaxis(values, place, 0)
     if positive and (first > 0).all():
@@ -256,18 +272,21 @@ class FlowSeries:
         self.grids: list[tuple[int, WidthCorrections]] = []
 
     def add(self, steps: int, found: WidthCorrections) -> None:
-        """Add a finer grid."""
+        """Add the corrections on a grid with more steps than those before."""
         self.grids.append((steps, found))
 
     def best(self) -> WidthCorrections | None:
-        """Return the extrapolation of the two finest grids; None of fewer grids."""
+        """Return the extrapolation of the two finest grids to steps of length zero.
+
+        None if fewer than two are known.
+        """
         if len(self.grids) < 2:
             return None
         (coarse, old), (fine, new) = self.grids[-2:]
         weight = 1 / ((fine / coarse) ** ORDER - 1)
 
         def better(one: dict[str, Array], two: dict[str, Array]) -> dict[str, Array]:
-            """Return the extrapolation of both values of each variable."""
+            """Return the extrapolation of each variable from its values on the coarse and the fine grid."""
             return {name: x + weight * (x - one[name]) for name, x in two.items() if name in one}
 
         variances = better(old.variances, new.variances)
@@ -278,7 +297,8 @@ class FlowSeries:
     def error(self, part: str) -> float:
         """Return the estimated error of the extrapolation, relative to the largest value of each variable.
 
-        It is SAFE times the extrapolation itself, because grids are few and steps not always short.
+        ``part`` is "variances" or "shifts". The estimate is SAFETY times the change by the extrapolation,
+        because grids are few and steps not always short. It is infinite if fewer than two grids are known.
         """
         best = self.best()
         if best is None:
@@ -286,4 +306,4 @@ class FlowSeries:
         fine = getattr(self.grids[-1][1], part)
         changes = [np.abs(x - fine[name]).max(initial=0.0) for name, x in getattr(best, part).items()]
         sizes = [np.abs(x).max(initial=0.0) or 1.0 for x in getattr(best, part).values()]
-        return max((SAFE * float(x / size) for x, size in zip(changes, sizes, strict=True)), default=0.0)
+        return max((SAFETY * float(x / size) for x, size in zip(changes, sizes, strict=True)), default=0.0)

@@ -61,7 +61,8 @@ class GramNetworks:
     ) -> None:
         if not recursion.discrete:
             raise Unserved(
-                "flows of Gram matrices are not marched: take steps, or the closed form of one sample"
+                "Gram matrices are computed for rules in steps, not for flows: use a rule in steps, "
+                "or the closed form of one sample"
             )
         found = recursion.matrices(samples)
         self._arrays, self._values = arrays, {x: sympify(float(v)) for x, v in values.items()}
@@ -76,14 +77,14 @@ class GramNetworks:
         first = [f.xreplace({t: S.Zero}) for f in outputs]
         constant = dict.fromkeys([*outputs, *first], S.Zero)
         self.targets = np.array([float(self._number(e.xreplace(constant))) for e in found.errors.values()])
-        # slopes of errors by outputs now and at the start
+        # derivatives of the error signals by the outputs at the present time, and by those at the start
         self.now, self.before = (
             np.array([[float(self._number(e.diff(f))) for f in fs] for e in found.errors.values()])
             for fs in (outputs, first)
         )
 
     def _number(self, e: Expr) -> Expr:
-        """Return an expression with data and numbers inserted."""
+        """Return an expression with data and numbers inserted; raise Unserved if it is not a number then."""
         known: dict[Expr, Expr] = dict(self._values)
         for a in e.atoms(AppliedUndef):
             if str(a.func) in self._arrays:
@@ -91,21 +92,24 @@ class GramNetworks:
         found = e.xreplace(known)
         if not found.is_number:
             left = ", ".join(sorted(map(str, found.free_symbols | found.atoms(AppliedUndef))))
-            raise Unserved(f"{left} in the recursion of Gram matrices has no number")
+            raise Unserved(f"no number is given for {left}, which the recursion of Gram matrices contains")
         return found
 
     def _matrix(self, m: Expr) -> Array:
-        """Return a matrix of expressions as an array."""
+        """Return a SymPy matrix as an array of the same shape, with data and numbers inserted."""
         return np.array([[float(self._number(sympify(x))) for x in row] for row in m.tolist()])
 
     def draw(self, width: int, count: int, rng: np.random.Generator) -> Array:
-        """Draw Gram matrices of networks of width N at the start, ``(count, n, n)``."""
+        """Draw the initial Gram matrices of ``count`` networks of width N, ``(count, n, n)``.
+
+        They are Wishart matrices, divided by the number of units, with the mean :attr:`start` ``(n, n)``.
+        """
         values, vectors = np.linalg.eigh(self.start)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         size, units = len(values), round(self.units * width)
         if units < size:
             fields = rng.standard_normal((count, size, units))
-        else:  # the triangular factor of a Wishart matrix
+        else:  # Bartlett: the triangular factor of a Wishart matrix
             fields = np.tril(rng.standard_normal((count, size, size)), -1)
             degrees = units - np.arange(size)
             fields[:, np.arange(size), np.arange(size)] = np.sqrt(rng.chisquare(degrees, (count, size)))

@@ -72,11 +72,14 @@ def initial_value(
 
 
 def _number(e: Expr, known: Mapping[Expr, Any]) -> float:
-    """Return the value of an expression with Gaussian averages."""
-    put_in = e.xreplace(dict(known))
-    folded = {a: Float(average(a).value) for a in put_in.atoms(GaussianAverage)}
-    value = put_in.xreplace(folded)
+    """Return the value of an expression with Gaussian averages, given values for its symbols and functions.
+
+    Raise Unserved with the names of those that have no value in ``known``.
+    """
+    with_numbers = e.xreplace(dict(known))
+    averages = {a: Float(average(a).value) for a in with_numbers.atoms(GaussianAverage)}
+    value = with_numbers.xreplace(averages)
     if not value.is_number:
         left = ", ".join(sorted(map(str, value.free_symbols | value.atoms(AppliedUndef))))
-        raise Unserved(f"{left} in a covariance at the start has no number")
+        raise Unserved(f"no number is given for {left}, which an average at the start of training contains")
     return float(value)

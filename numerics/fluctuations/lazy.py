@@ -50,7 +50,11 @@ class InitialArrays:
         self._known: dict[tuple[str, tuple[int, ...]], InitialCovariance | InitialMean] = {}
 
     def _array(self, name: str, size: int, make: Any) -> Array:
-        """Return the values of the expressions of ``make`` for all samples."""
+        """Return an array with ``size`` axes of samples, each of length P, of an expression at the start.
+
+        ``make`` derives the expression for given symbols of the samples; ``name`` distinguishes it from
+        others in the cache of derived expressions.
+        """
         samples = len(self.kernel)
         found = np.zeros((samples,) * size)
         for at in product(range(samples), repeat=size):
@@ -134,9 +138,14 @@ def lazy_covariance(
 
 
 def _responses(found: LazyFluctuations, rates: Array, time: float, values: Mapping[Symbol, float]) -> Array:
-    """Return ``E_kl`` at a time for all eigenvalues; those within rounding of each other count as equal."""
+    """Return ``E_kl`` at a time for all pairs of eigenvalues ``rates`` (modes,) of the tangent kernel.
+
+    ``E_kl y_l`` is the derivative of the error in mode k with respect to entry kl of the tangent kernel.
+    Eigenvalues that differ by rounding only are treated as equal.
+    """
     left, right = (x.ravel() for x in np.meshgrid(rates, rates, indexing="ij"))
-    equal = np.abs(left - right) <= 1e-8 * np.abs(left).max()  # the error of their mean is the square
+    # their mean has an error of second order in the difference
+    equal = np.abs(left - right) <= 1e-8 * np.abs(left).max()
     E = np.zeros(len(left))
     mean = (left + right)[equal] / 2
     E[equal] = _on(found.same_mode, mean, mean, time, values)
@@ -145,9 +154,13 @@ def _responses(found: LazyFluctuations, rates: Array, time: float, values: Mappi
 
 
 def _on(e: Expr, left: Array, right: Array, time: float, values: Mapping[Symbol, float]) -> Array:
-    """Return the values of an expression for eigenvalues k and l at a time."""
-    put = e.subs({x: float(v) for x, v in values.items()} | {t: time})
-    if missing := put.free_symbols - {lamda_k, lamda_l}:
-        raise Unserved(f"{', '.join(sorted(map(str, missing)))} in lazy fluctuations has no number")
-    function = lambdify((lamda_k, lamda_l), put)
+    """Return the values of an expression at pairs of eigenvalues ``left``, ``right`` (n,) and one time.
+
+    Raise Unserved if another symbol of it has no number.
+    """
+    with_numbers = e.subs({x: float(v) for x, v in values.items()} | {t: time})
+    if missing := with_numbers.free_symbols - {lamda_k, lamda_l}:
+        names = ", ".join(sorted(map(str, missing)))
+        raise Unserved(f"no number is given for {names}, which the covariance of lazy errors contains")
+    function = lambdify((lamda_k, lamda_l), with_numbers)
     return np.array([float(function(a, b)) for a, b in zip(left, right, strict=True)])

@@ -34,11 +34,11 @@ class UnitCovariance:
     V
         Their covariance, ``(n, n)``; zero between hats.
     is_hat
-        Which of them are hats, ``(n,)``.
+        Whether each of them is a hat (the conjugate of a field), ``(n,)``.
     times
         The time of each, ``(n,)``.
     ends
-        For each time the number of them up to it, ``(times of the theory,)``.
+        For each time the number of fields and hats up to it, ``(times of the theory,)``.
     ratio
         Units of the population over N.
     """
@@ -50,7 +50,7 @@ class UnitCovariance:
     ratio: float
 
     def at(self, time: int) -> slice:
-        """Return the positions of a time."""
+        """Return the slice of the fields and hats of one time."""
         return slice(int(self.ends[time - 1]) if time else 0, int(self.ends[time]))
 
 
@@ -63,9 +63,9 @@ class SiteProducts:
     parameters
         Order parameters, by number, ``(n,)``.
     first, second
-        The places of both factors in the covariance of the site.
+        The positions of both factors in the covariance V of the site.
     weights
-        The numbers in front.
+        The coefficients of the products.
     """
 
     parameters: IntegerArray
@@ -74,7 +74,10 @@ class SiteProducts:
     weights: Array
 
     def merged(self) -> SiteProducts:
-        """Return the same with one entry for each order parameter and pair of factors."""
+        """Return the same products with the weights of equal ones added.
+
+        Equal products have the same order parameter and the same pair of factors.
+        """
         pair = np.sort(np.stack([self.first, self.second]), axis=0)
         found, place = np.unique(np.stack([self.parameters, *pair]), axis=1, return_inverse=True)
         weights = np.zeros(found.shape[1])
@@ -84,14 +87,14 @@ class SiteProducts:
 
 @dataclass(frozen=True, eq=False)
 class GradientBlock:
-    """First derivatives of observables whose covariance with each other is asked for.
+    """First derivatives of observables whose covariance with each other is computed.
 
     Attributes
     ----------
     matrix
-        ``(observables, columns)``.
+        Derivatives, ``(observables, columns)``.
     columns
-        The numbers of the order parameters, increasing, ``(columns,)``.
+        The numbers of the order parameters of the columns, increasing, ``(columns,)``.
     """
 
     matrix: Array
@@ -99,7 +102,7 @@ class GradientBlock:
 
 
 class LinearTheory:
-    """A linear theory at its saddle point, the starting point of the expansion in 1/N.
+    """A theory whose fields are linear, at infinite width: the starting point of its expansion in 1/N.
 
     Parameters
     ----------
@@ -109,9 +112,9 @@ class LinearTheory:
     Attributes
     ----------
     values
-        The order parameters at infinite width, by number.
+        The order parameters at infinite width, ``(parameters,)``.
     sites
-        The covariance of fields and hats of each site.
+        For each population and layer the covariance of the fields and hats that stand in products.
     """
 
     def __init__(self, lowered: LoweredFluctuations) -> None:
@@ -122,7 +125,7 @@ class LinearTheory:
         self._number_places()
 
     def _number_places(self) -> None:
-        """Assign numbers to fields and hats in products, and find their covariance at each site."""
+        """Assign positions to the fields and hats in products, and set their covariance at each site."""
         low, march = self.lowered, self.march
         used: list[IntegerArray] = []
         hats: list[IntegerArray] = []
@@ -137,24 +140,27 @@ class LinearTheory:
         self.sites: list[UnitCovariance] = []
         for number, site in enumerate(march.sites):
             own = fields[low.site[fields] == number]
-            pushed = hatted[low.site[hatted] == number]
-            time = low.time[np.concatenate([own, pushed])]
+            responding = hatted[low.site[hatted] == number]
+            time = low.time[np.concatenate([own, responding])]
             order = np.argsort(time, kind="stable")
             place = np.empty(len(order), int)
             place[order] = np.arange(len(order))
-            self.field_place[own], self.hat_place[pushed] = place[: len(own)], place[len(own) :]
+            self.field_place[own], self.hat_place[responding] = place[: len(own)], place[len(own) :]
             V = np.zeros((len(order), len(order)))
-            R = site.R[np.ix_(march.local[own], march.hat[pushed])]
+            R = site.R[np.ix_(march.local[own], march.hat[responding])]
             V[np.ix_(self.field_place[own], self.field_place[own])] = site.C[
                 np.ix_(march.local[own], march.local[own])
             ]
-            V[np.ix_(self.field_place[own], self.hat_place[pushed])] = R
-            V[np.ix_(self.hat_place[pushed], self.field_place[own])] = R.T
+            V[np.ix_(self.field_place[own], self.hat_place[responding])] = R
+            V[np.ix_(self.hat_place[responding], self.field_place[own])] = R.T
             ends = np.searchsorted(time[order], np.arange(low.sizes.times), side="right")
             self.sites.append(UnitCovariance(V, order >= len(own), time[order], ends, low.ratios[number]))
 
     def places(self, x: TermArrays) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
-        """Return the sites of entries, and the places of both factors in the covariance of their site."""
+        """Return for each entry of a term its site, and the positions of both factors at this site.
+
+        The positions count the fields and hats in the covariance V of the site.
+        """
         first = (self.hat_place if x.hats > 0 else self.field_place)[x.first]
         second = (self.hat_place if x.hats > 1 else self.field_place)[x.second]
         return self.lowered.site[x.first], first, second
@@ -174,7 +180,11 @@ class LinearTheory:
         entries: list[TermArrays],
         covariance: Callable[[IntegerArray, IntegerArray], Array] | None = None,
     ) -> dict[int, SiteProducts]:
-        """Return products by site; second derivatives are weighted with the covariance of both parameters."""
+        """Return the products of some terms, by number of the site.
+
+        With ``covariance``, a function of two arrays of order parameters, the terms are second derivatives,
+        which are multiplied by the covariance of both order parameters.
+        """
         parts: list[list[tuple[IntegerArray, IntegerArray, IntegerArray, Array]]] = [[] for _ in self.sites]
         for x in entries:
             weights = self.lowered.value(x, self.values)
@@ -201,13 +211,16 @@ class LinearTheory:
             _, first, inverse = np.unique(same, axis=1, return_index=True, return_inverse=True)
             parameters = x.parameters[once]
             found[parameters] = parameters[first[inverse.ravel()]]
-        for z in self.lowered.rests:  # what is added to an average tells it apart
+        for z in self.lowered.rests:  # an order parameter with an addend differs from its average
             found[z.target] = z.target
         return found
 
     @cached_property
     def kept(self) -> IntegerArray:
-        """Numbers of order parameters with different averages, in the order of their times."""
+        """Numbers of order parameters with different averages, in the order of their times.
+
+        Each stands for all order parameters that are ``alike``.
+        """
         own = np.flatnonzero(self.alike == np.arange(self.count))
         return own[np.argsort(self.lowered.parameter_time[own], kind="stable")]
 
@@ -219,7 +232,7 @@ class LinearTheory:
         return place[self.alike]
 
     def number(self, name: str, *arguments: int) -> int:
-        """Return the number of an order parameter at indices and times."""
+        """Return the number of the order parameter ``name`` at given indices and times."""
         (key,) = (k for k in self.lowered.names if k[0] == name)
         (found,) = self.lowered.parameters.find(key, [np.array([x]) for x in arguments])
         return int(found)

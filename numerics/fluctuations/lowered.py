@@ -39,13 +39,13 @@ REACHES: dict[str, Callable[[IntegerArray, IntegerArray], NDArray[np.bool_]]] = 
 
 @dataclass(frozen=True, eq=False)
 class TheorySizes:
-    """Integers for the symbols of a theory, and the number of times."""
+    """Values of the symbols of a theory that are sizes, by name, and the number of times."""
 
     values: Mapping[str, float]
     times: int
 
     def numbers(self, e: Any, grid: IndexGrid, size: int) -> IntegerArray:
-        """Return the integer values of an expression of indices and sizes on a grid."""
+        """Return the integer values of an expression of indices and sizes on a grid, ``(size,)``."""
         e = sympify(e)
         if e.is_Integer:
             return np.full(size, int(e))
@@ -53,7 +53,9 @@ class TheorySizes:
             return grid[e]
         sizes = [x for x in e.free_symbols if x not in grid]
         if any(x.name not in self.values for x in sizes):
-            raise NotApplicable(f"fluctuations are not solved where a sum inside of a function runs to {e}")
+            raise NotApplicable(
+                f"fluctuations are not computed for a sum inside of a function, of which {e} has no number"
+            )
         e = e.subs({x: int(self.values[x.name]) for x in sizes})
         if not e.free_symbols:
             return np.full(size, int(e))
@@ -64,7 +66,11 @@ class TheorySizes:
         return found
 
     def extended(self, grid: IndexGrid, r: IndexRange, size: int) -> tuple[IndexGrid, IntegerArray]:
-        """Return a grid with one more index, and for each of its points that of the old grid."""
+        """Return a grid with one more index, and the position on the old grid of each of its points.
+
+        ``size`` is the number of points of the old grid; the range of the new index may depend on the old
+        indices.
+        """
         low, high = (self.numbers(x, grid, size) for x in (r.lower, r.upper))
         counts = np.maximum(high - low + 1, 0)
         rows = np.repeat(np.arange(size), counts)
@@ -73,9 +79,10 @@ class TheorySizes:
         return found | {r.index: low[rows] + np.arange(len(rows)) - starts}, rows
 
     def grid(self, ranges: Iterable[IndexRange], reach: str | None) -> IndexGrid:
-        """Return all values of indices and times, one array each.
+        """Return all values of indices and times as a grid: one array for each, ordered by the later time.
 
-        ``reach`` None stands for no time, "" for t alone; with a name of ``REACHES`` both times are there.
+        ``reach`` None stands for no time, "" for the time t alone, and a name of ``REACHES`` for pairs t and
+        s.
         """
         found: IndexGrid = {}
         size = 1
@@ -110,14 +117,23 @@ def length(grid: IndexGrid) -> int:
 
 @dataclass
 class NumberBox:
-    """Numbers of the members of one name, in a box of their arguments."""
+    """Numbers of the members of a family, in the box of values that their arguments take.
+
+    Attributes
+    ----------
+    lows, highs
+        Smallest and largest value of each argument.
+    numbers
+        The number of the member at each position of the box, flattened; -1 if it does not exist. None before
+        members are numbered.
+    """
 
     lows: IntegerArray
     highs: IntegerArray
     numbers: IntegerArray | None = None
 
     def places(self, arguments: Sequence[IntegerArray]) -> tuple[IntegerArray, NDArray[np.bool_]]:
-        """Return the positions in the box, and which arguments are inside of it."""
+        """Return the position of each member in the flattened box, and whether its arguments are inside."""
         inside = np.ones(np.shape(arguments[0]), bool)
         place = np.zeros(np.shape(arguments[0]), int)
         for x, low, high in zip(arguments, self.lows, self.highs, strict=True):
@@ -132,7 +148,11 @@ class NumberBox:
 
 
 class NumberRegister:
-    """Numbers of the members of families: all are declared, then numbered family by family."""
+    """Numbers of the members of families, such as one field at all samples and times.
+
+    A family is a function of indices and times. All members are declared first, then numbered family by
+    family.
+    """
 
     def __init__(self) -> None:
         self.declared: dict[FunctionKey, list[Sequence[IntegerArray]]] = {}
@@ -140,12 +160,12 @@ class NumberRegister:
         self.count = 0
 
     def declare(self, key: FunctionKey, arguments: Sequence[IntegerArray]) -> None:
-        """Declare members with these arguments."""
+        """Declare members of a family with these arguments, one array for each argument."""
         if len(arguments[0]):
             self.declared.setdefault(key, []).append(arguments)
 
     def number(self) -> None:
-        """Give numbers to the members of the families declared since the last call."""
+        """Assign numbers to the members of all families that were declared since the last call."""
         for key, parts in self.declared.items():
             arguments = [np.concatenate(x) for x in zip(*parts, strict=True)]
             lows, highs = (np.array([f(x) for x in arguments]) for f in (np.min, np.max))
@@ -157,7 +177,7 @@ class NumberRegister:
         self.declared = {}
 
     def find(self, key: FunctionKey, arguments: Sequence[IntegerArray]) -> IntegerArray:
-        """Return the numbers of members, -1 for those that do not exist."""
+        """Return the numbers of the members of a family with these arguments; -1 where none exists."""
         family = self.families.get(key)
         if family is None:
             return np.full(np.shape(arguments[0]), -1)
@@ -167,7 +187,7 @@ class NumberRegister:
 
 
 def key_of(x: AppliedUndef) -> FunctionKey:
-    """Return the name of a function with the number of its arguments."""
+    """Return the key of a function's family: its name and the number of its arguments."""
     return str(x.func), len(x.args)
 
 
@@ -193,13 +213,14 @@ class TermArrays:
     grid
         The values of indices and times, ``(n,)`` each.
     ends
-        For each time the number of entries up to it, so that those at a time are a slice.
+        For each time the number of entries up to it, so that the entries of a time are a slice.
     target
-        What the term belongs to: an order parameter or a field, by number.
+        The number of the order parameter or field in whose equation the term stands, ``(n,)``. In derivatives
+        with respect to order parameters without such an equation it is the first of these.
     first, second
-        The numbers of the fields or hats that the weight multiplies.
+        The numbers of the fields or hats that the weight multiplies; CONSTANT for none.
     other
-        Further order parameters, of derivatives, ``(2, n)``.
+        The numbers of further order parameters with respect to which the term is a derivative, ``(2, n)``.
     hats
         How many of first and second are hats.
     """
@@ -214,13 +235,21 @@ class TermArrays:
     hats: int = 0
 
     def at(self, time: int) -> slice:
-        """Return where the entries of a time are."""
+        """Return the slice of the entries of one time."""
         return slice(int(self.ends[time - 1]) if time else 0, int(self.ends[time]))
 
 
 @dataclass(frozen=True)
 class UnitFunction:
-    """A function of fields of one unit, and the fields (or numbers of the theory) in it."""
+    """A function of fields of one unit.
+
+    Attributes
+    ----------
+    expr
+        The function of fields and order parameters, whose indices and times are ``slots``.
+    slots
+        Symbols for the indices and times in it.
+    """
 
     expr: Expr
     slots: tuple[Symbol, ...]
@@ -277,17 +306,17 @@ class LoweredFluctuations:
     # -- numbers ---------------------------------------------------------------------------------------------
 
     def grid_of(self, q: FluctuatingParameter) -> IndexGrid:
-        """Return all indices and times of an order parameter."""
+        """Return the grid of all indices and times at which an order parameter exists."""
         reach = "" if s not in q.symbol.args else (q.causal or "all")
         return self.sizes.grid(q.ranges, reach)
 
     def arguments(self, symbol: AppliedUndef, grid: IndexGrid) -> list[IntegerArray]:
-        """Return the arguments of a function on a grid."""
+        """Return the values on a grid of the arguments of a function such as ``h(mu, t - 1)``."""
         size = length(grid)
         return [self.sizes.numbers(x, grid, size) for x in symbol.args]
 
     def _number_parameters(self) -> None:
-        """Assign numbers to order parameters, and find their times."""
+        """Assign numbers to order parameters, and store the time of each."""
         places: list[tuple[FunctionKey, list[IntegerArray], IntegerArray]] = []
         for q in self.stated:
             grid = self.grid_of(q)
@@ -301,19 +330,19 @@ class LoweredFluctuations:
             self.parameter_time[self.parameters.find(key, arguments)] = when
 
     def name_of(self, number: int) -> str:
-        """Return the name of the order parameter of a number."""
+        """Return the name of the order parameter with this number."""
         families = self.parameters.families.items()
         return str(next(key[0] for key, x in families if x.numbers is not None and number in x.numbers))
 
     def _number_fields(self) -> None:
-        """Assign numbers to fields and products, and find their sites and times."""
+        """Assign numbers to fields and products, and store the site and time of each."""
         places: list[tuple[FunctionKey, list[IntegerArray], IntegerArray]] = []
         equations = (*self.theory.products, *self.theory.definitions)
         for e, home in zip(equations, self.theory.homes, strict=True):
             grid = self.sizes.grid(e.ranges, "")
             arguments = self.arguments(e.symbol, grid)
             self.nodes.declare(key_of(e.symbol), arguments)
-            alike = home.site is None or home.shared  # the units of residual layers are the same ones
+            alike = home.site is None or home.shared  # layers of a residual stream share their units
             layer = 0 if alike else self.sizes.numbers(home.site, grid, length(grid))
             site = np.zeros(length(grid), int)
             for value in np.unique(layer):
@@ -328,7 +357,7 @@ class LoweredFluctuations:
         self.fields = self.nodes.count
 
     def site_number(self, home: Any, layer: int) -> int:
-        """Return the number of a population at a layer."""
+        """Return the number of a population at a layer, which is added to the sites if it is new."""
         name = home.name, layer
         if name not in self.sites:
             self.sites.append(name)
@@ -339,11 +368,11 @@ class LoweredFluctuations:
     # -- terms -----------------------------------------------------------------------------------------------
 
     def is_random(self, e: Expr) -> bool:
-        """Return whether an expression holds fields or hats."""
+        """Return whether an expression contains fields of a unit."""
         return any(key_of(a) in self.random for a in e.atoms(AppliedUndef))
 
     def monomials(self, e: Expr) -> Iterator[tuple[Expr, list[Expr], list[Hatted]]]:
-        """Yield the terms of an expression as a weight, random factors and hats."""
+        """Yield the terms of an expression, each as deterministic weight, random factors and hats."""
         for term in Add.make_args(sympify(e).expand()):
             weight, parts, hats = S.One, [], []
             for x in Mul.make_args(term):
@@ -362,7 +391,10 @@ class LoweredFluctuations:
     def feature(
         self, parts: Sequence[Expr], grid: IndexGrid
     ) -> tuple[FunctionKey, list[IntegerArray]] | None:
-        """Return the family and the arguments of a product of random factors; None of an empty one."""
+        """Return the family and the arguments of a product of random factors on a grid; None without factors.
+
+        A product of several fields becomes a family of its own, whose function is stored in ``features``.
+        """
         if not parts:
             return None
         e = Mul(*parts)
@@ -379,7 +411,10 @@ class LoweredFluctuations:
         return key, [self.sizes.numbers(x, grid, size) for x in places]
 
     def _lower(self) -> None:
-        """Find all terms, declare the functions of fields in them, and number these."""
+        """Convert all terms to arrays.
+
+        Functions of fields are declared first, because arrays hold the numbers that these get afterwards.
+        """
         self.pending: list[tuple[list[Any], Any]] = []
         self.kernels: list[TermArrays] = []
         self.definitions: list[TermArrays] = []
@@ -408,7 +443,7 @@ class LoweredFluctuations:
         self.covariances += [replace(x, target=x.first, first=x.target) for x in self._crossed]
 
     def _place_features(self) -> None:
-        """Find sites and times of functions of fields, which are those of the fields in them."""
+        """Set sites and times of functions of fields, which are those of the fields in them."""
         extra = self.nodes.count - self.fields
         self.site = np.concatenate([self.site, np.zeros(extra, int)])
         self.time = np.concatenate([self.time, np.zeros(extra, int)])
@@ -425,7 +460,10 @@ class LoweredFluctuations:
             self.time[own[there]] = np.max([self.time[x] for x in found], axis=0)
 
     def _parameter(self, q: FluctuatingParameter) -> None:
-        """Add the terms of an order parameter and their derivatives."""
+        """Add the terms of an order parameter.
+
+        Its average, its addends, and their first and second derivatives.
+        """
         reach = "" if s not in q.symbol.args else (q.causal or "all")
         if q.unit != 0:
             self._product(self.units, q.symbol, q.symbol, Addend(q.unit, q.ranges, reach), ())
@@ -443,7 +481,7 @@ class LoweredFluctuations:
                         self._product(self.second_slopes, q.symbol, q.symbol, at, (a, b))
 
     def parameters_in(self, e: Expr) -> list[AppliedUndef]:
-        """Return the order parameters in an expression."""
+        """Return the order parameters in an expression, in a fixed order."""
         return sorted((a for a in e.atoms(AppliedUndef) if key_of(a) in self.names), key=spelled)
 
     def _exponent_term(self, x: Any) -> None:
@@ -453,7 +491,7 @@ class LoweredFluctuations:
             first, second = hats[0].field, hats[1].field
             into = self.covariances if first.func == second.func else self._crossed
             self._product(into, first, None, x.addend, (), second)
-        elif key_of(hats[0].field) in self.driven:  # definitions of fields are read as they stand
+        elif key_of(hats[0].field) in self.driven:  # `_lower` adds definitions of fields
             self._product(self.kernels, hats[0].field, None, x.addend, ())
         found = self.parameters_in(x.addend.expr)
         for k, a in enumerate(found):
@@ -465,7 +503,10 @@ class LoweredFluctuations:
                     self._influence(self.second_influences, x, second, (a, b))
 
     def _influence(self, into: list[TermArrays], x: Any, e: Expr, by: tuple[AppliedUndef, ...]) -> None:
-        """Add a derivative of the exponent."""
+        """Add the derivative ``e`` of a term ``x`` of the exponent to the list ``into``.
+
+        ``by`` are the order parameters with respect to which it is a derivative.
+        """
         body = Addend(Mul(*x.hats) * e, x.addend.over, x.addend.reach)
         self._product(into, None, None, body, by)
 
@@ -478,7 +519,12 @@ class LoweredFluctuations:
         by: tuple[AppliedUndef, ...],
         beside: AppliedUndef | None = None,
     ) -> None:
-        """Add the arrays of a term: of an order parameter or a field, or of derivatives."""
+        """Add the arrays of a term ``body`` to the list ``into``, as soon as all fields have numbers.
+
+        ``symbol`` is the order parameter or field in whose equation the term stands (None for derivatives of
+        the exponent), and ``parameter`` the same if it is an order parameter. ``by`` are order parameters
+        with respect to which ``body`` is a derivative. ``beside`` is the second field of a covariance.
+        """
         grid = self.sizes.grid(body.over, body.reach)
         size = length(grid)
         if not size:
@@ -509,7 +555,12 @@ class LoweredFluctuations:
         fixed: list[IntegerArray],
         hats: int,
     ) -> Callable[[], TermArrays]:
-        """Return the function that makes the arrays, called when all functions of fields have numbers."""
+        """Return the function that makes the arrays of a term, called when functions of fields have numbers.
+
+        ``own`` and ``targets`` are numbers of the term's equation and of the order parameters of its
+        derivative. ``declared`` are families with arguments that get numbers later; ``fixed`` are numbers of
+        fields or hats.
+        """
 
         def make() -> TermArrays:
             """Return the arrays of the term."""
@@ -528,7 +579,9 @@ class LoweredFluctuations:
             cut = {x: v[rows] for x, v in grid.items()}
             for x in [*fixed, *(v for v, d in zip(found, declared, strict=True) if d is not None)]:
                 if (x[rows] < 0).any():
-                    raise Unserved(f"a field that stands beside {weight} is read where it is not defined")
+                    raise Unserved(
+                        f"the term with coefficient {weight} has a field where that field is not defined"
+                    )
             return TermArrays(
                 weight,
                 cut,
@@ -543,7 +596,10 @@ class LoweredFluctuations:
         return make
 
     def _groups(self, parts: list[Expr], hats: list[Hatted], two: bool) -> list[list[Expr]]:
-        """Divide random factors into two fields, or into those at t and at s, if a product is averaged."""
+        """Divide the random factors of a term into two fields, if it is an average (``two``) of a product.
+
+        More than two factors are divided by their time, t or s; other terms keep all factors together.
+        """
         if hats or not two:
             return [parts]
         if len(parts) == 2:
@@ -559,7 +615,10 @@ class LoweredFluctuations:
     # -- values ----------------------------------------------------------------------------------------------
 
     def value(self, entries: TermArrays, values: Array, part: slice | None = None) -> Array:
-        """Return the weights of entries for values of the order parameters."""
+        """Return the weights of the entries of a term, or of a ``part`` of them.
+
+        ``values`` are those of all order parameters.
+        """
         weight = self._weights.get(entries)
         if weight is None:
             weight = self._weights[entries] = self.weight(entries.weight, entries.grid)
@@ -569,7 +628,7 @@ class LoweredFluctuations:
     def weight(self, e: Expr, grid: IndexGrid) -> WeightFunction:
         """Return an expression on a grid as a function of order parameters.
 
-        All other symbols are looked up.
+        All other symbols and functions in it are replaced by their known values.
         """
         compiled = function(e)
         at: Any = {x: v - self.known.start(x) for x, v in grid.items() if not isinstance(x, Dummy)}
@@ -592,16 +651,20 @@ def has_kinks(lowered: LoweredFluctuations) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class WeightFunction:
-    """The weight of a term: a function of order parameters, by number, and of known numbers.
+    """The weight of a term: a function of order parameters and of known numbers.
 
-    Each leaf has the numbers of order parameters ``(n,)``, or known values ``(n,)`` or ``()``.
+    Each of its leaves (the arguments of the compiled expression) holds the numbers of order parameters
+    ``(n,)`` and None, or None and known values ``(n,)`` or ``()``.
     """
 
     compiled: CompiledFunction
     leaves: list[tuple[IntegerArray | None, Any]]
 
     def __call__(self, values: Array, part: slice) -> Array:
-        """Return the weights ``(part,)``; order parameters that do not exist are zero."""
+        """Return the weights of the entries ``part``, for values of all order parameters.
+
+        Order parameters that do not exist, such as responses that are not causal, are zero.
+        """
         found = []
         for numbers, known in self.leaves:
             if numbers is None:

@@ -25,10 +25,13 @@ MOST_LEVELS = 200
 class SiteFields:
     """Fields of one population at one layer, in the order of their times.
 
+    A *node* is a product of weights with a field, a field, or a function of fields, at one time and for one
+    sample. A *hat* is the conjugate of a node: the perturbation of its equation.
+
     Attributes
     ----------
     nodes, hats
-        The numbers of its fields and products ``(n,)``, and of those whose equations are perturbed ``(k,)``.
+        The numbers of its nodes ``(n,)``, and of those whose equations are perturbed ``(k,)``.
     node_ends, hat_ends
         For each time the number of nodes and hats up to it, ``(times,)``.
     R, Y, C
@@ -50,7 +53,10 @@ class SiteFields:
 
     @classmethod
     def of(cls, nodes: IntegerArray, hats: IntegerArray, time: IntegerArray, times: int) -> SiteFields:
-        """Return a site whose arrays are zero; ``time`` is that of every node."""
+        """Return a site whose arrays are zero.
+
+        ``nodes`` and ``hats`` are numbers, ``time`` is the time of every node.
+        """
         nodes, hats = (x[np.argsort(time[x], kind="stable")] for x in (nodes, hats))
         node_ends, hat_ends = (
             np.searchsorted(time[x], np.arange(times), side="right") for x in (nodes, hats)
@@ -60,23 +66,24 @@ class SiteFields:
         return cls(nodes, hats, node_ends, hat_ends, R, Y, C, sigma)
 
     def nodes_at(self, time: int) -> slice:
-        """Return where the nodes of a time are."""
+        """Return the slice of the nodes of one time in the arrays of the site."""
         return slice(int(self.node_ends[time - 1]) if time else 0, int(self.node_ends[time]))
 
     def hats_at(self, time: int) -> slice:
-        """Return where the hats of a time are."""
+        """Return the slice of the hats of one time in the arrays of the site."""
         return slice(int(self.hat_ends[time - 1]) if time else 0, int(self.hat_ends[time]))
 
     def extend(self, time: int, own: Array) -> None:
-        """Find the rows of one time from the coupling and the response ``own`` of products to their hats.
+        """Compute the rows and columns of one time in R, Y and C from the coupling K and the sources.
 
-        ``R_now = own + K R``, ``Y = Sigma R^T`` and ``C = R Y``; only rows and columns of this time change.
+        ``own`` (nodes of this time, hats up to it) is 1 where a hat perturbs the node itself. The equations
+        are ``R_now = own + K R``, ``Y = Sigma R^T`` and ``C = R Y``.
         """
         now, known = self.nodes_at(time), slice(int(self.hat_ends[time]))
         earlier, last = slice(now.start), slice(now.stop)
         rows = own + self.coupling[:, earlier] @ self.R[earlier, known]
         self.R[now, known], inside = rows, self.coupling[:, now]
-        for _ in range(len(rows)):  # fields of one step read each other, in some order
+        for _ in range(len(rows)):  # fields of one time depend on each other, without cycles
             found = rows + inside @ self.R[now, known]
             if np.array_equal(found, self.R[now, known]):
                 break
@@ -85,7 +92,7 @@ class SiteFields:
         self.Y[new, last] = self.sigma[new, known] @ self.R[last, known].T
         self.Y[known, now] = self.sigma[known, known] @ self.R[now, known].T
         rows = self.R[now, known] @ self.Y[known, last]
-        rows[:, now] = (rows[:, now] + rows[:, now].T) / 2  # exactly symmetric
+        rows[:, now] = (rows[:, now] + rows[:, now].T) / 2  # C is symmetric, without rounding errors
         self.C[now, last] = rows
         self.C[last, now] = rows.T
 
@@ -101,11 +108,12 @@ class LinearMarch:
     Attributes
     ----------
     values
-        The order parameters, by number.
+        The order parameters, ``(parameters,)``.
     sites
         Fields of each population and layer.
     local, hat
-        The place of each node among the nodes and among the hats of its site; -1 for nodes without hat.
+        The position of each node among the nodes of its site, and among the hats of its site; -1 for nodes
+        without hat.
 
     Raises
     ------
@@ -151,10 +159,12 @@ class LinearMarch:
             moved = np.abs(self.values - before)
             if not changed and (moved <= 1e-15 * np.abs(self.values)).all():
                 return
-        raise Unserved("the definitions of one step do not come to an end")
+        raise Unserved(
+            f"order parameters of one time change after {MOST_LEVELS} evaluations: definitions are cyclic"
+        )
 
     def _extend(self, number: int, time: int) -> None:
-        """Compute the rows of one time at a site."""
+        """Compute the rows of one time in R, Y and C of the site with this number."""
         site = self.sites[number]
         now = site.nodes_at(time)
         own = np.zeros((now.stop - now.start, int(site.hat_ends[time])))
@@ -164,7 +174,10 @@ class LinearMarch:
         site.extend(time, own)
 
     def _covariances(self, time: int) -> set[int]:
-        """Compute covariances of sources at a time; return the sites where one has changed."""
+        """Compute the covariances of sources at a time with earlier ones.
+
+        Return the sites where one has changed.
+        """
         lowered, changed = self.lowered, set()
         found = []
         for site in self.sites:
@@ -181,7 +194,8 @@ class LinearMarch:
                 np.add.at(found[number][1], (cols[old] - start, rows[old]), weights[at][old])
         for number, (site, both) in enumerate(zip(self.sites, found, strict=True)):
             now = site.hats_at(time)
-            own = both.mean(axis=0)  # data may be symmetric to rounding only
+            # the mean of both orders, because given kernels may not be symmetric to rounding
+            own = both.mean(axis=0)
             if len(own) and not np.array_equal(site.sigma[now, : now.stop], own):
                 site.sigma[now, : now.stop] = own
                 site.sigma[: now.stop, now] = own.T
@@ -189,12 +203,15 @@ class LinearMarch:
         return changed
 
     def by_site(self, nodes: IntegerArray) -> list[tuple[int, IntegerArray]]:
-        """Return the places of nodes of each site."""
+        """Return for each site among those of ``nodes`` its number and the positions of its nodes."""
         site = self.lowered.site[nodes]
         return [(int(k), np.flatnonzero(site == k)) for k in np.unique(site)]
 
     def _couplings(self, time: int) -> set[int]:
-        """Compute couplings of fields at a time; return the sites where one has changed or is new."""
+        """Compute the rows of the memory kernel K at a time.
+
+        Return the sites where a row has changed or is new.
+        """
         lowered = self.lowered
         found = []
         for site in self.sites:
@@ -205,7 +222,7 @@ class LinearMarch:
             if part.stop == part.start:
                 continue
             if (x.first[part] == CONSTANT).any():
-                raise Unserved("a field has a constant part")
+                raise Unserved("a field has a constant addend, and a linear theory has sums of fields only")
             weights = lowered.value(x, self.values, part)
             for number, at in self.by_site(x.target[part]):
                 rows = self.local[x.target[part][at]] - self.sites[number].nodes_at(time).start
@@ -218,7 +235,10 @@ class LinearMarch:
         return changed
 
     def _parameters(self, time: int) -> None:
-        """Compute the order parameters of a time."""
+        """Compute the order parameters of a time.
+
+        Averages of products, then functions of other order parameters.
+        """
         lowered = self.lowered
         fresh = np.zeros(lowered.parameters.count)
         touched = np.zeros(lowered.parameters.count, bool)
@@ -231,7 +251,7 @@ class LinearMarch:
         self.values[touched] = fresh[touched]
         for x in lowered.rests:
             touched[x.target[x.at(time)]] = True
-        for _ in range(MOST_LEVELS):  # numbers of one step read each other, in some order
+        for _ in range(MOST_LEVELS):  # numbers of one time depend on each other, without cycles
             found = fresh.copy()
             for x in lowered.rests:
                 part = x.at(time)
@@ -241,7 +261,10 @@ class LinearMarch:
             self.values[touched] = found[touched]
 
     def pair(self, x: TermArrays, part: slice) -> Array:
-        """Return the averages of pairs of fields, or of a hat and a field."""
+        """Return the averages that the entries ``part`` of a term multiply, ``(entries,)``.
+
+        They are averages of pairs of fields, or of a hat and a field.
+        """
         found = np.zeros(part.stop - part.start)
         for number, at in self.by_site(x.second[part] if x.hats else x.first[part]):
             site = self.sites[number]
@@ -254,9 +277,9 @@ class LinearMarch:
 
 
 def _hatted(lowered: LoweredFluctuations) -> IntegerArray:
-    """Return the numbers of products and fields whose equations are perturbed."""
-    pushed = [x.target for x in (*lowered.kernels, *lowered.covariances)]
-    pushed += [x.first for x in lowered.covariances]
-    pushed += [x.first for x in lowered.units if x.hats]
-    pushed += [x.first for x in lowered.influences if x.hats]
-    return np.unique(np.concatenate(pushed))
+    """Return the numbers of the nodes whose equations are perturbed: those with a hat, increasing."""
+    perturbed = [x.target for x in (*lowered.kernels, *lowered.covariances)]
+    perturbed += [x.first for x in lowered.covariances]
+    perturbed += [x.first for x in lowered.units if x.hats]
+    perturbed += [x.first for x in lowered.influences if x.hats]
+    return np.unique(np.concatenate(perturbed))

@@ -46,7 +46,7 @@ class ObservedFluctuations(Protocol):
         ...
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array] | None:
-        """Return N times the mean of observables minus their values; None if it is not known."""
+        """Return N times the mean of each observable minus its value, ``(points,)``; None if not computed."""
         ...
 
 
@@ -60,7 +60,7 @@ class SolvedFluctuations(ObservedFluctuations, Protocol):
 
     @property
     def values(self) -> Array:
-        """Order parameters at infinite width, by number."""
+        """Order parameters at infinite width, ``(parameters,)``."""
         ...
 
 
@@ -69,7 +69,7 @@ class FluctuationMethod(Protocol):
 
     @property
     def name(self) -> str:
-        """Name in results."""
+        """Name of the method in results."""
         ...
 
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> No | None:
@@ -100,14 +100,14 @@ class DenseMethod:
     name: str = "dense matrices"
 
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> No | None:
-        """Return why the theory is not linear or too large; None if the method applies."""
+        """Return a refusal if the theory is not linear or has too many order parameters; None otherwise."""
         if (reason := _nonlinear(problem, sizes)) is not None:
             return reason
         if sizes.parameters <= DENSE:
             return None
         key = "training.points" if problem.flow else "training.steps"
-        told = f"gives {sizes.parameters} order parameters, and matrices are made of up to {DENSE}"
-        return no_for(problem, key, told, "fewer times or samples")
+        too_large = f"gives {sizes.parameters} order parameters, and dense matrices hold at most {DENSE}"
+        return no_for(problem, key, too_large, "fewer times or samples")
 
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
         """Return the estimated seconds of matrix products."""
@@ -133,11 +133,11 @@ class AdjointMethod:
     name: str = "adjoint sweeps"
 
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> No | None:
-        """Return why the theory is not linear; None if it is."""
+        """Return a refusal if the theory is not linear; None if it is linear."""
         return _nonlinear(problem, sizes)
 
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
-        """Return the estimated seconds of one sweep for each observable."""
+        """Return the estimated seconds of the sweeps, one for each observable."""
         sweep = SWEEP[0] * float((sizes.sites.astype(float) ** 3).sum()) / 4 + SWEEP[1] * sizes.times
         return observables * sweep
 
@@ -164,22 +164,30 @@ class SampledMethod:
     name: str = "sampled paths"
 
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> No | None:
-        """Return why the theory is linear, a flow, or too large; None if the method applies."""
+        """Return a refusal if the theory is linear, a flow, or too large; None if the method applies."""
         if sizes.nonlinear is None:
-            return no_for(problem, "network.activation", "is linear: averages are exact", "another method")
-        if problem.flow:
-            told = "flows, and fluctuations of nonlinear networks are found for rules in steps"
-            return no_for(problem, "training.rule", told, '"gd"')
-        if sizes.parameters > MOST_SAMPLED:
-            told = (
-                f"gives {sizes.parameters} order parameters of a nonlinear network, whose fluctuations are "
-                f"sampled for up to {MOST_SAMPLED}"
+            return no_for(
+                problem,
+                "network.activation",
+                "is linear, so that averages are exact without sampled paths",
+                "another method",
             )
-            return no_for(problem, "training.steps", told, "fewer steps or samples")
+        if problem.flow:
+            reason = "fluctuations of nonlinear networks are computed for rules in steps only"
+            return no_for(problem, "training.rule", reason, '"gd"')
+        if sizes.parameters > MOST_SAMPLED:
+            reason = (
+                f"gives {sizes.parameters} order parameters of a nonlinear network, and fluctuations are "
+                f"sampled for at most {MOST_SAMPLED}"
+            )
+            return no_for(problem, "training.steps", reason, "fewer steps or samples")
         return None
 
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
-        """Return the estimated seconds of runs in both directions along each move of a site."""
+        """Return the estimated seconds of all runs over the paths of each site.
+
+        Each perturbation of a site is run in both directions.
+        """
         x, samples = sizes.paths, solver.samples or SAMPLES
         assert x is not None
         runs = RUNS * (x.moves + x.responses)
@@ -232,21 +240,20 @@ METHODS: tuple[DenseMethod | AdjointMethod | SampledMethod, ...] = (
 
 
 def method_for(problem: Problem, sizes: FluctuationSizes) -> FluctuationMethod:
-    """Return the method that computes the fluctuations of a problem.
+    """Return the first method that applies to a problem.
 
     Raises
     ------
     SpecError
-        If no method applies, with the reason of the most general one.
+        If no method applies, with the reason of the most general method for linear or for nonlinear theories.
     """
-    reasons = []
-    for method in METHODS if sizes.nonlinear is None else METHODS[::-1]:
-        reason = method.refusal(problem, sizes)
-        if reason is None:
+    for method in METHODS:
+        if method.refusal(problem, sizes) is None:
             return method
-        reasons.append(reason)
-    last = reasons[1] if sizes.nonlinear is None else reasons[0]
-    raise SpecError(last.key, last.value, last.reason, last.accepted)
+    general = AdjointMethod() if sizes.nonlinear is None else SampledMethod()
+    refusal = general.refusal(problem, sizes)
+    assert refusal is not None
+    raise SpecError(refusal.key, refusal.value, refusal.reason, refusal.accepted)
 
 
 FIELD_MATRICES, PARAMETER_ARRAYS = 8, 20
@@ -254,14 +261,17 @@ FIELD_MATRICES, PARAMETER_ARRAYS = 8, 20
 
 
 def _linear_memory(sizes: FluctuationSizes) -> float:
-    """Return the bytes of matrices of the fields of each site."""
+    """Return the estimated bytes of the methods for linear theories."""
     fields = float((sizes.sites.astype(np.float64) ** 2).sum())
     return 8.0 * (FIELD_MATRICES * fields + PARAMETER_ARRAYS * sizes.parameters)
 
 
 def _nonlinear(problem: Problem, sizes: FluctuationSizes) -> No | None:
-    """Return the reason why a theory does not have Gaussian fields; None if it has."""
+    """Return a refusal of methods for linear theories, whose fields are Gaussian.
+
+    None if the theory is linear.
+    """
     if sizes.nonlinear is None:
         return None
-    told = f"{sizes.nonlinear} is not linear in the fields of a unit"
-    return no_for(problem, "network.activation", told, '"linear"')
+    reason = f"{sizes.nonlinear} is not linear in the fields of a unit"
+    return no_for(problem, "network.activation", reason, '"linear"')

@@ -89,7 +89,9 @@ def moments(
     """
     problem = Problem.of(source, **given)
     if problem.flow:
-        reason = "has corrections that are extrapolated, and matrices are those of one grid of times"
+        reason = (
+            "is a flow, whose corrections are extrapolated from several time grids; matrices have one grid"
+        )
         raise SpecError(*problem.key_and_value("training.rule"), reason, "a rule in steps, or finite_width")
     no = DenseMethod().refusal(problem, size_growth(problem).at(len(problem.times)))
     if no is not None:
@@ -231,7 +233,7 @@ class OrderParameterMoments:
         return csr_array((found.slopes, places), shape=(len(found.values), len(self.fluctuations.kept)))
 
     def _expanded(self, name: str) -> tuple[list[ParameterAxis], ExpandedObservable]:
-        """Return the axes of an order parameter, and its expansion at all their values."""
+        """Return the axes of the order parameter ``name``, and its expansion at all values along them."""
         own = [q for q in self.fluctuations.lowered.theory.parameters if name in (q.name, _label(q))]
         if not own:
             raise SpecError("name", name, "is not an order parameter of the theory", ", ".join(self.names))
@@ -247,7 +249,7 @@ class OrderParameterMoments:
         return axes, self.builder.on_grid(terms, grid)
 
     def _axes(self, q: FluctuatingParameter) -> list[ParameterAxis]:
-        """Return the axes of an order parameter: all times, and all values of its indices."""
+        """Return the axes of an order parameter that is an average: all its indices and times."""
         box = self.fluctuations.lowered.parameters.families[key_of(q.symbol)]
         found = []
         for a, low, high in zip(q.symbol.args, box.lows.tolist(), box.highs.tolist(), strict=True):
@@ -259,7 +261,7 @@ class OrderParameterMoments:
         return found
 
     def _axes_of_observable(self, q: FluctuatingParameter) -> list[ParameterAxis]:
-        """Return the axes of a function of order parameters."""
+        """Return the axes of a function of order parameters: all its indices and times."""
         sizes = self.fluctuations.lowered.sizes
         ends = {r.index: [int(sizes.numbers(x, {}, 1)[0]) for x in (r.lower, r.upper)] for r in q.ranges}
         ends |= {t: [0, sizes.times - 1], s: [0, sizes.times - 1]}
@@ -287,7 +289,7 @@ FIRST = ("layer", "time", "time_")
 
 
 def _dimension(index: Symbol) -> str:
-    """Return the dimension along which an index runs."""
+    """Return the dimension of results along which an index runs, such as "sample" for mu."""
     return "time_" if index == s else DIMENSIONS.get(index.name, index.name)
 
 

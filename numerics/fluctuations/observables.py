@@ -48,7 +48,11 @@ class ExpandedObservable:
     curvatures: Array
 
     def gradient(self, points: IntegerArray, columns: IntegerArray) -> Array:
-        """Return first derivatives at some points as a matrix, ``(points, columns)``."""
+        """Return first derivatives by order parameters at some grid points, ``(points, columns)``.
+
+        ``points`` are positions on the grid. ``columns`` are positions of order parameters in increasing
+        order, among which are all with a derivative at these points.
+        """
         place = np.full(len(self.values), -1)
         place[points] = np.arange(len(points))
         own = place[self.rows] >= 0
@@ -58,9 +62,10 @@ class ExpandedObservable:
         return found
 
     def shift(self, shift: Array, covariance: Array, index: IntegerArray) -> Array:
-        """Return N times the mean minus the value, ``(points,)``.
+        """Return N times the mean of the observable minus its value at infinite width, ``(points,)``.
 
-        Those of order parameters are ``shift``; ``index`` has the row of each of them in ``covariance``.
+        ``shift`` holds the same for all order parameters. ``covariance`` is N times their covariance, in
+        which the row of order parameter k is ``index[k]``.
         """
         found = np.zeros(len(self.values))
         np.add.at(found, self.rows, self.slopes * shift[self.columns])
@@ -77,7 +82,7 @@ class ObservableBuilder:
     lowered
         The fluctuations of a program with numbers for its sizes.
     values
-        The order parameters at infinite width, by number.
+        The order parameters at infinite width, in the order of ``lowered.parameters``.
     """
 
     def __init__(self, lowered: LoweredFluctuations, values: Array) -> None:
@@ -134,35 +139,47 @@ class ObservableBuilder:
         return ExpandedObservable(values, *first_order, *second_order)
 
     def _value(self, e: Expr, grid: IndexGrid) -> Array:
-        """Return the values of an expression on a grid."""
+        """Return the values of an expression at all points of a grid, ``(points,)``, at infinite width."""
         size = length(grid)
         return self.lowered.weight(e, grid)(self.values, slice(0, size))
 
     def _numbers(self, a: AppliedUndef, grid: IndexGrid) -> IntegerArray:
-        """Return the numbers of an order parameter on a grid; raise SpecError if one does not exist."""
+        """Return the position of an order parameter among all of them at each grid point, ``(points,)``.
+
+        Responses that do not exist, because they are not causal, have -1. Raise SpecError if another order
+        parameter does not exist at a point.
+        """
         found = self.lowered.parameters.find(key_of(a), self.lowered.arguments(a, grid))
         if key_of(a) not in self.responses and (found < 0).any():
-            raise SpecError("observable", str(a), "does not exist at these indices", "indices of the theory")
+            raise SpecError(
+                "observable", str(a), "does not exist at these indices", "indices and times of the theory"
+            )
         return found
 
 
 def observable_terms(e: Expr) -> tuple[Addend, ...]:
-    """Return the terms of an expression in order parameters, sums taken apart."""
+    """Return the addends of an expression in order parameters.
+
+    Sums over indices become ranges of the addends.
+    """
     return tuple(addends(e))
 
 
 def _sizes(e: Expr, lowered: LoweredFluctuations) -> list[Any]:
-    """Return the symbols in an expression that are sizes."""
+    """Return the symbols in an expression that are sizes with a known value, such as numbers of samples."""
     known = lowered.sizes.values
     return [x for x in e.free_symbols if x.is_integer and x.name in known]
 
 
 def _none(columns: int) -> tuple[Any, ...]:
-    """Return empty columns."""
+    """Return columns of length zero: so many of integers, and one of weights."""
     return (*[np.zeros(0, int)] * columns, np.zeros(0))
 
 
 def _kept(*columns: IntegerArray, weights: Array) -> tuple[Any, ...]:
-    """Return the entries whose order parameters exist; responses that are not causal are zero."""
+    """Return columns and weights without the rows in which an order parameter does not exist (position -1).
+
+    Such order parameters are responses that are not causal, which are zero.
+    """
     there = np.all([x >= 0 for x in columns], axis=0)
     return (*(x[there] for x in columns), weights[there])

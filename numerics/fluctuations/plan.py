@@ -26,9 +26,9 @@ class WidthPlan:
     sizes
         Sizes of its fluctuations.
     method
-        The method.
+        Method that computes them.
     outputs
-        The number of times of the corrections.
+        The number of output times of the corrections.
     keep
         Kernels that are kept: of all pairs of samples, their traces, or none.
     """
@@ -41,25 +41,28 @@ class WidthPlan:
 
     @classmethod
     def of(cls, problem: Problem, sizes: FluctuationSizes, outputs: int, kernels: KeptKernels) -> WidthPlan:
-        """Return the plan for a problem with corrections at ``outputs`` times."""
+        """Return the plan for a problem with corrections at ``outputs`` times.
+
+        "auto" keeps the most kernels whose estimated time is at most SECONDS, or none.
+        """
         method = method_for(problem, sizes)
         choices: tuple[KeptKernels, ...] = ("full", "trace", "none") if kernels == "auto" else (kernels,)
         plans = [cls(problem, sizes, method, outputs, keep) for keep in choices]
-        if not problem.seen:  # of random data there are no pairs of samples
+        if not problem.seen:  # random data have no pairs of samples, so that no kernels are left out
             return plans[0]
         most = max(SECONDS, plans[-1].seconds)
         return next(x for x in plans if x.seconds <= most)
 
     @property
     def seconds(self) -> float:
-        """Estimated seconds."""
+        """Estimated seconds of the whole expansion."""
         return self.method.seconds(self.sizes, self.outputs * self.observables, self.problem.solver)
 
     @property
     def observables(self) -> int:
         """Number of independent observables at each time."""
         problem, outputs, depth = self.problem, self.problem.outputs, self.problem.depth or 1
-        if not problem.seen:  # correlations of random data: of the error vectors, and of fields of each layer
+        if not problem.seen:  # random data: correlations of the errors and of the fields of each layer
             return outputs**2 * (3 + 2 * depth)
         samples = max(problem.sample_count, 1)
         pairs = samples * (samples + 1) // 2 + outputs**2
@@ -69,14 +72,17 @@ class WidthPlan:
     def require_resources(self) -> None:
         """Raise SpecError if the plan takes too much memory or time."""
         problem = self.problem
-        said = problem.key_and_value("training.points" if problem.flow else "training.steps")
+        setting = problem.key_and_value("training.points" if problem.flow else "training.steps")
         size = self.method.memory(self.sizes, problem.solver)
-        require_memory(size, said, "for the fields of a unit at all times", "fewer times or samples")
+        require_memory(size, setting, "for the fields of a unit at all times", "fewer times or samples")
         less = 'fewer training.times, or kernels = "none"'
         require_time(self.seconds, problem.solver.hours, "the expansion in 1/N", less)
 
     def notes(self) -> dict[str, Any]:
-        """Return the attributes of results that describe the method."""
+        """Return the attributes of results.
+
+        Method, kept kernels, and the reason for missing shifts (or None).
+        """
         kept = self.keep if self.problem.seen else None
         return {
             "width_method": self.method.name,

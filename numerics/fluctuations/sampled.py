@@ -60,7 +60,11 @@ half of it.
 
 
 def causal_factor(C: Array) -> tuple[Array, IntegerArray]:
-    """Return a triangular factor of a covariance, and the rows that do not follow from those before them."""
+    """Return a lower triangular factor L of a covariance ``C = L L^T`` (n, n), and its pivots.
+
+    L is ``(n, rank)``. Pivots are the rows that do not follow from earlier ones, within PIVOT of the
+    variance.
+    """
     rows: list[Array] = []
     pivots: list[int] = []
     extend_factor(rows, pivots, C, PIVOT)
@@ -72,22 +76,23 @@ def causal_factor(C: Array) -> tuple[Array, IntegerArray]:
 
 @dataclass(frozen=True, eq=False)
 class MoveBasis:
-    """A basis of moves of Gaussian variables: columns of a factor, and variables that follow from others.
+    """A basis for changes of the covariance of Gaussian variables.
 
-    The covariance ``C = L L^T`` of n variables has r pivots.  A change of it is written in the vectors of
-    ``F = (L, E)``, where E has a unit vector for each variable that follows from the pivots: its coefficient
-    differs from network to network, so that its covariance changes where it has no freedom of its own.
+    The covariance ``C = L L^T`` of n variables has r pivots, and the other variables are combinations of
+    pivots. A change of C is written in the vectors of ``F = (L, E)``, where E has a unit vector for each
+    variable that is not a pivot: its combination differs between networks, so that its covariance changes
+    although it has no random number of its own.
 
     Attributes
     ----------
     vectors, inverse
         ``F`` and its inverse, ``(n, n)``.
     sizes
-        How large its vectors are, ``(n,)``: what is left of a pivot, given those before it.
+        Scale of each vector, ``(n,)``: the standard deviation of a pivot, given the pivots before it.
     rank
         The number of pivots.
     weak
-        The other variables.
+        The variables that are not pivots, by position.
     """
 
     vectors: Array
@@ -98,7 +103,7 @@ class MoveBasis:
 
     @classmethod
     def of(cls, factor: Array, pivots: IntegerArray) -> MoveBasis:
-        """Return the basis of a factor (n, r)."""
+        """Return the basis of a factor (n, r) whose rows ``pivots`` are independent."""
         weak = np.setdiff1d(np.arange(len(factor)), pivots)
         inner = np.zeros(factor.T.shape)
         inner[:, pivots] = np.linalg.inv(factor[pivots])
@@ -109,19 +114,28 @@ class MoveBasis:
         return cls(vectors, np.concatenate([inner, outer]), sizes, len(pivots), weak)
 
     def split(self, change: Array) -> SourceChange:
-        """Write a change of the covariance in this basis."""
+        """Return a change of the covariance, ``(n, n)``, written in this basis."""
         found, r = self.inverse @ change @ self.inverse.T, self.rank
         return SourceChange(self, found[:r, :r], found[r:, :r], found[r:, r:])
 
     @property
-    def nothing(self) -> SourceChange:
-        """Return no change."""
+    def no_change(self) -> SourceChange:
+        """Return a change of zero in this basis."""
         return self.split(np.zeros((len(self.vectors),) * 2))
 
 
 @dataclass(frozen=True, eq=False)
 class SourceChange:
-    """A change of a covariance in a basis: of pivots, of others with pivots, and of others."""
+    """A change of the covariance of sources in a basis F, ``F X F^T``.
+
+    Attributes
+    ----------
+    basis
+        The basis F.
+    inner, mixed, outer
+        Blocks of X: pivots with pivots ``(r, r)``, other variables with pivots ``(n - r, r)``, and other
+        variables with each other ``(n - r, n - r)``.
+    """
 
     basis: MoveBasis
     inner: Array
@@ -131,7 +145,21 @@ class SourceChange:
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """Order parameters that move along a direction in steps of a length, from a time on."""
+    """Perturbation of all order parameters along a direction, in steps of one length.
+
+    Attributes
+    ----------
+    values
+        The order parameters without perturbation.
+    direction
+        Their change by a step of length one.
+    start
+        The first time at which they change.
+    step
+        The length of a step.
+    change
+        The change of the covariance of the sources of a site by a step of length one; None for none.
+    """
 
     values: Array
     direction: Array
@@ -140,7 +168,7 @@ class Move:
     change: SourceChange | None = None
 
     def at(self, count: int) -> Perturbation:
-        """Return the perturbation after a number of steps.
+        """Return the perturbation after ``count`` steps, which may be negative.
 
         With ``u = (L + E X) z`` and ``<z z^T> = 1 + A`` the covariance of ``u`` changes by ``L A L^T`` and
         ``E X (1 + A) L^T``, which is linear in the step for ``X = mixed (1 + A)^(-1)``.
@@ -164,17 +192,18 @@ LARGEST_CHANGE = 0.2
 
 @dataclass(frozen=True, eq=False)
 class UnitProducts:
-    """What order parameters average over the units of one site.
+    """Products of fields, and responses, that order parameters average over the units of one site.
 
     Attributes
     ----------
     first, second
-        The places of both fields of each product; of a response the field and the column of the hat that
-        pushes it, ``(n,)``.
+        Positions of both fields of each product among the fields of the site, ``(n,)``. For a response they
+        are the field, and the column of the hat that perturbs it.
     responses
-        How many of the products are responses: the last ones.
+        The number of responses, which come after the products.
     parameters, weights, product
-        The terms of order parameters: the order parameter, the number in front, and which product it is.
+        The terms of order parameters: position of the order parameter, coefficient, and position of the
+        product.
     """
 
     first: IntegerArray
@@ -185,13 +214,13 @@ class UnitProducts:
     product: IntegerArray
 
     @property
-    def plain(self) -> slice:
-        """Products of two fields."""
+    def pair_range(self) -> slice:
+        """Range of the products of two fields."""
         return slice(0, len(self.first) - self.responses)
 
     @property
-    def pushed(self) -> slice:
-        """Responses."""
+    def response_range(self) -> slice:
+        """Range of the responses."""
         return slice(len(self.first) - self.responses, len(self.first))
 
 
@@ -207,7 +236,8 @@ class SampledFluctuations:
     shifts
         Whether shifts are computed beside covariances.
     width
-        The width over which kinks of functions are rounded; zero for none.
+        The width over which kinks of functions are rounded, relative to the root mean square of the sources;
+        zero for no rounding.
     """
 
     def __init__(
@@ -220,33 +250,35 @@ class SampledFluctuations:
         width: float = 0.0,
     ) -> None:
         self.lowered, self.shifts = lowered, shifts
-        self.step, self.wide = KINKED_STEPS if has_kinks(lowered) and width == 0 else STEPS
+        self.step, self.second_step = KINKED_STEPS if has_kinks(lowered) and width == 0 else STEPS
         self.values, self.paths = solve_saddle(lowered, samples, seed, width)
         self.count = lowered.parameters.count
         self.units = [self._products(x) for x in self.paths]
         self.means = [self._means(k, x.base) for k, x in enumerate(self.paths)]
 
     def _products(self, paths: UnitPaths) -> UnitProducts:
-        """Return the products that are averaged at one site."""
+        """Return the products and responses at one site that order parameters average."""
         low, site = self.lowered, paths.site
         plain: list[tuple[IntegerArray, Array, IntegerArray, IntegerArray]] = []
-        pushed: list[tuple[IntegerArray, Array, IntegerArray, IntegerArray]] = []
+        responses: list[tuple[IntegerArray, Array, IntegerArray, IntegerArray]] = []
         for x in low.units:
             weights = low.value(x, self.values)
             at = np.flatnonzero(low.site[x.second if x.hats else x.first] == site.number)
             first, second = x.first[at], x.second[at]
             if x.hats:
-                pushed.append((x.target[at], weights[at], site.place[second], site.column[site.place[first]]))
+                responses.append(
+                    (x.target[at], weights[at], site.place[second], site.column[site.place[first]])
+                )
             else:
                 other = np.where(second == CONSTANT, CONSTANT, site.place[second])
                 plain.append((x.target[at], weights[at], site.place[first], other))
         count, products, terms = 0, [], []
-        for parts in (plain, pushed):
+        for parts in (plain, responses):
             q, weights, first, second = (
                 np.concatenate(z) if parts else np.zeros(0, int)
                 for z in (zip(*parts, strict=True) if parts else [()] * 4)
             )
-            if parts is plain:  # in any order
+            if parts is plain:  # x_a x_b = x_b x_a: the order of both factors does not matter
                 first, second = np.maximum(first, second), np.minimum(first, second)
             pairs, at = np.unique(np.stack([first, second]), axis=1, return_inverse=True)
             products.append(pairs)
@@ -259,43 +291,54 @@ class SampledFluctuations:
     # -- averages on paths -----------------------------------------------------------------------------------
 
     def _means(self, number: int, parts: Iterable[PathArrays]) -> Array:
-        """Return the averages of the products of a site."""
+        """Return the averages over paths of the products of a site, ``(products,)``.
+
+        ``parts`` are batches of paths.
+        """
         units, total = self.units[number], np.zeros(len(self.units[number].first))
-        a, b = units.first[units.plain], units.second[units.plain]
+        a, b = units.first[units.pair_range], units.second[units.pair_range]
         two = b != CONSTANT
         for paths in parts:
-            total[units.plain][two] += np.einsum("is,is->i", paths.X[a[two]], paths.X[b[two]])
-            total[units.plain][~two] += paths.X[a[~two]].sum(axis=1)
-            total[units.pushed] += paths.J[units.first[units.pushed], units.second[units.pushed]].sum(axis=-1)
+            total[units.pair_range][two] += np.einsum("is,is->i", paths.X[a[two]], paths.X[b[two]])
+            total[units.pair_range][~two] += paths.X[a[~two]].sum(axis=1)
+            total[units.response_range] += paths.J[
+                units.first[units.response_range], units.second[units.response_range]
+            ].sum(axis=-1)
         return total / self.paths[number].samples
 
     def averages(self, number: int, products: Array) -> Array:
-        """Return the contributions of the products of a site to the order parameters, ``(parameters,)``."""
+        """Return the part of each order parameter that comes from a site, ``(parameters,)``.
+
+        ``products`` are the averages of the products of this site.
+        """
         units, found = self.units[number], np.zeros(self.count)
         np.add.at(found, units.parameters, units.weights * products[units.product])
         return found
 
-    def _plain(self, units: UnitProducts, paths: PathArrays) -> Array:
-        """Return products of two fields on all paths."""
-        a, b = units.first[units.plain], units.second[units.plain]
+    def _field_products(self, units: UnitProducts, paths: PathArrays) -> Array:
+        """Return the products of two fields on all paths, ``(products, paths)``, without responses."""
+        a, b = units.first[units.pair_range], units.second[units.pair_range]
         found = paths.X[a]
         found[b != CONSTANT] *= paths.X[b[b != CONSTANT]]
         return found
 
     def _noise(self, number: int, parts: Iterable[PathArrays]) -> tuple[Array, Array]:
-        """Return the averages of products of a site, and their covariance without that of responses."""
+        """Return the averages of the products of a site, and their covariance.
+
+        The covariance of responses with each other is left at zero; :meth:`_response_noise` computes it.
+        """
         units, samples = self.units[number], self.paths[number].samples
         n, plain_count = len(units.first), len(units.first) - units.responses
         found, means = np.zeros((n, n)), np.zeros(n)
-        own, hats = units.first[units.pushed], units.second[units.pushed]
-        a, b = units.first[units.plain], units.second[units.plain]
+        own, hats = units.first[units.response_range], units.second[units.response_range]
+        a, b = units.first[units.pair_range], units.second[units.pair_range]
         clock = np.append(self.lowered.time[self.paths[number].site.nodes], 0)
         times = np.maximum(clock[a], clock[b])
         for paths in parts:
-            plain = self._plain(units, paths)
-            means[units.plain] += plain.sum(axis=1)
-            means[units.pushed] += paths.J[own, hats].sum(axis=-1)
-            found[units.plain, units.plain] += plain @ plain.T
+            plain = self._field_products(units, paths)
+            means[units.pair_range] += plain.sum(axis=1)
+            means[units.response_range] += paths.J[own, hats].sum(axis=-1)
+            found[units.pair_range, units.pair_range] += plain @ plain.T
             for r in np.unique(hats):
                 at = np.flatnonzero(hats == r)
                 later = np.flatnonzero(times >= self._time_of_hat(number, r))
@@ -303,22 +346,29 @@ class SampledFluctuations:
                 moved = paths.J[x, r]
                 moved[two] = moved[two] * paths.X[y[two]] + paths.X[x[two]] * paths.J[y[two], r]
                 found[np.ix_(later, plain_count + at)] += moved @ paths.X[own[at]].T
-                found[units.plain, plain_count + at] += plain @ paths.J[own[at], r].T
+                found[units.pair_range, plain_count + at] += plain @ paths.J[own[at], r].T
         means /= samples
         found = found / samples - np.outer(means, means)
-        found[units.pushed, units.plain] = found[units.plain, units.pushed].T
-        found[units.pushed, units.pushed] = 0.0
+        found[units.response_range, units.pair_range] = found[units.pair_range, units.response_range].T
+        found[units.response_range, units.response_range] = 0.0
         return means, found
 
     def _means_and_noise(self, number: int, parts: Iterable[PathArrays]) -> Array:
-        """Return the averages of products of a site in the first column, then their covariance."""
+        """Return the averages of the n products of a site and their covariance as one array, ``(n, 1 + n)``.
+
+        The first column holds the averages.
+        """
         means, noise = self._noise(number, parts)
         return np.concatenate([means[:, None], noise], axis=1)
 
-    def _pushed_pairs(self, number: int, parts: Iterable[PathArrays]) -> tuple[Array, Array]:
-        """Return responses, and ``<d (x x') / d push>`` of their fields, ``(responses, fields)``."""
+    def _responses_and_pairs(self, number: int, parts: Iterable[PathArrays]) -> tuple[Array, Array]:
+        """Return responses of a site, and the derivatives ``<d (x x') / d hat>`` of products of their fields.
+
+        The derivatives are ``(responses, fields)``: x is the field of the response, hat its hat, and x' runs
+        over all fields that stand in responses.
+        """
         units, samples = self.units[number], self.paths[number].samples
-        own, hats = units.first[units.pushed], units.second[units.pushed]
+        own, hats = units.first[units.response_range], units.second[units.response_range]
         fields = np.unique(own)
         found, means = np.zeros((len(own), len(fields))), np.zeros(len(own))
         for paths in parts:
@@ -329,37 +379,42 @@ class SampledFluctuations:
         return means / samples, found / samples
 
     def _response_noise(self, number: int) -> Array:
-        """Return the covariance of the responses of a site with each other."""
+        """Return the covariance of the responses of a site with each other, ``(responses, responses)``.
+
+        It is a difference of :meth:`_responses_and_pairs` between runs with perturbed products.
+        """
         units, paths = self.units[number], self.paths[number]
-        own, hats = units.first[units.pushed], units.second[units.pushed]
+        own, hats = units.first[units.response_range], units.second[units.response_range]
         found = np.zeros((len(own), len(own)))
         column = np.searchsorted(np.unique(own), own)
         for r in np.unique(hats):
-            push = np.zeros(len(paths.site.hats))
-            push[r] = self.step
+            product_shift = np.zeros(len(paths.site.hats))
+            product_shift[r] = self.step
             start = self._time_of_hat(number, r)
             sides = [
-                self._pushed_pairs(number, paths.run(Perturbation(self.values, push=x, start=start)))[1]
-                for x in (push, -push)
+                self._responses_and_pairs(
+                    number, paths.run(Perturbation(self.values, product_shift=x, start=start))
+                )[1]
+                for x in (product_shift, -product_shift)
             ]
             at = np.flatnonzero(hats == r)
             found[:, at] = ((sides[0] - sides[1]) / (2 * self.step))[:, column[at]]
-        means = self.means[number][units.pushed]
+        means = self.means[number][units.response_range]
         return found - np.outer(means, means)
 
     def _time_of_hat(self, number: int, column: int) -> int:
-        """Return the time of the product that a hat perturbs."""
+        """Return the time of the product that a hat perturbs; ``column`` counts the hats of the site."""
         site = self.paths[number].site
         return int(self.lowered.time[site.nodes[site.hats[column]]])
 
     @cached_property
     def kappas(self) -> list[Array]:
-        """Covariance of the products of each site."""
+        """Covariance over units of the products of each site, ``(products, products)``."""
         found = []
         for number, units in enumerate(self.units):
             block = self._noise(number, self.paths[number].base)[1]
             if units.responses:
-                block[units.pushed, units.pushed] = self._response_noise(number)
+                block[units.response_range, units.response_range] = self._response_noise(number)
             found.append(block)
         return found
 
@@ -373,11 +428,11 @@ class SampledFluctuations:
             np.add.at(found, np.ix_(units.parameters, units.parameters), weighted)
         return found
 
-    # -- directions ------------------------------------------------------------------------------------------
+    # -- directions of perturbations -------------------------------------------------------------------------
 
     @cached_property
     def directions(self) -> tuple[Array, Array]:
-        """Directions in which order parameters are perturbed, ``(parameters, n)``, and their inverse."""
+        """Directions B in which order parameters are perturbed, ``(parameters, n)``, and their inverse."""
         columns: list[Array] = []
         inverse: list[Array] = []
         left = np.ones(self.count, bool)
@@ -408,7 +463,7 @@ class SampledFluctuations:
         return np.stack(columns, axis=1), np.stack(inverse)
 
     def _source_terms(self, number: int) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
-        """Return order parameters of a site that are covariances of sources, with both fields."""
+        """Return the order parameters that are covariances of sources of a site, and both fields of each."""
         units = self.units[number]
         sources = [x.target for x in self.lowered.influences if x.hats == 2]
         known = np.unique(np.concatenate(sources)) if sources else np.zeros(0, int)
@@ -417,9 +472,10 @@ class SampledFluctuations:
         return units.parameters[at], units.first[product], units.second[product]
 
     def _correlated_fields(self, number: int) -> list[IntegerArray]:
-        """Return groups of fields of a site, by time, whose correlations are covariances of sources.
+        """Return groups of fields of a site whose correlations are covariances of sources.
 
-        Fields that are multiplied by one matrix, as in its successive uses, have one covariance.
+        Each group is ordered by time. Fields that are multiplied by one matrix, as in its successive uses,
+        have one covariance.
         """
         _, first, second = self._source_terms(number)
         nodes = self.paths[number].site.nodes
@@ -430,9 +486,9 @@ class SampledFluctuations:
         return [fields[labels[fields] == x] for x in np.unique(labels[fields])]
 
     def _block(self, number: int, fields: IntegerArray) -> tuple[IntegerArray, MoveBasis] | None:
-        """Return correlations of fields as a matrix of order parameters, and a basis of their perturbations.
+        """Return the order parameters that are correlations of n fields, and a basis of their changes.
 
-        None if some of them are not order parameters.
+        The order parameters are positions ``(n, n)``. None if a correlation is not an order parameter.
         """
         place = np.full(len(self.paths[number].site.nodes), -1)
         place[fields] = np.arange(len(fields))
@@ -441,15 +497,16 @@ class SampledFluctuations:
             x, y = place[a], place[b]
             if x >= 0:
                 numbers[(x, y) if numbers[x, y] < 0 else (y, x)] = q
-        numbers = np.where(numbers < 0, numbers.T, numbers)  # those of two vectors are there once
+        # a correlation of two different vectors has one order of its arguments
+        numbers = np.where(numbers < 0, numbers.T, numbers)
         if (numbers < 0).any():
             return None
         C = self.values[numbers]
         return numbers, MoveBasis.of(*causal_factor((C + C.T) / 2))
 
     @cached_property
-    def feeding(self) -> list[IntegerArray]:
-        """For each site the directions that change a quantity on it."""
+    def site_directions(self) -> list[IntegerArray]:
+        """For each site the directions, by position, that change a quantity on it."""
         low = self.lowered
         B = self.directions[0]
         found = []
@@ -461,28 +518,35 @@ class SampledFluctuations:
         return found
 
     def _source_change(self, number: int, direction: Array) -> SourceChange | None:
-        """Return the change of the covariance of the sources of a site along a direction; None for none."""
+        """Return the derivative of the covariance of the sources of a site along a direction.
+
+        The direction is one of order parameters. None if it does not change the covariance.
+        """
         sigma, basis, entries = self._sources[number]
         if not direction[entries].any():
             return None
-        size = 1 / np.abs(direction).max()  # covariances are linear in order parameters
+        size = 1 / np.abs(direction).max()  # covariances are linear in order parameters: any size would do
         change = (self.paths[number].site.sigma(self.values + size * direction) - sigma) / size
         return basis.split(change)
 
     def move(self, number: int, direction: Array, step: float) -> Move:
-        """Return the perturbation of a site along a direction, in steps of at most ``step``."""
+        """Return the perturbation of a site along a direction, in steps of at most ``step``.
+
+        Steps are shortened where a variance would change by more than LARGEST_CHANGE.
+        """
         start = int(self.times[direction != 0].min(initial=self.lowered.sizes.times))
         change = self._source_change(number, direction)
         if change is None:
             return Move(self.values, direction, start, step)
-        inner = np.linalg.norm(change.inner, 2) if change.inner.size else 0.0  # 1 + inner stays positive
+        inner = np.linalg.norm(change.inner, 2) if change.inner.size else 0.0  # 1 + inner must stay positive
         largest = max(inner, np.abs(change.mixed).max(initial=0.0))
         return Move(self.values, direction, start, min(step, LARGEST_CHANGE / max(largest, 1e-300)), change)
 
-    def spread(self, number: int, move: Move, evaluate: PathAverage) -> Array | float:
-        """Return the derivative of averages with respect to the covariance of sources that depend on others.
+    def dependent_part(self, number: int, move: Move, evaluate: PathAverage) -> Array | float:
+        """Return the derivative of averages by the covariance of sources that are not pivots.
 
-        It is half the second derivatives along the eigenvectors of this covariance.
+        Zero without a change. It is half the second derivatives along the eigenvectors of the outer block of
+        the change. ``evaluate`` computes the averages on the paths of the site.
         """
         if move.change is None:
             return 0.0
@@ -491,17 +555,19 @@ class SampledFluctuations:
         sizes, vectors = np.linalg.eigh(outer)
         for size, v in zip(sizes, vectors.T, strict=True):
             if abs(size) > NEGLIGIBLE * largest:
-                kick = np.zeros(len(self.paths[number].site.sources))
-                kick[move.change.basis.weak] = self.wide * v
-                start = int(self.lowered.time[self.paths[number].site.sources[kick != 0]].min())
-                runs = [Perturbation(self.values, kick=x * kick, start=start) for x in (1, -1, 0)]
+                source_shift = np.zeros(len(self.paths[number].site.sources))
+                source_shift[move.change.basis.weak] = self.second_step * v
+                start = int(self.lowered.time[self.paths[number].site.sources[source_shift != 0]].min())
+                runs = [
+                    Perturbation(self.values, source_shift=x * source_shift, start=start) for x in (1, -1, 0)
+                ]
                 up, down, middle = (evaluate(number, self.paths[number].run(x)) for x in runs)
-                total = total + size * (up + down - 2 * middle) / (2 * self.wide**2)
+                total = total + size * (up + down - 2 * middle) / (2 * self.second_step**2)
         return total
 
     @cached_property
     def _sources(self) -> list[tuple[Array, MoveBasis, IntegerArray]]:
-        """Covariance of sources of each site, basis of its perturbations, and its parameters."""
+        """For each site the covariance of its sources, a basis of its changes, and its order parameters."""
         found = []
         for number, paths in enumerate(self.paths):
             low = self.lowered
@@ -513,7 +579,7 @@ class SampledFluctuations:
 
     @cached_property
     def times(self) -> IntegerArray:
-        """Later time of each order parameter."""
+        """Later one of the times of each order parameter."""
         low, found = self.lowered, np.zeros(self.count, int)
         for q in low.stated:
             grid = low.grid_of(q)
@@ -523,28 +589,28 @@ class SampledFluctuations:
 
     @cached_property
     def slopes(self) -> list[list[tuple[Array, Array | None]]]:
-        """Derivatives of averages and of their covariance, for each site and each of its directions.
+        """Derivatives of averages and of their covariance, for each site along each of its directions.
 
-        The latter are None without a shift.
+        The derivatives of the covariance are None if shifts are not computed.
         """
         found = []
-        for number, at in enumerate(self.feeding):
+        for number, at in enumerate(self.site_directions):
             own: list[tuple[Array, Array | None]] = []
             for k in at:
                 move = self.move(number, self.directions[0][:, k], self.step)
                 evaluate = self._means_and_noise if self.shifts else self._means
                 up, down = (evaluate(number, self.paths[number].run(move.at(x))) for x in (1, -1))
-                slope = (up - down) / (2 * move.step) + self.spread(number, move, evaluate)
+                slope = (up - down) / (2 * move.step) + self.dependent_part(number, move, evaluate)
                 own.append((slope[:, 0], slope[:, 1:]) if self.shifts else (slope, None))
             found.append(own)
         return found
 
     @cached_property
     def D(self) -> Array:
-        """Derivatives of order parameters with respect to each other, in the coordinates of directions."""
+        """Derivatives of order parameters with respect to each other, in coordinates along ``directions``."""
         B, inverse = self.directions
         found = np.zeros((self.count, B.shape[1]))
-        for number, at in enumerate(self.feeding):
+        for number, at in enumerate(self.site_directions):
             for k, (slope, _) in zip(at, self.slopes[number], strict=True):
                 found[:, k] += self.averages(number, slope)
         for x in self.lowered.slopes:
@@ -554,7 +620,7 @@ class SampledFluctuations:
 
     @cached_property
     def R(self) -> Array:
-        """Matrix ``(1 - D)^(-1)``, in the coordinates of directions."""
+        """Matrix ``(1 - D)^(-1)``, in coordinates along ``directions``."""
         return np.asarray(np.linalg.inv(np.eye(len(self.D)) - self.D))
 
     @cached_property
@@ -573,7 +639,7 @@ class SampledFluctuations:
         R, C = self.R, self.R @ inverse @ self.kappa @ inverse.T @ self.R.T
         source = np.zeros(self.count)
         for number in range(len(self.paths)):
-            source += self._curved(number, B, C)
+            source += self._curvature_shift(number, B, C)
             source += self._self_action(number, R, inverse, B)
         whole = B @ C @ B.T
         for x in self.lowered.second_slopes:
@@ -581,43 +647,58 @@ class SampledFluctuations:
             np.add.at(source, x.target, weights * whole[x.other[0], x.other[1]])
         return np.asarray(B @ R @ inverse @ source)
 
-    def _curved(self, number: int, B: Array, C: Array) -> Array:
-        """Return half the second derivatives of the averages of a site, summed with the covariance."""
-        at, found = self.feeding[number], np.zeros(len(self.units[number].first))
+    def _curvature_shift(self, number: int, B: Array, C: Array) -> Array:
+        """Return half the second derivatives of the averages of a site, contracted with the covariance C.
+
+        ``B`` are the directions, and ``C`` is the covariance of order parameters in coordinates along them.
+        The result is a contribution to each order parameter.
+        """
+        at, found = self.site_directions[number], np.zeros(len(self.units[number].first))
         if not len(at):
             return self.averages(number, found)
         sizes, vectors = np.linalg.eigh(C[np.ix_(at, at)])
         extra: Array | float = 0.0
         for size, v in zip(sizes, vectors.T, strict=True):
             if abs(size) > NEGLIGIBLE * np.abs(sizes).max():
-                move = self.move(number, B[:, at] @ v, self.wide)
+                move = self.move(number, B[:, at] @ v, self.second_step)
                 up, down = (self._means(number, self.paths[number].run(move.at(x))) for x in (1, -1))
                 found += size * (up - 2 * self.means[number] + down) / (2 * move.step**2)
-                if move.change is not None:  # of second order in the step, and no part of the derivative
+                # the mixed part changes the covariance at second order in the step, which is subtracted below
+                if move.change is not None:
                     extra = extra + size * move.change.mixed @ move.change.mixed.T
         if np.ndim(extra):
-            change = replace(self._sources[number][1].nothing, outer=np.asarray(extra))
-            found -= self.spread(number, Move(self.values, np.zeros(self.count), 0, 0.0, change), self._means)
+            change = replace(self._sources[number][1].no_change, outer=np.asarray(extra))
+            found -= self.dependent_part(
+                number, Move(self.values, np.zeros(self.count), 0, 0.0, change), self._means
+            )
         return self.averages(number, found)
 
     def _self_action(self, number: int, R: Array, inverse: Array, B: Array) -> Array:
-        """Return the effect of a unit on itself through order parameters, from derivatives of the noise."""
+        """Return the shift of each order parameter because a unit acts on itself through order parameters.
+
+        It contracts derivatives of the covariance of products, ``slopes``, with the response R of order
+        parameters to them.
+        """
         units = self.units[number]
-        moves = np.zeros((len(R), len(units.first)))  # by each product of the site
+        # moves[k, i]: change of order parameters along direction k by product i of the site
+        moves = np.zeros((len(R), len(units.first)))
         np.add.at(moves.T, units.product, (R @ inverse[:, units.parameters] * units.weights).T)
         total = np.zeros(len(units.first))
-        for k, (_, slope) in zip(self.feeding[number], self.slopes[number], strict=True):
+        for k, (_, slope) in zip(self.site_directions[number], self.slopes[number], strict=True):
             assert slope is not None
             total += slope @ moves[k]
         if units.responses:
-            total[units.pushed] += self._response_action(number, B, moves)
+            total[units.response_range] += self._response_action(number, B, moves)
         return self.averages(number, total) / self.lowered.ratios[number]
 
     def _response_action(self, number: int, B: Array, moves: Array) -> Array:
-        """Return the effect of a unit on itself between responses."""
-        units, paths, at = self.units[number], self.paths[number], self.feeding[number]
-        own, hats = units.first[units.pushed], units.second[units.pushed]
-        fields, means = np.unique(own), self.means[number][units.pushed]
+        """Return the part of the action of a unit on itself by responses on responses, ``(responses,)``.
+
+        ``moves`` (directions, products) is the change of order parameters along directions by each product.
+        """
+        units, paths, at = self.units[number], self.paths[number], self.site_directions[number]
+        own, hats = units.first[units.response_range], units.second[units.response_range]
+        fields, means = np.unique(own), self.means[number][units.response_range]
         total = np.zeros(len(own))
         for b in range(len(own)):
             strength = moves[at, len(units.first) - units.responses + b]
@@ -625,18 +706,18 @@ class SampledFluctuations:
             if size <= NEGLIGIBLE:
                 continue
             direction = B[:, at] @ (strength / size)
-            push = np.zeros(len(paths.site.hats))
-            push[hats[b]] = self.wide
+            product_shift = np.zeros(len(paths.site.hats))
+            product_shift[hats[b]] = self.second_step
             column = int(np.searchsorted(fields, own[b]))
             mixed, slopes = np.zeros(len(own)), np.zeros(len(own))
-            move = self.move(number, direction, self.wide)
+            move = self.move(number, direction, self.second_step)
             for along in (1, -1):
                 other = move.at(along)
                 for side in (1, -1):
                     start = min(other.start, self._time_of_hat(number, hats[b]))
-                    pushed = replace(other, push=side * push, start=start)
-                    responses, pairs = self._pushed_pairs(number, paths.run(pushed))
-                    mixed += along * side * pairs[:, column] / (4 * self.wide * move.step)
+                    perturbed = replace(other, product_shift=side * product_shift, start=start)
+                    responses, pairs = self._responses_and_pairs(number, paths.run(perturbed))
+                    mixed += along * side * pairs[:, column] / (4 * self.second_step * move.step)
                     slopes += along * responses / (4 * move.step)
             total += size * (mixed - slopes * means[b] - means * slopes[b])
         return total
@@ -648,7 +729,7 @@ NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class SampledMoments:
-    """Order parameters with their covariances and shifts.
+    """Order parameters with their covariances and shifts, from one set of paths.
 
     Attributes
     ----------
@@ -657,9 +738,10 @@ class SampledMoments:
     covariance
         N times their covariance.
     shift
-        N times their mean minus their value; None where it was not asked for.
+        N times their mean minus their value; None if shifts were not computed.
     lower
-        The same with kinks extrapolated by one order less; None where no kink was rounded.
+        The same, extrapolated to kinks of width zero by a polynomial of one degree less; None if no kink was
+        rounded.
     """
 
     values: Array
@@ -672,7 +754,10 @@ class SampledMoments:
         return [x.matrix @ self.covariance[np.ix_(x.columns, x.columns)] @ x.matrix.T for x in blocks]
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array] | None:
-        """Return N times the mean of observables minus their values."""
+        """Return N times the mean of each observable minus its value, ``(points,)``.
+
+        None if shifts are not known.
+        """
         if self.shift is None:
             return None
         index = np.arange(len(self.values))
@@ -698,17 +783,20 @@ class SampledSolution:
 
     @property
     def lower(self) -> SampledSolution | None:
-        """The same with kinks extrapolated by one order less; None where no kink was rounded."""
+        """The same moments from a polynomial of one degree less in the rounding width of kinks.
+
+        None if no kink was rounded.
+        """
         lower = [x.lower for x in self.replicas if x.lower is not None]
         return SampledSolution(self.lowered, lower) if lower else None
 
     def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
-        """Return N times the covariance of the observables of each block."""
+        """Return N times the covariance of the observables of each block, the mean over sets of paths."""
         found = [x.covariances_of(blocks) for x in self.replicas]
         return [np.mean(x, axis=0) for x in zip(*found, strict=True)]
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array] | None:
-        """Return N times the mean of observables minus their values."""
+        """Return N times the mean of each observable minus its value; None if shifts are not known."""
         wanted = list(observables)
         found = [x.shifts_of(wanted) for x in self.replicas]
         known = [x for x in found if x is not None]
@@ -775,6 +863,6 @@ def extrapolated(widths: Sequence[float], moments: Sequence[SampledMoments]) -> 
 
 
 def _not_converged(samples: int, reason: str) -> NotConverged:
-    """Return the exception for an expansion about sampled paths that ended, with advice."""
+    """Return the exception for an expansion that failed, with its reason and what would help."""
     would = "a smaller learning rate or more paths (solver.samples) would do"
     return NotConverged(f"the expansion in 1/N about {samples} sampled paths failed: {reason}; {would}")

@@ -48,17 +48,15 @@ class NodeGroup:
     Attributes
     ----------
     rows
-        Their places among the nodes of the site.
+        Positions of the fields among the nodes of the site.
     columns
-        The places of what they are sums of.
+        Positions of the nodes in the sums that define them; CONSTANT for an addend without field.
     parts
-        The terms of these sums: arrays of a term, the entries that belong here, and where they stand in the
-        matrix of ``rows`` by ``columns``.
-    constants
-        The entries that multiply nothing, in the same way.
+        The terms of these sums: arrays of a term, the entries of it that belong to the group, and their rows
+        and columns in the matrix of ``rows`` by ``columns``.
     compiled, arguments
-        Of a function of fields: the function, and the places (or the numbers, as order parameters) of its
-        leaves.
+        For a function of fields: the compiled function, and the kind and the positions or value of each of
+        its arguments.
     """
 
     key: FunctionKey
@@ -88,15 +86,15 @@ def rounded(e: Expr) -> Expr:
         return e
 
     def step(x: Expr) -> Expr:
-        """Return the rounded step function."""
+        """Return the step function of ``x``, rounded over WIDTH."""
         return (1 + erf(x / (sqrt(2) * WIDTH))) / 2
 
     def ramp(x: Expr) -> Expr:
-        """Return the rounded ramp."""
+        """Return ``max(0, x)``, rounded over WIDTH."""
         return x * step(x) + WIDTH * exp(-(x**2) / (2 * WIDTH**2)) / sqrt(2 * pi)
 
     def largest(first: Expr, *others: Expr) -> Expr:
-        """Return the rounded maximum."""
+        """Return the maximum of several expressions, rounded over WIDTH."""
         return first if not others else first + ramp(largest(*others) - first)
 
     rules = {
@@ -114,8 +112,8 @@ def rounded(e: Expr) -> Expr:
 class SampledSite:
     """One population at one layer: its nodes in the order in which they are computed, and its sources.
 
-    ``width`` is that over which kinks of functions are rounded, in units of the root mean square of the
-    sources at the start; ``scale`` is the latter.
+    ``number`` is the position of the site. ``width`` is the width over which kinks of functions are rounded,
+    in units of ``scale``, the root mean square of the sources at the start.
     """
 
     def __init__(self, lowered: LoweredFluctuations, number: int, width: float) -> None:
@@ -142,7 +140,7 @@ class SampledSite:
         self.source[self.sources] = np.arange(len(self.sources))
 
     def sigma(self, values: Array, time: int | None = None) -> Array:
-        """Return the covariance of the sources (of those up to a time)."""
+        """Return the covariance of the sources, ``(sources, sources)``, or of those up to a time."""
         low = self.lowered
         count = len(self.sources) if time is None else int(np.sum(low.time[self.sources] <= time))
         found = np.zeros((count, count))
@@ -151,11 +149,14 @@ class SampledSite:
             weights = low.value(x, values, part)
             at = low.site[x.target[part]] == self.number
             rows, cols = self.source[x.target[part][at]], self.source[x.first[part][at]]
-            np.add.at(found, (rows, cols), weights[at])  # of each pair both orders are there
+            np.add.at(found, (rows, cols), weights[at])  # both orders of each pair are among the terms
         return (found + found.T) / 2
 
     def weights(self, values: Array, time: int | None = None) -> dict[int, Array]:
-        """Return the coefficients of fields (at one time), for each array of terms."""
+        """Return the coefficients in the equations of fields, for each array of terms by its id.
+
+        With a time they are zero at all other times.
+        """
         low, found = self.lowered, {}
         for x in (*low.kernels, *low.definitions):
             if time is None:
@@ -166,7 +167,7 @@ class SampledSite:
         return found
 
     def _groups(self) -> None:
-        """Find the groups of fields in the order in which they are computed."""
+        """Divide the nodes into groups by name and time, and sort groups in the order of computation."""
         low = self.lowered
         groups: dict[tuple[FunctionKey, int], NodeGroup] = {}
         names: dict[FunctionKey, IntegerArray] = {}
@@ -194,7 +195,10 @@ class SampledSite:
     def _sums(
         self, groups: dict[tuple[FunctionKey, int], NodeGroup], of_node: dict[int, tuple[FunctionKey, int]]
     ) -> None:
-        """Add products and fields as sums of coefficients times fields."""
+        """Set the terms of the groups that are sums of coefficients times fields, and what these groups need.
+
+        ``of_node`` is the group of each node, by number.
+        """
         low = self.lowered
         entries: dict[tuple[FunctionKey, int], list[tuple[TermArrays, IntegerArray]]] = {}
         for x in (*low.kernels, *low.definitions):
@@ -218,7 +222,10 @@ class SampledSite:
     def _functions(
         self, groups: dict[tuple[FunctionKey, int], NodeGroup], of_node: dict[int, tuple[FunctionKey, int]]
     ) -> None:
-        """Add functions of fields, with the positions of their arguments."""
+        """Set the compiled functions of the groups that are functions of fields, and their arguments.
+
+        ``of_node`` is the group of each node, by number.
+        """
         low = self.lowered
         for key, feature in low.features.items():
             box = low.nodes.families[key]
@@ -237,11 +244,11 @@ class SampledSite:
                         continue
                     if isinstance(leaf, Symbol):
                         if leaf.name not in low.sizes.values:
-                            raise Unserved(f"{leaf} in {feature.expr} has no number")
+                            raise Unserved(f"no number is given for {leaf} in {feature.expr}")
                         group.arguments.append(("number", low.sizes.values[leaf.name]))
                         continue
                     if not isinstance(leaf, AppliedUndef):
-                        raise Unserved(f"{leaf} in {feature.expr} is not evaluated on paths")
+                        raise Unserved(f"{leaf} in {feature.expr} cannot be evaluated on sampled paths")
                     arguments = [at[x] for x in leaf.args]
                     if key_of(leaf) in low.random:
                         found = low.nodes.find(key_of(leaf), arguments)
@@ -260,7 +267,8 @@ class PathArrays:
     X
         The values of all nodes, ``(nodes, samples)``.
     J
-        Derivatives of all nodes by pushes of the hats of the site, ``(nodes, hats, samples)``.
+        Derivatives of all nodes with respect to perturbations of the products that have hats, ``(nodes, hats,
+        samples)``.
     """
 
     X: Array
@@ -269,20 +277,21 @@ class PathArrays:
 
 @dataclass(frozen=True, eq=False)
 class Perturbation:
-    """Perturbed input of a site.
+    """Order parameters of a run, and perturbations of the sources and products of a site.
 
     Attributes
     ----------
     values
-        The order parameters.
+        The order parameters, perturbed or not.
     sigma
-        The change of the covariance of sources in units of its factor, ``(rank, rank)``; None for none.
+        The change A of the covariance of independent random numbers, ``C = L (1 + A) L^T`` with the factor L
+        of the sources, ``(rank, rank)``; None for none.
     mixed
-        The change of the factor of sources, ``(sources, rank)``; None for none.
-    kick
-        The change of sources, ``(sources,)``; None for none.
-    push
-        The change of the products that are hats, ``(hats,)``; None for none.
+        The change of the factor L, ``(sources, rank)``; None for none.
+    source_shift
+        A number added to each source, ``(sources,)``; None for none.
+    product_shift
+        A number added to each product that has a hat, ``(hats,)``; None for none.
     start
         The first time at which the input differs.
     """
@@ -290,8 +299,8 @@ class Perturbation:
     values: Array
     sigma: Array | None = None
     mixed: Array | None = None
-    kick: Array | None = None
-    push: Array | None = None
+    source_shift: Array | None = None
+    product_shift: Array | None = None
     start: int = 0
 
 
@@ -303,7 +312,7 @@ class UnitPaths:
     site
         The site.
     samples, seed
-        The number of paths, and of the scrambled sequence that they are drawn from.
+        The number of paths, and the seed of the scrambled sequence of random numbers.
     """
 
     def __init__(self, site: SampledSite, samples: int, seed: np.random.SeedSequence) -> None:
@@ -323,7 +332,7 @@ class UnitPaths:
 
     @property
     def factor(self) -> Array:
-        """Factor of the sources: ``source = factor @ z``."""
+        """Factor L of the covariance of sources, ``(sources, rank)``: sources are ``L z``."""
         found = np.zeros((len(self.rows), len(self.pivots)))
         for row, into in zip(self.rows, found, strict=True):
             into[: len(row)] = row
@@ -332,7 +341,11 @@ class UnitPaths:
     # -- the mean-field solution, step by step ---------------------------------------------------------------
 
     def extend(self, values: Array, time: int) -> None:
-        """Compute a step for values of the order parameters of earlier steps and, so far, of this one."""
+        """Compute the fields of one time on all paths from order parameters up to this time.
+
+        Order parameters of this time may be provisional; the caller repeats the call until they do not
+        change.
+        """
         site = self.site
         known = int(np.sum(site.lowered.time[site.sources] < time))
         del self.rows[known:]
@@ -351,7 +364,7 @@ class UnitPaths:
     # -- other values of the order parameters ----------------------------------------------------------------
 
     def run(self, other: Perturbation) -> Iterator[PathArrays]:
-        """Yield all fields for other values of the order parameters, on the same paths."""
+        """Yield all fields for a perturbed input on the same paths, in batches of paths."""
         site, factor = self.site, self.factor
         z = self.z[: factor.shape[1]]
         if other.sigma is not None:
@@ -364,11 +377,13 @@ class UnitPaths:
         earlier = np.setdiff1d(np.arange(len(site.nodes)), later)
         for chunk, base in zip(self.chunks, self.base, strict=True):
             sources = factor @ z[:, chunk]
-            drawn = dict(enumerate(sources if other.kick is None else sources + other.kick[:, None]))
+            drawn = dict(
+                enumerate(sources if other.source_shift is None else sources + other.source_shift[:, None])
+            )
             paths = PathArrays(np.empty_like(base.X), np.empty_like(base.J))
             paths.X[earlier], paths.J[earlier] = base.X[earlier], base.J[earlier]
             for group in groups:
-                self._compute(group, other.values, weights, paths, drawn, other.push)
+                self._compute(group, other.values, weights, paths, drawn, other.product_shift)
             yield paths
 
     def _compute(
@@ -378,9 +393,13 @@ class UnitPaths:
         weights: Mapping[int, Array],
         paths: PathArrays,
         drawn: Mapping[int, Array],
-        push: Array | None = None,
+        product_shift: Array | None = None,
     ) -> None:
-        """Compute the values and derivatives of one group."""
+        """Compute the values and derivatives of one group of fields on a batch of paths.
+
+        ``weights`` are coefficients of :meth:`SampledSite.weights`, and ``drawn`` the values of each source
+        on the paths.
+        """
         site, X, J = self.site, paths.X, paths.J
         if group.compiled is not None:
             self._function(group, values, X, J)
@@ -403,11 +422,11 @@ class UnitPaths:
                 X[k] += drawn[int(source)]
             if site.column[k] >= 0:
                 J[k, site.column[k]] += 1.0
-                if push is not None:
-                    X[k] += push[site.column[k]]
+                if product_shift is not None:
+                    X[k] += product_shift[site.column[k]]
 
     def _function(self, group: NodeGroup, values: Array, X: Array, J: Array) -> None:
-        """Compute a function of fields, and its derivatives by the chain rule."""
+        """Compute a group that is a function of fields, and its derivatives J by the chain rule."""
         assert group.compiled is not None
         found: list[Any] = []
         for kind, at in group.arguments:
@@ -429,10 +448,11 @@ class UnitPaths:
 
 
 def extend_factor(rows: list[Array], pivots: list[int], covariance: Array, smallest: float) -> None:
-    """Add the missing rows of a triangular factor of a covariance.
+    """Add the missing rows of a lower triangular factor of a covariance (n, n).
 
-    A variable that depends on those before it, up to a share ``smallest`` of its variance, has no random
-    number of its own; ``pivots`` are the others.
+    A variable of which at most a share ``smallest`` of its variance remains, given earlier variables, has no
+    random number of its own. ``pivots`` are the positions of the other variables. Both lists are extended in
+    place.
     """
     for i in range(len(rows), len(covariance)):
         row = np.zeros(len(pivots) + 1)
@@ -456,17 +476,19 @@ def solve_saddle(
 ) -> tuple[Array, list[UnitPaths]]:
     """Return the order parameters of the mean-field theory, and the paths of each site.
 
+    ``width`` is that over which kinks of functions are rounded, relative to the sources at the start.
+
     Raises
     ------
     Unserved
-        If the definitions of one step do not come to an end.
+        If the definitions of one time are cyclic.
     Diverged
         If numbers outgrow what floats hold.
     """
     sites = [SampledSite(lowered, k, width) for k in range(len(lowered.sites))]
     seeds = np.random.SeedSequence(seed).spawn(len(sites))
     paths = [UnitPaths(x, samples, s) for x, s in zip(sites, seeds, strict=True)]
-    values = np.ones(lowered.parameters.count)  # those of a step before they are known
+    values = np.ones(lowered.parameters.count)  # initial values of the repeated evaluation of a time
     for time in range(lowered.sizes.times):
         for _ in range(MOST_LEVELS):
             before = values.copy()
@@ -477,7 +499,7 @@ def solve_saddle(
             if _are_settled(values, before):
                 break
         else:
-            raise Unserved("the definitions of one step do not come to an end")
+            raise Unserved(_CYCLIC)
         unbounded = np.flatnonzero(~np.isfinite(values) & (lowered.parameter_time <= time))
         if len(unbounded):
             raise diverged_at(time, lowered.name_of(int(unbounded[0])), values[unbounded])
@@ -485,7 +507,10 @@ def solve_saddle(
 
 
 def _are_settled(values: Array, before: Array) -> bool:
-    """Return whether values differ only by rounding; both must be finite at the same places."""
+    """Return whether values and their previous iterates differ by rounding only.
+
+    Both must be finite at the same positions.
+    """
     known = np.isfinite(values)
     if not np.array_equal(known, np.isfinite(before)):
         return False
@@ -494,11 +519,16 @@ def _are_settled(values: Array, before: Array) -> bool:
 
 
 MOST_LEVELS = 100
-"""Computations of a step that wait for each other, at most."""
+"""Largest number of evaluations of one time, after which order parameters must not change."""
+
+_CYCLIC = (
+    f"order parameters of one time still change after {MOST_LEVELS} evaluations: their definitions are cyclic"
+)
+"""Message of the refusal of cyclic definitions."""
 
 
 def update(lowered: LoweredFluctuations, values: Array, paths: list[UnitPaths], time: int) -> None:
-    """Write the averages of a time, and the numbers that follow from them, into ``values``."""
+    """Write the order parameters of a time into ``values``: averages over paths, then functions of them."""
     fresh, touched = np.zeros_like(values), np.zeros(len(values), bool)
     for x in lowered.units:
         part = x.at(time)
@@ -519,11 +549,11 @@ def update(lowered: LoweredFluctuations, values: Array, paths: list[UnitPaths], 
         before, values[touched] = values[touched], found[touched]
         if _are_settled(values[touched], before):
             return
-    raise Unserved("the definitions of one step do not come to an end")
+    raise Unserved(_CYCLIC)
 
 
 def pair_average(paths: UnitPaths, x: TermArrays, k: int) -> float:
-    """Return the average of one product of fields, or of one response."""
+    """Return the average over paths of entry k of a term: a product of fields, or a response."""
     place, total = paths.site.place, 0.0
     for part in paths.base:
         if x.hats:

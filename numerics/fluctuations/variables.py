@@ -54,11 +54,11 @@ class ObservableVariable:
     Attributes
     ----------
     dims, shape
-        Its dimensions, and how long they are.
+        Its dimensions, and the number of entries along each.
     times
-        The position of the time of each value, ``(values,)``.
+        The position of the time of each entry among the output times, ``(entries,)``.
     observable
-        The values, flattened, to second order in order parameters.
+        The entries, flattened, to second order in order parameters.
     """
 
     dims: tuple[str, ...]
@@ -95,7 +95,7 @@ class VariableBuilder:
         self.theory = {q.name: q for q in lowered.theory.parameters}
 
     def variables(self) -> dict[str, ObservableVariable]:
-        """Return all variables by the names of results."""
+        """Return all variables of the problem that can be expanded, by the names of results."""
         found: dict[str, ObservableVariable] = {}
         if OUTPUT in numbers_by_role(self.problem):
             found |= dict(self._outputs())
@@ -133,7 +133,10 @@ class VariableBuilder:
             yield "test_error", self._variable("test_error", f, test, terms)
 
     def _loss(self, loss: SampleLoss, e: Expr, samples: IndexRange) -> ObservableVariable:
-        """Return the mean over samples of an expression, summed over its other indices."""
+        """Return the mean over samples of an expression ``e``, summed over other indices of the output.
+
+        The mean is not taken if the outputs have no index of samples.
+        """
         sizes = {x: int(v) for x, v in self.problem.values.items() if isinstance(x, Symbol) and x.is_integer}
         ranges = [r for d in self.problem.program.definitions if d.name == OUTPUT for r in d.ranges]
         written = sympify(e.xreplace(sizes)).doit()
@@ -144,7 +147,7 @@ class VariableBuilder:
         return self._on_axes(("time",), [Addend(written, tuple(over))], [t])
 
     def _kernels(self) -> Iterator[tuple[str, ObservableVariable]]:
-        """Yield kernels of layers and the tangent kernel."""
+        """Yield kernels of layers and the tangent kernel, each with its trace, by names of results."""
         names = {LINEAR_KERNEL: FEATURE_KERNEL} if FEATURE_KERNEL not in self.theory else {}
         names |= {FEATURE_KERNEL: FEATURE_KERNEL, GRADIENT_KERNEL: GRADIENT_KERNEL}
         names |= {TANGENT_KERNEL: "tangent_kernel"}
@@ -152,7 +155,8 @@ class VariableBuilder:
             q = self.theory.get(own)
             if q is None or (own != TANGENT_KERNEL and ell not in q.symbol.args):
                 continue
-            if not {str(x) for x in q.symbol.args} <= {*DIMENSIONS}:  # of outputs at several positions
+            # results have no dimension for other indices, such as positions of outputs
+            if not {str(x) for x in q.symbol.args} <= {*DIMENSIONS}:
                 continue
             terms = [Addend(q.symbol)] if q.kind != "observable" else list(q.rest)
             if any(x.reach for x in terms):
@@ -163,7 +167,7 @@ class VariableBuilder:
                 yield label, self._variable(label, q, IndexRange(mu, 1, self.problem.seen), terms)
 
     def _trace(self, label: str, q: FluctuatingParameter, terms: list[Addend]) -> ObservableVariable:
-        """Return the sum of a kernel over equal samples and outputs."""
+        """Return a kernel, given by ``terms``, summed over equal training samples and equal outputs."""
         named = {str(x): x for x in q.symbol.args}
         pairs = ((alpha.name, mu.name), (primed(CHANNEL).name, CHANNEL.name))
         equal = {named[one]: named[other] for one, other in pairs if one in named}
@@ -176,7 +180,7 @@ class VariableBuilder:
     # -- random data -----------------------------------------------------------------------------------------
 
     def _random_data(self) -> Iterator[tuple[str, ObservableVariable]]:
-        """Yield correlations at equal times, and losses."""
+        """Yield correlations at equal times and losses of random data, by names of results."""
         for name, q in self.theory.items():
             if q.kind == "correlation" and name in VARIABLES and name.startswith("C_"):
                 yield name, self._variable(name, q, IndexRange(mu, 1, 1))
@@ -186,12 +190,16 @@ class VariableBuilder:
             return
         measured = f"C_{ERROR}"
         for name, e in losses.items():
-            if name == "train_loss" and measured in self.theory:  # that of the batch
+            # with batches the training loss is that of the batch, not of the population
+            if name == "train_loss" and measured in self.theory:
                 e = self.theory[measured].symbol.xreplace({s: t})
             yield name, self._on_axes(("time",), self._summed(e), [t])
 
     def _summed(self, e: Expr) -> list[Addend]:
-        """Return a loss of each output, summed over outputs."""
+        """Return the addends of a loss that is given for one output, summed over all outputs.
+
+        Addends without correlations of outputs are multiplied by the number of outputs.
+        """
         count = self.problem.outputs
         terms = []
         for x in observable_terms(e):
@@ -206,14 +214,17 @@ class VariableBuilder:
         return terms
 
     def _channels(self, kernel: AppliedUndef | None) -> list[Any]:
-        """Return the indices of outputs of a correlation."""
+        """Return the indices of a correlation that count outputs.
+
+        Empty for None and for correlations without them.
+        """
         own = None if kernel is None else self.theory.get(str(kernel.func))
         return [] if own is None else [x for x in own.symbol.args if DIMENSIONS[str(x)].startswith("channel")]
 
     # -- programs without roles ------------------------------------------------------------------------------
 
     def _authored(self) -> Iterator[tuple[str, ObservableVariable]]:
-        """Yield numbers and correlations under the names of the author."""
+        """Yield order parameters of a program without roles, under the names that its author gave them."""
         for label, x in authored_variables(self.problem).items():
             if x.name not in self.theory:
                 continue
@@ -234,7 +245,10 @@ class VariableBuilder:
     def _variable(
         self, label: str, q: FluctuatingParameter, samples: IndexRange, terms: Iterable[Addend] | None = None
     ) -> ObservableVariable:
-        """Return the variable of an order parameter, or of ``terms`` with its indices, for some samples."""
+        """Return an order parameter as the variable ``label`` of results, for a range of samples.
+
+        ``terms``, if given, are expressions in its indices that replace it.
+        """
         own = {DIMENSIONS[str(x)] for x in q.symbol.args}
         known = VARIABLES[label]
         every = (*known.nonlinear, known.dims, known.channels)
@@ -250,7 +264,10 @@ class VariableBuilder:
         indices: Sequence[Any],
         samples: IndexRange | None = None,
     ) -> ObservableVariable:
-        """Return terms expanded along dimensions; a dimension without an index has length one."""
+        """Return terms expanded along named dimensions.
+
+        ``indices`` are the symbols that the terms contain. A dimension without such a symbol has length one.
+        """
         named: dict[str, Any] = {DIMENSIONS[str(x)]: x for x in indices}
         axes = []
         for dim in dims:
@@ -260,7 +277,7 @@ class VariableBuilder:
         return self._expanded(axes, terms)
 
     def _values(self, dim: str, samples: IndexRange | None) -> Sequence[int]:
-        """Return the values of an index along a dimension."""
+        """Return the values that an index takes along a dimension: times, layers, outputs, or samples."""
         if dim == "time":
             return self.at
         if dim == "layer":
@@ -273,7 +290,11 @@ class VariableBuilder:
     def _expanded(
         self, axes: Sequence[tuple[str, Any, Sequence[int]]], terms: Iterable[Addend]
     ) -> ObservableVariable:
-        """Return terms expanded at the values of indices along axes, at equal times."""
+        """Return terms expanded on the product of some axes, at equal times t = s.
+
+        Each axis is its dimension, the symbol of its index and the values of this index; one of them is
+        "time".
+        """
         shape = tuple(len(values) for _, _, values in axes)
         boxed = np.meshgrid(*[np.asarray(values, int) for _, _, values in axes], indexing="ij")
         grid: IndexGrid = {x: v.ravel() for (_, x, _), v in zip(axes, boxed, strict=True)}

@@ -59,9 +59,9 @@ def test_refusals() -> None:
     with pytest.raises(SpecError, match=r"training.rule = .flow"):
         moments(experiment({}, TEMPERED, {}))
     for network, training, data, words in (
-        ({"activation": "tanh"}, FLOWING, {}, 'training.rule = "flow": flows, and fluctuations of nonlinear'),
+        ({"activation": "tanh"}, FLOWING, {}, 'training.rule = "flow": fluctuations of nonlinear networks'),
         ({}, {}, {"kind": "isotropic"}, "network.width_ratio: is left out"),
-        ({}, {"objective": "hinge"}, {}, 'training.objective = "hinge": has an error that jumps'),
+        ({}, {"objective": "hinge"}, {}, 'training.objective = "hinge": has an error signal that jumps'),
         ({}, TEMPERED, {}, "training.temperature = 0.1: adds noise"),
     ):
         with pytest.raises(SpecError, match=re.escape(words)):

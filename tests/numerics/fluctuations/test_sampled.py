@@ -291,7 +291,9 @@ def test_cost_grows_with_the_number_of_paths() -> None:
     np.testing.assert_array_equal(paths.hats, [len(x.site.hats) for x in found.paths])
     np.testing.assert_array_equal(paths.responses, [x.responses for x in found.units])
     np.testing.assert_array_equal(paths.products + paths.responses, [len(x.first) for x in found.units])
-    assert all(len(x) <= moves <= 2 * len(x) for x, moves in zip(found.feeding, paths.moves, strict=True))
+    assert all(
+        len(x) <= moves <= 2 * len(x) for x, moves in zip(found.site_directions, paths.moves, strict=True)
+    )
     with pytest.raises(SpecError, match="hours"):
         finite_width(mlp(2, "tanh"), solver=Solver(samples=2**16, hours=0.01), **given)
 
