@@ -13,7 +13,7 @@ from typing import Any
 from sympy import Add, Derivative, DiracDelta, Dummy, Expr, Integral, KroneckerDelta, Mul, S, Subs, Sum
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.sums import all_apart, apart, bound, factors
+from derive.calculus.sums import bound, factors, rename_all_bound, rename_bound
 
 Names = Iterable[str] | None
 
@@ -114,7 +114,7 @@ def _linear(body: Expr, random: frozenset[str] | None) -> Expr:
         others = list(moving)
         others.remove(sums[0])
         rest = Mul(*others)
-        first = apart(sums[0], rest.free_symbols | bound(rest))
+        first = rename_bound(sums[0], rest.free_symbols | bound(rest))
         inner = _linear((rest * first.function).expand(), random)
         return Mul(*fixed) * first.func(inner, *first.limits)
     return Mul(*fixed) * Average(Mul(*moving))
@@ -218,7 +218,7 @@ def chain_rule(
     """
 
     def respond(e: Expr) -> Expr:
-        e = all_apart(e, source.free_symbols)
+        e = rename_all_bound(e, source.free_symbols)
         atoms = leaves(e)
         slots = {x: Dummy(f"slot{i}") for i, x in enumerate(atoms)}
         back = {d: x for x, d in slots.items()}

@@ -66,14 +66,14 @@ class NoClosedForm(Exception):
 
 
 @dataclass(frozen=True)
-class Unit:
+class LinearFactor:
     """A factor ``sign(a.x + m)``, or ``erf(a.x + m)`` if ``soft``; ``a`` holds the coefficients."""
 
     a: tuple[Expr, ...]
     m: Expr
     soft: bool
 
-    def moved(self, shift: MatrixBase) -> Unit:
+    def moved(self, shift: MatrixBase) -> LinearFactor:
         """Return the factor after the substitution ``x -> x + shift``."""
         return replace(self, m=cancel(self.m + sum(p * q for p, q in zip(self.a, shift, strict=True))))
 
@@ -150,7 +150,7 @@ class _Term:
     A: MatrixBase
     b: MatrixBase
     c: Expr
-    units: tuple[Unit, ...]
+    units: tuple[LinearFactor, ...]
     C: MatrixBase
 
     @classmethod
@@ -171,7 +171,7 @@ class _Term:
                     k = k if k.is_number else S.One
                     polynomial *= sign(k)
                     a, m = tuple(p / k for p in a), m / k
-                units.append(Unit(a, m, isinstance(x, erf)))
+                units.append(LinearFactor(a, m, isinstance(x, erf)))
             else:
                 raise NoClosedForm(x)
         form = _poly(exponent, variables, 2)
@@ -226,7 +226,7 @@ def _poly(e: Expr, variables: tuple[Expr, ...], degree: int | None = None) -> Po
     return polynomial
 
 
-def _moment(powers: tuple[int, ...], units: tuple[Unit, ...], C: MatrixBase) -> Expr:
+def _moment(powers: tuple[int, ...], units: tuple[LinearFactor, ...], C: MatrixBase) -> Expr:
     """Return ``<x^powers prod units>``: Stein's lemma is applied until no factor ``x`` is left."""
     units = _without_squares(units)
     if all(u.m == 0 for u in units) and (sum(powers) + len(units)) % 2:
@@ -243,11 +243,15 @@ def _moment(powers: tuple[int, ...], units: tuple[Unit, ...], C: MatrixBase) -> 
         others = units[:at] + units[at + 1 :]
         c = _dot(C.row(i), u.a)
         if c != 0:
-            total.append(c * (_pushed if u.soft else _cut)(u, lowered, others, C))
+            total.append(
+                c * (_by_derivative_of_erf if u.soft else _by_derivative_of_sign)(u, lowered, others, C)
+            )
     return Add(*total)
 
 
-def _pushed(u: Unit, powers: tuple[int, ...], others: tuple[Unit, ...], C: MatrixBase) -> Expr:
+def _by_derivative_of_erf(
+    u: LinearFactor, powers: tuple[int, ...], others: tuple[LinearFactor, ...], C: MatrixBase
+) -> Expr:
     """Return the average with the factor ``erf(l)`` replaced by its derivative ``2 exp(-l^2) / sqrt(pi)``."""
     a = ImmutableDenseMatrix(u.a)
     gens = tuple(_generators(len(powers)))
@@ -256,7 +260,9 @@ def _pushed(u: Unit, powers: tuple[int, ...], others: tuple[Unit, ...], C: Matri
     return 2 / sqrt(pi) * tilted.value()
 
 
-def _cut(u: Unit, powers: tuple[int, ...], others: tuple[Unit, ...], C: MatrixBase) -> Expr:
+def _by_derivative_of_sign(
+    u: LinearFactor, powers: tuple[int, ...], others: tuple[LinearFactor, ...], C: MatrixBase
+) -> Expr:
     """Return the average with a sign of ``l`` replaced by its derivative ``2 delta(l)``.
 
     The delta is the density of ``l = a.x + m`` at zero times the average conditioned on ``l = 0``.
@@ -294,12 +300,12 @@ def _dot(x: Any, y: Any) -> Expr:
 # -- signs ---------------------------------------------------------------------------------------------------
 
 
-def _without_squares(units: tuple[Unit, ...]) -> tuple[Unit, ...]:
+def _without_squares(units: tuple[LinearFactor, ...]) -> tuple[LinearFactor, ...]:
     """Return the factors without squares of signs, which are one.
 
     This must precede derivatives, because ``sign(0)`` is not defined.
     """
-    kept: list[Unit] = []
+    kept: list[LinearFactor] = []
     for u in units:
         if not u.soft and u in kept:
             kept.remove(u)
@@ -308,7 +314,7 @@ def _without_squares(units: tuple[Unit, ...]) -> tuple[Unit, ...]:
     return tuple(kept)
 
 
-def _signs(units: tuple[Unit, ...], C: MatrixBase) -> Expr:
+def _signs(units: tuple[LinearFactor, ...], C: MatrixBase) -> Expr:
     """Return the mean of a product of signs and error functions: ``erf``, or the arcsine law for pairs."""
     scale = [sqrt(2) if u.soft else S.One for u in units]
     means = [k * u.m for k, u in zip(scale, units, strict=True)]

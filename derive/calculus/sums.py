@@ -1,10 +1,11 @@
 """Algebra of sums over indices and integrals over times: expansion, deltas, normal form.
 
-A bound variable belongs to its sum alone: before a substitution, bound variables with the same name are
-renamed (:func:`apart`, :func:`put`). Sums are expanded by linearity (:func:`addends`, :func:`times`,
-:func:`drawn_out`), nested sums are split into body and limits (:func:`opened`, :func:`closed`), and a delta
-removes the sum over its index (:func:`pinned`, :func:`settled`). Two expressions that differ only in these
-respects have the same :func:`normal_form`.
+A bound variable (an index of a sum or integral) must not have the name of a symbol outside of its sum: before
+a substitution, bound variables with the same name are renamed (:func:`rename_bound`, :func:`substitute`).
+Sums are expanded by linearity (:func:`addends`, :func:`times`, :func:`drawn_out`), nested sums are split into
+body and limits (:func:`opened`, :func:`closed`), and a Kronecker or Dirac delta removes the sum over its
+index (:func:`fixed_by_delta`, :func:`evaluate_deltas`). Two expressions that differ only in the order and the
+names of their sums have the same :func:`normal_form`.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ def unused(symbol: Symbol, taken: Iterable[Expr]) -> Symbol:
     return Symbol(next(n for n in names if n not in used), **symbol.assumptions0)
 
 
-def apart(x: Sum | Integral, taken: Iterable[Expr]) -> Sum | Integral:
+def rename_bound(x: Sum | Integral, taken: Iterable[Expr]) -> Sum | Integral:
     """Return the same sum or integral with those bound variables renamed that are in ``taken``.
 
     >>> from sympy import Function
-    >>> apart(Sum(Function("f")(s), (s, 0, t)), [s])
+    >>> rename_bound(Sum(Function("f")(s), (s, 0, t)), [s])
     Sum(f(s_), (s_, 0, t))
     """
     names: Binding = {}
@@ -63,7 +64,7 @@ def apart(x: Sum | Integral, taken: Iterable[Expr]) -> Sum | Integral:
     if not names:
         return x
     # a variable is bound in the summand and in the bounds of inner sums, not in its own bounds
-    inner = all_apart(x.function, {*names, *names.values()})
+    inner = rename_all_bound(x.function, {*names, *names.values()})
     limits = []
     for i, (v, *bounds) in enumerate(x.limits):
         outer = {w: names[w] for w, *_ in x.limits[i + 1 :] if w in names}
@@ -71,7 +72,7 @@ def apart(x: Sum | Integral, taken: Iterable[Expr]) -> Sum | Integral:
     return x.func(inner.xreplace(names), *limits)
 
 
-def all_apart(e: Expr, taken: Iterable[Expr], nested: bool = False) -> Expr:
+def rename_all_bound(e: Expr, taken: Iterable[Expr], nested: bool = False) -> Expr:
     """Return an expression in which no bound variable of a sum or integral is in ``taken``.
 
     With ``nested``, variables of inner sums also differ from those of outer sums and from those in their
@@ -81,27 +82,27 @@ def all_apart(e: Expr, taken: Iterable[Expr], nested: bool = False) -> Expr:
         return e
     used = {*taken}
     if isinstance(e, Sum | Integral):
-        e = apart(e, used | e.free_symbols if nested else used)
+        e = rename_bound(e, used | e.free_symbols if nested else used)
         if nested:
             used |= {v for v, *_ in e.limits}
-    args = [all_apart(x, used, nested) if isinstance(x, Expr | ExprCondPair) else x for x in e.args]
+    args = [rename_all_bound(x, used, nested) if isinstance(x, Expr | ExprCondPair) else x for x in e.args]
     return e if list(e.args) == args else e.func(*args)
 
 
 # -- at other indices ----------------------------------------------------------------------------------------
 
 
-def put(e: Expr, values: Mapping[Any, Expr]) -> Expr:
+def substitute(e: Expr, values: Mapping[Any, Expr]) -> Expr:
     """Return ``e`` with ``values`` put in simultaneously; bound variables are renamed where needed.
 
     >>> from sympy import Function
-    >>> put(Sum(Function("K")(t, s), (s, 0, t)), {t: s})
+    >>> substitute(Sum(Function("K")(t, s), (s, 0, t)), {t: s})
     Sum(K(s, s_), (s_, 0, s))
     """
     if not e.has(Sum, Integral):
         return e.xreplace(dict(values))
     met = {*values}.union(*[x.free_symbols for x in values], *[x.free_symbols for x in values.values()])
-    return all_apart(e, met).xreplace(dict(values))
+    return rename_all_bound(e, met).xreplace(dict(values))
 
 
 def rewritten(e: Expr, names: Container[str], change: Callable[[Any], Expr]) -> Expr:
@@ -153,7 +154,7 @@ def placed(rhs: Expr, lhs: Expr, atom: Expr) -> Expr:
     >>> placed(u(ell + 1, t) + Sum(K(s), (s, 0, t)), h(ell + 1, t), h(1, s))
     u(1, s) + Sum(K(s_), (s_, 0, s))
     """
-    return put(rhs, {x: y for x, y in binding(lhs, atom).items() if x != y})
+    return substitute(rhs, {x: y for x, y in binding(lhs, atom).items() if x != y})
 
 
 def defined(e: Expr, equations: Iterable[tuple[Expr, Expr]]) -> Expr:
@@ -260,7 +261,7 @@ def times(factor: Expr, e: Expr) -> Expr:
     if isinstance(e, Add):
         return Add(*[times(factor, x) for x in e.args])
     if isinstance(e, Sum | Integral):
-        e = apart(e, factor.free_symbols | bound(factor))
+        e = rename_bound(e, factor.free_symbols | bound(factor))
         return e.func(times(factor, e.function), *e.limits)
     inner = [x for x in Mul.make_args(e) if isinstance(x, Sum | Integral)]
     if len(inner) == 1 and e != inner[0]:
@@ -320,7 +321,7 @@ def opened(e: Expr) -> tuple[Expr, tuple[tuple[Limit, type[Expr]], ...]]:
         if len(inner) != 1:
             return factor * e, tuple(limits)
         factor *= Mul(*[x for x in Mul.make_args(e) if x is not inner[0]])
-        x = apart(inner[0], factor.free_symbols | {lim[0] for lim, _ in limits})
+        x = rename_bound(inner[0], factor.free_symbols | {lim[0] for lim, _ in limits})
         limits += [(tuple(lim), x.func) for lim in reversed(x.limits)]
         e = x.function
 
@@ -347,10 +348,10 @@ def over(body: Expr, ranges: Iterable[IndexRange | Limit]) -> Expr:
 # -- deltas --------------------------------------------------------------------------------------------------
 
 
-def pinned(term: Expr, v: Symbol) -> tuple[Expr, Expr] | None:
+def fixed_by_delta(term: Expr, v: Symbol) -> tuple[Expr, Expr] | None:
     """Return a delta among the factors of ``term`` that fixes the variable ``v``, and the value; or None.
 
-    >>> pinned(2 * KroneckerDelta(ell, 3), ell)
+    >>> fixed_by_delta(2 * KroneckerDelta(ell, 3), ell)
     (KroneckerDelta(3, ell), 3)
     """
     for x in Mul.make_args(term):
@@ -379,7 +380,7 @@ def within(value: Expr, lower: Expr, upper: Expr, v: Symbol) -> Expr | None:
     return 1 - KroneckerDelta(upper + 1, value) if (upper + 1).is_Symbol else None
 
 
-def settled(e: Expr, inside: Callable[[Expr, Expr, Expr, Symbol], Expr | None] = within) -> Expr:
+def evaluate_deltas(e: Expr, inside: Callable[[Expr, Expr, Expr, Symbol], Expr | None] = within) -> Expr:
     """Carry out every sum or integral whose variable is fixed by a delta.
 
     ``inside(value, lower, upper, variable)`` returns the weight of a value: 1 in range, 0 out of range, an
@@ -389,12 +390,12 @@ def settled(e: Expr, inside: Callable[[Expr, Expr, Expr, Symbol], Expr | None] =
     >>> from derive import P
     >>> from derive.calculus.symbols import alpha, mu
     >>> f = Function("f")
-    >>> settled(Sum(KroneckerDelta(mu, alpha) * f(alpha) + f(alpha), (alpha, 1, P)))
+    >>> evaluate_deltas(Sum(KroneckerDelta(mu, alpha) * f(alpha) + f(alpha), (alpha, 1, P)))
     f(mu) + Sum(f(alpha), (alpha, 1, P))
     """
     if not e.has(KroneckerDelta, DiracDelta) or not e.has(Sum, Integral):
         return e
-    args = [settled(x, inside) if isinstance(x, Expr) else x for x in e.args]
+    args = [evaluate_deltas(x, inside) if isinstance(x, Expr) else x for x in e.args]
     e = e if list(e.args) == args else e.func(*args)
     if not isinstance(e, Sum | Integral) or not e.function.has(KroneckerDelta, DiracDelta):
         return e
@@ -403,13 +404,13 @@ def settled(e: Expr, inside: Callable[[Expr, Expr, Expr, Symbol], Expr | None] =
         factor, limits = S.One, [tuple(lim) for lim in e.limits]
         for v in [lim[0] for lim in limits]:
             place = [lim[0] for lim in limits].index(v)
-            pin = pinned(term, v)
+            pin = fixed_by_delta(term, v)
             _, lower, upper = limits[place]
             weight = None if pin is None else inside(pin[1], lower, upper, v)
             if pin is None or weight is None:
                 continue
             delta, value = pin
-            term, factor = put(term / delta, {v: value}), factor * weight
+            term, factor = substitute(term / delta, {v: value}), factor * weight
             others = limits[:place] + limits[place + 1 :]
             limits = [(w, *[b.xreplace({v: value}) for b in bounds]) for w, *bounds in others]
         total.append(factor * (e.func(term, *limits) if limits and factor != 0 else term))

@@ -15,7 +15,7 @@ from sympy import Add, Eq, Expr, Integral, KroneckerDelta, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import strongly_connected_components
 
-from derive.calculus.sums import placed, settled, without_empty
+from derive.calculus.sums import evaluate_deltas, placed, without_empty
 from derive.calculus.symbols import L
 from derive.depth.balance import CountedTerm, as_expression, balance, counted
 from derive.depth.infinite import LayerTime, Scaling, aligned, layer_time
@@ -123,7 +123,7 @@ def within_blocks(cross: CrossLayer) -> CrossLayer:
     cross = ends_apart(cross)
     layered = {f.name for f in cross.theory.program.fields if f.layered and not f.population.shared}
     two_layered = {str(e.lhs.func) for e in cross.responses if len(e.lhs.args) >= 4}
-    local = two_layered & {f"R_{f}{p.name}" for f in layered for p in cross.pushes}
+    local = two_layered & {f"R_{f}{p.name}" for f in layered for p in cross.perturbed_sources}
 
     def is_local(x: Expr) -> bool:
         """Return whether an expression is a response of a field in block ell to a source in block k.
@@ -266,7 +266,7 @@ def without_blocks(limit: LayerTime) -> LayerTime:
     def put(e: Expr) -> Expr:
         """Replace functions within a block by their right-hand sides until none is left."""
         # settled(...) drops the conditions on times in sums, which hold for causal functions
-        while (substituted := settled(e.replace(known, value), lambda *_: S.One)) != e:
+        while (substituted := evaluate_deltas(e.replace(known, value), lambda *_: S.One)) != e:
             e = substituted
         return e
 

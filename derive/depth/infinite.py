@@ -31,7 +31,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.series import PowerCoefficients
-from derive.calculus.sums import addends, factors, rewritten, settled, without_empty
+from derive.calculus.sums import addends, evaluate_deltas, factors, rewritten, without_empty
 from derive.calculus.symbols import L, ell, s, t
 from derive.depth.balance import power
 from derive.depth.layers import (
@@ -423,7 +423,7 @@ def aligned(cross: CrossLayer) -> CrossLayer:
     A response that is used at equal layers, such as ``X(ell, ell + 1)`` to the source of matrix ``ell + 1``,
     then reads ``X(ell, ell)``. Raises :class:`NotApplicable` if one source needs two different shifts.
     """
-    names = {f"R_{e.name}{p.name}": p.name for e in cross.theory.equations for p in cross.pushes}
+    names = {f"R_{e.name}{p.name}": p.name for e in cross.theory.equations for p in cross.perturbed_sources}
     shifts: dict[str, Expr] = {}
     for e in (*cross.responses, *cross.correlations, *cross.scalars):
         for x in e.rhs.atoms(AppliedUndef):
@@ -590,7 +590,7 @@ class _Limit(_EquationTerms):
     @cached_property
     def singles(self) -> dict[str, tuple[Expr, ...]]:
         """For each family of sources, the layers (such as 1 and L) whose source is a separate function."""
-        return {p.name: p.singles for p in self.cross.pushes if p.family is not None}
+        return {p.name: p.singles for p in self.cross.perturbed_sources if p.family is not None}
 
     def named(self, e: Expr) -> Expr:
         """Return an expression with sources as white noise in layer time, those of single layers apart.
@@ -960,7 +960,7 @@ class _Increments:
             return product
         if isinstance(e, Sum):
             terms = self.series(e.function, between).items()
-            return {n: without_empty(settled(Sum(x, *e.limits))) for n, x in terms}
+            return {n: without_empty(evaluate_deltas(Sum(x, *e.limits))) for n, x in terms}
         if isinstance(e, Integral) and e.limits[0][0] == tau_:
             outside = {n: Integral(x, *e.limits) for n, x in self.series(e.function).items() if x != 0}
             inside = self.series(e.function, between=True).items()

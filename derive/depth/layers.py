@@ -74,7 +74,7 @@ def layers_of(cross: CrossLayer) -> dict[str, int]:
         counts[str(e.lhs.func)] = max(counts.get(str(e.lhs.func), 0), 1 + two if one else 0)
     for q in (*cross.correlations, *cross.fields):
         counts.setdefault(str(q.lhs.func), int(bool(q.lhs.args) and q.lhs.args[0].has(ell)))
-    for p in cross.pushes:
+    for p in cross.perturbed_sources:
         counts.setdefault(p.name, int(p.layers is not None))
     for q in cross.theory.order_parameters:
         counts.setdefault(str(q.symbol.func), int(bool(q.symbol.args) and q.symbol.args[0].has(ell)))

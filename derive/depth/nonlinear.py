@@ -33,7 +33,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response, chain_rule
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.sums import addends, drawn_out, factors, opened, rewritten, settled
+from derive.calculus.sums import addends, drawn_out, evaluate_deltas, factors, opened, rewritten
 from derive.calculus.symbols import ell, s, t
 from derive.depth.layers import neighbour
 from derive.errors import NotApplicable
@@ -237,7 +237,7 @@ class _Effective:
                 instant += self.averaged(part.xreplace(dict.fromkeys(outside, S.One)))
             elif part != 0:
                 last = max((y.limits[0][2] for y in part.atoms(Sum)), key=lambda y: y - t)
-                value = self.averaged(settled(part, lambda *_: S.One)).xreplace({past: s})
+                value = self.averaged(evaluate_deltas(part, lambda *_: S.One)).xreplace({past: s})
                 each[last] = each.get(last, S.Zero) + value
         return [(y, last) for last, z in each.items() for y in Add.make_args(z) if y != 0], instant
 

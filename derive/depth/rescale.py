@@ -16,7 +16,7 @@ from functools import partial
 from sympy import Eq, Expr, Function, KroneckerDelta, S, Sum, sqrt
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.sums import pinned, rewritten, times, within, without_empty
+from derive.calculus.sums import fixed_by_delta, rewritten, times, within, without_empty
 from derive.calculus.symbols import IndexRange, L, ell
 from derive.errors import NotApplicable
 from derive.linear.propagators import CrossLayer, cross_layer, k
@@ -46,7 +46,10 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
     """
     cross = cross.closed()
     of = {
-        f"R_{e.name}{p.name}": p for p in cross.pushes if p.family is not None for e in cross.theory.equations
+        f"R_{e.name}{p.name}": p
+        for p in cross.perturbed_sources
+        if p.family is not None
+        for e in cross.theory.equations
     }
 
     def single(x: AppliedUndef) -> Expr:
@@ -110,7 +113,7 @@ def rescale(cross: CrossLayer, factor: Expr) -> CrossLayer:
     R_hu(ell, k, t, s)
     """
     cross = ends_apart(cross)
-    families = [p.name for p in cross.pushes if p.layers is not None]
+    families = [p.name for p in cross.perturbed_sources if p.layers is not None]
     return in_units(cross, {f"R_{e.name}{n}": factor for e in cross.theory.equations for n in families})
 
 
@@ -178,7 +181,7 @@ def _decided(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
 
     def decide(x: KroneckerDelta) -> Expr:
         """Return a Kronecker delta, or zero if its layers never coincide."""
-        met = ((pinned(x, r.index), r) for r in ranges if r.index in (ell, k))
+        met = ((fixed_by_delta(x, r.index), r) for r in ranges if r.index in (ell, k))
         apart = any(place and within(place[1], r.lower, r.upper, r.index) == 0 for place, r in met)
         return S.Zero if apart else x
 
@@ -249,7 +252,7 @@ def gamma_c_recursion(theory: Theory) -> CrossLayer:
             raise NotApplicable(f"the covariance of {u.symbol} is not an order parameter: {u.covariance}")
         named[str(u.covariance.func)] = (f"C_{b}", ell - u.covariance.args[0])
     labels = {str(u.symbol.func): str(b) for b, u in enumerate(families)}
-    labels |= {p.name: p.name for p in cross.pushes if p.layers is None}
+    labels |= {p.name: p.name for p in cross.perturbed_sources if p.layers is None}
     answers = {f"R_{f}{p}": f"Gamma_{a}{b}" for a, f in enumerate(fields) for p, b in labels.items()}
     cross = relabelled(cross, shifts)
 

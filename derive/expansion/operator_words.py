@@ -25,10 +25,10 @@ from derive.calculus.symbols import L, ell, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.expansion.errors import OUTPUT
 from derive.linear.closure import LinearClosure
-from derive.linear.operators import J, Kernel, Operator, Refusing, operator
+from derive.linear.operators import J, Kernel, Operator, WithoutCode, operator
 
 
-class Memory(Refusing, Expr):  # type: ignore[misc, unused-ignore]
+class Memory(WithoutCode, Expr):  # type: ignore[misc, unused-ignore]
     """Memory ``Memory(C, n, X)`` of X in kernel C, with the error at order n.
 
     It is linear in the correlation X, and a noncommutative letter if X is a single word.

@@ -328,10 +328,10 @@ class _Block:
         for x, y, turned in ((a, b, False), (b, a, True)):
             for u in self.c.sources_of(self.sources[x]):
                 if u.partner.func == self.sources[y].func:
-                    return transpose(self.covered(u)) if turned else self.covered(u)
+                    return transpose(self.covariance_operator(u)) if turned else self.covariance_operator(u)
         return S.Zero
 
-    def covered(self, u: Source) -> Expr:
+    def covariance_operator(self, u: Source) -> Expr:
         """Return the operator of a source's covariance, with a new name if it is not an order parameter."""
         word, ranges = self.c.operator(u.covariance), [r for r in u.ranges if r.index != ell]
         rows = tuple(r for r in ranges if u.symbol.has(r.index))
@@ -380,10 +380,10 @@ class _Block:
                 continue
             factor = q.definition / Average(response)
             solved = self.solution[operator(str(field.func), self.site)]
-            pushed = coefficient(solved, operator(str(source.func), self.site))
+            response_operator = coefficient(solved, operator(str(source.func), self.site))
             place = q.symbol.args[0].xreplace(at)
             if self.inside(q, place):
-                equations.append(_eq(operator(q.name, place), factor * pushed))
+                equations.append(_eq(operator(q.name, place), factor * response_operator))
         return equations
 
     def inside(self, q: OrderParameter, place: Expr) -> bool:

@@ -12,7 +12,7 @@ from sympy import Add, Derivative, Eq, Expr, Indexed, Mul, Pow, S, Symbol, facto
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.calculus.sums import over, put, rewritten
+from derive.calculus.sums import over, rewritten, substitute
 from derive.calculus.symbols import ell, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.closure import LinearClosure, linear_closure
@@ -145,7 +145,7 @@ class _Lazy:
             """Return one correlation function at its end."""
             kernel = self.correlations[str(x.func)]
             given = kernel.entry.args[1:] if kernel.name == str(x.func) else kernel.entry.args
-            return put(kernel.definition, dict(zip(given, x.args[1:], strict=False)))
+            return substitute(kernel.definition, dict(zip(given, x.args[1:], strict=False)))
 
         return rewritten(e, self.correlations, end)
 

@@ -42,14 +42,14 @@ from sympy.core.function import AppliedUndef
 from sympy.core.symbol import Str
 from sympy.printing.latex import LatexPrinter
 
-from derive.calculus.sums import put
+from derive.calculus.sums import substitute
 from derive.calculus.symbols import IndexRange, s, t
 
 T = Symbol("T", integer=True, positive=True)
 """The number of times: rows and columns of a matrix are (sample, time), or times alone."""
 
 
-class Refusing:
+class WithoutCode:
     """Letter that raises TypeError in code printers, because it has no shape.
 
     Code for it would multiply entry by entry and drop transposes.
@@ -73,11 +73,11 @@ class Refusing:
         return super()._xreplace(rule)  # type: ignore[misc, no-any-return]
 
 
-class Letter(Refusing, Symbol):  # type: ignore[misc, unused-ignore]
+class Letter(WithoutCode, Symbol):  # type: ignore[misc, unused-ignore]
     """Operator or vector without a layer."""
 
 
-class LayerLetter(Refusing, Indexed):  # type: ignore[misc, unused-ignore]
+class LayerLetter(WithoutCode, Indexed):  # type: ignore[misc, unused-ignore]
     """Member ``C[ell]`` of a family of operators or vectors over layers."""
 
 
@@ -254,7 +254,7 @@ class Kernel:
     def at(self, rows: tuple[Expr, ...], cols: tuple[Expr, ...], time: Expr, past: Expr) -> Expr:
         """Return the definition at other indices and times."""
         names = {r.index: x for r, x in zip((*self.rows, *self.cols), (*rows, *cols), strict=True)}
-        return put(self.definition, names | {t: time, s: past})
+        return substitute(self.definition, names | {t: time, s: past})
 
 
 # -- linear equations between operators ------------------------------------------------

@@ -18,7 +18,7 @@ from sympy import Add, Expr, Function, Min, Mul, S, Sum
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import match, normal_form, put
+from derive.calculus.sums import match, normal_form, substitute
 from derive.calculus.symbols import IndexRange, ell, t
 from derive.errors import NotApplicable
 from derive.program.nonlinear import require_linear_rules
@@ -121,7 +121,7 @@ def _opened(theory: Theory, pair: list[Any], k: int) -> dict[Term, Expr]:
         return Sum(body, *[(v, low, t - 1 if v in late and up == t else up) for v, low, up in limits])
 
     at = match(row.lhs, field, row.ranges) or {}
-    terms = {x: Average(put(x.expr, at) * other).linear(random) for x in row.terms}
+    terms = {x: Average(substitute(x.expr, at) * other).linear(random) for x in row.terms}
     return {x: e.replace(Average, traded).replace(Sum, before) for x, e in terms.items()}
 
 
@@ -142,7 +142,7 @@ def _named(theory: Theory, body: Expr) -> Expr:
             at = match(one, other_fields[0], q.ranges)
             at = None if at is None else match(two, other_fields[1], q.ranges, at)
             if at is not None and at.get(t, t) == t:
-                return put(q.symbol, at) * average / q.definition
+                return substitute(q.symbol, at) * average / q.definition
     return Average(body)
 
 

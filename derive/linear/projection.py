@@ -242,7 +242,7 @@ class _Projection:
         terms = []
         for x in e.terms:
             if x.kind == "source":
-                projected = x.map(lambda y: self.pushed(y, at))
+                projected = x.map(lambda y: self.with_projected_sources(y, at))
             elif x.remembers and not x.field.has(mu):
                 projected = replace(x, kernel=self.weighted(x.kernel, index))
             elif not x.over and {mu} & x.expr.free_symbols <= x.field.free_symbols and self.is_now(x.field):
@@ -257,7 +257,7 @@ class _Projection:
         """Return whether an expression is the field at the same sample and time."""
         return isinstance(x, AppliedUndef) and str(x.func) == self.field and x.args[self.layers :] == (mu, t)
 
-    def pushed(self, e: Expr, at: Sequence[Expr]) -> Expr:
+    def with_projected_sources(self, e: Expr, at: Sequence[Expr]) -> Expr:
         """Return an expression with ``u_mu(t)`` replaced by ``u_p(c, t)``, for every source of the field."""
         return e.replace(
             lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.sources,
@@ -289,7 +289,10 @@ class _Projection:
             second = next(r for r in u.ranges if r.index == alpha)
             first = next(r for r in u.ranges if r.index == mu)
             layers = tuple(r for r in u.ranges if r.index == ell)
-            up, other = self.pushed(u.symbol, at), self.pushed(u.partner, past)
+            up, other = (
+                self.with_projected_sources(u.symbol, at),
+                self.with_projected_sources(u.partner, past),
+            )
             whole = Function(self.error)(alpha, *past, s) * u.covariance
             fixed, moving = whole.as_independent(second.index, as_Add=False)
             cross = fixed * self.named(moving, second)
@@ -309,11 +312,11 @@ class _Projection:
                 response = next(iter(x.definition.atoms(Response)))
                 body, source = response.body, response.source
                 scale = x.definition / Average(response)
-                pushed = Average(Response(body, self.pushed(source, past))) * scale
+                definition = Average(Response(body, self.with_projected_sources(source, past))) * scale
                 at = [a for a in x.symbol.args[self.layers :] if a not in source.args and a != t]
                 symbol = Function(self.split[x.name])(*x.symbol.args[: self.layers], *at, *past, t, s)
                 ranges = tuple(r for r in x.ranges if r.index == ell or r.index in at)
-                parameters.append(OrderParameter(symbol, pushed, "response", (*ranges, *there), x.causal))
+                parameters.append(OrderParameter(symbol, definition, "response", (*ranges, *there), x.causal))
             elif x.name in self.present:
                 parameters += [x, self.at_present(x, mu)]
             elif x.name == self.correlation:

@@ -25,7 +25,7 @@ from sympy import DiracDelta, Eq, Expr, Function, Integral, KroneckerDelta, Mul,
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response, delta
-from derive.calculus.sums import all_apart, binding, factors, is_at, placed, rewritten, without_empty
+from derive.calculus.sums import binding, factors, is_at, placed, rename_all_bound, rewritten, without_empty
 from derive.calculus.symbols import IndexRange, ell, primed, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import LinearTerm, Row, linear_form
@@ -40,7 +40,7 @@ k = Symbol("k", integer=True)
 
 
 @dataclass(frozen=True)
-class Push:
+class PerturbedSource:
     """Perturbed source: ``symbol`` at the layer k (if it has one), primed indices and time s.
 
     ``layers`` is the range of k of a source with several members: those of a ``family``, and ``singles``
@@ -70,7 +70,7 @@ class CrossLayer:
     ----------
     theory : Theory
         The linear theory.
-    pushes : tuple of Push
+    perturbed_sources : tuple of PerturbedSource
         The perturbed sources.
     responses : tuple of Equation
         The equations of the responses ``R_hu``.
@@ -83,7 +83,7 @@ class CrossLayer:
     """
 
     theory: Theory
-    pushes: tuple[Push, ...]
+    perturbed_sources: tuple[PerturbedSource, ...]
     responses: tuple[Equation, ...]
     diagonal: tuple[Eq, ...]
     fields: tuple[Eq, ...]
@@ -302,18 +302,18 @@ class _CrossLayer:
         for r in self.form.rows:
             for x in r.sources:
                 self.enters.setdefault(x.name, r.name)
-        self.pushes = {n: self.push(n) for n in self.form.sources}
-        self.answers = {f"R_{f}{p}": (f, p) for f in self.form.fields for p in self.form.sources}
+        self.perturbed_sources = {n: self.perturbed_source(n) for n in self.form.sources}
+        self.fields_and_sources = {f"R_{f}{p}": (f, p) for f in self.form.fields for p in self.form.sources}
 
     def result(self) -> CrossLayer:
         """Return the recursions over layers."""
         theory = self.theory
-        pairs = ((r, p) for p in self.pushes.values() for r in self.form.rows)
-        responses = tuple(self.respond(r, p) for r, p in pairs if self.joined(r.name, p.name))
+        pairs = ((r, p) for p in self.perturbed_sources.values() for r in self.form.rows)
+        responses = tuple(self.respond(r, p) for r, p in pairs if self.same_units(r.name, p.name))
         averages = [q for q in theory.order_parameters if q.kind == "correlation"]
         system = CrossLayer(
             theory,
-            tuple(self.pushes.values()),
+            tuple(self.perturbed_sources.values()),
             responses,
             tuple(self.diagonal(q) for q in theory.responses()),
             tuple(self.decomposition(x) for x in self.field_symbols()),
@@ -330,7 +330,7 @@ class _CrossLayer:
         assert field is not None
         return field.population.name
 
-    def joined(self, field: str, source: str) -> bool:
+    def same_units(self, field: str, source: str) -> bool:
         """Return whether a field and a source belong to the same units."""
         return source in self.enters and self.population(field) == self.population(self.enters[source])
 
@@ -339,7 +339,7 @@ class _CrossLayer:
         field = self.theory.program.field_of(name)
         return field is not None and field.layered
 
-    def push(self, name: str) -> Push:
+    def perturbed_source(self, name: str) -> PerturbedSource:
         """Return the perturbation of a source, with its layers and indices."""
         members = [u for u in self.theory.sources if {str(u.symbol.func), str(u.partner.func)} == {name}]
         layered = self.layered(self.enters.get(name, ""))
@@ -357,63 +357,63 @@ class _CrossLayer:
             *place, *map(primed, like.symbol.args[layered:-1]), S.Zero if constant else s
         )
         singles = tuple(u.symbol.args[0] for u in members if u not in families) if layered else ()
-        return Push(name, symbol, layers, indices, constant, layered, family, singles)
+        return PerturbedSource(name, symbol, layers, indices, constant, layered, family, singles)
 
     # -- responses -------------------------------------------------------------------------------------------
 
     def named(self, field: AppliedUndef, source: AppliedUndef) -> AppliedUndef:
         """Return ``d field / d source`` as a function of layers, other indices and times."""
-        p = self.pushes[str(source.func)]
+        p = self.perturbed_sources[str(source.func)]
         f, g = int(self.layered(str(field.func))), int(p.layered)
         places = (*field.args[:f], *(source.args[:g] if p.layers is not None else ()))
         rest = (*field.args[f:-1], *source.args[g:-1])
         times = (field.args[-1],) if p.constant else (field.args[-1], source.args[-1])
         return Function(f"R_{field.func}{source.func}")(*places, *rest, *times)
 
-    def respond(self, r: Row, p: Push) -> Equation:
+    def respond(self, r: Row, p: PerturbedSource) -> Equation:
         """Return the derivative of an equation: deltas of its sources, and responses of the fields in it."""
         if not isinstance(r.lhs, AppliedUndef):
             raise NotApplicable(f"{r.lhs} is a rate of change: cross-layer responses need discrete steps")
         sources = (
-            (x, delta(self.as_pushed(x.field), p.symbol, self.discrete))
+            (x, delta(self.as_perturbed(x.field), p.symbol, self.discrete))
             for x in r.sources
             if x.name == p.name
         )
         terms = [x.put(x.weight * at) for x, at in sources]
         for x in r.actions:
-            if self.joined(x.name, p.name):
-                moved = all_apart(x.expr, p.symbol.free_symbols)
+            if self.same_units(x.name, p.name):
+                moved = rename_all_bound(x.expr, p.symbol.free_symbols)
                 moved = rewritten(moved, [x.name], lambda y: self.named(y, p.symbol))
-                terms.append(x.put(self.begun(moved)))
+                terms.append(x.put(self.from_perturbation(moved)))
         layers = () if p.layers is None else (IndexRange(k, p.layers.lower, p.layers.upper),)
         ranges = (*r.ranges, *layers, *p.ranges)
         kept = tuple(x for x in terms if x.expr != 0)
         return Equation(self.named(r.lhs, p.symbol), kept or (Term.local(S.Zero),), ranges)
 
-    def begun(self, e: Expr) -> Expr:
+    def from_perturbation(self, e: Expr) -> Expr:
         """Return sums over time from the perturbation on, or from one step later, as causality requires."""
         if not isinstance(e, Sum | Integral):
             return e
         limits = []
         for index, lower, upper in e.limits:
             for a in e.function.atoms(AppliedUndef):
-                if str(a.func) in self.answers and a.args[-2:] == (index, s):
-                    at_once = self.form.reaches(*self.answers[str(a.func)])
+                if str(a.func) in self.fields_and_sources and a.args[-2:] == (index, s):
+                    at_once = self.form.reaches(*self.fields_and_sources[str(a.func)])
                     lower = s + (0 if at_once else int(self.discrete))
             limits.append((index, lower, upper))
-        return e.func(self.begun(e.function), *limits)
+        return e.func(self.from_perturbation(e.function), *limits)
 
     def diagonal(self, q: OrderParameter) -> Eq:
         """Return a response of the theory in terms of those across layers."""
         e = q.definition.replace(
             lambda x: isinstance(x, Average) and isinstance(x.body, Response),
-            lambda x: self.named(x.body.body, self.as_pushed(x.body.source)),
+            lambda x: self.named(x.body.body, self.as_perturbed(x.body.source)),
         )
         return Eq(q.symbol, e, evaluate=False)
 
-    def as_pushed(self, source: AppliedUndef) -> AppliedUndef:
+    def as_perturbed(self, source: AppliedUndef) -> AppliedUndef:
         """Return a source as it is perturbed: at time 0 if it is constant."""
-        p = self.pushes[str(source.func)]
+        p = self.perturbed_sources[str(source.func)]
         return source.func(*source.args[:-1], S.Zero) if p.constant else source
 
     # -- fields and averages ---------------------------------------------------------------------------------
@@ -429,8 +429,8 @@ class _CrossLayer:
     def decomposition(self, field: AppliedUndef) -> Eq:
         """Return a field as the sum over sources of response times source."""
         total = S.Zero
-        for p in self.pushes.values():
-            if not self.joined(str(field.func), p.name):
+        for p in self.perturbed_sources.values():
+            if not self.same_units(str(field.func), p.name):
                 continue
             indices = (*p.symbol.args[:-1], *(() if p.constant else (s,)))
             if p.constant and p.layers is None:
@@ -440,7 +440,7 @@ class _CrossLayer:
             total += self.summed(body, field, p)
         return Eq(field, total, evaluate=False)
 
-    def summed(self, body: Expr, field: AppliedUndef, p: Push) -> Expr:
+    def summed(self, body: Expr, field: AppliedUndef, p: PerturbedSource) -> Expr:
         """Return the sum over layers, indices and past times of a source."""
         layers = () if p.layers is None else (p.layers,)
         limits = [r.limits for r in (*layers, *p.ranges)]
@@ -465,17 +465,17 @@ class _CrossLayer:
         a, b = sorted(moving, key=lambda y: y.args[-1] == s)
         total = S.Zero
         for u in self.theory.sources:
-            total += self.caused(a, b, u)
+            total += self.from_covariance(a, b, u)
             if u.symbol.func != u.partner.func:
-                total += self.caused(b, a, u)
+                total += self.from_covariance(b, a, u)
         return Mul(*[y for y in parts if y not in moving]) * total
 
-    def caused(self, a: AppliedUndef, b: AppliedUndef, u: Source) -> Expr:
+    def from_covariance(self, a: AppliedUndef, b: AppliedUndef, u: Source) -> Expr:
         """Return the contribution of one source covariance to ``<a b>``."""
         first, second = str(u.symbol.func), str(u.partner.func)
-        if not (self.joined(str(a.func), first) and self.joined(str(b.func), second)):
+        if not (self.same_units(str(a.func), first) and self.same_units(str(b.func), second)):
             return S.Zero
-        p, q = self.pushes[first], self.pushes[second]
+        p, q = self.perturbed_sources[first], self.perturbed_sources[second]
         place: dict[Expr, Expr] = {}
         limits: list[Expr] = []
         site: tuple[Expr, ...] = u.symbol.args[:1] if p.layered else ()
@@ -486,7 +486,7 @@ class _CrossLayer:
         }
         place |= names
 
-        def moved(x: AppliedUndef, w: Push, time: Symbol) -> AppliedUndef:
+        def moved(x: AppliedUndef, w: PerturbedSource, time: Symbol) -> AppliedUndef:
             """Return a source at its perturbed layer, indices and time."""
             rest = [y.xreplace(place) for y in x.args[len(site) : -1]]
             return x.func(*site, *rest, S.Zero if w.constant else time)
@@ -600,17 +600,17 @@ def transfer(theory: Theory, into: str) -> Transfer:
     """
     form = linear_form(theory, population(theory, into))
     equations = tuple(
-        Eq(_answer(theory, r, into), _pushed(theory, r, into), evaluate=False) for r in form.rows
+        Eq(_answer(theory, r, into), _response_equation(theory, r, into), evaluate=False) for r in form.rows
     )
     kernels: dict[Expr, Kernel] = {}
     system = {}
     for r in form.rows:  # the unit perturbation is the last letter of every word
-        value = PUSH if r.name == into else S.Zero
+        value = UNIT if r.name == into else S.Zero
         for a, entry in _entries(r).items():
             value += _word(theory, r, a, entry, kernels) * operator(a.name)
         system[operator(r.name)] = value
     solved = {r.name: solve_for(system, operator(r.name)) for r in form.rows}
-    answers = {x: _started(word.xreplace({PUSH: S.One}), kernels) for x, word in solved.items()}
+    answers = {x: _started(word.xreplace({UNIT: S.One}), kernels) for x, word in solved.items()}
     return Transfer(theory, into, equations, answers, tuple(kernels.values()))
 
 
@@ -629,18 +629,18 @@ def population(theory: Theory, name: str) -> Iterator[Equation]:
             yield e
 
 
-def pushed_indices(theory: Theory, e: Equation) -> tuple[Symbol, ...]:
+def perturbation_indices(theory: Theory, e: Equation) -> tuple[Symbol, ...]:
     """Return the indices of the perturbation other than that of the unit: those of the equation, primed."""
     return tuple(primed(r.index) for r in e.ranges if r.index not in theory.program.unit_indices)
 
 
-def _pushed(theory: Theory, r: Row, into: str) -> Expr:
+def _response_equation(theory: Theory, r: Row, into: str) -> Expr:
     """Return the derivative of one equation with respect to the perturbation."""
     total = S.Zero
     if r.name == into:
         indices = [x.index for x in r.ranges if x.index not in theory.program.unit_indices]
         total += Mul(*[KroneckerDelta(i, primed(i)) for i in indices]) * _delta(theory)
-    end = pushed_indices(theory, r)
+    end = perturbation_indices(theory, r)
     for x in r.actions:
         moved: dict[Expr, Expr] = {j: primed(j) for j in end if x.expr.has(j)} | {s: between}
         a = x.field.xreplace(moved)
@@ -650,7 +650,7 @@ def _pushed(theory: Theory, r: Row, into: str) -> Expr:
 
 def _answer(theory: Theory, r: Row, into: str) -> AppliedUndef:
     """Return the response function of the field of a row."""
-    return _answer_at(r.field, pushed_indices(theory, r), into)
+    return _answer_at(r.field, perturbation_indices(theory, r), into)
 
 
 def _answer_at(a: AppliedUndef, end: tuple[Symbol, ...], into: str) -> AppliedUndef:
@@ -674,7 +674,7 @@ def _at_start(rhs: Expr, lhs: Expr, atom: Expr) -> Expr:
 # -- in closed form ------------------------------------------------------------------------------------------
 
 
-PUSH = operator("push")
+UNIT = operator("unit")
 
 
 def _entries(r: Row) -> dict[LinearTerm, Expr]:

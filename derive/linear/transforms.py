@@ -197,8 +197,8 @@ class _Transforms:
             names = dict.fromkeys(name for row in right for name in row)
             inverse = left.adjugate() / left.det()
             for r in rows:
-                pushed = {name: [row.get(name, S.Zero) for row in right] for name in names}
-                solved = {name: inverse.row(at[r.name]).dot(column) for name, column in pushed.items()}
+                by_source = {name: [row.get(name, S.Zero) for row in right] for name in names}
+                solved = {name: inverse.row(at[r.name]).dot(column) for name, column in by_source.items()}
                 answers[r.name] = {name: factor(e) for name, e in solved.items() if e != 0}
         return answers
 

@@ -66,7 +66,7 @@ from derive.program.language import (
     Population,
     Product,
 )
-from derive.program.naming import apart
+from derive.program.naming import unique_names
 from derive.program.parts import Definition
 from derive.program.training import Along, Gradient, Outer, Parametrization
 
@@ -533,7 +533,9 @@ class Gradients:
         chosen = {x for n in self.names.values() for x in (n.name, n.inner)}
         natural = {n: self._natural(n) for n in self.slots if n != LOSS}
         named = {n: x for n, x in natural.items() if x in chosen}
-        return named | apart(((n, x) for n, x in natural.items() if n not in named), self.taken | chosen)
+        return named | unique_names(
+            ((n, x) for n, x in natural.items() if n not in named), self.taken | chosen
+        )
 
     def _natural(self, name: str) -> str:
         """Return the user's or default name: ``g``, ``z`` for ``h``, ``g_q``, ``z_q`` for a field q."""

@@ -17,7 +17,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, L, ell, expression, primed
 from derive.program.language import GaussianMatrix, GaussianVector, Population
-from derive.program.naming import aside
+from derive.program.naming import free_name
 from derive.program.parts import Definition, Parts, gaussian, parameter
 
 AnyParts = TypeVar("AnyParts", bound=Parts)
@@ -39,7 +39,7 @@ def with_layer_index(program: AnyParts) -> AnyParts:
     )
     symbols = {x for e in _expressions([*vars(program).values()]) for x in e.free_symbols}
     taken = {x.name for x in symbols} | {primed(x).name for x in symbols} | program.names_in_theory
-    other = Symbol(aside("k", taken), integer=True)
+    other = Symbol(free_name("k", taken), integer=True)
 
     def written(part: Any) -> Any:
         """Return a part with renamed indices."""

@@ -30,10 +30,10 @@ MEANINGS = {
 """Symbols of the language, whose names a vector of weights or a matrix cannot have."""
 
 
-def aside(name: str, taken: Collection[str]) -> str:
+def free_name(name: str, taken: Collection[str]) -> str:
     """Return ``name``, or if it is taken the first of ``name_2``, ``name_3``, ... that is not.
 
-    >>> aside("g", {"h"}), aside("g", {"g", "g_2"})
+    >>> free_name("g", {"h"}), free_name("g", {"g", "g_2"})
     ('g', 'g_3')
     """
     found, count = name, 1
@@ -43,22 +43,24 @@ def aside(name: str, taken: Collection[str]) -> str:
     return found
 
 
-def apart(natural: Iterable[tuple[NamedObject, str]], taken: Collection[str]) -> dict[NamedObject, str]:
+def unique_names(
+    natural: Iterable[tuple[NamedObject, str]], taken: Collection[str]
+) -> dict[NamedObject, str]:
     """Return a unique name for each key: the natural one for the first key that has it, if it is free.
 
-    >>> apart([("a", "C_hg"), ("b", "C_hg"), ("c", "Phi")], {"Phi"})
+    >>> unique_names([("a", "C_hg"), ("b", "C_hg"), ("c", "Phi")], {"Phi"})
     {'a': 'C_hg', 'b': 'C_hg_2', 'c': 'Phi_2'}
     """
     pairs = list(natural)
     wished = {name for _, name in pairs}
     used, found = set(taken), dict[NamedObject, str]()
     for key, name in pairs:
-        found[key] = name if name not in used else aside(name, used | wished)
+        found[key] = name if name not in used else free_name(name, used | wished)
         used.add(found[key])
     return found
 
 
-def complaints(
+def name_conflicts(
     declared: Sequence[Declared],
     ranges: Iterable[IndexRange],
     said: Iterable[Expr],

@@ -15,7 +15,7 @@ from typing import Any
 from sympy import Add, Dummy, Expr, Function, Heaviside, Mul, Pow, S, Sum, Symbol, factor_terms, log, sign
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.sums import all_apart, defined, drawn_out, over
+from derive.calculus.sums import defined, drawn_out, over, rename_all_bound
 from derive.calculus.symbols import IndexRange, L, P, ell, expression, mu, primed, spelled, t
 from derive.errors import ProgramError
 from derive.program.gradients import LOSS, Gradients, name_of
@@ -30,12 +30,12 @@ from derive.program.language import (
     Product,
 )
 from derive.program.naming import (
-    aside,
     bare_matrices,
     calls_in,
-    complaints,
+    free_name,
     functions_in,
     indices_of_layers,
+    name_conflicts,
     uses_of_names,
 )
 from derive.program.nonlinear import NonlinearRule
@@ -231,7 +231,7 @@ class Network:
         """Check names, and the indices with which they are used."""
         lines = self.forward if isinstance(self.forward, Mapping) else [d.lhs for d in self.forward]
         between = indices_of_layers(lines, {x.name for x in self.fields if x.layered or x.ordered})
-        for complaint in complaints(self._declared(), self.ranges, (), between):
+        for complaint in name_conflicts(self._declared(), self.ranges, (), between):
             raise ProgramError(complaint)
         known: dict[Symbol, IndexRange] = {}
         for r in self.ranges:
@@ -515,7 +515,7 @@ class Network:
         taken = self._taken(forward, [loss], rule, feedback, notation or {})
         _require_free(taken, names, error)
         taken |= {x for n in names.values() for x in (n.name, n.inner)}
-        error = error or aside("Delta", taken)
+        error = error or free_name("Delta", taken)
         target = delta = None
         lines = forward
         if whole:
@@ -523,7 +523,7 @@ class Network:
                 raise ProgramError(f"the loss {loss} contains none of the outputs {', '.join(scalars)}")
             lines = (*forward, Definition(Function(LOSS)(t), _summed(forward, loss)))
             for x in outputs:
-                own = error if len(outputs) == 1 else aside(f"{error}_{x}", taken)
+                own = error if len(outputs) == 1 else free_name(f"{error}_{x}", taken)
                 names.setdefault(x, Gradient(own, normal=S.One))
                 taken |= {own}
         else:
@@ -847,7 +847,7 @@ class _Assembly:
             home = next(x for x in self.network.fields if x.population.name == v.population.name)
             used = self.graph.taken | {self.graph.called(n) for n in self.graph.slots} | set(made)
             used |= {x.name for x, _ in made.values()}
-            name = aside("omega" if v.name == "w" else f"omega_{v.name}", used)
+            name = free_name("omega" if v.name == "w" else f"omega_{v.name}", used)
             layered = home.layered and v.population.site is not None
             site = (v.population.site,) if layered else ()
             self.graph.inside.add(name)
@@ -870,7 +870,7 @@ class _Assembly:
         vectors = {h: "H"} if node is None else {graph.written(Function(node)(*h.args)): "Phi"}
         there = "h" in graph.place and graph.called("h") in names  # it may be a multiple of a weight
         vectors |= {graph.backward(h): "G"} if there else {}
-        return {vector: aside(name, graph.taken | names) for vector, name in vectors.items()}
+        return {vector: free_name(name, graph.taken | names) for vector, name in vectors.items()}
 
     def _constants(self, lines: list[Expr], computed: set[str], others: set[str]) -> tuple[str, ...]:
         """Return the names of undefined functions: targets, weights of samples, constants of layers."""
@@ -1007,4 +1007,4 @@ def _neat(e: Expr) -> Expr:
 
 def _with_own_sums(d: Definition) -> Definition:
     """Return the definition of a vector with summation indices that differ from its own."""
-    return replace(d, rhs=all_apart(d.rhs, [x for x in d.lhs.args if x.is_Symbol and x != t]))
+    return replace(d, rhs=rename_all_bound(d.rhs, [x for x in d.lhs.args if x.is_Symbol and x != t]))

@@ -27,7 +27,7 @@ from derive.calculus.symbols import IndexRange, mu, primed, t
 from derive.errors import NotApplicable
 from derive.program.entrywise import A, Entrywise
 from derive.program.language import Mean
-from derive.program.naming import apart as apart_from
+from derive.program.naming import unique_names
 from derive.program.nonlinear import NonlinearRule, RewrittenSteps
 from derive.program.parts import Definition
 from derive.program.program import Program
@@ -212,7 +212,7 @@ class _Rewriting:
         """Return names for the inner products of both sides of a gradient, and for coefficients."""
         wanted = [f"{x}_{weight}" for x in ("Gram", "Overlap", "X")]
         taken = {*self.program.names_in_theory, *(x.name for x in self.program.given), *self.scalars}
-        return list(apart_from([(x, x) for x in wanted], taken).values())
+        return list(unique_names([(x, x) for x in wanted], taken).values())
 
 
 def _numbered(index: Symbol, place: int) -> Symbol:

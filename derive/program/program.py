@@ -33,8 +33,8 @@ from derive.program.layer_index import with_layer_index
 from derive.program.naming import (
     bare_matrices,
     calls_in,
-    complaints,
     indices_of_layers,
+    name_conflicts,
     same_names,
     uses_of_names,
 )
@@ -402,7 +402,7 @@ def _about_names(program: Parts) -> Iterator[str]:
     ranges += [r for w in families for r in _ranges_of(w)]
     between = layers_of(program)
     said = [d.rhs for d in program.definitions]
-    yield from complaints(declared, ranges, [*said, *stated_loss(program)], between)
+    yield from name_conflicts(declared, ranges, [*said, *stated_loss(program)], between)
     weights = {w.name: len(w.symbol.args) for w in _weights(program)}
     attributes = {x.name for x in program.attributes}
     yield from uses_of_names([d.lhs for d in program.definitions], weights, said, attributes)

@@ -30,7 +30,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import defined, is_at, over, pinned, rewritten, times
+from derive.calculus.sums import defined, fixed_by_delta, is_at, over, rewritten, times
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import linear_form
@@ -190,7 +190,7 @@ def _at_once(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:
     now = {s: t} if x.remembers else {}
     x = replace(x.map(lambda e: e.xreplace(numbers).xreplace(now)), reach="")
     for r in x.over:
-        pin = pinned(x.kernel, r.index)
+        pin = fixed_by_delta(x.kernel, r.index)
         if pin is not None:
             delta, place = pin
             x = replace(x, kernel=x.kernel / delta, over=tuple(y for y in x.over if y != r))

@@ -23,7 +23,7 @@ from derive.calculus.averages import Average
 from derive.calculus.sums import binding, is_at
 from derive.calculus.symbols import ell
 from derive.errors import NotApplicable
-from derive.program.naming import aside
+from derive.program.naming import free_name
 from derive.program.nonlinear import NonlinearRule
 from derive.program.parts import Definition
 from derive.program.training import Outer, TrainedMatrix, TrainedVector
@@ -118,7 +118,7 @@ class _Frozen:
 
     def named(self, weight: str, e: Equation) -> AppliedUndef:
         """Return the field of the updates of a weight in another field."""
-        name = aside(f"moved_{weight}", {*self.reading.registry.taken, *self.reading.registry.found})
+        name = free_name(f"moved_{weight}", {*self.reading.registry.taken, *self.reading.registry.found})
         return Function(name)(*e.lhs.args)
 
     def uses(self, w: TrainedMatrix | TrainedVector) -> Iterator[tuple[Definition, Application | Parameter]]:

@@ -16,7 +16,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.functional import functional_derivative
-from derive.calculus.sums import all_apart, binding, defined, drawn_out, over, placed, rewritten
+from derive.calculus.sums import binding, defined, drawn_out, over, placed, rename_all_bound, rewritten
 from derive.calculus.symbols import P, primed, t
 from derive.errors import NotApplicable
 from derive.linear.projection import tidy_sums
@@ -62,7 +62,7 @@ class SingleSite:
         motion: dict[Expr, Expr] = {}
         for a in atoms:
             x = moving[str(a.func)]
-            velocity = all_apart(self.unfolded(x.velocity), body.free_symbols)
+            velocity = rename_all_bound(self.unfolded(x.velocity), body.free_symbols)
             motion[a] = placed(velocity, x.field, a)
         if self.theory.program.rule.discrete:
             total = body.xreplace({a: a + v for a, v in motion.items()})

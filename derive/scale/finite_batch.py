@@ -30,7 +30,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.sums import pinned, rewritten
+from derive.calculus.sums import fixed_by_delta, rewritten
 from derive.calculus.symbols import s, t
 from derive.errors import NotApplicable
 from derive.linear.form import linear_form
@@ -237,7 +237,7 @@ def _at_equal_times(e: Expr, known: Mapping[str, tuple[tuple[Expr, ...], Expr]])
             return x.xreplace(inner)
         body, left = summed(x.function), list(x.limits)
         for limits in x.limits:
-            if fixed := pinned(body, limits[0]):
+            if fixed := fixed_by_delta(body, limits[0]):
                 body = (body / fixed[0]).subs(limits[0], fixed[1])
                 left.remove(limits)
         return Sum(body, *left) if left else body

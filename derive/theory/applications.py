@@ -33,8 +33,7 @@ from derive.calculus.averages import Average
 from derive.calculus.symbols import IndexRange, ell, primed, s, t
 from derive.errors import ProgramError
 from derive.program.language import GaussianMatrix, GaussianVector, Mean, Population, Product, terms
-from derive.program.naming import apart as apart_from
-from derive.program.naming import aside
+from derive.program.naming import free_name, unique_names
 from derive.program.nonlinear import NonlinearRule, RewrittenSteps
 from derive.program.outer_steps import outer_products
 from derive.program.parts import Definition, gaussian
@@ -705,7 +704,7 @@ def _name_sources(reading: Reading) -> None:
             name = f"{name}_{matrix}_{head}" if alike else f"{name}_{matrix}"
         names.append(name)
     keys = [(name, name != site[0]) for name, site in zip(names, sites, strict=True)]
-    unique = apart_from({key: key[0] for key in keys}.items(), reading.registry.taken)
+    unique = unique_names({key: key[0] for key in keys}.items(), reading.registry.taken)
     names = [unique[key] for key in keys]
     reading.registry.sources = frozenset(names)
     named_uses, entry_names = list(zip(uses, names, strict=False)), iter(names[len(uses) :])
@@ -776,7 +775,7 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
             rule = "gradient with respect to this weight"
             terms.append(Term("definition", value, over=over, matrix=w.name, rule=rule))
     second = tuple(IndexRange(primed(r.index), r.lower, r.upper) for r in outputs)
-    name = aside("K", {*reading.registry.taken, *reading.registry.found})
+    name = free_name("K", {*reading.registry.taken, *reading.registry.found})
     symbol = Function(name)(*[r.index for r in (*outputs, *second)], t, s)
     return (Equation(symbol, tuple(terms), (*outputs, *second)),)
 

@@ -20,7 +20,7 @@ from derive.calculus.sums import rewritten
 from derive.calculus.symbols import IndexRange, ell, mu, primed, s, spelled, t
 from derive.errors import ProgramError
 from derive.program.language import Field, GivenVector
-from derive.program.naming import apart, aside
+from derive.program.naming import free_name, unique_names
 from derive.program.parts import gaussian, parameter
 from derive.program.program import Program
 from derive.program.training import TrainedMatrix
@@ -215,7 +215,7 @@ class Registry:
         ranges = (*(r for d in p.definitions for r in d.ranges), *families, *others, *vectors)
         summed = {y for d in p.definitions for x in d.rhs.atoms(Sum) for y in x.bound_symbols}
         taken = {r.index.name for r in ranges} | {y.name for y in summed}
-        return k if k.name not in taken else Symbol(aside(k.name, taken), integer=True, positive=True)
+        return k if k.name not in taken else Symbol(free_name(k.name, taken), integer=True, positive=True)
 
     @cached_property
     def _named(self) -> dict[Vector, str]:
@@ -273,7 +273,7 @@ class Registry:
         heads = {body: self._head(body) for body in sorted(self._bodies, key=default_sort_key)}
         pairs = [((a, a), f"C_{x}") for a, x in heads.items()]
         pairs += [((a, b), f"C_{x}{y}") for (a, x), (b, y) in combinations(heads.items(), 2)]
-        return apart(pairs, self.taken)
+        return unique_names(pairs, self.taken)
 
     def _new(self, a: Expr, b: Expr, v: Vector, w: Vector) -> str:
         """Return a name for a correlation of two vectors of which one is not among those of the program.
@@ -282,7 +282,7 @@ class Registry:
         """
         name = f"C_{self.head(v)}{'' if a == b else self.head(w)}"
         others = {x for pair, x in self._correlations.items() if pair != (a, b)}
-        return aside(name, self.taken | others)
+        return free_name(name, self.taken | others)
 
     @cached_property
     def _responses(self) -> dict[tuple[str, str], str]:
@@ -290,7 +290,7 @@ class Registry:
         sources = sorted(self.sources)
         heads = dict.fromkeys(self._head(x) for x in sorted(self._bodies, key=default_sort_key))
         pairs = [((x, u), f"R_{x}{'_' if '_' in x + u else ''}{u}") for x in heads for u in sources]
-        return apart(pairs, self.taken | {*self._correlations.values(), *sources})
+        return unique_names(pairs, self.taken | {*self._correlations.values(), *sources})
 
     def response_name(self, v: Vector, source: str) -> str:
         """Return the default name of the response of a vector to a source, such as ``R_phiu``."""

@@ -18,7 +18,17 @@ from sympy.core.function import AppliedUndef, Derivative
 
 from derive.calculus.averages import Average, Response, is_field, is_random
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.sums import addends, all_apart, bound, factors, match, over, put, settled, unused
+from derive.calculus.sums import (
+    addends,
+    bound,
+    evaluate_deltas,
+    factors,
+    match,
+    over,
+    rename_all_bound,
+    substitute,
+    unused,
+)
 from derive.calculus.symbols import IndexRange, s, spelled, t
 from derive.theory.applications import computed_now, reaches
 from derive.theory.data import Equation, Source, TheoryData
@@ -54,7 +64,7 @@ def covariance(a: Expr, b: Expr, sources: Iterable[Source]) -> Expr:
             first = match(u.symbol, x, u.ranges)
             both = None if first is None else match(u.partner, y, u.ranges, first)
             if both is not None:
-                return put(u.covariance, both)
+                return substitute(u.covariance, both)
     return S.Zero
 
 
@@ -75,7 +85,7 @@ def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> 
                     summed.append(r.renamed(new))
             # the partner's time is the other one of t and s; either way it is called s
             now = found[t if other.has(t) else s] = unused(s, used)
-            yield Partner(put(other, found), put(u.covariance, found), tuple(summed), now)
+            yield Partner(substitute(other, found), substitute(u.covariance, found), tuple(summed), now)
 
 
 def stein(what: Average, sources: Iterable[Source], **hints: Any) -> Expr:
@@ -246,7 +256,7 @@ def unfold(theory: TheoryData, what: Any, levels: int = 1) -> Expr:
     unfolder = _Unfolder(theory)
     e, strict = unfolder.read(what)
     for _ in range(levels):
-        e = all_apart(unfolder.once(e).expand(), (), nested=True)
+        e = rename_all_bound(unfolder.once(e).expand(), (), nested=True)
     if not strict:
         return e
     deltas = (x for x in e.atoms(KroneckerDelta, DiracDelta))  # zero for earlier source times
@@ -371,7 +381,7 @@ class _Unfolder:
         for e in self.equations:
             found = match(_subject(e), atom, e.ranges)
             if found is not None and isinstance(e.lhs, Derivative) == evolving:
-                rhs = all_apart(e.rhs, taken | atom.free_symbols)
+                rhs = rename_all_bound(e.rhs, taken | atom.free_symbols)
                 return rhs.subs(found, simultaneous=True) if bound(rhs) & set(found) else rhs.xreplace(found)
         return None
 
@@ -416,7 +426,7 @@ class _Unfolder:
 
     def tidy(self, x: Sum | Integral) -> Expr:
         """Return a sum with deltas summed, and with the range of each addend limited to non-zero terms."""
-        parts = Add.make_args(settled(x))
+        parts = Add.make_args(evaluate_deltas(x))
         return Add(*[self.narrowed(z) for y in parts for z in (addends(y) if y.func is x.func else [y])])
 
     def narrowed(self, x: Expr) -> Expr:

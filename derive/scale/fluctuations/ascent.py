@@ -19,7 +19,7 @@ from typing import Any
 from sympy import Add, Expr, Integer, Mul, Poly, S, factor, interpolate, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.sums import match, put
+from derive.calculus.sums import match, substitute
 from derive.calculus.symbols import IndexRange, L, eta, gamma0, primed, s, t
 from derive.errors import NotApplicable
 from derive.program.nonlinear import require_linear_rules
@@ -356,7 +356,7 @@ class DrivenSteps:
         found = []
         for e in self.theory.definitions:
             here = match(e.symbol, atom, e.ranges)
-            for term in Add.make_args(put(e.rhs, here)) if here is not None else []:
+            for term in Add.make_args(substitute(e.rhs, here)) if here is not None else []:
                 weight, atoms = self._split(term)
                 if len(atoms) != 1:
                     raise NotApplicable(f"{e.symbol} is not linear in products of weights")
@@ -375,7 +375,7 @@ class DrivenSteps:
         if key not in self._units:
             q = self.parameters[key[0], len(key[1])]
             at = match(q.symbol, q.symbol.func(*map(Integer, key[1])), q.ranges) or {}
-            body = put(q.unit, at).xreplace({gamma0: S.One})
+            body = substitute(q.unit, at).xreplace({gamma0: S.One})
             hats = [x for x in Mul.make_args(body) if isinstance(x, Hatted)]
             atoms = [x for x in Mul.make_args(body) for _ in range(_power(x)) if not isinstance(x, Hatted)]
             fields = [self._in_products(x.base if x.is_Pow else x, {}) for x in atoms if x.has(AppliedUndef)]

@@ -17,7 +17,7 @@ from sympy import Add, Derivative, Eq, Expr, ImmutableMatrix, Integer, S, Sum, e
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.calculus.sums import match, over, put
+from derive.calculus.sums import match, over, substitute
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable, require_type
 from derive.program.program import Program
@@ -258,7 +258,7 @@ class _Written:
     @cached_property
     def fields(self) -> list[Expr]:
         """Products of weights and vectors of a unit."""
-        return [put(e.symbol, at) for e in self.theory.products for at in self.values(e.ranges)]
+        return [substitute(e.symbol, at) for e in self.theory.products for at in self.values(e.ranges)]
 
     def written(self, e: Expr) -> Expr:
         """Return an expression in products at explicit indices."""
@@ -269,7 +269,7 @@ class _Written:
             for d in self.theory.definitions:
                 at = match(d.symbol, a, d.ranges)
                 if at is not None:
-                    found[a] = self.written(put(d.rhs, at))
+                    found[a] = self.written(substitute(d.rhs, at))
                     break
         return e.xreplace(found)
 
@@ -290,8 +290,8 @@ class _Written:
             self.motion(),
             self.start(),
             S(self.theory.homes[0].ratio),
-            {a: self.matrix(put(q.unit, at)) for a, q, at in self.members("mean")},
-            {a: self.number(put(q.function, at)).doit() for a, q, at in self.members("number")},
+            {a: self.matrix(substitute(q.unit, at)) for a, q, at in self.members("mean")},
+            {a: self.number(substitute(q.function, at)).doit() for a, q, at in self.members("number")},
             {a: self.matrix(self.observable(q, at)) for a, q, at in self.members("observable")},
         )
 
@@ -299,14 +299,14 @@ class _Written:
         """Yield all members of the order parameters of a kind at equal times."""
         for q in self.theory.parameters:
             for at in self.values(q.ranges) if q.kind == kind else []:
-                yield put(q.symbol, at).xreplace({s: t}), q, at
+                yield substitute(q.symbol, at).xreplace({s: t}), q, at
 
     def motion(self) -> ImmutableMatrix:
         """Return the matrix of a step, or the generator of a flow."""
         rows = []
         for e, step in zip(self.theory.products, self.recursion.steps, strict=True):
             for at in self.values(e.ranges):
-                body = self.written(put(step.rhs, at)).expand()
+                body = self.written(substitute(step.rhs, at)).expand()
                 rows.append([body.coeff(x) for x in self.fields])
         return ImmutableMatrix(rows)
 
@@ -317,18 +317,18 @@ class _Written:
             if len(x.hats) != 2:
                 continue
             for at in self.values(x.addend.over):
-                i, j = (self.fields.index(put(y.field, at).xreplace({s: t})) for y in x.hats)
-                value = put(x.addend.expr, at).xreplace(START)
+                i, j = (self.fields.index(substitute(y.field, at).xreplace({s: t})) for y in x.hats)
+                value = substitute(x.addend.expr, at).xreplace(START)
                 found[i, j] = found[j, i] = value
         return ImmutableMatrix(found)
 
     def observable(self, q: FluctuatingParameter, at: dict[Expr, Expr]) -> Expr:
         """Return the function of a unit whose average is an observable."""
-        body = self.number(put(q.function, at)).doit().xreplace({s: t})
+        body = self.number(substitute(q.function, at)).doit().xreplace({s: t})
         known = {}
         for a in body.atoms(AppliedUndef):
             for other in self.theory.parameters:
                 found = match(other.symbol, a, other.ranges)
                 if found is not None and other.unit != 0:
-                    known[a] = put(other.unit, {**found, s: t})
+                    known[a] = substitute(other.unit, {**found, s: t})
         return body.xreplace(known)

@@ -16,7 +16,7 @@ from sympy import Add, Expr, Mul, Pow, S, Sum, default_sort_key, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.sums import match, put
+from derive.calculus.sums import match, substitute
 from derive.calculus.symbols import alpha, mu, primed, s, t
 from derive.errors import NotApplicable
 from derive.theory.fluctuations import ExponentTerm, FluctuatingParameter, Fluctuations, Hatted
@@ -66,7 +66,7 @@ class InitialUnits:
 
     def unit(self, atom: AppliedUndef) -> Expr:
         """Return the averaged function of an order parameter, in products and their hats."""
-        return self.written(put(self.family(atom).unit, self.binding(atom)))
+        return self.written(substitute(self.family(atom).unit, self.binding(atom)))
 
     def place(self, atom: AppliedUndef) -> tuple[str, Expr] | None:
         """Return population and layer of the average of an order parameter; None for a function."""
@@ -125,7 +125,7 @@ class InitialUnits:
             for e in self.theory.definitions:
                 at = match(e.symbol, a, e.ranges)
                 if at is not None:
-                    found[a] = self.written(put(e.rhs, {**at, **START}))
+                    found[a] = self.written(substitute(e.rhs, {**at, **START}))
                     break
         body = body.xreplace(found)
         return self.canonical(body.doit() if body.has(Sum) else body)
@@ -140,7 +140,7 @@ class InitialUnits:
                 at = match(first, left, x.addend.over)
                 at = None if at is None else match(second, right, x.addend.over, at)
                 if at is not None:
-                    return self.canonical(put(x.addend.expr, {**at, **START}))
+                    return self.canonical(substitute(x.addend.expr, {**at, **START}))
         return S.Zero
 
     def average(self, body: Expr) -> Expr:
@@ -178,7 +178,7 @@ class InitialUnits:
         """Return the value at infinite width, in terms of earlier order parameters."""
         if atom not in self._means:
             q, at = self.family(atom), self.binding(atom)
-            rest = [put(x.whole, at) for x in q.rest if x.reach in INSTANT]
+            rest = [substitute(x.whole, at) for x in q.rest if x.reach in INSTANT]
             found = self.average(self.unit(atom)) + self.canonical(Add(*rest).doit())
             self._require_no_memory(self.unit(atom))
             self._means[atom] = found
@@ -209,7 +209,7 @@ class InitialUnits:
         at = match(x.hats[0].field, field, x.addend.over)
         if at is None:
             return
-        body = self.canonical(put(x.addend.expr, {**at, **START}))
+        body = self.canonical(substitute(x.addend.expr, {**at, **START}))
         for atom in self.members_in(body):
             yield self.written(body.diff(atom)), atom
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from sympy import Add, Expr, Function, Integral, Rational, S, Sum
 
-from derive.calculus.sums import all_apart, bound, defined, over, put
+from derive.calculus.sums import bound, defined, over, rename_all_bound, substitute
 from derive.calculus.symbols import spelled
 from derive.theory.fluctuations.data import FluctuatingParameter, FluctuationData
 from derive.theory.fluctuations.hats import averaged
@@ -128,7 +128,7 @@ def noise(theory: FluctuationData, first: FluctuatingParameter, second: Fluctuat
     if meeting is None:
         return S.Zero
     share, at = meeting
-    one, two = (put(x, at) for x in (own.unit, other.unit))
+    one, two = (substitute(x, at) for x in (own.unit, other.unit))
     connected = averaged(one * two, theory.random)
     connected -= _product(averaged(one, theory.random), averaged(two, theory.random))
     home = placed_home(own.home, at)
@@ -141,7 +141,7 @@ def feedback(theory: FluctuationData, first: FluctuatingParameter, second: Fluct
     own, other = at_letters(first, {}), elsewhere(second, letters(first))
     derivative = derivative_by(own.function, other, (*own.every, *theory.depths))
     for part in _influences(theory, own, other):
-        derivative += part.share * averaged(put(own.unit, part.at) * part.expr, theory.random)
+        derivative += part.share * averaged(substitute(own.unit, part.at) * part.expr, theory.random)
     return derivative
 
 
@@ -155,7 +155,7 @@ def _influences(
     if unit_of.home is None:
         return
     for x in exponent_at(theory, unit_of.home, unit_of.ranges):
-        slope = put(derivative_by(x.expr, by, (*unit_of.every, *theory.depths)), x.at)
+        slope = substitute(derivative_by(x.expr, by, (*unit_of.every, *theory.depths)), x.at)
         if slope != 0:
             yield UnitExponent(x.share, x.at, slope)
 
@@ -269,10 +269,14 @@ class _Unit:
         found = S.Zero
         for x in self.influences(j):
             for y in self.influences(k):
-                unit = put(self.own.unit, {**x.at, **y.at})
-                found += x.share * y.share * self.averaged(unit, put(x.expr, y.at), put(y.expr, x.at))
+                unit = substitute(self.own.unit, {**x.at, **y.at})
+                found += (
+                    x.share
+                    * y.share
+                    * self.averaged(unit, substitute(x.expr, y.at), substitute(y.expr, x.at))
+                )
         for x in self.second_influences(j, k):
-            found += x.share * self.averaged(put(self.own.unit, x.at), x.expr)
+            found += x.share * self.averaged(substitute(self.own.unit, x.at), x.expr)
         return found
 
     def self_action(self, pushed: PlacedParameter, moved: PlacedParameter) -> Expr:
@@ -290,15 +294,15 @@ class _Unit:
         share, at = meeting
         body = S.Zero
         for x in self.influences(moved):
-            one, two = (put(put(u, at), x.at) for u in (self.own.unit, pushed.unit))
-            slope = put(x.expr, at)
+            one, two = (substitute(substitute(u, at), x.at) for u in (self.own.unit, pushed.unit))
+            slope = substitute(x.expr, at)
             connected = self.averaged(one, two, slope)
             connected -= _product(self.averaged(one), self.averaged(two, slope))
             connected -= _product(self.averaged(two), self.averaged(one, slope))
             body += x.share * connected
         if body == 0:
             return S.Zero
-        strength = share * Propagator(moved.symbol, pushed.symbol) / put(S(home.ratio), at)
+        strength = share * Propagator(moved.symbol, pushed.symbol) / substitute(S(home.ratio), at)
         return over(strength * body, (*pushed.limits, *moved.limits))
 
 
@@ -306,7 +310,7 @@ def _product(one: Expr, other: Expr) -> Expr:
     """Return the product of two expressions, with renamed summation indices where they collide."""
     if not (one.has(Sum, Integral) or other.has(Sum, Integral)):
         return one * other
-    return one * all_apart(other, {*one.free_symbols, *bound(one)})
+    return one * rename_all_bound(other, {*one.free_symbols, *bound(one)})
 
 
 # -- numbers -------------------------------------------------------------------------------------------------

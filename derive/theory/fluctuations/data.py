@@ -13,7 +13,7 @@ from functools import cached_property
 from sympy import Add, Expr, Integral, Mul, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.sums import apart, binding, bound, is_at
+from derive.calculus.sums import binding, bound, is_at, rename_bound
 from derive.calculus.sums import over as summed
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
@@ -252,7 +252,9 @@ def addends(e: Expr, taken: Iterable[Expr] = ()) -> Iterator[Addend]:
         term, ranges, reach = part, list[IndexRange](), ""
         while inner := [x for x in Mul.make_args(term) if over_indices(x)]:
             rest = term / inner[0]
-            x = apart(inner[0], {*taken, *rest.free_symbols, *bound(rest), *(r.index for r in ranges)} - {s})
+            x = rename_bound(
+                inner[0], {*taken, *rest.free_symbols, *bound(rest), *(r.index for r in ranges)} - {s}
+            )
             term = rest * x.function
             for index, low, high in x.limits:
                 if index != s:

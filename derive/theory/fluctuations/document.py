@@ -19,7 +19,7 @@ from sympy import Add, Expr, Piecewise, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.calculus.sums import put
+from derive.calculus.sums import substitute
 from derive.calculus.symbols import IndexRange, ell
 from derive.show.document import COLUMNS, DisplayedEquation, Section, latex_section, text_section
 from derive.show.latex import PaperLatex
@@ -204,7 +204,7 @@ def _pair(
         other = elsewhere(p, letters(q))
         single = {r.index: r.lower for r in other.ranges if r.lower == r.upper}
         lhs = kind(q.symbol, other.symbol.xreplace(single))
-        yield DisplayedEquation((lhs,), _terms(put(e, single)), _layers(q))
+        yield DisplayedEquation((lhs,), _terms(substitute(e, single)), _layers(q))
 
 
 def _value(q: FluctuatingParameter) -> Expr:

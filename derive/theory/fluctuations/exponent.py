@@ -28,7 +28,7 @@ from derive.calculus.sums import bound
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
 from derive.program.language import Population
-from derive.program.naming import aside
+from derive.program.naming import free_name
 from derive.program.spectral import SpectralEntry
 from derive.theory.applications import Application, Parameter
 from derive.theory.data import Equation, Source, Term, TheoryData
@@ -309,7 +309,7 @@ class ExponentBuilder:
 
     def new_number(self, name: str, e: Expr, ranges: tuple[IndexRange, ...]) -> AppliedUndef:
         """Return a new number that represents ``e``, a function of the indices of ``ranges`` and of time."""
-        name = aside(name, self.taken)
+        name = free_name(name, self.taken)
         self.taken.add(name)
         found: AppliedUndef = Function(name)(*[r.index for r in ranges], t)
         self.stand_ins[e], self.stood_for[e] = found, ranges
@@ -361,7 +361,7 @@ class ExponentBuilder:
         named = self._letters(places, atoms)
         body = e.xreplace({a: a.func(*[named.get(x, x) for x in a.args[:-1]], t) for a in atoms})
         if body not in self.own_fields:
-            name = aside(f"v{len(self.own_fields) + 1}", self.taken | self.random)
+            name = free_name(f"v{len(self.own_fields) + 1}", self.taken | self.random)
             self.own_fields[body] = OwnField(Function(name)(*named.values(), t), [])
             self.random.add(name)
         field = self.own_fields[body]

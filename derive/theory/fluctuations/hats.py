@@ -13,7 +13,7 @@ from sympy import Add, Expr, Integral, Mul, Piecewise, S, Sum
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Names, Response, is_random
-from derive.calculus.sums import apart, bound, factors
+from derive.calculus.sums import bound, factors, rename_bound
 from derive.calculus.symbols import spelled
 
 
@@ -115,6 +115,6 @@ def _inside(e: Expr, rest: Expr, random: frozenset[str] | None) -> Expr:
     """
     if isinstance(e, Piecewise):
         return Piecewise(*[(averaged(rest * x, random), condition) for x, condition in e.args])
-    own = apart(e, rest.free_symbols | bound(rest))
+    own = rename_bound(e, rest.free_symbols | bound(rest))
     inner = averaged(rest * own.function, random)
     return S.Zero if inner == 0 else own.func(inner, *own.limits)

@@ -17,7 +17,7 @@ from sympy import Expr, Function, Integer, Mul, S, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import defined, factors, match, over, put, times
+from derive.calculus.sums import defined, factors, match, over, substitute, times
 from derive.calculus.symbols import IndexRange, expression, spelled
 from derive.program.language import Population
 from derive.theory.compare import Difference, compare
@@ -174,7 +174,7 @@ class _Saddle:
                     continue
                 sources = (x for x in product.terms if x.kind == "source")
                 for x in (*sources, *self.of_exponent(product)):
-                    expr = times(body / a, put(self.as_written(x.expr), at))
+                    expr = times(body / a, substitute(self.as_written(x.expr), at))
                     yield Term.local(over(expr, term.over), x.kind, x.matrix, x.rule)
                 return
         yield Term.local(over(body, term.over))

@@ -16,7 +16,7 @@ from sympy import And, Expr, GreaterThan, Integral, KroneckerDelta, LessThan, Mu
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.functional import extremes, functional_derivative
-from derive.calculus.sums import bound, put, unused
+from derive.calculus.sums import bound, substitute, unused
 from derive.calculus.symbols import IndexRange, primed, s, spelled, t
 from derive.program.language import Population
 from derive.theory.fluctuations.data import ALWAYS, FluctuatingParameter, FluctuationData
@@ -104,10 +104,10 @@ def elsewhere(q: FluctuatingParameter, taken: Iterable[Symbol]) -> PlacedParamet
 def at_letters(q: FluctuatingParameter, names: Letters) -> PlacedParameter:
     """Return an order parameter with indices and times renamed as ``names`` says."""
     ranges = tuple(
-        IndexRange(names.get(r.index, r.index), *(put(S(x), names) for x in (r.lower, r.upper)))
+        IndexRange(names.get(r.index, r.index), *(substitute(S(x), names) for x in (r.lower, r.upper)))
         for r in q.ranges
     )
-    symbol, unit, function = (put(x, names) for x in (q.symbol, q.unit, q.function))
+    symbol, unit, function = (substitute(x, names) for x in (q.symbol, q.unit, q.function))
     return PlacedParameter(q, symbol, unit, function, placed_home(q.home, names), ranges)
 
 
@@ -115,7 +115,7 @@ def placed_home(home: Population | None, names: Mapping[Symbol, Expr]) -> Popula
     """Return a population with the indices in its layer and size replaced; None stays None."""
     if home is None or home.site is None:
         return home
-    return replace(home, site=put(home.site, names), ratio=put(S(home.ratio), names))
+    return replace(home, site=substitute(home.site, names), ratio=substitute(S(home.ratio), names))
 
 
 # -- one unit at its layer -----------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def exponent_at(
             continue
         value = family.index + home.site - x.home.site
         rest = tuple(r for r in x.addend.over if r is not family)
-        whole = put(replace(x, addend=replace(x.addend, over=rest)).whole, {family.index: value})
+        whole = substitute(replace(x, addend=replace(x.addend, over=rest)).whole, {family.index: value})
         found = where_in_range(whole, value, family, (*ranges, *theory.depths))
         if found != 0:
             yield UnitExponent(S.One, {}, found)

@@ -33,7 +33,7 @@ from sympy.core.function import AppliedUndef, Function
 
 from derive.calculus.sums import rewritten
 from derive.calculus.symbols import IndexRange, ell, s, t
-from derive.program.naming import aside
+from derive.program.naming import free_name
 from derive.theory.applications import Application, Parameter, Reading, tangent_kernel
 from derive.theory.names import primed_apart
 from derive.theory.path_integral.weights import (
@@ -259,7 +259,7 @@ def _fields(
     name = base if (base, use.source_name) in (("chi", "u"), ("xi", "r")) else f"{base}_{use.source_name}"
     taken = reading.registry.taken | reading.registry.sources
     if name in taken:
-        name = aside(f"{base}_{use.source_name}", taken)
+        name = free_name(f"{base}_{use.source_name}", taken)
     return Function(name)(*source.args), Function(hatted(name))(*source.args), source
 
 

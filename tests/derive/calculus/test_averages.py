@@ -25,7 +25,7 @@ from sympy import (
 )
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import apart
+from derive.calculus.sums import rename_bound
 from derive.program import alpha, ell, gamma0, mu, s, t
 from derive.show import latex as paper_latex
 from derive.show import text
@@ -178,9 +178,9 @@ def test_a_theory_says_what_is_random_and_how_it_moves() -> None:
 
 def test_bound_variables_are_renamed_only_where_they_collide() -> None:
     memory = Sum(h(s), (s, 0, t))
-    assert apart(memory, [t]) is memory
+    assert rename_bound(memory, [t]) is memory
     nested = Sum(K(t, s) * Sum(h(alpha, s), (alpha, 1, 3)), (s, 0, t))
-    renamed = apart(nested, [s, alpha])
+    renamed = rename_bound(nested, [s, alpha])
     assert nested.free_symbols == renamed.free_symbols
     assert renamed.subs(t, 2).doit() == nested.subs(t, 2).doit()
 

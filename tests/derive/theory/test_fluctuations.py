@@ -26,7 +26,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import match, put
+from derive.calculus.sums import match, substitute
 from derive.errors import NotApplicable
 from derive.program import (
     Field,
@@ -360,7 +360,7 @@ def test_influence_is_the_difference_quotient_of_the_exponent(name: str) -> None
     step = Symbol("step")
     moved = [whole.xreplace({entry: entry + x}) for x in (step, -step)]
     quotient = ((moved[0] - moved[1]) / (2 * step)).expand()
-    expected = written_out(put(Add(*found.influence(name).values()), at))
+    expected = written_out(substitute(Add(*found.influence(name).values()), at))
     assert quotient != 0
     assert (quotient - expected).expand() == 0
 
@@ -384,8 +384,10 @@ def test_feedback_is_the_derivative_of_an_average(name: str) -> None:
     for a in (a for a in names_of(found) if a.unit != 0):
         for layer in (1, 2) if a.layers and a.kind == "correlation" else (1,):
             at = {**AT, ell: Integer(layer), s: Integer(1 if a.kind == "correlation" else 0)}
-            expected = moved(put(averaged(a.unit, found.random), at)).diff(x).xreplace({x: fraction(entry)})
-            value = fixed(put(put(found.feedback(a, b), at), placed(b, a, late)))
+            expected = (
+                moved(substitute(averaged(a.unit, found.random), at)).diff(x).xreplace({x: fraction(entry)})
+            )
+            value = fixed(substitute(substitute(found.feedback(a, b), at), placed(b, a, late)))
             assert (expected - value).expand() == 0, (a.symbol, layer)
             some += expected != 0
     assert some > 0
@@ -402,7 +404,7 @@ def test_noise_is_symmetric(first: str) -> None:
             {**AT, ell: Integer(2 if b.kind == "correlation" else 1)},
         )
         values = [
-            process(put(put(found.noise(p, q), x), placed(q, p, z)))
+            process(substitute(substitute(found.noise(p, q), x), placed(q, p, z)))
             for p, x, q, z in ((a, at, b, there), (b, there, a, at))
         ]
         assert (values[0] - values[1]).expand() == 0, b.symbol
@@ -554,7 +556,7 @@ def test_curvature_is_half_the_second_derivative_of_an_average(depth: int, chose
     found = replace(whole, parameters=tuple(whole.parameter(x) for x in chosen.split()))
     values = numbered(found, 2)
     q, at = found.parameters[0], {**AT, s: Integer(1)}
-    average = UnitProcess(whole, 2, NUMBERS, values)(put(averaged(q.unit, whole.random), at))
+    average = UnitProcess(whole, 2, NUMBERS, values)(substitute(averaged(q.unit, whole.random), at))
     fixed = UnitProcess(whole, 2, NUMBERS)
     slopes = {a: average.diff(x) for a, x in values.items()}
     second = [
@@ -562,7 +564,7 @@ def test_curvature_is_half_the_second_derivative_of_an_average(depth: int, chose
     ]
     expected = Add(*second).xreplace({x: fraction(e) for e, x in values.items()})
     assert expected != 0
-    assert (expected - fixed(put(found.shift_source(q, True).curvature, at))).expand() == 0
+    assert (expected - fixed(substitute(found.shift_source(q, True).curvature, at))).expand() == 0
 
 
 @pytest.mark.parametrize(("depth", "name"), [(1, "G"), pytest.param(2, "f", marks=pytest.mark.slow)])
@@ -575,11 +577,11 @@ def test_a_unit_acts_on_itself_by_the_derivative_of_the_noise(depth: int, name: 
     for p in (p for p in names_of(found) if p.unit != 0):
         for e in entries(found, p, 2):
             there = match(p.symbol, e, at_letters(p, {}).every) or {}
-            noise = moved(put(put(found.noise(q, p), at), placed(p, q, there)))
+            noise = moved(substitute(substitute(found.noise(q, p), at), placed(p, q, there)))
             expected += Add(*[fixed(Propagator(c, e)) * noise.diff(x) for c, x in values.items()])
     expected = expected.xreplace({x: fraction(e) for e, x in values.items()})
     assert expected != 0
-    assert (expected - fixed(put(found.shift_source(q, True).self_action, at))).expand() == 0
+    assert (expected - fixed(substitute(found.shift_source(q, True).self_action, at))).expand() == 0
 
 
 def test_numbers_have_second_derivatives_of_their_own() -> None:

@@ -14,7 +14,7 @@ from sympy import Add, Dummy, Expr, Integer, KroneckerDelta, Piecewise, Poly, Ra
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import match, put
+from derive.calculus.sums import match, substitute
 from derive.theory.fluctuations import Fluctuations
 from derive.theory.fluctuations.coefficients import Propagator, ScaledCovariance
 
@@ -37,7 +37,7 @@ class WrittenOut:
             *inner, (index, low, high) = e.limits
             body = Sum(e.function, *inner) if inner else e.function
             last = self.times - 1 if high is S.Infinity else int(high)
-            return Add(*[self(put(body, {index: Integer(k)})) for k in range(int(low), last + 1)])
+            return Add(*[self(substitute(body, {index: Integer(k)})) for k in range(int(low), last + 1)])
         if isinstance(e, Piecewise):
             return next((self(x) for x, condition in e.args if condition == True), S.Zero)  # noqa: E712
         if isinstance(e, Average):
@@ -96,7 +96,7 @@ class UnitProcess(WrittenOut):
             ranges = tuple(r.subs(self.numbers) for r in e.ranges)
             at = match(e.symbol.xreplace(self.numbers), a, ranges)
             if at is not None:
-                return self(put(e.rhs, at)).expand() + self.pushes.setdefault(a, Dummy(f"push {a}"))
+                return self(substitute(e.rhs, at)).expand() + self.pushes.setdefault(a, Dummy(f"push {a}"))
         raise KeyError(f"no equation for {a}")
 
     # -- averages --------------------------------------------------------------------------------------------
@@ -147,5 +147,5 @@ class UnitProcess(WrittenOut):
             at = match(u.symbol.xreplace(self.numbers), one, ranges)
             at = None if at is None else match(u.partner.xreplace(self.numbers), other, ranges, at)
             if at is not None:
-                return self(put(u.covariance, at))
+                return self(substitute(u.covariance, at))
         return S.Zero
