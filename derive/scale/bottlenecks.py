@@ -4,11 +4,12 @@ From the structured theories of finite width, of fresh batches and of steps, and
 one (:mod:`derive.scale.rich`), the module derives the fraction of the loss that a finite size adds, the time
 at which it equals the loss, and the law after that. :func:`derive.scale.power_laws.rich_law` uses it.
 
-Noise of ``phi``, the learnt part of a mode, enters at the start (random initial weights) or at each step
-(fresh batches). A mode forgets it at the rate at which it is learnt. The singular values grow with the noise
-that enters and is kept by the gradient alone, so that forgotten noise is subtracted from them: ``sigma^2 =
-front sum <phi^2> - put in``. So ``sigma^2`` loses a *sink* ``S = front (put in - left)``, and since ``dS/dX =
-front sum 2 rate <noise^2>``, the loss gains ``C_g/(2 front) dS/dX``, for any noise.
+The time variable is ``X``, the integral of the kernel ``C_g(1,t,t)``. Noise of ``phi``, the learnt part of a
+mode, enters at the start (random initial weights) or at each step (fresh batches). It decays ("is forgotten")
+at the rate at which the mode is learnt. Only the gradient adds to the squared singular value ``sigma^2`` of
+the weights, and noise does not. So ``sigma^2 = front sum <phi^2> - entered``, where ``entered`` is the noise
+that has entered, and ``sigma^2`` is smaller by ``S = front (entered - remaining)`` than without noise.
+Because ``dS/dX = front sum 2 rate <noise^2>``, the loss increases by ``C_g/(2 front) dS/dX``, for any noise.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ from derive.scale.rich import (
     c_g,
     c_h,
     phi,
-    put,
     tidied,
+    with_rank_one,
 )
 from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
@@ -67,17 +68,30 @@ WIDTH, BATCH, LABELS, STEPS = "width", "batch", "labels", "steps"
 class Resources:
     """Noise of finite width, fresh batches and steps in the reduced theory ``reduced``.
 
-    X is the integral of the kernel. ``forgotten`` is the fraction of the variance of phi, entered at X = 0,
-    that a mode has lost at X. ``start`` is the initial variance of phi, for every mode. ``pushes`` is the
-    variance that a mode receives per unit of X and of the squared error on a batch, and ``label`` is that
-    error from label noise. ``weight`` is the loss of a mode over its rate, noise^2 and C_g. The first mode is
-    stable if its kernel, one step long, is below ``edge``.
+    Attributes
+    ----------
+    reduced
+        Rank-one equations of the infinitely wide flow.
+    forgotten
+        Fraction of a variance of phi, the learnt part of a mode, that is lost at X if it entered at X
+        = 0; X is the integral of the kernel ``C_g(1,t,t)``.
+    initial_variance
+        Variance of phi before training, the same for every mode.
+    batch_variance
+        Variance that batches add to phi of a mode, per unit of X and of the squared error on a batch.
+    label
+        Squared error on a batch that label noise causes.
+    weight
+        Loss of a mode from noise of phi, divided by the rate of the mode, by the variance of phi and by
+        ``C_g(1,t,t)``.
+    edge
+        Largest value of (learning rate times kernel) at which the first mode is stable.
     """
 
     reduced: RankOne
     forgotten: Expr
-    start: Expr
-    pushes: Expr
+    initial_variance: Expr
+    batch_variance: Expr
     label: Expr
     weight: Expr
     edge: Expr
@@ -85,12 +99,23 @@ class Resources:
 
 @dataclass(frozen=True)
 class Bottleneck(ConditionalResult):
-    """Effect of one finite size on the power law of the rich regime.
+    """Effect of one finite size on a power law of the loss (rich regime, or random features).
 
-    ``share`` is the part of the loss that it adds, to first order, relative to the law: a power of time; None
-    if nothing is added before the crossover. ``crossover`` is the time at which this is one; None if the
-    share does not grow. ``after`` is the loss after it, a power of time; None if it is not derived. Its
-    kernel ``C_g(1,t,t)`` is ``kernel``.
+    Attributes
+    ----------
+    name, size
+        Name of the effect (``width``, ``batch``, ``labels``, ``steps``, ...) and symbol of the size.
+    share
+        Loss that the finite size adds, divided by the loss of the law, to first order: a power of
+        time. None if nothing is added before the crossover.
+    crossover
+        Time at which the share is one. None if it does not grow.
+    after
+        Loss after the crossover, a power of time. None if it is not derived.
+    kernel
+        Kernel ``C_g(1,t,t)`` after the crossover. None if it is not derived.
+    basis
+        The sentences of :meth:`conditions`.
     """
 
     name: str
@@ -106,9 +131,14 @@ class Bottleneck(ConditionalResult):
         return self.basis
 
     def exponent(self, size: Symbol) -> Expr:
-        """Return the power of a size in the crossover.  Raises NotApplicable if there is no crossover."""
+        """Return the power of ``size``, one of ``SIZES``, in the crossover time.
+
+        Raises NotApplicable if there is no crossover.
+        """
         if self.crossover is None:
-            raise NotApplicable(f"the {self.name} does not end the law: no crossover")
+            raise NotApplicable(
+                f"bottleneck {self.name!r} does not limit the loss: there is no crossover time"
+            )
         _, sizes = self.crossover.as_independent(*SIZES, as_Add=False)
         return factor(power_in(sizes, size))
 
@@ -151,23 +181,27 @@ def resources(reduced: RankOne, theory: Theory, online: Theory, steps: Theory) -
     >>> online = mean_field(structured(noise=True))
     >>> steps = mean_field(structured(data="population"))
     >>> found = resources(rank_one(flow), flow, online, steps)
-    >>> print(found.forgotten, "|", found.start, "|", found.pushes, "|", found.edge)
+    >>> print(found.forgotten, "|", found.initial_variance, "|", found.batch_variance, "|", found.edge)
     1 - exp(-2*X*lamda(k)) | 1/(N*gamma0**2) | eta*lamda(k)/B | 2
     """
     past, finite, batches = reduced.memory, mode_sums(theory), mode_sums(online)
     rate = _rate(reduced)
-    begun, _, now = past.limits[0]
-    kept = simplify((past.function / past.function.subs(begun, now)).replace(Function("c"), lambda *_: S.One))
-    moved = reduced.learnt.rhs.diff(phi(reduced.mode, t)) ** 2 / reduced.kernel.rhs
-    weight = simplify(weight_in_loss(finite) * moved / rate)
+    entry_time, _, now = past.limits[0]
+    remaining = simplify(
+        (past.function / past.function.subs(entry_time, now)).replace(Function("c"), lambda *_: S.One)
+    )
+    loss_per_noise = reduced.learnt.rhs.diff(phi(reduced.mode, t)) ** 2 / reduced.kernel.rhs
+    weight = simplify(weight_in_loss(finite) * loss_per_noise / rate)
     if weight.has(k, t):
-        raise NotApplicable(f"the loss of a mode over its rate is {weight}, not a number")
-    pushes, label = _pushes(linear_form(batches), batches)
+        raise NotApplicable(
+            f"the loss of a mode, divided by its rate and the noise, is {weight}: must not depend on k or t"
+        )
+    variance, label = _batch_variance(linear_form(batches), batches)
     return Resources(
         reduced,
-        simplify(1 - kept.subs(begun, 0) ** 2),
-        _start(linear_form(finite), finite, reduced),
-        pushes,
+        simplify(1 - remaining.subs(entry_time, 0) ** 2),
+        _initial_variance(linear_form(finite), finite, reduced),
+        variance,
         label,
         weight,
         _edge(steps),
@@ -175,22 +209,22 @@ def resources(reduced: RankOne, theory: Theory, online: Theory, steps: Theory) -
 
 
 def _rate(reduced: RankOne) -> Expr:
-    """Return the rate at which a mode forgets, per X."""
+    """Return the rate, per unit of the integrated kernel X, at which noise of a mode decays."""
     past = reduced.memory
     rate = -simplify(past.function.diff(X) / past.function)
     if rate.has(X, *past.variables):
-        raise NotApplicable(f"a mode forgets at a rate that changes: {rate}")
+        raise NotApplicable(f"the rate at which a mode forgets noise is {rate}: must not depend on time")
     return rate
 
 
-def _start(form: LinearForm, theory: Theory, reduced: RankOne) -> Expr:
-    """Return the initial variance of phi: the source r0 of finite width in units of ``c_g(1, t)``.
+def _initial_variance(form: LinearForm, theory: Theory, reduced: RankOne) -> Expr:
+    """Return the variance of phi before training: that of the finite-width source r0 over ``c_g(1, t)^2``.
 
-    The response of the inputs' field to r0 must add this noise to ``c_h(1) = gamma0 sum h0 phi``, by Stein's
-    lemma ``<h0 noise> = sum of R_h0r0 <r0 noise>``.
+    It is checked that the response of the inputs' field h0 to r0 adds this noise to ``c_h(1) = gamma0 sum h0
+    phi``, by Stein's lemma ``<h0 noise> = sum of R_h0r0 <r0 noise>``.
     """
     front = factor_of(form.row("xi"), "r0")
-    covariance = put(source_of(theory, "r0").covariance)
+    covariance = with_rank_one(source_of(theory, "r0").covariance)
     start = simplify(front**2 * covariance / (c_g(1, t) * c_g(1, s)))
     response = Function("R_h0r0")(t, s)
     (entry,) = (x for x in kernels_on(form.row("h", 1), "g") if x.has(response))
@@ -198,50 +232,67 @@ def _start(form: LinearForm, theory: Theory, reduced: RankOne) -> Expr:
     outside, _ = sums[c_h(1, t)].as_independent(Sum)
     stein = outside * front * covariance / c_g(1, t)
     if start.has(t, s, k) or simplify(entry / response * c_g(1, s) - stein) != 0:
-        raise NotApplicable(f"{start} of r0 is no start of phi whose response is {entry}")
+        raise NotApplicable(
+            f"the source r0 must give phi an initial variance that is the same at all times and modes; it is "
+            f"{start}, with the response {entry} of the first layer"
+        )
     return start
 
 
-def _pushes(form: LinearForm, theory: Theory) -> tuple[Expr, Expr]:
-    """Return the variance that a mode receives per unit of X and squared error, and that of labels."""
-    enters, source = factor_of(form.row("h0"), "u0"), source_of(theory, "u0").covariance
+def _batch_variance(form: LinearForm, theory: Theory) -> tuple[Expr, Expr]:
+    """Return the variance that batches add to phi per unit of X and squared error, and the label noise.
+
+    The second value is the squared error on a batch that label noise causes.
+    """
+    input_factor, source = factor_of(form.row("h0"), "u0"), source_of(theory, "u0").covariance
     fresh = source / KroneckerDelta(s, t)
     error = Function("C_Delta")(t, s)
-    bodies = [x for x in form.row("xi").actions if x.weight.has(Function("C_g"))]
-    grows = [x for x in form.row("h", 1).actions if x.weight.has(Function("C_h0"))]
-    if fresh.has(KroneckerDelta) or {x.reach for x in (*bodies, *grows)} != {"strict"}:
-        raise NotApplicable("a batch is not fresh, or acts on what is learnt within its own step")
-    (body,) = bodies
-    step = put(body.weight).subs(s, t) / c_g(1, t)  # of phi, over h0
-    clock = put(body.weight).subs(s, t)  # of the clock
+    learnt_terms = [x for x in form.row("xi").actions if x.weight.has(Function("C_g"))]
+    layer_terms = [x for x in form.row("h", 1).actions if x.weight.has(Function("C_h0"))]
+    if fresh.has(KroneckerDelta) or {x.reach for x in (*learnt_terms, *layer_terms)} != {"strict"}:
+        raise NotApplicable(
+            "batches are not fresh, or a batch changes the learnt function within its own step"
+        )
+    (learnt_term,) = learnt_terms
+    phi_step = with_rank_one(learnt_term.weight).subs(s, t) / c_g(1, t)  # change of phi in a step, over h0
+    kernel_step = with_rank_one(learnt_term.weight).subs(s, t)  # change of X in a step
     labels = factor_of(form.row("Delta"), "eps") ** 2 * source_of(theory, "eps").covariance
-    pushes = simplify(step**2 * enters**2 * fresh / error / clock)
-    if pushes.has(t, s):
-        raise NotApplicable(f"{pushes} changes in time")
-    return pushes, simplify(labels / KroneckerDelta(s, t))
+    variance = simplify(phi_step**2 * input_factor**2 * fresh / error / kernel_step)
+    if variance.has(t, s):
+        raise NotApplicable(
+            f"the variance that batches add per unit of the integrated kernel is {variance}: must not change "
+            "in time"
+        )
+    return variance, simplify(labels / KroneckerDelta(s, t))
 
 
 def _edge(steps: Theory) -> Expr:
-    """Return the kernel, one step long, above which the first mode does not decay."""
+    """Return the value of (learning rate times kernel) above which the first mode does not decay."""
     summand = lazy_modes(steps).with_K
-    left = (summand.subs(t, 1) / summand.subs(t, 0)).subs(lamda(k), 1)
-    found = [x for x in solve(simplify(left) - 1, K) if x != 0]
-    if len(found) != 1:
-        raise NotApplicable(f"the first mode is stable between {found}")
-    return found[0]
+    growth = (summand.subs(t, 1) / summand.subs(t, 0)).subs(lamda(k), 1)
+    edges = [x for x in solve(simplify(growth) - 1, K) if x != 0]
+    if len(edges) != 1:
+        raise NotApplicable(
+            f"the kernels at which the first mode becomes unstable are {edges}: there must be exactly one"
+        )
+    return edges[0]
 
 
 # -- power-law data ----------------------------------------------------------------------------------------
 
 
 SIZES = (N, B, P, eta, gamma0, sigma_label)
-"""Sizes, whose powers stand in front of constants."""
-SHORT = "eta*C_g << {}: steps are short beside the rates of all modes"
+"""Symbols of finite sizes; results are products of their powers and a constant."""
+SHORT = "eta*C_g(1, t, t) << {}: steps are short compared with the times in which modes are learnt"
 
 
 @dataclass(frozen=True)
-class _Sink:
-    """Sink ``coefficient X^power`` of the squared singular value, which falls with a size."""
+class _NormDecrease:
+    """Decrease ``S = coefficient X^power`` of the squared singular value by noise that modes have forgotten.
+
+    ``name`` is that of the bottleneck, ``size`` the symbol of the finite size, and ``part`` is S as a
+    power of X, the integral of the kernel. S vanishes for an infinite size.
+    """
 
     name: str
     size: Symbol
@@ -252,7 +303,7 @@ _Balanced = tuple[Power, Power, Mapping[Symbol, Expr]]
 """Loss and kernel as powers of the integrated kernel, and the moments of the profile in them."""
 
 
-def bottlenecks(found: Resources, law: RichScaling) -> tuple[Bottleneck, ...]:
+def bottlenecks(noise: Resources, law: RichScaling) -> tuple[Bottleneck, ...]:
     """Return the effects of finite sizes on the rich power law.
 
     Parameters
@@ -285,192 +336,256 @@ def bottlenecks(found: Resources, law: RichScaling) -> tuple[Bottleneck, ...]:
     >>> print(batch.share.power, labels.exponent(B), steps.exponent(eta))
     1/3 1 -3
     """
-    return tuple(bottleneck(found, law, name) for name in (WIDTH, BATCH, LABELS, STEPS))
+    return tuple(bottleneck(noise, law, name) for name in (WIDTH, BATCH, LABELS, STEPS))
 
 
-def bottleneck(found: Resources, law: RichScaling, name: str) -> Bottleneck:
-    """Return one of the :func:`bottlenecks`: ``width``, ``batch``, ``labels`` or ``steps``."""
+def bottleneck(noise: Resources, law: RichScaling, name: str) -> Bottleneck:
+    """Return one of the :func:`bottlenecks`; ``name`` is ``width``, ``batch``, ``labels`` or ``steps``."""
     if law.capacity.is_number and not law.capacity > 1:
         raise ValueError(f"capacity = {law.capacity}: must be above 1, or the eigenvalues have no sum")
-    job = _Bottlenecks(found, law)
-    balances = {WIDTH: job.width, BATCH: job.batch, LABELS: job.labels, STEPS: job.steps}
+    calculation = _Bottlenecks(noise, law)
+    balances = {
+        WIDTH: calculation.width,
+        BATCH: calculation.batch,
+        LABELS: calculation.labels,
+        STEPS: calculation.steps,
+    }
     return balances[name]()
 
 
 class _Bottlenecks:
-    """Balances of one law. Moments of profiles stay symbols until the end because SymPy is slow with them."""
+    """Calculation of the bottlenecks of one rich power law, from the noise of the finite sizes.
 
-    def __init__(self, found: Resources, law: RichScaling) -> None:
-        self.found, self.law, self.balance = found, law, law.balance
+    Moments of the profile of modes stay symbols until the end because SymPy is slow with them.
+    """
+
+    def __init__(self, noise: Resources, law: RichScaling) -> None:
+        self.resources, self.law, self.balance = noise, law, law.balance
         self.front, _, self.rise = self.balance.norm()
-        self.learnt, self.left = self.balance.sums()
-        self.top, self.before = self.learnt.terms[0], self.left.terms[0]
+        self.learnt, self.missing = self.balance.sums()
+        self.top, self.before = self.learnt.terms[0], self.missing.terms[0]
         self.hard = law.task == HARD
-        self.clock = Power.of(law.named_clock, late)
+        self.integrated_kernel = Power.of(law.named_integrated_kernel, late)
         self.names: dict[Symbol, Expr] = {}
-        self.said = f"the conditions of the rich law of {law.task} tasks hold"
+        self.law_condition = f"the conditions of the rich law of {law.task} tasks hold"
 
     # -- the noise -----------------------------------------------------------------------------------------
 
     def width(self) -> Bottleneck:
-        """Return the effect of the random initial weights."""
+        """Return the effect of the random initial weights of a network of N units."""
         y = Dummy("y", positive=True)
-        forgotten = self.found.forgotten.subs(lamda(k), y / X)
+        forgotten = self.resources.forgotten.subs(lamda(k), y / X)
         top = mode_sum(forgotten, y, S.Zero, self.law.capacity, X, terms=1).terms[0]
         self.names[modes := Dummy("J", positive=True)] = top.coefficient
-        sink = _Sink(WIDTH, N, Power(self.front * self.found.start * modes, top.power))
-        said = [
-            f"derived: r0 of finite width is a start of phi, of the variance {self.found.start}, which modes "
-            "forget as they are learnt",
-            "neglected: the initial function, smaller by 1/sigma, and the responses of the random start, by "
-            "1/sigma**2",
-            "assumed: order 1/N**2 is smaller where order 1/N is smaller than the loss",
+        decrease = _NormDecrease(
+            WIDTH, N, Power(self.front * self.resources.initial_variance * modes, top.power)
+        )
+        conditions = [
+            "derived: the random initial weights of a finite network give phi, the learnt part of a mode, "
+            f"the initial variance {self.resources.initial_variance}, which decays as the mode is learnt",
+            "neglected: the function of the network before training, smaller by 1/sigma, and the responses "
+            "to the random initial weights, smaller by 1/sigma**2",
+            "assumed: terms of order 1/N**2 are small as long as terms of order 1/N are smaller than the "
+            "loss",
         ]
-        return self.noise(sink, said)
+        return self.bottleneck(decrease, conditions)
 
-    def summed_pushes(self) -> Expr:
-        """Return the variance that all modes receive, per unit of X and squared error."""
-        part = Power.of(on_eigenvalues(self.found.pushes).subs(capacity_, self.law.capacity), k)
+    def summed_batch_variance(self) -> Expr:
+        """Return the variance that batches add to phi of all modes, per unit of X and squared error."""
+        part = Power.of(on_eigenvalues(self.resources.batch_variance).subs(capacity_, self.law.capacity), k)
         return part.coefficient * zeta(-part.power)
 
     def batch(self) -> Bottleneck:
         """Return the effect of fresh batches, whose squared error is the loss itself."""
-        said = [
-            "derived: a batch pushes phi by the loss, and modes forget what it pushed",
-            SHORT.format(self.found.edge),
-            "neglected: pushes that the last modes remember, smaller by the power 1 - 1/a of the clock",
+        conditions = [
+            "derived: each batch adds to phi, the learnt part of a mode, noise with a variance proportional "
+            "to the loss, which decays as the mode is learnt",
+            SHORT.format(self.resources.edge),
+            "neglected: noise that modes have not forgotten yet, smaller by the factor X**(1 - 1/a), where X "
+            "is the integral of C_g(1, t, t) over time and a the capacity",
         ]
         if not self.hard:
-            said.append("the sum of the loss over the clock is finite: batches change constants, not powers")
-            return Bottleneck(BATCH, B, None, None, None, None, (self.said, *said))
+            conditions.append(
+                "the integral of the loss over X, the integral of C_g(1, t, t), is finite, so that batches "
+                "change constants but not powers"
+            )
+            return Bottleneck(BATCH, B, None, None, None, None, (self.law_condition, *conditions))
         loss = Dummy("l", positive=True)
-        sink = self.integral(BATCH, Power(loss * self.summed_pushes(), self.before.power))
-        first = replace(sink, part=sink.part.subs({loss: self.before.coefficient}))
-        # after the crossover the loss fixes the decay of the kernel (sink), and the decay fixes the loss
-        after, kernel, values = self.balanced(sink)
+        decrease = self.integral(BATCH, Power(loss * self.summed_batch_variance(), self.before.power))
+        first = replace(decrease, part=decrease.part.subs({loss: self.before.coefficient}))
+        # noise of batches is proportional to the loss: after the crossover the loss fixes the decrease of
+        # sigma^2, with it the kernel, and the kernel fixes the loss; both equations are solved together
+        after, kernel, values = self.balanced(decrease)
         if after.coefficient.has(loss):
-            raise NotApplicable(f"the loss after the crossover depends on itself: {after}")
+            raise NotApplicable(
+                f"the loss after the crossover is not determined by its own equation: {after}"
+            )
         kernel = kernel.subs({loss: after.coefficient})
         stays = valued(kernel.coefficient * eta, values)
-        said.append(
-            f"after the crossover eta*C_g = {stays}; if this is not far below {self.found.edge}, steps are "
-            "the bottleneck before batches are"
+        conditions.append(
+            f"after the crossover eta*C_g(1, t, t) = {stays}; if this is not far below "
+            f"{self.resources.edge}, the step size limits the loss before the batch size does"
         )
-        return self.noise(first, said, (after, kernel, values))
+        return self.bottleneck(first, conditions, (after, kernel, values))
 
     def labels(self) -> Bottleneck:
-        """Return the effect of the label noise of fresh batches."""
-        said = [
-            "derived: the noise of labels pushes phi, and modes forget what it pushed",
-            f"{self.found.label} in the share and in the law after the crossover is the labels' variance",
-            SHORT.format(self.found.edge),
+        """Return the effect of the label noise on fresh batches."""
+        conditions = [
+            "derived: label noise on each batch adds noise to phi, the learnt part of a mode, which decays "
+            "as the mode is learnt",
+            f"{self.resources.label}, in the share and in the law after the crossover, is the variance of "
+            "the label noise",
+            SHORT.format(self.resources.edge),
         ]
-        return self.noise(self.integral(LABELS, Power(self.found.label * self.summed_pushes(), S.Zero)), said)
+        return self.bottleneck(
+            self.integral(LABELS, Power(self.resources.label * self.summed_batch_variance(), S.Zero)),
+            conditions,
+        )
 
-    def integral(self, name: str, driven: Power) -> _Sink:
-        """Return the sink of noise ``driven`` in X, of which nearly all is forgotten."""
+    def integral(self, name: str, driven: Power) -> _NormDecrease:
+        """Return the decrease of sigma^2 by noise that enters at the rate ``driven``, a power of X.
+
+        The decrease is ``front int driven dX``, because nearly all of the noise has been forgotten.
+        """
         rise = driven.power + 1
-        return _Sink(name, B, Power(self.front * driven.coefficient / rise, rise))
+        return _NormDecrease(name, B, Power(self.front * driven.coefficient / rise, rise))
 
-    def seen(self, sink: Power, kernel: Power) -> Power:
-        """Return the part of the loss from the noise of a sink: ``weight C_g/(2 front) dS/dX``."""
-        rates = self.found.weight / 2  # noise^2 is forgotten at twice the rate
-        front = rates * kernel.coefficient * sink.coefficient * sink.power / self.front
-        return Power(front, simplify(kernel.power + sink.power - 1))
+    def loss_from(self, decrease: Power, kernel: Power) -> Power:
+        """Return the loss that forgotten noise causes, ``weight C_g/(2 front) dS/dX``, as a power of X.
 
-    def noise(self, sink: _Sink, said: list[str], after: _Balanced | None = None) -> Bottleneck:
-        """Return the share of a sink, its crossover, and the balance after it."""
-        said, share = [self.said, *said], self.share(sink)
+        ``S`` is the decrease of sigma^2, and ``kernel`` is ``C_g(1,t,t)``, both as powers of X.
+        """
+        rates = self.resources.weight / 2  # noise^2 is forgotten at twice the rate
+        front = rates * kernel.coefficient * decrease.coefficient * decrease.power / self.front
+        return Power(front, simplify(kernel.power + decrease.power - 1))
+
+    def bottleneck(
+        self, decrease: _NormDecrease, conditions: list[str], after: _Balanced | None = None
+    ) -> Bottleneck:
+        """Return the bottleneck: the share of the loss, its crossover, and the law after it.
+
+        ``after`` are loss, kernel and moments after the crossover; by default those of :meth:`balanced`.
+        """
+        conditions, share = [self.law_condition, *conditions], self.share(decrease)
         if not self.hard:
-            said.append("the sink is neglected beside the noise, which grows faster")
+            conditions.append(
+                "neglected: the decrease of sigma**2 by forgotten noise, because the noise itself grows "
+                "faster"
+            )
         if share.power.is_nonpositive:
-            said.append(f"the share falls as t**({share.power}): this size is no bottleneck of the law")
-            return Bottleneck(sink.name, sink.size, share, None, None, None, tuple(said))
+            conditions.append(
+                f"the share of the loss that this finite size adds falls as t**({share.power}), so that it "
+                "does not limit the law"
+            )
+            return Bottleneck(decrease.name, decrease.size, share, None, None, None, tuple(conditions))
         if not share.power.is_positive:
-            said.append(f"{share.power} > 0, or the share falls and there is no crossover")
-        loss, grown, values = after or self.balanced(sink)
-        clock = self.in_time(grown)
-        said += self.window(sink, grown, clock)
+            conditions.append(
+                f"assumed: {share.power} > 0; otherwise the share falls in time and there is no crossover"
+            )
+        loss, grown, values = after or self.balanced(decrease)
+        integrated_kernel = self.in_time(grown)
+        conditions += self.window(decrease, grown, integrated_kernel)
         if not self.hard:
-            loss, grown, clock, values = self.alone(sink)
+            loss, grown, integrated_kernel, values = self.alone(decrease)
         final, kept = (
             Power(valued(x.coefficient, {**values, **self.names}), x.power)
-            for x in (timed(loss, clock), timed(grown, clock))
+            for x in (timed(loss, integrated_kernel), timed(grown, integrated_kernel))
         )
         if final.coefficient.has(nan, zoo):
-            said.append("the closed form of the constant after the crossover is 0/0 there, and is not given")
-            return Bottleneck(sink.name, sink.size, share, root(share), None, None, tuple(said))
-        return Bottleneck(sink.name, sink.size, share, root(share), final, kept, tuple(said))
+            conditions.append(
+                "not derived: the loss after the crossover, because the closed form of its constant is 0/0 "
+                "at these numbers"
+            )
+            return Bottleneck(decrease.name, decrease.size, share, root(share), None, None, tuple(conditions))
+        return Bottleneck(decrease.name, decrease.size, share, root(share), final, kept, tuple(conditions))
 
-    def share(self, sink: _Sink) -> Power:
-        """Return the relative change of the loss by a sink, to first order."""
-        law, q = self.law, self.law.slowness
-        kernel = Power(tidied(law.named_kernel / law.named_clock ** (2 * q)), 2 * q)
-        noise = self.seen(sink.part, kernel)
-        seen = tidied(noise.coefficient / self.before.coefficient)
+    def share(self, decrease: _NormDecrease) -> Power:
+        """Return the relative change of the loss by forgotten noise, to first order, as a power of time."""
+        law, q = self.law, self.law.profile_exponent
+        kernel = Power(tidied(law.named_kernel / law.named_integrated_kernel ** (2 * q)), 2 * q)
+        noise = self.loss_from(decrease.part, kernel)
+        noise_share = tidied(noise.coefficient / self.before.coefficient)
         power, number = simplify(noise.power - self.before.power), S.One
         if self.hard:
-            lost = kernel.coefficient ** ((2 - self.rise) / 2) * -sink.part.coefficient
-            gap = simplify((self.rise - 2) * q - sink.part.power)
-            moved, beside = law.moved(sink.name, gap), tidied(lost / seen)
+            lost = kernel.coefficient ** ((2 - self.rise) / 2) * -decrease.part.coefficient
+            gap = simplify((self.rise - 2) * q - decrease.part.power)
+            moved, beside = law.correction_from(decrease.name, gap), tidied(lost / noise_share)
             if not moved.known or simplify(power + gap) != 0 or beside.has(*SIZES):
-                raise NotApplicable(f"{sink.name}: noise and sink do not change the loss by one power")
+                raise NotApplicable(
+                    f"{decrease.name}: noise and the decrease of sigma**2 must change the loss by the same "
+                    "power of time"
+                )
             number += beside * moved.size.subs(X, 1)
-        front = tidied(seen * self.clock.coefficient**power)
+        front = tidied(noise_share * self.integrated_kernel.coefficient**power)
         constant, sizes = front.as_independent(*SIZES, as_Add=False)
-        power = factor(simplify(power * self.clock.power))
+        power = factor(simplify(power * self.integrated_kernel.power))
         return Power(law.valued((constant * number).xreplace(self.names)) * sizes, power)
 
     # -- after the crossover -------------------------------------------------------------------------------
 
-    def balanced(self, sink: _Sink) -> _Balanced:
-        """Return loss and kernel in X if the learnt part and the sink are both far above sigma^2."""
-        q = simplify((self.top.power - sink.part.power) / 2)
-        kernel = Power(self.front * self.top.coefficient / sink.part.coefficient, 2 * q)
-        noise = self.seen(sink.part, kernel)
+    def balanced(self, decrease: _NormDecrease) -> _Balanced:
+        """Return loss, kernel and moments if learnt part and decrease of sigma^2 are both far above sigma^2.
+
+        Loss and kernel are powers of X; their coefficients contain symbols for the moments.
+        """
+        q = simplify((self.top.power - decrease.part.power) / 2)
+        kernel = Power(self.front * self.top.coefficient / decrease.part.coefficient, 2 * q)
+        noise = self.loss_from(decrease.part, kernel)
         if not self.hard:
             return noise, kernel, self.balance.moments(q)
         loss = Power(simplify(self.before.coefficient + noise.coefficient), self.before.power)
         return loss, kernel, self.balance.moments(q)
 
-    def alone(self, sink: _Sink) -> tuple[Power, Power, Power, Mapping[Symbol, Expr]]:
-        """Return noise above the loss for easy tasks, with the kernel without noise."""
+    def alone(self, decrease: _NormDecrease) -> tuple[Power, Power, Power, Mapping[Symbol, Expr]]:
+        """Return loss, kernel, X and moments after the crossover of easy tasks, where noise is the loss.
+
+        The kernel is that without noise. Loss and kernel are powers of X, and X is a power of time.
+        """
         kernel = Power(self.law.named_kernel, S.Zero)
-        return self.seen(sink.part, kernel), kernel, self.clock, self.law.values
+        return self.loss_from(decrease.part, kernel), kernel, self.integrated_kernel, self.law.values
 
     def in_time(self, kernel: Power) -> Power:
-        """Return X as a power of time, from ``t = int dX/C_g``."""
+        """Return X as a power of time, from ``t = int dX/C_g``, for a kernel ``C_g`` that is a power of X."""
         p = Dummy("p", positive=True)
-        (clock,) = solve(integrate(X ** (p - 1), (X, 0, X)) - kernel.coefficient * late, X)
-        return Power.of(tidied(clock.subs(p, simplify(1 - kernel.power))), late)
+        (integrated_kernel,) = solve(integrate(X ** (p - 1), (X, 0, X)) - kernel.coefficient * late, X)
+        return Power.of(tidied(integrated_kernel.subs(p, simplify(1 - kernel.power))), late)
 
-    def window(self, sink: _Sink, kernel: Power, time: Power) -> list[str]:
-        """Return the conditions at which the balance ends, by powers of X."""
+    def window(self, decrease: _NormDecrease, kernel: Power, time: Power) -> list[str]:
+        """Return the conditions on the law after the crossover, with the times at which it ends.
+
+        ``kernel`` is a power of X, and ``time`` is X as a power of time.
+        """
         if not self.hard:
-            below = self.squared(Power(self.law.named_kernel, S.Zero)).coefficient / sink.part.coefficient
-            until = ended(below ** (1 / sink.part.power), self.clock, sink.size)
-            where = "while the sink is below sigma**2, up to t of the order"
-            return [f"after the crossover: the noise alone, {where} {until}"]
+            below = self.squared(Power(self.law.named_kernel, S.Zero)).coefficient / decrease.part.coefficient
+            until = ended(below ** (1 / decrease.part.power), self.integrated_kernel, decrease.size)
+            return [
+                "after the crossover the loss is that of the noise alone, while the decrease of sigma**2 by "
+                f"forgotten noise is below sigma**2, up to a time of order {until}"
+            ]
         squared = self.squared(kernel)
-        said = [
-            "after the crossover: the sink and what is learnt are balanced, both >> sigma**2 >> 1",
-            "assumed: kernels are of rank one there too; counted, not solved, at the input end, where the "
-            "random start turns the directions of the layers",
+        conditions = [
+            "after the crossover sigma**2 is the difference of two nearly equal terms, of the learnt modes "
+            "and of the forgotten noise; both terms >> sigma**2 >> 1",
+            "assumed: kernels are of rank one there too; in the first layer, whose direction the random "
+            "initial weights change, powers are counted and the equations are not solved",
         ]
         if squared.power.is_negative:
             where = squared.coefficient ** (-1 / squared.power)
-            said.append(
-                f"the singular value falls, and is one at t of the order {ended(where, time, sink.size)}"
+            conditions.append(
+                f"the singular value falls, and is one at a time of order {ended(where, time, decrease.size)}"
             )
         # C_h0 beside c_h(1)^2, with sigma^2 = gamma0 t c_g(1) c_h(1) and t = X/C_g, as powers
         kept = squared.coefficient * kernel.coefficient ** (S.One / 2) / gamma0
         rise = simplify(self.balance.squares() - 2 * squared.power - kernel.power + 2)
         if rise.is_positive:
-            said.append(f"the count ends at t of the order {ended(kept ** (2 / rise), time, sink.size)}")
-        return said
+            conditions.append(
+                "the power counting of the first layer holds up to a time of order "
+                f"{ended(kept ** (2 / rise), time, decrease.size)}"
+            )
+        return conditions
 
     def squared(self, kernel: Power) -> Power:
-        """Return the squared singular value as a function of the kernel."""
+        """Return the squared singular value for a kernel, both as powers of X."""
         c = Dummy("c", positive=True)
         power = power_in(self.law.reduced.singular(c).subs(L, self.law.depth), c)
         return Power(kernel.coefficient**power, simplify(kernel.power * power))
@@ -478,47 +593,60 @@ class _Bottlenecks:
     # -- steps ---------------------------------------------------------------------------------------------
 
     def steps(self) -> Bottleneck:
-        """Return the edge of stability of the first mode."""
-        law, edge = self.law, self.found.edge
-        said = [self.said, f"derived: the first mode is stable while eta*C_g(1, t, t) < {edge}"]
+        """Return the effect of finite steps: the kernel reaches the edge of stability of the first mode."""
+        law, edge = self.law, self.resources.edge
+        conditions = [
+            self.law_condition,
+            f"derived: the first mode is stable while eta*C_g(1, t, t) < {edge}",
+        ]
         if not self.hard:
             where = law.valued(tidied(edge / law.named_kernel))
-            said.append(f"the kernel stops growing: eta < {where}, or the first mode diverges before")
-            return Bottleneck(STEPS, eta, None, None, None, None, tuple(said))
+            conditions.append(
+                f"because the kernel stops growing, the first mode is always stable if eta < {where}"
+            )
+            return Bottleneck(STEPS, eta, None, None, None, None, tuple(conditions))
         kernel = Power.of(law.named_kernel, late)
         crossover = law.valued(tidied((edge / eta / kernel.coefficient) ** (1 / kernel.power)))
-        said.append(
-            "assumed: after it the kernel stays at the edge, below which the solved theory orbits; then the "
-            f"clock is {edge} times the number of steps, which bounds it while the first mode is stable"
+        conditions.append(
+            "assumed: after the crossover the kernel stays at this edge of stability, below which solutions "
+            f"of the theory oscillate; its integral is then {edge} times the number of steps, its upper "
+            "bound while the first mode is stable"
         )
         pinned = Power(edge / eta, S.Zero)
         values = self.balance.moments(S.Zero)
         loss = timed(self.before, self.in_time(pinned))
         loss = Power(valued(loss.coefficient, values), loss.power)
-        return Bottleneck(STEPS, eta, None, crossover, loss, pinned, tuple(said))
+        return Bottleneck(STEPS, eta, None, crossover, loss, pinned, tuple(conditions))
 
 
 def valued(e: Expr, values: Mapping[Symbol, Expr]) -> Expr:
-    """Return a product with the moments of a profile substituted, and short constants simplified."""
+    """Return a product with ``values`` of the profile's moments substituted, and its constant simplified.
+
+    Constants that contain a hypergeometric function are not simplified because SymPy is slow with them.
+    """
     constant, sizes = e.as_independent(*SIZES, as_Add=False)
     constant = constant.xreplace(dict(values))
     return (constant if constant.has(hyper) else simplify(constant)) * sizes
 
 
 def root(share: Power) -> Expr:
-    """Return the time at which a share is one."""
+    """Return the time at which a share, a power of time, is one."""
     constant, sizes = share.coefficient.as_independent(*SIZES, as_Add=False)
     return constant ** (-1 / share.power) * tidied(sizes ** (-1 / share.power))
 
 
-def timed(of: Power, clock: Power) -> Power:
-    """Return a power of X as a power of time."""
+def timed(power: Power, integrated_kernel: Power) -> Power:
+    """Return ``of``, a power of X, as a power of time; ``clock`` is X as a power of time."""
     return Power(
-        tidied(of.coefficient * clock.coefficient**of.power), factor(simplify(of.power * clock.power))
+        tidied(power.coefficient * integrated_kernel.coefficient**power.power),
+        factor(simplify(power.power * integrated_kernel.power)),
     )
 
 
-def ended(where: Expr, time: Power, size: Symbol) -> str:
-    """Return a condition on X as a power of a size in time."""
-    when = tidied((where / time.coefficient) ** (1 / time.power))
+def ended(integral: Expr, time: Power, size: Symbol) -> str:
+    """Return the time at which X is ``where``, written as ``size**(power)`` without its constant.
+
+    ``time`` is X as a power of time.
+    """
+    when = tidied((integral / time.coefficient) ** (1 / time.power))
     return f"{size}**({factor(power_in(when, size))})"

@@ -37,28 +37,28 @@ NOISE = "growth of the weights' noise"
 MEMORY = "memory of earlier inputs"
 CORRELATION = "correlation of weights and error"
 TERMS = (KERNEL, NOISE, MEMORY, CORRELATION)
-"""What is dropped: all that ``a(t) - a(0)`` does; ``<n^2>`` beyond its share of ``C_h0``; every average with
-m; ``<v n>`` and ``<h0 n>``."""
+"""Names of the neglected terms: all contributions of ``a(t) - a(0)``; ``<n^2>`` without the part proportional
+to ``C_h0`` as at the first step; all averages with m; ``<v n>`` and ``<h0 n>``."""
 
 SHORT = 60
-"""Numbers of terms above which a numerator is not factored."""
+"""Number of terms of a numerator from which on it is not factored, because that takes long."""
 
 
 @dataclass(frozen=True)
 class MemoryFree(ConditionalResult):
-    """Recursion ``C_v(t + 1) = factor C_v(t) + drive`` with neglected terms.
+    """Memory-free recursion ``C_v(t + 1) = factor C_v(t) + drive`` of the loss, with its neglected terms.
 
     Parameters
     ----------
     theory : Theory
-        Theory.
+        Theory of which the recursion is an approximation.
     factor : Expr
         Factor of the loss in one step.
     drive : Expr
         Part that label noise adds in one step.
     dropped : Mapping[str, Expr]
-        Four neglected terms in the step from ``step``; they sum to ``C_v(step + 1) - factor C_v(step) -
-        drive``.
+        Four neglected terms in the step from ``step``, by their names ``TERMS``; they sum to
+        ``C_v(step + 1) - factor C_v(step) - drive``.
     step : int
         Step at which the neglected terms are evaluated.
     order : int | None
@@ -78,13 +78,15 @@ class MemoryFree(ConditionalResult):
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that state what is derived and what is assumed.
         """
-        known = "" if self.order is None else f", to the power {self.order} of the rate"
+        known = "" if self.order is None else f", up to the power {self.order} of the learning rate"
         return (
-            "derived: the factor and the drive of the recursion, from the first step of an error of any size",
-            "assumed: every step is a first step, so that only the error is remembered",
-            f"derived: all that this drops in the step from {self.step}{known}",
+            "derived: the factor of the loss and the constant from label noise, from the first step with an "
+            "initial error of any size",
+            "assumed: every step changes the loss as a first step does, so that a step depends on the error "
+            "but not on earlier steps",
+            f"derived: all terms that this assumption neglects in the step from t = {self.step}{known}",
         )
 
     def _repr_latex_(self) -> str:
@@ -180,22 +182,28 @@ def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> Memo
         raise NotApplicable(f"step = {step}: the first step is exact; give 1 or more")
     depth = theory.program.depth
     if not depth.is_Integer and order is None:
-        raise NotApplicable(f"the terms dropped at depth {depth} need an order in the rate: give order")
+        raise NotApplicable(
+            f"the neglected terms at depth {depth} are expanded in the learning rate: give order, the "
+            "highest power"
+        )
     recursion = _EarlyRecursion(theory, order)
-    after = first_step(theory).after  # of an error of size one
+    after = first_step(theory).after  # C_v(1) for C_v(0) = 1
     gain = factor(after.subs(sigma, 0))
     drive = factor(after - gain)
     return MemoryFree(theory, gain, drive, recursion.terms(step, gain, drive), step, order)
 
 
 class _EarlyRecursion:
-    """Evaluation of the neglected terms from exact steps."""
+    """Evaluation of the neglected terms from the exact first steps of the theory.
+
+    ``order`` is the highest power of the learning rate that is kept, or None for exact results.
+    """
 
     def __init__(self, theory: Theory, order: int | None) -> None:
         self.theory = theory
         names = {e.name for e in theory.equations}
         if not {"v", "h0"} <= names or len(theory.order_parameter("C_v").symbol.args) != 2:
-            raise NotApplicable("the recursion is that of one output on isotropic data")
+            raise NotApplicable("the memory-free recursion needs a theory of one output on isotropic data")
         if "xi" not in names:
             raise NotApplicable(
                 "not centred: the initial error depends on the initial weights; give center=True"
@@ -203,37 +211,48 @@ class _EarlyRecursion:
         self.exact = exact_steps(theory, None if order is None else (eta, order))
         rule = theory.program.rule
         if rule.memory(t, s)[0] != 1 or rule.noise(t, s) != 0:
-            raise NotApplicable("weights with decay or noise change without an error")
+            raise NotApplicable(
+                "weights with decay or noise change even if the error is zero, which the memory-free "
+                "recursion neglects"
+            )
         if rule.memory(t, s)[1].has(t, s):
-            raise NotApplicable("updates enter with a factor that depends on the time: give a constant rate")
+            raise NotApplicable(
+                "the factor of the updates depends on the time: give a constant learning rate"
+            )
         if self.remembered():
-            raise NotApplicable("samples that come again are remembered by the error: give fresh batches")
+            raise NotApplicable(
+                "the error depends on earlier steps because samples are reused: give fresh batches"
+            )
 
     def remembered(self) -> bool:
-        """Return whether consecutive inputs are correlated beyond the error, as with repeated batches."""
+        """Return whether consecutive inputs are correlated beyond the error, as for repeated batches."""
         error, earlier = (self.exact.form(Function(x)(k)) for x, k in (("v", S.One), ("h0", S.Zero)))
         return bool(self.exact.value(Function("C_h0")(S.One, S.Zero)) - self.exact.overlap(error, earlier))
 
     def shown(self, x: Any) -> Expr:
-        """Return a coefficient as an expression, factored if it is short."""
+        """Return a coefficient of the exact steps as a SymPy expression, factored if it is short."""
         e = self.exact.expr(x)
         return factor(e) if len(getattr(x, "numer", x)) < SHORT else e
 
     def terms(self, step: int, gain: Expr, drive: Expr) -> dict[str, Expr]:
-        """Return the averages in a step that a first step lacks; raise NotApplicable if others remain."""
+        """Return the neglected terms of the step from ``step``, by their names ``TERMS``.
+
+        ``gain`` and ``drive`` are factor and constant of the recursion. Raises NotApplicable unless
+        the terms sum to the difference between the recursion and the exact step.
+        """
         exact = self.exact
         now, then = Integer(step), Integer(step + 1)
         a, a0 = self.kernel(then, now), self.kernel(S.One, S.Zero)
         v, h0 = (exact.form(Function(x)(now)) for x in ("v", "h0"))
         n: SourceCombination = self.source(now)
-        grown = ((s, self.kernel(then, s) - self.kernel(now, s)) for s in map(Integer, range(step)))
-        m = gathered((y, k * c) for s, k in grown for y, c in exact.form(Function("h0")(s)).items())
+        kernel_changes = ((s, self.kernel(then, s) - self.kernel(now, s)) for s in map(Integer, range(step)))
+        m = gathered((y, k * c) for s, k in kernel_changes for y, c in exact.form(Function("h0")(s)).items())
         n0 = self.source(S.Zero)
-        share = exact.quotient(exact.overlap(n0, n0), exact.value(Function("C_h0")(S.Zero, S.Zero)))
+        ratio = exact.quotient(exact.overlap(n0, n0), exact.value(Function("C_h0")(S.Zero, S.Zero)))
         vh, hh, nn = exact.overlap(v, h0), exact.overlap(h0, h0), exact.overlap(n, n)
         terms = {
             KERNEL: (a - a0) * (-2 * vh) + (a * a - a0 * a0) * hh,
-            NOISE: nn - share * hh,
+            NOISE: nn - ratio * hh,
             MEMORY: 2 * (-exact.overlap(v, m) + a * exact.overlap(h0, m) + exact.overlap(m, n))
             + exact.overlap(m, m),
             CORRELATION: 2 * (a * exact.overlap(h0, n) - exact.overlap(v, n)),
@@ -247,13 +266,13 @@ class _EarlyRecursion:
         return {x: self.shown(exact.trimmed(value)) for x, value in terms.items()}
 
     def kernel(self, now: Expr, past: Expr) -> Any:
-        """Return the factor of ``h0(past)`` in the network's function at time ``now``."""
+        """Return the factor of ``h0(past)`` in the network's function at time ``now``: ``k(now, past)``."""
         row = self.exact.row(Function("xi")(now))
-        found = [self.exact.kernel(x, now, past) for x in row.actions if x.name == "h0" and x.reach]
-        return sum(found, self.exact.zero)
+        factors = [self.exact.kernel(x, now, past) for x in row.actions if x.name == "h0" and x.reach]
+        return sum(factors, self.exact.zero)
 
     def source(self, now: Expr) -> SourceCombination:
-        """Return the change of the function's own source in a step."""
+        """Return the change of the function's own source ``r0`` in the step from ``now``: ``n(now)``."""
         return gathered(
             (y, sign * c)
             for time, sign in ((now + 1, 1), (now, -1))
@@ -263,6 +282,6 @@ class _EarlyRecursion:
 
 
 def _lowest(e: Expr) -> Expr:
-    """Return the lowest power of the learning rate in a polynomial."""
+    """Return the term with the lowest power of the learning rate in a polynomial."""
     (power,), c = Poly(e.expand(), eta).terms()[-1]
     return factor(c) * eta**power

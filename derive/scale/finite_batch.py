@@ -1,8 +1,8 @@
 """Lazy loss of descent on fresh batches: a renewal equation, its solution in transforms, and its tails.
 
-A fresh batch drives every mode with the loss itself. From the correlations of the online theory the module
-derives the equation of the loss, the total effect of a unit of loss on later steps, and powers of time.
-:func:`derive.scale.power_laws.batch_law` uses it.
+A fresh batch perturbs every mode with a variance proportional to the loss itself. From the correlations of
+the online theory the module derives the equation of the loss, the total effect of a unit of loss on later
+steps, and powers of time. :func:`derive.scale.power_laws.batch_law` uses it.
 """
 
 from __future__ import annotations
@@ -43,22 +43,35 @@ from derive.show.conditions import ConditionalResult
 from derive.theory import Theory
 
 lag = Symbol("n", integer=True, positive=True)
-"""A number of steps."""
+"""Number of steps between a perturbation and its effect."""
 q, A = Symbol("q", positive=True), Symbol("A", positive=True)
 """Names of the sums over all steps of the gain and of the signal."""
 _x = Dummy("x", positive=True)
-"""The variable of generating functions, of which the n-th coefficient belongs to the step n."""
+"""Variable of generating functions, whose n-th coefficient belongs to the step n."""
 
 
 @dataclass(frozen=True)
 class BatchNoise(ConditionalResult):
-    """Lazy descent on fresh batches, infinitely wide, where the loss obeys ``renewal``.
+    """Loss of lazy, infinitely wide descent on fresh batches, as a renewal equation.
 
-    This is ``loss(t) = signal(t) + sum gain(t - s) errors(s)`` over ``s < t``, and ``errors`` is the squared
-    error on a batch in terms of the loss. ``signal`` is the loss of descent on the population, and ``gain``
-    the effect of a unit of squared error on a batch on the loss some steps later, both at late times.
-    ``amplification`` is the sum of the gain over all steps; the loss diverges unless it is below 1.
-    ``learnt`` is the sum of the signal over all steps, and ``label`` the variance of the label noise.
+    Attributes
+    ----------
+    kernel
+        Kernel of the modes: factor of the eigenvalue in the step of a mode.
+    renewal
+        Renewal equation ``loss(t) = signal(t) + sum gain(t - s) errors(s)`` over ``s < t``.
+    errors
+        Squared error on a batch in terms of the loss ``C_v(t, t)``.
+    signal
+        Loss of descent on the population loss, at late times.
+    gain
+        Increase of the loss, some steps later, by a unit of squared error on a batch; at late times.
+    amplification
+        Sum of the gain over all steps. The loss diverges unless it is below 1.
+    learnt
+        Sum of the signal over all steps.
+    label
+        Variance of the label noise.
     """
 
     kernel: Expr
@@ -74,41 +87,49 @@ class BatchNoise(ConditionalResult):
         return self.decay()._repr_latex_()
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the limits that are taken, and the theorem that is used."""
+        """Return the limits that are taken and the theorem that is used, as sentences."""
         return (
             "derived: the renewal equation of the loss and its sums over steps, at gamma0 = 0 and N -> oo",
-            "assumed: a renewal equation falls as the singular part of its transform, where its kernels fall "
-            "as powers (the renewal theorem)",
+            "assumed: the solution of a renewal equation whose kernels fall as powers of time falls as the "
+            "singular part of its transform (the renewal theorem)",
         )
 
     @cached_property
     def _renewed(self) -> tuple[Expr, Symbol, Symbol, Symbol]:
-        """Loss in terms of the transforms of signal, gain and labels; the sum in ``renewal`` is a product."""
+        """Loss in terms of transforms of signal, gain and label noise, and the symbols of these three.
+
+        In transforms the sum over steps in ``renewal`` is a product.
+        """
         loss, signal, gain, labels = (Dummy(x) for x in ("l", "s", "g", "n"))
         errors = self.errors - self.label + labels
-        (found,) = solve(signal + gain * errors.subs(Function("C_v")(t, t), loss) - loss, loss)
-        return found, signal, gain, labels
+        (solution,) = solve(signal + gain * errors.subs(Function("C_v")(t, t), loss) - loss, loss)
+        return solution, signal, gain, labels
 
     def floor(self, amplification: Expr | None = None) -> Expr:
-        """Return the late limit of the loss, zero without label noise; the amplification may be a symbol.
+        """Return the loss at late times, which is zero without label noise.
 
-        A constant drive has a pole in its transform, and the loss has the same pole with another residue.
+        ``amplification`` may be a symbol that replaces :attr:`amplification`. Constant noise has a
+        pole in its transform, and the loss has the same pole with another residue.
         """
         loss, _, gain, labels = self._renewed
         return factor(loss.diff(labels) * self.label).subs(gain, amplification or self.amplification)
 
     def decay(self, names: bool = False) -> Powers:
-        """Return the loss without label noise, to first order in singular transforms.
+        """Return the loss without label noise at late times, as powers of time.
 
-        If the signal falls more slowly than the gain (``source < 2 - 1/capacity``), it is the amplified
-        signal; on steeper tasks the loss follows the tail of the gain, and no source is learnt faster. With
-        ``names`` the sums over all steps are the symbols q and A.
+        It is of first order in the singular parts of the transforms of signal and gain. If the signal
+        falls more slowly than the gain (``source < 2 - 1/capacity``), the loss is the amplified
+        signal; for larger sources it falls as the gain, and no larger source makes it fall faster. If
+        ``names`` is true, the sums over all steps are the symbols q and A.
         """
         loss, signal, gain, labels = self._renewed
         sums = {gain: q, signal: A} if names else {gain: self.amplification, signal: self.learnt}
-        at = {labels: S.Zero} | sums
-        parts = [(self.signal, loss.diff(signal)), (self.gain, loss.diff(gain))]
-        tails = [Power(factor(e).subs(at) * x.terms[0].coefficient, x.terms[0].power) for x, e in parts]
+        substitutions = {labels: S.Zero} | sums
+        contributions = [(self.signal, loss.diff(signal)), (self.gain, loss.diff(gain))]
+        tails = [
+            Power(factor(e).subs(substitutions) * x.terms[0].coefficient, x.terms[0].power)
+            for x, e in contributions
+        ]
         return Powers(time, tuple(tails))
 
 
@@ -145,33 +166,41 @@ def batch_noise(theory: Theory) -> BatchNoise:
     """
     theory = wide(theory)
     _, kernel = kernel_of_modes(theory)
-    across, weight, enters = (
+    propagators, weight, input_factor = (
         cross_layer(theory),
         weight_in_loss(theory),
         factor_of(linear_form(theory).row("h0"), "u0"),
     )
     signal = weight * _after(_in_steps(theory, "v") * at_start(theory) / (1 - _x), 0) ** 2
-    answer = _after(_in_steps(theory, "h0") * enters, 1)
-    alike = KroneckerDelta(k, _other)
-    known = {"R_vu0": ((k, _other, t, s), alike * answer.subs(lag, t - s))}
-    known |= {e.name: (e.lhs.args, e.rhs) for e in across.responses if e.name.startswith("R_Delta")}
-    caused, errors = (_at_equal_times(across.correlation(name).rhs, known) for name in ("C_v", "C_Delta"))
-    (past,) = (x for x in caused.atoms(Sum) if x.limits[0][1:] == (0, t - 1))
+    response = _after(_in_steps(theory, "h0") * input_factor, 1)
+    same_mode = KroneckerDelta(k, _other)
+    known = {"R_vu0": ((k, _other, t, s), same_mode * response.subs(lag, t - s))}
+    known |= {e.name: (e.lhs.args, e.rhs) for e in propagators.responses if e.name.startswith("R_Delta")}
+    correlation, errors = (
+        _at_equal_times(propagators.correlation(name).rhs, known) for name in ("C_v", "C_Delta")
+    )
+    (past,) = (x for x in correlation.atoms(Sum) if x.limits[0][1:] == (0, t - 1))
     earlier = past.limits[0][0]
-    gain = caused.function.xreplace({past: past.function / Function("C_Delta")(earlier, earlier)})
+    gain = correlation.function.xreplace({past: past.function / Function("C_Delta")(earlier, earlier)})
     gain = simplify(gain.subs(earlier, t - lag))
-    if gain.has(t, Function("C_Delta")) or caused.limits[0][0] != k:
-        raise NotApplicable(f"the loss is driven by {caused}, which is not a sum over earlier steps")
-    driven = Sum(Sum(gain, *caused.limits).subs(lag, t - s) * Function("C_Delta")(s, s), (s, 0, t - 1))
-    renewal = Eq(Function("C_v")(t, t), Sum(signal.subs(lag, t), *caused.limits) + driven, evaluate=False)
-    put = {K: kernel}
+    if gain.has(t, Function("C_Delta")) or correlation.limits[0][0] != k:
+        raise NotApplicable(
+            f"the contribution of batches to the loss, {correlation}, is not a sum over earlier steps"
+        )
+    driven = Sum(Sum(gain, *correlation.limits).subs(lag, t - s) * Function("C_Delta")(s, s), (s, 0, t - 1))
+    renewal = Eq(
+        Function("C_v")(t, t), Sum(signal.subs(lag, t), *correlation.limits) + driven, evaluate=False
+    )
+    kernel_value = {K: kernel}
     amplification, learnt = (
-        Sum(factor(on_eigenvalues(on_power_law(_all_steps(e, first)))), (k, 1, oo)).subs(put)
+        Sum(factor(on_eigenvalues(on_power_law(_all_steps(e, first)))), (k, 1, oo)).subs(kernel_value)
         for e, first in ((gain, 1), (signal, 0))
     )
-    late_signal = late(signal.subs(lag, t), 2).subs(put)
-    once = gain.subs(lag, 1)
-    late_gain = late(on_eigenvalues(once) * simplify(gain.subs(lag, t + 1) / once), 2).subs(put)
+    late_signal = late(signal.subs(lag, t), 2).subs(kernel_value)
+    first_gain = gain.subs(lag, 1)
+    late_gain = late(on_eigenvalues(first_gain) * simplify(gain.subs(lag, t + 1) / first_gain), 2).subs(
+        kernel_value
+    )
     label = errors.subs(Function("C_v")(t, t), 0)
     return BatchNoise(kernel, renewal, errors, late_signal, late_gain, amplification, learnt, label)
 
@@ -181,65 +210,78 @@ _other = Dummy("j", integer=True, positive=True)
 
 
 def _in_steps(theory: Theory, into: str) -> Expr:
-    """Return the generating function of ``H_v_into`` at gamma0 = 0, with the kernel K."""
-    found = transfer(theory, into)
+    """Return the generating function of the response ``H_v_into`` at gamma0 = 0, with the kernel K.
+
+    ``into`` is the field whose source is perturbed. Coefficients of the generating function are those of
+    powers of the variable ``_x``, one for each step.
+    """
+    response_operators = transfer(theory, into)
     values = {START: S.Zero} | {
-        x.operator: K * _x * _geometric(_x) for x in found.kernels if x.causal == "strict"
+        x.operator: K * _x * _geometric(_x) for x in response_operators.kernels if x.causal == "strict"
     }
-    out = factor(found.operators["v"].subs(values))
-    if any(not a.is_commutative for a in out.free_symbols) or out.has(t, s):
-        raise NotApplicable(f"{found.operators['v']} has kernels without a generating function")
-    return out
+    generating = factor(response_operators.operators["v"].subs(values))
+    if any(not a.is_commutative for a in generating.free_symbols) or generating.has(t, s):
+        raise NotApplicable(
+            f"the response {response_operators.operators['v']} has kernels without a generating function in "
+            "closed form"
+        )
+    return generating
 
 
 def _after(e: Expr, first: int) -> Expr:
-    """Return the coefficient of the step ``lag``, from ``first`` on: ``front ratio^(lag - first)``.
+    """Return the coefficient of ``_x^lag`` in a generating function ``e``: ``front ratio^(lag - first)``.
 
-    SymPy sums the geometric series, which is compared with ``e``.
+    ``first`` is the first step with a response. The geometric series is summed by SymPy and compared with
+    ``e``.
     """
-    below = fraction(factor(e))[1].expand()
-    ratio = factor(-below.coeff(_x, 1) / below.coeff(_x, 0))
+    denominator = fraction(factor(e))[1].expand()
+    ratio = factor(-denominator.coeff(_x, 1) / denominator.coeff(_x, 0))
     front = simplify(e / _x**first).subs(_x, 0)
     if simplify(front * _x**first * _geometric(ratio * _x) - e) != 0:
-        raise NotApplicable(f"a mode does not answer geometrically: {e}")
+        raise NotApplicable(
+            f"the response of a mode is not a geometric sequence in the steps: its generating function is {e}"
+        )
     return front * ratio ** (lag - first)
 
 
 def _geometric(ratio: Expr) -> Expr:
-    """Return the sum of all powers of a ratio, where it converges."""
+    """Return the sum of all powers ``ratio^n`` from n = 0, in the form that holds where it converges."""
     r = Dummy("r", positive=True)
-    whole, _ = summation(r**lag, (lag, 0, oo)).args[0]
-    return whole.subs(r, ratio)
+    series, _ = summation(r**lag, (lag, 0, oo)).args[0]
+    return series.subs(r, ratio)
 
 
 def _all_steps(e: Expr, first: int) -> Expr:
-    """Return the sum over the steps of a geometric series, where it converges."""
+    """Return the sum over steps ``lag >= first`` of a geometric sequence in ``lag``, where it converges."""
     ratio = simplify(e.subs(lag, lag + 1) / e)
     if ratio.has(lag):
-        raise NotApplicable(f"{e} is not geometric")
+        raise NotApplicable(f"{e} is not a geometric sequence in the number of steps {lag}")
     return simplify(e.subs(lag, first)) * _geometric(ratio)
 
 
 def _at_equal_times(e: Expr, known: Mapping[str, tuple[tuple[Expr, ...], Expr]]) -> Expr:
-    """Return a correlation at ``s = t`` with responses substituted, and deltas summed."""
+    """Return a correlation at ``s = t`` with known functions substituted and Kronecker deltas summed.
+
+    ``known`` has the arguments and the definition of each function, by its name.
+    """
 
     def value(x: AppliedUndef) -> Expr:
-        """Return a response or correlation by its definition."""
-        places, found = known[str(x.func)]
-        return found.subs(dict(zip(places, x.args, strict=True)), simultaneous=True)
+        """Return the definition of a response or correlation at its arguments."""
+        arguments, definition = known[str(x.func)]
+        return definition.subs(dict(zip(arguments, x.args, strict=True)), simultaneous=True)
 
     def summed(x: Expr) -> Expr:
-        """Return a sum with its deltas summed."""
+        """Return an expression without sums over an index that a Kronecker delta fixes."""
         if isinstance(x, Add):
             return Add(*map(summed, x.args))
         if not isinstance(x, Sum):
             inner = {y: summed(y) for y in x.args if isinstance(y, Sum)}
             return x.xreplace(inner)
-        body, left = summed(x.function), list(x.limits)
+        body, open_limits = summed(x.function), list(x.limits)
         for limits in x.limits:
             if fixed := fixed_by_delta(body, limits[0]):
                 body = (body / fixed[0]).subs(limits[0], fixed[1])
-                left.remove(limits)
-        return Sum(body, *left) if left else body
+                open_limits.remove(limits)
+        return Sum(body, *open_limits) if open_limits else body
 
     return summed(rewritten(e, known, value).subs(s, t))

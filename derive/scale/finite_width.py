@@ -35,9 +35,9 @@ from derive.linear.form import linear_form
 from derive.program.networks.random_data import N, k
 from derive.reduce.data import mode_sums
 from derive.scale.lazy_responses import (
-    answers,
     constant_transform,
     on_eigenvalues,
+    response_transforms,
     source_of,
     summable,
     weight_in_loss,
@@ -72,7 +72,7 @@ age = Symbol("age", positive=True)
 
 @dataclass(frozen=True)
 class FirstInWidth:
-    """Order 1/N of a lazy flow in Laplace transforms, times N, from a mode of eigenvalue ``driver``.
+    """Order 1/N of a lazy flow in Laplace transforms, times N, from a driving mode of eigenvalue ``driver``.
 
     ``kernel`` is added to the transform of the kernel of the modes, and ``error`` to that of the mean error
     of mode k, which is a product of a function of mode k and one of the driver.
@@ -82,19 +82,22 @@ class FirstInWidth:
     error: Expr
 
     def split(self) -> tuple[Expr, Expr]:
-        """Return the factors of ``error``, of mode k and of the driver, as functions of :data:`age`."""
-        driving, own = factor(self.error).as_independent(k, as_Add=False)
-        own, driving = (factor(x) for x in (own, driving))
-        first, second = (simplify(inverse_laplace_transform(x, z, age)) for x in (own, driving))
+        """Return the factors of ``error`` of mode k and of the driving mode, as functions of :data:`age`."""
+        driving, observed = factor(self.error).as_independent(k, as_Add=False)
+        observed, driving = (factor(x) for x in (observed, driving))
+        first, second = (simplify(inverse_laplace_transform(x, z, age)) for x in (observed, driving))
         return first, second
 
     def share(self, kernel: Expr) -> Power:
-        """Return the ratio of order 1/N of the kernel to the kernel, at the rate 1/t, on power-law data."""
+        """Return order 1/N of the kernel of the modes divided by the kernel, times N, as a power of time.
+
+        It is the transform at the rate 1/t, on power-law data; ``kernel`` is that of infinite width.
+        """
         summand = factor(self.kernel * z / kernel).subs(z, 1 / time)
-        weight, rest = summand.as_independent(driver, time, as_Add=False)
+        weight, function = summand.as_independent(driver, time, as_Add=False)
         y = Dummy("y", positive=True)
-        found = mode_sum(simplify(rest.subs(driver, y / time)), y, S.Zero, capacity_, time, terms=1)
-        return found.scaled(weight).largest(summable(HARD))
+        summed = mode_sum(simplify(function.subs(driver, y / time)), y, S.Zero, capacity_, time, terms=1)
+        return summed.scaled(weight).largest(summable(HARD))
 
 
 def first_in_width(theory: Theory) -> FirstInWidth:
@@ -135,21 +138,26 @@ def first_in_width(theory: Theory) -> FirstInWidth:
     form, added = linear_form(theory), _first_in_response()
     for row in (form.row("g", ell), form.row("g", L), form.row("h", ell + 1), form.row("h", 1)):
         if row.source.args[0] != row.field.args[0] or len({x.name for x in row.actions}) != 1:
-            raise NotApplicable(f"{row.lhs} is not its source and a memory of the field beside it")
+            raise NotApplicable(
+                f"the equation of {row.lhs} must be its source plus a memory of the one other field of the "
+                "layer"
+            )
     if Function("R_hr")(ell, t, s) not in kernels_on(form.row("h", ell + 1), "g"):
-        raise NotApplicable("the response of a layer is not what the layer above remembers")
-    own = form.row("xi")
-    answer = answers(theory, "xi")["h0"] * factor_of(own, "r0") * gamma0  # of one mode to the first weights
+        raise NotApplicable("the response R_hr of a layer must be a kernel of the memory in the layer above")
+    learnt = form.row("xi")
+    response = (
+        response_transforms(theory, "xi")["h0"] * factor_of(learnt, "r0") * gamma0
+    )  # response of one mode to the first weights
     (summed,) = (x for x in kernels_on(form.row("h", 1), "g") if x.has(Function("R_h0r0")))
-    back = answer * summed / Function("R_h0r0")(t, s)
-    layers = Sum(added.subs({_a: constant_transform(responses), _b: back}), (ell, 1, L)).doit()
-    (front,) = (x for x in kernels_on(own, "h0") if x.has(Function("R_gu")))
+    input_response = response * summed / Function("R_h0r0")(t, s)
+    layers = Sum(added.subs({_a: constant_transform(responses), _b: input_response}), (ell, 1, L)).doit()
+    (front,) = (x for x in kernels_on(learnt, "h0") if x.has(Function("R_gu")))
     grown = factor(layers * front * gamma0 / Function("R_gu")(1, t, s)) * N
-    mean = answers(theory, "v")["v"] * constant_transform(at_start(theory))
+    mean = response_transforms(theory, "v")["v"] * constant_transform(at_start(theory))
     error = mean.diff(K) / constant_transform(K).diff(K) * grown.subs(lamda(k), driver)
     found = FirstInWidth(*(simplify(x.subs(K, kernel)) for x in (grown.subs(lamda(k), driver), error)))
     if any(e.has(t, s, N, gamma0, Function("R_h0r0"), Function("R_gu")) for e in (found.kernel, found.error)):
-        raise NotApplicable(f"{found} has times or sizes left")
+        raise NotApplicable(f"order 1/N must not depend on time differences, N or gamma0; it is {found}")
     return found
 
 
@@ -158,13 +166,16 @@ _a, _b = Symbol("a_h"), Symbol("b_g")
 
 
 def _first_in_response() -> Expr:
-    """Return the first-order term of ``dg/du`` in b without that of the kernel a; ``dh/dr`` is b there."""
+    """Return the first order in b of the response ``dg/du``, for ``h = u + b g`` and ``g = r + a h``.
+
+    The change by a itself is left out. It is checked that ``dh/dr`` is b to this order.
+    """
     h, g, u, r, small, more = (Dummy(x) for x in "hgure1")
     fields = solve([u + _b * g - h, r + _a * h - g], [g, h])
     around = {_a: _a + small * more, _b: small * _b}
     up, down = (fields[x].diff(y).subs(around).diff(small).subs(small, 0) for x, y in ((g, u), (h, r)))
     if simplify(down - _b) != 0:
-        raise NotApplicable(f"h answers r by {down}, not by its memory of g")
+        raise NotApplicable(f"the response of h to r is {down}, not the kernel of its memory of g")
     return simplify(up - more)
 
 
@@ -172,10 +183,21 @@ def _first_in_response() -> Expr:
 class WidthNoise(ConditionalResult):
     """Order 1/N of the lazy loss of a flow, times N: a variance and a shift of the mean.
 
-    ``variance`` is that of the function that N units learn, ``mean`` is the part from the mean of the error,
-    and ``total`` is their sum. ``share`` is the ratio of order 1/N of the kernel of the modes to the kernel.
-    The recursion over layers is a series in this ratio, so that order 1/N is not sufficient where it is 1.
-    ``last`` is the time at which the last of M modes is learnt.
+    Attributes
+    ----------
+    lazy
+        Loss of infinite width.
+    last
+        Time at which the last of M modes is learnt.
+    variance
+        Variance of the function that N units learn.
+    mean
+        Part from the shift of the mean error.
+    total
+        Sum of variance and mean part.
+    share
+        Order 1/N of the kernel of the modes over the kernel, times N. The recursion over layers is a
+        series in this ratio over N, so that order 1/N is not sufficient where that is 1.
     """
 
     lazy: Powers
@@ -189,15 +211,19 @@ class WidthNoise(ConditionalResult):
         return self.total._repr_latex_()
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the limits that are taken, and the range of order 1/N."""
+        """Return the limits that are taken, and the range of order 1/N, as sentences."""
         return (
-            "derived: order 1/N at gamma0 = 0, the variance of what N units learn and the shift of the mean",
-            "assumed: order 1/N**2 is smaller, as long as order 1/N of the kernel of the modes is smaller "
-            "than the kernel; the recursion over layers is a series in this ratio",
+            "derived: order 1/N at gamma0 = 0, the variance of the function that N units learn and the shift "
+            "of its mean",
+            "assumed: order 1/N**2 is smaller as long as order 1/N of the kernel of the modes is smaller "
+            "than the kernel, because the recursion over layers is a series in this ratio",
         )
 
     def crossover(self, task: str) -> Expr:
-        """Return the time at which order 1/N equals the loss of infinite width."""
+        """Return the time at which order 1/N equals the loss of infinite width.
+
+        ``task`` is ``hard`` or ``easy``.
+        """
         (base,) = self.lazy.terms
         top = self.total.largest(summable(task))
         return Power(top.coefficient / N, top.power).meets(base)
@@ -210,10 +236,11 @@ class WidthNoise(ConditionalResult):
 def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise:
     """Return order 1/N of the loss from the structured theory.
 
-    The source of the modes is the randomness of the first weights times ``g(1)``. Its initial value is
-    subtracted, so that it contains the change of ``g(1)``, which is of order gamma0 and known in words. This
-    gives the variance; :func:`first_in_width` gives the mean. Both are double sums over modes. SymPy checks,
-    for one pair of modes, that their sum is one convolution, from which the powers of ``total`` follow.
+    The source r0 of the modes is the product of the random first weights and ``g(1)``. Its initial value
+    is subtracted, so that it contains the change of ``g(1)``, which is of order gamma0 and follows from
+    the expansion on fixed samples. This gives the variance; :func:`first_in_width` gives the mean. Both
+    are double sums over modes. SymPy checks, for one pair of modes, that their sum is one convolution,
+    from which the powers of ``total`` follow.
 
     Parameters
     ----------
@@ -253,55 +280,64 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
     summed, first = mode_sums(theory), first_in_width(theory)
     weight, start = weight_in_loss(summed), at_start(summed)
     r0 = source_of(summed, "r0")
-    front = factor_of(linear_form(summed).row("xi"), "r0")
-    share = simplify((front * gamma0) ** 2 * r0.covariance / Function("C_g")(1, t, s))
+    source_factor = factor_of(linear_form(summed).row("xi"), "r0")
+    share = simplify((source_factor * gamma0) ** 2 * r0.covariance / Function("C_g")(1, t, s))
     if share != 1 / N:
-        raise NotApplicable(f"r0 enters with the variance {share}")
-    # d/dt d/ds of order gamma0^2 of C_g(1, t, s), a sum over modes, and the answer of v to a step, squared
-    moved = in_modes(samples, {rate_: S.One}).coefficient("G", 2, layer=1).diff(t, s)
-    moved = moved.subs(rate_, K * lamda(k)).subs(K, modes.kernel) * weight * start**2
-    step = answers(summed, "xi")["v"].subs(K, modes.kernel) / z
-    answer = simplify(inverse_laplace_transform(factor(step), z, age))
-    spread = weight * answer.subs(age, t) * answer.subs(age, s)
-    # twice the lazy error times the mean's, and what drives it
+        raise NotApplicable(
+            f"the source r0 must enter with the variance 1/N times C_g(1, t, s), but its factor is {share}"
+        )
+    # variance = drive times squared response: the drive is d/dt d/ds of order gamma0^2 of C_g(1, t, s), a sum
+    # over modes, and the response that of v to a step of its source
+    drive_summand = in_modes(samples, {rate_: S.One}).coefficient("G", 2, layer=1).diff(t, s)
+    drive_summand = drive_summand.subs(rate_, K * lamda(k)).subs(K, modes.kernel) * weight * start**2
+    step = response_transforms(summed, "xi")["v"].subs(K, modes.kernel) / z
+    step_response = simplify(inverse_laplace_transform(factor(step), z, age))
+    response_summand = weight * step_response.subs(age, t) * step_response.subs(age, s)
+    # mean part of the loss: twice the lazy error times the shift of the mean error, with its driving mode
     shift, driving = first.split()
     shift = 2 * weight * modes.error * shift
     rise = int(power_in(shift.subs(t, -age), age))
-    drive, own, pushed, pushing = (
+    drive, response, shifted, shifting = (
         _Wave.of(e)
-        for e in (moved, spread, shift.subs(age, s) / s**rise, driving.subs({driver: lamda(k), age: t + s}))
+        for e in (
+            drive_summand,
+            response_summand,
+            shift.subs(age, s) / s**rise,
+            driving.subs({driver: lamda(k), age: t + s}),
+        )
     )
-    _check_pair(drive, own, pushed, pushing, rise, modes.kernel)
+    _check_pair(drive, response, shifted, shifting, rise, modes.kernel)
     sums = (argument, capacity_, time)
-    (W, w), (D, d) = (((x.F, x.decay), x.amplitude) for x in (drive, own))
-    # int_0^t int_0^t of own(2 t - x - y) drive(x + y), with tau = x + y, or tau = 2 t - x - y
+    (W, w), (D, d) = (((x.F, x.decay), x.amplitude) for x in (drive, response))
+    # variance: int_0^t int_0^t dx dy response(2 t - x - y) drive(x + y), with tau = x + y for tau < t, or
+    # tau = 2 t - x - y otherwise
     first_half = convolution(D, W, *sums, less=1, weight=1)
     second_half = convolution(W, D, *sums, less=1, weight=1, early=0)
     variance = total([first_half, second_half]).scaled(w * d)
     parts = [
         convolution(W, D, *sums, less=1, weight=n, early=int(n < rise)).scaled(
-            pushed.amplitude * pushing.amplitude * binomial(rise, n) * (-1) ** n, rise - n
+            shifted.amplitude * shifting.amplitude * binomial(rise, n) * (-1) ** n, rise - n
         )
         for n in range(rise + 1)
     ]
     twice = full_convolution(W, D, *sums, weight=1).scaled(w * d)
-    whole = replace(twice, terms=tuple(Power(p.coefficient * 2**p.power, p.power) for p in twice.terms))
-    meets = Ne(beta, variance.turns(beta))
-    variance, mean, whole = (_tidied(x, meets) for x in (variance, total(parts), whole))
-    return WidthNoise(modes.loss(), modes.cutoff(), variance, mean, whole, first.share(modes.kernel))
+    total_loss = replace(twice, terms=tuple(Power(p.coefficient * 2**p.power, p.power) for p in twice.terms))
+    distinct = Ne(beta, variance.turns(beta))
+    variance, mean, total_loss = (_tidied(x, distinct) for x in (variance, total(parts), total_loss))
+    return WidthNoise(modes.loss(), modes.cutoff(), variance, mean, total_loss, first.share(modes.kernel))
 
 
-def _tidied(found: Powers, conditions: Boolean) -> Powers:
-    """Return the powers with common factors in front and exponents written out."""
-    terms = tuple(Power(factor_terms(p.coefficient), p.power.expand()) for p in found.terms)
-    return Powers(found.variable, terms, found.error.expand(), conditions)
+def _tidied(expansion: Powers, conditions: Boolean) -> Powers:
+    """Return an expansion with factored coefficients, expanded exponents, and the given ``conditions``."""
+    terms = tuple(Power(factor_terms(p.coefficient), p.power.expand()) for p in expansion.terms)
+    return Powers(expansion.variable, terms, expansion.error.expand(), conditions)
 
 
 @dataclass(frozen=True)
 class _Wave:
-    """Summand over modes, ``amplitude k^-decay F(lamda(k) (t + s))``, and ``F`` of one argument.
+    """Summand over modes, ``amplitude k^-decay F(lamda(k) (t + s))``; ``F`` depends on :data:`argument`.
 
-    ``rise`` is the power of the eigenvalue in it, beside the one in the squared target.
+    ``rise`` is the power of the eigenvalue in the amplitude, besides the one in the squared target.
     """
 
     amplitude: Expr
@@ -311,19 +347,27 @@ class _Wave:
 
     @classmethod
     def of(cls, summand: Expr) -> _Wave:
-        """Return the parts of a summand in t and s."""
-        once = summand.subs({t: age, s: 0})
-        if simplify(once.subs(age, t + s) - summand) != 0:
-            raise NotApplicable(f"{summand} does not depend on t + s alone")
-        start = on_power_law(simplify(once.subs(age, 0)))
-        kept = simplify(once / once.subs(age, 0)).subs(lamda(k), argument / age)
-        if kept.has(age, lamda(k)):
-            raise NotApplicable(f"{once} is not a function of {lamda(k) * age}")
-        front = Power.of(powsimp(powdenest(on_eigenvalues(start), force=True)), k)
-        return cls(front.coefficient, -front.power, power_in(start, lamda(k)), simplify(kept))
+        """Return the parts of a summand over modes.
+
+        Raises NotApplicable unless it depends on ``t + s`` and on the eigenvalue times this sum.
+        """
+        at_zero = summand.subs({t: age, s: 0})
+        if simplify(at_zero.subs(age, t + s) - summand) != 0:
+            raise NotApplicable(f"the summand {summand} must depend on t and s by their sum alone")
+        amplitude = on_power_law(simplify(at_zero.subs(age, 0)))
+        function = simplify(at_zero / at_zero.subs(age, 0)).subs(lamda(k), argument / age)
+        if function.has(age, lamda(k)):
+            raise NotApplicable(
+                f"the summand {at_zero} must be a function of {lamda(k) * age} times a power of k"
+            )
+        front = Power.of(powsimp(powdenest(on_eigenvalues(amplitude), force=True)), k)
+        return cls(front.coefficient, -front.power, power_in(amplitude, lamda(k)), simplify(function))
 
     def at(self, rate: Expr, when: Expr, kernel: Expr) -> Expr:
-        """Return the summand of one mode of rate ``kernel * lamda``, for amplitude and target 1."""
+        """Return the summand of one mode at the time ``when``, for amplitude and target 1.
+
+        ``rate`` is the lazy rate of the mode, ``kernel * lamda``.
+        """
         wave = simplify(self.F.subs(argument, argument / kernel))
         return (rate / kernel) ** self.rise * wave.subs(argument, rate * when)
 
@@ -332,29 +376,33 @@ argument = Symbol("x", positive=True)
 """Eigenvalue times the time since the perturbation."""
 
 
-def _check_pair(drive: _Wave, own: _Wave, pushed: _Wave, pushing: _Wave, rise: int, kernel: Expr) -> None:
-    """Check that the variance and the mean of a pair of modes, as integrals, are one convolution.
+def _check_pair(
+    drive: _Wave, response: _Wave, shifted: _Wave, shifting: _Wave, rise: int, kernel: Expr
+) -> None:
+    """Check that variance and mean part of a pair of modes, as integrals over times, are one convolution.
 
-    Raises :class:`NotApplicable` if SymPy does not find the difference to be zero.
+    ``drive`` and ``response`` are the two factors of the variance, ``shifted`` and ``shifting`` those of
+    the mean part, which contains the time to the power ``rise``. Raises :class:`NotApplicable` if SymPy
+    does not find the difference to be zero.
     """
-    low, gap, x, y, end = (Symbol(n, positive=True) for n in ("p", "q", "x", "y", "t"))
-    high = low + gap
+    slow_rate, gap, x, y, end = (Symbol(n, positive=True) for n in ("p", "q", "x", "y", "t"))
+    fast_rate = slow_rate + gap
 
     def integral(body: Expr, *limits: tuple[Symbol, Expr, Expr]) -> Expr:
-        """Return a nested integral."""
+        """Return a nested integral over (variable, lower end, upper end) in ``limits``."""
         for limit_ in limits:
             body = integrate(powsimp(body.expand(), force=True), limit_)
         return body
 
-    def pair(first: Expr, second: Expr, one: _Wave = drive, two: _Wave = own) -> Expr:
-        """Return the product of two summands at a pair of modes."""
-        return one.at(low, first, kernel) * two.at(high, second, kernel) / front
+    def pair(first: Expr, second: Expr, one: _Wave = drive, two: _Wave = response) -> Expr:
+        """Return the product of the summands ``one`` and ``two`` of the two modes, each at its time."""
+        return one.at(slow_rate, first, kernel) * two.at(fast_rate, second, kernel) / front
 
-    front = kernel ** -(drive.rise + own.rise)
-    ratio = simplify(pushed.amplitude * pushing.amplitude / (drive.amplitude * own.amplitude))
+    front = kernel ** -(drive.rise + response.rise)
+    ratio = simplify(shifted.amplitude * shifting.amplitude / (drive.amplitude * response.amplitude))
     variance = integral(pair(x + y, 2 * end - x - y), (x, 0, end), (y, 0, end))
     halves = integral(x * (pair(x, 2 * end - x) + pair(2 * end - x, x)), (x, 0, end))
-    mean = ratio * integral(x**rise * pair(end + x, end - x, pushed, pushing), (x, 0, end))
+    mean = ratio * integral(x**rise * pair(end + x, end - x, shifted, shifting), (x, 0, end))
     whole = integral(x * pair(x, 2 * end - x), (x, 0, 2 * end))
     if any(simplify(e.expand()) != 0 for e in (variance - halves, variance + mean - whole)):
         raise NotApplicable("the variance and the mean of a pair of modes are not one convolution")

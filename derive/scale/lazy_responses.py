@@ -1,8 +1,8 @@
-"""Responses of the modes of structured data in the lazy limit, as Laplace transforms.
+"""Responses of the modes of structured data in the lazy limit, as Laplace transforms in time.
 
 From the theory of structured data the module returns the transform of each field's response to a source, with
-the kernel of the modes as a number, and the weight of a mode in the loss. The laws of finite batches, widths
-and numbers of samples use it.
+the kernel of the modes as the symbol K, and the weight of a mode in the loss. The laws of finite batches,
+widths and numbers of samples use it.
 """
 
 from __future__ import annotations
@@ -23,47 +23,56 @@ z, z_ = Symbol("z", positive=True), Symbol("zprime", positive=True)
 
 
 def on_eigenvalues(e: Expr) -> Expr:
-    """Return a summand with the eigenvalues of power-law data."""
+    """Return an expression with the eigenvalues of power-law data, ``lamda(k) = k^-capacity``."""
     return e.subs(lamda(k), k**-capacity_)
 
 
 def weight_in_loss(theory: Theory) -> Expr:
-    """Return the weight of a mode in the loss, the factor of its squared error ``v(k,t) v(k,s)``."""
+    """Return the weight of a mode in the loss: the factor of ``v(k,t) v(k,s)`` in the definition of C_v."""
     (average,) = theory.order_parameter("C_v").definition.atoms(Average)
     v = Function("v")
     return average.args[0] / (v(k, t) * v(k, s))
 
 
 def source_of(theory: Theory, name: str) -> Source:
-    """Return the source of this name."""
+    """Return the Gaussian source of the theory whose symbol has this name."""
     return next(x for x in theory.sources if x.symbol.func == Function(name))
 
 
-def answers(theory: Theory, into: str, R: Expr = S.Zero) -> dict[str, Expr]:
-    """Return the transforms of the responses ``H_y_into`` of the fields of the modes, at gamma0 = 0.
+def response_transforms(theory: Theory, into: str, R: Expr = S.Zero) -> dict[str, Expr]:
+    """Return the Laplace transforms of the responses of the fields of a mode at gamma0 = 0, by field names.
 
-    The kernel of the function is the constant K, with the transform K/z; that of the inputs contains
-    ``R_Delta``. The memory of a flow is empty at time 0.
+    ``into`` is the field whose source is perturbed; the response of a field y is ``H_y_into``. The kernel
+    of the function is the constant K, with the transform K/z; that of the inputs contains the response
+    ``R_Delta``, whose transform is ``R``. The memory of a flow is empty at time 0.
     """
-    found = transfer(theory, into)
+    response_operators = transfer(theory, into)
     values = {START: S.Zero}
-    for x in found.kernels:
-        if x.name == "K_xi_h0":
-            values[x.operator] = constant_transform(K)
+    for kernel in response_operators.kernels:
+        if kernel.name == "K_xi_h0":
+            values[kernel.operator] = constant_transform(K)
         else:
-            values[x.operator] = x.definition.xreplace({Function("R_Delta")(t, s): R})
-    out = {name: factor(word.subs(values)) for name, word in found.operators.items()}
-    for name, e in out.items():
-        if any(not a.is_commutative for a in e.free_symbols) or e.has(t, s):
-            raise NotApplicable(f"{found.operators[name]} has kernels without a transform")
-    return out
+            values[kernel.operator] = kernel.definition.xreplace({Function("R_Delta")(t, s): R})
+    transforms = {
+        field: factor(operator.subs(values)) for field, operator in response_operators.operators.items()
+    }
+    for field, transform in transforms.items():
+        if any(not a.is_commutative for a in transform.free_symbols) or transform.has(t, s):
+            raise NotApplicable(
+                f"the response {response_operators.operators[field]} of {field} has kernels that have no "
+                "Laplace transform in closed form"
+            )
+    return transforms
 
 
 def constant_transform(value: Expr) -> Expr:
-    """Return the Laplace transform of a constant."""
+    """Return the Laplace transform of a function that has a constant value, ``value/z``."""
     return integrate(value * exp(-z * t), (t, 0, oo))
 
 
 def summable(task: str) -> dict[Symbol, Expr]:
-    """Return beta and the capacity in terms of positive numbers, with a capacity above 1."""
+    """Return substitutions by positive symbols for beta of a task and for a capacity above 1.
+
+    The task is ``hard`` (beta < 1) or ``easy``. SymPy can then compare powers.
+    """
     return {**given(task), capacity_: 1 + Symbol("p_a", positive=True)}

@@ -57,7 +57,7 @@ from derive.show.latex import latex
 
 
 def power_in(e: Expr, x: Expr) -> Expr:
-    """Return the power of x in a product of powers."""
+    """Return the exponent of x in a product of powers, ``d log e / d log x``."""
     return simplify(x * e.diff(x) / e)
 
 
@@ -80,7 +80,7 @@ class Power:
         power = power_in(e, x)
         front = simplify(e * x**-power)
         if power.has(x) or front.has(x):
-            raise NotApplicable(f"{e} is no power of {x}")
+            raise NotApplicable(f"{e} is not a power of {x}")
         return cls(front, power)
 
     def at(self, x: Expr) -> Expr:
@@ -92,7 +92,7 @@ class Power:
         return Power(sympify(self.coefficient).subs(values), sympify(self.power).subs(values), self.logs)
 
     def meets(self, other: Power) -> Expr:
-        """Return the x at which the term equals another power."""
+        """Return the x at which the term equals another power; logarithms are not considered."""
         return (other.coefficient / self.coefficient) ** (1 / simplify(self.power - other.power))
 
 
@@ -100,8 +100,8 @@ class Power:
 class Powers:
     """Function of a large ``variable`` as a sum of powers, up to ``O(variable^error)``.
 
-    ``error`` is minus infinity if the remainder falls faster than any power. ``conditions`` are the
-    conditions under which the expansion holds.
+    ``error`` is minus infinity if the remainder falls faster than any power. ``conditions`` are relations
+    between symbols under which the expansion holds.
     """
 
     variable: Symbol
@@ -127,8 +127,8 @@ class Powers:
         """Return the sum with values substituted, without terms that vanish or do not exceed the error."""
         values = {k: sympify(v, strict=True) for k, v in values.items()}
         error = sympify(self.error).subs(values)
-        found = (x.subs(values) for x in self.terms)
-        terms = tuple(p for p in found if p.coefficient != 0 and not (p.power - error).is_nonpositive)
+        substituted = (x.subs(values) for x in self.terms)
+        terms = tuple(p for p in substituted if p.coefficient != 0 and not (p.power - error).is_nonpositive)
         return Powers(self.variable, terms, error, self.conditions.subs(values))
 
     def scaled(self, factor: Any, power: Any = 0) -> Powers:
@@ -142,22 +142,28 @@ class Powers:
         ``given`` expresses symbols by positive ones, as ``{beta: 1/(1 + p)}`` for ``beta < 1``, if the order
         depends on them. Raises :class:`NotApplicable` if the order is undetermined.
         """
-        left, out = self, []
-        while left.terms:
-            out.append(top := left.largest(given))
-            left = replace(left, terms=tuple(p for p in left.terms if p is not top))
-        return replace(self, terms=tuple(out))
+        remaining, ordered = self, []
+        while remaining.terms:
+            ordered.append(top := remaining.largest(given))
+            remaining = replace(remaining, terms=tuple(p for p in remaining.terms if p is not top))
+        return replace(self, terms=tuple(ordered))
 
     def largest(self, given: Mapping[Any, Any] | None = None) -> Power:
-        """Return the largest term, as :meth:`sorted`; raise NotApplicable if it is undetermined."""
+        """Return the largest term at large ``variable``.
+
+        ``given`` expresses symbols by positive ones, as in :meth:`sorted`. Raises NotApplicable if
+        symbols do not determine which term is the largest.
+        """
         top = [p for p in self.terms if all(_above(p, q, given or {}) for q in self.terms if q is not p)]
         if len(top) != 1:
-            shown = ", ".join(str(p.power) for p in self.terms)
-            raise NotApplicable(f"which of the powers {shown} of {self.variable} is the largest is open")
+            powers = ", ".join(str(p.power) for p in self.terms)
+            raise NotApplicable(
+                f"the symbols do not determine which of the powers {powers} of {self.variable} is the largest"
+            )
         return top[0]
 
     def turns(self, symbol: Symbol) -> Expr:
-        """Return the value of a symbol at which the first two powers are equal and their order changes."""
+        """Return the value of ``symbol`` at which the first two powers are equal and change their order."""
         (value,) = solve(self.terms[0].power - self.terms[1].power, symbol)
         return value
 
@@ -167,12 +173,12 @@ class Powers:
 
 
 def total(parts: Iterable[Powers]) -> Powers:
-    """Return the sum of functions of one variable, without powers below the largest error."""
+    """Return the sum of expansions in one variable, without powers that do not exceed the largest error."""
     parts = list(parts)
     error = Max(*[x.error for x in parts])
-    kept = (p for x in parts for p in x.terms if not simplify(p.power - error).is_nonpositive)
-    found = gathered(((p.power, p.logs), p.coefficient) for p in kept)
-    terms = tuple(Power(c, power, logs) for (power, logs), c in found.items())
+    terms_above = (p for x in parts for p in x.terms if not simplify(p.power - error).is_nonpositive)
+    coefficients = gathered(((p.power, p.logs), p.coefficient) for p in terms_above)
+    terms = tuple(Power(c, power, logs) for (power, logs), c in coefficients.items())
     return Powers(parts[0].variable, terms, error, And(*[x.conditions for x in parts]))
 
 
@@ -197,40 +203,44 @@ def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -
     parts = _parts(F, y)
     converges = And(Gt(b, 0), Gt(simplify(a + b * _rise(F, y, parts[0].m)), 1))
     if converges == S.false:
-        raise NotApplicable(f"sum over k of k^-({a}) F(k^-({b}) x) diverges at large k")
+        raise NotApplicable(f"the sum over k of k^-({a}) F(k^-({b}) x) diverges at large k")
     z = Dummy("z")
     transform = Add(*[p.mellin(z) for p in parts])
     tail = [x for p in parts for x in p.tail(terms)]
-    lost = [power for p in parts for power, _ in p.tail(terms + 1)[terms:] if p.p is not None]
-    found = mode_sum_of(lambda at: _value(transform, z, at), tail, a, b, x)
-    return replace(found, error=max(lost, default=-oo), conditions=And(converges, found.conditions))
+    neglected = [power for p in parts for power, _ in p.tail(terms + 1)[terms:] if p.p is not None]
+    expansion = mode_sum_of(lambda at: _value(transform, z, at), tail, a, b, x)
+    return replace(
+        expansion, error=max(neglected, default=-oo), conditions=And(converges, expansion.conditions)
+    )
 
 
 def mode_sum_of(
     transform: Callable[[Expr], Expr], tail: Iterable[tuple[Expr, Expr]], a: Expr, b: Expr, x: Symbol
 ) -> Powers:
-    """Return the sum for an F with a known transform and ``tail``: (power, coefficient).
+    """Return ``sum_k k^-a F(k^-b x)`` for large x, for an F with a known Mellin transform.
 
-    The poles are those of zeta, at ``(a - 1)/b``, and of the transform, one for each power of the tail.
+    ``transform`` is the Mellin transform of F as a function of its argument. ``tail`` lists the powers of
+    F at large argument: (power, coefficient). The poles are those of zeta, at ``(a - 1)/b``, and of the
+    transform, one for each power of the tail.
     """
-    own = simplify((a - 1) / b)
+    zeta_pole = simplify((a - 1) / b)
     tails = gathered(tail)
     conditions: list[Boolean] = []
-    out: list[Power] = []
-    meets = next((m for m in tails if simplify(m + own) == 0), None)
-    if meets is None:
-        value = transform(own)
-        out.append(Power((powsimp(gammasimp(value)) if value.is_Add else value) / b, -own))
+    terms: list[Power] = []
+    double_pole = next((m for m in tails if simplify(m + zeta_pole) == 0), None)
+    if double_pole is None:
+        value = transform(zeta_pole)
+        terms.append(Power((powsimp(gammasimp(value)) if value.is_Add else value) / b, -zeta_pole))
     for power, c in tails.items():
-        if power == meets:
+        if power == double_pole:
             z = Dummy("z")
-            rest = limit(transform(own + z) + c / z, z, 0)
-            out += [Power(c / b, power, 1), Power(c * EulerGamma + rest / b, power)]
+            finite_part = limit(transform(zeta_pole + z) + c / z, z, 0)
+            terms += [Power(c / b, power, 1), Power(c * EulerGamma + finite_part / b, power)]
             continue
-        if (power + own).free_symbols:
-            conditions.append(Ne(power, -own))
-        out.append(Power(c * zeta(simplify(a + b * power)), power))
-    return Powers(x, tuple(p for p in out if p.coefficient != 0), -oo, And(*conditions))
+        if (power + zeta_pole).free_symbols:
+            conditions.append(Ne(power, -zeta_pole))
+        terms.append(Power(c * zeta(simplify(a + b * power)), power))
+    return Powers(x, tuple(p for p in terms if p.coefficient != 0), -oo, And(*conditions))
 
 
 def moment(F: Expr, y: Symbol, a: Any, b: Any, n: int = 0) -> Expr:
@@ -272,25 +282,25 @@ def convolution(  # noqa: PLR0913 - two sums, and the symbols and numbers of one
     >>> print([p.power for p in found.terms], found.error)
     [-5/2, -1] -2
     """
-    top = mode_sum(outer[0], y, outer[1], b, x)
-    if len(top.terms) != 1 or top.error != -oo:
-        raise NotApplicable(f"{top.expr} is not one power of {x}")
-    (front,), less, w = top.terms, sympify(less), top.terms[0].power
-    late = mode_sum(inner[0], y, inner[1], b, x)
-    out = [
+    outer_sum = mode_sum(outer[0], y, outer[1], b, x)
+    if len(outer_sum.terms) != 1 or outer_sum.error != -oo:
+        raise NotApplicable(f"the outer sum over modes, {outer_sum.expr}, is not a single power of {x}")
+    (front,), less, w = outer_sum.terms, sympify(less), outer_sum.terms[0].power
+    inner_sum = mode_sum(inner[0], y, inner[1], b, x)
+    terms = [
         Power(
             front.coefficient * d.coefficient * euler(d.power + weight, w, less),
             simplify(d.power + weight + 1 + w),
         )
-        for d in late.terms
+        for d in inner_sum.terms
     ]
     for n in range(early if less != 0 else 1):
-        rise = front.coefficient * binomial(w, n) * (-less) ** n * 2 ** (w - n)
-        out.append(Power(rise * moment(inner[0], y, inner[1], b, weight + n), w - n))
-    if any(d.logs for d in late.terms) or any(p.coefficient.has(zoo, nan) for p in out):
-        raise NotApplicable(f"powers of {x} meet, and there is a logarithm")
-    error = Max(w - early if less != 0 else -oo, late.error + weight + 1 + w)
-    return Powers(x, tuple(out), error, And(top.conditions, late.conditions))
+        coefficient = front.coefficient * binomial(w, n) * (-less) ** n * 2 ** (w - n)
+        terms.append(Power(coefficient * moment(inner[0], y, inner[1], b, weight + n), w - n))
+    if any(d.logs for d in inner_sum.terms) or any(p.coefficient.has(zoo, nan) for p in terms):
+        raise NotApplicable(f"two powers of {x} are equal, where a logarithm occurs, which is not derived")
+    error = Max(w - early if less != 0 else -oo, inner_sum.error + weight + 1 + w)
+    return Powers(x, tuple(terms), error, And(outer_sum.conditions, inner_sum.conditions))
 
 
 def full_convolution(
@@ -310,22 +320,22 @@ def full_convolution(
     [-5/6, -1/2, -4/3] -3/2
     """
     sums = [mode_sum(F, y, a, b, x) for F, a in (first, second)]
-    for found in sums:
-        if len(found.terms) != 1 or found.error != -oo:
-            raise NotApplicable(f"{found.expr} is not one power of {x}")
-    (d,), (w,) = (found.terms for found in sums)
+    for expansion in sums:
+        if len(expansion.terms) != 1 or expansion.error != -oo:
+            raise NotApplicable(f"the sum over modes {expansion.expr} is not a single power of {x}")
+    (d,), (w,) = (expansion.terms for expansion in sums)
     late = d.coefficient * w.coefficient * unit(d.power + weight, w.power)
     early = moment(first[0], y, first[1], b, weight) * w.coefficient
     end = moment(second[0], y, second[1], b) * d.coefficient
-    out = [
+    terms = [
         Power(late, simplify(d.power + w.power + weight + 1)),
         Power(early, w.power),
         Power(end, d.power + weight),
     ]
-    if any(p.coefficient.has(zoo, nan) for p in out):
-        raise NotApplicable(f"powers of {x} meet, and there is a logarithm")
+    if any(p.coefficient.has(zoo, nan) for p in terms):
+        raise NotApplicable(f"two powers of {x} are equal, where a logarithm occurs, which is not derived")
     error = Max(w.power - 1, d.power + weight - 1)
-    return total([Powers(x, tuple(out), error, And(*[found.conditions for found in sums]))])
+    return total([Powers(x, tuple(terms), error, And(*[expansion.conditions for expansion in sums]))])
 
 
 def euler(q: Expr, r: Expr, less: Any) -> Expr:
@@ -343,21 +353,21 @@ def euler(q: Expr, r: Expr, less: Any) -> Expr:
 
 
 def unit(q: Expr, r: Expr) -> Expr:
-    """Return ``int_0^1 x^q (1 - x)^r dx``, its finite part at both ends."""
+    """Return Euler's integral ``int_0^1 x^q (1 - x)^r dx``, its finite part at both ends."""
     if q == 0 or r == 0:
         return 1 / (q + r + 1)
     return gamma(q + 1) * gamma(r + 1) / gamma(q + r + 2)
 
 
 def _value(transform: Expr, z: Symbol, at: Expr) -> Expr:
-    """Return a transform at a point, as a limit if needed."""
+    """Return a Mellin transform at the point ``at``, as a limit if its terms have poles there that cancel."""
     value = transform.subs(z, at)
     return value if value.is_finite is not False and not value.has(S.NaN) else limit(transform, z, at)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Term ``c y^m exp(-q y)``, or ``c y^m (1 + q y)^-p`` if ``p`` is given."""
+    """Term ``c y^m exp(-q y)`` of a function, or ``c y^m (1 + q y)^-p`` if ``p`` is given."""
 
     c: Expr
     m: Expr
@@ -365,7 +375,7 @@ class _Part:
     p: Expr | None = None
 
     def mellin(self, z: Symbol) -> Expr:
-        """Return the continued transform; that of a power is zero."""
+        """Return the Mellin transform at ``z``, continued beyond its strip; that of a power is zero."""
         at = z + self.m
         if self.q == 0:
             return S.Zero
@@ -374,7 +384,7 @@ class _Part:
         return self.c * gamma(at) * gamma(self.p - at) / gamma(self.p) * self.q**-at
 
     def tail(self, terms: int) -> list[tuple[Expr, Expr]]:
-        """Return powers at large y with their coefficients."""
+        """Return (power, coefficient) of the first ``terms`` powers at large y; none for an exponential."""
         if self.q == 0:
             return [(self.m, self.c)]
         if self.p is None:
@@ -384,15 +394,17 @@ class _Part:
 
 
 def _parts(F: Expr, y: Symbol) -> list[_Part]:
-    """Return the terms of a function."""
+    """Return the terms of a function of y in one of the forms of :class:`_Part`."""
     tails = {x for x in F.atoms(Pow) if x.base.is_Add and x.base.has(y) and x.exp.is_nonnegative is not True}
     names = {x: Dummy() for x in tails}
-    back = {d: x for x, d in names.items()}
-    return [_part(x.xreplace(back), y) for x in Add.make_args(expand(F.xreplace(names), power_base=False))]
+    originals = {d: x for x, d in names.items()}
+    return [
+        _part(x.xreplace(originals), y) for x in Add.make_args(expand(F.xreplace(names), power_base=False))
+    ]
 
 
 def _part(term: Expr, y: Symbol) -> _Part:
-    """Return one term of a function; raise NotApplicable for another form."""
+    """Return one term as a :class:`_Part`; raise NotApplicable for a term of another form."""
     c, m, q, p = S.One, S.Zero, S.Zero, None
     for f in Mul.make_args(term):
         base, power = f.as_base_exp()
@@ -403,25 +415,31 @@ def _part(term: Expr, y: Symbol) -> _Part:
         elif isinstance(f, exp) and (rate := simplify(f.args[0] / y)) and not rate.has(y):
             q -= rate
         elif p is None and base.is_polynomial(y) and base.as_poly(y).degree() == 1 and not power.has(y):
-            slope, rest = base.as_poly(y).all_coeffs()
-            c, q, p = c * rest**power, slope / rest, -power
+            slope, constant = base.as_poly(y).all_coeffs()
+            c, q, p = c * constant**power, slope / constant, -power
         else:
-            raise NotApplicable(f"{term} is no sum of y^m, y^m exp(-q y) and y^m (1 + q y)^-p")
+            raise NotApplicable(
+                f"{term} is not a sum of terms y^m, y^m exp(-q y) and y^m (1 + q y)^-p with y = {y}"
+            )
     if q.is_negative or (p is not None and not isinstance(c, Expr)):
-        raise NotApplicable(f"{term} grows with {y}")
+        raise NotApplicable(
+            f"{term} grows exponentially with {y}, so that its sum over modes has no expansion in powers"
+        )
     return _Part(c, m, q, p)
 
 
 def _rise(F: Expr, y: Symbol, one: Expr) -> Expr:
-    """Return the lowest power of F at small y; ``y^one`` is the factor of one of its parts."""
+    """Return the lowest power of F at small y; ``one`` is the power m of y in one of its terms."""
     small = Dummy("y", positive=True)
     try:
         return one + expand((F * y**-one).subs(y, small)).leadterm(small)[1]
     except (NotImplementedError, ValueError):
-        raise NotApplicable(f"which power of {F} is the first at small arguments is open") from None
+        raise NotApplicable(
+            f"the symbols do not determine the lowest power of {y} in {F} at small {y}"
+        ) from None
 
 
 def _above(p: Power, q: Power, given: Mapping[Any, Any]) -> bool:
-    """Return whether one power is above another."""
+    """Return whether p exceeds q at a large variable; ``given`` as in :meth:`Powers.sorted`."""
     gap = simplify((p.power - q.power).subs(given))
     return bool(gap.is_positive) or (gap == 0 and p.logs > q.logs)

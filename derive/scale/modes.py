@@ -56,7 +56,7 @@ from derive.show.latex import aligned_latex
 from derive.theory import Theory
 
 capacity = Symbol("a", positive=True)
-"""Eigenvalues are ``k^-capacity``; no ratio of sizes, which alpha is."""
+"""Exponent of the eigenvalues ``k^-capacity``; not a ratio of sizes, for which alpha stands."""
 beta = Symbol("beta", positive=True)
 """Source: targets have ``w_star(k)^2 lamda(k) = k^(-capacity beta - 1)``."""
 time = Symbol("t", positive=True)
@@ -69,16 +69,22 @@ tau = Symbol("tau", positive=True)
 """An earlier time."""
 lamda, w_star = Function("lamda"), Function("w_star")
 HARD, EASY = "hard", "easy"
-"""Tasks with a source below 1, whose target has no norm, and above."""
+"""Names of tasks with a source below 1, whose target has an infinite norm, and above 1."""
 
 
 def on_power_law(e: Expr) -> Expr:
-    """Return a summand over modes on power-law data: in ``lamda(k)``, and the remaining power of k."""
+    """Return a summand over modes with the targets of power-law data: ``lamda(k)`` times a power of k.
+
+    ``w_star(k)^2`` is replaced by ``k^(-capacity beta - 1)/lamda(k)``.
+    """
     return e.subs(w_star(k) ** 2, k ** (-capacity * beta - 1) / lamda(k))
 
 
 def given(task: str) -> dict[Symbol, Expr]:
-    """Return beta in terms of a positive number, below or above 1; raise ValueError for another task."""
+    """Return a substitution for beta by an expression in a positive symbol, below or above 1.
+
+    ``task`` is ``hard`` (beta < 1) or ``easy`` (beta > 1); raises ValueError for another one.
+    """
     if task not in (HARD, EASY):
         raise ValueError(f"task = {task!r}: must be 'hard' (beta < 1) or 'easy' (beta > 1)")
     p = Symbol("p", positive=True)
@@ -86,28 +92,32 @@ def given(task: str) -> dict[Symbol, Expr]:
 
 
 def task_of(source: Expr) -> str | None:
-    """Return ``hard`` for a source below 1, ``easy`` above, None at 1 or for a symbol."""
+    """Return ``hard`` for a source below 1 and ``easy`` above; None for a source of 1 or a symbol."""
     return None if not source.is_number or source == 1 else HARD if source < 1 else EASY
 
 
 def kind_of(source: Expr, task: str | None, where: str, meet: Any = 1) -> str:
-    """Return ``hard`` or ``easy``, from the source if it is a number.
+    """Return the task ``hard`` or ``easy``, which a numerical source determines.
 
-    Raises :class:`NotApplicable` at the source ``meet``, where two powers are equal, and ValueError for a
-    task that contradicts the source.
+    For a symbolic source it is ``task``, or ``hard`` by default. Raises :class:`NotApplicable` at the
+    source ``meet``, where two powers of the quantity ``where`` are equal, and ValueError for a task that
+    contradicts the source.
     """
     kind = task_of(source)
     if source == meet:
-        raise NotApplicable(f"source = {source}: two powers of {where} meet, and there is a logarithm")
+        raise NotApplicable(
+            f"source = {source}: two powers of {where} are equal, where a logarithm occurs, which is not "
+            "derived"
+        )
     if kind and task not in (None, kind):
         raise ValueError(f"task = {task!r}: a source of {source} makes the task {kind!r}")
     return kind or task or HARD
 
 
 def numbers(depth: Any, source: Any, capacity_: Any, *, summed: bool = False) -> dict[Symbol, Expr]:
-    """Return the values of L, beta and the capacity; raise ValueError if they are not possible.
+    """Return the values of L, beta and the capacity, by symbol; raise ValueError if they are not possible.
 
-    ``summed``: the sum of the eigenvalues must converge.
+    If ``summed`` is true, the sum of the eigenvalues must converge (capacity above 1).
 
     >>> numbers(2, "1/2", 3)
     {L: 2, beta: 1/2, a: 3}
@@ -129,10 +139,20 @@ def numbers(depth: Any, source: Any, capacity_: Any, *, summed: bool = False) ->
 
 @dataclass(frozen=True)
 class LazyModes(ConditionalResult):
-    """Structured theory at ``gamma0 = 0``.
+    """Solution of the theory of structured data at ``gamma0 = 0``, for each mode.
 
-    ``responses`` is ``R_gu(ell)/gamma0``, and ``kernel`` is the factor of ``lamda(k) v(k)`` in the rate of v,
-    or in its step. ``with_K`` is the loss of mode k with K in place of the kernel.
+    Attributes
+    ----------
+    theory
+        Theory in the limit of wide layers.
+    responses
+        Response ``R_gu(ell)/gamma0``.
+    kernel
+        Factor of ``lamda(k) v(k)`` in the rate of v, or in its step.
+    solution
+        Error ``v(k, t)`` of mode k with the symbol K for the kernel.
+    with_K
+        Loss of mode k with the symbol K for the kernel.
     """
 
     theory: Theory
@@ -143,7 +163,7 @@ class LazyModes(ConditionalResult):
 
     @property
     def error(self) -> Expr:
-        """Error ``v(k, t)`` of a mode."""
+        """Error ``v(k, t)`` of mode k."""
         return self.solution.xreplace({K: self.kernel})
 
     @property
@@ -155,7 +175,7 @@ class LazyModes(ConditionalResult):
         return aligned_latex([Eq(Function("v")(k, t), self.error, evaluate=False)])
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the limits that are taken."""
+        """Return the limits that are taken, as sentences."""
         return ("derived: infinitely wide layers at gamma0 = 0, where each mode is learnt by itself",)
 
     def loss(self, terms: int = 3) -> Powers:
@@ -181,8 +201,8 @@ class LazyModes(ConditionalResult):
         >>> print(lazy_modes(mean_field(structured(data="population", rule="flow"))).cutoff())
         M**a/(2*(L + 1))
         """
-        kept = (self.with_K / self.with_K.subs(t, 0)).xreplace({lamda(k): (x := Dummy("x", positive=True))})
-        slowest = -log(kept).diff(x).subs(x, 0) * x / t  # the last eigenvalue is small
+        decay = (self.with_K / self.with_K.subs(t, 0)).xreplace({lamda(k): (x := Dummy("x", positive=True))})
+        slowest = -log(decay).diff(x).subs(x, 0) * x / t  # the last eigenvalue is small
         return factor(1 / simplify(slowest).xreplace({x: M**-capacity, K: self.kernel}))
 
 
@@ -204,21 +224,21 @@ def lazy_modes(theory: Theory) -> LazyModes:
     v = Function("v")(k, t)
     slope = -K * factor_of(linear_form(theory).row("h0"), "v")  # solution of v' = slope v, or of its step
     if slope.has(t):
-        raise NotApplicable(f"modes are learnt at a rate that changes in time: {slope}")
-    grown = (1 + slope) ** t if theory.program.rule.discrete else exp(slope * t)
-    error = at_start(theory) * grown
+        raise NotApplicable(f"the rate at which a mode is learnt must not change in time; it is {slope}")
+    decay = (1 + slope) ** t if theory.program.rule.discrete else exp(slope * t)
+    error = at_start(theory) * decay
     (average,) = theory.order_parameter("C_v").definition.atoms(Average)
     summand = average.args[0].xreplace({v: error, v.subs(t, s): error})
     return LazyModes(theory, responses, kernel, error, summand)
 
 
 def wide(theory: Theory) -> Theory:
-    """Return a structured theory with averages over modes as sums, in the limit of wide layers."""
+    """Return a structured theory for N -> oo, with averages over modes written as sums."""
     return theory_limit(mode_sums(theory), {N: oo})
 
 
 def at_start(theory: Theory) -> Expr:
-    """Return ``v(k, 0)``, before training."""
+    """Return the error of a mode before training, ``v(k, 0)``."""
     xi = Function("xi")
     return theory.equation("v").rhs.xreplace({xi(k, t): xi(k, 0)})
 
@@ -226,71 +246,84 @@ def at_start(theory: Theory) -> Expr:
 def kernel_of_modes(theory: Theory) -> tuple[Expr, Expr]:
     """Return ``R_gu(ell)/gamma0`` at gamma0 = 0 and the kernel of the modes, which do not depend on time.
 
-    ``g(ell) = ... + sum (R_gu(ell+1) + gamma0 C_g(ell+1)) h(ell)``, and ``R_gu(ell)`` is the kernel of h in
-    it. At gamma0 = 0, where C_g is one number c, this is ``R(ell) = R(ell+1) + gamma0 c``.
+    In ``g(ell) = ... + sum (R_gu(ell+1) + gamma0 C_g(ell+1)) h(ell)``, the factor of h is ``R_gu(ell)``.
+    At gamma0 = 0, where C_g is one number c, this is the recursion ``R(ell) = R(ell+1) + gamma0 c``.
     """
     form, covariance = linear_form(theory), _covariances(theory)
     above = Function("R_gu")(ell + 1, t, s)
-    bodies = kernels_on(form.row("g", ell), "h")
-    increment = Add(*[_at_zero(x / gamma0, covariance) for x in bodies if x != above])
+    kernels = kernels_on(form.row("g", ell), "h")
+    increment = Add(*[_at_zero(x / gamma0, covariance) for x in kernels if x != above])
     (end,) = kernels_on(form.row("g", L), "h")
-    if above not in bodies or simplify(_at_zero(end / gamma0, covariance) - increment) != 0:
-        raise NotApplicable("the responses of the last layer do not begin the recursion of the others")
+    if above not in kernels or simplify(_at_zero(end / gamma0, covariance) - increment) != 0:
+        raise NotApplicable(
+            "the responses R_gu of the last layer do not start the recursion that those of the other layers "
+            "obey"
+        )
     responses = factor(Sum(increment, (Dummy("m"), ell, L)).doit())
     first = {Function("R_gu")(1, t, s): gamma0 * responses.subs(ell, 1)}
-    met = [_at_zero(x.xreplace(first), covariance) for x in kernels_on(form.row("xi"), "h0")]
-    return responses, factor(Add(*met))
+    terms = [_at_zero(x.xreplace(first), covariance) for x in kernels_on(form.row("xi"), "h0")]
+    return responses, factor(Add(*terms))
 
 
 def factor_of(row: Row, name: str) -> Expr:
-    """Return the factor of a source, or of a field at the same time, in an equation."""
-    now = (x for x in (*row.sources, *row.actions) if not x.reach and x.field.args[-1] == t)
-    return Add(*[x.weight for x in now if x.name == name])
+    """Return the factor of a source, or of a field at the same time, in the equation ``row``; 0 if absent.
+
+    ``name`` is that of the source or field.
+    """
+    terms = (x for x in (*row.sources, *row.actions) if not x.reach and x.field.args[-1] == t)
+    return Add(*[x.weight for x in terms if x.name == name])
 
 
 def kernels_on(row: Row, field: str) -> list[Expr]:
-    """Return the kernels of memory and response terms that act on the past of a field."""
+    """Return the kernels of memory and response terms of the equation ``row`` that contain ``field``."""
     return [x.weight for x in row.actions if x.reach and x.name == field]
 
 
 def _covariances(theory: Theory) -> Expr:
-    """Return ``<g g>`` at gamma0 = 0, which is the same in all layers: that of the last layer's source."""
+    """Return ``<g g>`` at gamma0 = 0, the covariance of the last layer's source.
+
+    It is the same in all layers; raises NotApplicable otherwise.
+    """
     sources = {x.symbol.args[0]: x.covariance for x in theory.sources if x.symbol.func == Function("r")}
     if sources[ell] != Function("C_g")(ell + 1, t, s):
-        raise NotApplicable(f"the source of a layer has the covariance {sources[ell]}")
+        raise NotApplicable(
+            f"the source r of a layer must have the covariance C_g of the layer above; it has {sources[ell]}"
+        )
     return sources[L]
 
 
 def _at_zero(kernel: Expr, covariance: Expr) -> Expr:
-    """Return a kernel at gamma0 = 0; raise NotApplicable if it changes in time."""
-    found = kernel.replace(Function("C_g"), lambda *_: covariance).subs(gamma0, 0)
-    if found.has(t, s, AppliedUndef):
-        raise NotApplicable(f"{kernel} changes in time at gamma0 = 0")
-    return found
+    """Return a kernel at gamma0 = 0, where ``C_g`` is ``covariance``; raise if it changes in time."""
+    value = kernel.replace(Function("C_g"), lambda *_: covariance).subs(gamma0, 0)
+    if value.has(t, s, AppliedUndef):
+        raise NotApplicable(f"the kernel {kernel} must not change in time at gamma0 = 0")
+    return value
 
 
 def late(summand: Expr, terms: int = 3) -> Powers:
-    """Return the sum of a summand over infinitely many modes at late times.
+    """Return the sum of a summand over infinitely many modes at late times, as powers of time.
 
-    Modes with eigenvalues near 1/t matter, so it is expanded in 1/t at fixed ``y = lamda(k) t``; modes of
-    larger eigenvalues are exponentially small.
+    Modes with eigenvalues near 1/t dominate, so that the summand is expanded in 1/t at fixed ``y =
+    lamda(k) t``, to ``terms`` orders; modes of larger eigenvalues are exponentially small.
     """
     y, small = Dummy("y", positive=True), Dummy("epsilon", positive=True)
-    weight, rest = on_power_law(summand).as_independent(lamda(k), t, as_Add=False)
-    inside = rest.subs(lamda(k), y * small).subs(t, 1 / small)
-    flow = not inside.has(small)
-    inside = inside if flow else series(inside, small, 0, terms).removeO().expand()
-    orders = ((n, inside.coeff(small, n)) for n in range(1 if flow else terms))
-    of = Power.of(weight, k)
-    found = [
-        mode_sum(F, y, -of.power, capacity, time).scaled(of.coefficient, -n) for n, F in orders if F != 0
+    weight, function = on_power_law(summand).as_independent(lamda(k), t, as_Add=False)
+    expanded = function.subs(lamda(k), y * small).subs(t, 1 / small)
+    flow = not expanded.has(small)
+    expanded = expanded if flow else series(expanded, small, 0, terms).removeO().expand()
+    orders = ((n, expanded.coeff(small, n)) for n in range(1 if flow else terms))
+    power = Power.of(weight, k)
+    sums = [
+        mode_sum(F, y, -power.power, capacity, time).scaled(power.coefficient, -n)
+        for n, F in orders
+        if F != 0
     ]
-    out, conditions = tuple(p for x in found for p in x.terms), found[0].conditions
+    powers, conditions = tuple(p for x in sums for p in x.terms), sums[0].conditions
     if flow:
-        return Powers(time, out, -oo, conditions)
-    kept = summand.subs(t, 1) / summand.subs(t, 0)
-    stable = And(conditions, Gt(1, kept.subs(lamda(k), 1)))
-    return Powers(time, out, found[0].terms[0].power - terms, stable)
+        return Powers(time, powers, -oo, conditions)
+    growth = summand.subs(t, 1) / summand.subs(t, 0)
+    stable = And(conditions, Gt(1, growth.subs(lamda(k), 1)))
+    return Powers(time, powers, sums[0].terms[0].power - terms, stable)
 
 
 # -- order gamma0^2: pairs of modes ------------------------------------------------------------------------
@@ -298,11 +331,12 @@ def late(summand: Expr, terms: int = 3) -> Powers:
 
 @dataclass(frozen=True)
 class PairForce:
-    """Order gamma0^2 of the error of a mode, from the force of all other modes.
+    """Order gamma0^2 of the error of a mode, from the influence of all other modes.
 
-    For a mode of rate ``omega`` it is ``-int_0^t exp(-omega (t - tau)) y sum y_^2 force``. ``kernel`` is that
-    of the lazy limit, ``omega = kernel lamda``. ``strength * shape`` is the force: the contribution of a mode
-    of rate ``omega_`` at the time tau, without the targets y and y_.
+    For a mode of lazy rate ``omega`` and target y it is ``-int_0^t exp(-omega (t - tau)) y sum y_^2
+    force``, with the sum over the driving modes. ``kernel`` is that of the lazy limit, ``omega = kernel
+    lamda``. The force ``strength * shape`` is the contribution of a driving mode of rate ``omega_`` and
+    target y_ at the time tau, divided by ``y y_^2``.
     """
 
     kernel: Expr
@@ -331,10 +365,17 @@ def pair_force(samples: Theory) -> PairForce:
 
 
 def in_modes(samples: Theory, targets: Mapping[Symbol, Expr]) -> InTime:
-    """Return a network in flow on fixed samples to order gamma0^2, in modes of given lazy rates."""
+    """Return the expansion to order gamma0^2 of a network in flow on fixed samples, in its lazy modes.
+
+    ``targets`` has the target of each mode by its lazy rate. Raises NotApplicable unless the rule is a
+    flow with the summed loss.
+    """
     rule = samples.program.rule
     if rule.discrete or rule.memory(t, s)[1] != 1:
-        raise NotApplicable("pairs of modes need the samples' theory in flow, with the summed loss")
+        raise NotApplicable(
+            "order gamma0^2 of the modes needs the theory of fixed samples in flow, with the summed loss "
+            "(loss='sum')"
+        )
     return expand_linear(samples, 2).in_time([x / K for x in targets], [*targets.values()])
 
 
@@ -345,9 +386,10 @@ def in_modes(samples: Theory, targets: Mapping[Symbol, Expr]) -> InTime:
 class LeadingOrder(ConditionalResult):
     """Loss ``lazy + gamma0^2 correction + O(gamma0^4)`` at late times, both as sums of powers of t.
 
-    For hard tasks (beta < 1) the leading power of the correction is ``t^(1 - 2 beta)``, from the sum over
-    driving modes; for easy tasks (beta > 1) it is ``t^-beta``, from the first modes. The other power is the
-    next one, so that local slopes change by ``t^-|1 - beta|``.
+    ``modes`` is the lazy limit, and ``force`` the order gamma0^2 of the error of a mode. For hard tasks
+    (beta < 1) the leading power of the correction is ``t^(1 - 2 beta)``, from the sum over driving modes;
+    for easy tasks (beta > 1) it is ``t^-beta``, from the first modes. The other power is the next one, so
+    that local slopes change by ``t^-|1 - beta|``.
     """
 
     modes: LazyModes
@@ -359,21 +401,21 @@ class LeadingOrder(ConditionalResult):
         return self.correction._repr_latex_()
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the conditions of the lazy limit, and the origin of the order gamma0^2."""
+        """Return the conditions of the lazy limit, and the derivation of the order gamma0^2, as sentences."""
         return (
             *self.modes.conditions(),
-            "derived: order gamma0**2 is that of the same network on fixed samples, along the eigenvectors "
-            "of their kernel",
+            "derived: order gamma0**2 of the loss, from the same network on fixed samples along the "
+            "eigenvectors of their kernel",
         )
 
     def relative(self, task: str) -> Power:
-        """Return the leading power of the correction over the lazy loss, for ``hard`` or ``easy`` tasks."""
+        """Return the leading power of correction over lazy loss, for ``hard`` or ``easy`` tasks."""
         top = self.correction.sorted(given(task)).terms[0]
         (base,) = self.lazy.terms
         return Power(top.coefficient / base.coefficient, simplify(top.power - base.power))
 
     def crossover(self) -> Expr:
-        """Return the time at which the correction equals the lazy loss, for hard tasks."""
+        """Return the time at which gamma0^2 times the correction equals the lazy loss, for hard tasks."""
         x = self.relative(HARD)
         return (-(gamma0**2) * x.coefficient) ** (-1 / x.power)
 
@@ -398,12 +440,15 @@ def leading_order(theory: Theory, samples: Theory) -> LeadingOrder:
     """
     modes, force = lazy_modes(theory), pair_force(samples)
     if simplify(force.kernel - modes.kernel) != 0:
-        raise NotApplicable(f"the lazy kernels differ: {force.kernel} of samples, {modes.kernel} of modes")
+        raise NotApplicable(
+            f"the two theories are not those of one network: their lazy kernels are {force.kernel} on "
+            f"samples and {modes.kernel} on modes"
+        )
     parts = (x.as_independent(rate, as_Add=False) for x in Add.make_args(force.shape))
     groups = gathered((powers_of(own, rate), driving) for driving, own in parts)
-    found = total(_driven(x, m, p, force.kernel) for (m, p), x in groups.items())
-    terms = tuple(Power(factor_terms(-2 * force.strength * x.coefficient), x.power) for x in found.terms)
-    correction = Powers(time, terms, found.error)
+    summed = total(_driven(x, m, p, force.kernel) for (m, p), x in groups.items())
+    terms = tuple(Power(factor_terms(-2 * force.strength * x.coefficient), x.power) for x in summed.terms)
+    correction = Powers(time, terms, summed.error)
     correction = replace(correction, conditions=Ne(beta, correction.turns(beta)))
     return LeadingOrder(modes, force, modes.loss(), correction)
 
@@ -411,20 +456,20 @@ def leading_order(theory: Theory, samples: Theory) -> LeadingOrder:
 def _driven(driving: Expr, m: Expr, p: Expr, kernel: Expr) -> Powers:
     """Return ``int_0^t W(2 t - tau + p tau) D(tau) dtau`` at late t; rates are ``kernel k^-capacity``.
 
-    W is the sum of ``y^2 omega^m exp(-omega ...)`` over the observed modes, and D that of ``y_^2 driving``
-    over the driving modes. Early tau give moments of D, as finite parts.
+    W is the sum of ``y^2 omega^m exp(-omega ...)`` over the observed modes, and D that of ``y_^2
+    driving`` over the driving modes of rate ``omega_``. Early tau give moments of D, as finite parts.
     """
     u = Dummy("u", positive=True)
     n = {powers_of(x, rate_)[0] for x in Add.make_args(driving)}
     F = expand((driving / rate_ ** max(n)).subs(rate_, u / tau))
     if len(n) != 1 or F.has(tau):
-        raise NotApplicable(f"{driving} is no function of {rate_}*tau times a power of {rate_}")
+        raise NotApplicable(f"the force {driving} is not a power of {rate_} times a function of {rate_}*tau")
     outer = (exp(-u), capacity * (beta + m) + 1)
     inner = (F, capacity * (beta + max(n)) + 1)
-    found = convolution(outer, inner, u, capacity, time, less=1 - p)
+    integral = convolution(outer, inner, u, capacity, time, less=1 - p)
     # for rates k^-capacity and times t kernel
-    terms = [Power(x.coefficient * kernel ** (x.power + m + max(n) - 1), x.power) for x in found.terms]
-    return Powers(time, tuple(terms), found.error, found.conditions)
+    terms = [Power(x.coefficient * kernel ** (x.power + m + max(n) - 1), x.power) for x in integral.terms]
+    return Powers(time, tuple(terms), integral.error, integral.conditions)
 
 
 def powers_of(e: Expr, x: Symbol) -> tuple[Expr, Expr]:

@@ -5,15 +5,15 @@ source and capacity may be numbers or symbols. Each law follows from a derived r
 :func:`~derive.scale.modes.lazy_modes`, :func:`~derive.scale.modes.leading_order`,
 :func:`~derive.scale.rich.rank_one`, :func:`~derive.scale.finite_batch.batch_noise`,
 :func:`~derive.scale.finite_width.width_noise`, and in this module the effect of finite data on the lazy law
-(:func:`fixed_data`): other powers, and floors.
+(:func:`fixed_data`): other powers, and final losses that do not vanish.
 
-With fresh batches the loss drives every mode and obeys a renewal equation; the random initial weights drive
-every mode with the learnt weights of the layers above; samples that are reused remember what has been fitted,
-so that their responses obey a separate equation. The equations, their solutions in transforms, the sums over
-modes, powers and constants are derived. Two theorems are taken from elsewhere and stated in the conditions of
-each law: that a renewal equation falls as the singular parts of its transform (subexponential kernels; Feller
-II, chapter XI), and that a function at late times is z times its transform at small z (final value theorem),
-if the limit exists.
+With fresh batches the noise of every mode is proportional to the loss, which obeys a renewal equation. The
+random initial weights add noise to every mode, with the learnt weights of the layers above. If samples are
+reused, errors depend on earlier updates, and the responses obey a separate equation. The equations, their
+solutions in transforms, the sums over modes, powers and constants are derived. Two theorems are taken from
+elsewhere and stated in the conditions of each law: that the solution of a renewal equation falls as the
+singular parts of its transform (subexponential kernels; Feller II, chapter XI), and that a function at late
+times is z times its transform at small z (final value theorem), if the limit exists.
 """
 
 from __future__ import annotations
@@ -57,7 +57,15 @@ from derive.program.networks.random_data import B, N, P, k
 from derive.scale.bottlenecks import Bottleneck, Resources, bottlenecks
 from derive.scale.finite_batch import A, BatchNoise, q
 from derive.scale.finite_width import WidthNoise
-from derive.scale.lazy_responses import answers, on_eigenvalues, source_of, summable, weight_in_loss, z, z_
+from derive.scale.lazy_responses import (
+    on_eigenvalues,
+    response_transforms,
+    source_of,
+    summable,
+    weight_in_loss,
+    z,
+    z_,
+)
 from derive.scale.mellin import Power, Powers, mode_sum
 from derive.scale.modes import (
     EASY,
@@ -94,11 +102,25 @@ _t, _t_ = Dummy("t", positive=True), Dummy("t'", positive=True)
 
 @dataclass(frozen=True)
 class FixedData(ConditionalResult):
-    """Lazy flow on the same P samples, infinitely wide, in Laplace transforms.
+    """Lazy flow on the same P samples, infinitely wide, in Laplace transforms with the rate z.
 
-    ``balance`` determines the cut-off at the rate z; ``freedom`` is the summand of mode k in it. With
-    ``signal`` and ``gain`` summed over modes, at the rates of two times, ``z z' C_v(z, z')`` is ``(signal +
-    gain label)/(1 - gain)``. ``label`` is the variance of the label noise, and ``kernel`` is K.
+    The cut-off is the eigenvalue above which modes have been learnt.
+
+    Attributes
+    ----------
+    theory
+        Theory in the limit of wide layers.
+    kernel
+        Kernel K of the modes.
+    balance
+        Equation that determines the cut-off at the rate z.
+    freedom
+        Summand of mode k in ``balance``; its sum is the effective number of learnt modes.
+    signal, gain
+        Summands of mode k, at the rates z and z' of two times. With their sums, ``z z' C_v(z, z')``
+        is ``(signal + gain label)/(1 - gain)``.
+    label
+        Variance of the label noise.
     """
 
     theory: Theory
@@ -113,7 +135,7 @@ class FixedData(ConditionalResult):
         return aligned_latex([self.balance])
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the limits and the theorem that are used."""
+        """Return the limits and the theorem that are used, as sentences."""
         return (
             "derived: the cut-off and the correlations of errors in Laplace transforms, at gamma0 = 0 and "
             "N -> oo",
@@ -122,14 +144,17 @@ class FixedData(ConditionalResult):
         )
 
     @cached_property
-    def rest(self) -> Eq:
-        """Equation for the cut-off at late times."""
+    def late_balance(self) -> Eq:
+        """Equation for the cut-off at late times, that is :attr:`balance` at z = 0."""
         return Eq(self.balance.lhs, self.balance.rhs.subs(z, 0), evaluate=False)
 
     @cached_property
     def final(self) -> Expr:
-        """Test loss at late times, for the cut-off of :attr:`rest`, without the noise of test labels."""
-        (sums,) = self.rest.rhs.atoms(Sum)
+        """Test loss at late times in terms of the cut-off of :attr:`late_balance`.
+
+        Noise of test labels is not included.
+        """
+        (sums,) = self.late_balance.rhs.atoms(Sum)
         signal, gain = (Sum(x.subs(cut_, cut), *sums.limits) for x in (self.signal, self.gain))
         return (signal + gain * self.label) / (1 - gain)
 
@@ -137,81 +162,105 @@ class FixedData(ConditionalResult):
 
     @cached_property
     def _free(self) -> tuple[Power, ...]:
-        """Sum of :attr:`freedom` over the modes."""
+        """Powers of the cut-off in the sum of :attr:`freedom` over the modes."""
         return sum_over_modes(self.freedom, cut).terms
 
     @property
-    def scale(self) -> Power:
-        """Cut-off at late times for infinitely many modes, in P, to leading order; capacities above 1."""
+    def late_cutoff(self) -> Power:
+        """Cut-off at late times as a power of P, to leading order.
+
+        It holds for infinitely many modes and capacities above 1.
+        """
         top = self._free[0]
         return Power(gammasimp(top.coefficient) ** (1 / top.power), -1 / top.power)
 
     @cached_property
-    def amplified(self) -> Expr:
-        """Amplification ``1/(1 - gain)`` at late times."""
-        spent, whole = sum_over_modes((P * self.gain).subs(cut_, cut), cut).terms[0], self._free[0]
-        if simplify(spent.power - whole.power) != 0:
-            raise NotApplicable(f"the gain has the power {spent.power} of its inverse, not {whole.power}")
-        return factor(1 / (1 - simplify(gammasimp(spent.coefficient / whole.coefficient))))
+    def amplification(self) -> Expr:
+        """Factor ``1/(1 - gain)`` at late times."""
+        gain_sum, freedom_sum = sum_over_modes((P * self.gain).subs(cut_, cut), cut).terms[0], self._free[0]
+        if simplify(gain_sum.power - freedom_sum.power) != 0:
+            raise NotApplicable(
+                f"the sum of the gain must have the power of the cut-off {freedom_sum.power}; it has "
+                f"{gain_sum.power}"
+            )
+        return factor(1 / (1 - simplify(gammasimp(gain_sum.coefficient / freedom_sum.coefficient))))
 
     @cached_property
     def floor(self) -> Powers:
-        """Final loss without label noise: the unseen part of the target, and the error of seen modes."""
-        found, scale, front = sum_over_modes(self.signal.subs(cut_, cut), cut), self.scale, self.amplified
+        """Final loss without label noise, as powers of P.
+
+        It contains the target in modes that are not learnt, and the error of the learnt modes.
+        """
+        signal_sum, scale, amplification = (
+            sum_over_modes(self.signal.subs(cut_, cut), cut),
+            self.late_cutoff,
+            self.amplification,
+        )
         top, next_ = self._free
         terms = tuple(
             Power(
-                powdenest(front * p.coefficient * scale.coefficient**-p.power, force=True),
+                powdenest(amplification * p.coefficient * scale.coefficient**-p.power, force=True),
                 simplify(-p.power * scale.power),
             )
-            for p in found.terms
+            for p in signal_sum.terms
         )
-        beside = simplify((top.power - next_.power) * scale.power)
-        return Powers(P, terms, Max(*[p.power for p in terms]) + beside, found.conditions)
+        error = simplify((top.power - next_.power) * scale.power)
+        return Powers(P, terms, Max(*[p.power for p in terms]) + error, signal_sum.conditions)
 
     @cached_property
     def label_floor(self) -> Expr:
-        """Part of the final loss from label noise, at which the samples are fitted including their noise."""
-        return factor(self.label * (self.amplified - 1))
+        """Part of the final loss from label noise, when the samples are fitted together with their noise."""
+        return factor(self.label * (self.amplification - 1))
 
     @cached_property
-    def stirred(self) -> Power:
-        """Term of order 1/P before the floor, for a source above 2: ``c t^-(2 - 1/capacity)``, times 1/P.
+    def before_floor(self) -> Power:
+        """Term of order 1/P, times P, of the loss before it is final: ``c t^-(2 - 1/capacity)``.
 
-        While the first modes are learnt, errors on the samples drive the other modes. The drive has a finite
-        sum, and a mode forgets it as it is learnt.
+        It matters for a source above 2. While the first modes are learnt, errors on the samples
+        perturb the other modes. The perturbation has a finite sum, and a mode forgets it as it is
+        learnt.
         """
-        here = on_power_law(simplify(self.signal / (cut * cut_)).subs({cut: 0, cut_: 0}))
-        here = powsimp(powdenest(on_eigenvalues(here), force=True))
-        pushes = Power.of(here, k)
-        return self._order_one(cut * cut_, pushes.coefficient * zeta(-pushes.power))
+        summand = on_power_law(simplify(self.signal / (cut * cut_)).subs({cut: 0, cut_: 0}))
+        summand = powsimp(powdenest(on_eigenvalues(summand), force=True))
+        perturbation = Power.of(summand, k)
+        return self._order_one(cut * cut_, perturbation.coefficient * zeta(-perturbation.power))
 
     @cached_property
-    def label_fit(self) -> Power:
-        """Term of order 1/P of fitted label noise before the floor: ``c t^(1/capacity)``, times 1/P."""
+    def label_before_floor(self) -> Power:
+        """Term of order 1/P, times P, from fitted label noise before the loss is final.
+
+        It is ``c t^(1/capacity)``.
+        """
         return self._order_one(S.One, self.label)
 
     def _order_one(self, rates: Expr, value: Expr) -> Power:
-        """Return ``P gain rates value/(z z')`` at order 0 in 1/P, at equal late times."""
+        """Return ``P gain rates value/(z z')`` to order 0 in 1/P, summed over modes, as a power of late time.
+
+        ``rates`` is a factor in the cut-offs, and ``value`` one that does not depend on the mode.
+        """
         mode = Dummy("lamda", positive=True)
         free = P * self.gain * rates / (z * z_)
-        both = free.xreplace({lamda(k): mode}).subs({cut: z / K, cut_: z_ / K})
-        once = inverse_laplace_transform(both, z, _t)
-        twice = simplify(inverse_laplace_transform(once, z_, _t_).subs(_t_, _t)).expand()
-        top = sum_over_modes(twice.xreplace({mode: lamda(k)}), 1 / (K * _t)).terms[0]
+        in_rates = free.xreplace({lamda(k): mode}).subs({cut: z / K, cut_: z_ / K})
+        in_time = inverse_laplace_transform(in_rates, z, _t)
+        in_both_times = simplify(inverse_laplace_transform(in_time, z_, _t_).subs(_t_, _t)).expand()
+        top = sum_over_modes(in_both_times.xreplace({mode: lamda(k)}), 1 / (K * _t)).terms[0]
         power = simplify(top.power)
         return Power(factor_terms((value * top.coefficient).subs(K, self.kernel) * self.kernel**power), power)
 
 
 def sum_over_modes(summand: Expr, unit: Expr) -> Powers:
-    """Return the sum over infinitely many modes of power-law data, in powers of 1/unit as ``unit`` falls."""
+    """Return the sum of a summand over infinitely many modes of power-law data, in powers of ``1/unit``.
+
+    ``unit`` is small: an expression in the cut-off or in a dummy symbol, in which the summand depends on
+    ``lamda(k)/unit``.
+    """
     y, x = Dummy("y", positive=True), Dummy("x", positive=True)
-    weight, rest = on_power_law(summand).as_independent(lamda(k), *unit.free_symbols, as_Add=False)
-    own = next(x for x in unit.free_symbols if x == cut or isinstance(x, Dummy))
-    rest = simplify(rest.subs(own, solve(unit - 1 / x, own)[0]).subs(lamda(k), y / x))
-    F, of = Power.of(rest, x), Power.of(weight, k)
-    found = mode_sum(F.coefficient, y, -of.power, capacity_, x, terms=1)
-    return found.scaled(of.coefficient, F.power)
+    weight, function = on_power_law(summand).as_independent(lamda(k), *unit.free_symbols, as_Add=False)
+    variable = next(x for x in unit.free_symbols if x == cut or isinstance(x, Dummy))
+    function = simplify(function.subs(variable, solve(unit - 1 / x, variable)[0]).subs(lamda(k), y / x))
+    F, power = Power.of(function, x), Power.of(weight, k)
+    summed = mode_sum(F.coefficient, y, -power.power, capacity_, x, terms=1)
+    return summed.scaled(power.coefficient, F.power)
 
 
 def fixed_data(theory: Theory) -> FixedData:
@@ -225,46 +274,49 @@ def fixed_data(theory: Theory) -> FixedData:
     L + 1 | Sum(lamda(k)/(lamda_c + lamda(k)), (k, 1, M)) + P*z/(K*lamda_c)
     >>> print(found.signal.subs(cut_, cut), "|", found.gain.subs(cut_, cut))
     lamda_c**2*lamda(k)*w_star(k)**2/(lamda_c + lamda(k))**2 | lamda(k)**2/(P*(lamda_c + lamda(k))**2)
-    >>> print(found.scale.power, found.amplified, found.label_floor)
+    >>> print(found.late_cutoff.power, found.amplification, found.label_floor)
     -a a sigma**2*(a - 1)
-    >>> print([p.power for p in found.floor.terms], found.stirred.power, found.label_fit.power)
+    >>> print([p.power for p in found.floor.terms], found.before_floor.power, found.label_before_floor.power)
     [-a*beta, -2*a] -2 + 1/a 1/a
     """
     theory = wide(theory)
     _, kernel = kernel_of_modes(theory)
-    R, loop, v = Symbol("R_Delta", positive=True), Symbol("R_vu"), Function("v")
-    into_v, into_h0 = (answers(theory, name, R)["v"] for name in ("v", "h0"))
-    push, samples = (linear_form(theory).row(name) for name in ("h0", "Delta"))
+    R, sample_response, v = Symbol("R_Delta", positive=True), Symbol("R_vu"), Function("v")
+    into_v, into_h0 = (response_transforms(theory, name, R)["v"] for name in ("v", "h0"))
+    input_row, sample_row = (linear_form(theory).row(name) for name in ("h0", "Delta"))
     u0, u_Delta, eps = (source_of(theory, name) for name in ("u0", "u_Delta", "eps"))
-    enters = factor_of(push, "u0")
+    input_factor = factor_of(input_row, "u0")
 
-    summed = theory.order_parameter("R_vu").definition
-    (response,) = summed.atoms(Response)
-    answer = response.body / v(k, t) * enters * into_h0  # contribution of mode k to R_vu
+    definition = theory.order_parameter("R_vu").definition
+    (response,) = definition.atoms(Response)
+    contribution = response.body / v(k, t) * input_factor * into_h0  # summand of mode k in R_vu
     errors = transfer(theory, "Delta")
-    around = errors.operators["Delta"].subs({x.operator: loop for x in errors.kernels})
-    (back,) = solve(around - R, loop)
+    closed = errors.operators["Delta"].subs({x.operator: sample_response for x in errors.kernels})
+    (solution,) = solve(closed - R, sample_response)
     at = {R: z / (K * cut)}
-    freedom = simplify((-P * R * answer).subs(at))
-    rest = simplify((P + P * R * back).subs(at))  # -P R times: R_vu by its sum is R_vu by R_Delta
-    balance = Eq(P, rest + Sum(freedom, *summed.limits), evaluate=False)
+    freedom = simplify((-P * R * contribution).subs(at))
+    # both sides times -P R: R_vu as a sum over modes equals R_vu in terms of R_Delta
+    remainder = simplify((P + P * R * solution).subs(at))
+    balance = Eq(P, remainder + Sum(freedom, *definition.limits), evaluate=False)
 
     weight = weight_in_loss(theory)
-    drive = enters**2 * u0.covariance / Function("C_Delta")(t, s) * factor_of(samples, "u_Delta") ** 2
+    drive = (
+        input_factor**2 * u0.covariance / Function("C_Delta")(t, s) * factor_of(sample_row, "u_Delta") ** 2
+    )
     drive *= u_Delta.covariance / Function("C_v")(t, s)
-    label = factor_of(samples, "eps") ** 2 * eps.covariance
+    label = factor_of(sample_row, "eps") ** 2 * eps.covariance
     signal = weight * at_start(theory) ** 2 * _at_two(into_v.subs(at))
     gain = weight * drive * _at_two((into_h0 * R).subs(at))
     found = FixedData(theory, kernel, balance, freedom, signal, gain, label)
     if any(e.has(t, s, z, z_, R) for e in (freedom, signal, gain, label)):
-        raise NotApplicable(f"{found} has times left: kernels that depend on more than differences of times")
+        raise NotApplicable(f"the kernels must depend on differences of times alone; times remain in {found}")
     return found
 
 
 def _at_two(e: Expr) -> Expr:
-    """Return a transform at the rates of two times."""
-    one = simplify(e)
-    return one * one.subs({z: z_, cut: cut_})
+    """Return the product of a transform at the rates of two times, z and z'."""
+    first = simplify(e)
+    return first * first.subs({z: z_, cut: cut_})
 
 
 # -- laws ----------------------------------------------------------------------------------------------------
@@ -274,13 +326,28 @@ def _at_two(e: Expr) -> Expr:
 class PowerLaw(ConditionalResult):
     """Power law ``loss ~ constant t^-exponent`` at late times.
 
-    At leading order in gamma0 it is the term ``gamma0^2 c t^-exponent``, and ``constant`` has its sign. On
-    finite data it is the final loss, ``constant P^-exponent``. ``formula`` is the loss with all known terms,
-    ``basis`` are the conditions, and ``crossover`` are the times at which it meets other regimes, by their
-    names. ``series`` is the sum of powers from which the exponent follows, if there is one, and ``names`` are
-    the sums over modes that are symbols in the constant. ``bottlenecks`` are the effects of finite sizes on
-    the law of the rich regime, or of random features, for which ``optimum`` is the best division of a compute
-    budget.
+    Attributes
+    ----------
+    regime
+        Name of the regime: ``lazy``, ``leading``, ``rich``, ``batch``, ``width``, ``data`` or
+        ``features``. In ``leading`` the law is that of the term ``gamma0^2 c t^-exponent``, and
+        ``constant`` has its sign. In ``data`` it is the final loss, ``constant P^-exponent``.
+    formula
+        Loss with all known terms.
+    exponent, constant
+        Exponent and constant of the law.
+    basis
+        Sentences of :meth:`conditions`.
+    crossover
+        Times at which the law meets other regimes, by their names.
+    series
+        Sum of powers from which the exponent follows, if there is one.
+    names
+        Sums over modes that are symbols in the constant, by symbol.
+    bottlenecks
+        Effects of finite sizes on the law, in the regimes ``rich`` and ``features``.
+    optimum
+        Best division of a compute budget, in the regime ``features``.
     """
 
     regime: str
@@ -298,7 +365,7 @@ class PowerLaw(ConditionalResult):
         return f"${latex(self.formula)}$"
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the range of the law, the derivations it follows from, and its assumptions."""
+        """Return the range of the law, the derivations it follows from, and its assumptions, as sentences."""
         return self.basis
 
 
@@ -336,7 +403,9 @@ def lazy_law(
         crossover["features"] = order.crossover().subs(values)
     if order is not None and task_of(values[beta]) == EASY:
         share = order.relative(EASY).coefficient.subs(values)
-        conditions.append(f"features change the constant by the share gamma0**2*({share}), not the power")
+        conditions.append(
+            f"feature learning changes the constant by its fraction gamma0**2*({share}), and not the power"
+        )
     conditions += modes.conditions()
     return _law("lazy", series.expr, series.terms[0], conditions, crossover, series)
 
@@ -361,7 +430,7 @@ def leading_law(
     top, beside = series.terms[0], series.terms[1].power if len(series.terms) > 1 else series.error
     conditions = [
         "source < 1" if kind == HARD else "source > 1",
-        "gamma0**2 times the term is small beside the lazy loss; the next order is gamma0**4",
+        "gamma0**2 times the term is small compared with the lazy loss; the next order is gamma0**4",
         f"corrections are smaller by t**({simplify(beside - top.power)})",
         f"1 << t << {order.modes.cutoff().subs(values)}, M the number of modes",
     ]
@@ -389,18 +458,21 @@ def rich_law(
     Raises as :func:`leading_law` does, and NotApplicable if the constant has no closed form.
     """
     values = numbers(depth, source, capacity)
-    found = rich_scaling(reduced, values[L], values[beta], values[capacity_], task=task)
-    if found.constant.has(nan, zoo):
+    law = rich_scaling(reduced, values[L], values[beta], values[capacity_], task=task)
+    if law.constant.has(nan, zoo):
         raise NotApplicable(f"source = {values[beta]}: the closed form of the constant is 0/0 there")
     before = modes.loss().subs(values).expr
-    crossover = {"lazy": found.crossover(before)} if found.task == HARD else {}
-    basis = found.conditions()
-    sizes: tuple[Bottleneck, ...] = ()
-    if finite is not None and found.capacity.is_number and not found.capacity > 1:
-        basis += ("finite sizes are left out: eigenvalues of a capacity of 1 or less have no sum",)
+    crossover = {"lazy": law.crossover(before)} if law.task == HARD else {}
+    basis = law.conditions()
+    effects: tuple[Bottleneck, ...] = ()
+    if finite is not None and law.capacity.is_number and not law.capacity > 1:
+        basis += (
+            "effects of finite sizes are not given: for a capacity of 1 or less the sum of the eigenvalues "
+            "diverges",
+        )
     elif finite is not None:
-        sizes = bottlenecks(finite, found)
-    return PowerLaw("rich", found.loss, found.exponent, found.constant, basis, crossover, bottlenecks=sizes)
+        effects = bottlenecks(finite, law)
+    return PowerLaw("rich", law.loss, law.exponent, law.constant, basis, crossover, bottlenecks=effects)
 
 
 def batch_law(
@@ -443,46 +515,54 @@ def batch_law(
             raise ValueError(f"{name} = {x}: must be positive")
     tails = noise.decay(names=True)
     try:
-        top = tails.subs(values).largest()
+        leading = tails.subs(values).largest()
     except NotApplicable:
         where = tails.turns(beta).expand().subs(values)
         raise NotApplicable(f"source = {values[beta]}: must be below or above {where}") from None
     names = {x: e.subs(values) for x, e in ((q, noise.amplification), (A, noise.learnt))}
-    used = {x: e for x, e in names.items() if x == q or top.coefficient.has(x)}
+    sums = {x: e for x, e in names.items() if x == q or leading.coefficient.has(x)}
     rate = noise.kernel.subs(values)
     if rate.is_number and not rate < 2:
         raise ValueError(
             f"learning_rate = {learning_rate}: the first mode diverges, as {rate} is not below 2"
         )
-    known = {x: e.evalf(DIGITS) for x, e in used.items() if not e.free_symbols - {k}}
-    if q in known and not known[q] < 1:
+    numbers_known = {x: e.evalf(DIGITS) for x, e in sums.items() if not e.free_symbols - {k}}
+    if q in numbers_known and not numbers_known[q] < 1:
         raise ValueError(
-            f"learning_rate = {learning_rate}: the loss diverges, as q = {known[q].n(6)} is not below 1"
+            f"learning_rate = {learning_rate}: the loss diverges, as q = {numbers_known[q].n(6)} is not "
+            "below 1"
         )
-    said = {x: _sum_said(e) if x not in known else f"{float(known[x]):.10g}" for x, e in used.items()}
+    texts = {
+        x: _sum_text(e) if x not in numbers_known else f"{float(numbers_known[x]):.10g}"
+        for x, e in sums.items()
+    }
     conditions = [
-        f"gamma0 -> 0, N -> oo, no label noise; with it the loss ends at {noise.floor(q)}",
-        f"q < 1, which is what a unit of loss adds to all later losses: q = {said[q]}",
-        *([f"A is the population's loss, summed over all steps: A = {said[A]}"] if A in said else []),
+        f"gamma0 -> 0, N -> oo, no label noise; with label noise the final loss is {noise.floor(q)}",
+        f"q < 1, where q is the sum of all later losses that a unit of loss causes: q = {texts[q]}",
+        *(
+            [f"A is the loss of descent on the population loss, summed over steps: A = {texts[A]}"]
+            if A in texts
+            else []
+        ),
         f"{rate} < 2: the first mode does not diverge",
         "t >> 1 steps",
         *noise.conditions(),
     ]
-    top = top.subs(known)
-    return replace(_law("batch", top.at(time), top, conditions), names=used)
+    leading = leading.subs(numbers_known)
+    return replace(_law("batch", leading.at(time), leading, conditions), names=sums)
 
 
 DIGITS = 10
-"""Names of sums over modes without closed form."""
+"""Number of digits of sums over modes, which have no closed form."""
 
 
-def _sum_said(e: Sum) -> str:
+def _sum_text(e: Sum) -> str:
     """Return a sum over modes as text, with two orders in the learning rate as zeta functions."""
     orders = e.function.leadterm(eta)[1] + 2
-    parts = series(e.function, eta, 0, orders).removeO().expand()
-    powers = [Power.of(powsimp(x, force=True), k) for x in Add.make_args(parts)]
-    small = Add(*[simplify(x.coefficient) * zeta(-x.power) for x in powers])
-    return f"{small} + O({eta**orders}), the sum over k >= 1 of {factor(e.function)}"
+    expansion = series(e.function, eta, 0, orders).removeO().expand()
+    powers = [Power.of(powsimp(x, force=True), k) for x in Add.make_args(expansion)]
+    lowest_orders = Add(*[simplify(x.coefficient) * zeta(-x.power) for x in powers])
+    return f"{lowest_orders} + O({eta**orders}), the sum over k >= 1 of {factor(e.function)}"
 
 
 def width_law(
@@ -504,8 +584,8 @@ def width_law(
     kind = kind_of(values[beta], task, "the loss at order 1/N", turn)
     given_ = summable(kind)
     top, variance, mean = (x.largest(given_).subs(values) for x in (noise.total, noise.variance, noise.mean))
-    number, rest = mean.coefficient.as_independent(*mean.coefficient.free_symbols, as_Add=False)
-    part = Power(number.n(6) * rest, mean.power)
+    number, powers = mean.coefficient.as_independent(*mean.coefficient.free_symbols, as_Add=False)
+    mean_part = Power(number.n(6) * powers, mean.power)
     largest = noise.total.largest(given_)
     others = [p.power.subs(values) for p in noise.total.terms if p is not largest]
     beside = Max(*others, noise.total.error.subs(values))
@@ -513,9 +593,9 @@ def width_law(
     conditions = [
         f"source < {turn}" if kind == HARD else f"source > {turn}",
         f"gamma0 -> 0, and t << {noise.last.subs(values)}, M the number of modes",
-        f"t << {end}, where order 1/N of the kernel of the modes is as large as the kernel",
+        f"t << {end}, the time at which order 1/N of the kernel of the modes is as large as the kernel",
         f"corrections are smaller by t**({simplify(beside - top.power)})",
-        f"the mean error's part is {part.at(time)}/N, "
+        f"the shift of the mean error contributes {mean_part.at(time)}/N to the loss, "
         + ("of the same power as the variance" if gap == 0 else f"smaller than the variance by t**({gap})"),
     ]
     conditions += noise.conditions()
@@ -554,18 +634,23 @@ def data_law(
     4 2/3 2
     """
     values = numbers(depth, source, capacity, summed=True)
-    b, turn = values[beta], data.floor.turns(beta)
-    if b == turn:
-        raise NotApplicable(f"source = {b}: two powers of P meet, and there is a logarithm")
-    if b.is_number:
-        if steep is not None and steep != bool(b > turn):
-            raise ValueError(f"steep = {steep}: a source of {b} makes it {bool(b > turn)}")
-        steep = bool(b > turn)
-    more = Symbol("p", positive=True)
-    found = data.floor.sorted({beta: turn + more if steep else turn / (1 + more)}).subs(values)
-    top, end, before = found.terms[0], found.terms[0].at(P), modes.loss().terms[0]
+    source_value, turn = values[beta], data.floor.turns(beta)
+    if source_value == turn:
+        raise NotApplicable(
+            f"source = {source_value}: two powers of P are equal, where a logarithm occurs, which is not "
+            "derived"
+        )
+    if source_value.is_number:
+        if steep is not None and steep != bool(source_value > turn):
+            raise ValueError(
+                f"steep = {steep}: a source of {source_value} makes it {bool(source_value > turn)}"
+            )
+        steep = bool(source_value > turn)
+    positive = Symbol("p", positive=True)
+    floor = data.floor.sorted({beta: turn + positive if steep else turn / (1 + positive)}).subs(values)
+    leading, end, before = floor.terms[0], floor.terms[0].at(P), modes.loss().terms[0]
     if steep:
-        middle = Power(data.stirred.coefficient / P, data.stirred.power)
+        middle = Power(data.before_floor.coefficient / P, data.before_floor.power)
         crossover = {"lazy": middle.meets(before).subs(values)}
         crossover["end"] = ((end / middle.coefficient) ** (1 / middle.power)).subs(values)
         earlier = f"{middle.at(time).subs(values)} between the two crossovers"
@@ -576,11 +661,11 @@ def data_law(
         f"source > {turn}" if steep else f"source < {turn}",
         "gamma0 -> 0, N -> oo, 1 << P << M, M the number of modes",
         f"t beyond the last crossover; the loss is {earlier}",
-        f"no label noise; with it {data.label_floor.subs(values)} is added at the end, and "
-        f"{(data.label_fit.at(time) / P).subs(values)} before",
+        f"no label noise; with label noise {data.label_floor.subs(values)} is added to the final loss, and "
+        f"{(data.label_before_floor.at(time) / P).subs(values)} before it is final",
         *data.conditions(),
     ]
-    return _law("data", end, top, conditions, crossover, found)
+    return _law("data", end, leading, conditions, crossover, floor)
 
 
 def _law(
@@ -591,10 +676,10 @@ def _law(
     crossover: Mapping[str, Expr] | None = None,
     series: Powers | None = None,
 ) -> PowerLaw:
-    """Return a law whose exponent and constant are those of the leading term."""
+    """Return a law whose exponent and constant are those of the leading term ``top``."""
     ansatz = (
-        "assumed: the eigenvalues and targets are powers of k, and modes are many enough for sums without "
-        "an end"
+        "assumed: eigenvalues and targets are powers of k, and there are so many modes that sums over them "
+        "are infinite sums"
     )
-    said = (*conditions, ansatz)
-    return PowerLaw(regime, formula, -top.power, top.coefficient, said, crossover or {}, series)
+    basis = (*conditions, ansatz)
+    return PowerLaw(regime, formula, -top.power, top.coefficient, basis, crossover or {}, series)

@@ -1,11 +1,12 @@
 """Laws of random features on power-law data: bottlenecks of time, of N features and of P samples.
 
-The responses are eliminated from the Laplace transforms of the theory (:mod:`derive.linear.transforms`): with
-the cut-off ``lamda_c`` above which modes have been learnt at the rate z, and ``S`` the sum over modes of
-``lamda/(lamda + lamda_c)``, the theory is one equation for the cut-off and one closed expression of sums over
-modes for the correlation of errors at two rates. On power-law data both are powers (Mellin transforms), which
-give the law of time, the final loss, the corrections of finite sizes before it, and the division of a compute
-budget between features and time. ``dmft limits scaling --regime features`` uses the module.
+The responses are eliminated from the Laplace transforms of the theory (:mod:`derive.linear.transforms`). At
+the rate z, modes with eigenvalues above a cut-off ``lamda_c`` have been learnt, and ``S`` is the sum over
+modes of ``lamda/(lamda + lamda_c)``. The theory is then one equation for the cut-off and one closed
+expression of sums over modes for the correlation of errors at two rates. On power-law data both are powers
+(Mellin transforms), which give the law of time, the final loss, the corrections of finite sizes before it,
+and the division of a compute budget between features and time. ``dmft limits scaling --regime features`` uses
+the module.
 """
 
 from __future__ import annotations
@@ -75,8 +76,16 @@ _SECOND: Mapping[Expr, Expr] = {z: z_, cut: cut_, share: share_}
 class RandomFeatures(ConditionalResult):
     """Theory of random features with its responses eliminated.
 
-    ``balance`` gives the rate z by the cut-off; ``error`` is ``z z' C_v(z, z')``, the correlation of errors
-    at two rates, in symbols for the sums over modes of ``sums``.
+    Attributes
+    ----------
+    theory
+        Theory from which the equations are derived.
+    balance
+        Rate z as a function of the cut-off and of S.
+    error
+        Correlation of errors at two rates, ``z z' C_v(z, z')``, in symbols for sums over modes.
+    sums
+        Definitions of these symbols.
     """
 
     theory: Theory
@@ -89,25 +98,27 @@ class RandomFeatures(ConditionalResult):
         return aligned_latex([self.balance, shown])
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the derivations and the theorem that are used."""
+        """Return the derivations and the theorem that are used, as sentences."""
         return (
             "derived: the cut-off and the correlations of errors in Laplace transforms, in flow",
             "assumed: the loss has a limit at late times, which is that of its transform at small rates (the "
             "final value theorem)",
         )
 
-    # -- in the end --------------------------------------------------------------------------------------
+    # -- final loss --------------------------------------------------------------------------------------
 
     def final(self, size: Symbol) -> Expr:
-        """Return the final loss if this size, N or P, is the smaller one and S is equal to it."""
+        """Return the final loss if ``size``, N or P, is the smaller one; S is then equal to it."""
         return factor(self.error.xreplace({cut_: cut, share_: share, share: size}))
 
     def alone(self, size: Symbol) -> Expr:
-        """Return the correlation of errors at two rates if the other size is infinite."""
+        """Return ``z z' C_v(z, z')`` for a finite ``size``, N or P, if the other size is infinite."""
         return factor(limit(self.error, P if size == N else N, oo))
 
     def floor(self, size: Symbol) -> Powers:
-        """Return the final loss as powers of N or P, with the other infinite, without label noise.
+        """Return the final loss without label noise as powers of ``size``, N or P.
+
+        The other size is infinite.
 
         >>> from derive import mean_field
         >>> from derive.program.networks import random_features
@@ -122,45 +133,51 @@ class RandomFeatures(ConditionalResult):
 
     @cached_property
     def _floors(self) -> dict[Symbol, Powers]:
-        """Final losses by size."""
+        """Final losses without label noise as powers of a size, by size."""
         return {size: self._in_size(self.alone(size).subs(noise, 0), size) for size in (N, P)}
 
     def label_floor(self, size: Symbol) -> Power:
-        """Return the part of the final loss from label noise."""
+        """Return the part of the final loss from label noise, as a power of ``size``.
+
+        The other size is infinite.
+        """
         (term,) = self._in_size(_noisy(self.alone(size)), size).terms
         return term
 
     @cached_property
     def learnt(self) -> Power:
-        """Sum S as a power of the cut-off, to leading order for infinitely many modes."""
+        """Sum S, the effective number of learnt modes, as a power of the cut-off to leading order."""
         top = sum_over_modes(lamda(k) / (lamda(k) + cut), cut).terms[0]
         return Power(gammasimp(top.coefficient), -top.power)
 
     def _in_size(self, e: Expr, size: Symbol) -> Powers:
-        """Return an expression of sums at late times, as powers of the size that S has at the end."""
+        """Return an expression of sums over modes at late times as powers of ``size``.
+
+        The size, N or P, is the late value of S.
+        """
         count = self.learnt
         values = {size: count.at(cut)}
-        for letter, total in self.sums.items():
-            found = sum_over_modes(opened(total)[0].subs(cut_, cut), cut).terms
-            kept = found[:1] if letter not in self._of_target else found
-            values[letter] = Add(*[gammasimp(p.coefficient) * cut**-p.power for p in kept])
-        above, below = fraction(together(e.subs(cut_, cut)))
-        below = _as_powers(below.subs(values))
-        if len(below) != 1:
-            raise NotApplicable(f"{e} is no sum of powers of the cut-off")
+        for symbol, total in self.sums.items():
+            powers = sum_over_modes(opened(total)[0].subs(cut_, cut), cut).terms
+            used = powers[:1] if symbol not in self._of_target else powers
+            values[symbol] = Add(*[gammasimp(p.coefficient) * cut**-p.power for p in used])
+        numerator, denominator = fraction(together(e.subs(cut_, cut)))
+        denominator = _as_powers(denominator.subs(values))
+        if len(denominator) != 1:
+            raise NotApplicable(f"{e} is not a sum of powers of the cut-off at late times")
         terms = []
-        for p in _as_powers(above.subs(values)):
-            power = simplify(p.power - below[0].power)
-            front = p.coefficient / below[0].coefficient * count.coefficient ** (-power / count.power)
+        for p in _as_powers(numerator.subs(values)):
+            power = simplify(p.power - denominator[0].power)
+            front = p.coefficient / denominator[0].coefficient * count.coefficient ** (-power / count.power)
             terms.append(Power(powdenest(powsimp(front), force=True), simplify(power / count.power)))
         return Powers(size, tuple(terms))
 
     @cached_property
     def _of_target(self) -> frozenset[Symbol]:
-        """Sums that contain the target."""
+        """Symbols of the sums over modes that contain the target."""
         return frozenset(x for x, total in self.sums.items() if total.has(Function("w_star")))
 
-    # -- before the end ----------------------------------------------------------------------------------
+    # -- before the loss is final ------------------------------------------------------------------------
 
     @cached_property
     def signal(self) -> Powers:
@@ -169,59 +186,63 @@ class RandomFeatures(ConditionalResult):
         return late(summand.subs(_t, t))
 
     def added(self, size: Symbol) -> Powers:
-        """Return order 1/size before the end: the largest power of time, times 1/size.
+        """Return order 1/size of the loss before it is final: the largest power of time, times 1/size.
 
-        The sum over modes of the target is that of late times, which converges under the ``conditions``.
-        Where it does not, the term has the power of the signal times ``S/size``.
+        The result lists the coefficients of 1/size. The sum over modes of the target is that of late
+        times, which converges under the ``conditions``. Where it does not converge, the term has the
+        power of the signal times ``S/size``.
         """
         return self._early[size]
 
     @cached_property
     def _early(self) -> dict[Symbol, Powers]:
-        """Terms of order 1/size, by size."""
+        """Terms of order 1/size before the loss is final, by size."""
         return {size: self._order_one(self.alone(size).subs(noise, 0), size) for size in (N, P)}
 
     def label_added(self, size: Symbol) -> Powers:
-        """Return order 1/size of label noise before the end."""
+        """Return order 1/size from label noise, before the loss is final, as powers of time times 1/size."""
         return self._order_one(_noisy(self.alone(size)), size)
 
     def _order_one(self, e: Expr, size: Symbol) -> Powers:
-        """Return order 1/size of an expression, as powers of time."""
+        """Return the coefficient of order 1/size of an expression ``e`` in transforms, as powers of time."""
         coefficient = expand(limit(size * (e - limit(e, size, oo)), size, oo))
-        found: list[Power] = []
+        terms: list[Power] = []
         converges: list[Boolean] = []
         for part in Add.make_args(coefficient):
-            letters = part.free_symbols & {*self.sums}
-            own, driven = letters & self._of_target, letters - self._of_target
-            if len(own) > 1 or len(driven) != 1:
-                raise NotApplicable(f"{part} is no product of a sum of the target and one of modes")
+            symbols = part.free_symbols & {*self.sums}
+            target_sums, mode_sums = symbols & self._of_target, symbols - self._of_target
+            if len(target_sums) > 1 or len(mode_sums) != 1:
+                raise NotApplicable(
+                    f"the term {part} of order 1/{size} must be a sum over modes, or its product with a sum "
+                    "of the target"
+                )
             value = S.One
-            for x in own:
+            for x in target_sums:
                 summand = on_eigenvalues(on_power_law(opened(self.sums[x])[0].subs({cut: 0, cut_: 0})))
                 power = Power.of(powsimp(powdenest(summand, force=True)), k)
                 value = power.coefficient * zeta(-power.power)
                 converges.append(Gt(-power.power, 1))
                 part /= x
             top = sum_over_modes(self._in_time(part), 1 / _t).terms[0]
-            found.append(Power(value * top.coefficient, top.power))
-        return Powers(time, tuple(found), conditions=And(*converges))
+            terms.append(Power(value * top.coefficient, top.power))
+        return Powers(time, tuple(terms), conditions=And(*converges))
 
     def _in_time(self, e: Expr) -> Expr:
-        """Return the summand of a sum at equal times, from ``z z'`` times its transform."""
-        (letter,) = e.free_symbols & {*self.sums}
-        body = factor(e / letter * opened(self.sums[letter])[0] / (z * z_)).subs({cut: z, cut_: z_})
+        """Return the summand of a sum over modes at equal times, from ``z z'`` times its double transform."""
+        (symbol,) = e.free_symbols & {*self.sums}
+        body = factor(e / symbol * opened(self.sums[symbol])[0] / (z * z_)).subs({cut: z, cut_: z_})
         body = body.xreplace({lamda(k): _mode})
         front, body = body.as_independent(z, z_, as_Add=False)
-        once = inverse_laplace_transform(body, z, _t)
-        twice = simplify(inverse_laplace_transform(once, z_, _t_).subs(_t_, _t)).expand()
-        return (front * twice).xreplace({_mode: lamda(k)})
+        in_time = inverse_laplace_transform(body, z, _t)
+        in_both_times = simplify(inverse_laplace_transform(in_time, z_, _t_).subs(_t_, _t)).expand()
+        return (front * in_both_times).xreplace({_mode: lamda(k)})
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """Division of a budget ``C = N t`` with the smallest loss.
+    """Division of a budget ``C = N t`` between features and time with the smallest loss.
 
-    ``loss``, ``features`` and ``time`` are the powers of C.
+    ``loss``, ``features`` (N) and ``time`` (t) are the powers of C.
     """
 
     loss: Expr
@@ -232,28 +253,29 @@ class Optimum:
 def optimum(terms: Iterable[tuple[Expr, Expr]]) -> Optimum:
     """Return the best powers ``t ~ C^x`` and ``N ~ C^(1 - x)`` for a loss that is a sum of powers of t and N.
 
-    ``terms`` are the powers (of t, of N) of each; all are numbers.  The slowest term decides, and it falls
-    fastest where two of them are alike.
+    ``terms`` are pairs of powers (of t, of N), one for each term; all are numbers. The loss has the power
+    of its slowest term, which falls fastest at an end of the range of x or where two terms have the same
+    power of C.
 
     >>> print(optimum([(-S.Half, S.Zero), (S.Zero, -S.One)]))
     Optimum(loss=-1/3, features=1/3, time=2/3)
     """
-    every = [(sympify(a), sympify(b)) for a, b in terms]
+    powers = [(sympify(a), sympify(b)) for a, b in terms]
     x = Dummy("x")
-    lines = [a * x + b * (1 - x) for a, b in every]
-    places = {S.Zero, S.One}
-    for one, other in combinations(lines, 2):
-        places |= {p for p in solve(one - other, x) if p.is_number and 0 <= p <= 1}
-    best = min(places, key=lambda p: max(line.subs(x, p) for line in lines))
-    return Optimum(max(line.subs(x, best) for line in lines), 1 - best, best)
+    exponents = [a * x + b * (1 - x) for a, b in powers]
+    candidates = {S.Zero, S.One}
+    for one, other in combinations(exponents, 2):
+        candidates |= {p for p in solve(one - other, x) if p.is_number and 0 <= p <= 1}
+    best = min(candidates, key=lambda p: max(line.subs(x, p) for line in exponents))
+    return Optimum(max(line.subs(x, best) for line in exponents), 1 - best, best)
 
 
 def features_law(found: RandomFeatures, source: Any = beta, capacity: Any = capacity_) -> PowerLaw:
-    """Return the law of random features: the power of time, and the sizes that end it.
+    """Return the law of random features: the power of time, and the effects of finite sizes that end it.
 
-    Its ``bottlenecks`` are N features, P samples and their label noise: ``share`` is the correction of the
-    loss before the end, relative to it, ``after`` is the final loss, and ``crossover`` the time at which the
-    law of time meets it.
+    Its ``bottlenecks`` are N features, P samples and their label noise: ``share`` is the correction of
+    the loss before it is final, relative to the law of time, ``after`` is the final loss, and
+    ``crossover`` the time at which the law of time meets it.
 
     Raises
     ------
@@ -278,15 +300,15 @@ def features_law(found: RandomFeatures, source: Any = beta, capacity: Any = capa
     values = numbers(1, source, capacity, summed=True)
     signal = found.signal.subs(values)
     (top,) = signal.terms
-    said = [
+    conditions = [
         "flow; 1 << t << M**a, M the number of modes, 1 << N, P << M",
         *found.conditions(),
-        "assumed: the eigenvalues and targets are powers of k, and modes are many enough for sums without "
-        "an end",
+        "assumed: eigenvalues and targets are powers of k, and there are so many modes that sums over them "
+        "are infinite sums",
     ]
     bottlenecks = tuple(_ended(found, name, size, top, values) for name, size in SIZES.items())
     floor = (x.power for x in _largest(found.floor(N), values))
-    law = PowerLaw("features", signal.expr, -top.power, top.coefficient, tuple(said), {}, signal)
+    law = PowerLaw("features", signal.expr, -top.power, top.coefficient, tuple(conditions), {}, signal)
     law = replace(law, bottlenecks=(*bottlenecks, _noise(found, top, values)))
     if not top.power.is_number:
         return law
@@ -295,44 +317,52 @@ def features_law(found: RandomFeatures, source: Any = beta, capacity: Any = capa
 
 
 SIZES = {"features": N, "samples": P}
-"""The sizes by the names of their bottlenecks."""
+"""Symbols of the finite sizes, by the names of their bottlenecks."""
 
 
 def _largest(found: Powers, values: Mapping[Any, Any]) -> tuple[Power, ...]:
-    """Return the slowest power of a size, or all powers if symbols do not determine it."""
-    kept = [p.subs(values) for p in found.terms]
-    if not all(p.power.is_number for p in kept):
-        return tuple(kept)
-    slowest = max(p.power for p in kept)
-    top = [p for p in kept if p.power == slowest]
-    if len(top) > 1 or top[0].coefficient.has(zoo, nan):
-        raise NotApplicable(f"source = {values[beta]}: two powers of {found.variable} meet, and a logarithm")
-    return tuple(top)
+    """Return the slowest power of a size after substitution, or all powers if symbols do not determine it."""
+    terms = [p.subs(values) for p in found.terms]
+    if not all(p.power.is_number for p in terms):
+        return tuple(terms)
+    slowest = max(p.power for p in terms)
+    largest = [p for p in terms if p.power == slowest]
+    if len(largest) > 1 or largest[0].coefficient.has(zoo, nan):
+        raise NotApplicable(
+            f"source = {values[beta]}: two powers of {found.variable} are equal, where a logarithm occurs, "
+            "which is not derived"
+        )
+    return tuple(largest)
 
 
 def _ended(
     found: RandomFeatures, name: str, size: Symbol, top: Power, values: Mapping[Any, Any]
 ) -> Bottleneck:
-    """Return the bottleneck of a size."""
+    """Return the bottleneck of a finite size; ``top`` is the law of time for infinite sizes."""
     floor = _largest(found.floor(size), values)
     added = _added(found, size, top, values)
-    said = [f"1 << {size}, and the other size is much larger; below, t << {size}**({values[capacity_]})"]
-    end, share_ = Add(*[p.at(size) for p in floor]), None
-    met = (end / top.coefficient) ** (1 / top.power) if len(floor) == 1 else None
+    conditions = [
+        f"1 << {size}, and the other size (N or P) is much larger; the share holds for t << "
+        f"{size}**({values[capacity_]})"
+    ]
+    final, share_ = Add(*[p.at(size) for p in floor]), None
+    crossover = (final / top.coefficient) ** (1 / top.power) if len(floor) == 1 else None
     for p in added:
-        met = Power(p.coefficient / size, p.power).meets(top)
+        crossover = Power(p.coefficient / size, p.power).meets(top)
         share_ = Power(p.coefficient / size / top.coefficient, simplify(p.power - top.power))
-        said.append(f"between the crossover and t ~ {size}**({values[capacity_]}): {p.at(time)}/{size}")
+        conditions.append(
+            f"between the crossover and t ~ {size}**({values[capacity_]}) the loss is {p.at(time)}/{size}"
+        )
     if not added:
-        said.append(
-            f"before the end {size} changes the loss by shares of it that are powers of "
+        conditions.append(
+            f"before the loss is final, {size} changes it relatively by powers of "
             f"t**({1 / values[capacity_]})/{size}"
         )
-    return Bottleneck(name, size, share_, met, Power(end, S.Zero), None, tuple(said))
+    return Bottleneck(name, size, share_, crossover, Power(final, S.Zero), None, tuple(conditions))
 
 
 def _added(found: RandomFeatures, size: Symbol, top: Power, values: Mapping[Any, Any]) -> tuple[Power, ...]:
-    """Return order 1/size before the end if it falls more slowly than the loss; else nothing."""
+    """Return order 1/size before the loss is final, or () if it falls faster than the loss ``top``."""
     added = found.added(size)
     if added.conditions.subs(values) != true:
         return ()
@@ -340,31 +370,32 @@ def _added(found: RandomFeatures, size: Symbol, top: Power, values: Mapping[Any,
 
 
 def _noise(found: RandomFeatures, top: Power, values: Mapping[Any, Any]) -> Bottleneck:
-    """Return the bottleneck of label noise on P samples, with many features."""
+    """Return the bottleneck of label noise on P samples, with many features; ``top`` is the law of time."""
     (before,) = found.label_added(P).subs(values).terms
     floor = found.label_floor(P).subs(values)
     share_ = Power(before.coefficient / P / top.coefficient, simplify(before.power - top.power))
     crossover = share_.coefficient ** (-1 / share_.power)
     said = (
-        "many features; samples are fitted with their noise",
-        f"the share holds while t << P**({values[capacity_]}); after is what noise adds in the end",
+        "many more features than samples; at late times samples are fitted together with their label noise",
+        f"the share holds while t << P**({values[capacity_]}); the loss after the crossover is the part that "
+        "label noise adds to the final loss",
     )
     return Bottleneck("noise", P, share_, crossover, Power(floor.at(P), S.Zero), None, said)
 
 
 def _noisy(e: Expr) -> Expr:
-    """Return the part from label noise."""
+    """Return the part of an expression that label noise adds."""
     return factor(e - e.subs(noise, 0))
 
 
 def _as_powers(e: Expr) -> list[Power]:
-    """Return a sum of powers of the cut-off, with equal powers added."""
-    found: dict[Expr, Expr] = {}
+    """Return a sum of powers of the cut-off as terms, with equal powers added."""
+    coefficients: dict[Expr, Expr] = {}
     for x in Add.make_args(powsimp(expand(e))):
         p = Power.of(x, cut)
         power = simplify(p.power)
-        found[power] = found.get(power, S.Zero) + p.coefficient
-    return [Power(simplify(c), power) for power, c in found.items() if simplify(c) != 0]
+        coefficients[power] = coefficients.get(power, S.Zero) + p.coefficient
+    return [Power(simplify(c), power) for power, c in coefficients.items() if simplify(c) != 0]
 
 
 def eliminated(theory: Theory) -> RandomFeatures:
@@ -389,7 +420,10 @@ def eliminated(theory: Theory) -> RandomFeatures:
     sums: dict[Expr, Symbol] = {}
 
     def total(e: Expr, units: IndexRange | None) -> Expr:
-        """Return a sum over units as a sum over modes."""
+        """Return a sum over ``units`` in symbols for sums over modes.
+
+        Without units the expression itself is returned, in factored form.
+        """
         body = factor(e.xreplace(at).xreplace(rates))
         if units is None:
             return body
@@ -408,44 +442,48 @@ def eliminated(theory: Theory) -> RandomFeatures:
     learnt = found.correlation("C_v")
     error = factor(answer[letters[learnt.symbol]] * rates[z] * rates[z_])
     if error.has(share, share_) or learnt.units is None:
-        raise NotApplicable("the correlation of errors depends on more than sums over modes")
+        raise NotApplicable(
+            "the correlation of errors must depend on sums over modes alone, and also depends on S"
+        )
     limits = learnt.units.limits
     balance = Eq(z, solution[z], evaluate=False)
     return RandomFeatures(theory, balance, error, {x: Sum(body, limits) for body, x in sums.items()})
 
 
 def _responses(found: Transforms) -> dict[Expr, Expr]:
-    """Return the transforms of responses, and the rate, by the cut-off and S."""
-    letters = {e.lhs: Symbol(str(e.lhs.func)) for e in found.responses}
+    """Return the transforms of the responses, and the rate z, as functions of the cut-off and of S."""
+    unknowns = {e.lhs: Symbol(str(e.lhs.func)) for e in found.responses}
     cuts = {factor(_pole(x)) for e in found.responses for x in e.rhs.atoms(Sum)}
     if len(cuts) != 1:
-        raise NotApplicable(f"responses have the cut-offs {', '.join(map(str, cuts))}")
-    (own,) = cuts
+        raise NotApplicable(f"responses must have one common cut-off; they have {', '.join(map(str, cuts))}")
+    (cutoff,) = cuts
 
     def counted(total: Expr) -> Expr:
-        """Return a sum over modes in terms of S."""
-        front = factor(_body(total) * (_mode + own) / _mode)
+        """Return a sum over modes as a multiple of S."""
+        front = factor(_body(total) * (_mode + cutoff) / _mode)
         if front.has(_mode):
-            raise NotApplicable(f"{total} is no multiple of S")
+            raise NotApplicable(f"the sum {total} is not a multiple of S, the sum of lamda/(lamda + lamda_c)")
         return front * share
 
     sides = {e.lhs: e.rhs.replace(lambda x: isinstance(x, Sum), counted) for e in found.responses}
-    system = [fraction(together((x - e).xreplace(letters)))[0] for x, e in sides.items()]
-    system.append(fraction(together(cut - own.xreplace(letters)))[0])
-    solutions = solve(system, [*letters.values(), z], dict=True)
+    system = [fraction(together((x - e).xreplace(unknowns)))[0] for x, e in sides.items()]
+    system.append(fraction(together(cut - cutoff.xreplace(unknowns)))[0])
+    solutions = solve(system, [*unknowns.values(), z], dict=True)
     if len(solutions) != 1:
-        raise NotApplicable(f"the responses have {len(solutions)} solutions")
-    return {x: factor(solutions[0][letter]) for x, letter in letters.items()} | {z: factor(solutions[0][z])}
+        raise NotApplicable(
+            f"the equations of the responses must have one solution; they have {len(solutions)}"
+        )
+    return {x: factor(solutions[0][letter]) for x, letter in unknowns.items()} | {z: factor(solutions[0][z])}
 
 
 def _body(total: Expr) -> Expr:
-    """Return the summand of a sum over modes."""
+    """Return the summand of a sum over modes, with a symbol for the eigenvalue."""
     return opened(total)[0].xreplace({lamda(k): _mode})
 
 
 def _pole(total: Expr) -> Expr:
-    """Return minus the eigenvalue at which the summand has its pole."""
+    """Return minus the eigenvalue at which the summand of a sum over modes has its only pole."""
     coefficients = Poly(fraction(together(_body(total)))[1], _mode).all_coeffs()
     if len(coefficients) != 2:
-        raise NotApplicable(f"the summand of {total} has not one pole")
+        raise NotApplicable(f"the summand of {total} must have exactly one pole in the eigenvalue")
     return coefficients[1] / coefficients[0]

@@ -4,14 +4,15 @@ In the rich regime training has grown every weight matrix along one direction be
 are then ``C_h(ell,t,s) = c_h(ell,t) c_h(ell,s)`` and ``C_g(ell,t,s) = c_g(ell,t) c_g(ell,s)``, and the
 equations close, at every depth (:func:`rank_one`). Two assumptions are made and stated in the conditions of
 every law: this ansatz, at leading order; and, on power-law data, that the size of g in the first layer is a
-power of the integrated kernel X (called the clock below), ``c_g(1) = B X^q``.
+power of the integrated kernel ``X = int C_g(1,t,t) dt``, ``c_g(1) = B X^q``.
 
 Everything else is derived. The equation of a mode is solved as a memory, so that every mode follows one
 profile ``F_q`` of ``x = lamda X``; sums over modes are powers of X by Mellin transform, where the transforms
 of F_q and of products of two are Euler integrals. Both sides of the equation of the singular values must
-agree, which gives q and B; the integral of the kernel gives X as a function of time. A small part of the
-singular value changes these results to first order. :func:`dropped` shows that neglected terms are smaller by
-powers of time, at the input end by power counting. :mod:`derive.scale.power_laws` uses the result.
+agree, which gives q and B; the integral of the kernel gives X as a function of time. Each smaller term of the
+squared singular value changes these results, which is derived to first order. :func:`dropped` shows that
+neglected terms are smaller by powers of time, in the first layer by power counting.
+:mod:`derive.scale.power_laws` uses the result.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ now, then, first = (Symbol(x, positive=True) for x in ("sigma", "sigma_s", "sigm
 x, u = Symbol("x", positive=True), Symbol("u", positive=True)
 """Eigenvalue times X, and ratio of an earlier X to the present one."""
 X = Symbol("X", positive=True)
-"""Integral of the kernel over time (the clock), in ``c_g(1) = B X^q``."""
+"""Integral of the kernel ``C_g(1,t,t)`` over time."""
 I_F, I_v = Symbol("I_F", positive=True), Symbol("I_v", positive=True)
 """Moments of the squared learnt fraction of a mode, and of the squared remaining fraction."""
 SIZES: Mapping[str, Callable[..., Expr]] = {"h": c_h, "g": c_g}
@@ -87,35 +88,35 @@ SHAPES = tuple(f"C_{name}" for name in SIZES)
 
 @dataclass(frozen=True)
 class RankOne(ConditionalResult):
-    """Rich regime of a structured theory, before any power law.
+    """Closed equations of a structured theory in the rich regime, before any power law is assumed.
 
     ``modes``, ``learnt`` and ``norm`` are closed equations. The depth is only in the power of ``sigma``.
 
     Attributes
     ----------
     theory
-        Theory.
+        Theory from which the equations are derived.
     ansatz
         Kernels of rank one.
     layers
-        Relations of the sizes of neighbouring layers.
+        Relations of the sizes ``c_h`` and ``c_g`` of neighbouring layers.
     growth
-        Singular value between them as a memory.
+        Singular value of the matrix between two layers, as an integral over the past.
     rates
         Rates of the squared singular values from the last matrix (``sigma(L)``) through the inner ones to the
         first; all are equal.
     balance
         Equality of the squared singular values.
     learnt
-        Error of a mode.
+        Error of a mode in terms of its learnt part phi.
     modes
-        Equation of the learnt part of a mode.
+        Differential equation of the learnt part phi of a mode.
     norm
-        Singular value of all matrices, with ``kappa`` for its initial value.
+        Squared singular value of all matrices, with ``kappa`` for its initial value.
     kernel
-        Kernel ``C_g(1,t,t)``.
+        Kernel ``C_g(1,t,t)`` as a power of the singular value.
     dropped
-        Neglected terms, with the equation that contains them.
+        Neglected terms, each with the equation that contains it.
     """
 
     theory: Theory
@@ -132,27 +133,29 @@ class RankOne(ConditionalResult):
 
     @property
     def mode(self) -> Expr:
-        """Index of the modes."""
+        """Symbol of the index of the modes."""
         return self.modes.lhs.expr.args[0]
 
     def _repr_latex_(self) -> str:
         return aligned_latex([self.modes, self.learnt, self.norm, self.kernel])
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions about the kernels."""
+        """Return the assumptions about the kernels, as sentences."""
         return (
             "ansatz: kernels are of rank one in time, "
             + ", ".join(f"{x.lhs} = {x.rhs}" for x in self.ansatz)
-            + "; what this leaves out is counted by derive.scale.rich.dropped",
+            + "; derive.scale.rich.dropped returns the powers of the neglected terms",
             "assumed: c_h, c_g and phi are not negative, for targets whose signs are chosen positive",
         )
 
     def singular(self, size: Expr) -> Expr:
-        """Return the singular value as a function of ``c_g(1)``, whose square is the kernel."""
-        big = Dummy("sigma", positive=True)
-        kernel = Power.of(self.kernel.rhs.subs(sigma(t), big), big)
+        """Return the singular value for a given size ``c_g(1)``; the kernel is ``c_g(1)^2``."""
+        singular_value = Dummy("sigma", positive=True)
+        kernel = Power.of(self.kernel.rhs.subs(sigma(t), singular_value), singular_value)
         if kernel.coefficient != 1:
-            raise NotApplicable(f"the kernel {self.kernel.rhs} is no power of the singular value")
+            raise NotApplicable(
+                f"the kernel {self.kernel.rhs} is not a power of the singular value with the coefficient one"
+            )
         return size ** (2 / kernel.power)
 
     @cached_property
@@ -166,58 +169,67 @@ class RankOne(ConditionalResult):
         >>> print(rank_one(mean_field(structured(data="population", rule="flow"))).memory)
         Integral(lamda(k)*w_star(k)*exp(-(X - Y)*lamda(k))/c(Y), (Y, 0, X))
         """
-        Y, size, own = (Symbol(n, positive=True) for n in ("Y", "c", "phi"))
-        at = {sigma(t): self.singular(size), phi(self.mode, t): own}
-        speed = simplify((self.modes.rhs / self.kernel.rhs).subs(at)).expand()
-        rate, c = -speed.coeff(own), Function("c")
-        source = (speed + rate * own).subs(size, c(Y))
-        solved = Integral(source * exp(-rate * (X - Y)), (Y, 0, X))
-        rest = solved.diff(X) - source.subs(Y, X) + rate * solved
-        if rate.has(own, size) or simplify(rest.expand().doit(integrals=False)) != 0:
+        Y, size, learnt = (Symbol(n, positive=True) for n in ("Y", "c", "phi"))
+        substitutions = {sigma(t): self.singular(size), phi(self.mode, t): learnt}
+        speed = simplify((self.modes.rhs / self.kernel.rhs).subs(substitutions)).expand()
+        rate, c = -speed.coeff(learnt), Function("c")
+        source = (speed + rate * learnt).subs(size, c(Y))
+        solution = Integral(source * exp(-rate * (X - Y)), (Y, 0, X))
+        residual = solution.diff(X) - source.subs(Y, X) + rate * solution
+        if rate.has(learnt, size) or simplify(residual.expand().doit(integrals=False)) != 0:
             raise NotApplicable(f"the equation of a mode is not linear in its learnt part: {speed}")
-        return solved
+        return solution
 
     def inner_response(self) -> Expr:
-        """Return a response of an inner layer relative to the memory kernel beside it.
+        """Return a response of an inner layer relative to the memory kernel of the same equation.
 
-        The result depends on sigma and sigma_s, the singular value at both times. Both fields of the layer
-        are followed after a perturbation of one of them, in the kept terms alone. Each is a factor at t times
-        an integral of a factor at s and of the other field, such as ``h(ell) = c_h(ell-1,t) int c_h(ell-1)
-        g``. The rates of the two integrals are a linear system in ``x = log sigma``, which SymPy solves.
-        Raises :class:`NotApplicable` if its coefficients depend on time, or if the two fields respond
-        differently.
+        The result depends on ``sigma`` and ``sigma_s``, the singular value at both times. Both fields
+        h and g of the layer are followed after a perturbation of one of them, with the kept terms
+        alone. Each is a factor at t times an integral of a factor at s and of the other field, such
+        as ``h(ell) = c_h(ell-1,t) int c_h(ell-1) g``. The two integrals obey linear differential
+        equations in ``log sigma``, which SymPy solves. Raises :class:`NotApplicable` if their
+        coefficients depend on time, or if the two fields respond differently.
         """
         sizes = {x.lhs: x.rhs for x in self.layers}
         down_a_layer = sizes[c_h(ell + 1, t)].subs(ell, ell - 1).subs(sigma(ell - 1, t), sigma(ell, t))
         neighbours = {c_h(ell, t): down_a_layer, c_g(ell, t): sizes[c_g(ell, t)]}
         neighbours |= {x.subs(t, s): e.subs(t, s) for x, e in neighbours.items()}
-        speed = (self.rates[1].rhs / (2 * sigma(ell, t) ** 2)).xreplace(neighbours)  # d log sigma / dt
-        beside = _memory(self.theory, "h", ell + 1)[0], _memory(self.theory, "g", ell)[0].subs(ell, ell - 1)
-        kernels = beside[0].subs(ell, ell - 1), beside[1].subs(ell, ell + 1)
+        speed = (self.rates[1].rhs / (2 * sigma(ell, t) ** 2)).xreplace(neighbours)  # d(log sigma)/dt
+        memories = _memory(self.theory, "h", ell + 1)[0], _memory(self.theory, "g", ell)[0].subs(ell, ell - 1)
+        kernels = memories[0].subs(ell, ell - 1), memories[1].subs(ell, ell + 1)
         inside, outside = zip(*[x.as_independent(t, as_Add=False) for x in kernels], strict=True)
         # h = outside[0] y_h, g = outside[1] y_g; y_h = int inside[0] g, y_g = int inside[1] h
         rates = [simplify(inside[i].subs(s, t) * outside[1 - i] / speed) for i in (0, 1)]
         if any(r.has(t) for r in rates):
             raise NotApplicable(f"the response rates of a layer depend on time besides log sigma: {rates}")
-        z, fields = Symbol("z", nonnegative=True), [Function(x) for x in ("y_h", "y_g")]
-        system = [Eq(fields[i](z).diff(z), rates[i] * fields[1 - i](z)) for i in (0, 1)]
-        answers = []
+        log_sigma, fields = Symbol("z", nonnegative=True), [Function(x) for x in ("y_h", "y_g")]
+        system = [
+            Eq(fields[i](log_sigma).diff(log_sigma), rates[i] * fields[1 - i](log_sigma)) for i in (0, 1)
+        ]
+        responses = []
         for i in (0, 1):
-            pushed = {fields[i](0): S.One, fields[1 - i](0): S.Zero}
-            grown = dict(x.args for x in dsolve(system, [y(z) for y in fields], ics=pushed))[fields[i](z)]
-            share = simplify(outside[i] * inside[i] / beside[i].xreplace(neighbours))
-            share = share.subs({sigma(ell, t): now, sigma(ell, s): then})
-            answers.append(expand(simplify(grown.rewrite(exp).subs(z, log(now / then)) * share)))
-        if simplify(answers[0] - answers[1]) != 0 or answers[0].has(t, s):
-            raise NotApplicable(f"h and g of a layer have different responses: {answers}")
-        return answers[0]
+            perturbed = {fields[i](0): S.One, fields[1 - i](0): S.Zero}
+            response = dict(x.args for x in dsolve(system, [y(log_sigma) for y in fields], ics=perturbed))[
+                fields[i](log_sigma)
+            ]
+            relative = simplify(outside[i] * inside[i] / memories[i].xreplace(neighbours))
+            relative = relative.subs({sigma(ell, t): now, sigma(ell, s): then})
+            responses.append(
+                expand(simplify(response.rewrite(exp).subs(log_sigma, log(now / then)) * relative))
+            )
+        if simplify(responses[0] - responses[1]) != 0 or responses[0].has(t, s):
+            raise NotApplicable(f"h and g of a layer have different responses: {responses}")
+        return responses[0]
 
 
-def put(e: Expr) -> Expr:
-    """Return an expression with kernels and fields of rank one."""
+def with_rank_one(e: Expr) -> Expr:
+    """Return an expression with kernels ``C_h``, ``C_g`` and fields h, g replaced by products of their sizes.
+
+    A kernel becomes ``c(ell,t) c(ell,s)``, and a field becomes ``c(ell,t)``.
+    """
 
     def shape(x: AppliedUndef) -> Expr:
-        """Return the product of sizes of a kernel or field."""
+        """Return the size of a field, or the product of two sizes for a kernel."""
         size, (layer, *times) = SIZES[str(x.func)[-1]], x.args
         return Mul(*[size(layer, y) for y in times])
 
@@ -225,14 +237,17 @@ def put(e: Expr) -> Expr:
 
 
 def _memory(theory: Theory, name: str, site: Expr | None = None) -> tuple[Expr, Expr]:
-    """Return the kernel of an equation's only memory term, with the ansatz, and its field."""
+    """Return the kernel of the only memory term of an equation, and the field in it, both with the ansatz.
+
+    ``name`` and ``site`` (a layer) select the equation.
+    """
     terms = [x for x in theory.equation(name, site).terms if x.kind == "memory"]
     if len(terms) != 1 or terms[0].over:
         raise NotApplicable(
             f"the equation of {name} must contain exactly one sum over the past, and contains "
             f"{[x.expr for x in terms]}"
         )
-    return put(terms[0].coefficient * terms[0].kernel), put(terms[0].field)
+    return with_rank_one(terms[0].coefficient * terms[0].kernel), with_rank_one(terms[0].field)
 
 
 def rank_one(theory: Theory) -> RankOne:
@@ -250,11 +265,11 @@ def rank_one(theory: Theory) -> RankOne:
     >>> print(found.inner_response())
     1/(2*sigma_s**2) + 1/(2*sigma**2)
     """
-    return _RankOne(wide(theory)).found()
+    return _RankOne(wide(theory)).reduced()
 
 
 class _RankOne:
-    """Substitution of the ansatz in the equations of one theory."""
+    """Derivation of :class:`RankOne`: substitution of the rank-one ansatz in the equations of one theory."""
 
     def __init__(self, theory: Theory) -> None:
         self.theory = theory
@@ -263,21 +278,29 @@ class _RankOne:
         self.h0 = theory.equation("h0")
 
     def memory(self, name: str, site: Expr | None, factor: Expr) -> Expr:
-        """Return the summand at s of a memory term, without its factor at t."""
+        """Return the integrand at s of a memory term, without its factor at t.
+
+        ``name`` and ``site`` (a layer) select the equation, and ``factor`` is the expected factor at
+        t. Raises NotApplicable if the term is not this factor times a function of s.
+        """
         kernel, field = _memory(self.theory, name, site)
         inside = kernel * field / factor
         if inside.has(t):
             raise NotApplicable(
-                f"{kernel * field} is not {factor} times a memory: the ansatz does not split it"
+                f"the memory term {kernel * field} of {name} is not {factor} times a function of s: the "
+                "rank-one ansatz does not apply"
             )
         return inside
 
-    def found(self) -> RankOne:
+    def reduced(self) -> RankOne:
         """Return the closed equations."""
         upward = self.memory("h", ell + 1, c_h(ell, t))
         downward = self.memory("g", ell, c_g(ell + 1, t))
         if upward != downward:
-            raise NotApplicable(f"forwards a matrix grows by {upward}, backwards by {downward}")
+            raise NotApplicable(
+                f"the growth of a weight matrix differs between its two fields: {upward} in h, {downward} in "
+                "g"
+            )
         top = self.memory("g", L, S.One)
         moved, learnt = self.modes()
         bottom = self.bottom()
@@ -297,25 +320,25 @@ class _RankOne:
         modes = moved.xreplace({learnt.lhs: learnt.rhs}).xreplace(common)
         kernel = Function("C_g")(1, t, t)
 
-        def said(lhs: Expr, rhs: Expr) -> Eq:
+        def equation(lhs: Expr, rhs: Expr) -> Eq:
             return Eq(lhs, rhs, evaluate=False)
 
         return RankOne(
             theory=self.theory,
-            ansatz=tuple(said(y, put(y)) for y in kernels),
-            layers=tuple(said(*y) for y in layers.items()),
-            growth=said(sigma(ell, t), Integral(upward, (s, 0, t))),
+            ansatz=tuple(equation(y, with_rank_one(y)) for y in kernels),
+            layers=tuple(equation(*y) for y in layers.items()),
+            growth=equation(sigma(ell, t), Integral(upward, (s, 0, t))),
             rates=rates,
-            balance=said(sigma(ell, t) ** 2, sigma(t) ** 2),
-            learnt=said(learnt.lhs, learnt.rhs.xreplace(common)),
-            modes=said(Derivative(phi(self.index, t), t), modes),
-            norm=said(sigma(t) ** 2, squares + kappa),
-            kernel=said(kernel, put(kernel).xreplace(common)),
+            balance=equation(sigma(ell, t) ** 2, sigma(t) ** 2),
+            learnt=equation(learnt.lhs, learnt.rhs.xreplace(common)),
+            modes=equation(Derivative(phi(self.index, t), t), modes),
+            norm=equation(sigma(t) ** 2, squares + kappa),
+            kernel=equation(kernel, with_rank_one(kernel).xreplace(common)),
             dropped=tuple((e, y) for e in equations for y in e.terms if y.kind in ("source", "response")),
         )
 
     def modes(self) -> tuple[Expr, Eq]:
-        """Return the rate ``phi'``, and the error in terms of phi.
+        """Return the time derivative of phi, and the equation of the error in terms of phi.
 
         The learnt function ``xi`` is ``c_g(1, t)`` times a memory, which is phi.
         """
@@ -358,7 +381,10 @@ class _RankOne:
             powsimp(2 * gamma0**2 * phi(self.index, t) * moved - at_bottom),  # mode by mode
         )
         if any(simplify(x) != 0 for x in ends):
-            raise NotApplicable(f"the singular values do not grow alike: differences {ends}")
+            raise NotApplicable(
+                "the squared singular values of the matrices do not grow at one rate; differences of the "
+                f"rates: {ends}"
+            )
         squares = {
             L: sigma(L, t) ** 2,
             ell: sigma(ell, t) ** 2,
@@ -369,24 +395,24 @@ class _RankOne:
         )
 
 
-# -- how a mode is learnt ----------------------------------------------------------------------------------
+# -- profile of a mode -------------------------------------------------------------------------------------
 
 
 def memory(reduced: RankOne, q: Any) -> Integral:
-    """Return the learnt fraction of a mode's target for ``c_g(1) = B X^q``: ``F_q(x)`` as a memory.
+    """Return the learnt fraction ``F_q(x)`` of a mode's target for ``c_g(1) = B X^q``, as an integral.
 
-    It is :attr:`.RankOne.memory` with this size, times ``c_g(1)`` over the target, in ``x = lamda X`` and
-    ``u``.
+    It is :attr:`.RankOne.memory` with this size, times ``c_g(1)`` over the target, in ``x = lamda X``. The
+    integration variable ``u`` is the ratio of an earlier X to the present one.
     """
     past, size = reduced.memory, Function("c")
-    now_, inside = past.limits[0][2], past.function / w_star(reduced.mode) * size(past.limits[0][2])
-    inside = inside.replace(size, lambda z: z**q).subs(past.variables[0], u * now_) * now_
-    inside = inside.subs(lamda(reduced.mode), x / now_)
+    present, inside = past.limits[0][2], past.function / w_star(reduced.mode) * size(past.limits[0][2])
+    inside = inside.replace(size, lambda z: z**q).subs(past.variables[0], u * present) * present
+    inside = inside.subs(lamda(reduced.mode), x / present)
     return Integral(simplify(inside), (u, 0, 1))
 
 
 def profile_slope(reduced: RankOne, q: Any) -> Expr:
-    """Return ``x dF/dx`` of the profile in terms of x and ``F``, for ``c_g(1) = B X^q``.
+    """Return ``x dF/dx`` of the learnt fraction F of a mode in terms of x and ``F``, for ``c_g(1) = B X^q``.
 
     The memory M of a mode obeys ``dM/dX = source - rate M``, and F is M times ``c_g(1)`` over the target.
 
@@ -394,13 +420,13 @@ def profile_slope(reduced: RankOne, q: Any) -> Expr:
     >>> print(profile_slope(rank_one(mean_field(structured(data="population", rule="flow"))), Symbol("q")))
     F*q - F*x + x
     """
-    past, size, own = reduced.memory, Function("c"), Symbol("F")
-    earlier, _, at = past.limits[0]
-    source = past.function.subs(earlier, at)
-    rate = -(past.function.diff(at) / past.function)
-    front = size(at) / w_star(reduced.mode)
-    slope = at * (front * (source - rate * own / front) + own * front.diff(at) / front)
-    slope = slope.replace(size, lambda y: y**q).doit().subs(lamda(reduced.mode), x / at)
+    past, size, fraction = reduced.memory, Function("c"), Symbol("F")
+    earlier, _, present = past.limits[0]
+    source = past.function.subs(earlier, present)
+    rate = -(past.function.diff(present) / past.function)
+    front = size(present) / w_star(reduced.mode)
+    slope = present * (front * (source - rate * fraction / front) + fraction * front.diff(present) / front)
+    slope = slope.replace(size, lambda y: y**q).doit().subs(lamda(reduced.mode), x / present)
     return simplify(slope).expand()
 
 
@@ -416,7 +442,7 @@ def profile(q: Any) -> Expr:
     term = (-1) ** n / factorial(n) * unit(-q, n)  # of x^(n + 1)
     lower = simplify(-1 / hypersimp(term, n) - n)
     if lower.has(n):
-        raise NotApplicable(f"{term} are no coefficients of a function 1F1")
+        raise NotApplicable(f"{term} is not the coefficient of a hypergeometric series 1F1")
     return x * simplify(term.subs(n, 0)) * hyper((1,), (lower,), -x)
 
 
@@ -449,11 +475,11 @@ def product_transform(q: Any, r: Any, at: Any) -> Expr:
     """
     q, r, at = (sympify(y, strict=True) for y in (q, r, at))
 
-    def inner(p: Expr) -> Expr:  # int_0^(2-u) v^-p (2 - u - v)^(-s-2) dv, over its power of 2 - u
+    def inner(p: Expr) -> Expr:
         """Return ``int_0^(2-u) v^-p (2 - u - v)^(-s-2) dv`` over its power of 2 - u."""
         return gamma(at + 2) * unit(-p, -at - 2)
 
-    def outer(p: Expr, of: Expr) -> Expr:  # int_1^2 u^-p (2 - u)^(-of-s-1) du
+    def outer(p: Expr, of: Expr) -> Expr:
         """Return ``int_1^2 u^-p (2 - u)^(-of-s-1) du``."""
         return euler(-of - at - 1, -p, 1)
 
@@ -463,9 +489,12 @@ def product_transform(q: Any, r: Any, at: Any) -> Expr:
 
 
 def missing(q: Any, r: Any, at: Any) -> Expr:
-    """Return the transform of ``(1 - F_q)(1 - F_r)``, for ``0 < s < 2``; powers of x have no transform."""
-    left = product_transform(q, r, at) - transform(q, at) - transform(r, at)
-    return gammasimp(left) if q == r == 0 else left
+    """Return the Mellin transform of ``(1 - F_q)(1 - F_r)`` at ``s = at``, for ``0 < s < 2``.
+
+    The term 1 in the product contributes nothing, because the continued transform of a power of x is zero.
+    """
+    transform_ = product_transform(q, r, at) - transform(q, at) - transform(r, at)
+    return gammasimp(transform_) if q == r == 0 else transform_
 
 
 @lru_cache
@@ -477,44 +506,50 @@ def check_transforms(slope: Expr) -> None:
     r and s; the two corner integrals at ``s + 1`` are first expressed by those at s. Raises
     :class:`NotApplicable` otherwise.
     """
-    own, other, q, r, at = (Symbol(n) for n in ("F", "G", "q", "r", "s"))
-    twin = slope.subs({own: other, q: r}, simultaneous=True)
-    known = {(1, 0): lambda p: transform(q, p), (0, 1): lambda p: transform(r, p)}
-    known |= {(0, 0): lambda p: S.Zero, (1, 1): lambda p: product_transform(q, r, p)}
+    F, G, q, r, at = (Symbol(n) for n in ("F", "G", "q", "r", "s"))
+    twin = slope.subs({F: G, q: r}, simultaneous=True)
+    transforms = {(1, 0): lambda p: transform(q, p), (0, 1): lambda p: transform(r, p)}
+    transforms |= {(0, 0): lambda p: S.Zero, (1, 1): lambda p: product_transform(q, r, p)}
 
     def mellin(e: Expr) -> Expr:
         """Return the Mellin transform of an expression in x and the profiles."""
-        found = S.Zero
+        transformed = S.Zero
         for part in Add.make_args(e.expand()):
-            n, i, j = (int(power_in(part, y)) for y in (x, own, other))
-            found += part / (x**n * own**i * other**j) * known[i, j](at + n)
-        return found
+            n, i, j = (int(power_in(part, y)) for y in (x, F, G))
+            transformed += part / (x**n * F**i * G**j) * transforms[i, j](at + n)
+        return transformed
 
     relations = (
-        -at * mellin(own) - mellin(slope),
-        -at * mellin(own * other) - mellin(slope * other + own * twin),
+        -at * mellin(F) - mellin(slope),
+        -at * mellin(F * G) - mellin(slope * G + F * twin),
     )
     if any(gammasimp(e) != 0 for y in relations for e in _by_corners(y, (q, r), at)):
-        raise NotApplicable(f"the closed forms of the moments are not those of x dF/dx = {slope}")
+        raise NotApplicable(
+            f"the closed forms of the moments of the profile F do not fulfil x dF/dx = {slope}"
+        )
 
 
 def _by_corners(e: Expr, powers: tuple[Expr, Expr], at: Expr) -> list[Expr]:
     """Return the coefficients of an expression in the corner integrals at ``at``, and the remainder.
 
-    ``E(b) = int_0^1 x^(b-1) (2 - x)^-p dx`` obeys ``2 b E(b) - (b + 1 - p) E(b + 1) = 1``, the integral of
-    the derivative of ``x^b (2 - x)^(1-p)``, which SymPy differentiates.
+    The expression is a sum of the two corner integrals of :func:`product_transform`, at s and at s + 1;
+    ``powers`` are q and r. ``E(b) = int_0^1 x^(b-1) (2 - x)^-p dx`` obeys ``2 b E(b) - (b + 1 - p) E(b +
+    1) = 1``, the integral of the derivative of ``x^b (2 - x)^(1-p)``, which SymPy differentiates. This
+    expresses the integrals at s + 1 by those at s.
     """
     p, b = Symbol("p"), Symbol("b")
     antiderivative = x**b * (2 - x) ** (1 - p)
-    whole = simplify(antiderivative.diff(x) / antiderivative) * x * (2 - x)
-    if simplify(whole - (2 * b - (b + 1 - p) * x)) != 0:
-        raise NotApplicable(f"{antiderivative} is not what relates the integrals over corners")
+    recursion = simplify(antiderivative.diff(x) / antiderivative) * x * (2 - x)
+    if simplify(recursion - (2 * b - (b + 1 - p) * x)) != 0:
+        raise NotApplicable(
+            f"the derivative of {antiderivative} does not give the recursion of the corner integrals"
+        )
     names = []
-    for own, other in (powers, powers[::-1]):
-        low = -other - at - 1
+    for first, second in (powers, powers[::-1]):
+        lowest = -second - at - 1
         names.append(name := Dummy("E"))
-        for place, value in ((low, name), (low + 1, (2 * low * name - 1) / (low + 1 - own))):
-            corner = euler(place - 1, -own, 1)
+        for place, value in ((lowest, name), (lowest + 1, (2 * lowest * name - 1) / (lowest + 1 - first))):
+            corner = euler(place - 1, -first, 1)
             (function,) = corner.atoms(hyper)
             e = e.subs(function, value * function / corner)
     e = e.expand()
@@ -528,8 +563,8 @@ def _by_corners(e: Expr, powers: tuple[Expr, Expr], at: Expr) -> list[Expr]:
 class Correction:
     """Correction ``size`` of the loss relative to its leading power: ``loss = leading (1 + size + ...)``.
 
-    ``known`` is true if its amplitude is derived; otherwise it contains ``kappa``, a number of order one that
-    depends on the start of training.
+    ``size`` is proportional to ``t^power``. ``known`` is true if its amplitude is derived; otherwise it
+    contains ``kappa``, a number of order one that depends on the start of training.
     """
 
     name: str
@@ -540,9 +575,9 @@ class Correction:
 
 @dataclass(frozen=True)
 class NormPart:
-    """Part ``share X^-power`` of the squared singular value, relative to its leading power.
+    """Part of the squared singular value, ``share X^-power`` relative to its leading power of X.
 
-    ``known`` is true if the share is derived.
+    ``known`` is true if the coefficient ``share`` is derived.
     """
 
     name: str
@@ -555,12 +590,29 @@ class NormPart:
 class RichScaling(ConditionalResult):
     """Power laws of gradient flow on power-law data in the rich regime, at late times.
 
-    ``loss = constant t^-exponent`` and ``kernel = C_g(1,t,t)`` include their powers of gamma0. ``clock`` is
-    the integral of the kernel, and ``profile`` the learnt fraction of a mode as a function of ``x = lamda
-    clock``. Constants contain two moments of the profile, ``I_F`` and ``I_v``: ``moments`` are their
-    definitions, ``values`` their closed forms, and :attr:`formula` contains their names. ``task`` is
-    ``"hard"`` (beta < 1) or ``"easy"``; for easy tasks the kernel has stopped growing. ``basis`` are the
-    conditions.
+    Attributes
+    ----------
+    reduced
+        Rank-one equations from which the law follows.
+    task
+        ``"hard"`` (beta < 1) or ``"easy"``; for easy tasks the kernel has stopped growing.
+    depth, source, capacity
+        Values of L, beta and a, numbers or symbols.
+    growth
+        Power of time with which the kernel ``C_g(1,t,t)`` grows.
+    exponent
+        Power with which the loss falls: ``loss = constant t^-exponent``.
+    named, named_kernel, named_integrated_kernel
+        Constant of the loss, kernel ``C_g(1,t,t)``, and its integral over time, in the symbols
+        ``I_F`` and ``I_v`` for two moments of the profile. Powers of gamma0 are included.
+    profile
+        Learnt fraction of a mode as a function of ``x``, eigenvalue times integrated kernel.
+    moments, values
+        Definitions and closed forms of ``I_F`` and ``I_v``.
+    corrections
+        First corrections to the loss.
+    basis
+        Sentences of :meth:`conditions`.
     """
 
     reduced: RankOne
@@ -572,7 +624,7 @@ class RichScaling(ConditionalResult):
     exponent: Expr
     named: Expr
     named_kernel: Expr
-    named_clock: Expr
+    named_integrated_kernel: Expr
     profile: Expr
     moments: tuple[Eq, ...]
     values: Mapping[Symbol, Expr]
@@ -584,11 +636,11 @@ class RichScaling(ConditionalResult):
         return aligned_latex([loss, Eq(Function("F")(x), self.profile, evaluate=False), *self.moments])
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the two assumptions, and the range in which the kept terms are the largest."""
+        """Return the two assumptions, and the range in which the kept terms are the largest, as sentences."""
         return self.basis
 
     def valued(self, e: Expr) -> Expr:
-        """Return an expression with the moments in closed form."""
+        """Return an expression with the symbols of the moments replaced by their closed forms."""
         return e.xreplace(dict(self.values))
 
     @property
@@ -603,62 +655,70 @@ class RichScaling(ConditionalResult):
 
     @property
     def formula(self) -> Expr:
-        """Leading term of the loss with the names of the moments."""
+        """Leading term of the loss, with the symbols ``I_F`` and ``I_v`` for the moments."""
         return self.named * late**-self.exponent
 
     @property
     def kernel(self) -> Expr:
-        """Kernel ``C_g(1,t,t)`` with its constant."""
+        """Kernel ``C_g(1,t,t)`` as a function of time, with moments in closed form."""
         return self.valued(self.named_kernel)
 
     @property
-    def clock(self) -> Expr:
-        """Integral of the kernel with its constant."""
-        return self.valued(self.named_clock)
+    def integrated_kernel(self) -> Expr:
+        """Integral of the kernel ``C_g(1,t,t)`` over time, with moments in closed form."""
+        return self.valued(self.named_integrated_kernel)
 
     @property
-    def slowness(self) -> Expr:
-        """Exponent q of the profile: the kernel grows as ``clock^(2 q)``."""
+    def profile_exponent(self) -> Expr:
+        """Exponent q of the profile ``F_q``: the kernel grows as ``X^(2 q)`` with its integral X."""
         return simplify(self.growth / (1 + self.growth) / 2)
 
     @property
     def balance(self) -> RichBalance:
-        """Balance from which the law follows."""
+        """Equations of dominant balance from which the law follows."""
         return RichBalance(self.reduced, self.depth, self.source, self.capacity, self.task)
 
-    def moved(self, name: str, d: Expr) -> Correction:
-        """Return the effect on the loss of a part ``X^-d`` of the squared singular value, as a power of X."""
+    def correction_from(self, name: str, d: Expr) -> Correction:
+        """Return the correction of the loss, in powers of X, by a further part of the squared singular value.
+
+        The part is ``X^-d`` times the leading power of the squared singular value; ``name`` is its name.
+        """
         _, _, rise = self.balance.norm()
-        q = self.slowness
+        q = self.profile_exponent
         return self.balance.correction(NormPart(name, d, S.One, True), q, rise, X, simplify(rise * q))
 
     def corrected(self, *, start: Any = None) -> Expr:
         """Return the loss with its first corrections.
 
-        ``start`` is the value of kappa; without it corrections that need it are left out.
+        ``start`` is the value of ``kappa``, the initial value of the squared singular value; without
+        it corrections that need it are left out.
         """
         return self.loss * (1 + Add(*[c.size for c in self._kept(start)]))
 
     def slope(self, *, start: Any = None) -> Expr:
-        """Return ``-d log(loss)/d log(t)`` with the first corrections."""
+        """Return ``-d log(loss)/d log(t)`` with the first corrections; ``start`` as in :meth:`corrected`."""
         return self.exponent - Add(*[c.power * c.size for c in self._kept(start)])
 
     def _kept(self, start: Any) -> list[Correction]:
-        """Return the corrections that are known, or that ``start`` determines."""
+        """Return the corrections that are known, and those that the value ``start`` of kappa determines."""
         if start is None:
             return [c for c in self.corrections if c.known]
-        at = {kappa: exact("start", start)}
-        return [replace(c, size=c.size.subs(at)) for c in self.corrections if c.known or c.size.has(kappa)]
+        values = {kappa: exact("start", start)}
+        return [
+            replace(c, size=c.size.subs(values)) for c in self.corrections if c.known or c.size.has(kappa)
+        ]
 
     def crossover(self, before: Expr) -> Expr:
         """Return the time at which the law meets another power, ``before = c t^-e``, such as the lazy loss.
 
         Raises :class:`NotApplicable` if ``before`` is not a power of t or both have the same power.
         """
-        other = Power.of(before, late)
-        if simplify(other.power + self.exponent) == 0:
-            raise NotApplicable(f"both losses fall as {late}^({other.power}): they do not cross")
-        return self.valued(tidied((self.named / other.coefficient) ** (1 / (self.exponent + other.power))))
+        earlier = Power.of(before, late)
+        if simplify(earlier.power + self.exponent) == 0:
+            raise NotApplicable(f"both losses fall as {late}^({earlier.power}): they do not cross")
+        return self.valued(
+            tidied((self.named / earlier.coefficient) ** (1 / (self.exponent + earlier.power)))
+        )
 
 
 def rich_scaling(
@@ -692,126 +752,148 @@ def rich_scaling(
     values = numbers(depth, source, capacity)
     task = kind_of(values[beta], task, "the norm of what is learnt")
     given(task)
-    return RichBalance(reduced, values[L], values[beta], values[capacity_], task).found()
+    return RichBalance(reduced, values[L], values[beta], values[capacity_], task).law()
 
 
 def tidied(e: Expr) -> Expr:
-    """Return powers of products as products of powers, each with a simple exponent."""
+    """Return powers of products as products of powers, each with a simplified exponent."""
     e = powdenest(expand_power_base(powdenest(e, force=True), force=True), force=True)
-    found = S.One
+    product = S.One
     for power_of in Mul.make_args(e):
         base, power = power_of.as_base_exp()
         if base.is_Pow and base.exp == -1:
             base, power = base.base, -power
         for part in Mul.make_args(factor(base)):
-            found *= part ** factor(simplify(power))
-    return found
+            product *= part ** factor(simplify(power))
+    return product
 
 
 def _short(e: Expr, moments: Mapping[Symbol, Expr]) -> Expr:
-    """Return a product of powers with its number to six digits, if moments are numbers."""
-    found = e.xreplace(dict(moments))
-    number, rest = found.as_independent(*found.free_symbols, as_Add=False)
-    return e if any(x.free_symbols for x in moments.values()) else number.n(6) * rest
+    """Return a product of powers with its constant to six digits, if all ``moments`` are numbers."""
+    valued = e.xreplace(dict(moments))
+    number, powers = valued.as_independent(*valued.free_symbols, as_Add=False)
+    return e if any(x.free_symbols for x in moments.values()) else number.n(6) * powers
 
 
 class RichBalance:
-    """Balance ``c = B X^q`` of ``c_g(1)`` in the closed equations: powers and constants on both sides."""
+    """Dominant balance: with ``c_g(1) = B X^q`` both sides of the equation of the singular values must agree.
+
+    The methods return powers and constants of the terms of this equation.
+    """
 
     def __init__(self, reduced: RankOne, depth: Expr, source: Expr, capacity: Expr, task: str) -> None:
         self.reduced, self.task = reduced, task
         self.depth, self.source, self.capacity = depth, source, capacity
 
     def norm(self) -> tuple[Expr, Expr, Expr]:
-        """Return front and start of ``sigma^2 = front sum phi^2 + start``, and a power of c."""
+        """Return ``front``, ``start`` and ``rise`` of the equation of the singular value sigma.
+
+        It is ``sigma^2 = front sum phi^2 + start``. Because sigma is a power of ``c = c_g(1)``, ``c^2
+        sigma^2`` is ``c^rise``.
+        """
         c, reduced = Dummy("c", positive=True), self.reduced
         (total,) = reduced.norm.rhs.atoms(Sum)
         if total.function != phi(reduced.mode, t) ** 2:
             raise NotApplicable(f"{total} is not the squared norm of what modes have learnt")
         front, start = reduced.norm.rhs.coeff(total), reduced.norm.rhs.subs(total, 0)
-        both = reduced.norm.lhs.subs(sigma(t), reduced.singular(c)).subs(L, self.depth) * c**2
-        return front, start, power_in(both, c)
+        squared = reduced.norm.lhs.subs(sigma(t), reduced.singular(c)).subs(L, self.depth) * c**2
+        return front, start, power_in(squared, c)
 
     def sums(self) -> tuple[Powers, Powers]:
-        """Return ``sum (w F)^2`` and ``sum lamda (w (1 - F))^2`` as powers of X."""
-        weighed = on_power_law(w_star(k) ** 2 * lamda(k)).subs({beta: self.source, capacity_: self.capacity})
-        with_, without = -power_in(weighed, k), -power_in(weighed * k**self.capacity, k)
-        sums = mode_sum_of(lambda at: I_F, [(S.Zero, S.One)], without, self.capacity, X)
-        left = mode_sum_of(lambda at: I_v, [], with_, self.capacity, X)
-        return sums.sorted(given(self.task)), left
+        """Return ``sum (w F)^2`` and ``sum lamda (w (1 - F))^2`` over modes of targets w, as powers of X."""
+        weight = on_power_law(w_star(k) ** 2 * lamda(k)).subs({beta: self.source, capacity_: self.capacity})
+        weighted_decay, decay = -power_in(weight, k), -power_in(weight * k**self.capacity, k)
+        sums = mode_sum_of(lambda at: I_F, [(S.Zero, S.One)], decay, self.capacity, X)
+        remaining = mode_sum_of(lambda at: I_v, [], weighted_decay, self.capacity, X)
+        return sums.sorted(given(self.task)), remaining
 
     def squares(self) -> Expr:
-        """Return the power of X of C_h0 at times of one order, a sum over modes of ``(lamda v)^2``."""
-        at = {beta: self.source, capacity_: self.capacity}
-        squared = on_power_law(w_star(k) ** 2 * lamda(k)).subs(at) * k**-self.capacity
+        """Return the power of X of ``C_h0(t,s)`` for t and s of one order.
+
+        The kernel ``C_h0`` is a sum over modes of ``(lamda v)^2``.
+        """
+        values = {beta: self.source, capacity_: self.capacity}
+        squared = on_power_law(w_star(k) ** 2 * lamda(k)).subs(values) * k**-self.capacity
         return mode_sum_of(lambda _: S.One, [], -power_in(squared, k), self.capacity, X).terms[0].power
 
     def moments(self, q: Expr) -> dict[Symbol, Expr]:
-        """Return the two moments of the profile ``F_q`` in closed form."""
-        sums, left = self.sums()
-        own = next(-p.power for p in sums.terms if p.coefficient.has(I_F))
-        return {I_F: product_transform(q, q, own), I_v: missing(q, q, -left.terms[0].power)}
+        """Return the closed forms of the two moments ``I_F`` and ``I_v`` of the profile ``F_q``."""
+        sums, remaining = self.sums()
+        argument = next(-p.power for p in sums.terms if p.coefficient.has(I_F))
+        return {I_F: product_transform(q, q, argument), I_v: missing(q, q, -remaining.terms[0].power)}
 
-    def found(self) -> RichScaling:
+    def law(self) -> RichScaling:
         """Return the power law."""
-        n, reduced = self.depth, self.reduced
+        depth, reduced = self.depth, self.reduced
         front, start, rise = self.norm()  # sigma^2 = front sum (w F/c)^2, both sides times c^2
-        learnt, left = self.sums()
-        top, loss = learnt.terms[0], left.terms[0]
+        learnt, remaining = self.sums()
+        top, loss = learnt.terms[0], remaining.terms[0]
         q = simplify(top.power / rise).factor()  # c^rise = front sum (w F)^2
         size = (front * top.coefficient) ** simplify(1 / rise)
         p = Dummy("p", positive=True)  # p = 1 - 2 q > 0; t = int dX/c^2
-        (clock,) = solve(integrate(X ** (p - 1), (X, 0, X)) - size**2 * late, X)
-        named_clock = tidied(clock.subs(p, 1 - 2 * q))
+        (integral,) = solve(integrate(X ** (p - 1), (X, 0, X)) - size**2 * late, X)
+        named_integrated_kernel = tidied(integral.subs(p, 1 - 2 * q))
         values = self.moments(q)
-        own = next(-p.power for p in learnt.terms if p.coefficient.has(I_F))
+        argument = next(-p.power for p in learnt.terms if p.coefficient.has(I_F))
         if simplify(memory(reduced, q).function - x * u**-q * exp(-x * (1 - u))) != 0:
-            raise NotApplicable(f"a mode remembers {memory(reduced, q)}")
+            raise NotApplicable(
+                f"the learnt fraction of a mode is {memory(reduced, q)}, which is not the profile F_q"
+            )
         check_transforms(profile_slope(reduced, Symbol("q")))
-        speed = power_in(named_clock, late)
+        speed = power_in(named_integrated_kernel, late)
         F = Function("F")(x)
         moments = tuple(
             Eq(name, Integral(x ** (power - 1) * what**2, (x, 0, oo)), evaluate=False)
-            for name, power, what in ((I_F, own, F), (I_v, -loss.power, 1 - F))
+            for name, power, what in ((I_F, argument, F), (I_v, -loss.power, 1 - F))
         )
         return RichScaling(
             reduced=reduced,
             task=self.task,
-            depth=n,
+            depth=depth,
             source=self.source,
             capacity=self.capacity,
             growth=simplify(2 * q * speed).factor(),
             exponent=simplify(-loss.power * speed).factor(),
-            named=tidied(loss.coefficient * (named_clock / late**speed) ** loss.power),
-            named_kernel=tidied(size**2 * named_clock ** (2 * q)),
-            named_clock=named_clock,
+            named=tidied(loss.coefficient * (named_integrated_kernel / late**speed) ** loss.power),
+            named_kernel=tidied(size**2 * named_integrated_kernel ** (2 * q)),
+            named_integrated_kernel=named_integrated_kernel,
             profile=profile(q),
             moments=moments,
             values=values,
             corrections=self.corrections(
-                q, rise, size.xreplace(values), named_clock.xreplace(values), learnt.subs(values), start
+                q,
+                rise,
+                size.xreplace(values),
+                named_integrated_kernel.xreplace(values),
+                learnt.subs(values),
+                start,
             ),
-            basis=self.conditions(tidied(size**2 * named_clock ** (2 * q)), named_clock, values),
+            basis=self.conditions(
+                tidied(size**2 * named_integrated_kernel ** (2 * q)), named_integrated_kernel, values
+            ),
         )
 
     def corrections(
-        self, q: Expr, rise: Expr, size: Expr, clock: Expr, learnt: Powers, start: Expr
+        self, q: Expr, rise: Expr, size: Expr, integrated_kernel: Expr, learnt: Powers, start: Expr
     ) -> tuple[Correction, ...]:
-        """Return the next terms of the equation of the singular values, and their effect on the loss.
+        """Return the first corrections of the loss, one for each next-order term in the equation of sigma.
 
-        Relative to ``c^(rise - 2) = sigma^2`` each is a part ``share X^-d``.
+        Relative to the leading term ``c^(rise - 2) = sigma^2`` each of these terms is ``share X^-d``.
+        ``learnt`` are the powers of ``sum (w F)^2``, and ``start`` is the initial value of sigma^2.
         """
         top, next_ = learnt.terms
-        own = "the modes are no continuum" if self.task == HARD else "modes are still to be learnt"
-        beside, share = simplify(top.power - next_.power), next_.coefficient / top.coefficient
+        name = "discrete modes" if self.task == HARD else "modes not yet learnt"
+        decay, share = simplify(top.power - next_.power), next_.coefficient / top.coefficient
         gap, begun = simplify((rise - 2) * q), start / size ** simplify(rise - 2)
         parts = (
-            NormPart(own, beside, share, True),
-            NormPart("the start of training", gap, begun, False),
+            NormPart(name, decay, share, True),
+            NormPart("initial weights", gap, begun, False),
         )
-        return tuple(self.correction(part, q, rise, clock, top.power) for part in parts)
+        return tuple(self.correction(part, q, rise, integrated_kernel, top.power) for part in parts)
 
-    def correction(self, part: NormPart, q: Expr, rise: Expr, clock: Expr, power: Expr) -> Correction:
+    def correction(
+        self, part: NormPart, q: Expr, rise: Expr, integrated_kernel: Expr, power: Expr
+    ) -> Correction:
         """Return the effect of a part ``share X^-d`` of the squared singular value, to first order.
 
         It changes c to ``c = B X^q (1 + e X^-d)``. The memory of ``1/c`` in a mode makes ``c phi`` a
@@ -820,68 +902,93 @@ class RichBalance:
         then change the profile more than this part, or if ``1 - 2 q = d``, where a logarithm occurs.
         """
         d = part.power
-        r, late = simplify(q + d), simplify(1 - 2 * q - d)
+        r, late_power = simplify(q + d), simplify(1 - 2 * q - d)
         after = simplify(-d / (1 - 2 * q)).factor()
-        if late == 0 or (r.is_number and r >= 1):
-            return Correction(part.name, kappa * clock**-d, after, False)
-        e, own, other = (Dummy(n) for n in ("e", "F_q", "F_r"))
+        if late_power == 0 or (r.is_number and r >= 1):
+            return Correction(part.name, kappa * integrated_kernel**-d, after, False)
+        e, F_q, F_r = (Dummy(n) for n in ("e", "F_q", "F_r"))
 
         def moved(what: Expr) -> Expr:
-            """Return the derivative by e at zero."""
+            """Return the derivative with respect to the amplitude e, at e = 0."""
             return what.diff(e).subs(e, 0)
 
         def averaged(square: Expr, mean: Callable[[Expr, Expr], Expr], x: Symbol, y: Symbol) -> Expr:
-            """Return the relative change of a mean square, by the means of ``x x`` and ``x y``."""
+            """Return the relative change of a mean square of fields.
+
+            ``square`` is quadratic in the symbols ``x`` and ``y`` of the profiles ``F_q`` and
+            ``F_r``, and ``mean`` returns the moment of a product of two profiles from their
+            exponents.
+            """
             form = square.expand()
             return form.coeff(x, 2) + form.coeff(x, 1).coeff(y, 1) * mean(q, r) / mean(q, q)
 
-        phi_ = own - e * other
-        norm = averaged(moved(phi_**2), lambda p, s: product_transform(p, s, -power), own, other)
-        if power == 0:  # it has no effect on learnt modes
-            norm = moved(phi_**2).subs({own: 1, other: 1})
-        size = part.share / (moved((1 + e) ** (rise - 2)) - norm)  # change of sigma^2 by share and norm
-        left = (1 - (1 + e) * phi_).subs({own: 1 - own, other: 1 - other})
-        fields = averaged(moved(left**2), lambda p, s: missing(p, s, self.source), own, other)
+        phi_ = F_q - e * F_r
+        norm = averaged(moved(phi_**2), lambda p, s: product_transform(p, s, -power), F_q, F_r)
+        if power == 0:  # the norm is that of learnt modes, whose profiles F_q and F_r are one
+            norm = moved(phi_**2).subs({F_q: 1, F_r: 1})
+        # share is the change of sigma^2 minus that of the norm of the learnt modes
+        size = part.share / (moved((1 + e) ** (rise - 2)) - norm)
+        remaining = (1 - (1 + e) * phi_).subs({F_q: 1 - F_q, F_r: 1 - F_r})
+        profile_change = averaged(moved(remaining**2), lambda p, s: missing(p, s, self.source), F_q, F_r)
         p = Dummy("p", positive=True)
         spent = integrate(X ** (p - 1), (X, 0, X))  # t = int dX/c^2, with p = 1 - 2 q and then p - d
-        shift = -moved((1 + e) ** -2) * spent.subs(p, late) / spent.diff(X).subs(p, 1 - 2 * q) / X
-        hands = -self.source * simplify(shift * X**d)
-        return Correction(part.name, size * (fields + hands) * clock**-d, after, part.known)
+        shift = -moved((1 + e) ** -2) * spent.subs(p, late_power) / spent.diff(X).subs(p, 1 - 2 * q) / X
+        time_change = -self.source * simplify(shift * X**d)
+        return Correction(
+            part.name, size * (profile_change + time_change) * integrated_kernel**-d, after, part.known
+        )
 
-    def conditions(self, kernel: Expr, clock: Expr, moments: Mapping[Symbol, Expr]) -> tuple[str, ...]:
-        """Return assumptions and the range in which the kept terms are the largest."""
-        big = Dummy("sigma", positive=True)
-        depth = power_in(self.reduced.kernel.rhs.subs({sigma(t): big, L: self.depth}), big)
+    def conditions(
+        self, kernel: Expr, integrated_kernel: Expr, moments: Mapping[Symbol, Expr]
+    ) -> tuple[str, ...]:
+        """Return the assumptions, and the range in which the kept terms are the largest, as sentences.
+
+        ``moments`` are closed forms of ``I_F`` and ``I_v``.
+        """
+        singular_value = Dummy("sigma", positive=True)
+        depth = power_in(
+            self.reduced.kernel.rhs.subs({sigma(t): singular_value, L: self.depth}), singular_value
+        )
         squared = _short(tidied(kernel ** (2 / depth)), moments)
-        # a mode is learnt at lamda clock = 1
-        grown = Power.of(clock, late)
+        # a mode of eigenvalue k^-capacity is learnt where its eigenvalue times X is one
+        growth = Power.of(integrated_kernel, late)
         first, last = (
-            _short(tidied((n**self.capacity / grown.coefficient) ** (1 / grown.power)), moments)
+            _short(tidied((n**self.capacity / growth.coefficient) ** (1 / growth.power)), moments)
             for n in (S.One, M)
         )
         return (
             *self.reduced.conditions(),
             f"ansatz: {c_g(1, t)} = B*X**q, where X is the integral of {self.reduced.kernel.lhs}",
-            "ansatz: that the flow ends in this regime is not derived, and at the input end what is left out "
-            "is counted, not solved",
+            "assumed: the flow reaches this regime, and in the first layer the neglected terms, of which "
+            "only powers are counted, stay small",
             "0 < beta < 1" if self.task == HARD else "beta > 1",
-            f"sigma**2 = {squared} >> 1: training has outgrown the random start",
+            f"sigma**2 = {squared} >> 1: trained weights exceed the random initial weights",
             f"{first} << t << {last}: the first mode has been learnt, and the last of M modes has not",
-            "gradient flow on the population's loss, infinitely wide layers, no label noise",
+            "gradient flow on the population loss, infinitely wide layers, no label noise",
         )
 
 
-# -- what the ansatz leaves out ----------------------------------------------------------------------------
+# -- neglected terms ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Neglected:
-    """Term that the ansatz neglects, relative to the kept term of its equation.
+    """Term that the ansatz neglects, compared with the kept term of its equation.
 
-    ``share`` is the ratio of both as a function of ``sigma``, squared for sources, which add in squares. The
-    part of a response that is constant in units of the field below is an initial value of sigma and is
-    subtracted: ``start``. ``power`` and ``gamma_power`` are the powers of t and gamma0 of the ratio.
-    ``solved`` is true if the term was solved for, and false if its powers were counted.
+    Attributes
+    ----------
+    term, equation
+        Neglected term, and left side of its equation.
+    share
+        Ratio of the neglected to the kept term as a function of ``sigma``; squared for sources, because their
+        variances add.
+    start
+        Part of a response that is constant in units of the field of the layer below: it acts as an
+        initial value of sigma and is subtracted.
+    power, gamma_power
+        Powers of t and gamma0 of the ratio.
+    solved
+        True if the equation with the term was solved, false if its powers were counted.
     """
 
     term: Expr
@@ -893,20 +1000,22 @@ class Neglected:
     solved: bool
 
 
-def dropped(found: RichScaling) -> tuple[Neglected, ...]:
-    """Return every neglected term with its size in the power law ``found`` (of hard tasks).
+def dropped(law: RichScaling) -> tuple[Neglected, ...]:
+    """Return every neglected term with its size in the power law ``law`` (of hard tasks).
 
-    Sources come from the random initial weights. Relative to the field of their equation they are smaller by
-    1/sigma. Their part along the direction of the field is constant in time, in units of the field below: an
-    initial value of sigma, which enters ``kappa``. The remainder adds to kernels by 1/sigma^2.
+    Sources come from the random initial weights. Relative to the field of their equation they are smaller
+    by 1/sigma. Their part along the direction of the field is constant in time, in units of the field of
+    the layer below: it acts as an initial value of sigma, which enters ``kappa``. The remainder adds to
+    kernels terms that are smaller by 1/sigma^2.
 
-    Responses of inner layers are solved for from the kept terms (:meth:`.RankOne.inner_response`). Their
-    kernels are smaller than the memory of the same term by 1/sigma^2 at either of the two times, so that they
-    matter mostly at early times: their integral is a constant, again an initial value of sigma, and a smaller
-    remainder.
+    Responses of inner layers are computed from the kept terms (:meth:`.RankOne.inner_response`). Their
+    kernels are smaller than the memory of the same equation by 1/sigma^2 at either of the two times, so
+    that they matter mostly at early times: their integral is a constant, again an initial value of sigma,
+    and a smaller remainder.
 
-    At the input end the kernel ``C_h0`` is not of rank one. There powers are counted: iteration of the first
-    response changes no power. Such a count does not bound sums of many terms; this step is not a proof.
+    In the first layer the kernel ``C_h0`` of the inputs is not of rank one. There powers are counted:
+    iteration of the first response changes no power. Such a count does not bound sums of many terms; this
+    step is not a proof.
 
     Raises :class:`NotApplicable` for easy tasks, where sigma is bounded and terms are small only for large
     gamma0.
@@ -918,49 +1027,59 @@ def dropped(found: RichScaling) -> tuple[Neglected, ...]:
     >>> sorted({(str(x.power), str(x.gamma_power)) for x in dropped(law)})
     [('-1/4', '-1')]
     """
-    if found.growth == 0:
+    if law.growth == 0:
         raise NotApplicable(
             "easy tasks: the kernel stops growing, so that neglected terms do not decrease in time"
         )
-    one, rows = found.reduced, list[Neglected]()
-    kernel, clock = (
+    reduced, rows = law.reduced, list[Neglected]()
+    kernel, integrated_kernel = (
         late ** power_in(e, late) * gamma0 ** power_in(e, gamma0)
-        for e in (found.named_kernel, found.named_clock)
+        for e in (law.named_kernel, law.named_integrated_kernel)
     )
-    big, top = kernel ** (1 / (2 * found.depth)), kernel ** (S.One / 2)  # sigma and c_g(1), without constants
-    squares = clock ** found.balance.squares()
-    bottom = big**2 / (gamma0 * late * top)  # c_h(1): gamma0 c_h(1) c_g(1) is the rate of sigma^2
-    again = squares * (gamma0 * late * top / big) ** 2  # second iteration of the response, by C_h0 and C_g(2)
-    if any(power_in(again, y) != 0 for y in (late, gamma0)):
-        raise NotApplicable("iteration of the response of the first layer changes its power of t or gamma0")
+    # sigma and c_g(1), as powers of t and gamma0 without constants
+    singular_value, top = kernel ** (1 / (2 * law.depth)), kernel ** (S.One / 2)
+    squares = integrated_kernel ** law.balance.squares()
+    bottom = singular_value**2 / (gamma0 * late * top)  # c_h(1): gamma0 c_h(1) c_g(1) is the rate of sigma^2
+    # second over first iteration of the response of the first layer, by C_h0 and C_g(2)
+    iterated = squares * (gamma0 * late * top / singular_value) ** 2
+    if any(power_in(iterated, y) != 0 for y in (late, gamma0)):
+        raise NotApplicable(
+            "a second iteration of the response of the first layer has other powers of t or gamma0 than the "
+            "first"
+        )
 
     def row(term: Expr, field: Expr, size: Expr, share: Expr | None = None, start: Expr = 1 / now) -> None:
-        """Add a term with its size in powers of t and gamma0."""
-        powers, of_sigma = ([power_in(y, z) for z in (late, gamma0)] for y in (size, big))
+        """Add the neglected term of the equation of ``field``; ``size`` is its relative size.
+
+        Only the powers of t and gamma0 in ``size`` are used. ``share`` is the ratio as a function of
+        sigma, if known.
+        """
+        powers, of_sigma = ([power_in(y, z) for z in (late, gamma0)] for y in (size, singular_value))
         n = simplify(powers[0] / of_sigma[0])
         if simplify(powers[1] - n * of_sigma[1]) != 0:
             raise NotApplicable(f"{size} is not a power of the singular value")
-        beside = now**n if share is None else share
-        rows.append(Neglected(term, field, beside, start, powers[0], powers[1], share is not None))
+        ratio = now**n if share is None else share
+        rows.append(Neglected(term, field, ratio, start, powers[0], powers[1], share is not None))
 
-    relations = {y.lhs: y.rhs for y in one.layers}
-    answer = one.inner_response()
-    for e, x in one.dropped:
-        own = next((u for u in one.theory.sources if u.symbol == x.field), None)
-        if own is not None and not own.covariance.has(Function("C_h0")):
-            # the variance of a source over the square of its field
-            deviation = put(own.covariance.subs(s, t))
-            share = simplify(deviation / put(e.lhs).xreplace(relations) ** 2)
+    relations = {y.lhs: y.rhs for y in reduced.layers}
+    response = reduced.inner_response()
+    for e, x in reduced.dropped:
+        source = next((u for u in reduced.theory.sources if u.symbol == x.field), None)
+        if source is not None and not source.covariance.has(Function("C_h0")):
+            # share: variance of the source over the square of the field of its equation
+            deviation = with_rank_one(source.covariance.subs(s, t))
+            share = simplify(deviation / with_rank_one(e.lhs).xreplace(relations) ** 2)
             share = share.replace(sigma, lambda *_: now)
-            row(x.expr, e.lhs, big ** power_in(share, now), share)
-        elif own is not None:
+            row(x.expr, e.lhs, singular_value ** power_in(share, now), share)
+        elif source is not None:
             row(x.expr, e.lhs, squares / bottom**2)
         elif e.ranges and e.name in ("h", "g"):
-            # the integral of a response over that of the memory: a constant over sigma, and the rest
-            whole = expand(integrate(answer, (then, first, now)) / now)
-            row(x.expr, e.lhs, big**-2, answer, whole.coeff(1 / now) / now)
+            # integral of the response over that of the memory: constant/sigma, which acts as an initial
+            # value of sigma, and a smaller remainder
+            integral = expand(integrate(response, (then, first, now)) / now)
+            row(x.expr, e.lhs, singular_value**-2, response, integral.coeff(1 / now) / now)
             if e.name == "h":  # the family includes the response of the first layer, at first gamma0 C_h0
                 row(x.expr.subs(ell, 1), e.lhs.subs(ell, 1), squares / bottom**2)
         else:  # the response of g(1) to h(1), at first gamma0 C_g(2), beside gamma0 C_g(1)
-            row(x.expr, e.lhs, big**-2)
+            row(x.expr, e.lhs, singular_value**-2)
     return tuple(rows)

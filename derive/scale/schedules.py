@@ -6,8 +6,8 @@ T. If the label noise is larger than the loss and steps are small, the final los
 
     signal(tau) + strength int_0^tau eta(u) gain(u) du,   T = int_0^tau du/eta(u),
 
-where ``u`` is the sum of all rates from a step to the end, and gain(u) is the fraction of the noise of that
-step that remains at the end.
+where ``u`` is the sum of the learning rates from a step to the end, ``tau`` is the sum of all of them, and
+gain(u) is the fraction of the noise of that step that remains at the end.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from derive.scale.mellin import power_in
 from derive.show.conditions import ConditionalResult
 
 T = Symbol("T", positive=True)
-"""The number of steps."""
+"""Number of steps of the schedule."""
 
 
 @dataclass(frozen=True)
 class BestSchedule(ConditionalResult):
-    """Schedule ``eta(t) ~ T^peak (1 - t/T)^decay``, with the final loss ``T^loss``.
+    """Schedule ``eta(t) ~ T^peak (1 - t/T)^decay`` of T steps, whose final loss is ``~ T^loss``.
 
-    ``constant`` and ``constant_loss`` are the powers of T of the best constant rate. If ``peak`` is not
-    negative, the rate is held at the edge of stability, and only its final decay is that of the schedule.
+    ``constant`` and ``constant_loss`` are the powers of T of the best constant rate and of its final
+    loss. If ``peak`` is not negative, the rate is held at the edge of stability, and only its final decay
+    is that of the schedule.
     """
 
     decay: Expr
@@ -40,12 +41,14 @@ class BestSchedule(ConditionalResult):
     constant_loss: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the schedule."""
+        """Return the assumptions of the schedule, as sentences."""
         return (
-            f"assumed: {self.peak} < 0; else rates do not fall with T, but are held at the edge of stability",
-            "assumed: gamma0 -> 0, N -> oo; the loss is below the variance of the labels at all late times",
-            "assumed: steps are short beside the rates of all modes, so that sums over them are integrals",
-            "derived: the powers of T, from the powers of signal and gain of descent on fresh batches",
+            f"assumed: {self.peak} < 0; otherwise learning rates do not fall with the number of steps T, but "
+            "are held at the edge of stability",
+            "assumed: gamma0 -> 0, N -> oo; at late times the loss is below the variance of the label noise",
+            "assumed: steps are short compared with the times in which modes are learnt, so that sums over "
+            "steps are integrals",
+            "derived: the powers of T, from the powers of time of signal and gain for fresh batches",
         )
 
 
@@ -68,7 +71,7 @@ def best_schedule(noise: BatchNoise) -> BestSchedule:
     Raises
     ------
     NotApplicable
-        If the gain does not depend on late steps.
+        If the gain falls as ``t^-2`` or faster.
 
     Examples
     --------
@@ -82,26 +85,30 @@ def best_schedule(noise: BatchNoise) -> BestSchedule:
     """
     values = {_p: -noise.signal.terms[0].power, _h: 1 + noise.gain.terms[0].power / 2}
     if not simplify(values[_h]).is_positive:
-        raise NotApplicable(f"the gain falls as t**({noise.gain.terms[0].power}), and no late push matters")
+        raise NotApplicable(
+            f"the gain falls as t**({noise.gain.terms[0].power}): must fall more slowly than t**(-2), or the "
+            "noise of the last steps has no finite sum"
+        )
     u, tau, rate, mu, x = (Dummy(n, positive=True) for n in ("u", "tau", "eta", "mu", "x"))
     gain = u ** (2 * _h - 2)
     (best,) = solve((rate * gain + mu / rate).diff(rate), rate)  # at each u; mu fixes the number of steps
-    left, spent = (integrate(powsimp(e), (u, 0, tau)) for e in (1 / best, best * gain))
-    (multiplier,) = solve(left - T, mu)
-    spent, first = (simplify(e.subs(mu, multiplier)) for e in (spent, best.subs(u, tau)))
+    step_count, noise_sum = (integrate(powsimp(e), (u, 0, tau)) for e in (1 / best, best * gain))
+    (multiplier,) = solve(step_count - T, mu)
+    noise_sum, first = (simplify(e.subs(mu, multiplier)) for e in (noise_sum, best.subs(u, tau)))
     # tau = T^x where signal and noise are equal
-    (clock,) = solve(-_p * x - power_in(spent, tau) * x - power_in(spent, T), x)
-    peak = power_in(first, tau) * clock + power_in(first, T)
-    decay = power_in(best, u) / power_in(left, tau)
-    y = Dummy("y")  # a constant rate T^y: its noise is the rate, its clock T^(1 + y)
+    (tau_power,) = solve(-_p * x - power_in(noise_sum, tau) * x - power_in(noise_sum, T), x)
+    peak = power_in(first, tau) * tau_power + power_in(first, T)
+    decay = power_in(best, u) / power_in(step_count, tau)
+    # for a constant rate T^y the noise is proportional to T^y, and the sum of all rates is T^(1 + y)
+    y = Dummy("y")
     (constant,) = solve(-_p * (1 + y) - y, y)
 
     def powers(e: Expr) -> Expr:
-        """Return a power of T with the powers of signal and gain substituted."""
+        """Return a power of T with the powers of signal and gain substituted for their symbols."""
         return factor(simplify(e.subs(values)))
 
-    found = (decay, peak, -_p * clock, constant, constant)
-    return BestSchedule(*map(powers, found))
+    exponents = (decay, peak, -_p * tau_power, constant, constant)
+    return BestSchedule(*map(powers, exponents))
 
 
 _p, _h = Symbol("p", positive=True), Symbol("h", positive=True)

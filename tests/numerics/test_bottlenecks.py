@@ -1,7 +1,7 @@
 """Tests of finite width and steps in the rich regime: solved theory and networks against derived powers.
 
-Corrections to the derived powers are smaller by powers of ``1/sigma`` and of the clock. They are fitted, and
-the error of the remainder is the change by the last fitted term.
+Corrections to the derived powers are smaller by powers of ``1/sigma`` and of the integrated kernel. They are
+fitted, and the error of the remainder is the change by the last fitted term.
 """
 
 import json
@@ -118,8 +118,8 @@ def test_the_share_of_batches() -> None:
     assert share is not None
     values = [{"t": rate * n, "gamma0": gamma, "eta": rate} for n in at]
     derived = np.array([number(share.at(late).subs(B, 1), **x) for x in values])
-    clock = np.array([number(rich_at(1, source).clock, **x) for x in values])
-    ratio, error = at_zero((batch * (loss / wide - 1))[at] / derived, clock ** (1 / CAPACITY - 1))
+    integrals = np.array([number(rich_at(1, source).integrated_kernel, **x) for x in values])
+    ratio, error = at_zero((batch * (loss / wide - 1))[at] / derived, integrals ** (1 / CAPACITY - 1))
     assert excess((ratio - 1) / error) <= 1
     assert error < 0.1
 

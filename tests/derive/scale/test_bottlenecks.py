@@ -30,8 +30,8 @@ def test_noise_of_a_mode() -> None:
     A step adds eta c sqrt(lamda loss/B) zeta to phi, and eta c^2 to X.
     """
     found = finite()
-    assert simplify(found.start - 1 / (N * gamma0**2)) == 0
-    assert simplify(found.pushes - eta * lamda(k) / B) == 0
+    assert simplify(found.initial_variance - 1 / (N * gamma0**2)) == 0
+    assert simplify(found.batch_variance - eta * lamda(k) / B) == 0
     assert simplify(found.forgotten - 1 + exp(-2 * lamda(k) * X)) == 0
     assert (found.label, found.weight, found.edge) == (label**2, 1, 2)
 
@@ -53,7 +53,7 @@ def test_a_start_without_its_response_is_refused() -> None:
         replace(x, covariance=2 * x.covariance) if x.symbol.func == Function("r0") else x
         for x in theory.sources
     )
-    with pytest.raises(NotApplicable, match="no start of phi"):
+    with pytest.raises(NotApplicable, match="must give phi an initial variance"):
         resources(
             reduced(), replace(theory, sources=sources), mean_field(structured(noise=True)), population("gd")
         )
@@ -66,7 +66,7 @@ def test_batches_that_are_not_fresh_are_refused() -> None:
 
 
 def powers(depth: int, source: str, capacity: str) -> tuple[Rational, ...]:
-    """Return L, beta, a, and the powers of the clock and of the kernel in time."""
+    """Return L, beta, a, and the powers of the integrated kernel and of the kernel in time."""
     n, b, a = Rational(depth), Rational(source), Rational(capacity)
     return n, b, a, (n + 1) / (1 + n * b), n * (1 - b) / (1 + n * b)
 
@@ -108,7 +108,7 @@ def test_labels() -> None:
     found = size("labels", 1, "1/2", "2")
     assert found.share is not None
     assert found.after is not None
-    # beta + 2 q powers of the clock, q = 1/8 and X ~ t^(4/3)
+    # beta + 2 q powers of the integrated kernel, q = 1/8 and X ~ t^(4/3)
     assert found.share.power == Rational(3, 4) * Rational(4, 3)
     assert found.after.power == -Rational(1, 2) / (1 + Rational(1, 2))
     assert found.exponent(label) == -2 * found.exponent(B)
@@ -133,7 +133,7 @@ def test_wide_spectra_have_no_bottleneck_of_width() -> None:
     found = size("width", 1, "1/2", "5")
     assert found.crossover is None
     assert found.after is None
-    assert any("no bottleneck" in x for x in found.conditions())
+    assert any("does not limit the law" in x for x in found.conditions())
 
 
 def test_easy_tasks() -> None:
@@ -176,4 +176,4 @@ def test_exponents_in_symbols() -> None:
     assert simplify(batch.exponent(B) + steps.exponent(eta)) == 0
     assert labels.share is not None
     assert simplify(labels.share.power - (beta + L * (1 - beta) / (L + 1)) * (L + 1) / (1 + L * beta)) == 0
-    assert any("> 0, or the share falls" in x for x in width.conditions())
+    assert any("> 0; otherwise the share falls" in x for x in width.conditions())

@@ -181,7 +181,7 @@ DECAY, MOMENTUM = GradientDescent(eta, decay=Rational(1, 10)), Momentum(eta, Rat
     ("program", "reason"),
     [
         (partial(isotropic, 1, data="online"), "not centred"),
-        (partial(isotropic, 1, data="full-batch", center=True), "come again"),
+        (partial(isotropic, 1, data="full-batch", center=True), "samples are reused"),
         (partial(isotropic, data="online", center=True), "give order"),
         (partial(isotropic, 1, data="population", center=True, rule="flow"), "exact steps"),
         (partial(isotropic, 1, data="population", center=True, outputs=2), "one output"),

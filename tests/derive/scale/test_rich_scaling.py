@@ -98,15 +98,15 @@ def test_assumptions_stand_in_the_conditions() -> None:
         assert any(assumed in y for y in said)
 
 
-def test_when_modes_are_learnt_is_read_from_the_clock() -> None:
-    """The first mode at a clock of one, the last of M modes at M^capacity."""
+def test_when_modes_are_learnt_is_read_from_the_integrated_kernel() -> None:
+    """The first mode at an integrated kernel of one, the last of M modes at M^capacity."""
     law, modes = rich_at(1, "1/2"), Symbol("M", integer=True, positive=True)
     (said,) = (y for y in law.conditions() if "<< t <<" in y)
     first, last = (
         sympify(y.split(":")[0], locals={"M": modes, "gamma0": gamma0}) for y in said.split("<< t <<")
     )
-    for end, clock in ((first, 1), (last, modes**2)):
-        ratio = (law.clock.subs(late, end) / clock).subs({gamma0: Rational(1, 3), modes: 7})
+    for end, integral in ((first, 1), (last, modes**2)):
+        ratio = (law.integrated_kernel.subs(late, end) / integral).subs({gamma0: Rational(1, 3), modes: 7})
         assert float(ratio.n()) == pytest.approx(1, rel=1e-4)
 
 
@@ -140,7 +140,7 @@ def test_unequal_memories_are_refused(name: str, site: object) -> None:
         theory,
         equations=tuple(replace(e, terms=terms) if e is wrong else e for e in theory.equations),
     )
-    with pytest.raises(NotApplicable, match="grows by"):
+    with pytest.raises(NotApplicable, match="growth of a weight matrix"):
         rank_one(bad)
 
 
@@ -151,7 +151,7 @@ def test_unequal_last_layer_is_refused() -> None:
     bad = replace(
         theory, equations=tuple(replace(e, terms=terms) if e is wrong else e for e in theory.equations)
     )
-    with pytest.raises(NotApplicable, match="do not grow alike"):
+    with pytest.raises(NotApplicable, match="do not grow at one rate"):
         rank_one(bad)
 
 
@@ -250,7 +250,7 @@ def test_crossover_from_lazy() -> None:
     assert abs(N(ratio) - 1) < 1e-12
     with pytest.raises(NotApplicable, match="do not cross"):
         law.crossover(3 * law.loss.subs(gamma0, 1))
-    with pytest.raises(NotApplicable, match="no power"):
+    with pytest.raises(NotApplicable, match="is not a power"):
         law.crossover(lazy + 1)
 
 
@@ -271,6 +271,6 @@ def test_refused(given: dict[str, object], why: str) -> None:
 
 
 def test_logarithms_are_not_given_amplitudes() -> None:
-    """At source L/(2L + 1) the clock has a logarithm; below L/(3L + 2) early times count."""
+    """At source L/(2L + 1) the integrated kernel has a logarithm; below L/(3L + 2) early times count."""
     assert not any(c.known for c in rich_at(1, "1/3").corrections)
     assert not rich_at(4, "1/4").corrections[0].known

@@ -61,7 +61,7 @@ def test_equal_modes_by_hand():
     """M equal modes, fewer samples: P of M directions are learnt, label noise adds P/(M - P)."""
     found = data()
     alike = {lamda(k): 1, w_star(k): 1}
-    rest = found.rest.rhs.subs(alike).doit()
+    rest = found.late_balance.rhs.subs(alike).doit()
     assert simplify(rest.subs(cut, M / P - 1) - P) == 0
     final = found.final.subs(alike).doit().subs(cut, M / P - 1)
     assert simplify(final - (M - P) - sigma**2 * P / (M - P)) == 0
@@ -97,7 +97,7 @@ def test_the_floor_against_the_sums(source, decay):
         scale, end = _solved(values, samples)
         found = finite_data(1, source, decay)
         off.append(float(found.formula.subs(P, samples)) / end - 1)
-        one = data().scale
+        one = data().late_cutoff
         expected = float((one.coefficient * samples**one.power).subs(values))
         assert expected / scale == pytest.approx(1, abs=3 / samples)
     assert abs(off[0]) < 10 / 30
@@ -171,7 +171,7 @@ def test_before_the_floor_against_random_samples():
     times, samples = np.array([300.0]), 16000
     loss, labels = _flow(times, samples, 60)
     values = {capacity: 2, beta: 3, L: 1, sigma: 1}
-    for found, own in ((data().stirred, loss), (data().label_fit, labels)):
+    for found, own in ((data().before_floor, loss), (data().label_before_floor, labels)):
         expected = float(
             (found.coefficient * T**found.power / P).subs(values).subs({P: samples, T: times[0]})
         )
@@ -215,7 +215,7 @@ def test_crossovers_are_where_the_losses_meet():
     found = finite_data(2, "1/2", 2)
     assert simplify(lazy(2, "1/2", 2).formula.subs(T, found.crossover["lazy"]) - found.formula) == 0
     steep = finite_data(2, 3, 2)
-    middle = data().stirred
+    middle = data().before_floor
     before = (middle.coefficient * T**middle.power / P).subs({capacity: 2, beta: 3, L: 2})
     at = {P: 1000}
     first, last = (steep.crossover[name].subs(at).n() for name in ("lazy", "end"))

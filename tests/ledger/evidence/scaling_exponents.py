@@ -206,7 +206,7 @@ def single_modes() -> Evidence:
     ratio = loss / flow.loss
     slope = Slope.of(x, np.log(ratio))
     reduced = rank_one(mean_field(structured(data="population", rule="flow")))
-    q = rich_scaling(reduced, 1, TASK).slowness
+    q = rich_scaling(reduced, 1, TASK).profile_exponent
     derived = float(missing(0, 0, TASK) / missing(q, q, TASK))  # without and with the memory of a mode
     return conclude(
         "scaling_exponents:single_modes",
