@@ -52,7 +52,7 @@ class Measured:
         """Return one layer; raise ``ValueError`` if the layer is not an axis, or not one of its values."""
         name, values = self.axes[0]
         if name == "t":
-            raise ValueError("this quantity has no layer axis of its own")
+            raise ValueError("this measurement has no layer axis: its first axis is the time t")
         if layer not in values:
             raise ValueError(f"{name} = {layer}: must be one of {values}")
         i = values.index(layer)
@@ -60,8 +60,22 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
-    """One of the two vectors of a correlation, with the grid positions of its entries for each layer."""
+class CorrelationVector:
+    """One of the two vectors of a correlation, with formulas for its entries at all values of its indices.
+
+    Attributes
+    ----------
+    axes
+        Name and values of each index, without the layer.
+    layer
+        Name of the index that counts layers; None if layers do not have units of their own.
+    population
+        Name of the population of its entries; None for a number.
+    sites
+        For each layer (None without layers) the formula at each grid position of the indices.
+    readers
+        For each layer the function that reads these formulas from the state of networks.
+    """
 
     axes: tuple[ObservableAxis, ...]
     layer: str | None
@@ -71,7 +85,10 @@ class Side:
 
     @cached_property
     def rows(self) -> dict[int | None, slice | NDArray[np.intp]]:
-        """Positions of the entries of each layer in the grid of indices; a full slice if they fill it."""
+        """Positions in the flattened grid of indices that each layer has.
+
+        A full slice if it has all of them.
+        """
         every = list(np.ndindex(*self.shape))
         place = {spot: i for i, spot in enumerate(every)}
         return {
@@ -93,17 +110,19 @@ class Side:
 class Record:
     """Vectors at the recorded times: arrays (networks, indices, times, units), nan where nothing is recorded.
 
-    Indices are one axis, in the order of a C array of :attr:`Side.shape`.  ``places`` maps each vector to the
-    positions of the times at which it is recorded.
+    Indices are one axis, in the order of a C array of :attr:`CorrelationVector.shape`. ``places`` maps each
+    vector to the positions of the times at which it is recorded.
     """
 
-    def __init__(self, places: Mapping[Side, tuple[int, ...]], networks: int, times: int) -> None:
+    def __init__(
+        self, places: Mapping[CorrelationVector, tuple[int, ...]], networks: int, times: int
+    ) -> None:
         self.places, self.sides, self.networks, self.times = places, [*places], networks, times
         self.now = 0
         self.kept: dict[tuple[int, int | None], Array] = {}
 
-    def take(self, state: NetworkState) -> None:
-        """Record the state at one more time."""
+    def append(self, state: NetworkState) -> None:
+        """Record the state at the next of the recorded times."""
         for i, (side, places) in enumerate(self.places.items()):
             at = bisect_left(places, self.now)
             if at == len(places) or places[at] != self.now:
@@ -114,14 +133,17 @@ class Record:
                 if whole is None:
                     shape = (self.networks, int(np.prod(side.shape, dtype=int)), len(places), x.shape[-1])
                     whole = np.empty(shape) if isinstance(rows, slice) else np.full(shape, np.nan)
-                elif x.shape[-1] > whole.shape[-1]:  # a constant at first
+                elif x.shape[-1] > whole.shape[-1]:
                     whole = np.repeat(whole, x.shape[-1], axis=-1)
                 self.kept[i, site] = whole
                 whole[:, rows, at] = x
         self.now += 1
 
-    def of(self, side: Side, site: int | None, times: tuple[int, ...] | None = None) -> Array:
-        """Return the record of one vector at one layer, at all of its times or at some of them."""
+    def of(self, side: CorrelationVector, site: int | None, times: tuple[int, ...] | None = None) -> Array:
+        """Return the record of one vector at the layer ``site`` (None without layers).
+
+        ``times`` are positions of recorded times; None for all at which the vector is recorded.
+        """
         whole = self.kept[self.sides.index(side), site]
         if times is None or times == self.places[side]:
             return whole
@@ -133,13 +155,21 @@ class Record:
 class Pair:
     """Correlation ``(1/n) sum_i a_i(t) b_i(s)`` to be measured.
 
-    ``equal``: correlate a vector with itself at equal indices only.  ``times``: positions of the times at
-    which it is measured; None for all.
+    Attributes
+    ----------
+    name
+        Name of the measurement.
+    first, second
+        The vectors a and b.
+    equal
+        Whether a vector is correlated with itself at equal indices only.
+    times
+        Positions of the times at which it is measured; None for all.
     """
 
     name: str
-    first: Side
-    second: Side
+    first: CorrelationVector
+    second: CorrelationVector
     equal: bool = False
     times: tuple[int, ...] | None = None
 
@@ -179,11 +209,11 @@ class Pair:
 
 @dataclass
 class Wanted:
-    """All correlations and numbers to be measured in a run."""
+    """Correlations (``pairs``) and numbers of the program (``scalars``) to be measured in a run."""
 
     pairs: tuple[Pair, ...]
-    scalars: Mapping[str, Side]
-    sides: list[Side] = field(default_factory=list)
+    scalars: Mapping[str, CorrelationVector]
+    sides: list[CorrelationVector] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         found = [*(y for p in self.pairs for y in (p.first, p.second)), *self.scalars.values()]
@@ -202,13 +232,13 @@ class Wanted:
         found = {p.name: p.axes(times) for p in self.pairs}
         return {**found, **{n: (("t", times), *x.axes) for n, x in self.scalars.items()}}
 
-    def places(self, times: int) -> dict[Side, tuple[int, ...]]:
-        """Return the positions of the times at which each vector is recorded.
+    def places(self, times: int) -> dict[CorrelationVector, tuple[int, ...]]:
+        """Return for each vector the positions of the times at which it is recorded, of ``times`` in all.
 
         Numbers are recorded at all times.
         """
         every = tuple(range(times))
-        found: dict[Side, tuple[int, ...]] = dict.fromkeys(self.sides, ())
+        found: dict[CorrelationVector, tuple[int, ...]] = dict.fromkeys(self.sides, ())
         for p in self.pairs:
             for side in (p.first, p.second):
                 found[side] = tuple(sorted({*found[side], *(every if p.times is None else p.times)}))
@@ -219,8 +249,14 @@ class Wanted:
 class ChosenPairs:
     """Correlation to be measured at some of the recorded times, or at equal values of an index only.
 
-    ``pair`` is a vector or a pair of vectors; ``times`` are positions of recorded times, None for all;
-    ``equal`` is the index.
+    Attributes
+    ----------
+    pair
+        A vector, or a pair of vectors.
+    times
+        Positions of recorded times; None for all.
+    equal
+        The index at whose equal values the correlation is measured; None for all pairs of values.
     """
 
     pair: Any
@@ -231,20 +267,21 @@ class ChosenPairs:
 def read_wanted(
     binder: Binder, reading: FormulaReaders, wanted: Mapping[str, Any] | None, equal: Symbol | None = None
 ) -> Wanted:
-    """Return the readers of the wanted averages.
-
-    Vectors with an index ``equal`` are averaged at equal indices.
+    """Return the readers of the correlations to measure, and of all numbers of the program.
 
     ``wanted`` maps a name to a vector (its correlation with itself at two times) or to a pair ``(a, b)``:
-    ``a`` at the time t, ``b`` at the time s (written with t or with s).  If ``b`` is a number, the result is
-    the mean of ``a`` times ``b``.  None stands for every vector that the program's notation names.
+    ``a`` at the time t, ``b`` at the time s (written with t or with s). If ``b`` is a number, the result is
+    the mean of ``a`` times ``b``. None stands for every vector that the program's notation names. Vectors
+    with the index ``equal`` are correlated at equal values of it only.
     """
     program = binder.program
     if wanted is None:
         wanted = {}
         for e, name in program.notation.items():
             if name in wanted:
-                raise ValueError(f"the notation calls two vectors {name}: say what is wanted")
+                raise ValueError(
+                    f"the program's notation has two vectors {name}: name correlations in `wanted`"
+                )
             wanted = {**wanted, name: e}
     pairs = []
     for name, e in wanted.items():
@@ -253,22 +290,25 @@ def read_wanted(
         chosen = e if isinstance(e, ChosenPairs) else ChosenPairs(e, equal=equal)
         a, b = chosen.pair if isinstance(chosen.pair, tuple) else (chosen.pair, chosen.pair)
         a, b = sympify(a), sympify(b).xreplace({s: t})
-        first = read_side(binder, reading, a)
+        first = read_vector(binder, reading, a)
         if first.number or not first.sites:
             raise ValueError(f"wanted[{name!r}]: {a} has no entries to average over")
-        second = first if a == b else read_side(binder, reading, b)
+        second = first if a == b else read_vector(binder, reading, b)
         is_equal = chosen.equal is not None and first is second and chosen.equal in a.free_symbols
         pair = Pair(name, first, second, is_equal, chosen.times)
-        apart = not second.number and first.population != second.population
-        if apart or not (pair.layers() or None in first.sites):
-            raise ValueError(f"wanted[{name!r}]: {a} and {b} live on different populations")
+        differ = not second.number and first.population != second.population
+        if differ or not (pair.layers() or None in first.sites):
+            raise ValueError(f"wanted[{name!r}]: {a} and {b} have units of different populations")
         pairs.append(pair)
-    scalars = {name: read_side(binder, reading, _scalar(program, binder, name)) for name in program.scalars}
+    scalars = {name: read_vector(binder, reading, _scalar(program, binder, name)) for name in program.scalars}
     return Wanted(tuple(pairs), scalars)
 
 
-def read_side(binder: Binder, reading: FormulaReaders, e: Expr) -> Side:
-    """Return the readers of a vector at every value of its indices."""
+def read_vector(binder: Binder, reading: FormulaReaders, e: Expr) -> CorrelationVector:
+    """Return a vector or number ``e`` of the program with formulas at every value of its indices.
+
+    Raise ValueError if its entries are units of several populations.
+    """
     e = named(e, binder.functions)
     values = _index_values(binder, e)
     symbols = list(values)
@@ -279,9 +319,9 @@ def read_side(binder: Binder, reading: FormulaReaders, e: Expr) -> Side:
         except Missing:
             continue
     places = {choice: x.place() for choice, x in bounds.items()}
-    names = {p[0] for p in places.values() if p is not None}
-    if len(names) > 1:
-        raise ValueError(f"{e} lives on several populations: {', '.join(sorted(names))}")
+    populations = {p[0] for p in places.values() if p is not None}
+    if len(populations) > 1:
+        raise ValueError(f"{e} has units of several populations: {', '.join(sorted(populations))}")
     layer = (
         _layer_symbol(binder, e, symbols) if any(p and p[1] is not None for p in places.values()) else None
     )
@@ -294,11 +334,16 @@ def read_side(binder: Binder, reading: FormulaReaders, e: Expr) -> Side:
         sites.setdefault(None if p is None else p[1], {})[spot] = x
     axes = tuple((symbols[j].name, tuple(v)) for j, v in zip(keep, used, strict=True))
     readers = {site: reading.read(list(grid.values())) for site, grid in sites.items()}
-    return Side(axes, None if layer is None else layer.name, next(iter(names), None), sites, readers)
+    return CorrelationVector(
+        axes, None if layer is None else layer.name, next(iter(populations), None), sites, readers
+    )
 
 
 def _index_values(binder: Binder, e: Expr) -> dict[Symbol, list[int]]:
-    """Return the values of each index, in the order of appearance in fields and then in parameters."""
+    """Return the values of each free index of ``e`` at which all of its fields and weights are defined.
+
+    Indices are in the order in which they appear in fields, then in weights.
+    """
     found: dict[Symbol, set[int]] = {}
     for _, args, members in _uses(binder, e):
         for j, arg in enumerate(args):
@@ -315,9 +360,9 @@ def _index_values(binder: Binder, e: Expr) -> dict[Symbol, list[int]]:
 
 
 def _uses(binder: Binder, e: Expr) -> list[tuple[str, tuple[Any, ...], set[tuple[int, ...]]]]:
-    """Return fields, numbers and families of parameters in ``e`` with their arguments and members.
+    """Return name, arguments and defined index values of each field, number and family of weights in ``e``.
 
-    The summation index of a sum is not an index of ``e`` outside of the sum.
+    The summation index of a sum is not an index of ``e`` outside of the sum; 0 stands for it.
     """
     if isinstance(e, Sum):
         bound = e.bound_symbols
@@ -338,7 +383,7 @@ def _uses(binder: Binder, e: Expr) -> list[tuple[str, tuple[Any, ...], set[tuple
 
 
 def _layer_symbol(binder: Binder, e: Expr, symbols: list[Symbol]) -> Symbol | None:
-    """Return the index of ``e`` that counts layers, or None."""
+    """Return the one of the ``symbols`` of ``e`` that counts layers; None if none does."""
     for name, args, _ in _uses(binder, e):
         x = binder.program.field_of(name)
         if x is not None and x.layered and args:
@@ -347,7 +392,10 @@ def _layer_symbol(binder: Binder, e: Expr, symbols: list[Symbol]) -> Symbol | No
 
 
 def _scalar(program: Program, binder: Binder, name: str) -> Expr:
-    """Return a number of the program at symbols for its indices; integer indices become new symbols."""
+    """Return a number of the program at symbols for its indices, such as ``f(mu, t)``.
+
+    Indices at which it is defined at integers only become new symbols.
+    """
     lines = [d for d in program.definitions if d.name == name]
     if not lines or not binder.domains[name]:
         raise ProgramError(f"number {name} has no definition")
@@ -360,55 +408,68 @@ def _scalar(program: Program, binder: Binder, name: str) -> Expr:
 
 
 @dataclass
-class Kept:
-    """Paths of each network at ``times``, and the record of the networks in training."""
+class KeptPaths:
+    """Fields of single units of each network that are kept, at the steps ``times``.
 
-    sides: Mapping[str, Side]
+    Attributes
+    ----------
+    vectors
+        The fields by name.
+    times
+        Steps, or positions of recorded times, in any order.
+    record
+        Record of the networks in training.
+    """
+
+    vectors: Mapping[str, CorrelationVector]
     times: Sequence[int]
     record: Record = field(init=False)
 
     def begin(self, networks: int) -> None:
-        """Prepare the record of a group of networks."""
+        """Start the record of a group of ``networks`` networks."""
         every = tuple(range(len({*self.times})))
-        self.record = Record(dict.fromkeys(self.sides.values(), every), networks, len(every))
+        self.record = Record(dict.fromkeys(self.vectors.values(), every), networks, len(every))
 
-    def look(self, state: NetworkState) -> None:
-        """Record this step, if it is one of the times."""
+    def record_state(self, state: NetworkState) -> None:
+        """Record the state of the networks, if its step is one of the times."""
         if state.step in self.times:
-            self.record.take(state)
-            for side in self.sides.values():
-                if len({self.record.of(side, k).shape[-1] for k in side.sites}) > 1:
+            self.record.append(state)
+            for vector in self.vectors.values():
+                if len({self.record.of(vector, k).shape[-1] for k in vector.sites}) > 1:
                     raise ValueError(
                         "paths: layers of unequal widths have unequal numbers of units: keep one of them"
                     )
 
-    def taken(self) -> list[dict[str, Block]]:
-        """Return the blocks of the networks trained last."""
+    def blocks(self) -> list[dict[str, Block]]:
+        """Return for each network that was trained last the kept fields by name."""
         found: list[dict[str, Block]] = [{} for _ in range(self.record.networks)]
         at = [sorted({*self.times}).index(x) for x in self.times]
-        for name, side in self.sides.items():
-            layers = tuple(k for k in side.sites if k is not None)
-            whole = np.stack([self.record.of(side, k) for k in side.sites], axis=1)[:, :, :, at].swapaxes(
+        for name, vector in self.vectors.items():
+            layers = tuple(k for k in vector.sites if k is not None)
+            whole = np.stack([self.record.of(vector, k) for k in vector.sites], axis=1)[:, :, :, at].swapaxes(
                 2, 3
             )
-            for block, x in zip(found, whole.reshape(*whole.shape[:3], *side.shape, -1), strict=True):
-                block[name] = Block(x if layers else x[0], layers, side.axes)
+            for block, x in zip(found, whole.reshape(*whole.shape[:3], *vector.shape, -1), strict=True):
+                block[name] = Block(x if layers else x[0], layers, vector.axes)
         return found
 
 
-def read_kept(binder: Binder, reading: FormulaReaders, paths: Paths, steps: int) -> Kept:
-    """Which entries ``paths`` ask for.  Raises ValueError for what a network does not have."""
+def read_kept(binder: Binder, reading: FormulaReaders, paths: Paths, steps: int) -> KeptPaths:
+    """Return the fields of units that ``paths`` selects, for a run of so many steps.
+
+    Raise ValueError for a field that the networks do not have.
+    """
     sides = {}
     for name, e in paths.expressions(binder.program).items():
-        side = read_side(binder, reading, e)
+        side = read_vector(binder, reading, e)
         if side.number or not side.sites:
             raise ValueError(f"paths: {name} = {e} has no units in this network")
         sides[name] = _chosen(reading, paths, side)
-    return Kept(sides, paths.steps(binder.program, steps))
+    return KeptPaths(sides, paths.steps(binder.program, steps))
 
 
-def _chosen(reading: FormulaReaders, paths: Paths, side: Side) -> Side:
-    """Return the entries that paths keep, under the names of their dimensions."""
+def _chosen(reading: FormulaReaders, paths: Paths, side: CorrelationVector) -> CorrelationVector:
+    """Return a field at the layers and samples that ``paths`` selects, with axes named as in results."""
     there = sorted(x for x in side.sites if x is not None)
     layers: list[Any] = paths.chosen("layers", there) if there else [None]
     axes, places = [], []
@@ -417,7 +478,7 @@ def _chosen(reading: FormulaReaders, paths: Paths, side: Side) -> Side:
         name, labels = dimension(index), whole
         if name == "sample":
             labels = paths.chosen("samples", range(len(whole)))
-        elif name == "layer":  # layers that are the same units
+        elif name == "layer":  # layers that share their units are an index, not a site
             labels = paths.chosen("layers", whole)
         places.append(labels if name == "sample" else [whole.index(x) for x in labels])
         axes.append((name, tuple(labels)))

@@ -55,10 +55,13 @@ class EntryLaw:
         reading: FormulaReaders,
         env: Mapping[Any, int],
     ) -> EntryLaw:
-        """Return the step of a rule, with readers of its parameters, which may depend on the time."""
+        """Return the step of a rule; its parameters may depend on the time.
+
+        ``outside`` is the factor between gradient and update, and ``env`` holds the indices of the weight.
+        """
 
         def reader(e: Expr) -> NetworkReader:
-            """Return the reader of an expression."""
+            """Return the function that reads the value of an expression from the state."""
             return reading.read([binder.bind(e, env)])
 
         own = [A, *(x for x, _ in rule.states)]
@@ -73,7 +76,10 @@ class EntryLaw:
         return cls(function, numbers, len(rule.states), *rates, reader(outside), units)
 
     def move(self, w: Array, states: list[Array], left: Array, right: Array, state: NetworkState) -> None:
-        """Move weights (networks, rows[, columns]) and states in place, by the update ``left right``."""
+        """Move weights (networks, rows[, columns]) and their states in place by one step.
+
+        The update is ``left @ right``.
+        """
         for k in range(len(w)):
             values = [of_network(x, state, k) for x in self.numbers]
             rate, decay, outside = (of_network(x, state, k) for x in (self.rate, self.decay, self.outside))
@@ -91,25 +97,25 @@ class EntryLaw:
 
 
 def leaves(e: Expr) -> set[Expr]:
-    """Return the largest symbols and functions in an expression."""
+    """Return the symbols and applied functions in an expression, without those inside of other functions."""
     if isinstance(e, AppliedUndef | Symbol):
         return {e}
     return {x for arg in e.args for x in leaves(arg)}
 
 
 def of_network(read: NetworkReader, state: NetworkState, k: int) -> float:
-    """Return a number of the k-th network."""
+    """Return the value that ``read`` gives for the k-th network; a single value is shared by all networks."""
     found = read(state)[:, 0, 0]
     return float(found[min(k, len(found) - 1)])
 
 
 def _columns(w: Array, columns: slice) -> Array:
-    """Return columns of a matrix; a vector is one column."""
+    """Return a slice of columns of a matrix; a vector is one column."""
     return w[:, None] if w.ndim == 1 else w[:, columns]
 
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Yield blocks of columns."""
+    """Yield slices of columns of a matrix of this shape, each with about BLOCK entries."""
     size = max(1, BLOCK // shape[0])
     for first in range(0, shape[1], size):
         yield slice(first, min(first + size, shape[1]))

@@ -61,7 +61,7 @@ from numerics.stats import Spread
 from numerics.threads import one_thread
 
 from .correlations import ChosenPairs, ObservableAxis
-from .run import EULER, MOST, UNSTABLE, Trainer
+from .run import EULER, MOST_STEPS, UNSTABLE, Trainer
 from .tangent import NAME as TANGENT_KERNEL
 
 Array = NDArray[np.float64]
@@ -78,13 +78,13 @@ KERNELS = (LINEAR_KERNEL, FEATURE_KERNEL, GRADIENT_KERNEL)
 HALVINGS = 14
 """Largest number of halvings of the step of a flow."""
 
-NOISY = 3e-3
+NOISE_TOLERANCE = 3e-3
 """Smallest tolerance of a flow with noise; it is far below the variation between networks."""
 
-ROUGH = 1e-3
+JUMP_TOLERANCE = 1e-3
 """Smallest tolerance of a flow in which the slope of the activation, or the error, jumps."""
 
-SMOOTH = (ERROR, OUTPUT, LINEAR_KERNEL, FEATURE_KERNEL)
+WITHOUT_JUMPS = (ERROR, OUTPUT, LINEAR_KERNEL, FEATURE_KERNEL)
 """Variables that do not jump in time even then; the first one does if the error jumps in the output."""
 
 NAMES = {LINEAR_KERNEL: FEATURE_KERNEL, ERROR: "error"}
@@ -166,8 +166,8 @@ def simulate(  # noqa: PLR0913 - public options, all but the source keyword-only
         over equal samples, none, or those at some of the times, along ``kernel_time`` and ``trace_time``.
     tolerance : float
         Bound on the integration error of a flow, relative to the size of each variable.  With noise it is at
-        least NOISY.  If the slope of the activation or the error jumps, it is ROUGH, and variables that jump
-        in time are not checked.  The attribute ``integration_error`` is the estimated error.
+        least 3e-3.  If the slope of the activation or the error jumps, it is at least 1e-3, and variables
+        that jump in time are not checked.  The attribute ``integration_error`` is the estimated error.
     variant : callable, optional
         Function that changes the program before it is trained.
     progress : callable, optional
@@ -233,7 +233,21 @@ def simulate(  # noqa: PLR0913 - public options, all but the source keyword-only
 
 @dataclass(frozen=True)
 class _Ensemble:
-    """Options of a simulation: number and width of networks, seed, measured kernels, tolerance."""
+    """Options of a simulation.
+
+    Attributes
+    ----------
+    width, seeds
+        Width and number of networks.
+    entropy
+        Seed of the random numbers.
+    kernels
+        Kernels that are measured.
+    tolerance
+        Bound on the relative integration error of a flow.
+    progress, each
+        Functions called for each network, with the number of networks done or with its variables.
+    """
 
     width: int
     seeds: int
@@ -244,7 +258,7 @@ class _Ensemble:
     each: Callable[[Mapping[str, Array]], None] | None = None
 
     def simulated(self, problem: Problem) -> xr.Dataset:
-        """Return the means over networks of a problem."""
+        """Return the means over networks of the variables of a problem, with standard errors."""
         width, seeds, entropy, kernels = self.width, self.seeds, self.entropy, self.kernels
         if problem.program.depth.is_Symbol:
             raise problem.open_depth()
@@ -303,23 +317,32 @@ class _Ensemble:
                     if self.progress is not None:
                         self.progress(done, seeds)
         except KeyboardInterrupt:
-            if done < 2 or set(spread.counts.values()) != {done}:  # too few networks, or one half added
+            # fewer than two networks, or one of which only some variables were added
+            if done < 2 or set(spread.counts.values()) != {done}:
                 raise
             raise Interrupted(averages("partial")) from None
         return averages()
 
 
 def _at_kernel_times(
-    values: Mapping[str, Array], chosen: KernelTimes | None, *, times: Array, nonlinear: bool, **said: Any
+    values: Mapping[str, Array],
+    chosen: KernelTimes | None,
+    *,
+    times: Array,
+    nonlinear: bool,
+    **attributes: Any,
 ) -> xr.Dataset:
-    """Return a dataset in which kernels measured at some of the times have dimensions of their own."""
+    """Return a dataset of results; kernels measured at some of the times have time dimensions of their own.
+
+    ``chosen`` are these times, None if all variables have all times. ``attributes`` describe the run.
+    """
     where = {name: None if chosen is None else chosen.dimension(name, nonlinear) for name in values}
     whole = {name: x for name, x in values.items() if where[name] is None}
-    found = dataset(whole, times=times, nonlinear=nonlinear, **said)
+    found = dataset(whole, times=times, nonlinear=nonlinear, **attributes)
     for dim, places in ({} if chosen is None else chosen.dimensions).items():
         part = {name: x for name, x in values.items() if where[name] == dim}
         if part:
-            own = dataset(part, times=times[[*places]], nonlinear=nonlinear, **said | {"held": None})
+            own = dataset(part, times=times[[*places]], nonlinear=nonlinear, **attributes | {"held": None})
             if len(places) < len(times):
                 own = own.rename({"time": dim, "time_": f"{dim}_"})
             found = found.assign(own.data_vars)
@@ -333,10 +356,11 @@ RANDOM_START = 0.2
 def initial_outputs(
     means: Mapping[str, np.ndarray], errors: Mapping[str, np.ndarray], networks: int
 ) -> str | None:
-    """Return a sentence on random outputs at the start that are not small beside the errors, or None.
+    """Return a note if random outputs at the start are not small beside the errors; None if they are.
 
-    The theory of infinite width has no such outputs, which are measured here: their standard deviation over
-    networks is the standard error times the root of their number.
+    ``means`` and ``errors`` are variables of results and their standard errors. The theory of infinite width
+    has no random outputs at the start: their standard deviation over networks is the standard error times the
+    square root of the number of networks.
 
     >>> means = {"error": np.ones((1, 2))}
     >>> initial_outputs(means, {"error": np.full((1, 2), 0.5)}, 4)[:76]
@@ -363,11 +387,11 @@ PRODUCTS, CALL = 4e9, 2e-4
 def _require_resources(
     problem: Problem, size: int, width: int, seeds: int, kernels: MeasuredKernels | KernelTimes
 ) -> None:
-    """Raise SpecError for kernels that do not fit in memory, and for times beyond ``solver.hours``.
+    """Raise SpecError for a simulation that does not fit in memory or takes longer than ``solver.hours``.
 
-    The weights of a layer are width^2 (of the first one, width times the features).  A step multiplies them
-    by the samples forwards and backwards and adds the updates.  A flow takes at least four stages between two
-    times.
+    ``size`` is the number N that ratios refer to, ``width`` that of the widest hidden layer. The weights of a
+    layer are width^2 (of the first one, width times the features). A step multiplies them by the samples
+    forwards and backwards and adds the updates. A flow takes at least four stages between two times.
     """
     depth, samples, steps = problem.depth or 1, max(problem.sample_count, 1), len(problem.times)
     weights = float(depth) * width * max(width, size)
@@ -402,7 +426,7 @@ def _require_digits(problem: Problem, tolerance: float) -> None:
 
 
 def entropy_of(rng: int | np.random.Generator | None) -> int:
-    """Return the seed itself, one that a Generator draws, or one from the system.
+    """Return the seed ``rng`` itself, one that a Generator draws, or for None one from the system.
 
     Raises ``SpecError`` (a ``ValueError``) for a negative seed.
     """
@@ -425,7 +449,12 @@ def _networks(
     tolerance: float,
     seed: np.random.SeedSequence,
 ) -> tuple[Trainer, float | None]:
-    """Return the networks of a problem; for a flow with short enough steps and their estimated error."""
+    """Return the networks of a problem, prepared for training, and their estimated integration error.
+
+    ``size`` is the number N that ratios refer to, ``width`` that of the widest hidden layer. The error is
+    None for a rule in steps. For a flow, integration steps are shortened until it is below ``tolerance``, on
+    the network of the seed ``seed``.
+    """
     program, fixed = problem.program, problem.seen > 0
     values: dict[str, Any] = {str(k): v for k, v in problem.values.items()}
     values |= {k: _by_layer(x) for k, x in problem.layered.items()}
@@ -433,7 +462,7 @@ def _networks(
     if not problem.has_roles:
         own = authored_variables(problem) if kernels == "full" else {}
         wanted = {x.name: x.pair for x in own.values() if x.pair is not None}
-    elif fixed and program.roles.field is None:  # solutions have no kernels of layers then
+    elif fixed and program.roles.field is None:  # without fields of layers there are no kernels
         wanted = {name: e for name, e in wanted.items() if name not in KERNELS}
     elif fixed and kernels == "none":
         wanted = {name: e for name, e in wanted.items() if name not in KERNELS or not e.has(mu)}
@@ -462,16 +491,16 @@ def _networks(
     if not problem.flow:
         return Trainer.of(program, **setup), None
     noisy = program.noisy
-    smooth = SMOOTH[1:] if error_jumps(program) else SMOOTH if slope_jumps(program) else ()
-    tolerance = max(tolerance, NOISY if noisy else 0.0, ROUGH if smooth else 0.0)
+    smooth = WITHOUT_JUMPS[1:] if error_jumps(program) else WITHOUT_JUMPS if slope_jumps(program) else ()
+    tolerance = max(tolerance, NOISE_TOLERANCE if noisy else 0.0, JUMP_TOLERANCE if smooth else 0.0)
     times = problem.times.tolist()
     plain = Trainer.of(program, **setup, times=times, dt=float(np.max(np.diff(times))))
     plain = replace(plain, nodes=EULER) if smooth else plain
-    return settled(plain, seed, tolerance, noisy, smooth)
+    return converged_steps(plain, seed, tolerance, noisy, smooth)
 
 
 def _chosen(wanted: Mapping[str, Any], kernels: KernelTimes) -> dict[str, Any]:
-    """Return which correlations to measure where kernels are measured at some of the times."""
+    """Return the correlations ``wanted`` with kernels measured at some of the times only."""
     found: dict[str, Any] = {}
     for name, e in wanted.items():
         if name not in KERNELS:
@@ -486,7 +515,9 @@ def _chosen(wanted: Mapping[str, Any], kernels: KernelTimes) -> dict[str, Any]:
 
 
 def repeated(name: str, numbers: Array) -> Callable[[int], Array]:
-    """Return an attribute as a function of the number of units, each number repeated equally often.
+    """Return the attribute ``name`` of units as a function of their number.
+
+    Each of its ``numbers`` is repeated equally often.
 
     >>> repeated("a", np.array([1.0, 2.0]))(4)
     array([1., 2., 1., 2.])
@@ -502,37 +533,41 @@ def repeated(name: str, numbers: Array) -> Callable[[int], Array]:
     return of_units
 
 
-def settled(
+def converged_steps(
     networks: Trainer, seed: np.random.SeedSequence, tolerance: float, noisy: bool, smooth: Sequence[str] = ()
 ) -> tuple[Trainer, float]:
     """Return networks whose integration steps are short enough, and their estimated error.
 
     The error is the change on halving all steps, relative to the size of each variable, divided by ``2^order
-    - 1``: the order is 4, with noise 2, across kinks 1 (for variables that do not jump in time).  The number
-    of steps in each interval between recorded times is found on one network; with noise or kinks all steps
-    have one length. Raises :class:`~numerics.errors.NotConverged` after HALVINGS halvings.
+    - 1``: the order is 4, with noise (``noisy``) 2, across kinks 1. ``smooth`` are then the names of
+    variables that do not jump in time, which are compared; it is empty without kinks. The number of steps in
+    each interval between recorded times is determined on one network; with noise or kinks all steps have one
+    length. Raises :class:`~numerics.errors.NotConverged` after HALVINGS halvings.
     """
     order, error = 1 if smooth else 2 if noisy else 4, np.inf
     networks = networks if noisy or smooth else networks.fitted(seed, tolerance)
     fine: dict[str, Array] | None = None
     for _ in range(HALVINGS):
         halved, last = networks.halved(), error
-        if max(halved.counts or ()) > MOST:
+        if max(halved.counts or ()) > MOST_STEPS:
             break
         try:
-            coarse = replace(networks, kicks=2).train(seed) if noisy or fine is None else fine
+            coarse = replace(networks, noise_parts=2).train(seed) if noisy or fine is None else fine
             fine = halved.train(seed)
         except Diverged:
             networks, fine = halved, None
             continue
-        judged = [name for name in fine if not smooth or name in smooth] or [*fine]
-        error = max(_change(coarse[name], fine[name]) for name in judged) / (2**order - 1)
+        compared = [name for name in fine if not smooth or name in smooth] or [*fine]
+        error = max(_change(coarse[name], fine[name]) for name in compared) / (2**order - 1)
         networks = halved
         if error <= tolerance:
             return networks, error
-        if not noisy and not smooth and last / 2 < error < UNSTABLE:  # rounding errors dominate
+        # the error no longer falls, because of rounding
+        if not noisy and not smooth and last / 2 < error < UNSTABLE:
             break
-    raise NotConverged(f"flow of a finite network: integration error {error:.2g}, wanted {tolerance:.2g}")
+    raise NotConverged(
+        f"the flow of a finite network has an integration error of {error:.2g}, more than {tolerance:.2g}"
+    )
 
 
 def _change(old: Array, new: Array) -> float:
@@ -556,7 +591,7 @@ def reference_size(experiment: Experiment, width: int) -> int:
 
 
 def _by_layer(numbers: Mapping[int, float]) -> Lambda:
-    """Return numbers of layers as a SymPy function of the layer."""
+    """Return numbers, one for each layer, as a SymPy function of the layer."""
     k = Symbol("k", integer=True)
     return Lambda(k, Piecewise(*((value, Eq(k, layer)) for layer, value in numbers.items())))
 
@@ -565,7 +600,17 @@ def _by_layer(numbers: Mapping[int, float]) -> Lambda:
 
 
 class Readout:
-    """Conversion of measurements of a program, with their axes, to the contract's variables."""
+    """Conversion of measurements of a program to the variables of results.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    axes
+        The axes of each measurement.
+    kernels
+        Kernels that were measured.
+    """
 
     def __init__(
         self, problem: Problem, axes: ObservableAxes, kernels: MeasuredKernels | KernelTimes
@@ -584,7 +629,7 @@ class Readout:
         self.by_role = numbers_by_role(problem)
 
     def variables(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        """Yield the variables of one network by name."""
+        """Yield the variables of one network, by name of results, from its measurements ``run``."""
         problem = self.problem
         if not problem.has_roles:
             yield from self._authored(run)
@@ -598,7 +643,8 @@ class Readout:
             name: one_sample(found[name], problem.program) for name in ("error", OUTPUT) if name in found
         }
         for name in (C_LEARNT, "C_h0"):
-            if M in problem.numbers and name in found:  # sums over modes, of which programs take the mean
+            # the contract has the sum over modes, a program their mean
+            if M in problem.numbers and name in found:
                 found[name] = problem.numbers[M] * found[name]
         if TANGENT_KERNEL in found:
             found[TANGENT_KERNEL] = self._of_samples(found[TANGENT_KERNEL])
@@ -627,14 +673,17 @@ class Readout:
         return 1 if self.problem.seen and name.removesuffix(TRACE) in KERNELS else None
 
     def _of_samples(self, kernel: Array) -> Array:
-        """Return the tangent kernel with axes of samples added, if the program has no samples."""
+        """Return the tangent kernel with axes of length one for samples, if the program has no samples."""
         if not self.equal:
             return one_sample_kernel(kernel, self.problem.program)
         names = [name for name, _ in self.axes[TANGENT_KERNEL]]
         return kernel if mu.name in names else kernel[:, :, None]
 
     def _numbers(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        """Yield the numbers of the program that have no role, at the values of their indices."""
+        """Yield the numbers of the program that have no role, under the author's names.
+
+        They are given at the values of their indices that results have.
+        """
         for label, variable in authored_variables(self.problem).items():
             if variable.pair is None and variable.name in run:
                 _, *axes = self.axes[variable.name]
@@ -645,7 +694,10 @@ class Readout:
                 yield label, run[variable.name][(slice(None), *at)]
 
     def _authored(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        """Yield variables under names of the program, and its loss; incomplete correlations are left out."""
+        """Yield the variables of a program without roles under the author's names, and its loss.
+
+        Correlations that are not defined at all values of their indices are left out.
+        """
         numbers = dict(self._numbers(run))
         yield from numbers.items()
         for label, variable in authored_variables(self.problem).items():
@@ -660,7 +712,7 @@ class Readout:
             yield "train_loss", loss
 
     def _has_layers_of_role(self, name: str) -> bool:
-        """Return whether a measurement has an axis of layers exactly if the variable of its name has one.
+        """Return whether both a measurement and the variable of its name have an axis of layers, or neither.
 
         The kernel of a field without layers may be named ``G`` too.
         """
@@ -683,7 +735,10 @@ def _trace(kernel: Array, layered: bool) -> Array:
 
 
 def _layers_first(x: Array, axes: tuple[ObservableAxis, ...], first: int | None = None) -> Array:
-    """Return a correlation with layers as first axis, of one layer with itself, from layer ``first`` on."""
+    """Return a correlation with its layers as first axis, from the layer ``first`` on.
+
+    Only correlations of a layer with itself are kept. Without layers it is returned unchanged.
+    """
     names = [name for name, _ in axes]
     if "ell" not in names:
         return x

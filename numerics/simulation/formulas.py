@@ -65,7 +65,7 @@ from .rows import (
     common_place,
     itself,
 )
-from .symbol_values import PopulationSizes, Tables, Values, ring
+from .symbol_values import PopulationSizes, Tables, Values, periodic
 
 Slots = tuple[Expr, ...]
 Functions = tuple[tuple[str, Callable[..., Expr]], ...]
@@ -79,7 +79,18 @@ class Missing(ValueError):
 class Binder:
     """Binding of the expressions of one program to numbers, index values and arrays.
 
-    ``domains`` maps each field and scalar to the values of its indices.
+    Attributes
+    ----------
+    program
+        The program.
+    values, tables, attributes, sizes
+        Numbers and functions for symbols, constants, attributes of units, and sizes of populations.
+    domains
+        For each field and number the index values at which it is defined.
+    vectors
+        Vectors of weights by name.
+    compiled, bound, free, known, spans, homes, families
+        Cached results of the methods.
     """
 
     program: Program
@@ -111,11 +122,14 @@ class Binder:
     # -- whole formulas --------------------------------------------------------------------------------------
 
     def number(self, e: Any, env: IndexValues) -> float:
-        """Return a number that depends on no field and no time, such as a ratio or a variance."""
+        """Return the value of an expression of constants and indices ``env``, such as a ratio or a variance.
+
+        Raise ValueError if it depends on a field or on the time.
+        """
         bound = self.bind(sympify(e), env)
         if bound not in self.known:
             if not all(isinstance(x, Fixed | Total) for x in bound.all_leaves()):
-                raise ValueError(f"{e} must be a number known beforehand")
+                raise ValueError(f"{e} must be a number that does not depend on fields or on the time")
             self.known[bound] = float(FormulaReaders(RowLayout({})).read([bound])(NetworkState({})).squeeze())
         return self.known[bound]
 
@@ -137,7 +151,7 @@ class Binder:
         return self.bound[key]
 
     def decided(self, e: Expr, env: IndexValues) -> Expr:
-        """Return ``e`` with those cases of Piecewise that the indices select.
+        """Return ``e`` with each Piecewise replaced by the case that the indices ``env`` select.
 
         Other cases need not be defined.
         """
@@ -153,7 +167,7 @@ class Binder:
     # -- leaves ----------------------------------------------------------------------------------------------
 
     def leaf(self, e: Expr, env: IndexValues) -> Leaf:  # noqa: PLR0911 - one for each kind of leaf
-        """Return the leaf that reads ``e`` from the state."""
+        """Return the value that a formula reads from the state for ``e``, at the index values ``env``."""
         if isinstance(e, Product):
             return self.product(e, env)
         if isinstance(e, Mean):
@@ -183,7 +197,7 @@ class Binder:
         return Total(parts=(self.bind(known, env),))
 
     def symbol(self, e: Symbol, env: IndexValues) -> Leaf:
-        """Return the leaf of an index, a weight, the time or a number."""
+        """Return the leaf of a symbol: an index, a weight, the time or a number."""
         if e in env:
             return Fixed(env[e])
         if e.name in self.vectors:
@@ -195,12 +209,12 @@ class Binder:
         return Fixed(self.values.numbers[e.name])
 
     def weight(self, name: str, key: tuple[int, ...]) -> Leaf:
-        """Return the leaf of a vector of weights."""
+        """Return the leaf of a vector of weights; ``key`` are the values of its indices."""
         v = self.vectors[name]
         return CurrentParameter((name, key), place=self.sizes.place(v.population, self.member(v, key)))
 
     def member(self, x: GaussianMatrix | GaussianVector, key: tuple[int, ...]) -> IndexValues:
-        """Return the indices of one member of a family."""
+        """Return the index values ``key`` of a weight by symbol; raise Missing if it does not exist."""
         if x.name not in self.families:
             self.families[x.name] = {tuple(m.values()): m for m in members(x, self.values)}
         known = self.families[x.name]
@@ -223,12 +237,15 @@ class Binder:
         """Return the leaf of a sum over indices."""
         ranges = tuple(IndexRange(*limits) for limits in reversed(e.limits))
         if t in {x for r in ranges for b in (r.lower, r.upper) for x in sympify(b).free_symbols}:
-            raise ValueError(f"{e} sums over past times, which a program leaves to its rule")
+            raise ValueError(f"{e} sums over past times: only the training rule of a program may do so")
         addends = tuple(self.bind(e.function, inner) for inner in self.values.members(ranges, env))
         return Total(parts=addends, place=common_place([x.place() for x in addends], e))
 
     def entry(self, e: AppliedUndef, env: IndexValues) -> Leaf:
-        """Return the leaf of a field or scalar; a shifted index such as a + k is periodic."""
+        """Return the leaf of a field or number at index values; a shifted index such as a + k is periodic.
+
+        Raise Missing if no definition gives it.
+        """
         name, args = e.func.__name__, e.args
         first = bool(args) and args[-1] == 0
         if not args or args[-1] not in (t, S.Zero):
@@ -237,23 +254,23 @@ class Binder:
         key = []
         for j, a in enumerate(args[:-1]):
             i = self.values.integer(a, env)
-            ringed = isinstance(a, Add) and not (j == 0 and x is not None and (x.layered or x.ordered))
+            is_periodic = isinstance(a, Add) and not (j == 0 and x is not None and (x.layered or x.ordered))
             span = self.span(name)
-            key.append(ring(i, *span[j]) if ringed and j < len(span) else i)
+            key.append(periodic(i, *span[j]) if is_periodic and j < len(span) else i)
         if tuple(key) not in self.domains[name]:
             raise Missing(f"{e} at {tuple(key)} is used, but no definition gives it")
         place = None if x is None else self.home(x, tuple(key))[0]
         return FieldOrNumber((name, tuple(key)), first, place=place)
 
     def span(self, name: str) -> list[tuple[int, int]]:
-        """Return the first and last value of each index of a field."""
+        """Return the first and last value of each index of a field or number."""
         if name not in self.spans:
             columns = zip(*sorted(self.domains[name]), strict=True)
             self.spans[name] = [(min(c), max(c)) for c in columns]
         return self.spans[name]
 
     def ordered(self, e: Expr) -> bool:
-        """Return whether ``e`` holds an index of layers in order, which is not periodic."""
+        """Return whether ``e`` has an index of layers that are computed in order, which is not periodic."""
         return any(str(x) in self.order for x in e.free_symbols)
 
     @cached_property
@@ -269,7 +286,7 @@ class Binder:
         )
 
     def home(self, x: Field, key: tuple[int, ...]) -> tuple[PopulationAtLayer, int]:
-        """Return the population and layer of a field's member, and its number of units."""
+        """Return the population and layer of a field at index values ``key``, and its number of units."""
         layer = key[0] if x.layered else None
         if (x.name, layer) not in self.homes:
             p = x.population if layer is None else x.population.at(Integer(layer))
@@ -277,7 +294,7 @@ class Binder:
         return self.homes[x.name, layer]
 
     def constant(self, name: str, args: tuple[Expr, ...], env: IndexValues) -> Leaf:
-        """Return the leaf of a constant array or function."""
+        """Return the leaf of a constant: an array, or a function of indices, of time or of numbers."""
         vector = self.program.given_of(name)
         wraps = tuple(
             vector is not None and isinstance(a, Add) and not a.has(t) and not self.ordered(a) for a in args
@@ -306,7 +323,7 @@ class Binder:
 
 
 def indices(x: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
-    """Return the indices of a family of weights, the layer first; none for a single weight."""
+    """Return the index ranges of a family of weights, the layer first; none for a single weight."""
     if isinstance(x, GaussianVector):
         return x.indices
     return ((x.index,) if x.index else ()) + x.others
@@ -321,7 +338,10 @@ def members(x: GaussianMatrix | GaussianVector, values: Values) -> list[dict[Sym
 
 
 def _carried_out(x: Expr) -> Expr:
-    """Return a derivative with respect to fields, taken as real: that of ``Abs`` is a sign."""
+    """Return a derivative evaluated, with fields taken as real.
+
+    The derivative of ``Abs`` is then a sign.
+    """
     fields = {field: Dummy(str(field), real=True) for field in x.atoms(AppliedUndef)}
     found: Expr = x.xreplace(fields).doit()
     return found.xreplace({dummy: field for field, dummy in fields.items()})
@@ -344,7 +364,11 @@ def named(e: Expr, functions: Functions) -> Expr:
 
 @lru_cache(maxsize=1000)
 def compiled(e: Expr, known: frozenset[str], functions: Functions) -> tuple[Slots, Callable[..., Any]]:
-    """Return the leaves of ``e``, whose names are ``known``, and the function of their values."""
+    """Return the leaves of ``e``, and the function of their values.
+
+    ``known`` are the names of fields, numbers, weights, attributes and constants; ``functions`` are those
+    that activations stand for. Raise ValueError for an unknown function.
+    """
     e = named(e, functions)
     slots = tuple(sorted(_leaves(e, known), key=str))
     if slots == (e,):
@@ -354,30 +378,33 @@ def compiled(e: Expr, known: frozenset[str], functions: Functions) -> tuple[Slot
     left = body.atoms(AppliedUndef, Derivative, Subs)
     if left:
         raise ValueError(f"{min(map(str, left))} in {e}: only activations known to SymPy can be computed")
-    body = body.replace(KroneckerDelta, lambda a, b: Piecewise((1, Eq(a, b)), (0, True)))  # of arrays
+    body = body.replace(KroneckerDelta, lambda a, b: Piecewise((1, Eq(a, b)), (0, True)))  # works for arrays
     return slots, _function(places, body)
 
 
 def _leaves(e: Expr, known: frozenset[str]) -> set[Expr]:
-    """Return the largest subexpressions that are read from the state."""
+    """Return the largest subexpressions of ``e`` that are read from the state.
+
+    Functions must be in ``known``.
+    """
     if isinstance(e, Product | Mean | Sum | Symbol):
         return {e}
     if isinstance(e, AppliedUndef):
         name = e.func.__name__
         if name not in known:
             raise ValueError(
-                f"nothing says what {name} in {e} is: give values[{name!r}], a SymPy function, if it is "
+                f"{name} in {e} has no value: give values[{name!r}], a SymPy function, if it is "
                 f"an activation, or data[{name!r}], an array, a mapping or a function of the indices"
             )
         return {e}
     if isinstance(e, SympyFunction) and not e.func.__module__.startswith("sympy."):
-        return {e}  # a function of indices that a program brings along, such as a list of widths
+        return {e}  # a program's own function of indices, such as a list of widths
     return set().union(*(_leaves(x, known) for x in e.args)) if e.args else set()
 
 
 @lru_cache(maxsize=100)
 def _argument(i: int) -> Dummy:
-    """Return the i-th placeholder."""
+    """Return the i-th placeholder, a symbol that stands for a leaf."""
     return Dummy(f"x{i}", real=True)
 
 
@@ -391,8 +418,8 @@ def _function(places: tuple[Dummy, ...], body: Expr) -> Callable[..., Any]:
 def note_extents(binder: Binder, steps: int) -> None:
     """Record in ``binder.tables`` the index values of each constant, and check the shapes of arrays.
 
-    A sum ``a + k`` of two indices determines only the start of the period of the first; an index that is the
-    time starts at 0.
+    A sum ``a + k`` of two indices determines only the start of the period of the first. An index that is the
+    time starts at 0 and has ``steps`` as its last value.
     """
     tables, positions = binder.tables, {}
     for e, ranges in _contexts(binder):
@@ -416,7 +443,10 @@ def note_extents(binder: Binder, steps: int) -> None:
 def _note(
     binder: Binder, name: str, j: int, arg: Expr, columns: dict[Symbol, tuple[int, int]], steps: int
 ) -> None:
-    """Record the index values of one argument of a constant."""
+    """Record the values of argument ``arg`` at position ``j`` of the constant ``name``.
+
+    ``columns`` are the first and last value of each index.
+    """
     if arg.atoms(AppliedUndef):
         return  # a function of numbers of the program, not of indices
     if arg.has(t):
@@ -426,8 +456,8 @@ def _note(
         binder.tables.note_literal(name, j, int(arg))
         return
     found = [x for x in columns if arg.has(x)]
-    ringed = binder.program.given_of(name) is not None and not arg.is_Symbol and not binder.ordered(arg)
-    if len(found) > 1 or (found and ringed):
+    is_periodic = binder.program.given_of(name) is not None and not arg.is_Symbol and not binder.ordered(arg)
+    if len(found) > 1 or (found and is_periodic):
         binder.tables.note(name, j, columns[found[0]], exact=False)
         return
     if found and not arg.is_Symbol and not binder.ordered(arg):
@@ -439,7 +469,7 @@ def _note(
 
 
 def _columns(binder: Binder, ranges: IndexRanges, inner: IndexRanges) -> dict[Symbol, tuple[int, int]]:
-    """Return the first and last value of each index, those of definitions before those of sums."""
+    """Return the first and last value of each index; ``inner`` are indices of sums, ``ranges`` the others."""
     found: dict[Symbol, tuple[int, int]] = {}
     for env in binder.values.members((*ranges, *inner)):
         for x, i in env.items():
@@ -460,7 +490,7 @@ def _contexts(binder: Binder) -> Iterator[tuple[Expr, IndexRanges]]:
             yield e, family
         for u in w.update.terms if isinstance(w.update, Outer) else (w.update,):
             vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
-            # of two indices that are added, the one that is summed over comes first: it gives the period
+            # of two indices in a periodic sum the first one gives the period: put summed indices first
             dependent = any(_depends(r, family) for r in u.over)
             for e in (u.coefficient, *vectors):
                 yield sympify(e), (*family, *u.over) if dependent else (*u.over, *family)
@@ -477,6 +507,6 @@ def _contexts(binder: Binder) -> Iterator[tuple[Expr, IndexRanges]]:
 
 
 def _depends(r: IndexRange, family: IndexRanges) -> bool:
-    """Return whether a range depends on the indices of a family."""
+    """Return whether the ends of a range depend on indices of a family of weights."""
     names = {x.index for x in family}
     return bool((sympify(r.lower).free_symbols | sympify(r.upper).free_symbols) & names)

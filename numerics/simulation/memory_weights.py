@@ -28,7 +28,17 @@ PIVOT = 1e-10
 
 @dataclass(frozen=True)
 class TwoTimeFunction:
-    """A function of two times, such as ``k(t, s)``, with numbers for symbols and tables for functions."""
+    """A function of two times, such as ``k(t, s)``.
+
+    Attributes
+    ----------
+    expr
+        Its expression.
+    binder
+        Numbers for its symbols, and tables for its functions.
+    env
+        Values of the indices of the weight.
+    """
 
     expr: Expr
     binder: Binder
@@ -42,8 +52,8 @@ class TwoTimeFunction:
     def __post_init__(self) -> None:
         for name in sorted({str(a.func) for a in self.expr.atoms(AppliedUndef)}):
             if name not in self.binder.tables.data:
-                told = f"nothing says what {name} in the memory of a rule is"
-                raise ValueError(f"{told}: give data[{name!r}], a number for each step")
+                missing = f"{name} in the memory of a training rule has no values"
+                raise ValueError(f"{missing}: give data[{name!r}], a number for each step")
 
     def __call__(self, time: int, past: Sequence[int]) -> Array:
         """Return the values at one time t and several s, shape (len(past),).
@@ -56,11 +66,11 @@ class TwoTimeFunction:
         with np.errstate(all="ignore"):
             found = np.asarray(function(times.astype(float), pasts.astype(float), *values), dtype=float)
         if not np.isfinite(found).all():
-            raise ValueError(f"{self.expr} is not finite at step {time}: the memory of a rule must be")
+            raise ValueError(f"{self.expr} in the memory of a training rule is not finite at step {time}")
         return np.broadcast_to(found, len(past))
 
     def _leaf(self, x: Expr, times: NDArray[np.int_], pasts: NDArray[np.int_]) -> Any:
-        """Return the values of a symbol or table at times t and s."""
+        """Return the values of a symbol or of a given function at the times t and s, ``(n,)`` or a number."""
         if not isinstance(x, AppliedUndef):
             return self.binder.number(x, self.env)
         name = str(x.func)
@@ -77,7 +87,7 @@ class TwoTimeFunction:
 
 @lru_cache(maxsize=200)
 def _compiled(e: Expr) -> tuple[tuple[Expr, ...], Any]:
-    """Return the leaves of ``e`` besides t and s, and the function of t, s and their values."""
+    """Return symbols and functions in ``e`` besides t and s, and the function of t, s and their values."""
     functions = {a for a in e.atoms(AppliedUndef) if not any(a in b.args for b in e.atoms(AppliedUndef))}
     bare = e.xreplace({a: Dummy() for a in functions})
     leaves = tuple(sorted({*functions, *(bare.free_symbols & e.free_symbols - {t, s})}, key=str))
@@ -87,7 +97,17 @@ def _compiled(e: Expr) -> tuple[tuple[Expr, ...], Any]:
 
 @dataclass(frozen=True)
 class RuleMemory:
-    """Memory of a rule: factors of initial weights and of updates, and the covariance of its noise."""
+    """Memory of a training rule: ``W(t) = left(t) W(0) + sum_{s<t} kept(t, s) U(s) + noise``.
+
+    Attributes
+    ----------
+    left
+        Factor of the initial weight.
+    kept
+        Factor of an earlier update.
+    noise
+        Covariance of the noise at two times, relative to that of the initial weight.
+    """
 
     left: TwoTimeFunction
     kept: TwoTimeFunction
@@ -95,7 +115,7 @@ class RuleMemory:
 
     @classmethod
     def of(cls, rule: TrainingRule, binder: Binder, env: Mapping[Any, int]) -> RuleMemory:
-        """Return the memory of one member of a family of weights."""
+        """Return the memory of a rule for the weight with the indices ``env``."""
         left, kept = rule.memory(t, s)
         return cls(*(TwoTimeFunction(e, binder, env) for e in (left, kept, rule.noise(t, s))))
 
@@ -106,13 +126,28 @@ class RuleMemory:
 
     @property
     def adds_up(self) -> bool:
-        """Whether updates are only summed, so that they need not be kept."""
+        """Whether updates are only summed, with factors that do not depend on t.
+
+        Then they need not be kept.
+        """
         return self.left.fixed and self.kept.fixed and not self.noisy
 
 
 @dataclass
 class Past:
-    """Past of one weight: its start, its updates, its independent noises and their factors."""
+    """Past of one weight.
+
+    Attributes
+    ----------
+    start
+        The weight at the start.
+    updates
+        The updates of all earlier steps.
+    noises
+        Independent noises, one for each earlier step.
+    factors
+        Rows of the Cholesky factor of the noise's covariance.
+    """
 
     start: Array
     updates: list[Any] = field(default_factory=list)
@@ -121,21 +156,20 @@ class Past:
     """Row t holds how much of each independent noise is in the noise at t, a Cholesky factor."""
 
     def factor(self, noise: TwoTimeFunction, time: int) -> Array:
-        """Return row ``time`` of the Cholesky factor of the noise.
+        """Return row ``time`` of the Cholesky factor of the noise, ``(time + 1,)``.
 
-        Earlier rows must be known or are computed.
-
-        Raises ValueError if the rule's noise has a negative variance given the past.
+        Missing earlier rows are computed first. Raises ValueError if the rule's noise has a negative variance
+        given the past.
         """
         for step in range(len(self.factors), time + 1):
             covariance, row = noise(step, range(step + 1)), np.zeros(step + 1)
             for j in range(step):
                 pivot = self.factors[j][j]
-                rest = covariance[j] - row[:j] @ self.factors[j][:j]
-                row[j] = rest / pivot if pivot > 0 else 0.0
+                remainder = covariance[j] - row[:j] @ self.factors[j][:j]
+                row[j] = remainder / pivot if pivot > 0 else 0.0
             left = covariance[step] - row[:step] @ row[:step]
             if left < -PIVOT * max(abs(covariance[step]), 1e-300) or (step == 0 and covariance[0] > 0):
-                raise ValueError(f"the noise {noise.expr} is no covariance of noise that starts after step 0")
+                raise ValueError(f"{noise.expr} is not a covariance of noise that starts after step 0")
             row[step] = np.sqrt(left) if left > PIVOT * covariance[step] else 0.0
             self.factors.append(row)
         return self.factors[time]

@@ -25,10 +25,18 @@ MatrixReaders = Mapping[tuple[int, int], NetworkReader]
 
 @dataclass(frozen=True, eq=False)
 class WeightMotion:
-    """Coefficients of the equation of motion of one weight; entries that are zero are left out.
+    """Coefficients of the equation of motion of one weight and its hidden states; zeros are left out.
 
-    ``A`` and ``noise`` have a reader for each pair of components, ``b`` for each component; the weight is
-    component 0 of ``states``.  ``start`` is the factor of the initial weight.
+    Attributes
+    ----------
+    states
+        Number of components: the weight, which is component 0, and hidden states.
+    A, noise
+        Readers of the entries of A and of the covariance of the noise, by pair of components.
+    b
+        Readers of the entries of b, by component.
+    start
+        Factor by which the initial weight is multiplied.
     """
 
     states: int
@@ -41,13 +49,16 @@ class WeightMotion:
     def of(
         cls, rule: TrainingRule, binder: Binder, reading: FormulaReaders, env: Mapping[Any, int]
     ) -> WeightMotion | None:
-        """Return the equation of motion of a rule; None for a rule that is defined by its memory only."""
+        """Return the equation of motion of a rule; None for a rule that is defined by its memory only.
+
+        ``env`` holds the indices of the weight.
+        """
         system: LinearSystem | None = getattr(rule, "system", None)
         if system is None:
             return None
 
         def reader(e: Any) -> NetworkReader:
-            """Return the reader of an expression."""
+            """Return the function that reads the value of an expression from the state."""
             return reading.read([binder.bind(e, env)])
 
         n = system.states
@@ -85,10 +96,11 @@ class WeightMotion:
 
 
 def relaxed(rates: Array, noise: Array, time: float) -> tuple[Array, Array]:
-    """Return ``e^{A time}`` and the covariance of the noise of that time, each (n, n, networks).
+    """Return ``e^{A time}`` and the covariance of the noise that adds up in this time, each (n, n, networks).
 
-    The covariance ``int_0^time e^{A u} D e^{A^T u} du`` follows from the exponential of one matrix of twice
-    the size (Van Loan, 1978); for one component there is a closed form.
+    ``rates`` is A and ``noise`` is D, both (n, n, networks). The covariance ``int_0^time e^{A u} D e^{A^T u}
+    du`` follows from the exponential of one matrix of twice the size (Van Loan, 1978); for one component it
+    has a closed form.
     """
     if len(rates) == 1:
         rate = rates[0]
@@ -100,7 +112,7 @@ def relaxed(rates: Array, noise: Array, time: float) -> tuple[Array, Array]:
 
 
 def _relaxed(rates: Array, noise: Array, time: float) -> tuple[Array, Array]:
-    """Return ``e^{A time}`` and the covariance of the noise for one network, each (n, n)."""
+    """Return ``e^{A time}`` and the covariance of the noise of this time for one network, each (n, n)."""
     from scipy.linalg import expm  # slow to import, and seldom needed
 
     n = len(rates)
@@ -127,7 +139,7 @@ def root(covariance: Array) -> Array:
     for k, (x,) in enumerate(_by_network(covariance)):
         values, vectors = np.linalg.eigh(x)
         if values.min() < -1e-12 * max(abs(values).max(), 1e-300):
-            told = f"the noise of a training rule has the covariance {x.tolist()}"
-            raise ValueError(f"{told}: must have no negative variance")
+            reason = f"the noise of a training rule has the covariance {x.tolist()}"
+            raise ValueError(f"{reason}: its eigenvalues must not be negative")
         found[..., k] = vectors * np.sqrt(np.maximum(values, 0.0))
     return found

@@ -39,7 +39,17 @@ LIMIT = 1e100
 
 @dataclass(frozen=True, eq=False)
 class StepNode:
-    """One entry to compute: a vector of ``size`` entries, or a number (``size`` 0)."""
+    """One entry of a field, or a number, to compute in a step.
+
+    Attributes
+    ----------
+    key
+        Name and values of the indices.
+    rhs
+        Formula of its value.
+    size
+        Number of units; 0 for a number.
+    """
 
     key: MemberKey
     rhs: Bound
@@ -48,7 +58,17 @@ class StepNode:
 
 @dataclass(frozen=True)
 class Task:
-    """Entries of one block that are computed together."""
+    """Entries of one field that are computed together.
+
+    Attributes
+    ----------
+    nodes
+        The entries.
+    read
+        Reader of their formulas.
+    block, rows
+        Block of the state that holds them, and their rows in it.
+    """
 
     nodes: tuple[StepNode, ...]
     read: NetworkReader
@@ -67,9 +87,18 @@ class Task:
 
 @dataclass(frozen=True)
 class StepOrder:
-    """Tasks of one step: ``first`` at step 0, ``later`` afterwards, ``slopes`` of evolving fields.
+    """Computations of one step, sorted by dependence.
 
-    Tasks of one level do not depend on one another.
+    Attributes
+    ----------
+    reading
+        Readers of formulas.
+    first, later
+        Tasks at step 0, and at all later steps.
+    slopes
+        Tasks that compute the time derivatives of fields with an equation of motion.
+    starts
+        Initial values of such fields, where no definition gives them.
     """
 
     reading: FormulaReaders
@@ -79,7 +108,10 @@ class StepOrder:
     starts: Mapping[MemberKey, Callable[[], Any]]
 
     def begin(self, weights: dict[MemberKey, Array], networks: int, flows: bool = False) -> NetworkState:
-        """Return the state before step 0."""
+        """Return the state before step 0, with given initial weights.
+
+        ``flows`` is true for continuous time.
+        """
         state = NetworkState(weights, fields=self.reading.layout.empty(networks), flows=flows)
         for key, value in self.starts.items():
             block, row = self.reading.layout.rows[key]
@@ -97,17 +129,17 @@ class StepOrder:
             state.start = {b: x.copy() for b, x in state.fields.items()}
 
     def evolving(self, state: NetworkState) -> list[Array]:
-        """Return the values of the evolving fields."""
+        """Return copies of the fields that have an equation of motion."""
         return [state.fields[x.block][:, x.rows].copy() for x in self.slopes]
 
-    def put(self, state: NetworkState, values: list[Array]) -> None:
-        """Set the values of the evolving fields."""
+    def set_evolving(self, state: NetworkState, values: list[Array]) -> None:
+        """Set the fields that have an equation of motion; ``values`` are in the order of :meth:`evolving`."""
         for task, value in zip(self.slopes, values, strict=True):
             state.fields[task.block][:, task.rows] = value
 
 
 def _diverged(state: NetworkState, task: Task, value: Array) -> None:
-    """Raise Diverged with the name, the step and the size of the largest entry of a task."""
+    """Raise Diverged with the name and size of the largest entry, the step or time, and a remedy."""
     start = state.time == 0 if state.flows else state.step == 0
     when, remedy = f"step {state.step}", SMALLER
     if state.flows:
@@ -117,16 +149,16 @@ def _diverged(state: NetworkState, task: Task, value: Array) -> None:
     sizes = [float(np.abs(rows_of(value, slice(i, i + 1))).max()) for i in range(len(task.nodes))]
     worst = next(i for i, x in enumerate(sizes) if not x < LIMIT)
     name, index = task.nodes[worst].key
-    said = f"{name}{index} diverged at {when}: largest entry {sizes[worst]:.3g}; {remedy}"
-    raise Diverged(said, start=start, step=None if state.flows else state.step)
+    message = f"{name}{index} diverged at {when}: largest entry {sizes[worst]:.3g}; {remedy}"
+    raise Diverged(message, start=start, step=None if state.flows else state.step)
 
 
 def unroll(binder: Binder, data: Mapping[str, Any]) -> StepOrder:
     """Return all entries of all definitions of a program, sorted by dependence.
 
-    Evolving fields start from a definition at time 0, else from ``data[name]`` (an array, a number or a
-    function of the number of units), else from zero.  Raises ``ValueError`` for an entry that is defined
-    twice or that depends on itself within a step.
+    Fields with an equation of motion start from a definition at time 0, else from ``data[name]`` (an array, a
+    number or a function of the number of units), else from zero. Raises ``ValueError`` for an entry that has
+    two definitions or that depends on itself within a step.
     """
     usual: dict[MemberKey, StepNode] = {}
     evolving: dict[MemberKey, StepNode] = {}
@@ -135,11 +167,13 @@ def unroll(binder: Binder, data: Mapping[str, Any]) -> StepOrder:
         group = evolving if d.evolves else initial if d.lhs.args[-1] == 0 else usual
         for node in _nodes(binder, d):
             if node.key in group or (group is not initial and (node.key in usual or node.key in evolving)):
-                raise ValueError(f"{node.key[0]}{node.key[1]} is defined twice")
+                raise ValueError(f"{node.key[0]}{node.key[1]} has two definitions")
             group[node.key] = node
     for key in initial:
         if key not in evolving:
-            raise ValueError(f"{key[0]}{key[1]} is given at the time 0 but does not evolve from there")
+            raise ValueError(
+                f"{key[0]}{key[1]} has a value at the time 0, but no equation of motion from there"
+            )
     layout = RowLayout.of({k: x.size for k, x in {**usual, **evolving}.items()})
     reading = FormulaReaders(layout)
     return StepOrder(
@@ -152,7 +186,7 @@ def unroll(binder: Binder, data: Mapping[str, Any]) -> StepOrder:
 
 
 def domains(binder: Binder) -> dict[str, set[tuple[int, ...]]]:
-    """Return the values that the indices of each field and scalar take, time left out."""
+    """Return for each field and number the index values at which it is defined, without the time."""
     found: dict[str, set[tuple[int, ...]]] = {}
     for d in binder.program.definitions:
         members = found.setdefault(d.name, set())
@@ -168,7 +202,7 @@ def _index(binder: Binder, lhs: AppliedUndef, env: Any) -> tuple[int, ...]:
 
 
 def _nodes(binder: Binder, d: Definition) -> list[StepNode]:
-    """Return all entries of one definition."""
+    """Return all entries that one definition defines."""
     x = binder.program.field_of(d.name)
     found: dict[MemberKey, StepNode] = {}
     for env in binder.values.members(d.ranges):
@@ -176,20 +210,24 @@ def _nodes(binder: Binder, d: Definition) -> list[StepNode]:
         size = 0 if x is None else binder.home(x, key[1])[1]
         node = StepNode(key, binder.bind(d.rhs, env), size)
         if key in found and found[key].rhs is not node.rhs:
-            raise ValueError(f"{key[0]}{key[1]} is defined twice")
+            raise ValueError(f"{key[0]}{key[1]} has two definitions")
         found[key] = node
     return list(found.values())
 
 
 def _levels(nodes: Mapping[MemberKey, StepNode], *, first: bool) -> list[tuple[StepNode, ...]]:
-    """Return the entries in levels: each depends only on entries of earlier levels."""
-    waits = {k: _needs(x.rhs, first) & set(nodes) for k, x in nodes.items()}
-    sorter, levels = TopologicalSorter(waits), []
+    """Return the entries in levels, each of which depends on earlier levels only.
+
+    If ``first``, the levels are those of step 0, where values at time 0 are of the same step. Raises
+    ValueError for entries that depend on each other in a cycle.
+    """
+    needs = {k: _needs(x.rhs, first) & set(nodes) for k, x in nodes.items()}
+    sorter, levels = TopologicalSorter(needs), []
     try:
         sorter.prepare()
-    except CycleError as circle:
-        stuck = ", ".join(f"{n}{i}" for n, i in circle.args[1][:6])
-        raise ValueError(f"these entries need themselves within a step: {stuck}") from None
+    except CycleError as error:
+        cycle = ", ".join(f"{n}{i}" for n, i in error.args[1][:6])
+        raise ValueError(f"these entries depend on themselves within a step: {cycle}") from None
     while sorter.is_active():
         ready = sorter.get_ready()
         levels.append(tuple(nodes[k] for k in ready))
@@ -209,11 +247,17 @@ def _tasks(reading: FormulaReaders, levels: list[tuple[StepNode, ...]]) -> Itera
 
 
 def _needs(b: Bound, first: bool) -> set[MemberKey]:
-    """Return the entries that a formula reads in the same step; at step 0 also the entries at time 0."""
+    """Return the entries that a formula reads in the same step.
+
+    At step 0 (``first``) these include the values at time 0 that it reads.
+    """
     return {x.key for x in b.all_leaves() if isinstance(x, FieldOrNumber) and (first or not x.first)}
 
 
 def _start(node: StepNode, data: Mapping[str, Any]) -> Callable[[], Any]:
-    """Return the function that gives the initial value of an evolving entry."""
+    """Return the function that gives the initial value of an entry with an equation of motion.
+
+    Zero by default.
+    """
     value = data.get(node.key[0], 0.0)
     return lambda: np.asarray(value(node.size) if callable(value) else value, dtype=float)

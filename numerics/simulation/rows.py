@@ -21,10 +21,14 @@ PopulationAtLayer = tuple[str, int | None]  # a population and, if each layer ha
 
 @dataclass(eq=False, kw_only=True)
 class Leaf:
-    """A value that a formula reads from the state.
+    """A value that a formula reads from the state of the networks.
 
-    ``parts`` are the formulas inside; ``place`` is the population and layer of its entries, None for a
-    number.
+    Attributes
+    ----------
+    parts
+        Formulas inside of it, such as the vector to which a matrix is applied.
+    place
+        The population and layer of its entries; None for a number.
     """
 
     parts: tuple[Bound, ...] = ()
@@ -40,14 +44,14 @@ class Fixed(Leaf):
 
 @dataclass(eq=False)
 class Timed(Leaf):
-    """The time, or a function of the time only, such as the sample drawn at a step."""
+    """A function of the time only, such as the time itself or the sample drawn at a step."""
 
     lookup: Callable[[NetworkState], Any]
 
 
 @dataclass(eq=False)
 class Called(Leaf):
-    """A given function of numbers of the program, such as the slope of a loss."""
+    """A function given by the user, applied to numbers of the program, such as the slope of a loss."""
 
     function: Callable[..., Any]
 
@@ -83,12 +87,15 @@ class Averaged(Leaf):
 
 @dataclass(eq=False)
 class Total(Leaf):
-    """A sum over an index, with its terms as parts."""
+    """A sum over an index, whose terms are its ``parts``."""
 
 
 @dataclass(eq=False)
 class Bound:
-    """A formula with its leaves: ``function(*values of leaves)``, entry by entry."""
+    """A formula with numbers for its indices: ``function(*values of leaves)``, entry by entry.
+
+    ``expr`` is the expression that it was made from, for messages.
+    """
 
     function: Callable[..., Any]
     leaves: tuple[Any, ...]
@@ -104,13 +111,16 @@ class Bound:
     def place(self) -> PopulationAtLayer | None:
         """Return the population and layer of the entries; None for a number.
 
-        Raise ``ValueError`` if mixed.
+        Raise ``ValueError`` if entries of several populations or layers are combined.
         """
         return common_place([x.place for x in self.leaves], self.expr)
 
 
 def common_place(places: Iterable[PopulationAtLayer | None], *words: object) -> PopulationAtLayer | None:
-    """Return the one place among ``places``; a place without a layer takes the layer of the others.
+    """Return the one population and layer that all ``places`` have; None if all are numbers.
+
+    A population without a layer takes the layer of the others. Raise ValueError, with ``words`` as the name
+    of the formula, if they differ.
 
     >>> common_place([None, ("layer", None), ("layer", 2)], "h + b")
     ('layer', 2)
@@ -171,19 +181,22 @@ NetworkReader = Callable[[NetworkState], Array]
 
 
 def itself(x: Any) -> Any:
-    """Return the argument; the function of a formula that is a single leaf."""
+    """Return the argument; this is the function of a formula that is a single leaf."""
     return x
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Positions of the entries of fields and numbers: block and row of each."""
+    """Positions of the entries of fields and numbers in the state: block and row of each.
+
+    A block is one array for all entries of one field that have equally many units.
+    """
 
     rows: dict[MemberKey, tuple[UnitBlock, int]]
 
     @staticmethod
     def of(sizes: dict[MemberKey, int]) -> RowLayout:
-        """Return the layout for the number of units of each entry (0 for a number)."""
+        """Return the layout for entries with so many units each (0 for a number)."""
         found: dict[MemberKey, tuple[UnitBlock, int]] = {}
         count: dict[UnitBlock, int] = {}
         for key in sorted(sizes):
@@ -200,19 +213,26 @@ class RowLayout:
         return {b: np.full((networks, n, max(1, b[1])), np.nan) for b, n in counts.items()}
 
     def places(self, keys: Sequence[MemberKey]) -> list[tuple[UnitBlock, Pick, list[int]]]:
-        """Return, for each block that holds some of the entries, its rows and their positions in ``keys``."""
+        """Return each block that holds some of the entries ``keys``, with their rows and positions.
+
+        Rows count the block, positions count ``keys``.
+        """
         groups = _grouped(range(len(keys)), lambda i: self.rows[keys[i]][0])
         return [(b, _pick([self.rows[keys[i]][1] for i in where]), where) for b, where in groups.items()]
 
 
 class FormulaReaders:
-    """Readers of formulas of one program: functions from a state to arrays (networks, rows, units)."""
+    """Readers of the formulas of one program.
+
+    A reader is a function from the state of the networks to an array (networks, rows, units), with one row
+    for each formula.
+    """
 
     def __init__(self, layout: RowLayout) -> None:
         self.layout = layout
 
     def read(self, bounds: Sequence[Bound]) -> NetworkReader:
-        """Return the reader of formulas, one row each."""
+        """Return the reader of formulas, with one row for each of them."""
         if len(unique := list(dict.fromkeys(bounds))) < len(bounds):
             inner, at = self.read(unique), {x: i for i, x in enumerate(unique)}
             index = np.array([at[x] for x in bounds])
@@ -224,7 +244,7 @@ class FormulaReaders:
         columns = [self.leaves([b.leaves[j] for b in bounds]) for j in range(len(bounds[0].leaves))]
 
         def value(state: NetworkState) -> Array:
-            """Return the values of the formulas."""
+            """Return the values of the formulas, (networks, rows, units)."""
             found = np.asarray(function(*[x(state) for x in columns]), dtype=float)
             return found if found.ndim == 3 else found.reshape(1, 1, 1)
 
@@ -234,7 +254,7 @@ class FormulaReaders:
         return columns[0] if function is itself else value
 
     def leaves(self, leaves: Sequence[Any]) -> NetworkReader:
-        """Return the reader of leaves that stand in the same place of formulas."""
+        """Return the reader of leaves that are the same argument of several formulas, one row for each."""
         groups = _grouped(range(len(leaves)), lambda i: self._alike(leaves[i]))
         if len(groups) > 1:
             return _joined([(self.leaves([leaves[i] for i in x]), x) for x in groups.values()])
@@ -252,7 +272,7 @@ class FormulaReaders:
         return makers[type(first)](leaves)
 
     def _alike(self, x: Any) -> Hashable:
-        """Return a key that is equal for leaves that can be read together."""
+        """Return a key that is equal for leaves that one call of one function can read."""
         if isinstance(x, FieldOrNumber):
             return FieldOrNumber, x.first, self.layout.rows[x.key][0]
         if isinstance(x, Applied):
@@ -279,7 +299,7 @@ class FormulaReaders:
         )[None]
 
     def _called(self, leaves: Sequence[Called]) -> NetworkReader:
-        """Return the reader of given functions."""
+        """Return the reader of functions given by the user."""
         function = np.vectorize(leaves[0].function, otypes=[float])
         columns = [self.read([x.parts[j] for x in leaves]) for j in range(len(leaves[0].parts))]
         return lambda state: np.asarray(function(*[x(state) for x in columns]))
@@ -299,13 +319,13 @@ class FormulaReaders:
         return lambda state: state.weights[key][:, None]
 
     def _applied(self, leaves: Sequence[Applied]) -> NetworkReader:
-        """Return the reader of products ``x W^T``, one row for each vector."""
+        """Return the reader of products ``x W^T`` (or ``x W``) of a matrix with vectors x, one row each."""
         vectors, size, key = self.read([x.parts[0] for x in leaves]), leaves[0].size, leaves[0].key
         transposed = leaves[0].transposed
 
         def value(state: NetworkState) -> Array:
             """Return the products."""
-            x, matrix = spread(vectors(state), 2, size), state.weights[key]
+            x, matrix = broadcast_along(vectors(state), 2, size), state.weights[key]
             product: Array = x @ (matrix if transposed else matrix.swapaxes(1, 2))
             return product
 
@@ -334,20 +354,26 @@ class FormulaReaders:
         return value
 
 
-def spread(x: Array, axis: int, size: int) -> Array:
-    """Return the array with ``size`` entries along an axis, by broadcasting."""
+def broadcast_along(x: Array, axis: int, size: int) -> Array:
+    """Return the array with ``size`` entries along an axis; an axis of length one is broadcast."""
     if x.shape[axis] == size:
         return x
     return np.broadcast_to(x, tuple(size if i == axis else n for i, n in enumerate(x.shape)))
 
 
 def rows_of(x: Array, index: Pick) -> Array:
-    """Return some of the rows; a single row that is shared by all is returned itself."""
+    """Return some of the rows of an array (networks, rows, units).
+
+    A single row is shared by all and returned as it is.
+    """
     return x if x.shape[1] == 1 else x[:, index]
 
 
 def _joined(parts: Sequence[tuple[NetworkReader, list[int]]]) -> NetworkReader:
-    """Return the reader that joins rows read in groups, in the order of their positions."""
+    """Return the reader that puts the rows of several readers in one array.
+
+    Each reader comes with the positions of its rows in the result.
+    """
     count = sum(len(where) for _, where in parts)
     picks = [_pick(where) for _, where in parts]
 
@@ -364,7 +390,7 @@ def _joined(parts: Sequence[tuple[NetworkReader, list[int]]]) -> NetworkReader:
 
 
 def _pick(rows: list[int]) -> Pick:
-    """Return rows as a slice if they are evenly spaced, so that reading makes no copy."""
+    """Return an index for rows: a slice if they are evenly spaced, because slices make no copy."""
     step = rows[1] - rows[0] if len(rows) > 1 else 1
     if step > 0 and rows == list(range(rows[0], rows[-1] + 1, step)):
         return slice(rows[0], rows[-1] + 1, step)
@@ -372,7 +398,7 @@ def _pick(rows: list[int]) -> Pick:
 
 
 def _grouped(items: Iterable[int], key: Callable[[int], GroupKey]) -> dict[GroupKey, list[int]]:
-    """Return the items grouped by a key."""
+    """Return the items that have the same ``key``, by key."""
     found: dict[GroupKey, list[int]] = {}
     for x in items:
         found.setdefault(key(x), []).append(x)

@@ -26,10 +26,19 @@ from numerics.quotients import without_overflow
 from numerics.stats import Spread
 from numerics.threads import one_thread
 
-from .correlations import Kept, Measured, ObservableAxis, Record, Side, Wanted, read_kept, read_wanted
+from .correlations import (
+    CorrelationVector,
+    KeptPaths,
+    Measured,
+    ObservableAxis,
+    Record,
+    Wanted,
+    read_kept,
+    read_wanted,
+)
 from .formulas import Binder, note_extents
 from .network import StepOrder, domains, unroll
-from .rows import Array, NetworkState, spread
+from .rows import Array, NetworkState, broadcast_along
 from .symbol_values import Tables, Values, given_sizes, given_vectors
 from .tangent import NAME as TANGENT_KERNEL
 from .tangent import TangentKernel
@@ -67,64 +76,67 @@ def advance(
     state: NetworkState,
     length: float,
     rngs: Sequence[np.random.Generator],
-    kicks: int = 1,
+    noise_parts: int = 1,
     nodes: StageNodes = RUNGE_KUTTA,
 ) -> None:
-    """Advance the state by ``length``; the fields are those of the last stage and must be computed again.
+    """Advance the state of a flow by one integration step of the given ``length``.
 
-    Noise before and after the step is that of ``kicks`` parts: two parts are those of steps of half the
-    length.
+    Afterwards the fields are those of the last stage and must be computed again. Noise before and after the
+    step is drawn in ``noise_parts`` parts: two parts are those of steps of half the length. ``nodes`` are the
+    stages.
     """
-    driven = [x for x in moving if isinstance(x, WeightTraining)]  # a flow has an equation of motion
+    # all weights of a flow are of this type, because flows need an equation of motion
+    driven = [x for x in moving if isinstance(x, WeightTraining)]
     noisy = [x for x in driven if x.noisy]
-    _kicked(noisy, state, length / 2, kicks, rngs)
-    paths = [_Path(x, state, noisy, len(nodes)) for x in driven]
+    _apply_noise(noisy, state, length / 2, noise_parts, rngs)
+    paths = [_StageWeight(x, state, noisy, len(nodes)) for x in driven]
     fields, began = network.evolving(state), state.time
     slopes: list[list[Array]] = []
     for k, (node, _) in enumerate(nodes):
         if k:
             for x in paths:
-                x.put({k - 1: node * length})
-            network.put(state, [f + node * length * s for f, s in zip(fields, slopes[-1], strict=True)])
+                x.set_weight({k - 1: node * length})
+            network.set_evolving(
+                state, [f + node * length * s for f, s in zip(fields, slopes[-1], strict=True)]
+            )
         state.time = began + node * length
         network.compute(state)
         for x in paths:
-            x.look(state)
-        slopes.append([x.value(state) for x in network.slopes])  # of what evolves
+            x.add_slope(state)
+        slopes.append([x.value(state) for x in network.slopes])  # of fields with an equation of motion
     shares = {k: share * length for k, (_, share) in enumerate(nodes)}
     for x in paths:
-        x.put(shares, last=True)
-    network.put(
+        x.set_weight(shares, last=True)
+    network.set_evolving(
         state, [f + sum(shares[k] * s[i] for k, s in enumerate(slopes)) for i, f in enumerate(fields)]
     )
-    state.time = began + length
     state.time = began + length / 2
-    _kicked(noisy, state, length / 2, kicks, rngs)
+    _apply_noise(noisy, state, length / 2, noise_parts, rngs)
     state.time = began + length
 
 
-def _kicked(
-    noisy: Sequence[WeightTraining], state: NetworkState, length: float, kicks: int, rngs: Rngs
+def _apply_noise(
+    noisy: Sequence[WeightTraining], state: NetworkState, length: float, noise_parts: int, rngs: Rngs
 ) -> None:
-    """Apply noise and linear terms for some time, in ``kicks`` parts.
+    """Apply noise and linear terms of weights with noise for some time, in ``noise_parts`` parts.
 
     Coefficients that depend on the time are taken in the middle of each part, so that a Strang step keeps its
     second order.
     """
-    began, part = state.time, length / kicks
-    for k in range(kicks):
+    began, part = state.time, length / noise_parts
+    for k in range(noise_parts):
         state.time = began + (k + 0.5) * part
         relax(noisy, state, part, rngs)
     state.time = began
 
 
-class _Path:
+class _StageWeight:
     """One weight and its hidden states through the stages of a Runge-Kutta step, without copies of them.
 
     With the updates U_k of the stages each component is ``z_i = sum_j a_ij z_j(0) + sum_k c_ik U_k``, and its
-    slope is ``sum_j A_ij z_j + b_i U``.  Between stages only the coefficients of the weight change: it is
-    scaled, and other components and a few outer products are added in place.  Hidden states are needed only
-    at the end of the step.  For a weight with noise, ``A`` acts between steps (:func:`relax`).
+    slope is ``sum_j A_ij z_j + b_i U``. Between stages only the coefficients of the weight change: it is
+    scaled, and other components and a few outer products are added in place. Hidden states are needed only at
+    the end of the step. For a weight with noise, ``A`` acts between steps (:func:`relax`).
     """
 
     def __init__(
@@ -142,8 +154,8 @@ class _Path:
         coupled = any(i > 0 and j != i for i, j in training.motion.A)
         self.old = [x.copy() for x in (self.w, *self.hidden)] if coupled else []
 
-    def look(self, state: NetworkState) -> None:
-        """Compute the slopes at this stage."""
+    def add_slope(self, state: NetworkState) -> None:
+        """Compute the slopes of all components at this stage, as coefficients of components and updates."""
         motion, u = self.training.motion, self.training.update.factors(state)
         update = self.terms[self.n + len(self.updates)]
         self.updates.append(Factors(u.left.copy(), u.right.copy()))
@@ -153,10 +165,10 @@ class _Path:
             slopes = slopes + sum(rates[:, j, None] * self.now[j] for j in range(self.n))
         self.slopes.append(slopes)
 
-    def put(self, lengths: Mapping[int, float], *, last: bool = False) -> None:
-        """Set the weight to its start plus sums of length times slope over stages.
+    def set_weight(self, lengths: Mapping[int, float], *, last: bool = False) -> None:
+        """Set the weight to its start plus the sum over stages k of ``lengths[k]`` times the slope.
 
-        Hidden states at the ``last``.
+        At the end of the step (``last``) the hidden states are set in the same way.
         """
         before, self.now = self.now[0], self.start + sum(x * self.slopes[k] for k, x in lengths.items())
         ratio = self.now[0, 0] / before[0]
@@ -173,34 +185,36 @@ class _Path:
                         x += by_network(self.now[i, j], x) * y
 
     def add(self, array: Array, ratio: Array, shares: Array) -> None:
-        """Compute ``ratio array + sum_k shares_k U_k`` in place."""
+        """Compute ``ratio array + sum_k shares_k U_k`` in place, with the updates U_k of the stages."""
         terms = [(c, u) for c, u in zip(shares, self.updates, strict=False) if c.any()]
         if terms or (ratio != 1).any():
-            accumulate(array, ratio, 1.0, _together(terms) if terms else _nothing(array))
+            accumulate(array, ratio, 1.0, _summed_updates(terms) if terms else _zero_update(array))
 
 
-def _together(terms: Sequence[tuple[Array, Factors]]) -> Factors:
-    """Return ``sum_k c_k U_k`` as one product."""
+def _summed_updates(terms: Sequence[tuple[Array, Factors]]) -> Factors:
+    """Return ``sum_k c_k U_k`` as one update, with the columns and rows of all U_k side by side."""
     n = max(max(len(c), len(u.left), len(u.right)) for c, u in terms)
-    left = [spread(c[:, None, None] * u.left, 0, n) for c, u in terms]
-    return Factors(np.concatenate(left, axis=2), np.concatenate([spread(u.right, 0, n) for _, u in terms], 1))
+    left = [broadcast_along(c[:, None, None] * u.left, 0, n) for c, u in terms]
+    return Factors(
+        np.concatenate(left, axis=2), np.concatenate([broadcast_along(u.right, 0, n) for _, u in terms], 1)
+    )
 
 
-def _nothing(w: Array) -> Factors:
-    """Return factors of a zero update."""
+def _zero_update(w: Array) -> Factors:
+    """Return the factors of an update that is zero, for weights of the shape of ``w``."""
     return Factors(np.zeros((1, w.shape[1], 1)), np.zeros((1, 1, w.shape[2] if w.ndim == 3 else 1)))
 
 
-TOGETHER = 2**19
+BATCH_ENTRIES = 2**19
 """Largest number of entries of weights of networks trained together; they fit the cache of a core."""
 
 UNSTABLE = 1e-2
 """Integration error above which steps may be unstable, so that halving them need not reduce the error."""
 
-MOST = 2**14
+MOST_STEPS = 2**14
 """Largest number of steps between two recorded times of a flow."""
 
-TOGETHER_KEPT = 2**24
+BATCH_RECORDED = 2**24
 """Largest number of entries of recorded fields of networks that are trained together."""
 
 
@@ -256,7 +270,7 @@ def simulate_program(  # noqa: PLR0913 - public options, all but the program key
         each unit, or a function of the number of units), initial values of evolving fields.  The first entry
         of an array belongs to the lower bound of the range of its index.
     wanted : mapping, optional
-        Correlations to measure, see :func:`.measure.read_wanted`; by default every vector named in the
+        Correlations to measure, see :func:`.correlations.read_wanted`; by default every vector named in the
         program's notation.  Numbers of the program are always measured.
     seed : int
         Seed of the first network.
@@ -331,25 +345,25 @@ def simulate_program(  # noqa: PLR0913 - public options, all but the program key
     )
     if tangent_kernel and trainer.tangent is None:
         raise ValueError(
-            f"tangent_kernel = True: updates of {program.name} are no gradients of an output times its error"
+            f"tangent_kernel = True: updates of {program.name} are not gradients of outputs times errors"
         )
     spread = Spread()
-    every_one: dict[str, list[Array]] = {}
-    walked: list[dict[str, Block]] = []
+    of_networks: dict[str, list[Array]] = {}
+    blocks: list[dict[str, Block]] = []
     kept = trainer.kept
     for found, _ in trainer.trained(np.random.SeedSequence(seed).spawn(seeds)):
         spread.add_all(found)
         for name, x in found.items() if each else ():
-            every_one.setdefault(name, []).append(x)
+            of_networks.setdefault(name, []).append(x)
         if kept is not None:
-            walked += kept.taken()
+            blocks += kept.blocks()
     axes, mean, stderr = trainer.axes, spread.mean(), spread.stderr()
     networks = Networks({n: Measured(mean[n], stderr[n], axes[n]) for n in mean})
     if each:
-        networks.each = {n: np.concatenate(x) for n, x in every_one.items()}
+        networks.each = {n: np.concatenate(x) for n, x in of_networks.items()}
     if kept is not None:
         at = [i if dt is None else trainer.times[i] for i in kept.times]
-        networks.paths = gathered(walked, at, kind="networks", width=str(width))
+        networks.paths = gathered(blocks, at, kind="networks", width=str(width))
     return networks
 
 
@@ -369,13 +383,13 @@ class Trainer:
         Chosen initial weights, in place of drawn ones.
     wanted : Wanted
         Correlations and numbers to measure.
-    kept : Kept or None
+    kept : KeptPaths or None
         Paths of units to keep.
     times : tuple of float
         Recorded times.
     counts : tuple of int, or None
         Number of steps between recorded times in continuous time.
-    kicks : int
+    noise_parts : int
         Parts of the noise of a step; two parts are those of steps of half the length.
     tangent : TangentKernel or None
         Tangent kernel to measure.
@@ -396,10 +410,10 @@ class Trainer:
     moving: list[Training]
     initial: dict[MemberKey, Array]
     wanted: Wanted
-    kept: Kept | None
+    kept: KeptPaths | None
     times: tuple[float, ...]
     counts: tuple[int, ...] | None
-    kicks: int = 1
+    noise_parts: int = 1
     tangent: TangentKernel | None = None
     nodes: StageNodes = RUNGE_KUTTA
 
@@ -502,7 +516,7 @@ class Trainer:
         return found if self.tangent is None else found | {TANGENT_KERNEL: self.tangent.axes(self.times)}
 
     @property
-    def places(self) -> dict[Side, tuple[int, ...]]:
+    def places(self) -> dict[CorrelationVector, tuple[int, ...]]:
         """Positions of the times at which each vector and number is recorded."""
         count = len(self.times)
         found = self.wanted.places(count)
@@ -529,7 +543,7 @@ class Trainer:
         entries = sum(prod(x.shape) for x in self.weights) or 1
         widest = max(block[1] for block, _ in self.network.reading.layout.rows.values())
         recorded = sum(prod(x.shape) * widest * len(x.sites) * len(at) for x, at in self.places.items())
-        most = min(TOGETHER // entries, TOGETHER_KEPT // max(1, recorded))
+        most = min(BATCH_ENTRIES // entries, BATCH_RECORDED // max(1, recorded))
         size = max(1, min(most, len(seeds)))
         for k in range(0, len(seeds), size):
             yield list(seeds[k : k + size])
@@ -538,7 +552,7 @@ class Trainer:
         """Yield the measurements of each group of networks, along the first axis, and their number.
 
         In continuous time, steps that suit one network can be too long for another with larger kernels: a
-        group that diverges, and all following groups, take steps of half the length, up to MOST steps.
+        group that diverges, and all following groups, take steps of half the length, up to MOST_STEPS steps.
 
         Parameters
         ----------
@@ -557,7 +571,7 @@ class Trainer:
                     found = networks.train_together(batch)
                     break
                 except Diverged:
-                    if networks.counts is None or 2 * max(networks.counts) > MOST:
+                    if networks.counts is None or 2 * max(networks.counts) > MOST_STEPS:
                         raise
                     networks = networks.halved()
             yield found, len(batch)
@@ -606,7 +620,8 @@ class Trainer:
             x.begin(state)
         return state, Record(self.places, len(rngs), len(self.times))
 
-    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # reported as divergence
+    # infinite values are reported as divergence
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def train_together(self, seeds: Sequence[np.random.SeedSequence]) -> dict[str, Array]:
         """Return the measurements of several networks, along the first axis.
 
@@ -631,18 +646,18 @@ class Trainer:
             state.step, state.time = step, time
             refresh(self.weights, state, rngs, self.initial)
             self.network.compute(state)
-            record.take(state)
+            record.append(state)
             if self.kept is not None:
-                self.kept.look(state)
+                self.kept.record_state(state)
             if step + 1 == len(times):
                 break
             if self.counts is None:
                 move(self.moving, state, rngs)
                 continue
-            state.step = step + 1  # keeps the fields of step 0
+            state.step = step + 1  # a step above 0 keeps the stored fields of step 0
             for _ in range(self.counts[step]):
                 length = (times[step + 1] - time) / self.counts[step]
-                advance(self.network, self.moving, state, length, rngs, self.kicks, self.nodes)
+                advance(self.network, self.moving, state, length, rngs, self.noise_parts, self.nodes)
         found = self.wanted.values(record)
         return found if self.tangent is None else found | {TANGENT_KERNEL: self.tangent.value(record, found)}
 
@@ -665,14 +680,14 @@ class Trainer:
         Raises
         ------
         NotConverged
-            If MOST steps between two recorded times are not enough.
+            If MOST_STEPS steps between two recorded times are not enough.
         """
         rngs = [np.random.default_rng(seed)]
         state, _ = self.begin(rngs)
         self.network.compute(state)
         counts, count = [], 1
         for step, (time, end) in enumerate(pairwise(self.times)):
-            state.step = step + 1  # keeps the fields of step 0
+            state.step = step + 1  # a step above 0 keeps the stored fields of step 0
             before, coarse, error = state.copied(), None, np.inf
             while True:
                 fine = before.copied()
@@ -683,17 +698,17 @@ class Trainer:
                     self.network.compute(fine)
                 except Diverged:
                     coarse, error = None, np.inf
-                    if count >= MOST:
+                    if count >= MOST_STEPS:
                         raise
                 else:
                     last, error = error, np.inf if coarse is None else coarse.distance(fine) / 15
                     if error <= tolerance / 2 or last / 2 < error < UNSTABLE:  # rounding
                         break
-                    if count >= MOST:
+                    if count >= MOST_STEPS:
                         where = f"{count} steps between t = {time:g} and {end:g}"
                         raise NotConverged(
-                            f"flow of a finite network: integration error {error:.2g} with {where}, wanted "
-                            f"{tolerance / 2:.2g}"
+                            f"the flow of a finite network has an integration error of {error:.2g} with "
+                            f"{where}, more than {tolerance / 2:.2g}"
                         )
                     coarse = fine
                 count *= 2
@@ -719,7 +734,7 @@ def prepare(
     for x in program.attributes:
         size = binder.sizes.size(x.population, {})
         if x.name not in data:
-            raise ValueError(f"attribute {x.name} is not known: give data[{x.name!r}], {size} numbers")
+            raise ValueError(f"attribute {x.name} has no values: give data[{x.name!r}], {size} numbers")
         entries = np.asarray(data[x.name](size) if callable(data[x.name]) else data[x.name], dtype=float)
         if entries.shape != (size,):
             raise ValueError(f"data[{x.name!r}] has shape {entries.shape}: must be ({size},)")
@@ -742,21 +757,25 @@ def _check(program: Program, width: int, steps: int, dt: float | None, times: Se
             raise ValueError(f"{name} = {value}: must be at least {least}")
     if program.rule.discrete:
         if dt is not None or times is not None:
-            raise ValueError(f"dt = {dt}, times = {times}: the program's rule counts steps")
+            raise ValueError(f"dt = {dt}, times = {times}: the program's rule counts steps, so give neither")
         return
     if dt is None or not dt > 0:
-        raise ValueError(f"dt = {dt}: time flows in the program, so it needs a longest step dt > 0")
+        raise ValueError(
+            f"dt = {dt}: the program's rule is a flow in continuous time, which needs a longest step dt > 0"
+        )
     if times is not None and (len(times) != steps + 1 or times[0] != 0 or np.any(np.diff(times) <= 0)):
         raise ValueError(f"times: must be {steps + 1} increasing numbers, the first 0")
     if any(m.fresh for m in map(gaussian, program.matrices)):
-        raise ValueError(f"dt: time flows in {program.name}, whose matrices are drawn in each step")
+        raise ValueError(
+            f"dt: the rule of {program.name} is a flow, but some of its matrices are drawn anew at each step"
+        )
 
 
 def _check_depth(program: Program, values: Values) -> None:
-    """Raise ValueError if the depth is a symbol without a number."""
+    """Raise ValueError if the depth of the program is a symbol without a number."""
     missing = {x for x in getattr(program.depth, "free_symbols", set()) if x.name not in values.numbers}
     bounds = [b for d in program.definitions for r in d.ranges for b in (r.lower, r.upper)]
     if any(
         missing & getattr(e, "free_symbols", set()) for e in (*bounds, *(d.lhs for d in program.definitions))
     ):
-        raise ValueError(f"depth = {program.depth} is a symbol: give program.at_depth(n)")
+        raise ValueError(f"depth = {program.depth} is a symbol: give program.at_depth(n) with an integer n")

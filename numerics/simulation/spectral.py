@@ -53,10 +53,13 @@ class SpectralLaw:
         reading: FormulaReaders,
         env: Mapping[Any, int],
     ) -> SpectralLaw:
-        """Return the step of a rule, with readers of its parameters, which may depend on the time."""
+        """Return the step of a rule; its parameters may depend on the time.
+
+        ``outside`` is the factor between gradient and update, and ``env`` holds the indices of the weight.
+        """
 
         def reader(e: Expr) -> NetworkReader:
-            """Return the reader of an expression."""
+            """Return the function that reads the value of an expression from the state."""
             return reading.read([binder.bind(e, env)])
 
         own = sorted(leaves(rule.F) - {sigma}, key=str)
@@ -66,7 +69,7 @@ class SpectralLaw:
         return cls(function, numbers, reader(rule.rate), reader(rule.decay), reader(outside), units)
 
     def move(self, w: Array, left: Array, right: Array, state: NetworkState) -> None:
-        """Move weights (networks, rows, columns) in place, by the update ``left right``."""
+        """Move weights (networks, rows, columns) in place by one step with the update ``left @ right``."""
         for k in range(len(w)):
             values = [of_network(x, state, k) for x in self.numbers]
             rate, decay, outside = (of_network(x, state, k) for x in (self.rate, self.decay, self.outside))

@@ -39,7 +39,7 @@ class Values:
 
     @staticmethod
     def of(given: Mapping[Any, Any]) -> Values:
-        """Return the sorted values that a user gives; keys are symbols, functions or their names.
+        """Return numbers and functions by name, from values whose keys are symbols, functions or their names.
 
         >>> from sympy import tanh
         >>> v = Values.of({Symbol("P"): 3, "phi": tanh})
@@ -60,9 +60,9 @@ class Values:
         return Values(numbers, functions)
 
     def integer(self, e: Any, env: IndexValues) -> int:
-        """Return the integer value of ``e``.
+        """Return the integer value of ``e`` for the index values ``env``.
 
-        Raise ``ValueError`` if a symbol has no value or it is not an integer.
+        Raise ``ValueError`` if a symbol has no value or the result is not an integer.
         """
         if isinstance(e, Integer):
             return int(e)
@@ -98,8 +98,16 @@ class Tables:
     """Constants by name: an array, a mapping or a function for each, and the first values of indices.
 
     The first entry of an array belongs to the lower bound of the range of its index; if only integers are
-    read, to 1, or to the lowest of them if that is less.  Mappings have the indices as keys (an integer, or a
-    tuple of integers); functions take them as arguments.
+    used as indices, to 1, or to the lowest of them if that is less. Mappings have the indices as keys (an
+    integer, or a tuple of integers); functions take them as arguments. Ranges below are by name and position
+    of the index.
+
+    Attributes
+    ----------
+    data
+        The constants.
+    seen, loose
+        Range of an index that is known, and of one that may be periodic.
     """
 
     data: Mapping[str, Any]
@@ -113,31 +121,34 @@ class Tables:
     """Lowest and highest value that is read at these positions."""
 
     def note_literal(self, name: str, position: int, value: int) -> None:
-        """Record a read at an integer index."""
+        """Record that the program uses a constant at the integer ``value`` of an index."""
         low, high = self.literals.get((name, position), (value, value))
         self.literals[name, position] = min(low, value), max(high, value)
 
     def first(self, name: str, position: int) -> int:
-        """Return the index value of the first entry."""
+        """Return the value of an index to which the first entry of the array belongs."""
         extent = self.extent(name, position) or (1, 1)
         return min(extent[0], self.literals.get((name, position), extent)[0])
 
     def note_shift(self, name: str, position: int, values: tuple[int, int]) -> None:
-        """Record a read at a shift of an index that runs over ``values`` (first, last)."""
+        """Record that the program uses a constant at a shift of an index that runs over ``values``.
+
+        These are its first and last value.
+        """
         low, high = self.shifts.get((name, position), values)
         self.shifts[name, position] = min(low, values[0]), max(high, values[1])
 
     def note(self, name: str, position: int, values: tuple[int, int], *, exact: bool) -> None:
-        """Record a read whose index runs over ``values`` (first, last).
+        """Record that the program uses a constant at an index that runs over ``values`` (first, last).
 
-        If not ``exact`` it may be periodic.
+        If not ``exact``, the index may be periodic.
         """
         table = self.seen if exact else self.loose
         low, high = table.get((name, position), values)
         table[name, position] = (min(low, values[0]), max(high, values[1]))
 
     def extent(self, name: str, position: int) -> tuple[int, int] | None:
-        """Return the first and last value of an index, as far as the program determines it."""
+        """Return the first and last value of an index; None if the program does not determine them."""
         slot = (name, position)
         return self.seen.get(slot, self.loose.get(slot, self.shifts.get(slot)))
 
@@ -145,7 +156,7 @@ class Tables:
         """Return the value at these indices; indices with ``wraps`` are periodic."""
         value = self.data[name]
         indices = tuple(
-            ring(i, *x) if wrap and (x := self.extent(name, j)) is not None else i
+            periodic(i, *x) if wrap and (x := self.extent(name, j)) is not None else i
             for j, (i, wrap) in enumerate(zip(indices, wraps, strict=True))
         )
         if callable(value):
@@ -159,7 +170,7 @@ class Tables:
         offsets = []
         for j, i in enumerate(indices):
             offset = i - self.first(name, j)
-            if (name, j) in self.shifts:  # beyond what is read, where a factor is zero
+            if (name, j) in self.shifts:  # a shifted index beyond the range has a factor zero: any entry does
                 offset %= array.shape[j]
             if j >= array.ndim or not 0 <= offset < array.shape[j]:
                 raise ValueError(f"data[{name!r}] of shape {array.shape}: {name}{indices} lies outside")
@@ -194,7 +205,10 @@ class Tables:
                 )
 
     def require_entries(self, name: str, j: int, shape: tuple[int, ...], first: int) -> None:
-        """Raise ``ValueError`` if an axis lacks an entry for a value of a shifted index."""
+        """Raise ``ValueError`` if axis ``j`` lacks an entry for a value that a shifted index takes.
+
+        ``first`` is the index value of the first entry.
+        """
         low, high = self.reads.get((name, j), (first, first))
         if low < first or high - first >= shape[j]:
             raise ValueError(
@@ -203,10 +217,10 @@ class Tables:
             )
 
 
-def ring(i: int, low: int, high: int) -> int:
-    """Return ``i`` modulo the range low..high.
+def periodic(i: int, low: int, high: int) -> int:
+    """Return ``i`` moved into the range low..high by a multiple of its length.
 
-    >>> [ring(i, 1, 3) for i in (0, 1, 3, 4, -1)]
+    >>> [periodic(i, 1, 3) for i in (0, 1, 3, 4, -1)]
     [3, 1, 3, 1, 2]
     """
     return low + (i - low) % (high - low + 1)
@@ -226,7 +240,18 @@ NumberEvaluator = Callable[[Any, IndexValues], float]
 class PopulationSizes:
     """Sizes of populations at width N.
 
-    A population has round(ratio N) units; a given one as many as its vectors have entries, D.
+    A population has round(ratio N) units; a given one has as many as its vectors have entries, D.
+
+    Attributes
+    ----------
+    width
+        The width N.
+    number
+        Function that evaluates an expression such as a ratio.
+    values
+        Numbers and functions for symbols.
+    given
+        The size D of each given population.
     """
 
     width: int
@@ -251,7 +276,9 @@ class PopulationSizes:
         """
         if p.given:
             if p.name not in self.given:
-                raise ValueError(f"population {p.name} is given, but no vector on it says how large it is")
+                raise ValueError(
+                    f"the size of the given population {p.name} is unknown: no vector on it has entries"
+                )
             return self.given[p.name]
         ratio = self.ratio(p, env)
         require_memory(8 * ratio * self.width, ("width", self.width), f"for {p.name}", "a smaller width")
@@ -288,14 +315,14 @@ def given_vectors(program: Program, data: Mapping[str, Any]) -> dict[str, Array]
             raise ValueError(f"give either data[{v.name!r}] (vectors) or data[{v.kernel!r}] (their kernel)")
         if v.kernel in data and v.name in by_entries:
             raise ValueError(
-                f"data[{v.kernel!r}]: {by_entries[v.name]} moves by a rule whose steps depend on the entries "
-                f"of its inputs; give data[{v.name!r}], the vectors"
+                f"data[{v.kernel!r}]: {by_entries[v.name]} has a training rule whose steps depend on "
+                f"the entries of its inputs; give data[{v.name!r}], the vectors"
             )
         rivals = [w.name for w in program.given if w.population.name == v.population.name and w != v]
         if v.kernel in data and rivals:
             raise ValueError(
-                f"{v.name} and {', '.join(rivals)} live on {v.population.name}: one kernel does not say how "
-                "they overlap, give the vectors themselves"
+                f"{v.name} and {', '.join(rivals)} are vectors on {v.population.name}: a kernel of one of "
+                "them does not determine their inner products, give the vectors themselves"
             )
         found[v.name] = _vectors(v, data)
     return found

@@ -22,7 +22,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.program import Along, Outer, Program, TrainedMatrix, TrainedVector
 
-from .correlations import ObservableAxis, Pair, Record, Side, Wanted
+from .correlations import CorrelationVector, ObservableAxis, Pair, Record, Wanted
 from .formulas import Binder, members
 from .network import StepNode, StepOrder
 from .rows import Applied, Array, Bound, CurrentParameter, FieldOrNumber, Fixed, FormulaReaders, NetworkState
@@ -34,16 +34,28 @@ NAME = "tangent_kernel"
 
 @dataclass(frozen=True, eq=False)
 class VectorRows:
-    """Vectors, or numbers, of networks that are read together, and the row of each term.
+    """Vectors, or numbers, of networks that are read together.
 
-    ``side`` is None if they are constant.  ``pair`` is a measured correlation that contains all their inner
-    products, and ``site`` the position of their layer in it.
+    Attributes
+    ----------
+    bounds
+        Their formulas, each once.
+    at
+        For each term of a gradient the position of its formula in ``bounds``.
+    reading
+        Readers of the program.
+    side
+        The vectors in the form in which they are recorded; None if they are constant or measured in ``pair``.
+    pair, site
+        A measured correlation that contains all their inner products, and the position of their layer in it.
+    times
+        Positions of the recorded times at which they are read; None for all.
     """
 
     bounds: tuple[Bound, ...]
     at: NDArray[np.intp]
     reading: FormulaReaders
-    side: Side | None
+    side: CorrelationVector | None
     pair: Pair | None = None
     site: int = 0
     times: tuple[int, ...] | None = None
@@ -56,7 +68,11 @@ class VectorRows:
         pairs: Iterable[Pair] = (),
         times: tuple[int, ...] | None = None,
     ) -> Self:
-        """Return the rows of one vector, or number, of each term, at the positions ``times``."""
+        """Return the formulas of one vector, or number, of each term of a gradient.
+
+        If one of the measured correlations ``pairs`` at these ``times`` contains all of them, it is used
+        instead of a new record.
+        """
         bounds = tuple(dict.fromkeys(terms))
         for pair in (x for x in pairs if x.times == times):
             for site, layer in enumerate(pair.layers() or [None]):
@@ -70,7 +86,7 @@ class VectorRows:
             return cls(bounds, at, reading, None, times=times)
         axes = (("row", tuple(range(len(bounds)))),)
         entries: dict[tuple[int, ...], Bound] = {(i,): b for i, b in enumerate(bounds)}
-        side = Side(axes, None, "units", {None: entries}, {None: reading.read(bounds)})
+        side = CorrelationVector(axes, None, "units", {None: entries}, {None: reading.read(bounds)})
         return cls(bounds, at, reading, side, times=times)
 
     @cached_property
@@ -104,7 +120,7 @@ class VectorRows:
         return np.moveaxis(found, 1, -1)[..., back]
 
     def _measured(self, record: Record, kernel: Array, one: int, others: NDArray[np.intp]) -> Array:
-        """Return inner products from a measured correlation."""
+        """Return inner products of row ``one`` with rows ``others`` from a measured correlation."""
         assert self.pair is not None
         kernel = kernel if self.pair.first.layer is None else kernel[:, self.site]
         kernel = kernel.reshape(*kernel.shape[:3], *[len(self.bounds)] * (1 if self.pair.equal else 2))
@@ -113,8 +129,8 @@ class VectorRows:
         return found
 
     @property
-    def _recorded(self) -> tuple[Side, int | None]:
-        """The recorded vector and the layer of these rows."""
+    def _recorded(self) -> tuple[CorrelationVector, int | None]:
+        """Record that holds these vectors, and their layer in it (None without layers)."""
         if self.pair is not None:
             layers: list[int | None] = [*self.pair.layers()] or [None]
             return self.pair.first, layers[self.site]
@@ -124,10 +140,18 @@ class VectorRows:
 
 @dataclass(frozen=True, eq=False)
 class WeightGradient:
-    """Gradients of all outputs with respect to one weight, and updates for a unit error, term by term.
+    """Gradients of all outputs with respect to one weight, and updates for a unit error, as sums of terms.
 
-    ``outputs`` are the outputs of the terms, in increasing order; products of gradients and updates are
-    divided by ``units``.
+    Attributes
+    ----------
+    gradient, update
+        Coefficients of the terms in the gradient and in the update.
+    vectors
+        The two vectors of an outer product, or the one vector, of each term.
+    outputs
+        The position of the output of each term, in increasing order.
+    units
+        Number by which products of gradients and updates are divided.
     """
 
     gradient: VectorRows
@@ -158,13 +182,22 @@ class WeightGradient:
 
 @dataclass(frozen=True, eq=False)
 class TangentKernel:
-    """Tangent kernel of networks of one program; ``equal``: of each output with itself only.
+    """Tangent kernel of networks of one program.
 
-    ``times`` are positions of the recorded times at which it is measured; None for all.
+    Attributes
+    ----------
+    gradients
+        Gradients with respect to each weight.
+    outputs
+        The error signals, which have the indices of the outputs.
+    equal
+        Whether only the kernel of each output with itself is measured.
+    times
+        Positions of the recorded times at which it is measured; None for all.
     """
 
     gradients: tuple[WeightGradient, ...]
-    outputs: Side
+    outputs: CorrelationVector
     equal: bool
     times: tuple[int, ...] | None = None
 
@@ -179,7 +212,8 @@ class TangentKernel:
     ) -> Self | None:
         """Return the tangent kernel of a program.
 
-        None if its updates are not gradients of outputs times errors.
+        None if its updates are not gradients of outputs times errors. ``network`` are the computations of a
+        step and ``wanted`` the other measurements. ``equal`` and ``times`` are as in the attributes.
         """
         program = binder.program
         weights = trained_by_gradients(binder, network)
@@ -211,7 +245,7 @@ class TangentKernel:
         return cls(tuple(gradients), outputs, equal, times)
 
     @cached_property
-    def sides(self) -> list[Side]:
+    def sides(self) -> list[CorrelationVector]:
         """Vectors that are recorded only for the tangent kernel."""
         return [x.side for w in self.gradients for x in w.rows if x.side is not None]
 
@@ -271,13 +305,16 @@ def _nodes(network: StepOrder) -> list[StepNode]:
 
 
 def _errors(program: Program, coefficient: Expr) -> list[AppliedUndef]:
-    """Return the errors of outputs in a coefficient: numbers of the program with indices."""
+    """Return the error signals in the coefficient of an update: numbers of the program with indices."""
     atoms = sorted(coefficient.atoms(AppliedUndef), key=str)
     return [a for a in atoms if str(a.func) in program.scalars and len(a.args) > 1]
 
 
 def _factors(program: Program, w: TrainedMatrix | TrainedVector, error: AppliedUndef) -> tuple[Expr, ...]:
-    """Return the coefficients of gradient and update for a unit error, and the vectors of both."""
+    """Return coefficients of gradient and update of a weight for a unit error, and the vectors of both.
+
+    ``error`` is the error signal in the coefficient of the update.
+    """
     update: Outer | Along = w.update
     moved = update.coefficient / error
     gradient = moved / program.scale**2 if update.gradient is None else update.gradient

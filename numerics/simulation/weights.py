@@ -1,10 +1,10 @@
 """Weights of finite networks: their initial distribution, and their training step.
 
 The equation of motion of each rule is carried out as it is written (:mod:`.motion`), not its derived memory.
-A rule that is defined by its memory is followed by :mod:`.recalled`.  Updates are those that the program
-derives or, as a check of these, numerical gradients: each weight is perturbed, and forward pass and loss are
-computed again.  The forward pass is all of the program that the loss needs, without its backward fields,
-errors and updates.
+A rule that is defined by its memory is carried out by :mod:`.memory_weights`.  Updates are those that the
+program derives or, as a check of these, numerical gradients: each weight is perturbed, and forward pass and
+loss are computed again.  The forward pass is all of the program that the loss needs, without its backward
+fields, errors and updates.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from .rows import (
     FormulaReaders,
     NetworkReader,
     NetworkState,
+    broadcast_along,
     common_place,
-    spread,
 )
 from .spectral import SpectralLaw
 
@@ -66,7 +66,18 @@ ONE = np.ones((1, 1, 1))
 class GaussianLaw:
     """Distribution of one member of a family of Gaussian weights.
 
-    Its entries have the standard deviation ``deviation``; M_ij and M_ji have the correlation ``symmetry``.
+    Attributes
+    ----------
+    key
+        Name and index values of the weight.
+    shape
+        Its shape.
+    deviation
+        Standard deviation of its entries.
+    symmetry
+        Correlation of M_ij and M_ji.
+    fresh
+        Whether it is drawn anew at each step.
     """
 
     key: MemberKey
@@ -104,6 +115,17 @@ class Update:
 
     With the coefficients C(l, r) of the pairs that occur it is ``L C R^T``, and C multiplies the side with
     more vectors: in a linear network, whose g is common to all samples, the update is a single outer product.
+
+    Attributes
+    ----------
+    coefficients, left, right
+        Readers of c, l and r; ``right`` is None for the update of a vector.
+    pairs
+        For each p the positions of l_p and r_p.
+    scale
+        Number that the update is divided by.
+    shape
+        Shape of the weight.
     """
 
     coefficients: NetworkReader
@@ -115,7 +137,7 @@ class Update:
 
     @cached_property
     def vectors(self) -> tuple[int, int]:
-        """Number of left and right vectors of the update."""
+        """Number of left and of right vectors of the update."""
         return int(self.pairs[0].max()) + 1, int(self.pairs[1].max()) + 1
 
     @cached_property
@@ -126,14 +148,14 @@ class Update:
     def factors(self, state: NetworkState) -> Factors:
         """Return the factors of the update at this step."""
         i, j = self.pairs
-        c = spread(self.coefficients(state)[..., 0], 1, len(i))
-        left = spread(self.left(state), 2, self.shape[0])
+        c = broadcast_along(self.coefficients(state)[..., 0], 1, len(i))
+        left = broadcast_along(self.left(state), 2, self.shape[0])
         rows = left.shape[1]
         if self.right is None:
             total, at = np.zeros((len(c), rows)), (slice(None), i % rows)
             np.add.at(total, cast(Any, at), c)
             return Factors(left.swapaxes(1, 2) @ total[..., None], ONE)
-        right = spread(self.right(state), 2, self.shape[1])
+        right = broadcast_along(self.right(state), 2, self.shape[1])
         between = np.zeros((len(c), rows, right.shape[1]))
         if self.once and (rows, right.shape[1]) == self.vectors:
             between[:, i, j] = c / self.scale
@@ -168,7 +190,10 @@ class WeightTraining:
         return [w, *state.hidden[self.law.key]]
 
     def disturb(self, state: NetworkState, covariance: Array, rngs: Sequence[np.random.Generator]) -> None:
-        """Add noise with the distribution of the initial weight, times a covariance of components."""
+        """Add noise to the components, with the distribution of the initial weight times ``covariance``.
+
+        ``covariance`` (n, n, networks or 1) is that of the components; ``rngs`` has one generator a network.
+        """
         if not np.any(covariance):
             return
         z, factor = self.components(state), root(covariance)
@@ -181,7 +206,7 @@ class WeightTraining:
                         x[k] += share * drawn
 
     def begin(self, state: NetworkState) -> None:
-        """Multiply the drawn weight by the factor of the rule at the start."""
+        """Multiply the initial weight by the factor that the rule gives it at the start."""
         if self.motion.start != 1:
             state.weights[self.law.key] *= self.motion.start
 
@@ -201,7 +226,7 @@ class WeightTraining:
 
 
 @dataclass(frozen=True, eq=False)
-class Recalled:
+class MemoryTraining:
     """Training of one weight by its memory: ``m(t) W(0) + sum_s k(t, s) U(s) + noise``."""
 
     law: GaussianLaw
@@ -289,7 +314,11 @@ class SpectralTraining:
 
 
 def accumulate(w: Array, beta: Array | float, alpha: Array | float, u: Factors) -> None:
-    """Compute ``w <- beta w + alpha left right`` in place for each network; matrices are stored by column."""
+    """Compute ``w <- beta w + alpha left right`` in place for each network.
+
+    ``w`` is (networks, rows[, columns]), with matrices stored by column; ``beta`` and ``alpha`` are numbers,
+    or one for each network.
+    """
     n = len(w)
     beta, alpha = np.zeros(n) + beta, np.zeros(n) + alpha
     if w.ndim == 2 or w[0].size < (SMALL if u.right.shape[1] > 1 else TINY):
@@ -298,7 +327,7 @@ def accumulate(w: Array, beta: Array | float, alpha: Array | float, u: Factors) 
             w *= by_network(beta, w)
         w += change[:, 0] if w.ndim == 2 else change.swapaxes(1, 2)
         return
-    left, right = spread(u.left, 0, n), spread(u.right, 0, n)
+    left, right = broadcast_along(u.left, 0, n), broadcast_along(u.right, 0, n)
     for k in range(n):
         if right.shape[1] == 1 and beta[k] == 1:
             dger(alpha[k], left[k, :, 0], right[k, 0], a=w[k], overwrite_a=1)
@@ -306,7 +335,7 @@ def accumulate(w: Array, beta: Array | float, alpha: Array | float, u: Factors) 
             dgemm(alpha[k], left[k], right[k].T, beta=beta[k], c=w[k], trans_b=1, overwrite_c=1)
 
 
-Training: TypeAlias = WeightTraining | Recalled | EntrywiseTraining | SpectralTraining
+Training: TypeAlias = WeightTraining | MemoryTraining | EntrywiseTraining | SpectralTraining
 """The training of one weight, by any kind of rule."""
 
 
@@ -330,14 +359,17 @@ def laws(binder: Binder) -> list[GaussianLaw]:
 
 
 def trainings(binder: Binder, reading: FormulaReaders, every: Sequence[GaussianLaw]) -> list[Training]:
-    """Return the training of each trained weight; raise ``ValueError`` for a flow without an equation."""
+    """Return the training of each trained weight, whose distributions are in ``every``.
+
+    Raise ``ValueError`` for a flow without an equation of motion.
+    """
     by_key = {x.key: x for x in every}
     found: list[Training] = []
     for w in binder.program.trained():
         if not w.rule.discrete and not hasattr(w.rule, "system"):
-            told = f"{w.name} is trained by the flow {w.rule!r}, of which finite networks know no equation"
+            flow = f"{w.name} is trained by the flow {w.rule!r}, which has no equation of motion to integrate"
             raise ValueError(
-                f"{told}: use GradientFlow, MomentumFlow or LinearRule, or a rule that counts steps"
+                f"{flow}: use GradientFlow, MomentumFlow or LinearRule, or a rule that counts steps"
             )
         for env in members(w.initial, binder.values):
             law = by_key[w.name, tuple(env.values())]
@@ -357,7 +389,7 @@ def trainings(binder: Binder, reading: FormulaReaders, every: Sequence[GaussianL
                 continue
             motion = WeightMotion.of(w.rule, binder, reading, env)
             if motion is None:
-                found.append(Recalled(law, update, RuleMemory.of(w.rule, binder, env)))
+                found.append(MemoryTraining(law, update, RuleMemory.of(w.rule, binder, env)))
             else:
                 found.append(WeightTraining(law, update, motion))
     return found
@@ -366,7 +398,10 @@ def trainings(binder: Binder, reading: FormulaReaders, every: Sequence[GaussianL
 def _update(
     reading: FormulaReaders, pieces: Sequence[tuple[Bound, ...]], scale: float, shape: tuple[int, ...]
 ) -> Update:
-    """Return the update of the pieces, with every vector once."""
+    """Return the update that is the sum of ``pieces``: each holds a coefficient and one or two vectors.
+
+    Vectors that occur in several pieces are read once.
+    """
     sides = [list(dict.fromkeys(x)) for x in list(zip(*pieces, strict=True))[1:]] or [[], []]
     at = [{x: i for i, x in enumerate(side)} for side in sides]
     places = [np.array([found[p[k]] for p in pieces], dtype=int) for k, found in enumerate(at, 1)]
@@ -382,7 +417,7 @@ def _update(
 
 
 def move(every: Sequence[Training], state: NetworkState, rngs: Sequence[np.random.Generator]) -> None:
-    """Move all weights by one step, with updates from the same state."""
+    """Move all weights by one step, with updates that are computed before any weight moves."""
     plan = [(x, x.update.factors(state)) for x in every]
     plan = [(x, Factors(u.left.copy(), u.right.copy())) for x, u in plan]
     for x, u in plan:
@@ -392,7 +427,7 @@ def move(every: Sequence[Training], state: NetworkState, rngs: Sequence[np.rando
 def relax(
     every: Sequence[WeightTraining], state: NetworkState, time: float, rngs: Sequence[np.random.Generator]
 ) -> None:
-    """Apply the equations of motion without updates for some time: ``dz = A z dt + noise``."""
+    """Apply the equations of motion without updates for a time: ``dz = A z dt + noise``."""
     for x in every:
         moved, covariance = relaxed(x.motion.rates(state), x.motion.disturbance(state), time)
         z = x.components(state)
@@ -406,34 +441,37 @@ def relax(
 
 
 def by_network(x: Array, w: Array) -> Array:
-    """Return a number of each network with axes to multiply its weights."""
+    """Return one number for each network with as many axes as the weights ``w``, to multiply them."""
     return x.reshape(-1, *[1] * (w.ndim - 1))
 
 
 def start(
     every: Sequence[GaussianLaw], rngs: Sequence[np.random.Generator], initial: Mapping[MemberKey, Array]
 ) -> dict[MemberKey, Array]:
-    """Return the initial weights: those of ``initial``, the others drawn, without fresh ones."""
-    found = {x.key: together(x.shape, len(rngs)) for x in every if not x.fresh}
+    """Return the initial weights of all networks; those not in ``initial`` are drawn.
+
+    Weights that are drawn anew at each step are left out.
+    """
+    found = {x.key: empty_weights(x.shape, len(rngs)) for x in every if not x.fresh}
     for k, rng in enumerate(rngs):
         for x in every:
             if not x.fresh:
-                put(found[x.key][k], initial[x.key] if x.key in initial else x.draw(rng))
+                copy_by_rows(found[x.key][k], initial[x.key] if x.key in initial else x.draw(rng))
     return found
 
 
-def together(shape: tuple[int, ...], networks: int) -> Array:
-    """Return an empty array for one weight of several networks; matrices are stored by column.
+def empty_weights(shape: tuple[int, ...], networks: int) -> Array:
+    """Return an uninitialized array for one weight of several networks; matrices are stored by column.
 
     Products with the rows of fields, ``x W^T``, and rank-one updates are then fastest.
     """
     return np.empty((networks, *shape[::-1])).transpose(0, *range(len(shape), 0, -1))
 
 
-def put(room: Array, x: Array) -> None:
-    """Copy a weight to ``room``, BAND rows at a time, so that columns fit the cache."""
+def copy_by_rows(target: Array, x: Array) -> None:
+    """Copy the weight ``x`` to ``target``, BAND rows at a time, so that columns fit the cache."""
     for i in range(0, len(x), BAND):
-        room[i : i + BAND] = x[i : i + BAND]
+        target[i : i + BAND] = x[i : i + BAND]
 
 
 def refresh(
@@ -442,14 +480,14 @@ def refresh(
     rngs: Sequence[np.random.Generator],
     initial: Mapping[MemberKey, Array],
 ) -> None:
-    """Draw the fresh weights of this step."""
+    """Set the weights that are drawn anew at each step: those in ``initial``, else new samples."""
     for x in every:
         if x.fresh and x.key in initial:
             state.weights[x.key] = initial[x.key][state.step][None]
         elif x.fresh:
-            state.weights[x.key] = together(x.shape, len(rngs))
+            state.weights[x.key] = empty_weights(x.shape, len(rngs))
             for k, rng in enumerate(rngs):
-                put(state.weights[x.key][k], x.draw(rng))
+                copy_by_rows(state.weights[x.key][k], x.draw(rng))
 
 
 def chosen(every: Sequence[GaussianLaw], given: Mapping[str, Any], steps: int) -> dict[MemberKey, Array]:
@@ -469,8 +507,8 @@ def chosen(every: Sequence[GaussianLaw], given: Mapping[str, Any], steps: int) -
         for member, array in _of_members(name, value, shapes).items():
             if member not in shapes:
                 raise ValueError(
-                    f"initial[{name!r}] has the member {_told(member)}: must be one of "
-                    f"{', '.join(map(_told, shapes))}"
+                    f"initial[{name!r}] has the member {_member_key(member)}: must be one of "
+                    f"{', '.join(map(_member_key, shapes))}"
                 )
             if np.shape(array) != shapes[member]:
                 raise ValueError(f"initial[{name!r}] has shape {np.shape(array)}: must be {shapes[member]}")
@@ -478,17 +516,18 @@ def chosen(every: Sequence[GaussianLaw], given: Mapping[str, Any], steps: int) -
     return found
 
 
-def _told(member: tuple[int, ...]) -> str:
-    """Return a member of a family as a key of ``initial``, as text."""
+def _member_key(member: tuple[int, ...]) -> str:
+    """Return the index values of a weight as they are written in a mapping of ``initial``."""
     return str(member[0] if len(member) == 1 else member)
 
 
 def _of_members(
     name: str, value: Any, shapes: Mapping[tuple[int, ...], tuple[int, ...]]
 ) -> Mapping[tuple[int, ...], Any]:
-    """Return the arrays of the members of a family, which may be one array with members along its first axes.
+    """Return the arrays of a family of weights by index values; ``shapes`` are the shapes of its members.
 
-    Raises ``ValueError`` for one array that does not fit, and for a mapping for a single weight.
+    ``value`` is a mapping, or one array with members along its first axes. Raises ``ValueError`` for one
+    array that does not fit, and for a mapping for a single weight.
     """
     if isinstance(value, Mapping):
         if () in shapes:
@@ -503,14 +542,17 @@ def _of_members(
     if np.shape(value) != (*sizes, *one) or prod(sizes) != len(shapes):
         raise ValueError(
             f"initial[{name!r}] has shape {np.shape(value)}: must be {(*sizes, *one)}, or a mapping from "
-            f"members of the family, such as {{{_told(first)}: array}}, to arrays of shape {one}"
+            f"members of the family, such as {{{_member_key(first)}: array}}, to arrays of shape {one}"
         )
     whole = np.asarray(value, dtype=float)
     return {member: whole[tuple(x - low for x, low in zip(member, first, strict=True))] for member in shapes}
 
 
 def _piece(binder: Binder, w: TrainedMatrix | TrainedVector, u: Outer | Along, env: Any) -> tuple[Bound, ...]:
-    """Return coefficient and vectors of one term of an update."""
+    """Return the formulas of the coefficient and of the vectors of one term ``u`` of the update of ``w``.
+
+    ``env`` are the values of its indices. Raise ValueError for a coefficient that is not a number.
+    """
     ends = (w.initial.population,) if isinstance(w, TrainedVector) else (w.initial.rows, w.initial.cols)
     vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
     bounds = tuple(binder.bind(sympify(e), env) for e in (u.coefficient, *vectors))
@@ -537,6 +579,17 @@ class Numerical:
 
     ``n`` is the number of units that the matrix M is applied to (for a vector, 1), as
     :class:`~derive.program.Parametrization` defines raw weights that follow the gradient.
+
+    Attributes
+    ----------
+    training
+        Training of the weight, with the program's own update.
+    tasks
+        Computations of the forward pass.
+    loss
+        Reader of the loss.
+    factor
+        The factor ``scale^2 N/n``, times the rate of the weight.
     """
 
     training: Training
@@ -553,7 +606,7 @@ class Numerical:
         return Factors(update, np.eye(update.shape[2])[None])
 
     def _of_one(self, state: NetworkState, network: int) -> Array:
-        """Return the update of one network."""
+        """Return the update of the weight of one network, by its position."""
         law = self.training.law
         own = {k: x[min(network, len(x) - 1)][None] for k, x in state.weights.items()}
         fields = {b: x[network][None] for b, x in state.fields.items()}
@@ -623,13 +676,13 @@ def _units(binder: Binder, law: GaussianLaw, parametrization: Parametrization) -
 
 
 def _summed(program: Program, loss: Expr) -> Expr:
-    """Return the loss summed over the indices of the numbers in it."""
+    """Return the loss as a sum over the indices of the numbers in it."""
     ranges = ranges_of_loss(program.definitions, loss)
     return Sum(loss, *[r.limits for r in ranges]) if ranges else loss
 
 
 def entries_behind(network: StepOrder, keys: Iterable[MemberKey]) -> set[MemberKey]:
-    """Return these entries and every entry from which they are computed within a step."""
+    """Return the entries ``keys``, and every entry from which they are computed within a step."""
     nodes: Mapping[MemberKey, Any] = {n.key: n for x in network.later for n in x.nodes}
     todo, seen = [*keys], set[MemberKey]()
     while todo:

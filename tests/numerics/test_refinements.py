@@ -40,9 +40,9 @@ def test_the_distance_of_two_states_is_relative_to_the_second() -> None:
 
 
 def test_steps_of_a_flow_of_networks_that_never_settle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulation_run, "MOST", 2**5)
+    monkeypatch.setattr(simulation_run, "MOST_STEPS", 2**5)
     monkeypatch.setattr(NetworkState, "distance", lambda *_: 2.0)
-    with pytest.raises(NotConverged, match=r"error 0.13 with 32 steps between t = 0 and 0.5, wanted"):
+    with pytest.raises(NotConverged, match=r"error of 0.13 with 32 steps between t = 0 and 0.5, more than"):
         numerics.simulate(experiment(), width=4, seeds=2)
 
 

@@ -223,7 +223,7 @@ def test_noise_that_is_no_covariance_is_refused() -> None:
         def noise(self, time: Expr, past: Expr) -> Expr:
             return -Min(time, past)
 
-    with pytest.raises(ValueError, match="is no covariance of noise that starts after step 0"):
+    with pytest.raises(ValueError, match="is not a covariance of noise that starts after step 0"):
         simulate_program(
             mlp(1, rule=Wrong()),
             width=5,

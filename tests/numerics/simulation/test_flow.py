@@ -11,7 +11,7 @@ from derive.program import GradientFlow, MomentumFlow, eta
 from numerics.errors import NotConverged
 from numerics.experiment import Experiment
 from numerics.simulation import Trainer, simulate, simulate_program
-from numerics.simulation.experiment import settled
+from numerics.simulation.experiment import converged_steps
 from numerics.simulation.run import advance
 from tests.derive.once import mlp
 
@@ -31,16 +31,16 @@ def trainer(rule="flow", **options):
 @lru_cache(maxsize=1)
 def fine():
     """Return steps with an error of at most 1e-6, and the message about them."""
-    return settled(trainer(), SEED, 1e-6, False)
+    return converged_steps(trainer(), SEED, 1e-6, False)
 
 
 def test_loss_decreases_and_the_error_estimate_is_met():
-    run, said = fine()
+    run, estimate = fine()
     exact = run.train(SEED)["Delta"]
     assert np.all(np.diff((exact**2).mean(axis=1)) < 0)
-    assert said <= 1e-6
-    rough, said = settled(trainer(), SEED, 1e-3, False)
-    assert np.abs(rough.train(SEED)["Delta"] - exact).max() <= 3 * max(said, 1e-6)
+    assert estimate <= 1e-6
+    rough, estimate = converged_steps(trainer(), SEED, 1e-3, False)
+    assert np.abs(rough.train(SEED)["Delta"] - exact).max() <= 3 * max(estimate, 1e-6)
     assert sum(rough.counts) < sum(run.counts)
 
 
@@ -108,10 +108,10 @@ def test_steps_that_are_unstable_are_not_taken_for_rounding():
 
 
 def test_an_unreachable_tolerance_is_reported(monkeypatch):
-    monkeypatch.setattr("numerics.simulation.run.MOST", 32)
-    monkeypatch.setattr("numerics.simulation.experiment.MOST", 32)
+    monkeypatch.setattr("numerics.simulation.run.MOST_STEPS", 32)
+    monkeypatch.setattr("numerics.simulation.experiment.MOST_STEPS", 32)
     with pytest.raises(NotConverged, match="integration error"):
-        settled(trainer(times=[0.0, 0.1], steps=1), SEED, 1e-18, False)
+        converged_steps(trainer(times=[0.0, 0.1], steps=1), SEED, 1e-18, False)
 
 
 def test_without_times_every_step_is_recorded():

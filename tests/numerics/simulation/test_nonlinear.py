@@ -9,7 +9,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of
 from numerics.experiment.theory import program_of
 from numerics.simulation import Trainer, simulate, simulate_program
-from numerics.simulation.experiment import settled
+from numerics.simulation.experiment import converged_steps
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 6))
@@ -114,13 +114,13 @@ def changes(activation, kinked):
         dt=1.0,
     )
     seed = np.random.SeedSequence(2)
-    chosen, said = settled(networks, seed, 2e-3, False, kinked)
+    chosen, estimate = converged_steps(networks, seed, 2e-3, False, kinked)
     fine = chosen
     for _ in range(6):
         fine = fine.halved()
     one, two = chosen.train(seed), fine.train(seed)
     done = max(np.abs(one[x] - two[x]).max() / np.abs(two[x]).max() for x in ("f", "Phi"))
-    return chosen.counts, said, float(done)
+    return chosen.counts, estimate, float(done)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +128,10 @@ def changes(activation, kinked):
 )
 def test_steps_miss_what_is_said(activation, kinked):
     """The error of steps is of first order across kinks, of fourth order elsewhere."""
-    counts, said, done = changes(activation, kinked)
+    counts, estimate, done = changes(activation, kinked)
     assert max(counts) > 1
-    assert 0 < said <= 2e-3
-    assert said / 20 < done <= 2 * said
+    assert 0 < estimate <= 2e-3
+    assert estimate / 20 < done <= 2 * estimate
 
 
 @pytest.mark.slow

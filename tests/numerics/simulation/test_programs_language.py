@@ -375,7 +375,7 @@ def test_an_entry_that_needs_itself_is_refused():
     )  # fmt: skip
     object.__setattr__(program, "definitions", (Definition(v(k, t), v(k + 1, t), (ring,)),))
     binder = prepare(program, {}, {}, 4, 1)
-    with pytest.raises(ValueError, match="need themselves within a step"):
+    with pytest.raises(ValueError, match="depend on themselves within a step"):
         unroll(binder, {})
 
 
