@@ -55,14 +55,19 @@ def kept(problem: Problem, keep: KeptKernels) -> KeptKernels:
 
 @dataclass
 class Replicas:
-    """Means and standard errors of order parameters over replicas; errors and outputs of each replica."""
+    """Variables of a result from replicas of a solution.
+
+    ``kernels`` and ``numbers`` collect means and standard errors over replicas of order parameters and of
+    scalars without a role. ``scalars`` holds errors and outputs of each replica, stacked along the first
+    axis.
+    """
 
     kernels: Spread = field(default_factory=Spread)
     numbers: Spread = field(default_factory=Spread)
     scalars: list[Array] = field(default_factory=list)
 
     def averaged(self, problem: Problem) -> dict[str, Array]:
-        """Return the variables with standard errors; losses are those of mean errors and outputs.
+        """Return the variables of a result with standard errors; losses are those of mean errors and outputs.
 
         The mean of the losses of r replicas, whose outputs have the standard deviation s, is too large by
         ``l'' s^2 / 2``. If a loss is small this exceeds its standard error, or the loss itself. The loss of
@@ -96,20 +101,29 @@ class Replicas:
 
 
 def scalar_variables(problem: Problem, scalars: Array) -> dict[str, Array]:
-    """Return the variables that follow from errors and outputs, the first two rows of ``scalars``."""
+    """Return losses, errors and outputs of training and test points from errors and outputs of all points.
+
+    ``scalars`` has the errors in its first row and the outputs in its second, times first.
+    """
     return split(problem, {"error": scalars[0], OUTPUT: scalars[1]}, nonlinear=problem.by_sample)
 
 
 def labelled_result(
     problem: Problem, found: Mapping[MemberKey, Array], keep: KeptKernels, notes: dict[str, Any]
 ) -> MethodResult:
-    """Return arrays by name and layer as the variables of a result, with notes."""
+    """Return the result of a method from arrays by key (name, layer), with ``notes`` for its attributes.
+
+    ``keep`` states which kernels the result holds.
+    """
     keep = kept(problem, keep)
     return MethodResult(labelled(problem, found, keep), {"kernels": keep, **notes})
 
 
 def labelled(problem: Problem, found: Mapping[MemberKey, Array], keep: str) -> dict[str, Array]:
-    """Return the variables of a result from order parameters with times last and scalars with time first."""
+    """Return the variables of a result, by name, from arrays by key (name, layer).
+
+    Order parameters have their times last, scalars first. ``keep`` states which kernels the result holds.
+    """
     scalars = scalar_variables(problem, np.stack([found[ERROR, ()], found[OUTPUT, ()]]))
     numbers = numbers_of_author(problem, found)
     return by_variable(problem, reduced(problem, found, keep)) | scalars | numbers
@@ -122,10 +136,11 @@ def reduced(
     grid: TimeGrid | None = None,
     leading: int = 0,
 ) -> dict[str, Array]:
-    """Return the order parameters that a result keeps, by name and layer; ``leading`` axes come first.
+    """Return the order parameters that a result keeps, by its variable and the layer, as in "Phi 2".
 
-    Traces are sums over training samples (and outputs). For a flow the results are interpolated to the output
-    times of its ``grid``, and there are no responses.
+    ``found`` are arrays by key (name, layer) with ``leading`` axes of replicas first and times last. ``keep``
+    is "full", "trace" or "none". Traces are sums over training samples (and outputs). For a flow the results
+    are interpolated to the output times of its ``grid``, and there are no responses.
     """
     single = RESPONSES if keep == "full" and grid is None else ()
     of_layers = problem.program.roles.field is not None
@@ -147,7 +162,7 @@ def reduced(
 
 
 def by_variable(problem: Problem, kernels: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the variables of a result from the kernels of :func:`reduced`.
+    """Return the variables of a result from the kernels of :func:`reduced`, with layers and times first.
 
     At the last layer the response B is zero, and the response A is NaN because no layer reads it.
     """

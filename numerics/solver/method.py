@@ -138,7 +138,7 @@ class Method(Protocol):
 
 
 def answer(method: Method, problem: Problem, keep: KeptKernels) -> Yes | No:
-    """Return the estimate of a method for a problem, or its first refusal."""
+    """Return the estimate of a method for a problem, or its first refusal, by a condition or itself."""
     refusals = (need(problem) for need in method.needs)
     first = next((refusal for refusal in refusals if refusal is not None), None)
     return method.fits(problem, keep) if first is None else first

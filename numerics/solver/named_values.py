@@ -88,7 +88,10 @@ class Evaluated:
 def place_of(
     found: Mapping[MemberKey, object], name: str, layer: int | tuple[int, ...] | None = None
 ) -> MemberKey:
-    """Return the key of ``name`` (at ``layer``); raise KeyError with a list of all keys if it is missing."""
+    """Return the key (name, integer indices) of ``name``, at ``layer`` if it is given.
+
+    Raises KeyError with a list of all keys if the quantity is missing.
+    """
     place = (name, () if layer is None else layer if isinstance(layer, tuple) else (layer,))
     if place not in found:
         there = ", ".join(n + (f" at {', '.join(map(str, k))}" if k else "") for n, k in found)
@@ -97,10 +100,13 @@ def place_of(
 
 
 def averaged(runs: Mapping[MemberKey, Array]) -> tuple[dict[MemberKey, Array], dict[MemberKey, Array]]:
-    """Return means over the first axis and their standard errors, which are zero for a single run."""
+    """Return means over runs and their standard errors, by key; runs are the first axis of each array.
+
+    The standard errors are zero for a single run.
+    """
     means = {k: v.mean(axis=0) for k, v in runs.items()}
     errors = {}
-    for k, v in runs.items():  # one run at a time, because an array as large as all of them is slow
+    for k, v in runs.items():  # squares are summed run by run, because an array as large as all runs is slow
         squares, change = np.zeros_like(means[k]), np.empty_like(means[k])
         for x in v:
             np.subtract(x, means[k], out=change)
@@ -110,5 +116,5 @@ def averaged(runs: Mapping[MemberKey, Array]) -> tuple[dict[MemberKey, Array], d
 
 
 def stacked(runs: Sequence[Mapping[MemberKey, Array]]) -> dict[MemberKey, Array]:
-    """Return all runs stacked along the first axis."""
+    """Return the arrays of all runs, by key, with the runs stacked along a new first axis."""
     return {k: np.stack([r[k] for r in runs]) for k in runs[0]}

@@ -37,7 +37,11 @@ class RankOneRun:
 
 @lru_cache(maxsize=1)
 def _compiled() -> tuple[Any, Any, Any, Any]:
-    """Compile the rate of phi, the error of a mode, sigma from the sum of squares, and the kernel."""
+    """Compile four functions of the reduced theory, evaluated with NumPy.
+
+    They are the rate of change of a mode phi_k, the error of a mode, sigma from the sum of squares of the
+    modes, and the kernel ``C_g(1,t,t)`` from sigma and the depth.
+    """
     one = rank_one(mean_field(structured(data="population", rule="flow")))
     index = one.mode
     phi_k, sigma_t, squares = Symbol("phi_k"), Symbol("sigma"), Symbol("squares")

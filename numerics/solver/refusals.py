@@ -21,7 +21,10 @@ from numerics.solver.method import No
 
 
 def no_for(problem: Problem, key: str, reason: object, accepted: str) -> No:
-    """Return a refusal that names a key of the file, or the program; a SpecError states both itself."""
+    """Return a refusal that names a key of the file (or the program), a reason, and accepted values.
+
+    If the reason is a SpecError, its own key, value, reason and accepted values are taken.
+    """
     if isinstance(reason, SpecError):
         return No(reason.key, reason.value, reason.problem, reason.accepted)
     return No(*problem.key_and_value(key), str(reason).removesuffix("."), accepted)
@@ -35,7 +38,7 @@ def integer_depth(problem: Problem) -> No | None:
 
 
 def symbolic_depth(problem: Problem) -> No | None:
-    """Refuse a problem of integer depth for the limit of infinite depth."""
+    """Refuse a problem of integer depth, for the method that solves the limit of infinite depth."""
     if problem.depth is None:
         return None
     accepted = "a program of symbolic depth" if problem.experiment is None else '"L"'
@@ -54,7 +57,7 @@ def moving_features(problem: Problem) -> No | None:
     """Refuse NTK scaling of fixed samples, where features do not move at infinite width."""
     if not problem.features_rest:
         return None
-    reason = "divides gamma0 by sqrt(N), which is zero at infinite width: features rest"
+    reason = "divides gamma0 by sqrt(N), so that features do not move at infinite width"
     return no_for(problem, "network.parametrization", reason, 'solver.method = "lazy", or "mean-field"')
 
 
@@ -69,18 +72,26 @@ def linear_rules(problem: Problem) -> No | None:
 
 
 def linear_updates(problem: Problem) -> No | None:
-    """Refuse rules that are not linear in the updates at infinite depth: their steps add up over layers."""
+    """Refuse a training rule that is not linear in the updates, for the method of infinite depth.
+
+    At infinite depth the updates of all layers add up.
+    """
     no = linear_rules(problem)
     return None if no is None else replace(no, accepted='"gd" or "flow", or an integer network.depth')
 
 
 def flow_on_random_data(problem: Problem) -> No | None:
-    """Refuse problems that are not a flow of one output on random data, which Laplace transforms need."""
+    """Refuse a problem that is not a flow of one output on random data, for Laplace transforms."""
     if not problem.flow:
-        return no_for(problem, "training.rule", "transforms are those of a flow", '"flow"')
+        return no_for(
+            problem,
+            "training.rule",
+            "the method needs Laplace transforms in time, and only a flow has them",
+            '"flow"',
+        )
     if problem.is_random_data and problem.outputs == 1:
         return None
-    return no_for(problem, "data.kind", "transforms are those of one output of random data", "another method")
+    return no_for(problem, "data.kind", "the method needs random data and one output", "another method")
 
 
 def no_attributes(problem: Problem) -> No | None:
@@ -97,12 +108,12 @@ def one_output(problem: Problem) -> No | None:
     if problem.has_roles and (not problem.seen or {OUTPUT, ERROR} <= {*problem.program.scalars}):
         return None
     names = ", ".join(problem.author_names(problem.program.scalars)) or "no numbers"
-    reason = f"has no single output with an error that updates are multiplied by, but {names}"
+    reason = f"has no single output with an error to which updates are proportional, but {names}"
     return No("program", problem.program.name, reason, EVALUATE)
 
 
 def samples_not_asked(problem: Problem) -> No | None:
-    """Refuse a problem that states a number of sampled paths, which asks for sampled paths."""
+    """Refuse a problem with a number of paths, ``solver.samples``, for methods that do not sample."""
     if problem.solver.samples is None or problem.solver.method != "auto" or problem.features_rest:
         return None
     return No("solver.samples", problem.solver.samples, "asks for sampled paths", "leaving it out")
@@ -121,7 +132,7 @@ def steady_numbers(problem: Problem) -> No | None:
 
 
 def _moving(problem: Problem, expressions: Iterable[Expr]) -> No | None:
-    """Return a refusal that names the data in these expressions that change from step to step."""
+    """Refuse data in these expressions that change from step to step; None if there are none."""
     names = {*problem.arrays, *(x.name for x in problem.program.given)}
     functions = {a for e in expressions for a in e.atoms(AppliedUndef)}
     changing = {str(a.func) for a in functions if a.has(t) and str(a.func) in names}

@@ -76,7 +76,7 @@ LONG = 10.0
 """Estimated seconds above which a run announces its cost."""
 
 ENOUGH = 5e-3
-"""Error that suffices if the file does not state an accuracy, that of sampled paths."""
+"""Error that suffices if the file does not state an accuracy; sampled paths reach it by default."""
 
 SLACK = 3.0
 """Largest ratio of the time of a more exact method to that of the cheapest one."""
@@ -116,13 +116,13 @@ class Choice:
 
     def __str__(self) -> str:
         rows = []
-        for method, said in self.answers:
-            if isinstance(said, Yes):
-                size = f"{said.cost:.2g} s, {said.memory / 2**20:.3g} MiB, error {said.error:.1g}"
+        for method, reply in self.answers:
+            if isinstance(reply, Yes):
+                size = f"{reply.cost:.2g} s, {reply.memory / 2**20:.3g} MiB, error {reply.error:.1g}"
                 only = " (by name only)" if method.name in BY_NAME and method is not self.method else ""
-                rows.append(f"{method.name:10}{size}{only}{'; ' + said.note if said.note else ''}")
+                rows.append(f"{method.name:10}{size}{only}{'; ' + reply.note if reply.note else ''}")
             else:
-                rows.append(f"{method.name:10}no: {_told(said)}")
+                rows.append(f"{method.name:10}no: {_in_one_line(reply)}")
         if self.method is None:
             return "\n".join([*rows, "runs: none"])
         asked, key = self.asked
@@ -190,9 +190,10 @@ def choose(
 
 @dataclass
 class _Survey:
-    """Estimates and refusals of methods for one problem, each asked once.
+    """Estimates and refusals of the methods for one problem; each method is asked once.
 
-    ``named`` are the methods that may run; without ``every`` no others are asked.
+    ``named`` are the names of the methods that may run; unless ``every`` is true only these are asked.
+    ``on_cpu`` states whether the problem runs on the CPU, which most methods need.
     """
 
     problem: Problem
@@ -203,34 +204,38 @@ class _Survey:
     answers: dict[str, Yes | No] = field(default_factory=dict)
 
     def ask(self, method: Method) -> Yes | No:
-        """Return the estimate or refusal of a method."""
+        """Return the estimate of a method, or its refusal."""
         if method.name not in self.answers:
             if method.name in ON_DEVICES or self.on_cpu:
                 self.answers[method.name] = answer(method, self.problem, self.keep)
             else:
-                self.answers[method.name] = No(DEVICE, self.problem.solver.device, "runs on the CPU")
+                self.answers[method.name] = No(DEVICE, self.problem.solver.device, "runs on the CPU only")
         return self.answers[method.name]
 
     def fitting(self, *, responses: bool) -> list[tuple[Method, Yes]]:
-        """Return the methods with (or without) responses that fit and may run, with their estimates."""
+        """Return the methods that do not refuse and may run, with their estimates.
+
+        Only methods whose results contain responses are asked if ``responses`` is true, and only others if
+        not.
+        """
         asked = [m for m in METHODS if m.responses == responses and (self.every or m.name in self.named)]
         estimates: list[tuple[Method, Yes]] = []
         for method in asked:
             if not self.every and isinstance(method, PathsMethod) and self._has_exact():
                 continue
-            said = self.ask(method)
-            if method.name in self.named and isinstance(said, Yes):
-                estimates.append((method, said))
+            reply = self.ask(method)
+            if method.name in self.named and isinstance(reply, Yes):
+                estimates.append((method, reply))
         return estimates
 
     def _has_exact(self) -> bool:
-        """Return whether a method reaches ``solver.rtol``."""
+        """Return whether a method that was asked reaches ``solver.rtol``."""
         rtol = self.problem.solver.rtol
         return any(isinstance(x, Yes) and x.error <= rtol for x in self.answers.values())
 
 
 def _require_averages(problem: Problem) -> None:
-    """Raise SpecError for a theory with an average that does not exist."""
+    """Raise SpecError if an average in the theory of a problem does not exist."""
     for x in singularities(problem.theory):
         if not x.has_mean:
             reason = f"{x}, an average that does not exist: every number of paths gives another value"
@@ -388,7 +393,10 @@ def _solved(
     progress: Progress | None,
     say: Callable[[str], object] | None,
 ) -> Result:
-    """Return the solution by the best method that converges."""
+    """Return the solution by the best method that converges, as a result.
+
+    ``say`` is called with a message before a long run.
+    """
     started = clock.perf_counter()
     if not problem.has_roles:
         require_variables(problem)
@@ -398,7 +406,7 @@ def _solved(
         try:
             solution = method.run(problem, kernels, progress)
             break
-        except Unserved as reason:  # an average that only a run evaluates
+        except Unserved as reason:  # an average that the method cannot compute, found only in the run
             failed[method.name] = SpecError("solver.method", method.name, str(reason), "another method")
         except NotConverged as reason:
             failed[method.name] = reason
@@ -409,7 +417,7 @@ def _solved(
     if failed:
         notes["not_converged"] = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
     authored = authored_variables(problem)
-    # without roles, variables of the program have the names of their author
+    # if the program has no recognised output, variables have the names of the program, and only those
     unplaced = set() if numbers_by_role(problem) else BY_SAMPLE - {*authored}
     result = Result.of(
         {name: x for name, x in solution.values.items() if named(name) not in unplaced},
@@ -427,7 +435,8 @@ def _solved(
         **notes,
     )
     pairs = [name for name, x in result.data_vars.items() if "time_" in x.dims or name.endswith("_trace")]
-    if notes.get("kernels") and not pairs:  # order parameters at positions have no role, so that none is kept
+    # a result of a program whose order parameters have no standard names contains no kernels
+    if notes.get("kernels") and not pairs:
         return replace(result, notes={**result.notes, "kernels": "none"})
     return result
 
@@ -438,7 +447,12 @@ def _announced(
     say: Callable[[str], object] | None,
     failed: Mapping[str, NotConverged | SpecError],
 ) -> Method:
-    """Return the best method except those that ``failed``, and announce the cost of a long run by ``say``."""
+    """Return the best method except those that ``failed`` before, and announce a long run by calling ``say``.
+
+    ``failed`` holds their exceptions by name. Raises SpecError if no method remains or if the run is too
+    long, and the first exception in ``failed`` if the file names a method or if the next one is not accurate
+    enough.
+    """
     tried = next(iter(failed.values()), None)
     if tried is not None and problem.solver.method != "auto":
         raise tried
@@ -460,38 +474,39 @@ def _announced(
 
 
 def _refused(problem: Problem, choice: Choice) -> SpecError | Diverged:
-    """Return the refusal of the requested method, or of the method that is most general for such problems.
+    """Return the exception for a problem that all methods refuse.
 
+    It is the refusal of the requested method, or of the method that is most general for such problems.
     :func:`explain` prints the reasons of the other methods.
     """
-    noes = {m.name: x for m, x in choice.answers if isinstance(x, No)}
+    refusals = {m.name: x for m, x in choice.answers if isinstance(x, No)}
     asked = problem.solver.method
-    if asked in noes:
-        said = noes[asked]
-        if said.diverged is not None:
-            return said.diverged
-        about = "" if said.key in ("program", "solver.method") else f", with {_named(said)}"
-        accepted = ", or ".join(filter(None, (said.accepted, '"auto"')))
-        return SpecError("solver.method", asked, f"{said.reason}{about}", accepted)
+    if asked in refusals:
+        refusal = refusals[asked]
+        if refusal.diverged is not None:
+            return refusal.diverged
+        about = "" if refusal.key in ("program", "solver.method") else f", with {_key_text(refusal)}"
+        accepted = ", or ".join(filter(None, (refusal.accepted, '"auto"')))
+        return SpecError("solver.method", asked, f"{refusal.reason}{about}", accepted)
     general = "paths" if problem.seen or not problem.has_roles else "march"
     if problem.depth is None and beta in problem.numbers:
         general = "layers"
     general = "lazy" if problem.features_rest else general
-    said = next(x for x in (noes.get(general), *noes.values()) if x is not None)
-    accepted = said.accepted or "another value"
-    return SpecError(said.key, said.value, said.reason, f"{accepted}; {EXPLAINS}")
+    refusal = next(x for x in (refusals.get(general), *refusals.values()) if x is not None)
+    accepted = refusal.accepted or "another value"
+    return SpecError(refusal.key, refusal.value, refusal.reason, f"{accepted}; {EXPLAINS}")
 
 
 EXPLAINS = "`dmft solve --explain` prints the reason of every method"
 """Hint of a refusal to the reasons of the other methods."""
 
 
-def _named(said: No) -> str:
-    """Return the key of a refusal, with its value if there is one."""
-    return said.key if said.value is None else f"{said.key} = {value_to_toml(said.value)}"
+def _key_text(refusal: No) -> str:
+    """Return the key of a refusal as in the file, with its value if there is one: ``training.steps = 9``."""
+    return refusal.key if refusal.value is None else f"{refusal.key} = {value_to_toml(refusal.value)}"
 
 
-def _told(said: No) -> str:
-    """Return the reason of a refusal on one line."""
-    accepted = f" (accepted: {said.accepted})" if said.accepted else ""
-    return f"{_named(said)}: {said.reason}{accepted}"
+def _in_one_line(refusal: No) -> str:
+    """Return a refusal as one line of text: key, value, reason and accepted values."""
+    accepted = f" (accepted: {refusal.accepted})" if refusal.accepted else ""
+    return f"{_key_text(refusal)}: {refusal.reason}{accepted}"

@@ -115,7 +115,11 @@ def solve_frozen_ends_correction(
 def _in_layer_time(
     table: LayerTable, inputs: ArrayLike, layers: int, names: Sequence[Mapping[str, str]], **loss: Slope
 ) -> list[DepthLimit]:
-    """Return extrapolated solutions, one for each mapping of names to tensors."""
+    """Return solutions in layer time, extrapolated over three grids: one for each mapping in ``names``.
+
+    A mapping gives the names of variables of the result and of tensors of the table. ``loss`` holds the slope
+    of the loss, and its second derivative, as functions of step and output.
+    """
     xi = as_inputs(inputs)
     runs = on_grids(table, layers, len(xi), known={"xi": lambda step: xi[step], **loss})
     return [
@@ -126,7 +130,7 @@ def _in_layer_time(
 
 @lru_cache(maxsize=32)
 def _table(depth: int, alpha: Expr, gamma: Expr) -> Table:
-    """Derive and lower the theory of a finite depth, once."""
+    """Derive the theory of a network of finite depth as a table for the march; results are cached."""
     theory = mean_field(depth_program(depth, alpha, gamma)).at_depth(depth)
     return lower(given_in_sources(theory, "xi"))
 
@@ -140,19 +144,19 @@ def frozen_ends_correction(alpha: Expr, gamma: Expr) -> InfiniteDepth:
 
 @lru_cache(maxsize=8)
 def _corrected_table(alpha: Expr, gamma: Expr) -> LayerTable:
-    """Lower the equations to first order, once."""
+    """Return the equations to first order in the correction, as a table for grids of layer time; cached."""
     return lower_layer_time(frozen_ends_correction(alpha, gamma).system)
 
 
 @lru_cache(maxsize=8)
 def _limit_table(alpha: Expr, gamma: Expr) -> LayerTable:
-    """Lower the equations of the limit, once."""
+    """Return the equations of the limit of infinite depth, as a table for grids of layer time; cached."""
     theory = mean_field(depth_program(L, alpha, gamma))
     return lower_layer_time(layer_time(gamma_c_recursion(theory)))
 
 
 def given_in_sources(theory: Theory, name: str) -> Theory:
-    """Return the theory with each source times a given function of time as one source.
+    """Return the theory with the product of a source and the given function of time ``name`` as one source.
 
     >>> theory = given_in_sources(mean_field(depth_program(1)), "xi")
     >>> theory.equation("x", 0).rhs, theory.sources[0].covariance
@@ -162,7 +166,7 @@ def given_in_sources(theory: Theory, name: str) -> Theory:
     def is_given(x: Expr) -> bool:
         return isinstance(x, AppliedUndef) and str(x.func) == name
 
-    factors = {}  # by the names of sources: the factor in front of each in the equation of its field
+    factors = {}  # for each source: the given function by which the equation of its field multiplies it
     for e in theory.equations:
         for x in e.terms:
             given = next((y for y in x.expr.atoms(AppliedUndef) if is_given(y)), None)
@@ -183,7 +187,7 @@ def given_in_sources(theory: Theory, name: str) -> Theory:
 
 
 def exact_power(power: float) -> Expr:
-    """Return a power as a fraction."""
+    """Return a power, such as 0.5, as an exact fraction."""
     return nsimplify(power, rational=True)
 
 
@@ -191,5 +195,7 @@ def as_inputs(inputs: ArrayLike) -> Array:
     """Return one finite number for each step, shape (T,); raise SpecError for other input."""
     xi = np.asarray(inputs, dtype=float)
     if xi.ndim != 1 or not len(xi) or not np.all(np.isfinite(xi)):
-        raise SpecError("inputs", xi.tolist(), "one finite number a step is needed", "an array of shape (T,)")
+        raise SpecError(
+            "inputs", xi.tolist(), "must hold one finite number for each step", "an array of shape (T,)"
+        )
     return xi

@@ -45,7 +45,9 @@ FEW_TERMS = 20_000
 
 @dataclass(frozen=True)
 class Contraction:
-    """Einsum in a fixed order of products; ``out`` names the axes of the result.
+    """Product of tensors summed over axes (einsum), in a fixed order of pairwise products.
+
+    ``out`` names the axes of the result.
 
     >>> import sympy
     >>> i, j, k = sympy.symbols("i j k")
@@ -60,7 +62,8 @@ class Contraction:
     target: list[int]
     path: list[Any]
     products: tuple[tuple[tuple[int, ...], tuple[list[int], ...], list[int]], ...] = ()
-    """The path as single products: places of operands in reverse order, their axes, the remaining axes."""
+    """The order as pairwise products: positions of the operands from the last one on, their axes, and the
+    axes left."""
     largest: float = 0.0
     """Number of terms of the largest of these products."""
 
@@ -68,7 +71,10 @@ class Contraction:
     def of(
         cls, operands: Sequence[Sequence[Expr]], out: Sequence[Expr], sizes: Mapping[Expr, int]
     ) -> Contraction:
-        """Return the cheapest order found for operands with these axes, of these sizes."""
+        """Return the contraction of operands to the axes ``out``, in the cheapest order that is found.
+
+        ``operands`` are the names of the axes of each tensor, and ``sizes`` the lengths of all axes.
+        """
         labels: dict[Expr, int] = {}
         axes = tuple([labels.setdefault(x, len(labels)) for x in o] for o in operands)
         target, given = [labels[x] for x in out], list[Any]()
@@ -89,7 +95,7 @@ class Contraction:
         return cls(tuple(out), axes, target, path, tuple(products), largest)
 
     def __call__(self, operands: Sequence[TensorOrLookup]) -> Array:
-        """Return the contraction of tensors with the axes for which the order was found."""
+        """Return the contraction of these tensors, which have the axes for which the order was chosen."""
         tensors = [a() if callable(a) else a for a in operands]
         if not tensors:
             return np.ones(())
@@ -104,20 +110,21 @@ class Contraction:
 
 Known = Mapping[str, "Callable[..., Any] | Array"]
 
-SETTLED = 1e-12
+CONVERGED = 1e-12
 """Relative change of rows at which the iteration of a step has converged."""
 SWEEPS = 200
 """Largest number of sweeps of a step."""
-RUNAWAY = 1e12
+LARGEST = 1e12
 """Size of a row beyond which it counts as diverged."""
 
 
 @dataclass
 class LayerGrid:
-    """Solution on ``layers`` cells: tensors with axes layers (nodes), indices, times t, s.
+    """Solution on ``layers`` cells of layer time, for ``steps`` times.
 
-    For a response that jumps at tau = tau_ the diagonal has the value at tau > tau_, and ``under`` the one at
-    tau < tau_.
+    ``values`` holds the tensors by name, with the axes: layer times (nodes), data indices, times t, s. For a
+    response that jumps at tau = tau_ its diagonal has the value at tau > tau_, and ``under`` the one at tau <
+    tau_, with one axis of layer times.
     """
 
     layers: int
@@ -144,30 +151,34 @@ def solve_layer_grid(
     known: Known | None = None,
     progress: Progress | None = None,
 ) -> LayerGrid:
-    """Solve the rows of ``table`` on ``layers`` cells of layer time, for times 0..steps-1.
+    """Solve the equations of ``table`` on ``layers`` cells of layer time, for times 0..steps-1.
 
-    ``constants`` gives every symbol a number, ``extents`` every data index (by the name before an underscore)
-    its number of values; ``known`` are arrays by data indices and times, and functions of time, or of time
-    and a scalar. Raises :class:`~numerics.errors.Diverged` with the step,
-    :class:`~numerics.errors.NotConverged` if the iteration of a step does not converge.
+    ``constants`` gives a number to every symbol, ``extents`` the number of values of every data index (by the
+    part of its name before an underscore); ``known`` are arrays by data indices and times, and functions of
+    time, or of time and a scalar. ``progress`` is called with the completed steps and their total. Raises
+    :class:`~numerics.errors.Diverged` with the step, :class:`~numerics.errors.NotConverged` if the iteration
+    of a step does not converge.
     """
     return _Grid(table, layers, steps, constants, extents or {}, known or {}).run(progress)
 
 
 def needed_bytes(table: LayerTable, layers: int, steps: int, extents: Mapping[str, int]) -> int:
-    """Return the memory of the tensors of a solution in bytes."""
+    """Return the bytes of memory of all tensors of a solution on ``layers`` cells for ``steps`` times.
+
+    ``extents`` is the number of values of each data index.
+    """
     grid = _Sizes(layers, steps, extents)
     return sum(8 * prod(grid.extent(x) for x in row.axes) for group in table.groups for row in group)
 
 
 class _Sizes:
-    """Number of layers, times and values of data indices."""
+    """Lengths of axes: number of nodes of layer time, of times, and of values of data indices."""
 
     def __init__(self, layers: int, steps: int, extents: Mapping[str, int]) -> None:
         self.n, self.T, self.extents = layers, steps, extents
 
     def extent(self, x: Expr) -> int:
-        """Return the number of values of an axis."""
+        """Return the length of an axis, given by its symbol: layer time, time, or data index."""
         if x in LAYER_TIMES:
             return self.n + 1
         if x in (t, s):
@@ -176,7 +187,7 @@ class _Sizes:
 
 
 class _Grid(_Sizes):
-    """Solver of the rows on one grid."""
+    """Solver of the equations of all tensors on one grid of layer time."""
 
     def __init__(
         self,
@@ -207,14 +218,18 @@ class _Grid(_Sizes):
         with np.errstate(all="ignore"):
             for now in range(self.T):
                 for group in self.table.groups:
-                    self.settle(group, now)
+                    self.iterate(group, now)
                 if progress is not None:
                     progress(now + 1, self.T)
-        self.check_late()
+        self.check_equal_times()
         return LayerGrid(self.n, self.T, self.values, self.under)
 
-    def settle(self, group: tuple[LayerRow, ...], now: int) -> None:
-        """Iterate all rows of a group at one time until they converge."""
+    def iterate(self, group: tuple[LayerRow, ...], now: int) -> None:
+        """Iterate the tensors of a group at time ``now`` until they converge.
+
+        The tensors of a group depend on each other, or on themselves, at the same time. Raises Diverged, or
+        NotConverged after SWEEPS sweeps.
+        """
         names = {row.name for row in group}
         rows = [_Assign(self, row, names, now) for row in group]
         for _ in range(SWEEPS):
@@ -225,24 +240,28 @@ class _Grid(_Sizes):
                     f"{name} diverged at step {now} on {self.n} cells of layer time: "
                     "a smaller learning rate, or more cells, may do"
                 )
-            if max(change) <= SETTLED or not any(row.moving for row in rows):
+            if max(change) <= CONVERGED or not any(row.moving for row in rows):
                 return
-        raise NotConverged(f"{group[0].name} does not settle within {SWEEPS} sweeps at step {now}")
+        raise NotConverged(
+            f"the iteration of {group[0].name} does not converge within {SWEEPS} sweeps at step {now}: a "
+            "smaller learning rate may do"
+        )
 
     # -- products --------------------------------------------------------------------------------------------
 
     def contraction(
         self, p: LayerProduct, axes: list[Expr], now: int, x: Symbol | None, b: Symbol | None, jump: bool
     ) -> tuple[Contraction, list[TensorOrLookup]]:
-        """Return the contraction of a product at this step, and its operands.
+        """Return the contraction of a product of tensors at step ``now``, and its operands.
 
-        The axes of the result are x and b (if given), then those of ``axes``. With ``jump`` the product is
-        taken at tau = tau_, that is b = x, with the values under the diagonal there.
+        ``x`` is the integrated layer time, and ``b`` the layer time at which the integrand jumps, if there
+        are any. The axes of the result are x and b, then those of ``axes`` that the product has. With
+        ``jump`` the product is taken only at x = b, with the values of the tensor for tau < tau_ there.
         """
         at_jump = b if jump else None
         pairs = list(self.factors(p, now, at_jump))
         lead = [y for y in (x, None if jump else b) if y is not None]
-        for y in lead:  # the integrand may not depend on the layer
+        for y in lead:  # a layer time on which no factor depends gets a factor of ones, to have its axis
             if not any(y in names for _, names in pairs):
                 pairs.append((np.ones(self.n + 1), [y]))
         if (p, jump) not in self.contractions:
@@ -260,8 +279,14 @@ class _Grid(_Sizes):
     def factors(
         self, p: LayerProduct, now: int, at_jump: Symbol | None
     ) -> Iterator[tuple[TensorOrLookup, list[Expr]]]:
-        """Yield the tensors of a product with the names of their axes; tensors that change are callables."""
-        ends = {s: now + 1} | {x.index: self.reach(x, now) for x in p.spans}  # spans may replace s
+        """Yield the factors of a product as pairs of a tensor and the names of its axes.
+
+        Tensors that change during the iteration of a step are callables. ``at_jump`` is a layer time that is
+        set equal to the integrated one, where a tensor jumps; None if the product is taken at all pairs of
+        layer times.
+        """
+        # number of times of each index; a sum over s replaces the free time s
+        ends = {s: now + 1} | {x.index: self.reach(x, now) for x in p.spans}
         onto = p.layer or LAYER_TIMES[0]
         for r in p.reads:
             yield self.read(r, now, ends, at_jump, onto)
@@ -279,9 +304,10 @@ class _Grid(_Sizes):
     def read(
         self, r: Read, now: int, ends: Mapping[Symbol, int], at_jump: Symbol | None, onto: Symbol
     ) -> tuple[TensorOrLookup, list[Expr]]:
-        """Return a tensor with the names of its axes.
+        """Return the tensor that a product reads at step ``now``, with the names of its axes.
 
-        ``at_jump`` becomes ``onto``, with values from below.
+        ``ends`` are the numbers of times over which indices of sums run. The layer time ``at_jump`` is
+        replaced by ``onto``, and the tensor then has the values for tau < tau_ at equal layer times.
         """
         if r.name not in self.values:
             return self.given(r, now, ends)
@@ -300,7 +326,7 @@ class _Grid(_Sizes):
             under, (a, b) = self.under[r.name], r.args[:2]
             if at_jump is not None and at_jump in (a, b):
                 return under[(slice(None), *times)], [onto, *names[2:]]
-            if a == 0 or b == 1:  # approached from tau < tau_
+            if a == 0 or b == 1:  # the edge of the square belongs to tau < tau_, also at its corner
                 end = 0 if a == 0 else self.n
                 side = (whole[0] if a == 0 else whole[:, -1])[(slice(None), *times)]
                 return (lambda: _with_end(side, under[(slice(None), *times)], end)), names
@@ -308,7 +334,10 @@ class _Grid(_Sizes):
         return whole[(*layers, *times)], names
 
     def given(self, r: Read, now: int, ends: Mapping[Symbol, int]) -> tuple[TensorOrLookup, list[Expr]]:
-        """Return a constant array by data indices and times up to now, or a function of time."""
+        """Return given data that a product reads, with the names of their axes.
+
+        They are an array by data indices and times up to ``now``, or the values of a function of time.
+        """
         value = self.known[r.name]
         if not callable(value):
             cut = tuple(now if x == t else slice(ends.get(x)) for x in r.args)
@@ -317,19 +346,19 @@ class _Grid(_Sizes):
             return np.asarray(value(now), dtype=float), []
         if r.args == (s,):
             return np.asarray(value(np.arange(now + 1)), dtype=float), [s]
-        raise NotLowered(f"{r.name}{r.args} is not a function of the time")
+        raise NotLowered(f"the given function {r.name}{r.args} must be a function of the time t or s alone")
 
     def called(self, c: AppliedUndef, now: int) -> Any:
-        """Return a given function of time and of scalars."""
+        """Return a given function of time and scalars at step ``now``, such as the slope of the loss."""
         args = [now if x == t else self.values[str(x.func)][now] for x in c.args]
         function = self.known[str(c.func)]
         assert callable(function)
         return function(*args)
 
-    def broken(self, p: LayerProduct) -> tuple[Symbol, bool] | None:
-        """Return the layer time at which an integrand jumps; None if it does not.
+    def jump_layer(self, p: LayerProduct) -> tuple[Symbol, bool] | None:
+        """Return the layer time at which the integrand of a product jumps; None if it does not jump.
 
-        The second value states whether the integration variable is the first layer of the tensor.
+        The second value states whether the integrated layer time is the first one of the tensor that jumps.
         """
         found = set()
         for r in p.reads:
@@ -339,27 +368,27 @@ class _Grid(_Sizes):
             if p.layer in a and all(isinstance(y, Symbol) for y in a):
                 found.add((a[1], True) if a[0] == p.layer else (a[0], False))
         if len(found) > 1:
-            raise NotLowered(f"{p} jumps at two places")
+            raise NotLowered(f"the integrand {p} jumps at two layer times, and the solver supports one")
         return found.pop() if found else None
 
     # -- sizes and numbers -----------------------------------------------------------------------------------
 
     def reach(self, x: Span, now: int) -> int:
-        """Return the number of values of an index of a sum at this step."""
+        """Return the number of values of an index of a sum at step ``now``: all, or times up to now."""
         return now + int(x.present) if x.upper.has(t, s) else self.extent(x.index)
 
     def number(self, p: LayerProduct) -> float:
-        """Return the number of a product; raise ValueError if a symbol has no value."""
+        """Return the numerical factor of a product; raise ValueError if a symbol in it has no value."""
         value = p.number.subs(self.constants)
         if not value.is_number:
             missing = ", ".join(sorted(str(x) for x in value.free_symbols))
-            raise ValueError(f"{missing}: no number is given, in {p.number}")
+            raise ValueError(f"no number is given for {missing}, in the factor {p.number}")
         return float(value)
 
-    def check_late(self) -> None:
-        """Raise ArithmeticError if a response does not vanish at equal time where a sum relies on it.
+    def check_equal_times(self) -> None:
+        """Raise ArithmeticError if a response does not vanish at equal time where a sum assumes that it does.
 
-        Sums that begin after the time of a perturbation rely on such responses.
+        Sums that begin after the time of a perturbation assume it.
         """
         for p in (p for g in self.table.groups for row in g for p in row.products):
             for x in (x for x in p.spans if x.late):
@@ -369,12 +398,17 @@ class _Grid(_Sizes):
                         and np.einsum("...tt->...t", self.values[r.name]).any()
                     ):
                         raise ArithmeticError(
-                            f"{r.name} does not vanish at equal time, and a sum has it there"
+                            f"{r.name} does not vanish at equal time, but a sum over later times assumes that"
                         )
 
 
 class _Assign:
-    """Assignment of a row at one step, repeated during the iteration."""
+    """Assignment of one tensor at one step, which the iteration of the step repeats.
+
+    ``moving`` are the products that change during the iteration, ``still`` the sum of the others. ``above``
+    is the present value of the tensor, with those for tau > tau_ on the diagonal, ``below`` its diagonal for
+    tau < tau_.
+    """
 
     def __init__(self, grid: _Grid, row: LayerRow, group: set[str], now: int) -> None:
         self.grid, self.row, self.now = grid, row, now
@@ -395,7 +429,10 @@ class _Assign:
                 term(*self.still)
 
     def __call__(self) -> float:
-        """Compute the row, and return its change relative to its size."""
+        """Compute the tensor at this step, store it, and return its change relative to its size.
+
+        The change is infinite if the size exceeds LARGEST.
+        """
         above, below = (None if a is None else a.copy() for a in self.still)
         assert above is not None
         for term in self.moving:
@@ -408,10 +445,10 @@ class _Assign:
         if below is not None and self.below is not None:
             change = max(change, float(np.max(np.abs(below - self.below), initial=0.0)))
             self.below[...] = below
-        return change / size if size < RUNAWAY else np.inf
+        return change / size if size < LARGEST else np.inf
 
     def exchanged(self, value: Array) -> Array:
-        """Return a row of a correlation with its two sides exchanged."""
+        """Return values of a correlation with the indices of its two fields exchanged."""
         first, count = self.row.layers, len(self.row.axes) - self.row.layers - 2
         half = count // 2
         order = [*range(first), *range(first + half, first + count), *range(first, first + half)]
@@ -419,9 +456,9 @@ class _Assign:
 
 
 def _with_end(side: Array, under: Array, end: int) -> Array:
-    """Return values along an edge of the square of layer times.
+    """Return the values of a response along an edge of the square of layer times, with the corner replaced.
 
-    The value at its corner is replaced by that under the diagonal.
+    The corner, at index ``end``, gets the value for tau < tau_, which ``under`` holds along the diagonal.
     """
     side = side.copy()
     side[end] = under[end]
@@ -429,18 +466,18 @@ def _with_end(side: Array, under: Array, end: int) -> Array:
 
 
 def _array(a: TensorOrLookup) -> Array:
-    """Return a tensor, or the result of its callable."""
+    """Return a tensor, or the tensor that a callable returns."""
     return a() if callable(a) else a
 
 
 class StepTerm:
-    """Product at one step, which is added to a row when it is called."""
+    """Product of tensors at one step; a call adds its value to the tensor that is computed."""
 
     def __init__(self, grid: _Grid, p: LayerProduct, axes: list[Expr], now: int) -> None:
         self.p, self.n = p, grid.n
         self.number = grid.numbers.get(p, 1.0)
-        self.broken = grid.broken(p) if p.layer else None
-        b = None if self.broken is None else self.broken[0]
+        self.jump_layer = grid.jump_layer(p) if p.layer else None
+        b = None if self.jump_layer is None else self.jump_layer[0]
         self.plain = grid.contraction(p, axes, now, p.layer, b, False)
         self.jump = None if b is None else grid.contraction(p, axes, now, p.layer, b, True)
         names = list(self.plain[0].out)
@@ -449,7 +486,7 @@ class StepTerm:
         elif p.layer is not None:
             names = [LAYER_TIMES[0], *names[1:]]
         if self.jump and self.jump[0].out[1:] != self.plain[0].out[2:]:
-            raise NotLowered(f"{p} has an index only where its answer does not jump")
+            raise NotLowered(f"the product {p} has other indices at the jump of its response than elsewhere")
         self.across = None
         if any(reads_across(x, p, grid.under) for x in p.reads):
             rest = [x for x in axes if x != LAYER_TIMES[1]]
@@ -461,7 +498,10 @@ class StepTerm:
         self.missing = tuple(None if x not in names else slice(None) for x in present)
 
     def __call__(self, above: Array, below: Array | None) -> None:
-        """Add the product to a row; ``below`` is its diagonal tau = tau_ on the side of tau < tau_."""
+        """Add the product to ``above``, and its diagonal tau = tau_ for tau < tau_ to ``below``.
+
+        ``below`` is None for a tensor that does not jump at tau = tau_.
+        """
         found = self.integral() if self.p.layer else self.plain[0](self.plain[1])
         value = self.number * found.transpose(self.order)[self.missing]
         if below is None:
@@ -479,7 +519,7 @@ class StepTerm:
         above[self.at] += value
 
     def from_below(self) -> Array:
-        """Return the product along tau = tau_, with the values of tau < tau_."""
+        """Return the product along the diagonal tau = tau_, with the values of the tensors for tau < tau_."""
         assert self.across is not None
         contraction, operands = self.across
         names, axes = list(contraction.out), [x for x in self.present if x != LAYER_TIMES[1]]
@@ -487,14 +527,17 @@ class StepTerm:
         return self.number * value[tuple(None if x not in names else slice(None) for x in axes)]
 
     def integral(self) -> Array:
-        """Return the integral over cells, each with the values of its own side of a jump."""
+        """Return the integral of the product over layer time, by the trapezoidal rule in each cell.
+
+        A cell at a jump of the integrand takes the value of its own side of the jump.
+        """
         value = self.plain[0](self.plain[1])
         cells = 0.5 * (value[:-1] + value[1:])
-        if self.jump is not None and self.broken is not None:
+        if self.jump is not None and self.jump_layer is not None:
             under = self.jump[0](self.jump[1])
             jump = 0.5 * (under - np.moveaxis(np.diagonal(value), -1, 0))
             c = np.arange(self.n)
-            if self.broken[1]:
+            if self.jump_layer[1]:
                 cells[c, c + 1] += jump[1:]
             else:
                 cells[c, c] += jump[:-1]

@@ -30,7 +30,7 @@ class InfiniteDepthMethod:
     needs = (moving_features, linear_updates, no_attributes, symbolic_depth)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
-        """Estimate cost and error, or refuse problems without a limit of infinite depth."""
+        """Estimate cost and error, or refuse a problem that has no limit of infinite depth."""
         from numerics.solver.depth.solve import LAYERS, require_branch, require_limit
 
         try:
@@ -46,7 +46,7 @@ class InfiniteDepthMethod:
         )
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        """Solve on grids of layer time."""
+        """Solve a linear theory on grids of layer time, and a nonlinear one by sampled paths on them."""
         from numerics.solver.depth.solve import LAYERS, solve_depth_limit
 
         if is_nonlinear(problem):
@@ -62,7 +62,10 @@ class InfiniteDepthMethod:
 
 
 def _sampled(problem: Problem, keep: KeptKernels) -> Yes | No:
-    """Estimate sampled paths on grids of layer time; raise SpecError if there is no limit."""
+    """Estimate cost and error of sampled paths on grids of layer time, or refuse the problem.
+
+    Raises SpecError if the theory has no limit of infinite depth.
+    """
     from numerics.solver.by_role import kept
     from numerics.solver.depth.sampled import ACCURACY, CELLS, forecast_depth, process_of
 
@@ -79,7 +82,7 @@ def _sampled(problem: Problem, keep: KeptKernels) -> Yes | No:
 
 
 def _sample(problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-    """Solve the limit of a nonlinear network by sampled paths."""
+    """Solve the infinite-depth limit of a nonlinear network by sampled paths, with the kernels ``keep``."""
     from numerics.solver.by_role import kept
     from numerics.solver.depth.sampled import solve_cells
 

@@ -24,7 +24,7 @@ from numerics.experiment.theory import Reduction, beta, derived
 from numerics.names import FEATURE_KERNEL, GRADIENT_KERNEL, RESPONSES
 from numerics.progress import Progress
 from numerics.results import STDERR, SYSTEMATIC, TRACE
-from numerics.solver.depth.solve import SCALING, DepthCorrection, DepthLimit, limit_of, refused
+from numerics.solver.depth.solve import SCALING, DepthCorrection, DepthLimit, limit_of, require_derived
 
 Array = NDArray[np.float64]
 
@@ -36,28 +36,29 @@ whose exact value is known, is 2e-3 (beta0 = 1, five steps).
 """
 
 ACCURACY = 2e-2
-"""Accuracy if the file does not state one; each grid is then about as accurate as networks by default."""
+"""Accuracy if the file does not state one, with which each grid is about as accurate as other networks
+are."""
 
 SHARE = 0.8
-"""Share of the accuracy for standard errors; the remainder is for the grid."""
+"""Share of the required accuracy that standard errors may take; the rest is for the error of the grid."""
 
 LAYERS_FIRST = (FEATURE_KERNEL, GRADIENT_KERNEL, FEATURE_KERNEL + TRACE, GRADIENT_KERNEL + TRACE)
 """Variables whose first axis is that of the layers."""
 
 
 def process_of(problem: Problem) -> LayerProcess:
-    """Return the derived process in layer time of a problem; raise SpecError if there is no limit."""
+    """Return the derived process in layer time of a problem; raise SpecError if it does not exist."""
     return _process(*limit_of(problem))
 
 
 @lru_cache(maxsize=8)
 def _process(program: Program, reductions: tuple[Reduction, ...]) -> LayerProcess:
-    """Derive the process in layer time of a program, once."""
-    return refused(lambda: layer_process(derived(program, reductions), SCALING))
+    """Derive the process in layer time of a program with these reductions; results are cached."""
+    return require_derived(lambda: layer_process(derived(program, reductions), SCALING))
 
 
 def at_cells(problem: Problem, cells: int) -> Problem:
-    """Return the Euler scheme with ``cells`` cells: the problem with as many layers.
+    """Return the problem whose number of layers is ``cells``: an Euler scheme of the process in layer time.
 
     The branch is divided by the root of the number of cells. Grids have different seeds, so that their errors
     are independent. Responses come from Stein's lemma, because derivatives along paths run through all layers
@@ -79,6 +80,8 @@ def at_cells(problem: Problem, cells: int) -> Problem:
 
 def weights(cells: tuple[int, ...]) -> Array:
     """Return the weights of grids in the limit (first row) and in the coefficients of powers of ``1/n``.
+
+    ``cells`` are the numbers of cells n of the grids, which are the columns.
 
     >>> weights((4, 8))
     array([[-1.,  2.],
@@ -174,7 +177,7 @@ class SampledDepth:
             )
             found[name] = np.tensordot(fine, values, 1)
             found[name + STDERR] = np.sqrt(np.tensordot(fine**2, errors**2, 1))
-            change = np.abs(np.tensordot(fine - middle, values, 1))  # by the coarsest grid
+            change = np.abs(np.tensordot(fine - middle, values, 1))  # if the coarsest grid is left out
             noise = np.sqrt(np.tensordot((fine - middle) ** 2, errors**2, 1))
             grid_error = np.maximum(change - 2 * noise, 0.0).max(initial=0.0)
             found[name + SYSTEMATIC] = np.full(change.shape, grid_error)
@@ -297,7 +300,10 @@ def solve_sampled_correction(
 
 
 def _limit(found: SampledDepth, n: int) -> DepthLimit:
-    """Return one order; ``errors`` are sums of the largest standard error and the grid error."""
+    """Return the coefficient of ``1/depth^n`` as a limit of infinite depth, with one error for each variable.
+
+    The error is the sum of the largest standard error and the grid error.
+    """
     values = found.order(n)
     names = [x for x in values if not x.endswith((STDERR, SYSTEMATIC))]
     errors = {x: float(values[x + STDERR].max() + values[x + SYSTEMATIC].max()) for x in names}

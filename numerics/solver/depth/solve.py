@@ -62,8 +62,8 @@ LAYERED = (FEATURE_KERNEL, GRADIENT_KERNEL, C_FIELD, C_GRADIENT)
 GRIDS = (Fraction(1, 2), Fraction(3, 4), Fraction(1))
 """Cells of the grids that are extrapolated, as shares of those of the finest one."""
 
-NOT_CLOSED = "has no closed equations at infinite depth, where the method layers samples paths"
-"""Reason for which limits in closed equations refuse an activation."""
+NOT_CLOSED = "has no closed equations at infinite depth; the method layers samples paths instead"
+"""Reason with which solvers of closed equations refuse a nonlinear activation."""
 
 FIRST = coefficient_name("", 1)
 """Prefix of the names of the tensors of the first correction."""
@@ -152,10 +152,13 @@ def on_grids(
     suffice.
     """
     if layers < 4 or layers % 4:
-        raise SpecError("layers", layers, "is the finest of three grids", "a multiple of 4")
-    size, said = needed_bytes(table, layers, steps, extents or {}), ("training.steps", steps - 1)
+        reason = (
+            "is the number of cells of the finest of three grids; the others have a half and three quarters"
+        )
+        raise SpecError("layers", layers, reason, "a multiple of 4")
+    size, key_and_value = needed_bytes(table, layers, steps, extents or {}), ("training.steps", steps - 1)
     accepted = "fewer steps, samples, or cells of layer time"
-    require_memory(size, said, "for responses between layers", accepted)
+    require_memory(size, key_and_value, "for responses between layers", accepted)
     return [
         solve_layer_grid(
             table,
@@ -184,15 +187,19 @@ def extrapolated(layers: int, runs: list[dict[str, Array]], layered: Collection[
         rows = [run[name] for run in runs]
         if name in layered:
             rows = [a[:: (len(a) - 1) // common] for a in rows]
-        once = _removed(rows, squares)
-        (values[name],) = _removed(once, squares, 2)
+        once = _eliminated(rows, squares)
+        (values[name],) = _eliminated(once, squares, 2)
         errors[name] = float(np.max(np.abs(values[name] - once[1])))
     return DepthLimit(layers, np.linspace(0.0, 1.0, common + 1), values, errors)
 
 
-def _removed(rows: list[Array], squares: list[float], apart: int = 1) -> list[Array]:
-    """Return solutions without the next power of the squared spacing, by Neville's scheme."""
-    pairs = zip(rows, rows[1:], squares, squares[apart:], strict=False)
+def _eliminated(rows: list[Array], squares: list[float], distance: int = 1) -> list[Array]:
+    """Return solutions without the leading power of the squared spacing, by Neville's scheme.
+
+    ``rows`` are solutions from coarse to fine, and ``squares`` the squared numbers of cells of all grids. In
+    the n-th elimination a row combines grids that are n places apart in ``squares``: ``distance`` is n.
+    """
+    pairs = zip(rows, rows[1:], squares, squares[distance:], strict=False)
     return [(n * fine - m * wide) / (n - m) for wide, fine, m, n in pairs]
 
 
@@ -295,7 +302,7 @@ def solve_depth_correction(
         return values_of(problem, replace(run, values=moved), table)
 
     def first(run: LayerGrid) -> dict[str, Array]:
-        # results are at most quadratic in the fields, so that this difference is their exact derivative
+        # variables are at most quadratic in the fields, so that this difference is their exact derivative
         up, down = values(run, 1.0), values(run, -1.0)
         return {n: 0.5 * (up[n] - down[n]) for n in up}
 
@@ -307,7 +314,7 @@ def solve_depth_correction(
 
 
 def _solved(problem: Problem, table: LayerTable, layers: int, progress: Progress | None) -> list[LayerGrid]:
-    """Return solutions of equations on all grids, with the numbers of ``problem``."""
+    """Return the solutions of the equations ``table`` on all grids, with the numbers of a problem."""
     extents = {"c": problem.outputs}
     if problem.seen:
         extents |= {"mu": problem.sample_count, "alpha": problem.sample_count}
@@ -333,7 +340,7 @@ def require_limit(problem: Problem) -> None:
         return
     if problem.flow:
         raise SpecError(
-            *problem.key_and_value("training.rule"), "is not served at infinite depth", '"gd" or "sgd"'
+            *problem.key_and_value("training.rule"), "is not supported at infinite depth", '"gd" or "sgd"'
         )
     _limit_table(*limit_of(problem))
 
@@ -350,7 +357,7 @@ def require_branch(problem: Problem) -> None:
 
 
 def require_file(experiment: Experiment) -> None:
-    """Raise SpecError if keys of a file have values without a limit of infinite depth that is served.
+    """Raise SpecError if keys of a file have values without a supported limit of infinite depth.
 
     The message gives the reason for the first of these keys, and accepted values for all. The depth of the
     file may be a number.
@@ -366,10 +373,10 @@ def require_file(experiment: Experiment) -> None:
         if isinstance(value := getattr(network, key), list):
             unfit.append((f"network.{key}", value, "has an entry for each layer", "one number"))
     if training.rule == "flow":
-        reason, steps = "is not served at infinite depth", '"gd" or "sgd", with learning_rate and steps'
+        reason, steps = "is not supported at infinite depth", '"gd" or "sgd", with learning_rate and steps'
         unfit.append(("training.rule", training.rule, reason, steps))
     if training.objective != "square":
-        reason = "is not served at infinite depth, where the error must be linear in the output"
+        reason = "is not supported at infinite depth, where the error must be linear in the output"
         unfit.append(("training.objective", training.objective, reason, '"square"'))
     if unfit:
         (key, value, reason, accepted), *others = unfit
@@ -378,12 +385,15 @@ def require_file(experiment: Experiment) -> None:
 
 
 def limit_of(problem: Problem) -> tuple[Program, tuple[Reduction, ...]]:
-    """Return the program of a problem, and its reductions: the limit of wide layers."""
+    """Return the program of a problem and the reductions that apply before the limit of infinite depth.
+
+    The only such reduction is the limit of wide layers.
+    """
     return integrated(problem.program), tuple(x for x in problem.reductions if x is wide_layers)
 
 
-def refused(derive: Callable[[], DerivedLimit]) -> DerivedLimit:
-    """Return the result of a derivation; raise SpecError for the depth if it is not applicable."""
+def require_derived(derive: Callable[[], DerivedLimit]) -> DerivedLimit:
+    """Return the result of the derivation ``derive``; raise SpecError for the depth if it does not apply."""
     try:
         return derive()
     except NotApplicable as reason:
@@ -394,30 +404,32 @@ def refused(derive: Callable[[], DerivedLimit]) -> DerivedLimit:
 
 @lru_cache(maxsize=32)
 def closed_equations(program: Program, reductions: tuple[Reduction, ...]) -> CrossLayer:
-    """Derive the equations across layers of a program, with branch ``beta``."""
-    return refused(lambda: rescale(cross_layer(derived(program, reductions)), beta))
+    """Derive the closed equations for all pairs of layers of a program, with the branch ``beta``."""
+    return require_derived(lambda: rescale(cross_layer(derived(program, reductions)), beta))
 
 
 @lru_cache(maxsize=8)
 def correction_of(program: Program, reductions: tuple[Reduction, ...]) -> InfiniteDepth:
-    """Derive the equations of a program (see :func:`limit_of`), to first order."""
-    return refused(lambda: infinite_depth(closed_equations(program, reductions), SCALING))
+    """Derive the equations of a program at infinite depth and to first order in the correction."""
+    return require_derived(lambda: infinite_depth(closed_equations(program, reductions), SCALING))
 
 
 @lru_cache(maxsize=32)
 def _limit_table(program: Program, reductions: tuple[Reduction, ...]) -> LayerTable:
-    """Lower the equations of the limit, once."""
-    return lower_layer_time(refused(lambda: layer_time(closed_equations(program, reductions), SCALING)))
+    """Return the equations of the limit of infinite depth as a table for grids of layer time; cached."""
+    return lower_layer_time(
+        require_derived(lambda: layer_time(closed_equations(program, reductions), SCALING))
+    )
 
 
 @lru_cache(maxsize=8)
 def _corrected_table(program: Program, reductions: tuple[Reduction, ...]) -> LayerTable:
-    """Lower the equations to first order, once."""
+    """Return the equations to first order in the correction as a table for grids of layer time; cached."""
     return lower_layer_time(correction_of(program, reductions).system)
 
 
 def values_of(problem: Problem, run: LayerGrid, table: LayerTable) -> dict[str, Array]:
-    """Return the variables of a result, with times before indices."""
+    """Return the variables of a result from a solution on a grid, with the axes of times before indices."""
     if problem.seen:
         found = {
             name: np.moveaxis(run[theirs], -1, 0) for name, theirs in (("error", ERROR), (OUTPUT, OUTPUT))
@@ -432,7 +444,7 @@ def values_of(problem: Problem, run: LayerGrid, table: LayerTable) -> dict[str, 
     return found | random_losses(problem.theory, found, problem.numbers, problem.outputs)
 
 
-# -- how different layers are --------------------------------------------------------------------------------
+# -- distances between layers --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -551,7 +563,7 @@ def layer_distances(
 
 
 class _TwoPoint:
-    """Two-point function ``<x(tau, t) x(tau_2, t)>`` on the nodes of a solution."""
+    """Two-point function ``<x(tau, t) x(tau_2, t)>`` of a field x on the nodes of layer time."""
 
     def __init__(
         self, run: LayerGrid, derived: Diversity, table: LayerTable, constants: dict[Symbol, float]
@@ -564,7 +576,7 @@ class _TwoPoint:
         self.products = list(products_of(derived.two_point.rhs.xreplace(same), names))
 
     def matrix(self) -> Array:
-        """Return the two-point function, shape ``(steps, nodes, nodes)``."""
+        """Return the two-point function at all times and pairs of nodes, shape ``(steps, nodes, nodes)``."""
         n = self.run.layers + 1
         found = np.zeros((self.run.steps, n, n))
         for now in range(self.run.steps):
@@ -574,7 +586,10 @@ class _TwoPoint:
         return found
 
     def product(self, p: LayerProduct, now: int) -> Array:
-        """Return one product at one time, integrated over the layer of the source."""
+        """Return one term of the two-point function at step ``now``, shape ``(nodes, nodes)``.
+
+        It is integrated over the layer time of the source.
+        """
         if p.calls or p.equal or p.step or p.present:
             raise NotLowered(f"{p} is not a product of responses and correlations")
         ends = {x.index: now + int(x.present) if x.upper.has(t, s) else None for x in p.spans}
@@ -589,9 +604,11 @@ class _TwoPoint:
     def summed(
         self, p: LayerProduct, now: int, ends: dict[Symbol, int | None], labels: dict[Expr, int], side: int
     ) -> Array:
-        """Return a product summed over times and data; the layer of the source is the last axis.
+        """Return a product of tensors, summed over times and data indices.
 
-        ``side`` is 1 for the values just after a node of that layer, -1 for those just before.
+        The axes are the two layer times, and then the layer time of the source if the product has one.
+        ``side`` is 1 for the values just after a node of that layer, -1 for those just before. ``ends`` are
+        the numbers of times over which indices of sums run, ``labels`` the numbers of axes.
         """
         given: list[Any] = []
         for r in p.reads:
@@ -606,7 +623,10 @@ class _TwoPoint:
     def tensor(
         self, r: Read, now: int, ends: dict[Symbol, int | None], side: int
     ) -> tuple[Array, list[Expr]]:
-        """Return a tensor at one time with the names of its axes."""
+        """Return a tensor that a product reads at step ``now``, with the names of its axes.
+
+        ``side`` is that of :meth:`summed`.
+        """
         whole = self.run[r.name]
         if r.name in self.run.under and side == 1 and tau_ in r.args:
             whole = whole.copy()

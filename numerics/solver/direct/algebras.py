@@ -42,15 +42,15 @@ class Affine:
     coefficients: Array
     products: tuple[tuple[Affine, Affine], ...] = ()
 
-    __array_ufunc__ = None  # numpy numbers leave multiplication to this class
+    __array_ufunc__ = None  # so that a NumPy number times this object calls __rmul__ here
 
     @property
     def fixed(self) -> bool:
-        """Whether it depends on no source."""
+        """Whether no source occurs in the function, which is then a number, or one number for each unit."""
         return not self.products and not self.coefficients.any()
 
     def scaled(self, x: Any) -> Affine:
-        """Return it times a number, or one number for each unit."""
+        """Return the function times a number, or times one number for each unit."""
         products = tuple((a.scaled(x), b) for a, b in self.products)
         return Affine(self.constant * x, self.coefficients * x, products)
 
@@ -66,14 +66,17 @@ class Affine:
         if self.fixed or other.fixed:
             return other.scaled(self.constant) if self.fixed else self.scaled(other.constant)
         if self.products or other.products:
-            raise NonlinearTheory("a product of more than two fields is averaged: use method='particles'")
+            raise NonlinearTheory(
+                "the theory averages a product of more than two fields, so that it is not linear: use "
+                "method='particles'"
+            )
         return Affine(0.0, np.zeros_like(self.coefficients), ((self, other),))
 
     __radd__, __rmul__ = __add__, __mul__
 
 
 class Linear(RandomVariables):
-    """Random values as affine functions of at most ``capacity`` sources."""
+    """Random values of a linear theory as affine functions of at most ``capacity`` Gaussian sources."""
 
     def __init__(self, interpreter: Interpreter, capacity: int) -> None:
         self.interpreter, self.capacity = interpreter, capacity
@@ -81,27 +84,34 @@ class Linear(RandomVariables):
         self.sigma = np.full((capacity, capacity), np.nan)
 
     def source(self, entry: EntryKey) -> Affine:
-        """Return a source: the unit vector of its column."""
+        """Return the Gaussian source with this key (name, indices and time) as a random value.
+
+        It is the affine function with coefficient one for this source; equal keys give the same source.
+        """
         coefficients = np.zeros((self.capacity, 1))
         coefficients[self.columns.setdefault(entry, len(self.columns))] = 1.0
         return Affine(0.0, coefficients)
 
     def fixed(self, x: Any) -> Affine:
-        """Return a number for each unit as an affine function."""
+        """Return a number, or one number for each unit, as an affine function without sources."""
         return Affine(x, np.zeros((self.capacity, 1)))
 
     def attribute(self, name: str) -> Affine:
-        """Return an attribute, a number for each unit."""
+        """Return the attribute ``name``, one number for each unit, as an affine function without sources."""
         return self.fixed(self.interpreter.constants.attribute(name))
 
     def apply(self, f: CompiledFunction, args: list[RandomValue], tangent: bool) -> Affine:
-        """Return a function of attributes; raise NonlinearTheory for a function of a field."""
+        """Return ``f`` of arguments that do not depend on sources.
+
+        Raises NonlinearTheory if an argument depends on a source. ``tangent`` has no effect, because all
+        derivatives vanish.
+        """
         if any(isinstance(x, Affine) and not x.fixed for x in args):
             raise NonlinearTheory(f"{f.expr} is not linear in the fields: use method='particles'")
         return self.fixed(f(*[x.constant if isinstance(x, Affine) else x for x in args]))
 
     def field(self, name: str, v: RandomValue) -> RandomValue:
-        """Return a field; raise NonlinearTheory if it contains a product of fields."""
+        """Return the value of a field as it is; raise NonlinearTheory if it contains a product of fields."""
         if isinstance(v, Affine) and v.products:
             raise NonlinearTheory(
                 f"the equation of {name} is not linear in the fields: use method='particles'"
@@ -109,18 +119,24 @@ class Linear(RandomVariables):
         return v
 
     def mean(self, v: RandomValue) -> float:
-        """Return the mean over sources and units."""
+        """Return the mean of a value over the sources and the units."""
         if not isinstance(v, Affine):
             return float(v)
         return float(np.mean(v.constant) + sum(np.mean(self.overlap(*x)) for x in v.products))
 
     def overlap(self, x: Affine, y: Affine) -> Any:
-        """Return ``<x y>`` for each unit."""
+        """Return the mean ``<x y>`` of two affine functions over the sources, for each unit."""
         return x.constant * y.constant + self.covariance(x.coefficients, y.coefficients)
 
     def covariance(self, a: Array, b: Array) -> Array:
-        """Return ``a^T Sigma b`` for each unit; covariances are computed only for nonzero coefficients."""
-        entries = list(self.columns)  # a value that overflowed has NaN coefficients for later sources too
+        """Return ``a^T Sigma b`` for each unit, with the covariance Sigma of the sources.
+
+        ``a`` and ``b`` are coefficients of shape (sources, units). Entries of Sigma are computed when they
+        are first needed, for nonzero coefficients only.
+        """
+        # a value that has overflown has NaN coefficients also for sources that are not in use yet: leave them
+        # out
+        entries = list(self.columns)
         rows, cols = (np.flatnonzero(x[: len(entries)].any(axis=1)) for x in (a, b))
         for i in rows:
             for j in cols:
@@ -131,11 +147,17 @@ class Linear(RandomVariables):
         return product
 
     def derivative(self, v: RandomValue, source: EntryKey) -> RandomValue:
-        """Return the coefficient of the source: a number, or one for each unit."""
+        """Return the coefficient of a source in a value, a number.
+
+        If units have different coefficients, it is an affine function with one number for each unit.
+        """
         if source not in self.columns or not isinstance(v, Affine):
             return 0
         if v.products:
-            raise NonlinearTheory("the response of a product of fields: use method='particles'")
+            raise NonlinearTheory(
+                "the theory contains the response of a product of fields, so that it is not linear: use "
+                "method='particles'"
+            )
         c = v.coefficients[self.columns[source]]
         return float(c[0]) if c.size == 1 else self.fixed(c)
 
@@ -143,16 +165,16 @@ class Linear(RandomVariables):
 # -- any theory, on sampled paths ----------------------------------------------------------------------------
 
 PIVOT = 1e-10
-"""A source counts as determined by those before it if its conditional variance has at most this share."""
+"""Ratio of conditional variance to variance below which a source is determined by those drawn before it."""
 
 
 @dataclass(eq=False)
 class Path:
-    """Value ``scale * value`` on each path, with derivatives ``scale * slopes`` by sources.
+    """Random value ``scale * value`` on each path, with derivatives ``scale * slopes`` by sources.
 
-    Arrays have shape ``(samples,)``. ``needs`` are the sources from which the value is computed. ``jumps`` is
-    true if a function on the way jumps; the slopes then lack delta functions, and responses are computed by
-    Stein's lemma.
+    Arrays have shape ``(samples,)``; a slope that is equal on all paths is a number. ``needs`` are the
+    sources from which the value is computed. ``jumps`` is true if a function between a source and the value
+    jumps; the slopes then lack delta functions, and responses are computed by Stein's lemma.
     """
 
     value: Array
@@ -164,7 +186,7 @@ class Path:
     __array_ufunc__ = None
 
     def scaled(self, x: float) -> Path:
-        """Return it times a number."""
+        """Return the random value times a number."""
         return Path(self.value, self.slopes, self.scale * x, self.needs, self.jumps)
 
     def __mul__(self, other: Any) -> Path:
@@ -183,7 +205,7 @@ class Path:
 
     @property
     def array(self) -> Array:
-        """Values including the scale."""
+        """Values on all paths, with the scale, shape ``(samples,)``."""
         return self.value * self.scale
 
 
@@ -228,7 +250,10 @@ def added(values: list[RandomValue]) -> RandomValue:
 
 
 class Gaussian:
-    """Jointly Gaussian sources, drawn one by one with a growing Cholesky factor; tiny pivots are left out."""
+    """Group of jointly Gaussian sources, drawn one by one with a growing Cholesky factor.
+
+    A source whose conditional variance is zero up to rounding gets no normal number of its own.
+    """
 
     def __init__(self, samples: int) -> None:
         self.samples = samples
@@ -238,15 +263,18 @@ class Gaussian:
         self.normals: list[Array] = []
 
     def draw(self, entry: EntryKey, interpreter: Interpreter, normals: Iterator[Array]) -> Array:
-        """Draw the next source conditional on those before it.
+        """Return values of a further source on all paths, conditional on the sources drawn before it.
 
         With the row ``L_nj = (C_ni - sum_k<j L_nk L_ik) / L_ij`` of the Cholesky factor the source is ``sum_j
         L_nj z_j``; a new normal number is used if its conditional variance ``C_nn - sum_j L_nj^2`` is not
-        rounding.
+        rounding. ``entry`` is the key of the source, and ``normals`` yields arrays of independent normal
+        numbers. Raises ValueError for a covariance that is not positive.
         """
         variance = interpreter.covariance(entry, entry)
         c: list[float] = []
-        while len(c) < len(self.entries):  # a covariance may need an average that draws further sources
+        # the number of entries may grow in this loop, because a covariance may need an average that draws
+        # sources
+        while len(c) < len(self.entries):
             c.append(interpreter.covariance(entry, self.entries[len(c)]))
         row = np.zeros(len(self.pivots) + 1)
         for j, i in enumerate(self.pivots):
@@ -254,8 +282,9 @@ class Gaussian:
         conditional = variance - float(row @ row)
         if conditional < -1e3 * PIVOT * max(variance, 1e-300):
             raise ValueError(
-                f"the covariance of {entry[0]}{entry[1]} with the sources before it is not positive: given "
-                f"them its variance is {conditional:.3g}, of {variance:.3g}"
+                f"the covariance of the source {entry[0]}{entry[1]} with those drawn before it is not "
+                f"positive: its variance is {variance:.3g}, and its conditional variance, given the others, "
+                f"is {conditional:.3g}"
             )
         if conditional > PIVOT * variance:
             row[-1] = np.sqrt(conditional)
@@ -272,12 +301,13 @@ class Gaussian:
         return value
 
     def responses(self, v: Array, to: list[EntryKey]) -> tuple[Array, NDArray[np.bool_]]:
-        """Return ``<d v / d source>`` for the sources ``to``, all of this group on which ``v`` depends.
+        """Return ``<d v / d source>`` for the sources ``to``, and which of these averages are undetermined.
 
-        By Stein's lemma for the normal numbers z from which the sources are made, ``<v z_j> = sum_i L_ij <d v
-        / d source_i>``. Sources that determine each other, ``sum_i c_i source_i = 0``, leave single responses
-        undetermined; the second array states which. Fields do not depend on them: a response multiplies the
-        vector whose covariance is that of its source, so that ``sum_i c_i vector_i = 0`` too.
+        ``v`` has shape ``(samples,)``; ``to`` are all sources of this group on which it depends. Stein's
+        lemma for the normal numbers z from which the sources are made is ``<v z_j> = sum_i L_ij <d v / d
+        source_i>``. Sources that determine each other, ``sum_i c_i source_i = 0``, leave single responses
+        undetermined. Fields do not depend on them: a response multiplies the vector whose covariance is that
+        of its source, so that ``sum_i c_i vector_i = 0`` too.
         """
         factor = np.zeros((len(self.pivots), len(to)))
         for column, entry in enumerate(to):
@@ -291,7 +321,7 @@ class Gaussian:
 
 
 class Particles(RandomVariables):
-    """Random values as sampled paths of one replica."""
+    """Random values of any theory as arrays over the sampled paths of one replica."""
 
     def __init__(
         self, interpreter: Interpreter, samples: int, dimensions: int, seed: np.random.SeedSequence
@@ -307,7 +337,10 @@ class Particles(RandomVariables):
         self.groups = _groups(layout, samples)
 
     def source(self, entry: EntryKey) -> Path:
-        """Draw a source conditional on the sources with which it is correlated."""
+        """Draw the Gaussian source with this key (name, indices and time), conditional on correlated sources.
+
+        The interpreter asks for each key only once, so that equal keys are the same random numbers.
+        """
         key = (entry[0], self.interpreter.layout.sources[entry[0]].key(entry[1]))
         value = self.groups[key].draw(entry, self.interpreter, self.fresh)
         if entry[0] not in self.wanted:
@@ -315,13 +348,13 @@ class Particles(RandomVariables):
         return Path(value, {entry: 1.0}, needs=frozenset({entry}))
 
     def attribute(self, name: str) -> Path:
-        """Return the attribute of the unit of each path; all units occur equally often."""
+        """Return the attribute ``name`` of the unit of each path; all units occur equally often."""
         numbers = self.interpreter.constants.attribute(name)
         at = self.positions[self.populations[name]]
         return Path(numbers[at * len(numbers) // len(at)], {})
 
     def apply(self, f: CompiledFunction, args: list[RandomValue], tangent: bool) -> Path:
-        """Return a function and its derivatives by the chain rule."""
+        """Return ``f`` of the arguments on each path, with derivatives by the chain rule if ``tangent``."""
         values = [x.array if isinstance(x, Path) else x for x in args]
         slopes: dict[EntryKey, Any] = {}
         paths = {i: x for i, x in enumerate(args) if isinstance(x, Path)}
@@ -345,7 +378,7 @@ class Particles(RandomVariables):
         return added(values)
 
     def restricted(self, v: RandomValue, to: EntryKey | None) -> RandomValue:
-        """Return a value without the derivatives that are not required."""
+        """Return a value with only the derivatives by the source ``to``, all (ALL), or none (None)."""
         if to == ALL or not isinstance(v, Path):
             return v
         if to is None:
@@ -357,15 +390,18 @@ class Particles(RandomVariables):
         return float(v.value.mean() * v.scale) if isinstance(v, Path) else float(v)
 
     def derivative(self, v: RandomValue, source: EntryKey) -> RandomValue:
-        """Return the derivative by a source on each path, or only its average if a function jumps."""
+        """Return the derivative of a value by a source on each path, or its average if a function jumps.
+
+        If the average is undetermined because sources determine each other, ``is_undetermined`` is set.
+        """
         if not isinstance(v, Path) or source not in v.needs:
             return 0
         if v.jumps:
             key = (source[0], self.interpreter.layout.sources[source[0]].key(source[1]))
             group = self.groups[key]
             sources = [e for e in group.entries if e in v.needs]
-            responses, is_open = group.responses(v.array, sources)
-            self.is_open |= bool(is_open[sources.index(source)])
+            responses, is_undetermined = group.responses(v.array, sources)
+            self.is_undetermined |= bool(is_undetermined[sources.index(source)])
             return float(responses[sources.index(source)])
         if source not in v.slopes:
             return 0
@@ -376,7 +412,7 @@ class Particles(RandomVariables):
 
 
 def _groups(layout: Layout, samples: int) -> dict[OpenTimeKey, Gaussian]:
-    """Return the group of correlated sources of each member of a source."""
+    """Return the group of correlated sources to which each source belongs, by key without times."""
     keys = {x for pair in layout.covariances for x in pair}
     groups: dict[OpenTimeKey, Gaussian] = {}
     for correlated in together(keys, layout.covariances):

@@ -97,7 +97,10 @@ def evaluate(  # noqa: PLR0913 - public signature
     ('linear', [[1.0], [-0.5]], [[1.0, 1.0], [1.0, 2.25]])
     """
     if steps < 1 or samples < 2 or replicas < 2:
-        raise ValueError(f"steps = {steps}, samples = {samples}, replicas = {replicas}: at least 1, 2 and 2")
+        raise ValueError(
+            f"steps = {steps}, samples = {samples}, replicas = {replicas}: steps must be at least 1, samples "
+            "and replicas at least 2"
+        )
     for name, value in (values or {}).items():
         finite_number(f"values.{name}", value)
     layout = Layout(theory, {str(k): v for k, v in (values or {}).items()})
@@ -112,7 +115,7 @@ def evaluate(  # noqa: PLR0913 - public signature
                 if method == "linear":
                     raise
         units = lcm(*[len(constants.attribute(a)) for a in layout.attributes], 1)
-        rounded = -(-samples // units) * units  # so that all units occur equally often
+        rounded = -(-samples // units) * units  # a multiple of the units, so that all occur equally often
         replica = partial(Particles, samples=rounded, dimensions=capacity)
         runs = [
             tables(entries(layout, constants, steps, partial(replica, seed=child))[0], float)
@@ -125,9 +128,12 @@ def evaluate(  # noqa: PLR0913 - public signature
 def entries(
     layout: Layout, constants: Constants, steps: int, algebra: Callable[[Interpreter], RandomVariables]
 ) -> tuple[dict[MemberKey, EntriesByIndex], Interpreter]:
-    """Return all scalars, order parameters and observables, and the interpreter with the fields.
+    """Return all scalars, order parameters and observables of a theory, and the interpreter.
 
-    Times are evaluated in increasing order, so that the recursion stays shallow.
+    The first result maps keys (name, integers that the theory fixes, such as the layer) to values by indices
+    and times; a scalar has its times first, others last. ``algebra`` chooses the representation of random
+    values. Times are evaluated in increasing order, so that the recursion stays shallow. Raises Diverged with
+    the step if a value is not finite, and Unserved for a training rule that is not linear in the updates.
     """
     try:
         require_linear_rules(layout.theory.program, "the reference solver")
@@ -150,32 +156,38 @@ def entries(
                         filled[place] = x
                     try:
                         value = interpreter.demand(kind, name, tuple(filled))  # type: ignore[arg-type]
-                    except np.linalg.LinAlgError:  # responses to sources that are not finite
+                    except np.linalg.LinAlgError:  # Stein's lemma fails for sources that are not finite
                         raise diverged_at(now, name) from None
-                    # only a float is tested, because a value may be a series; a product of zero and infinity
-                    # would demand entries of later times
+                    # other values than floats, such as series, need no test; without this error the product
+                    # of zero and an infinite value would be NaN, and entries at later times would be computed
                     if isinstance(value, float) and not np.isfinite(value):
                         raise diverged_at(now, name, value)
                     _check_causal(member.item, times, value)
-                    if (name, tuple(filled)) in interpreter.open:
+                    if (name, tuple(filled)) in interpreter.undetermined:
                         value = np.nan
                     by_index[(*times, *axes) if kind == "scalars" else (*axes, *times)] = value
     return results, interpreter
 
 
 def _check_causal(item: Any, times: tuple[int, ...], value: Any) -> None:
-    """Raise ValueError if a response is nonzero at times that the theory leaves out of its sums."""
+    """Raise ValueError if a response is nonzero at times at which the theory takes it to be zero.
+
+    ``item`` is the definition in the theory; others than responses pass.
+    """
     if isinstance(item, OrderParameter) and item.kind == "response" and len(times) == 2 and value != 0:
         late = times[1] >= times[0] if item.causal == "strict" else times[1] > times[0]
         if late:
             raise ValueError(
-                f"{item.symbol} is {value:.3g} at t = {times[0]}, s = {times[1]}; the theory takes it to be "
-                "zero there"
+                f"the response {item.symbol} is {value:.3g} at t = {times[0]}, s = {times[1]}, where the "
+                "theory assumes that it is zero"
             )
 
 
 def _times(count: int, now: int) -> Iterator[tuple[int, ...]]:
-    """Yield the times at which an entry is first complete at step ``now``: the later of two is ``now``."""
+    """Yield the arguments of time, none, t or (t, s), at which an entry is first complete at step ``now``.
+
+    With ``count`` = 2 they are all pairs of which the later time is ``now``.
+    """
     if count < 2:
         yield (now,) * count
         return
@@ -186,7 +198,7 @@ def _times(count: int, now: int) -> Iterator[tuple[int, ...]]:
 
 
 def _axes(key: tuple[int | None, ...], member: Member) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the integers that the theory fixes in a symbol (the layer), and the values of its indices."""
+    """Return the integers in a key that the theory fixes (the layer), and the values of other indices."""
     item: Any = member.item
     symbol: Any = item.lhs if isinstance(item, Equation) else item.symbol
     pairs = [(x, a) for x, a in zip(key, symbol.args, strict=True) if x is not None and a not in TIMES]
@@ -194,7 +206,11 @@ def _axes(key: tuple[int | None, ...], member: Member) -> tuple[tuple[int, ...],
 
 
 def tables(found: Mapping[MemberKey, EntriesByIndex], kind: type) -> dict[MemberKey, Any]:
-    """Return entries by index as arrays over the integers that occur; missing entries are NaN."""
+    """Return values by index as arrays; missing entries are NaN.
+
+    Values of an index that occur are numbered in increasing order. ``found`` maps each key (name, fixed
+    integers) to values by indices and times; ``kind`` is the type of the array elements.
+    """
     arrays: dict[MemberKey, Any] = {}
     for place, by_index in found.items():
         axes = [sorted(set(x)) for x in zip(*by_index, strict=True)]

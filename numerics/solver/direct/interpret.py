@@ -44,11 +44,15 @@ class NonlinearTheory(Unserved):
 
 @lru_cache(maxsize=100_000)
 def _number(body: Expr, slots: tuple[Dummy, ...], values: tuple[float, ...]) -> float:
-    """Return a function of numbers, evaluated by SymPy (Min and Piecewise need no NumPy form)."""
+    """Return a function of numbers, evaluated by SymPy, because Min and Piecewise need no NumPy form then.
+
+    ``body`` is the expression, and ``slots`` are the symbols for which ``values`` are inserted. The result is
+    NaN if it is not real.
+    """
     value = body.subs(dict(zip(slots, values, strict=True)))
     value = value if value.is_Number else value.evalf()
     if value.is_number and not value.is_extended_real:
-        return float("nan")  # the root of a negative number, or infinity minus infinity
+        return float("nan")  # a value that is not real, such as the root of a negative number
     return float(value)
 
 
@@ -66,66 +70,78 @@ class CyclicDemand(ValueError):
 class RandomVariables:
     """Interface of random values: their representation, and operations besides ``+`` and ``*``.
 
-    ``is_open`` is set if a derivative is undefined, because several sources determine each other.
+    ``is_undetermined`` is set if an average response is undetermined, because several sources determine each
+    other.
     """
 
-    is_open: bool = False
+    is_undetermined: bool = False
 
     def source(self, entry: EntryKey) -> RandomValue:
-        """Return the Gaussian source of an entry (name, indices, time); equal entries are one variable."""
+        """Return the Gaussian source with this key (name, indices and time) as a random value.
+
+        Equal keys are the same random variable.
+        """
         raise NotImplementedError
 
     def attribute(self, name: str) -> RandomValue:
-        """Return an attribute, a number for each unit."""
+        """Return the given attribute ``name``, one number for each unit, as a random value."""
         raise NotImplementedError
 
     def apply(self, f: CompiledFunction, args: list[RandomValue], tangent: bool) -> RandomValue:
-        """Return a function of numbers and random values, with its derivatives if ``tangent``."""
+        """Return ``f`` of numbers and random values as a random value, with derivatives if ``tangent``."""
         raise NotImplementedError
 
     def mean(self, v: RandomValue) -> RandomValue:
-        """Return the average over the single-site process."""
+        """Return the average of a random value over the single-site process, as a number."""
         raise NotImplementedError
 
     def derivative(self, v: RandomValue, source: EntryKey) -> RandomValue:
-        """Return the derivative of a value by a source."""
+        """Return the derivative of a random value by the source with this key."""
         raise NotImplementedError
 
     def total(self, values: list[RandomValue]) -> RandomValue:
-        """Return the sum of values."""
+        """Return the sum of numbers and random values."""
         return sum(values)
 
     def number(self, e: Expr) -> RandomValue:
-        """Return a number of the theory that is not an integer."""
+        """Return the value of a constant expression without symbols, such as pi or sqrt(2)."""
         return float(e)
 
     def field(self, name: str, v: RandomValue) -> RandomValue:
-        """Return the value of a field in the form in which it is stored."""
+        """Return the value of the field ``name`` in the form in which it is stored for later reads."""
         return v
 
     def entry(self, name: str, v: RandomValue) -> RandomValue:
-        """Return the value of an order parameter or a scalar in the form in which it is stored."""
+        """Return the value of the order parameter or scalar ``name`` in the form in which it is stored.
+
+        Raises Unserved if the value is random, because these must be numbers.
+        """
         if not isinstance(v, int | float):
-            raise Unserved(f"{name} must be a number, but its definition is random: average it")
+            raise Unserved(f"{name} must be a number, but its definition is random: it must be an average")
         return float(v)
 
     def restricted(self, v: RandomValue, to: EntryKey | None) -> RandomValue:
-        """Return a value with only the required derivatives: by one source, or none."""
+        """Return a value with only the derivatives by the source ``to``, all (ALL), or none (None)."""
         return v
 
 
 ALL = ("", ())
-"""All derivatives are wanted."""
+"""Value of ``tangent`` for which derivatives by all sources are computed."""
 
 
 class Interpreter:
-    """Interpreter of one theory with one representation of random values; each value is computed once."""
+    """Interpreter of one theory with one representation of random values; each value is computed once.
+
+    ``memo`` holds the computed values by key (name, indices and times), ``undetermined`` the keys of
+    responses that are undetermined because sources determine each other. ``tangent`` states by which sources
+    derivatives are computed at present: ALL, the key of one source, or None.
+    """
 
     def __init__(self, layout: Layout, constants: Constants) -> None:
         self.layout, self.constants = layout, constants
         self.algebra: RandomVariables
         self.memo: dict[EntryKey, RandomValue] = {}
-        self.open: set[EntryKey] = set()
+        self.undetermined: set[EntryKey] = set()
         self.under_way: dict[EntryKey, None] = {}
         self.tangent: EntryKey | None = ALL
         self._handlers: dict[Expr, Handler] = {}
@@ -135,14 +151,18 @@ class Interpreter:
     # -- entries ---------------------------------------------------------------------------------------
 
     def demand(self, kind: str, name: str, args: tuple[int, ...]) -> RandomValue:
-        """Return the entry ``name(args)`` of a field, source, scalar, order parameter or observable."""
+        """Return the value ``name(args)`` of a field, source, scalar, order parameter or observable.
+
+        ``kind`` is the table of the layout that contains it, ``args`` are its indices and times. The value is
+        computed at the first call. Raises CyclicDemand if it depends on itself.
+        """
         entry = (name, args)
         if entry in self.memo:
             return self.memo[entry]
         if entry in self.under_way:
             cycle = [*list(self.under_way)[list(self.under_way).index(entry) :], entry]
             raise CyclicDemand(
-                "these need each other, so the theory is not causal: "
+                "the theory is not causal, because these quantities depend on each other: "
                 + " <- ".join(f"{n}({', '.join(map(str, a))})" for n, a in cycle)
             )
         self.under_way[entry] = None
@@ -153,22 +173,22 @@ class Interpreter:
         return self.memo[entry]
 
     def compute(self, kind: str, name: str, args: tuple[int, ...]) -> RandomValue:
-        """Compute an entry from its equation or definition."""
+        """Compute the value ``name(args)`` of this kind from its equation or definition."""
         if kind == "sources":
             return self.algebra.source((name, args))
         family: Family = getattr(self.layout, kind)[name]
         member = family.get(args)
         assert member is not None
-        before, self.algebra.is_open = self.algebra.is_open, False
+        before, self.algebra.is_undetermined = self.algebra.is_undetermined, False
         with self.wanting(ALL if kind == "fields" else None):
             value = self.value(member.expr, member.at(*family.times(args)))
-        if self.algebra.is_open:
-            self.open.add((name, args))
-        self.algebra.is_open = before
+        if self.algebra.is_undetermined:
+            self.undetermined.add((name, args))
+        self.algebra.is_undetermined = before
         return self.algebra.field(name, value) if kind == "fields" else self.algebra.entry(name, value)
 
     def covariance(self, a: EntryKey, b: EntryKey) -> RandomValue:
-        """Return ``<a b>`` of two sources; zero if the theory has no covariance for them."""
+        """Return ``<a b>`` of the sources with these keys; zero if the theory has no covariance for them."""
         families = self.layout.sources
         for x, y in ((a, b), (b, a)):
             keys = (x[0], families[x[0]].key(x[1])), (y[0], families[y[0]].key(y[1]))
@@ -181,7 +201,7 @@ class Interpreter:
 
     @contextmanager
     def wanting(self, tangent: EntryKey | None) -> Iterator[None]:
-        """Compute derivatives within this context by all sources, by one, or by none."""
+        """Compute derivatives within this context by all sources (ALL), by one (its key), or none (None)."""
         before, self.tangent = self.tangent, tangent
         try:
             yield
@@ -191,18 +211,20 @@ class Interpreter:
     # -- expressions -----------------------------------------------------------------------------------
 
     def value(self, e: Expr, at: At) -> RandomValue:
-        """Return the value of an expression with indices and times ``at``."""
+        """Return the value of an expression, with the numbers ``at`` for its indices and times."""
         handler = self._handlers.get(e)
         if handler is None:
             handler = self._handlers[e] = self.handler(e)
         return handler(e, at)
 
     def handler(self, e: Expr) -> Handler:
-        """Return the function that evaluates expressions of this form."""
+        """Return the method that evaluates expressions of the form of ``e``, a function of (e, indices)."""
         if e.is_Integer:
             return lambda e, at: int(e)
         if isinstance(e, Integral):
-            raise Unserved(f"{e} integrates over time; the reference solver takes a rule in steps")
+            raise Unserved(
+                f"the reference solver needs a training rule in steps, and {e} is an integral over time"
+            )
         handlers: list[tuple[type, Handler]] = [
             (Symbol, self.symbol),
             (AppliedUndef, self.applied),
@@ -219,7 +241,7 @@ class Interpreter:
         return self._arithmetic(e)
 
     def _arithmetic(self, e: Expr) -> Handler:
-        """Return the function that evaluates a sum of terms, a product, a power, or another function."""
+        """Return the method that evaluates ``e``: a sum of terms, a product, a power, or another function."""
         if isinstance(e, Add):
             return self.added
         if isinstance(e, Mul):
@@ -231,15 +253,15 @@ class Interpreter:
         return self.function
 
     def summed(self, e: Sum, at: At) -> RandomValue:
-        """Return a sum over indices."""
+        """Return the value of a sum over indices, ``Sum`` of SymPy."""
         return self.algebra.total(list(self.summands(e, at)))
 
     def added(self, e: Add, at: At) -> RandomValue:
-        """Return a sum of terms."""
+        """Return the value of a sum of terms, ``Add`` of SymPy."""
         return self.algebra.total([self.value(x, at) for x in e.args])
 
     def average(self, e: Average, at: At) -> RandomValue:
-        """Return an average; its body needs no derivatives."""
+        """Return the average over the single-site process of the body of ``e``, without derivatives."""
         with self.wanting(None):
             return self.algebra.mean(self.value(e.body, at))
 
@@ -256,7 +278,7 @@ class Interpreter:
         return reduce(mul, [self.value(e.base, at)] * int(e.exp))
 
     def function(self, e: Expr, at: At) -> RandomValue:
-        """Return a function of values."""
+        """Return the value of a function of expressions, such as tanh or Piecewise."""
         f = function(e)
         values = [self.value(x, at) for x in f.leaves]
         if all(isinstance(x, int | float) for x in values):
@@ -264,15 +286,15 @@ class Interpreter:
         return self.algebra.apply(f, values, self.tangent is not None)
 
     def symbol(self, e: Symbol, at: At) -> RealNumber:
-        """Return the value of an index or of a symbol of the theory."""
+        """Return the number of an index or time in ``at``, or of another symbol in the given values."""
         if e in at:
             return at[e]
         if e.name in self.layout.values:
             return self.layout.values[e.name]
-        raise ValueError(f"values has no number for {e}")
+        raise ValueError(f"values must hold a number for {e}")
 
     def multiplied(self, e: Mul, at: At) -> RandomValue:
-        """Return a product; factors after an exact zero are not evaluated."""
+        """Return the value of a product; factors after an exact zero are not evaluated."""
         if e not in self._factors:
             self._factors[e] = tuple(sorted(e.args, key=self.cost))
         value: RandomValue = 1
@@ -283,7 +305,10 @@ class Interpreter:
         return value
 
     def cost(self, e: Expr) -> int:
-        """Return the rank of a factor in a product: numbers, then order parameters, then random values."""
+        """Return the sort key of a factor: 0 for numbers, 1 for order parameters, 2 for random values.
+
+        Factors with a smaller key cost less, and are evaluated first.
+        """
         return 2 if self.is_random(e) else 1 if e.atoms(AppliedUndef) else 0
 
     def is_random(self, e: Any) -> bool:
@@ -298,7 +323,10 @@ class Interpreter:
         return self._random[e]
 
     def summands(self, e: Sum, at: At) -> Iterator[RandomValue]:
-        """Yield the terms of a sum; bounds may contain indices of the outer limits, which come last."""
+        """Yield the values of the terms of a sum over one or more indices.
+
+        The bounds of an index may contain the indices of outer sums, which come last.
+        """
 
         def run(limits: tuple[Any, ...], at: At) -> Iterator[RandomValue]:
             if not limits:
@@ -311,14 +339,14 @@ class Interpreter:
         return run(tuple(e.limits), at)
 
     def integer(self, e: Any, at: At) -> int:
-        """Return the integer value of an expression; raise ValueError for another number."""
+        """Return the integer value of an expression; raise ValueError if the value is not an integer."""
         x = self.value(sympify(e), at)
         if x != int(x):
-            raise ValueError(f"{e} = {x} must be an integer")
+            raise ValueError(f"{e} = {x}: an index, and the bound of an index, must be an integer")
         return int(x)
 
     def response(self, e: Response, at: At) -> RandomValue:
-        """Return the derivative of the body of a response by its source."""
+        """Return the derivative of the body of a response by its source, as a random value."""
         r = e.source
         source = self.entry("sources", r, tuple(self.integer(x, at) for x in r.args))
         with self.wanting(source):
@@ -326,13 +354,15 @@ class Interpreter:
         return self.algebra.derivative(body, source)
 
     def applied(self, e: AppliedUndef, at: At) -> RandomValue:
-        """Return the value of a function of indices: an attribute, data, or an entry of the theory."""
+        """Return the value of a function of indices: an attribute, data, or a quantity of the theory."""
         name = str(e.func)
         if name in self.layout.attributes:
             return self.algebra.attribute(name)
         kind = _kind(self.layout, name)
         if kind is None and any(self.is_random(x) for x in e.args):
-            raise Unserved(f"{e}: {name} is not given; use a named activation such as tanh")
+            raise Unserved(
+                f"{e}: {name} is a function without an expression; use a named activation such as tanh"
+            )
         if kind is None:
             return self.constants(name, tuple(self.value(x, at) for x in e.args), e.args)
         args = tuple(self.integer(x, at) for x in e.args)
@@ -340,11 +370,16 @@ class Interpreter:
         return self.algebra.restricted(value, self.tangent) if kind in ("fields", "sources") else value
 
     def entry(self, kind: str, e: AppliedUndef, args: tuple[int, ...]) -> EntryKey:
-        """Return the key of the entry that a symbol names; a shifted index beyond its range is periodic."""
+        """Return the key (name, indices and times) of the value that the symbol ``e`` names.
+
+        ``kind`` is the table of the layout that contains it, ``args`` are the numbers of its arguments. A
+        shifted index, such as p + 1, beyond its range is periodic. Raises ValueError for values that the
+        theory lacks.
+        """
         name = str(e.func)
         family: Family = getattr(self.layout, kind)[name]
         if any(x < 0 for x in family.times(args)):
-            raise ValueError(f"{e} is read at {name}{args}: before the first step")
+            raise ValueError(f"{e} is read at {name}{args}, before the first step")
         if family.key(args) in family.members:
             return name, args
         wrapped = list(args)
@@ -368,5 +403,5 @@ KINDS = ("fields", "sources", "scalars", "order", "observables")
 
 
 def _kind(layout: Layout, name: str) -> str | None:
-    """Return the table of the layout that contains a name, or None."""
+    """Return the table of the layout, such as "fields", that contains a name; None if no table does."""
     return next((k for k in KINDS if name in getattr(layout, k)), None)

@@ -47,10 +47,10 @@ ROUNDING = 1e3 * float(np.finfo(float).eps)
 
 @dataclass(frozen=True)
 class Member:
-    """One member of a family: its expression and the values of its indices.
+    """One quantity at fixed indices: its expression, and the values of these indices.
 
-    ``times`` are the time symbols in the order of the open (None) positions of its key; ``item`` is the part
-    of the theory from which it was unrolled.
+    ``times`` are the time symbols of the expression, in the order of the times among its arguments; ``item``
+    is the equation, order parameter or source of the theory from which it was written out.
     """
 
     expr: Expr
@@ -59,40 +59,41 @@ class Member:
     item: Any
 
     def at(self, *times: int) -> dict[Symbol, RealNumber]:
-        """Return the values of its indices and times."""
+        """Return the values of the indices and of these times, by symbol."""
         return {**self.indices, **dict(zip(self.times, times, strict=True))}
 
 
 @dataclass
 class Family:
-    """All members with one name, and the positions of their times."""
+    """All quantities of one name, by their indices, with None in the ``places`` of times."""
 
     places: tuple[int, ...]
     members: dict[tuple[int | None, ...], Member] = field(default_factory=dict)
 
     def key(self, args: tuple[int, ...]) -> tuple[int | None, ...]:
-        """Return ``args`` with None for times."""
+        """Return the arguments ``args`` with None in place of times, which is a key of ``members``."""
         return tuple(None if i in self.places else x for i, x in enumerate(args))
 
     def times(self, args: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the times among ``args``."""
+        """Return the times among the arguments ``args``."""
         return tuple(args[i] for i in self.places)
 
     def get(self, args: tuple[int, ...]) -> Member | None:
-        """Return the member for ``args``, or None."""
+        """Return the member with the arguments ``args``; None if the theory has no such member."""
         return self.members.get(self.key(args))
 
     def extent(self, place: int) -> tuple[int, int]:
-        """Return the first and the last value of the index at ``place``."""
+        """Return the first and the last value of the index at position ``place`` of the arguments."""
         values = [k[place] for k in self.members]
         integers = [x for x in values if x is not None]
         return min(integers), max(integers)
 
 
 class Layout:
-    """Tables of a theory at integer depth, for the numbers ``values`` (by the names of symbols).
+    """Tables of the quantities of a theory at integer depth, with all indices written out as integers.
 
-    Members are written out on demand, because pairs of samples have many.
+    ``values`` are the numbers of the symbols by name. Tables are built when they are first read, because
+    pairs of samples have many members.
     """
 
     def __init__(self, theory: Theory, values: Mapping[str, RealNumber]) -> None:
@@ -111,13 +112,13 @@ class Layout:
     # -- unrolling -------------------------------------------------------------------------------------
 
     def integer(self, e: Any, at: Mapping[Symbol, int] | None = None) -> int:
-        """Return the integer value of an expression."""
+        """Return the integer value of an expression, such as a bound, with the values ``at`` of indices."""
         return integer_of(e, self.values, at)
 
     def over(self, ranges: Iterable[IndexRange]) -> Iterator[dict[Symbol, int]]:
         """Yield every assignment of integers to the indices of ``ranges``."""
         unique = {r.index: r for r in ranges}
-        # bounds contain no index
+        # the bounds are numbers, because no range depends on another index
         spans = [range(self.integer(r.lower), self.integer(r.upper) + 1) for r in unique.values()]
         for xs in product(*spans):
             yield dict(zip(unique, xs, strict=True))
@@ -156,7 +157,7 @@ class Layout:
 
     @cached_property
     def literals(self) -> dict[Slot, Literals]:
-        """Axes of data that are read at integers."""
+        """Axes of given data that the theory reads at fixed integers, with their first values."""
         return literals_in(self.theory, self.integer)
 
     @property
@@ -166,11 +167,11 @@ class Layout:
 
     @property
     def covariances(self) -> dict[tuple[OpenTimeKey, OpenTimeKey], Member]:
-        """Covariances of pairs of sources."""
+        """Covariances of pairs of sources, by the two keys (name, indices with None for times)."""
         return self.drawn[1]
 
     def families(self, items: Iterable[Equation | OrderParameter]) -> dict[str, Family]:
-        """Return the families of items by name."""
+        """Return the members that equations or order parameters define, as one family for each name."""
         by_name: dict[str, Family] = {}
         for item in items:
             symbol = item.lhs if isinstance(item, Equation) else item.symbol
@@ -183,12 +184,16 @@ class Layout:
     def family(
         self, found: dict[str, Family], symbol: AppliedUndef, body: Expr, item: Any
     ) -> Callable[[dict[Symbol, int]], tuple[int | None, ...]]:
-        """Return a function that adds the member of ``symbol`` at given indices and returns its key."""
+        """Return a function that adds the member of ``symbol`` at given indices and returns its key.
+
+        The member is added to ``found``. ``body`` is its expression, ``item`` the part of the theory that it
+        comes from.
+        """
         places = tuple(i for i, x in enumerate(symbol.args) if x in TIMES)
         name, key = str(symbol.func), self.reader(symbol)
         members = found.setdefault(name, Family(places)).members
         if found[name].places != places:
-            raise Unserved(f"{name} carries its times in different places: {symbol}")
+            raise Unserved(f"{name} has its times at different positions among its arguments, as in {symbol}")
         times = tuple(symbol.args[i] for i in places)
 
         def put(at: dict[Symbol, int]) -> tuple[int | None, ...]:
@@ -201,7 +206,7 @@ class Layout:
 
     @cached_property
     def drawn(self) -> tuple[dict[str, Family], dict[tuple[OpenTimeKey, OpenTimeKey], Member]]:
-        """Sources and their covariances."""
+        """Gaussian sources by name, and the covariances of pairs of them."""
         sources: dict[str, Family] = {}
         covariances: dict[tuple[OpenTimeKey, OpenTimeKey], Member] = {}
         for u in self.theory.sources:
@@ -214,14 +219,14 @@ class Layout:
                 covariances.setdefault(((names[0], first), (names[1], second)), Member(body, at, times, u))
         return sources, covariances
 
-    # -- what an argument means ------------------------------------------------------------------------
+    # -- meaning of arguments --------------------------------------------------------------------------
 
     def is_ordered(self, e: Expr) -> bool:
-        """Return whether an expression has an index that is run through in order (never periodic)."""
+        """Return whether an expression has an index of an ordered set, whose shifts are never periodic."""
         return any(str(x) in self.ordered for x in e.free_symbols)
 
     def wanted_sources(self) -> set[str]:
-        """Return the names of sources to which the theory has a response."""
+        """Return the names of the sources by which the theory contains a response."""
         return {str(x.source.func) for e in expressions_of(self.theory) for x in e.atoms(Response)}
 
 
@@ -253,7 +258,7 @@ class Constants:
             self._require_entries()
 
     def _require_entries(self) -> None:
-        """Raise ValueError for an array without an entry for each value of a shifted index."""
+        """Raise ValueError for a given array that is too short for an index that the theory reads shifted."""
         reads = shifted_reads(self.layout.theory.program, self.layout.values)
         if reads:
             lowest = {index: self.layout.integer(low) for index, low in self.layout.lowest.items()}
@@ -261,13 +266,17 @@ class Constants:
             require_entries(reads, literals, {name: x.shape for name, x in self.arrays.items()}, "data")
 
     def attribute(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Return the values of an attribute, shape ``(units,)``."""
+        """Return the values of the attribute ``name``, shape ``(units,)``; raise ValueError without them."""
         if name not in self.arrays or self.arrays[name].ndim != 1:
-            raise ValueError(f"data must hold {name}, one number for each unit")
+            raise ValueError(f"data must hold {name}, one number for each unit of its population")
         return self.arrays[name]
 
     def __call__(self, name: str, args: tuple[RealNumber, ...], given: Sequence[Expr]) -> Any:
-        """Return ``name(args)``; ``given`` are the arguments as the theory writes them."""
+        """Return the given number ``name(args)``.
+
+        ``given`` are the arguments as expressions of the theory, which determine the position in an array.
+        Raises ValueError for missing data, and for an array of another shape.
+        """
         if name not in self.data:
             raise ValueError(
                 f"{name}({', '.join(map(str, given))}) is no field, order parameter or scalar of the theory, "
@@ -280,25 +289,35 @@ class Constants:
             return float(value[args] if args in value else value[args[0]])
         array = self.arrays[name]
         if array.ndim != len(args):
-            raise ValueError(f"data[{name!r}] has shape {array.shape}; {name} has {len(args)} indices")
+            raise ValueError(
+                f"data[{name!r}] has shape {array.shape}, but {name} has {len(args)} indices in the theory"
+            )
         uses = zip(args, given, array.shape, strict=True)
         at = tuple(self.place((name, k), x, e, n) for k, (x, e, n) in enumerate(uses))
         return array[at] if self.kind is object else float(array[at])
 
     def place(self, axis: Slot, x: RealNumber, e: Expr, size: int) -> int:
-        """Return the position along an axis of the index ``x``, which the theory writes as ``e``."""
+        """Return the position along an axis of data of the index value ``x``, written ``e`` in the theory.
+
+        ``axis`` is a pair (name of the data, number of the axis), and ``size`` the length of the axis. A
+        shifted index beyond the end is periodic. Raises ValueError for a position outside of the array.
+        """
         e, (name, _) = sympify(e), axis
-        lowest = self.layout.lowest  # in ``p + k`` the index p of a field precedes the index k of a sum
+        # lowest values of indices; in ``p + k`` the index p of a field precedes the index k of a sum
+        lowest = self.layout.lowest
         index = index_of_axis(e, lowest)
         literals = self.layout.literals.get(axis, Literals())
         first = literals.first if index is None else self.layout.integer(lowest[index])
         if x != int(x):
             raise ValueError(
-                f"{name} is read at {e} = {x}; data[{name!r}] must be a function to be read there"
+                f"{name} is read at {e} = {x}, which is not an integer: data[{name!r}] must be a function"
             )
         at = int(x) - first
         if not 0 <= at < size and not (e.is_Symbol or e.is_Integer or self.layout.is_ordered(e)):
             at %= size
         if not 0 <= at < size:
-            raise ValueError(f"{name} is read at {e} = {x}; data[{name!r}] holds {first}..{first + size - 1}")
+            raise ValueError(
+                f"{name} is read at {e} = {x}, but data[{name!r}] holds the values "
+                f"{first}..{first + size - 1}"
+            )
         return at

@@ -27,7 +27,7 @@ class ReferenceMethod:
             return no_for(
                 problem,
                 "training.rule",
-                "takes steps on given samples",
+                "the reference solver needs a rule in steps and given samples",
                 'a rule in steps, such as "gd", and given samples',
             )
         from numerics.solver.direct.replicas import estimate
@@ -37,7 +37,13 @@ class ReferenceMethod:
         except (Unserved, ValueError) as reason:
             return no_for(problem, "network.activation", reason, "another network or rule")
         asked = None if cost.samples == 1 else ACCURACY
-        return Yes(cost.seconds, cost.bytes, cost.error, "every expression as it stands", asked)
+        return Yes(
+            cost.seconds,
+            cost.bytes,
+            cost.error,
+            "every expression of the theory is evaluated as written",
+            asked,
+        )
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         """Solve by direct evaluation."""

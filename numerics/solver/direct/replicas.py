@@ -35,16 +35,19 @@ REPLICAS = 8
 """Number of independent solutions, from whose scatter standard errors follow."""
 
 FIRST, USUAL, MOST = 2**10, 2**14, 2**17
-"""First number of paths of a replica, and the largest ones without and with a ``solver.accuracy``."""
+"""Numbers of paths of a replica: the first that is tried, the largest without ``solver.accuracy``, and with
+it."""
 
 BIAS = 4.0
-"""Bias relative to the largest value, times the number of paths of a replica, measured for sampled paths."""
+"""Measured bias of sampled paths, relative to the largest value, times the number of paths of a replica."""
 
 LINEAR = 2.5e-4, 1.2e-5
-"""Measured seconds of an entry of a linear theory, and of each term of its sums over the past."""
+"""Measured seconds, for a linear theory: for each number in the result, and each term of a sum over the
+past."""
 
 ENTRY, TERM, NUMBER = 1.5e-4, 5e-5, 5e-9
-"""Measured seconds of an entry of a replica, of each term of a sum over the past, and of an array element."""
+"""Measured seconds of a replica for each number in the result, each term of a sum over the past, and each
+element of an array over the paths."""
 
 
 START = 0.5
@@ -74,7 +77,7 @@ class Size:
 
 
 def size_of(problem: Problem) -> Size:
-    """Return the numbers of entries, fields, terms and sources, from the ranges of indices.
+    """Return the numbers of entries, fields, terms and sources of a problem, from the ranges of indices.
 
     Raises :class:`~numerics.errors.Unserved` for a theory that the reference solver refuses.
     """
@@ -120,7 +123,7 @@ class Estimate:
 
 
 def estimate(problem: Problem) -> Estimate:
-    """Return the estimate for the required accuracy, or for the number of paths in the file."""
+    """Return the estimated cost for ``solver.accuracy``, or for ``solver.samples`` if that is given."""
     size = size_of(problem)
     if not isinstance(problem.linear, NotApplicable):
         work = (size.entries + size.fields) * LINEAR[0] + size.terms * size.sources * LINEAR[1]
@@ -134,22 +137,25 @@ def estimate(problem: Problem) -> Estimate:
 
 
 def _most(problem: Problem) -> int:
-    """Return the largest number of paths of a replica."""
+    """Return the largest number of paths of a replica that is tried for a problem."""
     return USUAL if problem.solver.accuracy is None else MOST
 
 
 def _error(samples: int) -> float:
-    """Return the relative standard error of quasi-random paths, or their bias if that is larger."""
+    """Return the expected relative error: standard error of quasi-random paths, or bias if that is larger."""
     return float(max(0.25 * (samples * REPLICAS) ** -0.5, BIAS / samples))
 
 
 def _doubled(first: int, last: int) -> list[int]:
-    """Return the numbers of paths that are tried, each twice the one before."""
+    """Return the numbers of paths that a search tries: ``first``, and twice the one before up to ``last``."""
     return [first * 2**k for k in range(max(0, int(np.log2(last / first))) + 1)]
 
 
 def _seconds(size: Size, samples: int) -> float:
-    """Return the estimated time; a term of a field is an array with derivatives by earlier sources."""
+    """Return the estimated seconds of all replicas with so many paths.
+
+    Each term of a field costs an array over the paths, and one for the derivative by each earlier source.
+    """
     slopes = 1 + size.sources / 4
     each = (size.entries + size.fields) * (ENTRY + samples * NUMBER * 4) + size.terms * (
         TERM + samples * NUMBER * slopes
@@ -158,7 +164,7 @@ def _seconds(size: Size, samples: int) -> float:
 
 
 def _bytes(size: Size, samples: int) -> float:
-    """Return the memory of the fields, derivatives and sources of a replica, and of all entries."""
+    """Return the estimated bytes of fields, derivatives and sources of a replica, and of all results."""
     return (
         8.0 * samples * (2 * size.sources + size.fields * (1 + size.sources / 2))
         + 64.0 * REPLICAS * size.entries
@@ -166,10 +172,11 @@ def _bytes(size: Size, samples: int) -> float:
 
 
 def solve_reference(problem: Problem, keep: KeptKernels) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Return variables with standard errors, and notes.
+    """Return the variables of a result with standard errors, and the notes that become its attributes.
 
-    The number of paths doubles until the largest standard error of losses, errors and scalars of the program
-    meets ``solver.accuracy``, within a few times the estimated cost. ``solver.samples`` fixes it.
+    ``keep`` states which kernels the result holds. The number of paths doubles until the largest standard
+    error of losses, errors and scalars of the program meets ``solver.accuracy``, within a few times the
+    estimated cost. ``solver.samples`` fixes it.
     """
     keep, expected = kept(problem, keep), estimate(problem)
     require_memory(
@@ -212,7 +219,10 @@ def solve_reference(problem: Problem, keep: KeptKernels) -> tuple[dict[str, Arra
 
 
 def _variables(problem: Problem, found: Evaluated, keep: KeptKernels) -> tuple[dict[str, Array], float]:
-    """Return means over replicas with standard errors, and the largest error of watched variables."""
+    """Return means over replicas with standard errors, and the largest relative standard error.
+
+    The latter is that of the watched variables: losses, errors and scalars of the program.
+    """
     runs = found.runs or {place: x[None] for place, x in found.values.items()}
     values = _by_role(problem, runs, keep) if problem.has_roles else averaged_by_author(problem, runs)
     if not found.runs:
@@ -224,7 +234,11 @@ def _variables(problem: Problem, found: Evaluated, keep: KeptKernels) -> tuple[d
 
 
 def _by_role(problem: Problem, runs: Mapping[MemberKey, Array], keep: KeptKernels) -> dict[str, Array]:
-    """Return the variables of a result; losses are those of the mean errors and outputs."""
+    """Return the variables of a result for a program with a recognised output.
+
+    Losses are those of the mean errors and outputs. ``runs`` holds the values of all replicas by key, along
+    the first axis. A response that is undefined at some layer is left out.
+    """
     replicas = Replicas()
     for k in range(len(next(iter(runs.values())))):
         one = {place: x[k] for place, x in runs.items()}
@@ -243,5 +257,5 @@ def _by_role(problem: Problem, runs: Mapping[MemberKey, Array], keep: KeptKernel
 
 
 def _of_layers(response: Array, problem: Problem) -> Array:
-    """Return a response at the layers at which the theory defines it."""
+    """Return a response, layers along the first axis, without the last layer, where it is undefined."""
     return response[: max((problem.depth or 1) - 1, 1)]

@@ -34,7 +34,10 @@ class PathsMethod:
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         """Estimate cost and error, or refuse a flow whose error jumps."""
         if problem.flow and error_jumps(problem.program):
-            jumps = "the error jumps in the output, and steps of sampled paths go over it unseen"
+            jumps = (
+                "the error is a discontinuous function of the output, and steps of sampled paths miss the "
+                "jump"
+            )
             return no_for(problem, "training.objective", jumps, '"square", "logistic", or rule = "gd"')
         from numerics.solver.by_role import kept
         from numerics.solver.paths.problem import forecast
@@ -43,7 +46,7 @@ class PathsMethod:
             cost, memory, error = forecast(problem, kept(problem, keep))
         except (Unserved, NotApplicable) as reason:
             return no_for(problem, "network.activation", reason, "another network or rule")
-        lacks = f"; there are {memory_there() / 2**30:.0f} GiB" if memory > memory_there() else ""
+        lacks = f"; this machine has {memory_there() / 2**30:.0f} GiB" if memory > memory_there() else ""
         given = problem.solver.samples is not None
         note = (
             f"with {problem.solver.samples} samples"

@@ -89,7 +89,7 @@ def test_only_sampled_paths_run_elsewhere(torch: Device, monkeypatch: pytest.Mon
     monkeypatch.setattr("numerics.solver.paths.problem.device_named", lambda name: torch)
     said = str(explain(tanh(device="cuda")))
     assert "runs: paths" in said
-    assert said.count('solver.device = "cuda": runs on the CPU') == len(METHODS) - 1
+    assert said.count('solver.device = "cuda": runs on the CPU only') == len(METHODS) - 1
     found, expected = solve(tanh(device="cuda")), solve(tanh())
     assert np.abs(found.train_loss - expected.train_loss).max() < 1e-9
     with pytest.raises(SpecError, match=r'solver\.method = "march": .*solver\.device = "cuda"'):

@@ -277,11 +277,11 @@ def test_flows_and_generic_activations_are_refused() -> None:
 
 def test_missing_numbers_are_named() -> None:
     theory = mean_field(mlp(1))
-    with pytest.raises(ValueError, match="no number for eta"):
+    with pytest.raises(ValueError, match="must hold a number for eta"):
         evaluate(theory, steps=2, values={gamma0: 1, P: 1}, data={"K_x": [[1.0]], "y": [1.0]})
     with pytest.raises(ValueError, match="data does not hold K_x"):
         evaluate(theory, steps=2, values={gamma0: 1, P: 1, eta: 1}, data={"y": [1.0]})
-    with pytest.raises(ValueError, match=r"holds 1\.\.1"):
+    with pytest.raises(ValueError, match=r"holds the values 1\.\.1"):
         evaluate(theory, steps=2, values={gamma0: 1, P: 2, eta: 1}, data={"K_x": np.eye(2), "y": [1.0]})
     with pytest.raises(ValueError, match="the depth is L"):
         evaluate(mean_field(mlp()), steps=2, **problem(1))

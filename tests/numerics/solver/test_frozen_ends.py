@@ -112,5 +112,5 @@ def test_powers_without_a_limit_are_refused() -> None:
 
 @pytest.mark.parametrize("inputs", [[], [[1.0]], [np.nan]])
 def test_inputs_that_are_not_numbers_by_step_are_refused(inputs: list[float]) -> None:
-    with pytest.raises(SpecError, match="one finite number a step"):
+    with pytest.raises(SpecError, match="one finite number for each step"):
         solve_frozen_ends(inputs, slope, depth=2)

@@ -118,7 +118,7 @@ def test_paths_do_not_step_over_an_error_that_jumps() -> None:
         "solver": {"samples": 64},
     }
     given = {"kernel": [[1.0]], "targets": [1.0]}
-    with pytest.raises(SpecError, match="the error jumps") as refused:
+    with pytest.raises(SpecError, match="the error is a discontinuous function") as refused:
         solve(Experiment.from_dict(tables, **given))
     assert refused.value.key == "training.objective"
     steps = {"objective": "hinge", "learning_rate": 0.2, "steps": 5}
