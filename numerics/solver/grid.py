@@ -27,12 +27,12 @@ ORDER = 4
 """Order of Adams-Bashforth integration."""
 
 NODES = 6
-"""Number of nodes of the polynomial of :func:`end_weights`, if there are as many."""
+"""Largest number of nodes through which :func:`end_weights` lays a polynomial."""
 
 
 @dataclass(frozen=True)
 class Age:
-    """Slowed time x of a flow, ``dx / dt = 1 / min(tau + t, most)``.
+    """Slowed time x of a flow, ``dx / dt = 1 / min(tau + t, most)``, in which steps are equal.
 
     Equal steps of x are steps of length ``tau dx`` in t at first; they grow with ``tau + t``, and their
     largest length is ``most dx``.
@@ -47,16 +47,16 @@ class Age:
 
     @property
     def grown(self) -> float:
-        """Time after which steps do not grow."""
+        """Time after which steps have reached their largest length."""
         return max(self.most - self.tau, 0.0)
 
     def of(self, times: Array) -> Array:
-        """Return x at these times."""
+        """Return the slowed time x at these times t."""
         early = np.log1p(np.minimum(times, self.grown) / self.tau)
         return np.asarray(early + np.maximum(times - self.grown, 0.0) / self.most)
 
     def back(self, x: Array) -> Array:
-        """Return the times at x."""
+        """Return the times t at these values of the slowed time x."""
         early = np.minimum(x, np.log1p(self.grown / self.tau))
         late = (x - early) * self.most if self.grown < np.inf else 0.0
         return np.asarray(self.tau * np.expm1(early) + late)
@@ -96,20 +96,20 @@ class TimeGrid:
         return float(np.max(np.diff(self.nodes if self.age is None else self.age.of(self.nodes))))
 
     def once(self, a: Array) -> Array:
-        """Return a function of time, given at nodes along the first axis, at the output times."""
+        """Return a function of one time at the output times, from its values at the nodes (first axis)."""
         return a[self.outputs] if self.read is None else np.tensordot(self.read, a, 1)
 
     def twice(self, a: Array) -> Array:
-        """Return a function of two times, given at nodes along the last axes, at the output times."""
+        """Return a function of two times at the output times, from its values at nodes (last two axes)."""
         if self.read is None:
             return a[..., self.outputs[:, None], self.outputs]
         return np.asarray(self.read @ a @ self.read.T)
 
 
 def adams_weights(nodes: ArrayLike, order: int = ORDER) -> Array:
-    """Return the weights w[n, m] of Adams-Bashforth integration; the order starts at one.
+    """Return the weights w[n, m] of update m in the integral to node n, by Adams-Bashforth integration.
 
-    ``nodes`` are increasing times.
+    ``nodes`` are increasing times. The order of the rule rises from one to ``order`` in the first steps.
 
     >>> adams_weights([0.0, 1.0, 2.0, 3.0], order=2)[3]
     array([0.5, 1. , 1.5, 0. ])
@@ -201,7 +201,10 @@ def flow_grid(times: ArrayLike, *, step: ArrayLike, order: int = ORDER) -> TimeG
 
 
 def _cut(a: float, b: float, step: float, last: float) -> Array:
-    """Return nodes from ``a`` (excluded) to ``b``: steps that double from ``last``, then equal ones."""
+    """Return nodes from ``a`` (excluded) to ``b``: steps double from the length ``last``, then are equal.
+
+    Steps are at most ``step`` long.
+    """
     if b <= a:
         return np.empty(0)
     ramp = []
@@ -211,12 +214,12 @@ def _cut(a: float, b: float, step: float, last: float) -> Array:
         ramp.append(a)
     count = _count(b - a, min(step, 2 * last))
     even = a + (b - a) * np.arange(1, count + 1) / count
-    even[-1] = b  # without rounding
+    even[-1] = b  # exactly, so that output times are nodes
     return np.concatenate([ramp, even])
 
 
 def _count(length: float, step: float) -> int:
-    """Return the number of steps of at most ``step`` in a length."""
+    """Return the smallest number of equal steps of at most ``step`` that make up a length."""
     return max(1, int(np.ceil(length / step * (1 - 1e-12))))
 
 
@@ -252,7 +255,10 @@ def end_weights(nodes: Array, order: int) -> dict[str, Array]:
 
 
 def _slopes(nodes: Array, degree: int) -> Array:
-    """Return the weights of the derivative at each node minus that at the first, from nodes up to it."""
+    """Return the weights of values at nodes in a derivative at each node minus that at the first node.
+
+    ``degree`` is the order of the derivative. Only values at nodes up to the present one have weights.
+    """
     weights = np.zeros((len(nodes), len(nodes)))
     count = max(NODES, degree + 1)
     for i in range(1, len(nodes)):
@@ -263,7 +269,9 @@ def _slopes(nodes: Array, degree: int) -> Array:
 
 
 def derivative_weights(nodes: Array, at: float, degree: int) -> Array:
-    """Return the weights of values at ``nodes`` in the derivative at a point; 0 if there are too few nodes.
+    """Return the weights of values at ``nodes`` in the derivative of order ``degree`` at the point ``at``.
+
+    They are zero if there are too few nodes for this order.
 
     >>> derivative_weights(np.array([0.0, 1.0, 2.0]), 1.0, 2).round(12)
     array([ 1., -2.,  1.])
@@ -272,7 +280,7 @@ def derivative_weights(nodes: Array, at: float, degree: int) -> Array:
         return np.zeros(len(nodes))
     size = float(np.max(np.abs(nodes - at)))
     powers = np.vander((nodes - at) / size, increasing=True).T
-    derivatives = np.zeros(len(nodes))  # of the powers, at the point
+    derivatives = np.zeros(len(nodes))  # of the powers ((nodes - at) / size)^k, at the point
     derivatives[degree] = float(np.prod(np.arange(1.0, degree + 1))) / size**degree
     return np.asarray(np.linalg.solve(powers, derivatives), dtype=np.float64)
 
@@ -280,7 +288,7 @@ def derivative_weights(nodes: Array, at: float, degree: int) -> Array:
 def tables_of(
     program: Program, numbers: Mapping[Symbol, float], nodes: Array, weights: Array
 ) -> dict[str, Array]:
-    """Return the memory of a flow at the nodes, by the names that theories give its tables.
+    """Return the tables of the memory of a flow at the nodes, by the names that theories give them.
 
     ``weights`` (T, T) are those of the integrator, which are the memory of a flow without decay or momentum.
 
@@ -297,7 +305,9 @@ def tables_of(
 
 
 def system_of(rule: TrainingRule, numbers: Mapping[Symbol, float]) -> tuple[Array, Array]:
-    """Return ``A`` (n, n) and ``b`` (n,) of a flow ``z' = A z + rate b U``, with the weight first.
+    """Return ``A`` (n, n) and ``b`` (n,) of the equation of motion ``z' = A z + rate b U`` of a rule.
+
+    The state z holds the weight first, then velocities; U is the update.
 
     >>> from derive.program import GradientFlow
     >>> [x.tolist() for x in system_of(GradientFlow(decay=sympify(2)), {})]
@@ -309,5 +319,5 @@ def system_of(rule: TrainingRule, numbers: Mapping[Symbol, float]) -> tuple[Arra
 
 
 def is_noisy(rule: TrainingRule) -> bool:
-    """Return whether noise enters the weights of a flow."""
+    """Return whether a training rule adds noise to the weights."""
     return bool(rule.noise(t, s) != 0)

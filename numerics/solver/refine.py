@@ -1,8 +1,9 @@
 """Refinement of the time grid of a flow until its solution converges.
 
-A clock is a sequence of ever finer grids. If the errors of an integrator are powers of the step to the p (the
-trapezoidal rule, whose nodes may be kinks: p = 2; flows whose error jumps: p = 1), grids are extrapolated:
-with ``T_j0`` the solution on grid j, whose cells are cut in n_j,
+The input is a sequence of ever finer grids and a function that solves the flow on one grid. If the errors of
+an integrator are powers of the step to the p (the trapezoidal rule, whose nodes may be kinks: p = 2; flows
+whose error jumps: p = 1), grids are extrapolated: with ``T_j0`` the solution on grid j, whose cells are cut
+in n_j,
 
     T_jk = T_j,k-1 + (T_j,k-1 - T_j-1,k-1) / ((n_j / n_j-k)**p - 1)
 
@@ -30,20 +31,20 @@ Array = NDArray[np.float64]
 GridAnswer = TypeVar("GridAnswer")
 
 PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-"""Numbers of steps of the longest output interval, one after the other."""
+"""Numbers of steps of the longest output interval, on successive grids."""
 
 MAX_NODES = 2000
 """Largest number of time nodes of a flow; the cost of a march grows with their cube."""
 
 
 SHRUNK = 0.9
-"""Largest ratio of a step to the same step on the grid before."""
+"""Largest ratio of the longest step of an output interval to that on the grid before."""
 
 NEAR = 16.0
 """Steps shorter than the longest one by this factor need not shrink: their errors are of the sixth power."""
 
 ATTEMPTS = 12
-"""Number of times that steps are cut further before a grid is left out."""
+"""Number of times that too long steps are shortened before a grid is left out."""
 
 DEGREE = 7
 """Degree of the polynomials that interpolate between nodes."""
@@ -52,14 +53,14 @@ UNEVEN = 8.0
 """Ratio of output intervals above which steps grow with time."""
 
 MOST = 1600
-"""Largest number of steps of a grid."""
+"""Largest number of steps of a grid of the trapezoidal rule."""
 
 OTHERS = (("sample", "sample_"), ("channel", "channel_"))
-"""Dimensions at the first and at the second time of a kernel."""
+"""Names of the dimensions of a kernel that belong to its first and to its second time."""
 
 
 class Attempt(NamedTuple, Generic[GridAnswer]):
-    """Solution on one grid.
+    """Solution of a flow on one time grid.
 
     ``watched`` are the values whose convergence is tested, output times first; ``found`` is the solution;
     ``residual`` is the largest residual of the equations of its steps.
@@ -70,11 +71,11 @@ class Attempt(NamedTuple, Generic[GridAnswer]):
     residual: float = 0.0
 
 
-class Clock(Protocol):
-    """Sequence of ever finer grids, each with the number of pieces into which a cell of the first one is cut.
+class GridSequence(Protocol):
+    """Sequence of ever finer time grids of an integrator.
 
-    ``power``: errors are powers of the step to this, and grids are extrapolated; 0 if not. ``rtol`` is the
-    tolerance, ``most`` the largest number of nodes.
+    ``power`` is the p with which errors are powers of the step, so that grids are extrapolated; 0 if they are
+    not. ``rtol`` is the tolerance, ``most`` the largest number of nodes.
     """
 
     integrator: str
@@ -83,15 +84,18 @@ class Clock(Protocol):
     rtol: float
 
     def grids(self) -> Iterator[tuple[float, TimeGrid]]:
-        """Yield the numbers of pieces and the grids."""
+        """Yield pairs of a number and a grid, from coarse to fine.
+
+        The number is that of the pieces into which a cell of the first grid is cut.
+        """
         ...
 
 
 class AdamsBashforth:
-    """Clock of explicit Adams-Bashforth integration: equal steps that contain the output times.
+    """Grids of explicit Adams-Bashforth integration: equal steps, with the output times among the nodes.
 
-    With ``jumps``, an error that jumps is widened over one step. The order is then two because of its kinks,
-    and errors are powers of the step.
+    With ``jumps``, a jump of the error as a function of the output is widened over one step. The order is
+    then two because of its kinks, and errors are powers of the step.
 
     >>> [len(g.nodes) for (_, g), _ in zip(AdamsBashforth(np.array([0.0, 1.0]), 1e-3).grids(), range(3))]
     [10, 12, 13]
@@ -104,7 +108,7 @@ class AdamsBashforth:
         self.integrator = f"Adams-Bashforth, order {self.order}{widened}"
 
     def grids(self) -> Iterator[tuple[float, TimeGrid]]:
-        """Yield pieces and grids; from one grid to the next the steps of every output interval shrink."""
+        """Yield numbers of pieces and grids; the steps of every output interval shrink from grid to grid."""
         pieces, before = 1.0, None
         for grid in shrinking_grids(self.times, self.order):
             pieces *= 1.0 if before is None else shrinkage(before, grid)
@@ -141,9 +145,9 @@ def shrinking_grids(times: Array, order: int) -> Iterator[TimeGrid]:
 
 
 def shrinkage(coarse: TimeGrid, fine: TimeGrid) -> float:
-    """Return the least factor by which steps of an output interval are shorter on the finer grid.
+    """Return the least factor by which steps of an output interval are shorter on the finer of two grids.
 
-    Steps much shorter than the longest one do not count. If the grids have other output times it is the
+    Steps much shorter than the longest one do not count. If the grids have different output times it is the
     factor of the longest steps.
     """
     if len(coarse.outputs) != len(fine.outputs) or not len(fine.outputs):
@@ -153,7 +157,7 @@ def shrinkage(coarse: TimeGrid, fine: TimeGrid) -> float:
 
 
 def longest_steps(grid: TimeGrid) -> Array:
-    """Return the longest step of each output interval, (T - 1,).
+    """Return the length of the longest step in each output interval, shape (output times - 1,).
 
     >>> longest_steps(flow_grid([0.0, 1.0, 2.0], step=0.5))
     array([0.5, 0.5])
@@ -163,19 +167,19 @@ def longest_steps(grid: TimeGrid) -> Array:
 
 
 class Trapezoidal:
-    """Clock of the trapezoidal rule with equal steps, for stiff flows.
+    """Grids of the trapezoidal rule with equal steps, for stiff flows.
 
-    It serves flows with noise and times much longer than the fastest rate, because it is stable at any step.
-    Steps are equal in x, with ``t = x`` or ``t = tau (exp(x) - 1)``; in the second case they grow at times
-    beyond ``tau``. Errors are even powers of the step in x, also for two-time functions with a kink at equal
-    times, which noise causes, because the diagonal runs through nodes. Output times need not be nodes;
+    They serve flows with noise and times much longer than the fastest rate, because the rule is stable at any
+    step. Steps are equal in x, with ``t = x`` or ``t = tau (exp(x) - 1)``; in the second case they grow at
+    times beyond ``tau``. Errors are even powers of the step in x, also for two-time functions with a kink at
+    equal times, which noise causes, because the diagonal runs through nodes. Output times need not be nodes;
     two-time functions are smooth on either side of the diagonal, and are interpolated by polynomials on
     triangles of nodes at t >= s.
 
     Grids have ``first``, 3/2, 2, 3, 4, 6, ... times as many steps.
 
-    >>> clock = Trapezoidal(np.array([0.0, 0.5, 2.0]), 1e-3, first=2)
-    >>> [grid.nodes.round(3).tolist() for (_, grid), _ in zip(clock.grids(), range(2))]
+    >>> sequence = Trapezoidal(np.array([0.0, 0.5, 2.0]), 1e-3, first=2)
+    >>> [grid.nodes.round(3).tolist() for (_, grid), _ in zip(sequence.grids(), range(2))]
     [[0.0, 1.0, 2.0], [0.0, 0.667, 1.333, 2.0]]
     """
 
@@ -189,7 +193,7 @@ class Trapezoidal:
         self.at = times if tau is None else np.log1p(times / tau)
 
     def grids(self) -> Iterator[tuple[float, TimeGrid]]:
-        """Yield pieces and grids; output times are not nodes in general."""
+        """Yield numbers of steps and grids; output times are not nodes in general."""
         steps, more = self.first, self.first * 3 // 2
         while True:
             x = np.linspace(0.0, self.at[-1], steps + 1)
@@ -198,7 +202,7 @@ class Trapezoidal:
             steps, more = more, 2 * steps
 
     def once(self, a: Array) -> Array:
-        """Return a function of time, given at nodes along the first axis, at the output times."""
+        """Return a function of one time at the output times, from its values at the nodes (first axis)."""
         from scipy.interpolate import make_interp_spline  # imported here because it is slow and seldom used
 
         x = np.linspace(0.0, self.at[-1], len(a))
@@ -206,15 +210,18 @@ class Trapezoidal:
         return np.asarray(make_interp_spline(x, a, k=degree)(self.at))
 
     def log(self, a: Array) -> Array:
-        """Return the logarithm of a positive function at the output times, with a lower bound."""
+        """Return the logarithm of a positive function at the output times, from its values at the nodes.
+
+        Values below RESOLVED**2 times the first one are replaced by that bound.
+        """
         return self.once(np.log(np.maximum(a, RESOLVED**2 * a[0])))
 
     def twice(self, a: Array) -> Array:
-        """Return a function of t >= s, given at nodes (first two axes), at the output times; zero at s > t.
+        """Return a function of t >= s at pairs of output times, from its values at nodes (first two axes).
 
-        On the lattice ``(i + n - p, j + r)``, ``p + q + r = n``, in coordinates ``l_1 = i + n - t``, ``l_2 =
-        (t - i) - (s - j)``, ``l_3 = s - j`` (in steps), Lagrange's polynomials are products of binomials
-        ``C(l_1, p) C(l_2, q) C(l_3, r)``.
+        It is zero at s > t. On the lattice ``(i + n - p, j + r)``, ``p + q + r = n``, in coordinates ``l_1 =
+        i + n - t``, ``l_2 = (t - i) - (s - j)``, ``l_3 = s - j`` (in steps), Lagrange's polynomials are
+        products of binomials ``C(l_1, p) C(l_2, q) C(l_3, r)``.
         """
         last = len(a) - 1
         n = min(DEGREE, last)
@@ -235,7 +242,7 @@ class Trapezoidal:
         return triangle
 
     def read(self, name: str, a: Array) -> Array:
-        """Return a variable of the result, given at nodes, at the output times."""
+        """Return the variable ``name`` of a result at the output times, from its values ``a`` at nodes."""
         dims = dimensions(name, a.ndim)
         times = [k for k, x in enumerate(dims) if x in ("time", "time_")]
         front = np.moveaxis(a, times, range(len(times)))
@@ -254,9 +261,10 @@ class Trapezoidal:
 
 @dataclass(frozen=True)
 class Refined(Generic[GridAnswer]):
-    """Converged solution: the finest grid, the solutions used in the extrapolation, and notes.
+    """Converged solution of a flow: the finest grid, the solutions used in the extrapolation, and notes.
 
-    ``answers`` are pairs of a number of pieces and the solution on that grid, the finest one last.
+    ``answers`` are pairs of a number of pieces and the solution on that grid, the finest one last; ``power``
+    is the p of the extrapolation.
     """
 
     grid: TimeGrid
@@ -275,12 +283,15 @@ class Refined(Generic[GridAnswer]):
         return self.grid, self.found, self.notes
 
     def extrapolated(self, read: Callable[[GridAnswer], Mapping[str, Array]]) -> dict[str, Array]:
-        """Return arrays by name, read from the solution on each grid and extrapolated."""
+        """Return arrays by name, extrapolated over the grids; ``read`` returns them for one solution."""
         pieces = [p for p, _ in self.answers]
         columns = [dict(read(x)) for _, x in self.answers]
         for k in range(1, len(pieces)):
             columns = [
-                {n: _better(a, coarse[n], (pieces[j + k] / pieces[j]) ** self.power) for n, a in fine.items()}
+                {
+                    n: _extrapolated_once(a, coarse[n], (pieces[j + k] / pieces[j]) ** self.power)
+                    for n, a in fine.items()
+                }
                 for j, (coarse, fine) in enumerate(pairwise(columns))
             ]
         return columns[0]
@@ -292,70 +303,70 @@ def size_of_largest(value: Array) -> float:
 
 
 def refine(
-    clock: Clock,
+    sequence: GridSequence,
     run: Callable[[TimeGrid], Attempt[GridAnswer]],
     *,
     size: Callable[[Array], float] = size_of_largest,
     change: Callable[[Array, Array], float] | None = None,
 ) -> Refined[GridAnswer]:
-    """Call ``run`` on ever finer grids until the watched values change by at most ``clock.rtol``.
+    """Call ``run`` on ever finer grids until the watched values change by at most the tolerance ``rtol``.
 
-    The change is relative to ``size`` of the values at the output times, or computed by ``change(old, new)``.
-    It becomes an estimate of the error as if the method were of second order, which is an upper bound. With
-    extrapolation the solution is that of the column of the table which changes least from one grid to the
-    next, because the coarsest grid may be useless; in the first column the change itself is the estimate. The
-    residual of the equations of a step is added. Raises :class:`~numerics.errors.NotConverged` beyond
-    ``clock.most`` nodes.
+    ``sequence`` is the sequence of grids with the tolerance. The change is relative to ``size`` of the values
+    at the output times, or computed by ``change(old, new)``. It becomes an estimate of the error as if the
+    method were of second order, which is an upper bound. With extrapolation the solution is that of the
+    column of the table which changes least from one grid to the next, because the coarsest grid may be
+    useless; in the first column the change itself is the estimate. The residual of the equations of a step is
+    added. Raises :class:`~numerics.errors.NotConverged` beyond ``sequence.most`` nodes.
     """
     moved = change or (lambda old, new: size_of_largest(new - old) / (size(new) or 1.0))
     table: list[tuple[float, list[Array], GridAnswer]] = []
     estimate = np.inf
-    for pieces, grid in clock.grids():
-        if len(grid.nodes) > clock.most:
+    for pieces, grid in sequence.grids():
+        if len(grid.nodes) > sequence.most:
             break
         try:
             new = run(grid)
         except Diverged:
-            table = []  # an explicit integrator diverges if its step is too long
+            table = []  # an explicit integrator diverges if its step is too long: begin again
             continue
         except NotConverged:
-            if not clock.power:
+            if not sequence.power:
                 raise
-            table = []  # the grid is too coarse for the iteration of a step to converge
+            table = []  # the iteration of a step converges only on finer grids
             continue
         row = [new.watched]
-        if clock.power:
+        if sequence.power:
             for k, (coarse, *_) in enumerate(reversed(table)):
-                row.append(_better(row[k], table[-1][1][k], (pieces / coarse) ** clock.power))
+                row.append(_extrapolated_once(row[k], table[-1][1][k], (pieces / coarse) ** sequence.power))
         if table:
             last, old, _ = table[-1]
             changes = [moved(a, b) for a, b in zip(old, row, strict=False)]
             best = int(np.argmin(changes))
-            has_order = best > 0 or not clock.power
+            has_order = best > 0 or not sequence.power
             estimate = changes[best] / ((pieces / last) ** 2 - 1 if has_order else 1.0) + new.residual
-            if estimate <= clock.rtol:
+            if estimate <= sequence.rtol:
                 notes = {
                     "error_estimate": estimate,
                     "time_nodes": len(grid.nodes),
-                    "integrator": clock.integrator,
+                    "integrator": sequence.integrator,
                 }
                 answers = [(p, x) for p, _, x in table[len(table) - best :]] + [(pieces, new.found)]
-                return Refined(grid, answers, notes, clock.power)
+                return Refined(grid, answers, notes, sequence.power)
         table.append((pieces, row, new.found))
     raise NotConverged(
-        f"the flow needs more than {clock.most} time nodes: the error estimate is {estimate:.1e} where "
-        f"solver.rtol = {clock.rtol:.1e}; a larger rtol or a shorter training.time would do"
+        f"the flow needs more than {sequence.most} time nodes: the error estimate is {estimate:.1e} where "
+        f"solver.rtol = {sequence.rtol:.1e}; a larger rtol or a shorter training.time would do"
     )
 
 
-def _better(fine: Array, coarse: Array, ratio: float) -> Array:
-    """Return two solutions extrapolated: the leading errors have the given ratio."""
+def _extrapolated_once(fine: Array, coarse: Array, ratio: float) -> Array:
+    """Return the extrapolation of two solutions; ``ratio`` is that of their errors, coarse over fine."""
     value: Array = fine + (fine - coarse) / (ratio - 1)
     return value
 
 
 def _binomials(x: Array, n: int) -> list[Array]:
-    """Return ``C(x, 0), ..., C(x, n)``."""
+    """Return the binomial coefficients ``C(x, 0), ..., C(x, n)`` for each entry of ``x``."""
     binomials = [np.ones_like(x)]
     for k in range(n):
         binomials.append(binomials[-1] * (x - k) / (k + 1))

@@ -40,7 +40,7 @@ FAR = 0.1
 """Largest relative change of fields for which the limit without change is used."""
 
 AVERAGED = 1e-10
-"""Error of the Gaussian averages of kernels, which is the total error if gamma0 is zero."""
+"""Error of the Gaussian averages of kernels, which is the whole error if fields do not move."""
 
 
 def known_start(problem: Problem) -> No | None:
@@ -51,7 +51,7 @@ def known_start(problem: Problem) -> No | None:
     variance = experiment.network.init_variance
     if isinstance(variance, list) and not variance[-1]:
         return None
-    random = "outputs at the start stay random at infinite width in NTK scaling, a Gaussian process over data"
+    random = "in NTK scaling initial outputs stay random at infinite width: a Gaussian process over the data"
     return no_for(problem, "training.center", random, "true, or a readout whose init_variance is zero")
 
 
@@ -71,15 +71,20 @@ class LazyMethod:
     )
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
-        """Estimate cost and the error of the limit, or refuse theories that move at gamma0 = 0."""
+        """Estimate cost and the error of the limit, or refuse theories whose fields move at gamma0 = 0."""
         from derive.reduce.stationary import static
 
         if problem.program.has_nonlinear_rules:
-            return _operator_fits(problem, keep)
+            return _fits_frozen_features(problem, keep)
         try:
             end = static(problem.theory)
         except NotApplicable as reason:
-            return no_for(problem, _kept_moving(problem), reason, "0.0, or a theory that rests at gamma0 = 0")
+            return no_for(
+                problem,
+                _key_of_motion(problem),
+                reason,
+                "0.0, or a theory whose fields are constant at gamma0 = 0",
+            )
         refusal = next(_refusals(problem, end), None)
         if refusal is not None:
             return refusal
@@ -88,35 +93,40 @@ class LazyMethod:
         memory = 8.0 * samples**2 * len(problem.times) ** 2
         if problem.features_rest:
             return Yes(cost, memory, AVERAGED, "exact at infinite width in NTK scaling; no responses")
-        moved = _moved(problem)
+        moved = _estimated_change(problem)
         if moved > FAR:
-            return no_for(problem, "network.gamma0", f"fields move, by about {moved:.1g}", "a smaller gamma0")
+            return no_for(
+                problem,
+                "network.gamma0",
+                f"the limit gamma0 = 0 is inaccurate, because fields move, by about {moved:.1g}",
+                "a smaller gamma0",
+            )
         power = _power(problem)
         return Yes(cost, memory, moved**power, f"its error is of order gamma0^{power}; no responses")
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        """Solve at gamma0 = 0."""
+        """Solve the theory at gamma0 = 0, and estimate the error of that limit from the updates."""
         from numerics.solver.by_role import kept, labelled_result
         from numerics.solver.lazy.solve import solve_lazy
         from numerics.solver.paths.problem import solve_paths
 
         if problem.program.has_nonlinear_rules:
             keep, moved = kept(problem, keep), 0.0 if problem.features_rest else _steps_taken(problem)
-            variables, notes = solve_paths(_operator(problem), keep, progress)
+            variables, notes = solve_paths(_with_frozen_features(problem), keep, progress)
             notes |= {"method": self.name, "kernels": keep, "error_estimate": moved ** _power(problem)}
             return MethodResult(variables, notes)
         at: dict[str, Any] = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
         solution = solve_lazy(problem.theory, values=problem.values, data=problem.arrays, **at)
         count = len(problem.times)
         values: dict[MemberKey, Array] = {(name, ()): x for name, x in solution.scalars.items()}
-        for node, kernel in solution.kernels.items():  # constant in time
+        for node, kernel in solution.kernels.items():  # kernels do not depend on time at gamma0 = 0
             values[node] = np.broadcast_to(kernel[..., None, None], (*kernel.shape, count, count))
         if problem.features_rest:
             notes = {"status": "ok", "error_estimate": solution.error}
             return labelled_result(problem, values, keep, notes)
-        moved = _moved(problem)
+        moved = _estimated_change(problem)
         if ERROR in solution.scalars:
-            moved = max(moved, _moved_by(problem, solution.scalars[ERROR], solution.kernel("K")))
+            moved = max(moved, _change_by_updates(problem, solution.scalars[ERROR], solution.kernel("K")))
         moved *= solution.tails**0.5
         notes = {
             "status": "ok" if moved <= FAR else "not converged",
@@ -126,31 +136,37 @@ class LazyMethod:
 
 
 def _refusals(problem: Problem, end: Static) -> Iterator[No]:
-    """Yield the reasons for which a theory that is static at gamma0 = 0 is refused."""
+    """Yield the refusals of a theory whose kernels are static at gamma0 = 0; none if the solver takes it.
+
+    ``end`` is the derived theory at gamma0 = 0.
+    """
     from numerics.solver.lazy.solve import coupling_of
 
     if end.output is None:
-        reason = "the theory has no tangent kernel, by which outputs move at gamma0 = 0"
+        reason = "the theory has no tangent kernel, which the equation of the outputs at gamma0 = 0 needs"
         yield no_for(problem, "network.gamma0", reason, "another method")
     if problem.memory:
-        reason = "the memory of its training rule is a table over times, and fields must not move"
-        yield no_for(problem, _moving_key(problem), reason, "a constant, or no momentum")
+        reason = (
+            "its training rule has a memory that depends on time, which the method does not take at gamma0 "
+            "= 0"
+        )
+        yield no_for(problem, _key_of_memory(problem), reason, "a constant, or no momentum")
     if any(_names_time(e.rhs) for e in problem.theory.observables):
-        reason = "its tangent kernel has a rate that changes in time, and the limit has one kernel"
-        yield no_for(problem, _moving_key(problem), reason, "a constant, or no momentum")
+        reason = "its tangent kernel has a rate that changes in time, and the method takes a constant kernel"
+        yield no_for(problem, _key_of_memory(problem), reason, "a constant, or no momentum")
     if len(problem.theory.scalars) > 2:
-        reason = "the theory has other numbers than outputs and errors"
+        reason = "the theory has other scalars than outputs and errors, which the method does not compute"
         yield no_for(problem, "network.gamma0", reason, "another method")
     if problem.flow and not _affine(problem):
-        reason = "the flow at gamma0 = 0 is solved where the error is linear in the output"
+        reason = "the flow at gamma0 = 0 is solved only if the error is linear in the output"
         yield no_for(problem, "training.objective", reason, '"square"')
     if problem.flow and coupling_of(end)[0].has(t, s):
-        reason = "the flow at gamma0 = 0 is solved for a constant rate without momentum"
-        yield no_for(problem, _moving_key(problem), reason, "a constant, or no momentum")
+        reason = "the flow at gamma0 = 0 is solved only for a constant rate without momentum"
+        yield no_for(problem, _key_of_memory(problem), reason, "a constant, or no momentum")
 
 
-def _kept_moving(problem: Problem) -> str:
-    """Return the key of the file by which fields move at gamma0 = 0."""
+def _key_of_motion(problem: Problem) -> str:
+    """Return the key of the file because of which fields move at gamma0 = 0: decay, temperature or gamma0."""
     training = None if problem.experiment is None else problem.experiment.training
     for key in ("weight_decay", "temperature"):
         if training is not None and getattr(training, key):
@@ -158,48 +174,55 @@ def _kept_moving(problem: Problem) -> str:
     return "network.gamma0"
 
 
-def _moving_key(problem: Problem) -> str:
-    """Return the key of the file by which a rule has a memory, or a rate that depends on time."""
+def _key_of_memory(problem: Problem) -> str:
+    """Return the key of the file because of which a rule has a memory or a rate that depends on time."""
     momentum = problem.experiment is not None and problem.experiment.training.momentum
     return "training.momentum" if momentum else "training.learning_rate"
 
 
-def _operator(problem: Problem) -> Problem:
-    """Return the problem with frozen features; its rules are not linear in the updates."""
+def _with_frozen_features(problem: Problem) -> Problem:
+    """Return the problem with features frozen at their initial values (for nonlinear training rules)."""
     return replace(problem, reductions=(*problem.reductions, frozen_features))
 
 
-def _operator_fits(problem: Problem, keep: KeptKernels) -> Yes | No:
-    """Estimate the cost for a nonlinear training rule with frozen features, or refuse it."""
+def _fits_frozen_features(problem: Problem, keep: KeptKernels) -> Yes | No:
+    """Estimate the cost of a training rule nonlinear in the updates with frozen features, or refuse it."""
     from numerics.solver.by_role import kept
     from numerics.solver.paths.problem import forecast
 
     try:
-        cost, memory, error = forecast(_operator(problem), kept(problem, keep))
+        cost, memory, error = forecast(_with_frozen_features(problem), kept(problem, keep))
     except (Unserved, NotApplicable) as reason:
-        return no_for(problem, "network.gamma0", reason, "a theory whose features rest at gamma0 = 0")
+        return no_for(problem, "network.gamma0", reason, "a theory whose features do not move at gamma0 = 0")
     if problem.features_rest:
-        return Yes(cost, memory, error, "features rest in NTK scaling; sampled paths, no responses", ACCURACY)
+        return Yes(
+            cost, memory, error, "features do not move in NTK scaling; sampled paths, no responses", ACCURACY
+        )
     moved = _steps_taken(problem)
     if moved > FAR:
-        return no_for(problem, "network.gamma0", f"fields move, by about {moved:.1g}", "a smaller gamma0")
+        return no_for(
+            problem,
+            "network.gamma0",
+            f"the limit gamma0 = 0 is inaccurate, because fields move, by about {moved:.1g}",
+            "a smaller gamma0",
+        )
     power = _power(problem)
     note = f"its error is of order gamma0^{power}, beside that of sampled paths; no responses"
     return Yes(cost, memory, max(error, moved**power), note, ACCURACY)
 
 
 def _steps_taken(problem: Problem) -> float:
-    """Return the relative change of fields for steps of order one, ``gamma0 sum_t rate(t)``."""
+    """Return the relative change of fields for updates of order one, ``gamma0 sum_t rate(t)``."""
     return float(problem.numbers.get(gamma0, 1.0) * np.abs(next_step_factors(problem)).sum())
 
 
 def _names_time(e: Expr) -> bool:
-    """Return whether a time stands in an expression outside of the arguments of functions."""
+    """Return whether an expression depends on a time explicitly, not only in arguments of functions."""
     return bool(e.replace(lambda x: isinstance(x, AppliedUndef), lambda _: Dummy()).has(t, s))
 
 
 def _affine(problem: Problem) -> bool:
-    """Return whether the error is affine in the output."""
+    """Return whether the error is an affine function of the output."""
     for e in problem.theory.scalars:
         for x in e.rhs.atoms(AppliedUndef):
             if str(x.func) == OUTPUT:
@@ -217,11 +240,12 @@ def _power(problem: Problem) -> int:
     return 1 if slope_jumps(problem.program) else 2
 
 
-def _moved_by(problem: Problem, error: Array, tangent: Array) -> float:
+def _change_by_updates(problem: Problem, error: Array, tangent: Array) -> float:
     """Return the relative change of fields, ``gamma0 rate sum_t,mu |Delta_mu(t)| max K^(1/2)``.
 
-    An update moves h^l by ``gamma0 rate Delta Phi^(l-1) g^l``, whose variance over that of h^l is ``Phi^(l-1)
-    G^l``, a part of the tangent kernel.
+    ``error`` are the errors Delta, times first, ``tangent`` is the tangent kernel K. An update moves h^l by
+    ``gamma0 rate Delta Phi^(l-1) g^l``, whose variance over that of h^l is ``Phi^(l-1) G^l``, a part of the
+    tangent kernel.
     """
     rates = next_step_factors(problem)
     sizes = np.abs(error[:, : problem.seen]).reshape(len(error), -1).sum(axis=1)
@@ -230,10 +254,10 @@ def _moved_by(problem: Problem, error: Array, tangent: Array) -> float:
     return float(problem.numbers.get(gamma0, 1.0) * (rates @ span) * np.sqrt(np.abs(tangent).max()))
 
 
-def _moved(problem: Problem) -> float:
-    """Return an estimate of the relative change of fields before the solution is known.
+def _estimated_change(problem: Problem) -> float:
+    """Return an estimate of the relative change of fields, before the solution is known.
 
-    It takes all updates as large as the first one, and kernels as large as that of the data.
+    All updates are taken to be as large as the first one, and kernels as large as that of the data.
     """
     strength = problem.numbers.get(gamma0, 1.0)
     rates = next_step_factors(problem)

@@ -99,7 +99,7 @@ def solve_lazy(
     [[1.0], [0.625], [0.390625]]
     """
     if bool(theory.program.rule.discrete) != (times is None):
-        raise ValueError("give steps for a theory in discrete time, and times for a flow")
+        raise ValueError("a theory in discrete time needs steps and no times, and a flow needs times")
     theory = at_integer_depth(theory, {}).map(without_overflow)
     solver = _LazySolver(static(theory), values or {}, data or {}, accuracy)
     kernels = solver.all_kernels()
@@ -109,7 +109,11 @@ def solve_lazy(
 
 
 def coupling_of(reduced: Static) -> tuple[Expr, tuple[Symbol, ...]]:
-    """Return the factor of an earlier error in the equation of the output, and the indices of that error."""
+    """Return the factor of an earlier error in the equation of the output, and the indices of that error.
+
+    The output is the sum, or integral, of this factor times the error over earlier times and over these
+    indices.
+    """
     output, theory = reduced.output, reduced.theory
     assert output is not None
     error = next(e for e in theory.scalars if e.lhs != output.lhs)
@@ -119,7 +123,11 @@ def coupling_of(reduced: Static) -> tuple[Expr, tuple[Symbol, ...]]:
 
 
 class _LazySolver(Present):
-    """Values at gamma0 = 0; kernels are computed when they are read."""
+    """Values of a theory at gamma0 = 0; each kernel is computed when it is first read.
+
+    ``known`` holds averages that were computed before, ``tails`` the ratio of fourth to squared second
+    moments by field, relative to Gaussian variables.
+    """
 
     def __init__(
         self, reduced: Static, values: Mapping[Any, RealNumber], data: Mapping[str, Any], accuracy: float
@@ -134,13 +142,13 @@ class _LazySolver(Present):
         self.tails: dict[MemberKey, float] = {}
 
     def array(self, node: MemberKey, x: Expr) -> Array:
-        """Return the array of a kernel, a field, a scalar or data."""
+        """Return the array of the kernel, field, scalar or data ``x`` with key ``node``."""
         if node in self.kernels and node not in self.found:
             self.found[node] = self.computed(self.kernels[node])
         return super().array(node, x)
 
     def all_kernels(self) -> dict[MemberKey, Array]:
-        """Return every kernel, and the tangent kernel."""
+        """Return all kernels, the tangent kernel included, by key (name, layer)."""
         kernels = {n: self.array(n, q.symbol)[..., 0] for n, q in self.kernels.items()}
         tangent = self.static.tangent
         if tangent is not None:
@@ -154,11 +162,11 @@ class _LazySolver(Present):
     # -- averages --------------------------------------------------------------------------------------
 
     def computed(self, q: OrderParameter) -> Array:
-        """Return an order parameter as a sum of products of averages of independent factors."""
+        """Return an order parameter, evaluated as a sum of products of averages of independent factors."""
         axes = axes_of(q.symbol)
         number, average = q.definition.as_independent(Average)
         if not isinstance(average, Average):
-            raise Unserved(f"{q.definition} is not an average times a number")
+            raise Unserved(f"the order parameter {q.definition} is not an average times a number")
         body = self.unfolded(average.body)
         total = np.zeros((*self.system.shape(axes), 1))
         for term in self.products(body, self.groups(body)):
@@ -171,7 +179,7 @@ class _LazySolver(Present):
         return total
 
     def mean(self, e: Expr, axes: tuple[Symbol, ...]) -> Any:
-        """Return the average of one factor at all values of the indices."""
+        """Return the average of ``e``, a function of up to two Gaussian variables, with axes ``axes``."""
         atoms = self.atoms(e)
         if not atoms:
             return self.value(e, axes)
@@ -194,7 +202,7 @@ class _LazySolver(Present):
         return np.reshape(means, shape)
 
     def tail(self, e: Expr, x: AppliedUndef, y: AppliedUndef, variance: float) -> float:
-        """Return ``<f^4> / (3 <f^2>^2)`` of a function f, where ``e`` is the product f(x) f(y)."""
+        """Return ``<f^4> / (3 <f^2>^2)`` of a function f of a Gaussian variable, where ``e`` is f(x) f(y)."""
         both = e.xreplace({y: x})
         second, fourth = (
             Moment(part, (x,))(variance, variance, variance, self.accuracy)[0] for part in (both, both**2)
@@ -202,13 +210,13 @@ class _LazySolver(Present):
         return fourth / (3 * second**2) if second else 1.0
 
     def numbered(self, e: Expr, axes: tuple[Symbol, ...]) -> Expr:
-        """Return an expression with values for its numbers, as a function of Gaussian variables."""
+        """Return an expression with numbers for all symbols that are no Gaussian variables and no axes."""
         free = {x for x in e.atoms(Symbol) if x not in axes}
         calls = {x for x in e.atoms(AppliedUndef) if not self.system.is_random(x)}
         return e.xreplace({x: Float(np.asarray(self.value(x, ())).item()) for x in free | calls})
 
     def moment(self, e: Expr, first: float, second: float, cross: float) -> float:
-        """Return the average of an expression for two variances and a covariance."""
+        """Return the average of ``e`` over two Gaussian variables with these variances and covariance."""
         key = e, *np.round([first, second, cross], 14)
         if key not in self.known:
             self.known[key], error = self.moments[e](first, second, cross, self.accuracy)
@@ -227,7 +235,7 @@ class _LazySolver(Present):
         return e.rhs.xreplace(dict(zip(e.lhs.args, x.args, strict=True)))
 
     def combination(self, x: AppliedUndef) -> dict[AppliedUndef, Expr] | None:
-        """Return a field as a linear combination of sources, or None."""
+        """Return the coefficients by source of a field that is linear in the sources; None if nonlinear."""
         if self.is_source(x):
             return {x: S.One}
         coefficients: dict[AppliedUndef, Expr] = {}
@@ -243,25 +251,25 @@ class _LazySolver(Present):
         return coefficients
 
     def unfolded(self, e: Expr) -> Expr:
-        """Replace all fields that are not linear combinations of sources by their equations."""
+        """Return ``e`` with the equations of all fields inserted that are nonlinear in the sources."""
         for x in sorted(e.atoms(AppliedUndef), key=str):
             if self.system.is_random(x) and self.combination(x) is None:
                 e = e.xreplace({x: self.unfolded(self.equation(x))})
         return e
 
     def atoms(self, e: Expr) -> list[AppliedUndef]:
-        """Return the Gaussian variables in an expression."""
+        """Return the Gaussian variables in an expression: sources, and fields linear in them."""
         return sorted((x for x in e.atoms(AppliedUndef) if self.system.is_random(x)), key=str)
 
     def covariance(self, x: AppliedUndef, y: AppliedUndef) -> Expr:
-        """Return ``<x y>`` from the covariances of the sources."""
+        """Return ``<x y>`` of two Gaussian variables, from the covariances of the sources."""
         first, second = self.combination(x), self.combination(y)
         assert first is not None
         assert second is not None
         return Add(*[a * b * self.between(u, v) for u, a in first.items() for v, b in second.items()])
 
     def between(self, u: AppliedUndef, v: AppliedUndef) -> Expr:
-        """Return the covariance of two sources."""
+        """Return the covariance of two sources at their indices; zero if they are independent."""
         for source in self.static.sources:
             pair = node_of(source.symbol), node_of(source.partner)
             for x, y in ((u, v), (v, u)):
@@ -281,12 +289,16 @@ class _LazySolver(Present):
         return together((n for link in links for n in link), filter(None, links))
 
     def of(self, e: Expr, groups: Groups) -> set[int]:
-        """Return the numbers of the groups to which the variables in an expression belong."""
+        """Return the numbers of the groups of independent sources on which an expression depends."""
         nodes = {node_of(u) for x in self.atoms(e) for u in self.combination(x) or {}}
         return {i for i, g in enumerate(groups) if nodes & {*g}}
 
     def products(self, e: Expr, groups: Groups) -> list[tuple[Expr, ...]]:
-        """Return an expression as a sum of products of independent factors."""
+        """Return an expression as a sum of products: tuples of factors that depend on independent sources.
+
+        ``groups`` are the mutually independent groups of sources. Raises Unserved for a function of several
+        of them that is not a product.
+        """
         if len(self.of(e, groups)) < 2:
             return [(e,)]
         separate: dict[frozenset[int], Expr] = {}
@@ -351,9 +363,10 @@ class _LazySolver(Present):
             from scipy.linalg import expm  # imported here because it is slow and seldom used
 
             if coupling.has(t, s):
-                raise Unserved("a flow with momentum at gamma0 = 0 is not served: use a rule in steps")
+                raise Unserved("a flow with momentum at gamma0 = 0 is not supported: use a rule in steps")
             slopes = np.stack([errors(x) - start for x in np.eye(size)], axis=1)
-            rate = np.zeros((size + 1, size + 1))  # for the output and a constant 1
+            # the flow is affine in the outputs, f' = A f + b: a constant 1 beside f makes it linear
+            rate = np.zeros((size + 1, size + 1))
             rate[:size, :size], rate[:size, size] = matrix(0.0, 0.0) @ slopes, matrix(0.0, 0.0) @ start
             totals = [expm(rate * now)[:size, size] for now in times]
         shape = (len(times), *self.system.shape(axes))

@@ -211,7 +211,7 @@ class _Run:
         """Return the note on the convergence of kernels of fixed samples."""
         return {"kernel_error": max(self.problem.solver.rtol, KERNELS)} if self.fixed else {}
 
-    def widened(self, clock: AdamsBashforth) -> tuple[NamedArrays, dict[str, Any]]:
+    def widened(self, sequence: AdamsBashforth) -> tuple[NamedArrays, dict[str, Any]]:
         """Return the variables of a flow whose error jumps in the output, with the jump widened to a ramp.
 
         Samples come to rest at a jump, with an error between its values on both sides. A ramp of width WIDER
@@ -221,7 +221,7 @@ class _Run:
         PASSING wide, and ``*_systematic`` is that width.
         """
         self.constants[RISE] = 1.0
-        for _, grid in clock.grids():
+        for _, grid in sequence.grids():
             with suppress(Diverged):
                 f = self.on(grid).scalars[OUTPUT].reshape(len(grid.nodes), -1)
                 break
@@ -238,7 +238,7 @@ class _Run:
             residual = width / size if is_too_wide else 0.0
             return Attempt(self.watched(result)[grid.outputs], (result, grid, passing), residual)
 
-        converged = refine(clock, run, change=self.moved)
+        converged = refine(sequence, run, change=self.moved)
         values = converged.extrapolated(lambda x: self.variables.of_samples(x[0], x[1].outputs, x[1]))
         last, grid, _ = converged.found
         passing = np.any([x[2] for _, x in converged.answers], axis=0)

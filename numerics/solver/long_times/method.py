@@ -23,9 +23,9 @@ class RestMethod:
     needs = (moving_features, linear_rules, no_attributes)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
-        """Estimate the cost of sampled paths, or refuse networks without rest points."""
+        """Estimate the cost of sampled paths, or refuse networks without derived rest points of outputs."""
         if problem.flow or not problem.seen:
-            steps = "the rest points are those of steps on given samples"
+            steps = "the method finds rest points for a rule in steps and given samples"
             return no_for(problem, "training.rule", steps, 'a rule in steps, such as "gd"')
         from derive.reduce.ridge import representer
         from numerics.solver.long_times.solve import FEWEST
@@ -35,10 +35,13 @@ class RestMethod:
         except NotApplicable as reason:
             return no_for(problem, "training.weight_decay", reason, "a homogeneous network")
         if (count := len(problem.times)) < FEWEST:
-            short = f"whether outputs rest cannot be told from {count} times"
+            short = f"convergence of the outputs cannot be told from {count} times"
             return no_for(problem, "training.steps", short, f"at least {FEWEST} times")
-        said = answer(PathsMethod(), problem, keep)
-        return said if isinstance(said, No) else Yes(said.cost, said.memory, said.error, "ridge at the end")
+        of_paths = answer(PathsMethod(), problem, keep)
+        if isinstance(of_paths, No):
+            return of_paths
+        note = "sampled paths, compared with ridge regression at the end"
+        return Yes(of_paths.cost, of_paths.memory, of_paths.error, note)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         """Solve by sampled paths and compare the outputs with ridge regression."""

@@ -44,7 +44,8 @@ FEWEST = 2 * SHARE
 """Smallest number of steps from which a rate can be measured."""
 
 SMALLER = 0.75
-"""Moves count as shrinking if they fall by this factor from one half of those steps to the other."""
+"""Moves count as shrinking if their size falls below this ratio from the first to the second half of those
+steps."""
 
 
 @dataclass(frozen=True)
@@ -105,15 +106,15 @@ class AtRest:
         >>> from derive.program import P, eta, gamma0, mlp
         >>> given = {"values": {eta: 0.2, gamma0: 1.5, P: 1}, "data": {"K_x": [[1.0]], "y": [1.0]}}
         >>> print(at_rest(mlp(1, weight_decay=1), steps=30, samples=64, replicas=2, **given).status)
-        at rest: the outputs have 0.0002 to go; they differ from ridge regression by 6e-05
+        at rest: the outputs are 0.0002 from their limit; they differ from ridge regression by 6e-05
         """
         largest = float(np.abs(self.difference).max())
         end = f"they differ from ridge regression by {largest:.1g}"
         if self.converged:
-            return f"at rest: the outputs have {self.remaining:.1g} to go; {end}"
+            return f"at rest: the outputs are {self.remaining:.1g} from their limit; {end}"
         if not np.isfinite(self.remaining):
             return f"not at rest: the outputs move by {self.moves[-1]:.1g} a step, not less and less; {end}"
-        return f"not at rest: the outputs have {self.remaining:.1g} to go, take more steps; {end}"
+        return f"not at rest: the outputs are {self.remaining:.1g} from their limit, take more steps; {end}"
 
 
 def at_rest(
@@ -142,9 +143,11 @@ def at_rest(
         program, values, data = problem.program, problem.values, problem.arrays
         steps = len(problem.times) if steps is None else steps
     if steps is None or values is None or data is None:
-        raise ValueError("steps, values and data: must be given with a program")
+        raise ValueError("a program needs steps, values and data")
     if not isinstance(steps, int) or steps < FEWEST:
-        raise SpecError("steps", steps, "too few to tell whether outputs rest", f"at least {FEWEST}")
+        raise SpecError(
+            "steps", steps, "are too few to tell whether the outputs have converged", f"at least {FEWEST}"
+        )
     numbers = {str(k): v for k, v in values.items()}
     theory = mean_field(program)
     theorem = representer(theory)
@@ -172,7 +175,7 @@ def compare(
     [0.3333, 0.3333]
     """
     replicas = solved.replicas
-    f = solved.runs[OUTPUT, ()].reshape(replicas, -1, targets.size)  # replica, time, output
+    f = solved.runs[OUTPUT, ()].reshape(replicas, -1, targets.size)  # axes: replica, time, output
     steps = f.shape[1]
     rho = np.repeat(weights, targets.size // len(weights))
     predicted = np.empty_like(f)
@@ -226,20 +229,26 @@ def regression(kernel: Array, targets: Array, weights: Array, ridge: float) -> A
     >>> regression(np.array([[1.0, 0.5], [0.5, 1.0]]), np.array([1.0, 9.0]), np.array([1.0, 0.0]), 1.0)
     array([0.5 , 0.25])
     """
-    weighed = kernel * weights  # columns
+    weighed = kernel * weights  # column j of the kernel times the weight of sample j
     return np.asarray(weighed @ np.linalg.solve(weighed + ridge * np.eye(len(kernel)), targets))
 
 
 def _kernel(solved: Solved, replica: int, window: NDArray[np.int_], targets: Array) -> Array:
-    """Return the mean tangent kernel of the steps of ``window``, samples and channels stacked."""
+    """Return the tangent kernel of one replica, averaged over the steps in ``window``.
+
+    Its shape is that of a matrix over samples and channels of ``targets``.
+    """
     pairs = solved.runs["K", ()][replica][..., window[:, None], window]
     return np.asarray(pairs.mean(axis=(-1, -2)).reshape(targets.size, targets.size))
 
 
 def _shrinking(moves: Array) -> float:
-    """Return the factor by which moves shrink in a step, from the last steps; 1 if they hardly shrink."""
+    """Return the factor by which moves of the outputs shrink in a step, from the last steps.
+
+    ``moves`` are the largest changes of an output in each step. The factor is 1 if they hardly shrink.
+    """
     last = moves[-max(2, len(moves) // SHARE) :]
-    if last[-1] <= 1e-14 * moves.max():  # rounding
+    if last[-1] <= 1e-14 * moves.max():  # the outputs have stopped, up to rounding
         return 0.0
     half = len(last) // 2
     before, after = np.sqrt(np.mean(last[:half] ** 2)), np.sqrt(np.mean(last[-half:] ** 2))
@@ -258,17 +267,17 @@ def _require_descent(experiment: Experiment) -> None:
     """Raise SpecError for an experiment that is not gradient descent on fixed samples."""
     spec = experiment.spec
     if spec.kind != "fixed":
-        raise SpecError("data.kind", spec.kind, "the theorem is about given samples", "fixed")
+        raise SpecError("data.kind", spec.kind, "the theorem holds for given samples", "fixed")
     if spec.training.rule != "gd":
         raise SpecError(
             "training.rule",
             spec.training.rule,
-            "has the rest points of its steps, which are taken here",
+            "is not gradient descent; a flow has the same rest points as its steps",
             "gd",
         )
 
 
-# -- Langevin's kernels --------------------------------------------------------------------------------------
+# -- stationary kernels of Langevin dynamics -----------------------------------------------------------------
 
 ACCURACY = 1e-11
 """Accuracy of Gaussian averages, relative to the average of the absolute value."""
@@ -319,17 +328,17 @@ def stationary_kernels(
 
 
 def _covers(site: Expr, layer: int, depth: int) -> bool:
-    """Return whether a row for ``site`` gives the kernel of this layer."""
+    """Return whether a row of the recursion for ``site``, a layer or a symbol, holds at ``layer``."""
     return bool(site == layer) if site.is_Integer else 1 <= layer <= depth
 
 
 def _number(lag: float) -> Expr:
-    """Return a lag as an integer if it is one, and as a decimal number otherwise."""
+    """Return a lag, a difference of two times, as an integer if it is one, or as a decimal number."""
     return Integer(int(lag)) if float(lag).is_integer() else Float(lag)
 
 
 class _StationaryRecursion:
-    """Rows of the stationary recursion, evaluated on demand."""
+    """Kernels of the stationary recursion, each computed from its equation when it is first read."""
 
     def __init__(self, rest: Stationary, numbers: Mapping[str, Expr], data: Mapping[str, Array]) -> None:
         self.rows: tuple[Eq, ...] = (*rest.fields, *rest.kernels)
@@ -337,7 +346,7 @@ class _StationaryRecursion:
         self.known: dict[Expr, Expr] = {}
 
     def value(self, x: AppliedUndef) -> Expr:
-        """Return a kernel with integers for its indices."""
+        """Return the number of a kernel or of given data, whose indices are integers."""
         name = str(x.func)
         if name in self.data:
             return Float(self.data[name][tuple(int(a) - 1 for a in x.args)])
@@ -347,20 +356,23 @@ class _StationaryRecursion:
         return self.known[x]
 
     def number(self, e: Expr, at: Mapping[Expr, Expr]) -> Expr:
-        """Return a right-hand side with numbers for its indices."""
+        """Return the number of an expression of the recursion, with the values ``at`` for its indices."""
         averages = {a: Float(self.average(a, at)) for a in e.atoms(GaussianAverage)}
         plain = e.xreplace(averages).subs(dict(at))
         plain = plain.subs({x: self.numbers[x.name] for x in plain.free_symbols})
         return plain.replace(lambda a: isinstance(a, AppliedUndef), self.value)
 
     def average(self, a: GaussianAverage, at: Mapping[Expr, Expr]) -> float:
-        """Return a Gaussian average with numbers for its covariances."""
+        """Return the value of a Gaussian average, with numbers ``at`` for the indices in its covariances."""
         c = [[float(self.number(x, at)) for x in a.matrix.row(i)] for i in range(len(a.variables))]
         return Moment(a.body, a.variables)(c[0][0], c[-1][-1], c[0][-1], ACCURACY)[0]
 
 
 def _matched(row: Eq, x: AppliedUndef) -> tuple[Expr, dict[Expr, Expr]] | None:
-    """Return the right-hand side for ``x`` and its indices; rows of single layers precede in a theory."""
+    """Return the right-hand side of ``row`` and its indices for the kernel ``x``; None if it is not its row.
+
+    Rows of single layers precede those for all layers in a theory.
+    """
     lhs = row.lhs
     if lhs.func != x.func or (lhs.args[0].is_Integer and lhs.args[0] != x.args[0]):
         return None

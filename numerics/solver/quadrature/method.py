@@ -56,7 +56,10 @@ class QuadratureMethod:
         except NotApplicable as reason:
             return no_for(problem, "network.depth", reason, "one hidden layer")
         if problem.flow and error_jumps(problem.program):
-            jumps = "the error jumps in the output, and samples that rest there stop the integrator"
+            jumps = (
+                "the error is a discontinuous function of the output, and outputs at the jump stop the "
+                "integrator"
+            )
             return no_for(problem, "training.objective", jumps, '"square"')
         accuracy = problem.solver.accuracy or QUADRATURE
         try:
@@ -65,7 +68,9 @@ class QuadratureMethod:
         except (Unserved, NotConverged, Diverged) as reason:
             refusal = no_for(problem, "network.activation", reason, "another activation or time")
             return replace(refusal, diverged=reason) if isinstance(reason, Diverged) else refusal
-        origin = "measured with few" if cost.tried else "at least, nothing was tried"
+        origin = (
+            "cost measured with few nodes" if cost.tried else "cost is a lower bound, without a trial run"
+        )
         note = f"{cost.nodes} nodes, {cost.rule}; {origin}; no responses"
         return Yes(cost.cost, cost.memory, cost.error, note, accuracy)
 
@@ -99,6 +104,6 @@ def _most_nodes(problem: Problem) -> int:
 
 
 def _rank(problem: Problem) -> int:
-    """Return the number of directions of the data, the rank of K_x(mu, a, .., alpha, b, ..) as a matrix."""
+    """Return the number of independent directions of the data: the rank of K_x(mu, a, .., alpha, b, ..)."""
     kernel = problem.arrays.get(INPUT_KERNEL, np.ones((1, 1)))
     return int(np.linalg.matrix_rank(kernel.reshape(prod(kernel.shape[: kernel.ndim // 2]), -1)))

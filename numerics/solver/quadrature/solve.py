@@ -56,9 +56,9 @@ REPLICAS, TRIALS = 8, 2
 FEWEST = 256
 """Number of scattered points of the first run of a forecast."""
 TRIED = 0.3
-"""Seconds that a forecast with scattered points may take if another method may be chosen."""
+"""Largest seconds of a forecast with scattered points if another method may be chosen."""
 EACH = 2.5e-8
-"""Least seconds of a value on a node at each time, measured with many nodes."""
+"""Measured seconds for each value on a node at each time, for many nodes; few nodes take longer."""
 LARGEST = 2**26
 """Largest number of values of fields at all times on all nodes."""
 
@@ -214,9 +214,10 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
 
 @dataclass(frozen=True)
 class Forecast:
-    """Estimated seconds, bytes and relative error of moving nodes.
+    """Estimated seconds, bytes and relative error of a quadrature with moving nodes.
 
-    They are measured with few nodes if ``tried``; otherwise the cost is a lower bound.
+    ``nodes`` is the number of nodes. The estimates are measured with few nodes if ``tried`` is true;
+    otherwise the cost is a lower bound.
     """
 
     cost: float
@@ -259,7 +260,7 @@ def forecast(
     if sobol and patience < np.inf:
         points = normal_points(FEWEST, d, np.random.SeedSequence(problem.solver.seed))
         trial.run(Nodes(points, np.full(FEWEST, 1 / FEWEST)))
-        overhead = clock.process_time() - began  # seconds of a replica for any number of nodes
+        overhead = clock.process_time() - began  # seconds of a replica even with few nodes
         if TRIALS * REPLICAS * overhead > TRIED:
             enough = int(min(plain.most, max(1.0, (SCATTERED / accuracy) ** 2 / REPLICAS)))
             numbers = plain.entries * len(plain.times) * enough
@@ -282,7 +283,8 @@ def forecast(
         count = min(most, last * max(1.0, (error / accuracy) ** 2))
         error = error * (last / count) ** 0.5
     else:
-        # the difference of two sets of nodes estimates the error of the coarser one; the finer is better
+        # the difference of two sets of nodes estimates the error of the coarser one, so that the finer one
+        # has a smaller error: the number of points that is needed is counted from the coarser one
         finite = [e for e in errors if np.isfinite(e)]
         fall = np.log(finite[-2] / finite[-1]) / (counts[-2] - counts[-3]) if len(finite) > 1 else 0.0
         needed = counts[-2] + np.log(max(error / accuracy, 1.0)) / fall if fall > 0 else np.inf
@@ -294,7 +296,7 @@ def forecast(
     each = EACH * plain.entries * len(plain.times) * (REPLICAS if sobol else 1)
     if len(sizes) > 1:
         each = max(each, (spent[-1] - spent[-2]) / (sizes[-1] - sizes[-2]))
-    sets = 1 / (1 - (0.5 if sobol else FACTOR**-size))  # factor for all smaller sets
+    sets = 1 / (1 - (0.5 if sobol else FACTOR**-size))  # geometric series: cost of all sets over the largest
     cost = sets * (spent[-1] + each * (nodes - sizes[-1])) * (2.0 if kernels else 1.0) + sum(spent)
     return Forecast(cost, 16.0 * plain.entries * len(plain.times) * nodes, error, plain.rule, nodes)
 
@@ -316,7 +318,7 @@ def solve_nodes(source: Problem | Experiment, **options: Any) -> TwoLayerSolved:
 
 
 def _given(problem: Problem) -> dict[str, Any]:
-    """Return numbers, data and times of a problem as arguments of :func:`solve_two_layer`."""
+    """Return numbers, data and times of a problem as keyword arguments of :func:`solve_two_layer`."""
     at = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
     return {"values": problem.values, "data": problem.arrays, **at}
 
@@ -326,7 +328,10 @@ moving = lru_cache(maxsize=32)(markov)
 
 
 def _chosen(system: System, dimensions: int, most: int) -> Rule:
-    """Return the rule of quadrature for the functions of this theory."""
+    """Return the rule of quadrature that suits the functions of a theory and the number of dimensions.
+
+    ``most`` is the largest number of nodes.
+    """
     polynomial = True
     for e in system.fields.values():
         f = function(e.rhs)
@@ -340,9 +345,13 @@ def _chosen(system: System, dimensions: int, most: int) -> Rule:
 
 
 def _counts(rule: Rule, dimensions: int, most: int, start: int | None) -> Iterator[int]:
-    """Yield increasing numbers of points: along each dimension, or in total for scattered points."""
+    """Yield increasing numbers of points: along each dimension, or in total for scattered points.
+
+    ``most`` is the largest number of nodes, ``start`` the first number of points.
+    """
     count = start or {"sobol": 1024, "hermite": 4, "trapezoid": 12}[rule]
-    if start is None and rule != "sobol":  # small enough that a second set is possible, to estimate the error
+    # the first set must be so small that a second one is possible, because two sets give the error
+    if start is None and rule != "sobol":
         count = max(2, min(count, int(most ** (1 / max(dimensions, 1)) / FACTOR)))
     yield count
     while True:
@@ -354,7 +363,7 @@ def _counts(rule: Rule, dimensions: int, most: int, start: int | None) -> Iterat
 
 @dataclass(frozen=True)
 class _Answer:
-    """Values computed with a number of points, and their errors."""
+    """Solution with one number of points: values by key (name, layer), and errors in the same shapes."""
 
     count: int
     found: dict[MemberKey, Array]
@@ -363,7 +372,7 @@ class _Answer:
     """Error of the time steps, which is added to that of the points."""
 
     def largest(self, places: Iterable[MemberKey]) -> float:
-        """Return the largest error of some values, relative to the largest value of their name."""
+        """Return the largest error of the values with these keys, relative to the largest of their name."""
         sizes = {k: max(float(np.abs(self.found[k]).max()), 1e-300) for k in places}
         return max((float(self.errors[k].max()) / x for k, x in sizes.items()), default=0.0) + self.steps
 
@@ -374,7 +383,10 @@ class _Answer:
 
 
 class _NodeSolver:
-    """Solver that computes one solution for each set of nodes; options as of :func:`solve_two_layer`."""
+    """Solver that moves nodes by the derived equations, one solution for each set of nodes.
+
+    The options are those of :func:`solve_two_layer`.
+    """
 
     def __init__(  # noqa: PLR0913 - options of solve_two_layer
         self,
@@ -391,10 +403,10 @@ class _NodeSolver:
     ) -> None:
         reduced = moving(at_integer_depth(theory, {}).map(without_overflow))
         if reduced.discrete == (steps is None) or reduced.discrete == (times is not None):
-            raise ValueError("give steps for a theory in discrete time, and times for a flow")
+            raise ValueError("a theory in discrete time needs steps and no times, and a flow needs times")
         at = np.arange(steps, dtype=float) if steps is not None else np.asarray(times, dtype=float)
         if not len(at) or at[0] < 0 or (np.diff(at) <= 0).any():
-            raise ValueError("times: must rise, from 0 or later; steps must be at least 1")
+            raise ValueError("times must rise, from 0 or later, and steps must be at least 1")
         system = System(reduced, {str(k): float(v) for k, v in (values or {}).items()}, data or {})
         self.system, self.times, self.accuracy = system, at, accuracy
         self.kernels = reduced.theory.order_parameters if kernels else ()
@@ -435,10 +447,13 @@ class _NodeSolver:
         return max(kept + self.system.size, 1)
 
     def split(self, e: Expr) -> tuple[Expr, Expr, Expr]:
-        """Split ``number <a(t) b(s)>`` into a, b (read at t) and the number."""
+        """Return a, b (as a function of t) and the number of an order parameter ``number <a(t) b(s)>``.
+
+        Raises Unserved if it has another form.
+        """
         number, average = e.as_independent(Average)
         if not isinstance(average, Average) or number.has(t, s):
-            raise Unserved(f"{e} is not an average times a number")
+            raise Unserved(f"the order parameter {e} is not an average times a number")
         body = read_average(average.body)
         if isinstance(body, MeanResponse):
             raise Unserved(f"{e} is a response, which a theory without memory does not have")
@@ -449,7 +464,7 @@ class _NodeSolver:
         return late, early, number
 
     def run(self, nodes: Nodes) -> dict[MemberKey, Array]:
-        """Return the whole solution on these nodes."""
+        """Return scalars, order parameters and observables, by key (name, layer), from one set of nodes."""
         self.weights = nodes.weights
         self.start = {n: x @ nodes.points for n, x in self.system.root.items()}
         with np.errstate(over="ignore", invalid="ignore"):
@@ -457,22 +472,22 @@ class _NodeSolver:
             return self.results()
 
     def present(self, states: Array, time: float) -> Present:
-        """Return all quantities at one time."""
+        """Return an object that evaluates all quantities at one time from the states of the nodes."""
         return Present(self.system, self.start, self.weights, states, time)
 
     def march(self) -> list[Array]:
-        """Return the states at all steps, each of shape ``(states, nodes)``."""
+        """Return the states of the nodes at all steps, each of shape ``(states, nodes)``."""
         states = [np.zeros((self.system.size, len(self.weights)))]
         for now in self.times[:-1]:
             states.append(self.present(states[-1], now).motion())
             if not np.isfinite(states[-1]).all():
                 raise Diverged(
-                    f"states are not finite at step {int(now) + 1}: a smaller learning rate is needed"
+                    f"fields are not finite at step {int(now) + 1}: a smaller learning rate is needed"
                 )
         return states
 
     def flow(self) -> list[Array]:
-        """Return the states of a flow at all output times, each of shape ``(states, nodes)``."""
+        """Return the states of the nodes at all output times of a flow, each of shape ``(states, nodes)``."""
         shape = (self.system.size, len(self.weights))
 
         count = 0
@@ -510,7 +525,7 @@ class _NodeSolver:
         return [y.reshape(shape) for y in solution.y.T]
 
     def results(self) -> dict[MemberKey, Array]:
-        """Return scalars, order parameters and observables by name and layer."""
+        """Return scalars, order parameters and observables by key, from the states at all times."""
         system = self.system
         found: dict[MemberKey, Array] = {}
         rows: dict[MemberKey, list[Array]] = {n: [] for n in system.scalars}
@@ -540,7 +555,10 @@ class _NodeSolver:
         return found
 
     def correlate(self, pieces: Mapping[Expr, Array], late: Expr, early: Expr, own: IndexSymbols) -> Array:
-        """Return ``<late(t) early(s)>`` with axes ``(*own, t, s)``, a sum over nodes with their weights."""
+        """Return ``<late(t) early(s)>``, the sum over nodes with their weights, with axes ``(*own, t, s)``.
+
+        ``pieces`` holds the values of both functions at all times and nodes.
+        """
         x, y = pieces[late], pieces[early]
         first, second = self.pieces[late], self.pieces[early]
         n = len(self.weights)
@@ -550,7 +568,7 @@ class _NodeSolver:
         return np.broadcast_to(found, (*self.system.shape(own), len(x), len(y)))
 
     def paths(self) -> dict[MemberKey, Array]:
-        """Return fields at all times on the last set of nodes."""
+        """Return the fields at all times on the last set of nodes, by key (name, layer)."""
         found: dict[MemberKey, list[Array]] = {}
         for states, now in zip(self.moved, self.times, strict=True):
             present = self.present(states, now)

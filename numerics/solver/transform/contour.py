@@ -39,11 +39,14 @@ class Inversion:
     anchors: tuple[int, ...]
 
     def once(self, values: ComplexArray) -> Array:
-        """Return f at the times, from F at the rates."""
+        """Return f at the times, shape (times,), from values of its transform F at the rates."""
         return np.asarray(2 * (self.weights @ values).real)
 
     def twice(self, values: ComplexArray) -> Array:
-        """Return f at all pairs of times, from F at pairs of a rate and a rate or its conjugate (n, 2 n)."""
+        """Return f(t, s) at all pairs of times, from values of its transform at pairs of rates.
+
+        ``values`` have shape (n, 2 n): a rate for t, and a rate or its complex conjugate for s.
+        """
         right = np.concatenate([self.weights, self.weights.conj()], axis=1)
         return np.asarray(2 * (self.weights @ values @ right.T).real)
 
@@ -98,7 +101,10 @@ def _start(fastest: float) -> tuple[ComplexArray, ComplexArray]:
 
 
 def _hyperbola(times: Array, count: int) -> tuple[ComplexArray, ComplexArray]:
-    """Return the rates of the upper half of a hyperbola, outwards, and the weights."""
+    """Return the rates on the upper half of a hyperbola, from the real axis outwards, and their weights.
+
+    The weights have shape (times, rates).
+    """
     alpha, width = _shape()
     step = width / count
     size = (4 * np.pi * alpha - np.pi**2) / width * count / times[-1]
@@ -110,7 +116,7 @@ def _hyperbola(times: Array, count: int) -> tuple[ComplexArray, ComplexArray]:
 
 @lru_cache(maxsize=1)
 def _shape() -> tuple[float, float]:
-    """Return the angle alpha of fastest convergence, and the length of u times the number of rates."""
+    """Return the angle alpha of fastest convergence, and the spacing of u times the number of rates."""
     alpha = np.linspace(np.pi / 4, np.pi / 2, 2001)[1:-1]
     width = np.arccosh(
         ((np.pi - 2 * alpha) * RATIO + 4 * alpha - np.pi) / ((4 * alpha - np.pi) * np.sin(alpha))

@@ -10,10 +10,10 @@ from numerics.solver.method import KeptKernels, MethodResult, No, Yes
 from numerics.solver.refusals import flow_on_random_data, linear_rules, no_for, one_output, steady_numbers
 
 SECONDS = 0.5
-"""Seconds to solve the equations of a population symbolically."""
+"""Seconds to derive and solve the equations of the transforms symbolically."""
 
 OF_MODES = 1e-6, 1.5e-9
-"""Seconds for each mode and rate, and for each mode and pair of rates."""
+"""Measured seconds for each mode and rate, and for each mode and pair of rates."""
 
 RATES = 20
 """Number of rates on a hyperbola, which serves nearly a decade of time."""
@@ -27,7 +27,7 @@ class TransformMethod:
     needs = (linear_rules, one_output, flow_on_random_data, steady_numbers)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
-        """Estimate the cost, or refuse theories whose kernels depend on both times."""
+        """Estimate the cost, or refuse theories whose kernels depend on two times separately."""
         from numerics.solver.transform.contour import groups
         from numerics.solver.transform.solve import transformed
 

@@ -35,13 +35,13 @@ STEPS = 60
 """Largest number of Newton steps at one rate."""
 
 CUTS = 12
-"""Largest number of times that the way to a rate is halved."""
+"""Largest number of times that the distance to the next rate is halved."""
 
 ROUNDING = 1e-13
 """Relative change of responses at which Newton's method has converged."""
 
 FURTHEST, CLOSE = 0.7, 0.7
-"""Largest logarithm of the ratio of successive rates, and largest relative change of responses."""
+"""Longest step of the continuation: logarithm of the ratio of two rates, and relative change of responses."""
 
 TINY = 1e-300
 """Responses below this size count as zero."""
@@ -52,7 +52,11 @@ FAR = 1e6
 
 @dataclass(frozen=True)
 class TransformSolved:
-    """Correlations at two times by name, shape ``(times, times)``; relative error; number of rates."""
+    """Solution by Laplace transforms.
+
+    ``correlations`` at two times by name have shape ``(times, times)``; ``error`` is their relative error,
+    and ``rates`` the number of rates at which transforms were computed.
+    """
 
     correlations: Mapping[str, Array]
     error: float
@@ -87,12 +91,13 @@ def solve_transforms(
                 return TransformSolved(found, change, len(contour.rates))
         before = found
     raise NotConverged(
-        f"transforms at {len(contour.rates)} rates have settled to {change:.1e}; solver.rtol = {rtol:.1e}"
+        f"solver.rtol = {rtol:.1e}: correlations from Laplace transforms at {len(contour.rates)} rates still "
+        f"change by {change:.1e}; a larger rtol would do"
     )
 
 
 def _change(old: Array, new: Array) -> float:
-    """Return the largest change of a correlation at equal times, relative to itself."""
+    """Return the largest relative change of a correlation at equal times between two numbers of rates."""
     a, b = np.diagonal(old), np.diagonal(new)
     size = np.abs(b) + RESOLVED * np.abs(b).max(initial=0.0)
     return float(np.max(np.abs(a - b) / np.where(size > 0, size, 1.0)))
@@ -100,12 +105,15 @@ def _change(old: Array, new: Array) -> float:
 
 @lru_cache(maxsize=64)
 def transformed(theory: Theory) -> Transforms:
-    """Return the Laplace transforms of a theory, computed once."""
+    """Derive the equations of the Laplace transforms of a theory; results are cached."""
     return transforms(theory)
 
 
 class _System:
-    """Equations of Laplace transforms with numbers, compiled as functions of arrays."""
+    """Equations of Laplace transforms with numbers inserted, compiled as functions of arrays.
+
+    ``units`` are the attributes of the modes, with the number of modes that have them.
+    """
 
     def __init__(self, found: Transforms, numbers: Mapping[Symbol, float], units: Spectrum | None) -> None:
         self.found, self.units = found, units
@@ -119,24 +127,26 @@ class _System:
         self.fastest = max([1.0, *sizes])
         self.rate = Dummy("z")
         self.sums: dict[Expr, Dummy] = {}
-        self.sides = [e.rhs.replace(lambda x: isinstance(x, Sum), self._named) for e in found.responses]
+        self.sides = [
+            e.rhs.replace(lambda x: isinstance(x, Sum), self._symbol_of_sum) for e in found.responses
+        ]
         self.value = self._function(self.sides, [*self.sums.values()])
-        slopes = [[e.diff(x) for x in self.letters] for e in map(self._lettered, self.sides)]
+        slopes = [[e.diff(x) for x in self.letters] for e in map(self._with_symbols, self.sides)]
         self.direct = self._function([x for row in slopes for x in row], [*self.sums.values()])
-        chain = [[self._lettered(e).diff(x) for x in self.sums.values()] for e in self.sides]
+        chain = [[self._with_symbols(e).diff(x) for x in self.sums.values()] for e in self.sides]
         self.chain = self._function([x for row in chain for x in row], [*self.sums.values()])
-        bodies = [self._lettered(opened(total)[0]) for total in self.sums]
+        bodies = [self._with_symbols(opened(total)[0]) for total in self.sums]
         self.summands = self._function(bodies)
         self.slopes = self._function([e.diff(x) for e in bodies for x in self.letters])
 
     # -- functions of arrays -----------------------------------------------------------------------------
 
-    def _named(self, total: Sum) -> Dummy:
-        """Return a symbol for a sum over modes."""
+    def _symbol_of_sum(self, total: Sum) -> Dummy:
+        """Return a symbol that stands for a sum over modes; equal sums have the same symbol."""
         return self.sums.setdefault(total, Dummy(f"sum_{len(self.sums)}"))
 
-    def _lettered(self, e: Expr) -> Expr:
-        """Replace the responses and the rate, at either rate, by symbols."""
+    def _with_symbols(self, e: Expr) -> Expr:
+        """Return an expression with symbols in place of the responses and of the two rates."""
         e = sympify(e)
         at = {
             x.xreplace({z: y}): letter
@@ -146,8 +156,11 @@ class _System:
         return e.xreplace(at).xreplace({z: self.rate, z_: self.rate})
 
     def _function(self, es: list[Expr], more: list[Dummy] | None = None) -> Callable[..., list[Any]]:
-        """Compile expressions as functions of the rate, the responses and the sums over modes."""
-        es = [self._lettered(e) for e in es]
+        """Compile expressions as a function of the rate, the responses, and the symbols ``more``.
+
+        The function returns one value for each expression; attributes of the modes are inserted as arrays.
+        """
+        es = [self._with_symbols(e) for e in es]
         atoms = sorted({a for e in es for a in e.atoms(AppliedUndef)}, key=str)
         place = {a: Dummy(str(a.func)) for a in atoms}
         given = [self.attributes[str(a.func)] for a in atoms]
@@ -178,29 +191,34 @@ class _System:
         return found
 
     def far(self, rate: complex) -> ComplexArray:
-        """Return the responses at a large rate, where memory is a small correction."""
+        """Return the responses at a large rate by iteration, because memory is a small correction there."""
         here = np.zeros(len(self.names), dtype=complex)
         for _ in range(STEPS):
             new = here - self.residual(rate, here)
             if np.abs(new - here).max(initial=0.0) <= ROUNDING * np.abs(new).max(initial=0.0):
                 return new
             here = new
-        raise NotConverged(f"the iteration for responses at the large rate {rate} does not converge")
+        raise NotConverged(
+            f"the iteration for Laplace transforms of responses at the rate z = {rate} diverges"
+        )
 
     def followed(self, place: complex, here: ComplexArray, rate: complex, cuts: int = CUTS) -> ComplexArray:
-        """Return the responses at a rate, from those at a near rate; the way is halved if it is too long."""
+        """Return the responses at ``rate``, by Newton's method from those ``here`` at the rate ``place``.
+
+        If the way is too long or Newton's method fails, the way is halved, at most ``cuts`` times.
+        """
         if abs(np.log(rate / place)) <= FURTHEST:
             new = self.newton(rate, here)
             if new is not None and np.abs(new - here).max() <= CLOSE * np.abs(here).max():
                 return new
         if not cuts:
-            raise NotConverged(f"responses cannot be continued to the rate {rate} from nearby rates")
+            raise NotConverged(f"Laplace transforms of responses cannot be continued to the rate z = {rate}")
         middle = complex(np.exp((np.log(place) + np.log(rate)) / 2))
         half = self.followed(place, here, middle, cuts - 1)
         return self.followed(middle, half, rate, cuts - 1)
 
     def newton(self, rate: complex, here: ComplexArray) -> ComplexArray | None:
-        """Return the root of Newton's method from ``here``, or None if it does not converge."""
+        """Return the responses at a rate by Newton's method from ``here``; None if it does not converge."""
         last = np.inf
         for _ in range(STEPS):
             gap, slope = self.residual(rate, here), self.slope(rate, here)
@@ -218,15 +236,15 @@ class _System:
         return None
 
     def totals(self, rate: complex, here: ComplexArray) -> list[complex]:
-        """Return the sums over modes."""
+        """Return the sums over modes in the equations of responses, at a rate and for responses ``here``."""
         return [complex(np.sum(self.counts * x)) for x in self.summands(rate, *here)]
 
     def residual(self, rate: complex, here: ComplexArray) -> ComplexArray:
-        """Return the responses minus the right-hand sides of their equations."""
+        """Return the responses ``here`` minus the right-hand sides of their equations at a rate."""
         return np.asarray(here - np.array(self.value(rate, *here, *self.totals(rate, here)), dtype=complex))
 
     def slope(self, rate: complex, here: ComplexArray) -> ComplexArray:
-        """Return the derivative of the residual, shape ``(responses, responses)``."""
+        """Return the derivative of the residual by the responses, shape ``(responses, responses)``."""
         n, count = len(self.names), len(self.sums)
         totals = self.totals(rate, here)
         direct = np.array(self.direct(rate, *here, *totals), dtype=complex).reshape(n, n)
@@ -237,7 +255,7 @@ class _System:
     # -- correlations ------------------------------------------------------------------------------------
 
     def correlations(self, contour: Inversion) -> dict[str, Array]:
-        """Return every correlation at all pairs of times.
+        """Return every correlation at all pairs of times, by name.
 
         At each pair of rates it solves ``C_i = constant_i + sum_j matrix_ij C_j``, where the entries are sums
         over modes.
@@ -265,10 +283,13 @@ class _System:
         return {str(e.symbol.func): contour.twice(found[..., i]) for i, e in enumerate(equations)}
 
     def at_rates(self, e: Expr, rates: ComplexArray, here: ComplexArray, modes: int) -> ComplexArray:
-        """Return a function of the rate and the modes at all rates, shape ``(rates, modes)``."""
+        """Return a function of the rate and the modes at all rates, shape ``(rates, modes)``.
+
+        ``here`` are the responses at these rates.
+        """
         (value,) = self._function([e])(rates[:, None], *here.T[:, :, None])
         return np.broadcast_to(np.asarray(value, dtype=complex), (len(rates), modes))
 
     def function_of_numbers(self, e: Expr) -> Expr:
-        """Return an expression with values for its symbols."""
+        """Return an expression with numbers in place of its symbols."""
         return sympify(e).xreplace({x: sympify(self.numbers[str(x)]) for x in e.free_symbols})
