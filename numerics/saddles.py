@@ -10,21 +10,25 @@ time; :func:`numerics.solve` puts it into the attributes of its result.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sympy import Float, S, cos
 
 from derive.program import Mean, Program
-from numerics.results import STDERR, SYSTEMATIC
+from numerics.results import STDERR, SYSTEMATIC, Labelled
 
-if TYPE_CHECKING:
-    import xarray as xr
+SHIFTS = 1e-5, 1e-8, 1e-11
+"""Shifts that are added to averages, from the largest one, which is farthest above rounding errors.
 
-SHIFT_OF_AVERAGES = 1e-5
-"""Shift that is added to averages: small enough for the linear order, and far above rounding error."""
+A smaller one is taken if the perturbation leaves the linear order within the times that are solved.
+"""
+
+PROPORTIONAL = 0.1
+"""Largest relative deviation of a perturbation from its linear order."""
 
 STILL = 1e-3
 """Largest relative change of a loss that counts as constant."""
@@ -36,19 +40,19 @@ SHORTEST = 12
 """Fewest output times at which exponential growth can be distinguished from powers of time."""
 
 
-def stays(found: xr.Dataset) -> bool:
+def stays(variables: Mapping[str, Labelled]) -> bool:
     """Return whether the loss of a solution is positive and constant within its standard errors."""
-    if "train_loss" not in found or found.train_loss.size < SHORTEST:
+    if "train_loss" not in variables or variables["train_loss"].values.size < SHORTEST:
         return False
-    loss = found.train_loss.values
-    error = found[f"train_loss{STDERR}"].values if f"train_loss{STDERR}" in found else 0.0
+    loss = variables["train_loss"].values
+    error = variables[f"train_loss{STDERR}"].values if f"train_loss{STDERR}" in variables else 0.0
     moved = np.abs(loss - loss[0])
     return bool(
         loss[0] > 0 and moved.max() <= STILL * loss[0] and np.all(moved <= 1e-9 * loss[0] + 4 * error)
     )
 
 
-def shifted(program: Program, size: float = SHIFT_OF_AVERAGES) -> Program:
+def shifted(program: Program, size: float = SHIFTS[0]) -> Program:
     """Return a program whose numbers that are averages over units are shifted by ``size`` at most.
 
     The shift ``size cos(...)`` depends on all indices of the number, so that it breaks their symmetries.
@@ -69,57 +73,72 @@ def shifted(program: Program, size: float = SHIFT_OF_AVERAGES) -> Program:
     return replace(program, definitions=tuple(lines), descent=None)
 
 
-def growth(found: xr.Dataset, beside: xr.Dataset) -> float | None:
-    """Return the exponential growth in a unit of time of the difference of two solutions.
+def sizes_of_change(before: Mapping[str, Labelled], after: Mapping[str, Labelled]) -> NDArray[np.float64]:
+    """Return the largest absolute change of each number between two solutions, shape ``(numbers, times)``.
 
-    Over the second half of the time, t from T/2 to T, an exponential grows by the square of what it grows by
-    from T/4 to T/2, and a power of the time by the same.  The result is None if the former does not exceed
-    the latter by a half, or if the difference has left the linear order.
+    The numbers are variables with one axis of time, such as outputs, and without errors and losses, which
+    are of second order in a perturbation. The array is empty if there are no such variables.
     """
     ends = (STDERR, SYSTEMATIC, "train_loss")
-    names = [x for x in found.data_vars if x in beside and not str(x).endswith(ends)]
-    times = found.time.values
-    numbers = [x for x in names if found[x].dims[:1] == ("time",)]
-    gaps = [_largest(beside[x].values - found[x].values, len(times)) for x in numbers]
-    return growth_of(np.max(gaps, axis=0), times) if gaps else None
+    names = [x for x in before if x in after and not str(x).endswith(ends)]
+    numbers = [x for x in names if before[x].dims[:1] == ("time",)]
+    changes = [np.abs(after[x].values - before[x].values) for x in numbers]
+    return np.array([x.reshape(len(x), -1).max(axis=1) for x in changes])
+
+
+def linear_times(large: NDArray[np.float64], small: NDArray[np.float64], ratio: float) -> int:
+    """Return the number of first times at which two perturbations have the ratio of their shifts.
+
+    Both have shape ``(numbers, times)``; ``large`` belongs to a shift that is ``ratio`` times larger. The
+    deviation is relative to the largest number at each time, because the others may be rounding errors.
+
+    >>> small = 1e-8 * 2.0 ** np.arange(6)[None]
+    >>> linear_times(np.tanh(1e4 * small) * [1, 1, 1, 1, 0.5, 1], small, 1e4)
+    4
+    """
+    deviation, size = np.abs(large - ratio * small).max(axis=0), ratio * small.max(axis=0)
+    nonlinear = deviation > PROPORTIONAL * size
+    return int(nonlinear.argmax()) if nonlinear.any() else len(nonlinear)
 
 
 def growth_of(gap: NDArray[np.float64], times: NDArray[np.float64]) -> float | None:
-    """Return the exponential growth in a unit of time of a size at these times; None if it is a power.
+    """Return the exponential growth in a unit of time of a positive size; None if it is a power or decays.
+
+    ``gap`` holds the size at ``times``, which may be unevenly spaced.  Over the second half of the time, from
+    T/2 to T, an exponential grows by the square of the factor from T/4 to T/2, and a power of the time by the
+    same factor.  The result is None if the former factor does not exceed the latter by a half.
 
     >>> times = np.arange(41.0)
     >>> growth_of(1.1**times, times), growth_of(1 + times**3, times)
     (1.1, None)
     """
-    early, half, late, end = (gap[round(share * (len(times) - 1))] for share in (0.25, 0.5, 0.75, 1.0))
-    if not (early > 0 and half > 0 and end / half > 1.5 * half / early):
+    span = times - times[0]
+    shares = np.array([0.25, 0.5, 0.75, 1.0]) * span[-1]
+    logs = np.log(np.maximum(gap, np.finfo(float).tiny))
+    early, half, late, end = np.interp(shares, span, logs)
+    if end - half <= np.log(1.5) + half - early:
         return None
-    rate: float = np.log(end / late) / (times[-1] - times[round(0.75 * (len(times) - 1))])
+    rate = (end - late) / (shares[3] - shares[2])
     return float(np.exp(rate)) if rate > 0 else None
 
 
-def _largest(gap: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Return the largest entry of an array at each time, which is its first axis."""
-    size: NDArray[np.float64] = np.abs(gap).reshape(count, -1).max(axis=1)
-    return size
+def saddle_notes(gaps: NDArray[np.float64], times: NDArray[np.float64]) -> dict[str, Any]:
+    """Return attributes for a solution that stays at a saddle; empty if perturbations do not grow.
 
-
-def saddle_notes(found: xr.Dataset, beside: xr.Dataset) -> dict[str, Any]:
-    """Return attributes for a solution that stays at a saddle, from it and the solution of shifted averages.
-
-    ``saddle_growth`` is the factor by which perturbations grow in a unit of time, and ``saddle`` says it.
-    Fluctuations of networks of N units start at ``N^{-1/2}``, so that the time to leave grows as
+    ``gaps`` are the sizes of perturbations, shape ``(numbers, times)``, at times at which they are in the
+    linear order. ``saddle_growth`` is the factor by which the largest grows in a unit of time, and ``saddle``
+    a sentence. Fluctuations of networks of N units start at ``N^{-1/2}``, so that the time to leave grows as
     ``log N / (2 log growth)``.
     """
-    factor = growth(found, beside)
+    factor = growth_of(gaps.max(axis=0), times) if len(gaps) else None
     return {} if factor is None else _notes(factor)
 
 
 def _notes(factor: float) -> dict[str, Any]:
     """Return the attributes of a solution from which perturbations grow by a factor in a unit of time."""
     delay = 1 / (2 * np.log(factor))
-    told = f"after a time that grows as {delay:.3g} log N (averages grow by {factor:.3g} in a unit of time)"
-    return {"saddle": f"symmetric saddle: finite networks leave it {told}", "saddle_growth": factor}
+    escape = f"after a time that grows as {delay:.3g} log N (averages grow by {factor:.3g} in a unit of time)"
+    return {"saddle": f"symmetric saddle: finite networks leave it {escape}", "saddle_growth": factor}
 
 
 def exchange_notes(gaps: NDArray[np.float64], times: NDArray[np.float64]) -> dict[str, Any]:

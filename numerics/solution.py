@@ -6,21 +6,33 @@ This is :func:`numerics.solve`: :func:`numerics.solver.solve` computes the limit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from derive.errors import NotApplicable, ProgramError
 from derive.program import Program
 from derive.theory import Theory
 from numerics.errors import NumericsError, SpecError, Unserved, require_whole
 from numerics.experiment import Experiment
-from numerics.experiment.problem import Problem
+from numerics.experiment.problem import Given, Problem
 from numerics.progress import Progress
-from numerics.results import Result, is_correction
+from numerics.results import Labelled, Result, is_correction
 from numerics.results.before_divergence import DIVERGED
-from numerics.saddles import SHORTEST, exchange_notes, saddle_notes, shifted, stays
+from numerics.saddles import (
+    SHIFTS,
+    SHORTEST,
+    exchange_notes,
+    linear_times,
+    saddle_notes,
+    shifted,
+    sizes_of_change,
+    stays,
+)
 from numerics.solver import registry
 from numerics.solver.method import KeptKernels
 
@@ -96,8 +108,7 @@ def solve(
     problem = Problem.of(source, **given)
     if width is None:
         limit = registry.solve(problem, kernels=kernels, progress=progress, say=say, throw=throw)
-        said = _saddle(source, limit, given) if stays(limit) else _broken_symmetry(problem, limit)
-        return limit.assign_attrs(said)
+        return limit.assign_attrs(_saddle_notes_of_dataset(problem, limit))
     from numerics.fluctuations.finite_width import require_corrections
 
     require_whole("width", width, 1, "must be positive")
@@ -110,55 +121,118 @@ def solve(
     beside = _corrections(problem, kernels, progress, say).dataset()
     names = [name for name in beside.data_vars if is_correction(str(name))]
     merged = limit.merge(beside[names], join="outer")
-    return merged.assign_attrs({**limit.attrs, **_notes(beside.attrs, width)})
+    saddle = _saddle_notes_of_dataset(problem, limit)
+    return merged.assign_attrs({**limit.attrs, **saddle, **_notes(beside.attrs, width)})
 
 
-def _saddle(source: Any, limit: xr.Dataset, given: dict[str, Any]) -> dict[str, Any]:
-    """Return attributes for a solution whose loss does not move, if the program is known.
+def _saddle_notes_of_dataset(problem: Problem, limit: xr.Dataset) -> dict[str, Any]:
+    """Return the attributes :func:`_saddle_notes` of a solution as a dataset."""
+    variables = {
+        str(name): Labelled(tuple(map(str, x.dims)), x.values) for name, x in limit.data_vars.items()
+    }
+    return _saddle_notes(problem, variables, limit.time.values, limit.attrs)
 
-    The theory with its averages perturbed is solved too; if that fails, there are no attributes.
+
+def _saddle_notes(
+    problem: Problem, variables: Mapping[str, Labelled], times: NDArray[np.float64], notes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return attributes that say whether finite networks leave the symmetric saddle of a solution.
+
+    ``variables`` are those of the solution, ``times`` its output times, ``notes`` its attributes. The result
+    is empty if the solution does not stay at a saddle, or has fewer output times than a growth needs.
     """
-    if not isinstance(source, Program):
+    if notes.get("status") == DIVERGED:
         return {}
+    if stays(variables):
+        return _notes_of_constant_loss(problem, times, notes.get("samples"))
+    if "exchangeable" in notes and len(times) >= SHORTEST:
+        return _notes_of_exchangeable_values(problem, times, int(notes["samples"]))
+    return {}
+
+
+def _notes_of_constant_loss(
+    problem: Problem, times: NDArray[np.float64], samples: int | None
+) -> dict[str, Any]:
+    """Return attributes for a solution whose loss does not move; empty if perturbations do not grow.
+
+    The theory is solved with its averages shifted by a small number, and by smaller ones while perturbations
+    are not in the linear order at enough times. Sampled solutions have the same ``samples`` and seeds, so
+    that their noise cancels in differences. If a solution fails, the attribute holds the reason.
+    """
+    unknown = "the loss does not move; whether finite networks leave this point is not known, because "
+    if any(isinstance(x, Given) for x in problem.reductions):
+        return {"saddle": f"{unknown}a changed theory has no program whose averages could be perturbed"}
+    if samples is not None:
+        fixed = problem.solver.model_copy(update={"samples": int(samples), "accuracy": None})
+        problem = replace(problem, solver=fixed)
     try:
-        beside = registry.solve(Problem.of(shifted(source), **given), kernels="none")
-    except (NotApplicable, NumericsError, ProgramError, SpecError, Unserved):
-        return {}
-    return saddle_notes(limit, beside)
+        count, changes = _linear_perturbations(problem, len(times))
+    except (NotApplicable, NumericsError, ProgramError, SpecError, Unserved) as reason:
+        return {"saddle": f"{unknown}the theory with perturbed averages was not solved: {reason}"}
+    if count < min(SHORTEST, len(times)):
+        return {"saddle": f"{unknown}perturbations leave the linear order within {SHORTEST} output times"}
+    return saddle_notes(changes[:, :count], times[:count])
 
 
-def _broken_symmetry(problem: Problem, found: xr.Dataset) -> dict[str, Any]:
-    """Return attributes of a solution with exchangeable values: whether finite networks stay near it.
+def _linear_perturbations(problem: Problem, times: int) -> tuple[int, NDArray[np.float64]]:
+    """Return the number of first times in the linear order, and sizes of changes, ``(numbers, times)``.
 
-    If perturbations cannot be computed, the attribute holds the reason.
+    The changes are those of the largest of SHIFTS that is in the linear order at all ``times``, or else of
+    the smallest one whose linear order is known from a smaller one.
     """
-    if "exchangeable" not in found.attrs or found.time.size < SHORTEST or found.attrs["status"] == DIVERGED:
-        return {}
+    limit = registry.solved(problem, "none").data_vars
+
+    def changes_of(size: float) -> NDArray[np.float64]:
+        perturbed = replace(problem, program=shifted(problem.program, size), family=None)
+        return sizes_of_change(limit, registry.solved(perturbed, "none").data_vars)
+
+    large, size = changes_of(SHIFTS[0]), SHIFTS[0]
+    for smaller in SHIFTS[1:]:
+        small = changes_of(smaller)
+        count = linear_times(large, small, size / smaller) if len(large) else times
+        if count == times or smaller == SHIFTS[-1]:
+            break
+        large, size = small, smaller
+    return count, large
+
+
+def _notes_of_exchangeable_values(
+    problem: Problem, times: NDArray[np.float64], samples: int
+) -> dict[str, Any]:
+    """Return attributes of a sampled solution with exchangeable values: whether networks stay near it.
+
+    If perturbations that break the symmetry cannot be computed, the attribute holds the reason.
+    """
     from numerics.solver.paths.instability import perturbations
 
     unknown = "exchangeable values stay alike; whether finite networks stay near is not known, because "
     try:
-        gaps = perturbations(problem, int(found.attrs["samples"]))
+        gaps = perturbations(problem, samples)
     except (NumericsError, Unserved) as reason:
         return {"saddle": f"{unknown}{reason}"}
     if gaps.shape[1] < SHORTEST:
         return {"saddle": f"{unknown}perturbations leave the linear order, or responses are not resolved"}
-    return exchange_notes(gaps, found.time.values[: gaps.shape[1]])
+    return exchange_notes(gaps, times[: gaps.shape[1]])
 
 
 def solved(
     source: Problem | Experiment,
-    width: int,
+    width: int | None = None,
     kernels: KeptKernels = "auto",
     progress: Progress | None = None,
     say: Callable[[str], object] | None = None,
 ) -> Result:
-    """Return the result of :func:`solve` at a width as a Result, without importing xarray."""
-    from numerics.fluctuations.finite_width import require_corrections
-
+    """Return the result of :func:`solve` as a Result, without importing xarray."""
     problem = Problem.of(source)
-    require_corrections(problem)
+    if width is not None:
+        from numerics.fluctuations.finite_width import require_corrections
+
+        require_corrections(problem)
     limit = registry.solved(problem, kernels, progress, say)
+    saddle = _saddle_notes(problem, limit.data_vars, limit.coords["time"].values, limit.notes)
+    limit = replace(limit, notes={**limit.notes, **saddle})
+    if width is None:
+        return limit
     beside = _corrections(problem, kernels, progress, say)
     variables = {name: x for name, x in beside.data_vars.items() if is_correction(name)}
     return replace(

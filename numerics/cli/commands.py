@@ -150,20 +150,17 @@ def solve(  # noqa: PLR0913 - the arguments are the options of the command
     problem = load_problem(file, data, settings_with(accuracy, settings), depth=False)
     check_plot(plot)
     check_outputs(file, data, problem, {"--output": output, "--plot": plot})
-    from numerics.solver import registry
-
     unused = kernels == "auto" and output is None and plot is None  # nothing would show the kernels
     kept: KeptKernels = "none" if unused else kernels
     if explain:
+        from numerics.solver import registry
+
         typer.echo(str(registry.explain(problem, kernels=kept)))
         return
-    with naming_the_key(problem), progress("solve") as meter:
-        if width is None:
-            result = registry.solved(problem, kernels=kept, progress=meter, say=say)
-        else:
-            from numerics.solution import solved
+    from numerics.solution import solved
 
-            result = solved(problem, width, kernels=kept, progress=meter, say=say)
+    with naming_the_key(problem), progress("solve") as meter:
+        result = solved(problem, width=width, kernels=kept, progress=meter, say=say)
     if plot is not None:
         draw(result.dataset(), plot)
     report(result, output, as_json)

@@ -120,7 +120,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         monkeypatch.setitem(sys.modules, name, module)
         monkeypatch.setattr(parent, child, module, raising=False)
 
-    install("numerics.solver.registry", solved=computing("solve"))
+    install("numerics.solution", solved=computing("solve"))
     install("numerics.simulation", simulate=computing("simulate"))
     install(
         "numerics.expansion",
@@ -311,7 +311,7 @@ def test_the_options_reach_the_computation(spec: Path, fakes: Fakes) -> None:
     assert run(["simulate", "spec.toml", "--width", "8", "--seeds", "2"]) == 0
     assert run(["expand", "spec.toml", "--order", "4"]) == 0
     assert fakes.calls == [
-        ("solve", {"kernels": "full", "progress": None, "say": say}),
+        ("solve", {"width": None, "kernels": "full", "progress": None, "say": say}),
         ("simulate", {"width": 8, "seeds": 2, "rng": 0, "progress": None}),
         ("expand", {"order": 4, "progress": None}),
     ]

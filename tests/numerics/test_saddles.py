@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import xarray as xr
-from sympy import Function
+from sympy import Function, Rational
 
 import numerics
+from derive import mean_field
 from derive.program import (
     Field,
     GaussianMatrix,
@@ -20,6 +20,7 @@ from derive.program import (
     Network,
     Population,
     Program,
+    adamw,
     eta,
     gamma0,
     mlp,
@@ -27,37 +28,45 @@ from derive.program import (
     t,
 )
 from derive.program.networks import attention
+from derive.reduce.responses import without_responses
 from numerics.experiment.schema import Solver
-from numerics.saddles import growth, stays
+from numerics.results import Labelled
+from numerics.saddles import growth_of, linear_times, stays
 from tests.numerics.networks.attention import LABELS, SEQUENCES, kernel
 
 TIMES = np.arange(41.0)
 
 
-def of_numbers(values: Any) -> xr.Dataset:
-    return xr.Dataset({"m": ("time", values)}, {"time": TIMES})
-
-
 @pytest.mark.parametrize("factor", [1.1, 1.3])
-def test_growth_is_that_of_an_exponential(factor: float) -> None:
-    found = growth(of_numbers(0 * TIMES), of_numbers(1e-5 * factor**TIMES))
+@pytest.mark.parametrize("times", [TIMES, TIMES**2 / 40], ids=["even", "uneven"])
+def test_growth_is_that_of_an_exponential(factor: float, times: np.ndarray) -> None:
+    found = growth_of(1e-5 * factor**times, times)
     assert found is not None
     assert abs(found - factor) < 1e-9
 
 
 @pytest.mark.parametrize("power", [0, 1, 2, 4])
-def test_powers_of_the_time_are_no_growth(power: int) -> None:
-    assert growth(of_numbers(0 * TIMES), of_numbers(1e-5 * (1 + TIMES) ** power)) is None
+@pytest.mark.parametrize("times", [TIMES, TIMES**2 / 40], ids=["even", "uneven"])
+def test_powers_of_the_time_are_no_growth(power: int, times: np.ndarray) -> None:
+    assert growth_of(1e-5 * (1 + times) ** power, times) is None
+
+
+def test_a_saturating_perturbation_is_linear_at_first() -> None:
+    """The function tanh deviates from its argument by a tenth at 0.58, which 1e-5 exp(t) reaches at 11."""
+    exact = np.exp(TIMES)[None]
+    large, small = np.tanh(1e-5 * exact), np.tanh(1e-25 * exact)
+    assert linear_times(large, small, 1e20) == 11
+    assert growth_of(large[0, :11], TIMES[:11]) is not None
 
 
 def test_a_decay_is_no_growth() -> None:
-    assert growth(of_numbers(0 * TIMES), of_numbers(1e-5 * 0.9**TIMES)) is None
+    assert growth_of(1e-5 * 0.9**TIMES, TIMES) is None
 
 
 def test_losses_that_move_or_vanish_do_not_stay() -> None:
     losses = {"still": 1 + 0 * TIMES, "moves": 1 - 0.001 * TIMES, "zero": 0 * TIMES}
-    sets = {k: xr.Dataset({"train_loss": ("time", x)}, {"time": TIMES}) for k, x in losses.items()}
-    assert {k: stays(x) for k, x in sets.items()} == {"still": True, "moves": False, "zero": False}
+    variables = {k: {"train_loss": Labelled(("time",), x)} for k, x in losses.items()}
+    assert {k: stays(x) for k, x in variables.items()} == {"still": True, "moves": False, "zero": False}
 
 
 def product_of_means() -> Program:
@@ -84,6 +93,35 @@ def test_a_saddle_is_told_with_its_growth(rate: float) -> None:
     found = numerics.solve(product_of_means(), arrays={"K_x": [[1.0]], "y": [1.0]}, **given)
     assert "symmetric saddle: finite networks leave it" in found.attrs["saddle"]
     assert abs(found.attrs["saddle_growth"] - (1 + 2 * rate)) < 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [25, 60])
+def test_a_perturbation_may_leave_the_linear_order(steps: int) -> None:
+    """At a growth of 2 in a step even the smallest shift is of order one after 40 steps."""
+    given: dict[str, Any] = {"numbers": {"eta": 0.5, "gamma0": 1.0}, "times": range(steps)}
+    found = numerics.solve(product_of_means(), arrays={"K_x": [[1.0]], "y": [1.0]}, **given)
+    assert abs(found.attrs["saddle_growth"] - 2) < 0.02
+
+
+@pytest.mark.slow
+def test_the_saddle_of_adam_has_a_note() -> None:
+    """Its perturbations grow by six orders in twenty steps, out of the linear order of the first shift."""
+    rule = adamw(Rational(1, 20), 0, beta2=Rational(95, 100), epsilon=Rational(1, 10))
+    program = attention(1, None, rule, normalisation="none")
+    arrays = {"x": SEQUENCES * 3**0.5, "y": LABELS}
+    numbers, solver = {"gamma0": 2.0}, Solver(samples=2**6)
+    found = numerics.solve(program, numbers=numbers, arrays=arrays, times=range(21), solver=solver)
+    assert np.allclose(found.train_loss, 1, atol=1e-9)
+    assert 1.3 < found.attrs["saddle_growth"] < 2.5
+
+
+def test_a_saddle_without_a_program_has_a_reason() -> None:
+    """The perturbation needs a program; a theory that was changed has none."""
+    changed = without_responses(mean_field(mlp(2, "tanh")))
+    given: dict[str, Any] = {"numbers": {"eta": 1e-13, "gamma0": 1.0}, "times": range(13)}
+    found = numerics.solve(changed, arrays={"K_x": [[1.0]], "y": [1.0]}, solver=Solver(samples=64), **given)
+    assert "is not known, because a changed theory has no program" in found.attrs["saddle"]
 
 
 @pytest.mark.slow
