@@ -51,7 +51,7 @@ def expand(
     order : int, optional
         Highest order.
     **options : Any
-        ``together={alpha: 3 * nu}``: other sizes that grow with the size.
+        ``together={alpha: 3 * nu}``: other sizes that grow with the size, as multiples of it.
 
     Returns
     -------
@@ -102,7 +102,10 @@ def expand(
 
 
 def _in_gamma0(theory: Theory, order: int) -> Expansion:
-    """Return the expansion of a theory, or of its program at symbolic depth if the depth is an integer."""
+    """Return the expansion of a theory in gamma0; at an integer depth, that of the theory of symbolic depth.
+
+    The theory itself is tried first. If it has no expansion, its program is derived again at symbolic depth.
+    """
     try:
         return _expanded(theory, order)
     except NotApplicable:
@@ -112,7 +115,10 @@ def _in_gamma0(theory: Theory, order: int) -> Expansion:
 
 
 def _at_symbolic_depth(theory: Theory) -> Theory | None:
-    """Return the theory for any number of layers, or None if the theory is not a member of such a family."""
+    """Return the theory with a symbolic number of layers of which this one is the case of integer depth.
+
+    Returns None if there is no such family, or if the theory has been changed since it was derived.
+    """
     depth = theory.program.depth
     try:
         general = mean_field(at_symbolic_depth(theory.program)) if depth.is_Integer else None
@@ -124,7 +130,7 @@ def _at_symbolic_depth(theory: Theory) -> Theory | None:
 
 
 def _expanded(theory: Theory, order: int) -> Expansion:
-    """Return the linear or nonlinear expansion of a theory in gamma0."""
+    """Return the expansion in gamma0 of a theory: linear, nonlinear, or in |gamma0| if phi has a kink."""
     try:
         linear_form(theory)
     except NotApplicable:
@@ -136,7 +142,9 @@ def _expanded(theory: Theory, order: int) -> Expansion:
     expansion = expand_kinks(theory)
     highest = max(expansion.known.values())
     if order > highest:
-        raise NotApplicable(f"order = {order}: with a kink |gamma0|^{highest} is the last known")
+        raise NotApplicable(
+            f"order = {order}: for an activation with a kink the series is known to |gamma0|^{highest} only"
+        )
     return expansion
 
 

@@ -26,7 +26,9 @@ ERROR, OUTPUT = "Delta", "f"
 
 @dataclass(frozen=True)
 class ErrorLaw:
-    """Error as an expression in the ``output``, at one time and sample.
+    """Error as a function of the output: ``body`` is an expression in the symbol ``output``.
+
+    Both are at one time and sample.
 
     >>> from derive import mean_field, mlp
     >>> law = ErrorLaw.of(mean_field(mlp(2, objective="logistic")))
@@ -39,7 +41,7 @@ class ErrorLaw:
 
     @classmethod
     def of(cls, theory: Theory) -> ErrorLaw:
-        """Return the error of a theory with one output, for the sample mu.
+        """Return the error of a theory as a function of its single output, for the sample mu.
 
         Raises :class:`~derive.errors.NotApplicable` if the error is not a function of the output at the same
         time and sample alone.
@@ -49,7 +51,7 @@ class ErrorLaw:
         output, body = scalars[out].lhs, scalars[error].rhs
         others = {x for x in body.atoms(AppliedUndef) if str(x.func) in scalars} - {output}
         if others or body.has(Derivative, Sum):
-            raise NotApplicable(f"the error {body} is no function of {output} alone")
+            raise NotApplicable(f"the error {body} is not a function of the output {output} alone")
         samples = [x for x in output.args if x != t]
         standard = {samples[0]: mu} if len(samples) == 1 and samples[0].is_Symbol else {}
         return cls(body.xreplace(standard), output.xreplace(standard))
@@ -61,7 +63,7 @@ class ErrorLaw:
         return not self.body.xreplace({self.output: x}).diff(x).has(x)
 
     def slope(self, k: int) -> Expr:
-        """Return ``e^(k)/k!`` at the output.
+        """Return the Taylor coefficient ``e^(k)/k!`` of the error e as a function of the output.
 
         Raises :class:`~derive.errors.NotApplicable` if the error or its slope jumps.
         """
@@ -74,7 +76,7 @@ class ErrorLaw:
         return derivative.xreplace({x: self.output})
 
     def order(self, outputs: Sequence[Expr]) -> Expr:
-        """Return the last order of the error, from the orders of the output.
+        """Return Delta_n of the error from the orders ``outputs = (f_0, ..., f_n)`` of the output.
 
         >>> from derive import mean_field, mlp
         >>> from sympy import symbols
@@ -95,7 +97,11 @@ class ErrorLaw:
 
 
 def _error_and_output(scalars: Mapping[str, Equation]) -> tuple[str, str]:
-    """Return the names of the error and of the output, which the program may call anything."""
+    """Return the names of the error and of the output among the scalars of a theory.
+
+    A program may call them anything: the error is the only scalar whose equation contains exactly one other
+    scalar, the output.
+    """
     if {ERROR, OUTPUT} <= {*scalars}:
         return ERROR, OUTPUT
     read = {
@@ -104,5 +110,5 @@ def _error_and_output(scalars: Mapping[str, Equation]) -> tuple[str, str]:
     pairs = [(n, others.pop()) for n, others in read.items() if len(others) == 1]
     if len(pairs) != 1:
         names = ", ".join(scalars) or "none"
-        raise NotApplicable(f"the theory has no single output with an error: its numbers are {names}")
+        raise NotApplicable(f"the theory has no single output with an error: its scalars are {names}")
     return pairs[0]

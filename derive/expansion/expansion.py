@@ -193,7 +193,7 @@ class Expansion(ABC):
             raise IndexError(f"n = {n}: the series is known for orders 0 to {self.order}")
 
     def unknown(self, name: str) -> KeyError:
-        """Return the error for an unknown name.
+        """Return the KeyError for a name that has no coefficients.
 
         Parameters
         ----------
@@ -203,7 +203,7 @@ class Expansion(ABC):
         Returns
         -------
         KeyError
-            Error that lists the known names.
+            Error that lists the names that have coefficients.
         """
         return KeyError(f"no series {name!r}; there are {', '.join(self.names)}")
 
@@ -212,7 +212,10 @@ class Expansion(ABC):
 
 
 def printed(format: str, head: str, blocks: Mapping[str, PrintedBlock]) -> str:
-    """Return blocks of sums, one term on each line; text has a headline. Raise ValueError for another format.
+    """Return equations as text with a headline, one term on each line, or as a LaTeX environment.
+
+    ``blocks`` maps each title to pairs of a left-hand side and the terms of its right-hand side; LaTeX has
+    neither headline nor titles. Raises ValueError for another format.
 
     >>> print(printed("text", "A series", {"Orders": [("f", ["1", "-x [y]"])]}))
     A series
@@ -239,5 +242,5 @@ def printed(format: str, head: str, blocks: Mapping[str, PrintedBlock]) -> str:
 
 
 def _signed(x: str) -> str:
-    """Return a term with its sign."""
+    """Return the text of a term with "+ " in front unless it starts with a minus."""
     return x if x.startswith("-") else f"+ {x}"

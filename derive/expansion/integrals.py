@@ -33,7 +33,11 @@ from derive.linear.operators import J
 
 @dataclass(frozen=True)
 class Group:
-    """Sum ``coefficient * weight * sum_samples outer [inner + inner + ...]``; products are tuples."""
+    """Sum ``coefficient * weight * sum_samples outer [inner + inner + ...]`` in an entry of an operator.
+
+    ``outer`` is a tuple of factors, each ``inner`` a tuple of factors that is one product; ``samples`` are
+    the ranges of the samples that are summed over.
+    """
 
     coefficient: Expr
     weight: Expr
@@ -43,9 +47,9 @@ class Group:
 
     @property
     def expr(self) -> Expr:
-        """Sum as one expression."""
+        """The sum as one SymPy expression."""
         body = Mul(*self.outer, Add(*[Mul(*x) for x in self.inner]))
-        limits = [r.limits for r in reversed(self.samples)]  # SymPy's first sum is the innermost
+        limits = [r.limits for r in reversed(self.samples)]  # in SymPy the first limit is the innermost sum
         return Mul(self.coefficient, self.weight, Sum(body, *limits) if limits else body)
 
 
@@ -87,9 +91,9 @@ def time_integrals(
     >>> time_integrals(x, x.words["D"][0], None, alpha)
     (L - ell + 1)*Delta0(alpha, s)
     """
-    found = _Entries(expansion, row, col, now, past)
-    found.add(e)
-    return Add(*[x.expr for x in found.groups()])
+    entries = _Entries(expansion, row, col, now, past)
+    entries.add(e)
+    return Add(*[x.expr for x in entries.groups()])
 
 
 def entry(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr = s) -> Expr:
@@ -130,30 +134,36 @@ def entry(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr 
 
 
 def groups(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr = s) -> list[Group]:
-    """Return an entry as terms with different coefficients or kernels."""
+    """Return order n of the entry of a quantity as sums, with different coefficients or kernels in each.
+
+    Parameters are those of :func:`entry`.
+    """
     if name == TANGENT:
-        found = _Entries(expansion, mu, alpha, now, past)
+        entries = _Entries(expansion, mu, alpha, now, past)
         for c, g, h in expansion.triples(n):
-            found.add_product(c, g, h)
+            entries.add_product(c, g, h)
     elif name == OUTPUT:
-        found = _Entries(expansion, mu, None, now, now)
-        found.add(expansion.expr(OUTPUT, n))
+        entries = _Entries(expansion, mu, None, now, now)
+        entries.add(expansion.expr(OUTPUT, n))
     else:
         row, col = sides(expansion, name)
-        found = _Entries(expansion, mu if row else None, alpha if col else None, now, past)
-        found.add(expansion.expr(name, n))
-    return found.groups()
+        entries = _Entries(expansion, mu if row else None, alpha if col else None, now, past)
+        entries.add(expansion.expr(name, n))
+    return entries.groups()
 
 
 def sides(expansion: LinearSeries, name: str) -> tuple[bool, bool]:
-    """Return whether an operator has samples on its left and on its right."""
+    """Return whether an operator has a sample index on its left, and whether it has one on its right.
+
+    Raises KeyError if the closure has no operator of this name.
+    """
     for k in expansion.closure.kernels:
         if str(k.operator.args[0]) == name:
             return bool(k.rows), bool(k.cols)
     for e in (*expansion.closure.covariances, *expansion.closure.responses):
         if str(e.lhs.args[0]) == name:
-            raise NotApplicable(f"the closure does not say which samples {name} has")
-    raise KeyError(name)
+            raise NotApplicable(f"the closure does not state the sample indices of the operator {name}")
+    raise KeyError(f"the closure has no operator {name!r}")
 
 
 def error_equation(expansion: LinearSeries, n: int) -> Eq:
@@ -237,7 +247,7 @@ def iterated_integral(expansion: LinearSeries, v: AppliedUndef) -> Expr:
 # -- words as chains of kernels ----------------------------------------------------------------------------
 
 ROW, COL, FREE = 0, 1, 2
-"""Samples are numbered: the row's, the column's, and from FREE on those summed over."""
+"""Numbers of samples: that of the row, that of the column, and from FREE on those summed over."""
 
 KERNEL, NOW, SINCE, PAST, SOURCE = range(5)
 """Factors: a data kernel, an integral from 0 to t, from s to t, from 0 to s, and the error at s."""
@@ -247,29 +257,33 @@ Nested = tuple[tuple[int, int], ...]
 
 IntegralFactor = tuple[int, str, Nested]
 IntegralProduct = tuple[IntegralFactor, ...]
-"""A product."""
+"""A product of factors (kind, name of a data kernel or "", samples with orders of the error)."""
 
 PERMUTED = 6
 """With more summed samples than this, terms are not brought to a common labelling."""
 
 
 def _of(piece: IntegralProduct, *kinds: int) -> IntegralProduct:
-    """Return the factors of some kinds."""
+    """Return those factors of a product whose kind (``KERNEL``, ``NOW``, ...) is one of ``kinds``."""
     return tuple(x for x in piece if x[0] in kinds)
 
 
 def _nested(piece: IntegralProduct, kind: int) -> tuple[Nested, ...]:
-    """Return the iterated integrals of one kind."""
+    """Return the iterated integrals with this kind of limits, ``NOW``, ``SINCE`` or ``PAST``."""
     return tuple(v for k, _, v in piece if k == kind)
 
 
 def _summed(piece: IntegralProduct) -> list[int]:
-    """Return the samples that are summed over."""
+    """Return the numbers of the samples in a product that are summed over."""
     return sorted({i for _, _, v in piece for i, _ in v if i >= FREE})
 
 
 class _Entries:
-    """Entries of words, collected with their coefficients; equal ones are added."""
+    """Sum of products of iterated integrals that is the entry ``(row, now), (col, past)`` of operator words.
+
+    Words are added one by one; equal products are added. ``row`` and ``col`` are samples, or None for an
+    operator without a sample index on that side.
+    """
 
     def __init__(
         self, expansion: LinearSeries, row: Symbol | None, col: Symbol | None, now: Expr, past: Expr
@@ -285,12 +299,15 @@ class _Entries:
         self.count = FREE
 
     def add(self, e: Expr) -> None:
-        """Add the entries of a sum of words."""
+        """Add the entry of a sum of operator words, as products of iterated integrals."""
         for c, w in terms(e):
             self.count, ls = FREE, letters(w)
             if response := not any(is_constant(x) for x in ls):
                 if len(ls) > 1 and self.rule.memory(t, s)[1].has(t, s):
-                    raise NotApplicable(f"{w} with a weight that depends on time")
+                    raise NotApplicable(
+                        f"the response {w} has a weight of past updates that depends on time, so that it is "
+                        "not an iterated integral"
+                    )
                 pieces = self.between(ls, self.row, self.col)
             else:
                 pieces = self.correlation(w, self.row, self.col)
@@ -298,7 +315,7 @@ class _Entries:
                 self.note(c, p, response)
 
     def add_product(self, c: Expr, a: Expr, b: Expr) -> None:
-        """Add the product of the entries of two words; only the second has samples."""
+        """Add ``c`` times the product of the entries of two words; only the second word has samples."""
         self.count = FREE
         right = list(self.correlation(b, self.row, self.col))
         for x in self.correlation(a, None, None):
@@ -306,21 +323,24 @@ class _Entries:
                 self.note(c, x + y, False)
 
     def note(self, c: Expr, p: IntegralProduct, response: bool) -> None:
-        """Add one product with its coefficient."""
+        """Add c times the product p; ``response`` is true for a word of causal kernels only."""
         if self.now == self.past:
             p = tuple((NOW if k == PAST else k, name, v) for k, name, v in p)
         key = self.standard(p), response
         self.found[key] = self.found.get(key, S.Zero) + c
 
     def standard(self, p: IntegralProduct) -> IntegralProduct:
-        """Return the product with standard names of its summed samples, for comparison with others."""
+        """Return the product with its summed samples numbered in a standard way.
+
+        Products that differ in the names of summed samples only become equal.
+        """
         old = _summed(p)
         fresh = range(FREE, FREE + len(old))
         orders = permutations(fresh) if len(old) <= PERMUTED else iter([tuple(fresh)])
         return min(self.renamed(p, dict(zip(old, new, strict=True))) for new in orders)
 
     def renamed(self, p: IntegralProduct, names: Mapping[int, int]) -> IntegralProduct:
-        """Return the product with renamed samples, and factors in standard order."""
+        """Return the product with samples renumbered by ``names``, and factors in standard order."""
         moved = ((k, name, tuple((names.get(i, i), n) for i, n in v)) for k, name, v in p)
         return tuple(sorted((k, x, tuple(sorted(v)) if x in self.symmetric else v) for k, x, v in moved))
 
@@ -329,23 +349,31 @@ class _Entries:
     def letter(
         self, x: Expr, row: int | None
     ) -> tuple[Memory, int, tuple[int | None, int | None], int | None]:
-        """Return a causal letter, a new sample, the samples of its memory, and the row of the next letter."""
+        """Return the parts of a causal kernel in a chain: (memory, new sample, its samples, next row).
+
+        The memory is ``x`` itself; the new sample is that of its error, and summed over. Its samples are the
+        row and column of the correlation in it, None if that has none. The next row is the sample on the left
+        of the kernel that follows, or None.
+        """
         if not isinstance(x, Memory):
-            raise NotApplicable(f"{x} in a chain of causal kernels")
+            raise NotApplicable(f"the operator {x} in a product of causal kernels is not a memory")
         self.count += 1
         a = self.count - 1
         rows = bool(self.kernels[x.kernel].rows)
         return x, a, (row, a) if rows else (None, None), None if rows else a
 
     def correlation(self, word: Expr, row: int | None, col: int | None) -> Iterator[IntegralProduct]:
-        """Yield the products in the entry ``(row, t), (col, s)`` of a word with a constant kernel."""
+        """Yield the products whose sum is the entry ``(row, t), (col, s)`` of a word with a constant kernel.
+
+        Left of the constant are causal kernels, right of it transposes of causal kernels.
+        """
         ls = letters(word)
         at = [k for k, x in enumerate(ls) if is_constant(x)]
         if len(at) != 1:
-            raise NotApplicable(f"{word} must have one constant kernel; it has {len(at)}")
+            raise NotApplicable(f"the word {word} must have one constant kernel; it has {len(at)}")
         before, constant, after = ls[: at[0]], ls[at[0]], ls[at[0] + 1 :]
         if any(not isinstance(x, transpose) for x in after):
-            raise NotApplicable(f"{word} has a causal kernel to the right of a constant one")
+            raise NotApplicable(f"the word {word} has a causal kernel to the right of a constant one")
         for left, i in self.chain(before, row):
             for right, j in self.chain([x.args[0] for x in reversed(after)], col):
                 middle: IntegralProduct = ()
@@ -357,7 +385,10 @@ class _Entries:
                 yield (*left, *middle, *past)
 
     def chain(self, ls: list[Expr], row: int | None) -> Iterator[tuple[IntegralProduct, int | None]]:
-        """Yield causal letters applied to a constant, as a function of t, with the sample of the constant."""
+        """Yield (product, sample) for causal kernels that are applied to a constant, functions of t.
+
+        The sum of the products is the result; the sample is that on which the constant still depends.
+        """
         if not ls:
             yield (), row
             return
@@ -365,11 +396,11 @@ class _Entries:
         for rest, last in self.chain(ls[1:], following):
             for body in self.correlation(x.body, *place):
                 for v in self.product((*_nested(body, PAST), *_nested(rest, NOW))):
-                    own: IntegralFactor = (NOW, "", ((a, x.order), *v))
-                    yield (*_of(body, KERNEL, NOW), *_of(rest, KERNEL), own), last
+                    integral: IntegralFactor = (NOW, "", ((a, x.order), *v))
+                    yield (*_of(body, KERNEL, NOW), *_of(rest, KERNEL), integral), last
 
     def between(self, ls: list[Expr], row: int | None, col: int | None) -> Iterator[IntegralProduct]:
-        """Yield the products in the entry ``(row, t), (col, s)``, s < t, of a word of causal letters only."""
+        """Yield the products in the entry ``(row, t), (col, s)``, s < t, of a word of causal kernels."""
         x, a, place, following = self.letter(ls[0], row)
         final = len(ls) == 1
         if final and self.kernels[x.kernel].cols and col is not None:
@@ -381,23 +412,27 @@ class _Entries:
             for rest in self.between(ls[1:], following, col):
                 whole = (*_nested(body, PAST), *_nested(rest, NOW))
                 for early, v in self.from_past(whole, _nested(rest, SINCE)):
-                    own: IntegralFactor = (SINCE, "", ((a, x.order), *v))
+                    integral: IntegralFactor = (SINCE, "", ((a, x.order), *v))
                     past = ((PAST, "", y) for y in early)
-                    yield (*_of(body, KERNEL, NOW), *_of(rest, KERNEL, PAST, SOURCE), own, *past)
+                    yield (*_of(body, KERNEL, NOW), *_of(rest, KERNEL, PAST, SOURCE), integral, *past)
 
     def product(self, vs: tuple[Nested, ...]) -> list[Nested]:
-        """Return a product of integrals over the same range as a sum of integrals."""
+        """Return a product of iterated integrals over the same range as a sum of iterated integrals."""
         if len(vs) > 1 and self.rule.discrete:
             raise NotApplicable("a product of sums over steps within another sum cannot be reduced")
-        found: list[Nested] = [vs[0] if vs else ()]
+        integrals: list[Nested] = [vs[0] if vs else ()]
         for v in vs[1:]:
-            found = [w for u in found for w in shuffled(u, v)]
-        return found
+            integrals = [w for u in integrals for w in shuffled(u, v)]
+        return integrals
 
     def from_past(
         self, whole: tuple[Nested, ...], since: tuple[Nested, ...]
     ) -> Iterator[tuple[tuple[Nested, ...], Nested]]:
-        """Yield integrals from 0 times integrals from s as integrals up to s and one from s on."""
+        """Yield (early, late): their products add up to the product of all integrals ``whole`` and ``since``.
+
+        Integrals in ``whole`` run from 0 to t, those in ``since`` from s to t. Each integral from 0 is split
+        at s (Chen): ``early`` are the integrals from 0 to s, ``late`` the one from s to t.
+        """
         if not whole:
             yield from (((), v) for v in self.product(since))
             return
@@ -412,7 +447,7 @@ class _Entries:
     # -- to expressions --------------------------------------------------------------------------------
 
     def groups(self) -> list[Group]:
-        """Return one group for each coefficient and set of kernels, with short integrals first."""
+        """Return the collected products as sums, one for each coefficient and set of kernels."""
         together: dict[tuple[Expr, IntegralProduct, bool], list[IntegralProduct]] = {}
         for (p, response), c in self.found.items():
             coefficient = c.expand()
@@ -421,7 +456,7 @@ class _Entries:
         return [self.group(factored(c), outer, ps, r) for (c, outer, r), ps in together.items()]
 
     def group(self, c: Expr, outer: IntegralProduct, ps: list[IntegralProduct], response: bool) -> Group:
-        """Return the group of some products with one coefficient."""
+        """Return products with the same coefficient ``c`` and common factors ``outer`` as one sum."""
         weight = self.rule.memory(self.now, self.past)[1] if response else S.One
         inner = sorted((_of(p, NOW, SINCE, PAST) for p in ps), key=lambda p: (len(p), len(_of(p, PAST))))
         kernel = next(iter(self.kernels.values()))
@@ -431,7 +466,7 @@ class _Entries:
         return Group(c, weight, ranges, factors[0], factors[1:])
 
     def factor(self, x: IntegralFactor) -> Expr:
-        """Return a factor as an expression."""
+        """Return a factor (kernel, iterated integral, or error) as a SymPy expression."""
         kind, name, v = x
         samples, orders = [self.sample(i) for i, _ in v], [n for _, n in v]
         if kind == KERNEL:
@@ -442,20 +477,20 @@ class _Entries:
         return Function("_".join(["v", *map(str, orders if any(orders) else ())]))(*samples, *times)
 
     def sample(self, i: int) -> Symbol:
-        """Return the symbol of a sample; summed samples are beta, beta', beta'', ..."""
+        """Return the symbol of the sample with number i; summed ones are beta, beta_, beta__, ..."""
         given = self.samples.get(i)
         return Symbol("beta" + "_" * (i - FREE), **mu.assumptions0) if given is None else given
 
 
 def shuffled(a: Nested, b: Nested) -> list[Nested]:
-    """Return all interleavings of two integrals."""
-    found = []
+    """Return all interleavings of two iterated integrals; their sum is the product (shuffle product)."""
+    interleavings = []
     for places in combinations(range(len(a) + len(b)), len(a)):
         first, second = iter(a), iter(b)
-        found.append(tuple(next(first if k in places else second) for k in range(len(a) + len(b))))
-    return found
+        interleavings.append(tuple(next(first if k in places else second) for k in range(len(a) + len(b))))
+    return interleavings
 
 
 def is_constant(x: Expr) -> bool:
-    """Return whether a letter is a kernel without memory."""
+    """Return whether an operator is a constant kernel, such as K_x, and not a memory or its transpose."""
     return not isinstance(x, Memory | transpose)

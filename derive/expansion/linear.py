@@ -147,9 +147,9 @@ class LinearExpansion(LinearSeries, Expansion):
         >>> expand_linear(mean_field(mlp(rule="flow")), 2).letters("G", 1)
         (C0[K_x], D0[J], J, K_x, L)
         """
-        found = [self.matrix(name, n, layer) for n in range(self.order + 1)]
-        matrices = {x for e in found for x in e.atoms(MatrixSymbol)}
-        numbers = {x for e in found for x in e.free_symbols} & {L, ell}
+        coefficients = [self.matrix(name, n, layer) for n in range(self.order + 1)]
+        matrices = {x for e in coefficients for x in e.atoms(MatrixSymbol)}
+        numbers = {x for e in coefficients for x in e.free_symbols} & {L, ell}
         return (*sorted(matrices, key=str), *sorted(numbers, key=str))
 
     def lambdify(
@@ -211,10 +211,10 @@ class LinearExpansion(LinearSeries, Expansion):
             )
         parts = [gamma0**n * self.matrix(name, n, layer) for n in range(self.order + 1)]
         total = MatAdd(*[x for x in parts if x != 0])
-        found: Callable[..., Any] = lambdify(
+        compiled: Callable[..., Any] = lambdify(
             [gamma0, *(symbols or self.letters(name, layer))], total, modules
         )
-        return found
+        return compiled
 
     def given(self, name: str, layer: int, depth: int) -> tuple[MatrixSymbol, ...]:
         """Return the matrices that the series at an integer depth depends on.
@@ -249,11 +249,11 @@ class LinearExpansion(LinearSeries, Expansion):
         return tuple(self._at_depth(name, layer, depth)[1])
 
     def _at_depth(self, name: str, layer: Expr | int, depth: int) -> MatrixChain:
-        """Return steps, given matrices and result of the series at an integer depth."""
+        """Return the series at an integer depth: (steps between matrices, input matrices, result)."""
         if name not in self.names:
             raise self.unknown(name)
         if depth < 1 or not sympify(layer).is_Integer:
-            raise ValueError(f"layer = {layer}, depth = {depth}: must be integers, and the depth 1 or more")
+            raise ValueError(f"layer = {layer}, depth = {depth}: must be integers, the depth 1 or more")
         return chain(self.closure, depth, self.order, name, int(layer))
 
     def error_estimate(self, name: str, now: Expr = t, past: Expr = s) -> Expr:
@@ -273,8 +273,8 @@ class LinearExpansion(LinearSeries, Expansion):
         Expr
             Estimate for the :meth:`entry`.
         """
-        found = (self.entry(name, n, now, past) for n in range(self.order + 1))
-        return PowerSeries(tuple(found), gamma0).error_estimate()
+        coefficients = (self.entry(name, n, now, past) for n in range(self.order + 1))
+        return PowerSeries(tuple(coefficients), gamma0).error_estimate()
 
     def truncate(self, n: int) -> LinearExpansion:
         """Return the expansion up to a lower order.

@@ -31,7 +31,8 @@ from derive.linear.operators import J, Kernel, Operator, WithoutCode, operator
 class Memory(WithoutCode, Expr):  # type: ignore[misc, unused-ignore]
     """Memory ``Memory(C, n, X)`` of X in kernel C, with the error at order n.
 
-    It is linear in the correlation X, and a noncommutative letter if X is a single word.
+    It is the part ``sum_alpha Delta_alpha(s) X(t, s)`` of the causal kernel C, printed as ``Cn[X]``. It is
+    linear in the correlation X, and a noncommutative letter if X is a single word.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ class Memory(WithoutCode, Expr):  # type: ignore[misc, unused-ignore]
     order : int
         Order of the error.
     body : Expr
-        Remembered word.
+        The correlation X, as an operator word.
 
     Examples
     --------
@@ -52,13 +53,13 @@ class Memory(WithoutCode, Expr):  # type: ignore[misc, unused-ignore]
     is_commutative = False
 
     def __new__(cls, kernel: Any, order: Any, body: Any) -> Memory:
-        """Return the letter for a kernel, an order of the error and a word."""
+        """Return the memory of the word ``body`` in a kernel, with the error of one order."""
         name = Symbol(str(kernel))
         return Expr.__new__(cls, name, Integer(order), sympify(body))  # type: ignore[no-any-return]
 
     @property
     def kernel(self) -> str:
-        """Name of the kernel."""
+        """Name of the kernel, such as ``C``."""
         return str(self.args[0])
 
     @property
@@ -68,7 +69,7 @@ class Memory(WithoutCode, Expr):  # type: ignore[misc, unused-ignore]
 
     @property
     def body(self) -> Expr:
-        """Remembered word."""
+        """Operator word of the correlation that is multiplied by the error."""
         return self.args[2]
 
     def as_matrix(self, shape: Callable[[Expr], tuple[Expr, Expr]]) -> Operator:
@@ -98,7 +99,9 @@ Word = tuple[Expr, ...]
 
 
 def terms(e: Expr) -> list[tuple[Expr, Expr]]:
-    """Return ``e`` as a list of (number, word); the word of a pure number is 1.
+    """Return a sum of operator words as a list of (number, word), shortest words first.
+
+    The word of a pure number is 1.
 
     >>> from derive.linear.operators import operator
     >>> C, D = operator("C"), operator("D")
@@ -119,52 +122,55 @@ def terms(e: Expr) -> list[tuple[Expr, Expr]]:
         for w, cs in numbers_by_word.items()
         if (c := cs[0] if len(cs) == 1 else Add(*cs).expand()) != 0
     ]
-    spelled = Spelled()
+    spelled = LetterTexts()
     parts.sort(key=lambda x: (len(x[1]), spelled.word(x[1])))
     return [(c, Mul(*w)) for c, w in parts]
 
 
 def _is_letter(x: Expr) -> bool:
-    """Return whether an expression is a letter or a positive power of one."""
+    """Return whether an expression is one operator, or a positive power of one, and not a sum or product."""
     base = x.base if isinstance(x, Pow) and x.exp.is_Integer and x.exp > 0 else x
     return isinstance(base, Memory | transpose) or base.is_Symbol or isinstance(base, Indexed)
 
 
-class Spelled(dict[Expr, str]):
-    """Cache of letters as text, as ``str`` writes them."""
+class LetterTexts(dict[Expr, str]):
+    """Dictionary from letters (single operators) to their text, as ``str`` writes them, filled when read."""
 
     def __missing__(self, x: Expr) -> str:
         if isinstance(x, transpose):
-            found = f"transpose({self[x.args[0]]})"
+            text = f"transpose({self[x.args[0]]})"
         elif isinstance(x, Memory):
-            found = f"{x.kernel}{x.order}[{'*'.join(self.word(letters(x.body)))}]"
+            text = f"{x.kernel}{x.order}[{'*'.join(self.word(letters(x.body)))}]"
         else:
-            found = str(x)
-        self[x] = found
-        return found
+            text = str(x)
+        self[x] = text
+        return text
 
     def word(self, w: Iterable[Expr]) -> tuple[str, ...]:
-        """Return the letters of a word as text."""
+        """Return the texts of the letters of a word."""
         return tuple([self[x] for x in w])
 
 
 def letters(word: Expr) -> list[Expr]:
-    """Return the letters of a word from left to right, with powers written out."""
+    """Return the letters (single operators) of a product from left to right; ``X**2`` gives X twice."""
     return [x for x in factors(word) if x != 1]
 
 
-class Flipped(dict[Expr, Expr]):
-    """Cache of the transposes of letters; ``symmetric`` letters and J are their own transposes."""
+class Transposes(dict[Expr, Expr]):
+    """Dictionary from letters (single operators) to their transposes, filled when read.
+
+    ``symmetric`` letters and J, the kernel that is 1, are their own transposes.
+    """
 
     def __init__(self, symmetric: Iterable[Expr]) -> None:
         super().__init__((x, x) for x in (J, *symmetric))
 
     def __missing__(self, x: Expr) -> Expr:
-        found = self[x] = x.args[0] if isinstance(x, transpose) else transpose(x)
-        return found
+        transposed = self[x] = x.args[0] if isinstance(x, transpose) else transpose(x)
+        return transposed
 
     def word(self, w: Word) -> Word:
-        """Return the transpose of a word."""
+        """Return the transpose of a word: its letters transposed, in reverse order."""
         return tuple([self[x] for x in reversed(w)])
 
 
@@ -172,7 +178,9 @@ class Flipped(dict[Expr, Expr]):
 
 
 def parts_of(kernel: Kernel, closure: LinearClosure) -> tuple[list[AppliedUndef], list[AppliedUndef]]:
-    """Return the responses and the remembered correlations in a causal kernel at its layer.
+    """Return the terms of a causal kernel: the responses, and the correlations that the error multiplies.
+
+    Both are order parameters at their layer.
 
     >>> from derive import linear_closure, mean_field, mlp
     >>> closure = linear_closure(mean_field(mlp()))
@@ -183,10 +191,12 @@ def parts_of(kernel: Kernel, closure: LinearClosure) -> tuple[list[AppliedUndef]
     responses: list[AppliedUndef] = []
     memories: list[AppliedUndef] = []
     for part in Add.make_args(kernel.definition):
-        found = [a for a in part.atoms(AppliedUndef) if str(a.func) in names]
-        if len(found) != 1:
-            raise NotApplicable(f"{part} must contain one order parameter; it contains {found or 'none'}")
-        (responses if part == found[0] else memories).append(found[0])
+        parameters = [a for a in part.atoms(AppliedUndef) if str(a.func) in names]
+        if len(parameters) != 1:
+            raise NotApplicable(
+                f"the term {part} of a kernel must contain one order parameter; it has {parameters or 'none'}"
+            )
+        (responses if part == parameters[0] else memories).append(parameters[0])
     return responses, memories
 
 
@@ -195,10 +205,11 @@ OperatorProduct = tuple[LayerLimits | None, AppliedUndef | None, AppliedUndef]
 
 
 def layer_products(closure: LinearClosure) -> list[OperatorProduct]:
-    """Return the terms of the tangent kernel: limits of the layer, if summed, and two factors.
+    """Return the terms of the tangent kernel as triples (limits, first factor, second factor).
 
-    Factors are multiplied entry by entry. The factor with samples is last; None stands for the kernel that is
-    1. The result is empty without a tangent kernel.
+    Limits are the first and last layer if the term is summed over layers, else None. Factors are multiplied
+    entry by entry. The second factor has the samples as arguments; a first factor None stands for the kernel
+    that is 1. The result is empty for a theory without a tangent kernel.
     """
     if not closure.theory.observables:
         return []
@@ -209,7 +220,9 @@ def layer_products(closure: LinearClosure) -> list[OperatorProduct]:
         limits = [(r.lower, r.upper) for r in term.over]
         atoms = [a for a in Mul.make_args(term.coefficient * term.kernel * term.field)]
         if term.remembers or len(limits) > 1 or not all(isinstance(a, AppliedUndef) for a in atoms if a != 1):
-            raise NotApplicable(f"{term.expr} is no product of order parameters")
+            raise NotApplicable(
+                f"the term {term.expr} of the tangent kernel is not a product of order parameters"
+            )
         *first, last = sorted((a for a in atoms if a != 1), key=lambda a: a.has(*samples))
         out.append((limits[0] if limits else None, first[0] if first else None, last))
     return out
@@ -221,31 +234,34 @@ AlgebraElement = TypeVar("AlgebraElement")
 
 
 class Algebra(Protocol[AlgebraElement]):
-    """Operations on operators, which are sums of words or functions of time. None stands for zero."""
+    """Operations on the operators of a closure, for one way to represent them.
+
+    Operators are sums of words, matrices, or functions of time. None stands for zero.
+    """
 
     def identity(self, c: Expr | int) -> AlgebraElement:
-        """Return a multiple of the identity."""
+        """Return the number c times the identity operator."""
 
     def constant(self, x: Expr) -> AlgebraElement:
-        """Return a kernel that does not depend on gamma0."""
+        """Return the operator of a kernel that does not depend on gamma0, such as K_x."""
 
     def sum(self, parts: Sequence[AlgebraElement]) -> AlgebraElement | None:
         """Return the sum of one or more operators."""
 
     def times(self, a: AlgebraElement, b: AlgebraElement) -> AlgebraElement | None:
-        """Return the product, in this order."""
+        """Return the operator product ``a b``, in this order."""
 
     def transpose(self, a: AlgebraElement) -> AlgebraElement:
-        """Return the transpose."""
+        """Return the transpose of an operator: rows and columns, and the two times, exchanged."""
 
     def entrywise(self, a: AlgebraElement, b: AlgebraElement) -> AlgebraElement:
-        """Return the product entry by entry."""
+        """Return the product of two operators entry by entry, as in the tangent kernel."""
 
     def orders(self, n: int) -> Iterable[int]:
         """Return the known orders up to n at which the error does not vanish."""
 
     def remembered(self, kernel: str, order: int, body: AlgebraElement) -> AlgebraElement:
-        """Return the memory of a correlation in a kernel, with the error of one order."""
+        """Return the memory ``sum Delta X`` of a correlation X in a kernel, with Delta at one order."""
 
 
 class Recursion(Generic[AlgebraElement]):
@@ -269,27 +285,36 @@ class Recursion(Generic[AlgebraElement]):
         self.follow: Callable[[str, Expr, int], AlgebraElement | None] = self.at
 
     def at(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
-        """Return order n of an operator at a layer, from the cache if known."""
+        """Return order n of the operator ``name`` at a layer, from the cache if it has been computed."""
         if ((name, layer), n) not in self.operators:
             self.operators[(name, layer), n] = self.found(name, layer, n)
         return self.operators[(name, layer), n]
 
     def found(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
-        """Return order n of an operator, from the end of the network or from the neighbouring layer."""
+        """Return order n of the operator ``name`` at a layer, without cache.
+
+        At the first or last layer it is the given initial value, elsewhere it follows from its equation.
+        """
         place, value = self.ends.get(name, (None, S.Zero))
         return self.at_order(value, n) if layer == place else self.law(name, layer, n)
 
     def output(self, n: int) -> AlgebraElement | None:
-        """Return f at order n; its average contains one more power of the scale."""
+        """Return order n of the output f, which the closure gives as gamma0 times f.
+
+        Raises :class:`NotApplicable` if that average does not vanish at gamma0 = 0.
+        """
         average = self.closure.outputs[0]
         if self.at_order(average.rhs, 0) is not None:
-            raise NotApplicable(f"{average.lhs} does not carry a factor {gamma0}")
+            raise NotApplicable(
+                f"the average {average.lhs} does not vanish at {gamma0} = 0, so that the output has no series"
+            )
         return self.at_order(self.placed(average.rhs), n + 1)
 
     def tangent(self, n: int) -> AlgebraElement | None:
-        """Return the tangent kernel at order n: products entry by entry, summed over the layers."""
+        """Return order n of the tangent kernel: entrywise products of operators, summed over layers."""
 
         def product(a: AppliedUndef | None, b: AppliedUndef, layer: Expr) -> AlgebraElement | None:
+            """Return order n of the product of two factors, entry by entry, at one layer."""
             pairs = [(self.factor(a, layer, k), self.factor(b, layer, n - k)) for k in range(n + 1)]
             both = ((x, y) for x, y in pairs if x is not None and y is not None)
             return self.total(self.algebra.entrywise(x, y) for x, y in both)
@@ -300,31 +325,39 @@ class Recursion(Generic[AlgebraElement]):
     def over_layers(
         self, f: Callable[[Expr], AlgebraElement | None], lower: Expr, upper: Expr
     ) -> AlgebraElement | None:
-        """Return a sum over layers."""
+        """Return the sum of ``f(layer)`` over the layers from ``lower`` to ``upper``, both included."""
         ends = (int(self.placed(x)) for x in (lower, upper + 1))
         return self.total(f(Integer(layer)) for layer in range(*ends))
 
     def factor(self, a: AppliedUndef | None, layer: Expr, n: int) -> AlgebraElement | None:
-        """Return order n of a factor of the tangent kernel; None as factor is the kernel that is 1."""
+        """Return order n of a factor of the tangent kernel at a layer.
+
+        The factor None is the kernel that is 1.
+        """
         if a is not None and str(a.func) in self.laws:
             return self.at(str(a.func), self.placed(a.args[0].subs(ell, layer)), n)
         return self.algebra.constant(J if a is None else operator(str(a.func))) if n == 0 else None
 
     def forget(self, n: int) -> None:
-        """Delete cached values of order n and beyond, because an error has been found."""
+        """Delete cached values of order n and beyond, because the error of order n has just been found."""
         self.kept = {k: v for k, v in self.kept.items() if k[1] < n}
         self.operators = {k: v for k, v in self.operators.items() if k[1] < n}
 
     def placed(self, e: Any) -> Expr:
-        """Return an expression with the depth substituted."""
+        """Return an expression with the number of layers in place of the symbol L."""
         return sympify(e).subs(L, self.depth)
 
     def law(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
-        """Return order n of an operator by its own equation."""
+        """Return order n of the operator ``name`` at a layer by its equation.
+
+        A covariance or response has an equation of the closure; a kernel is a response plus the memory of a
+        correlation.
+        """
         if name in self.laws:
             e = self.laws[name]
             return self.at_order(self.placed(e.rhs.subs(ell, layer + ell - e.lhs.args[1])), n)
-        # a kernel is a response plus the memory of a correlation of the neighbouring layer
+        # Otherwise the operator is a kernel: a response plus the memory of a correlation, both of the
+        # neighbouring layer.
         responses, memories = parts_of(self.kernels[name], self.closure)
         parts = [self.follow(str(x.func), self.placed(x.args[0].subs(ell, layer)), n) for x in responses]
         for x in memories:
@@ -334,28 +367,31 @@ class Recursion(Generic[AlgebraElement]):
         return self.total(parts)
 
     def known(self, x: Indexed, n: int) -> AlgebraElement | None:
-        """Return order n of a letter of the closure's equations."""
+        """Return order n of an operator ``X[layer]`` that occurs in an equation of the closure."""
         return self.at(str(x.args[0]), x.args[1], n)
 
     # -- expressions -----------------------------------------------------------------------------------
 
     def at_order(self, e: Expr, n: int) -> AlgebraElement | None:
-        """Return the coefficient of gamma0^n of an expression between operators."""
+        """Return the coefficient of gamma0^n of an expression in operators, with a cache."""
         return self._once(e, n, self._at_order)
 
     def _once(
         self, e: Any, n: int, rule: Callable[[Any, int], AlgebraElement | None]
     ) -> AlgebraElement | None:
-        """Return the result of a rule for an expression at order n, from the cache if known."""
+        """Return ``rule(e, n)``, from the cache if it has been computed before."""
         if (e, n) not in self.kept:
             self.kept[e, n] = rule(e, n)
         return self.kept[e, n]
 
     def _at_order(self, e: Expr, n: int) -> AlgebraElement | None:
-        """Return the coefficient of gamma0^n by the type of the expression."""
+        """Return the coefficient of gamma0^n of an expression in operators, by the rule for its type.
+
+        Commutative expressions are multiples of the identity and must be polynomials in gamma0.
+        """
         if e.is_commutative:
             if not e.is_polynomial(gamma0):
-                raise NotApplicable(f"{e} is no power series in gamma0")
+                raise NotApplicable(f"the factor {e} is not a polynomial in gamma0")
             c = e.expand().coeff(gamma0, n)
             return self.algebra.identity(c) if c != 0 else None
         if isinstance(e, Indexed):
@@ -370,7 +406,7 @@ class Recursion(Generic[AlgebraElement]):
         return self._power(e, n)
 
     def _power(self, e: Expr, n: int) -> AlgebraElement | None:
-        """Return order n of a product, a positive power or a constant."""
+        """Return order n of a product or positive power; anything else has order 0 only."""
         if isinstance(e, Mul):
             return self._once(e.args, n, self._product)
         if isinstance(e, Pow) and e.exp.is_Integer and e.exp > 0:
@@ -378,7 +414,7 @@ class Recursion(Generic[AlgebraElement]):
         return self.algebra.constant(e) if n == 0 else None
 
     def _product(self, factors: tuple[Expr, ...], n: int) -> AlgebraElement | None:
-        """Return order n of a product."""
+        """Return order n of the product of the factors: ``[a b]_n = sum_k a_k b_(n-k)``."""
         first, *rest = factors
         if not rest:
             return self.at_order(first, n)
@@ -387,21 +423,21 @@ class Recursion(Generic[AlgebraElement]):
         return self.total([self.algebra.times(a, b) for a, b in later if b is not None])
 
     def _inverse(self, e: Pow, n: int) -> AlgebraElement | None:
-        """Return order n of an inverse."""
+        """Return order n of ``1/a``, ``- sum_(k>0) a_k [1/a]_(n-k)``; a must be 1 at gamma0 = 0."""
         one = self.algebra.identity(1)
         if n == 0:
             if self.at_order(e.base, 0) != one:
-                raise NotApplicable(f"{e} at gamma0 = 0 is not 1")
+                raise NotApplicable(f"the inverse {e} is not 1 at gamma0 = 0")
             return one
         left = ((k, self.at_order(e.base, k)) for k in range(1, n + 1))
         later = ((a, self.at_order(e, n - k)) for k, a in left if a is not None)
-        found = self.total([self.algebra.times(a, b) for a, b in later if b is not None])
-        return None if found is None else self.algebra.times(self.algebra.identity(-1), found)
+        total = self.total([self.algebra.times(a, b) for a, b in later if b is not None])
+        return None if total is None else self.algebra.times(self.algebra.identity(-1), total)
 
     def total(self, parts: Iterable[AlgebraElement | None]) -> AlgebraElement | None:
-        """Return the sum of the parts that are not zero."""
-        found = [x for x in parts if x is not None]
-        return self.algebra.sum(found) if found else None
+        """Return the sum of those parts that are not None (zero); None if all are."""
+        nonzero = [x for x in parts if x is not None]
+        return self.algebra.sum(nonzero) if nonzero else None
 
 
 # -- words ---------------------------------------------------------------------------------------------------
@@ -427,55 +463,55 @@ class LinearSeries:
     sums: dict[str, tuple[dict[Any, PolyElement], ...]]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return the closure and the order, because polynomial rings of SymPy cannot be pickled."""
+        """Return a recipe for pickle: closure and order, as polynomial rings of SymPy cannot be pickled."""
         return _made_again, (type(self), self.closure, self.order)
 
     def expr(self, name: str, n: int) -> Expr:
-        """Return order n of an operator, or of the output, as a SymPy expression."""
+        """Return order n of the operator ``name``, or of the output ``f``, as a sum of words."""
         self.check_written(n)
         return _exprs(self.sums[name][n])
 
     @property
     def written(self) -> int:
-        """Last order in words."""
+        """Last order that is given in words; higher ones have too many."""
         return min(self.order, WORDS)
 
     def check_written(self, n: int) -> None:
-        """Raise :class:`~derive.errors.NotApplicable` beyond the orders in words."""
+        """Raise :class:`~derive.errors.NotApplicable` if order n is too high to be given in words."""
         if n > self.written:
             raise NotApplicable(
-                f"order {n} has too many words to be written: they end at order {self.written}; "
-                "coefficient() gives it by lower orders, lambdify(..., depth=L) the number"
+                f"order {n} has too many words to be written; words end at order {self.written}; "
+                "coefficient() gives it in terms of lower orders, lambdify(..., depth=L) as a number"
             )
 
     @cached_property
     def words(self) -> dict[str, list[Expr]]:
-        """Coefficients of all operators as SymPy expressions."""
+        """Coefficients of all operators, by name and then by order, as SymPy expressions."""
         names = [x for x in self.sums if x not in (OUTPUT, TANGENT)]
         return {x: [self.expr(x, n) for n in range(self.written + 1)] for x in names}
 
     @cached_property
     def output(self) -> list[Expr]:
-        """Coefficients of the output as SymPy expressions."""
+        """Coefficients of the output, by order, as SymPy expressions."""
         return [self.expr(OUTPUT, n) for n in range(self.written + 1)]
 
     @cached_property
     def tangent(self) -> list[list[tuple[Expr, Expr, Expr]]]:
-        """Coefficients of the tangent kernel as triples (number, word of G, word of H)."""
+        """Coefficients of the tangent kernel, by order, as triples (number, word of G, word of H)."""
         return [self.triples(n) for n in range(self.written + 1)]
 
     def triples(self, n: int) -> list[tuple[Expr, Expr, Expr]]:
-        """Return order n of the tangent kernel."""
+        """Return order n of the tangent kernel as triples (number, word of G, word of H)."""
         self.check_written(n)
-        found = self.sums[TANGENT][n]
-        shown = {c: c.as_expr() for c in found.values()}
-        return [(shown[c], Mul(*a), Mul(*b)) for (a, b), c in found.items()]
+        coefficients = self.sums[TANGENT][n]
+        shown = {c: c.as_expr() for c in coefficients.values()}
+        return [(shown[c], Mul(*a), Mul(*b)) for (a, b), c in coefficients.items()]
 
 
-def _exprs(found: dict[Word, PolyElement]) -> Expr:
-    """Return a sum of words as a SymPy expression."""
-    shown = {c: c.as_expr() for c in found.values()}
-    return sympify(Add(*[shown[c] * Mul(*w) for w, c in found.items()]))
+def _exprs(coefficients: dict[Word, PolyElement]) -> Expr:
+    """Return a sum of words, given as a dictionary from words to coefficients, as a SymPy expression."""
+    shown = {c: c.as_expr() for c in coefficients.values()}
+    return sympify(Add(*[shown[c] * Mul(*w) for w, c in coefficients.items()]))
 
 
 def _made_again(kind: type[LinearSeries], closure: LinearClosure, order: int) -> LinearSeries:
@@ -484,25 +520,26 @@ def _made_again(kind: type[LinearSeries], closure: LinearClosure, order: int) ->
 
 
 def linear_series(closure: LinearClosure, order: int) -> LinearSeries:
-    """Return the solution of the recursion in the layer up to ``order``, in words up to order ``WORDS``.
+    """Return the operators of a closure as power series in gamma0, in words up to order ``WORDS``.
 
-    The error is one letter in the recursion; its series is then substituted in the words. Raises
-    :class:`NotApplicable` if the closure is not a first-order recursion in the layer.
+    The recursion over layers is solved with the error as one letter; the series of the error is then
+    substituted in the words. Raises :class:`NotApplicable` if the closure is not a first-order recursion in
+    the layer.
     """
     last = min(order, WORDS)
     degree = 3 * last // 2 + 2
     while True:
         try:
-            found = AnyDepth(closure, degree)
-            names, orders = (*found.laws, *found.kernels), range(last + 1)
-            sums = {x: [found.at(x, ell, n) or {} for n in orders] for x in names}
-            sums |= {OUTPUT: [found.output(n) or {} for n in orders]}
-            sums |= {TANGENT: [found.tangent(n) or {} for n in orders]}
+            recursion = AnyDepth(closure, degree)
+            names, orders = (*recursion.laws, *recursion.kernels), range(last + 1)
+            sums = {x: [recursion.at(x, ell, n) or {} for n in orders] for x in names}
+            sums |= {OUTPUT: [recursion.output(n) or {} for n in orders]}
+            sums |= {TANGENT: [recursion.tangent(n) or {} for n in orders]}
             break
         except GridTooSmall:
             degree *= 2
     errors = Errors.of(sums[OUTPUT])
-    number = found.algebra.numbers.polynomial
+    number = recursion.algebra.numbers.polynomial
     return LinearSeries(
         closure,
         order,
@@ -514,7 +551,7 @@ def linear_series(closure: LinearClosure, order: int) -> LinearSeries:
 
 
 class Errors:
-    """Substitution of the series of the error in words whose letters contain the error of order 0.
+    """Substitution of the series of the error in words, whose letters are written with the error of order 0.
 
     ``orders`` are those at which the error does not vanish.
 
@@ -530,7 +567,7 @@ class Errors:
 
     @classmethod
     def of(cls, output: Sequence[WordCoefficients]) -> Errors:
-        """Return the orders of the error, from those of the output.
+        """Return the substitution, with the orders of the error that follow from the words of the output.
 
         If all words of an order of the output contain the error of that order, it obeys a homogeneous
         Volterra equation and vanishes.
@@ -542,7 +579,11 @@ class Errors:
         return cls(orders)
 
     def expanded(self, parts: Sequence[WordCoefficients], n: int) -> Iterable[tuple[Any, Sampled]]:
-        """Yield the words of order n, from the words of all orders."""
+        """Yield (word, coefficient) at order n in gamma0, with the orders of the error written out.
+
+        ``parts[m]`` are the words at the power m of gamma0 that stands beside the errors; a word of the
+        tangent kernel is a pair of words.
+        """
         for m, words in enumerate(parts[: n + 1]):
             for w, c in words.items():
                 if w and isinstance(w[0], tuple):
@@ -552,82 +593,92 @@ class Errors:
                     yield from ((x, c) for x in self.word(w, n - m))
 
     def word(self, w: Word, n: int) -> list[Word]:
-        """Return the words with errors whose orders sum to n."""
+        """Return the copies of a word in which the orders of all errors sum to n."""
         if n == 0 or not w:
             return [w] if n == 0 else []
         return [(x, *v) for k in range(n + 1) for x in self.letter(w[0], k) for v in self.word(w[1:], n - k)]
 
     def letter(self, x: Expr, n: int) -> list[Expr]:
-        """Return the letters with errors whose orders sum to n."""
+        """Return the copies of a letter in which the orders of all errors in it sum to n."""
         if n == 0:
             return [x]
         if (x, n) not in self.kept:
-            found: list[Expr] = []
+            copies: list[Expr] = []
             if isinstance(x, transpose):
-                found = [transpose(y) for y in self.letter(x.args[0], n)]
+                copies = [transpose(y) for y in self.letter(x.args[0], n)]
             elif isinstance(x, Memory):
                 body, orders = tuple(letters(x.body)), [k for k in self.orders if k <= n]
-                found = [memory(x.kernel, k, w) for k in orders for w in self.word(body, n - k)]
-            self.kept[x, n] = found
+                copies = [memory(x.kernel, k, w) for k in orders for w in self.word(body, n - k)]
+            self.kept[x, n] = copies
         return self.kept[x, n]
 
 
 class _WordAlgebra:
-    """Algebra of sums of words, in which the error of all letters has order 0."""
+    """Operators as sums of words, dictionaries from words to coefficients.
+
+    The error in all letters has order 0.
+    """
 
     def __init__(self, closure: LinearClosure, degree: int) -> None:
         laws = (*closure.covariances, *closure.responses, *closure.base, *closure.outputs)
         symbols = {x for e in laws for x in e.free_symbols if x.is_commutative is True and x.is_Symbol}
         depth = closure.layers.upper.free_symbols if closure.layers else set()
         self.numbers = ValueGrid(degree, {*symbols, *depth} - {gamma0, ell})
-        self.flipped = Flipped(e.rhs for e in closure.base if e.rhs != 0)
+        self.flipped = Transposes(e.rhs for e in closure.base if e.rhs != 0)
 
     def identity(self, c: Expr | int) -> WordCoefficients:
-        """Return a multiple of the empty word."""
+        """Return the number c times the empty word, which is the identity."""
         return {(): self.numbers.of(c)}
 
     def constant(self, x: Expr) -> WordCoefficients:
-        """Return the word of a constant kernel."""
+        """Return the word of a kernel that does not depend on gamma0."""
         return {tuple(letters(x)): self.numbers.one}
 
     def sum(self, parts: Sequence[WordCoefficients]) -> WordCoefficients | None:
-        """Return the sum."""
+        """Return the sum of sums of words, with equal words added; None if all cancel."""
         return gathered(pair for x in parts for pair in x.items()) or None
 
     def times(self, a: WordCoefficients, b: WordCoefficients) -> WordCoefficients | None:
-        """Return the product."""
+        """Return the product of two sums of words; words are joined in this order."""
         return self.sum([{v + w: c * d for w, d in b.items()} for v, c in a.items()])
 
     def transpose(self, a: WordCoefficients) -> WordCoefficients:
-        """Return the transpose."""
+        """Return the transpose of a sum of words."""
         return {self.flipped.word(w): c for w, c in a.items()}
 
     def entrywise(self, a: WordCoefficients, b: WordCoefficients) -> WordCoefficients:
-        """Return pairs of words, which are multiplied entry by entry."""
+        """Return the entrywise product of two sums of words as a sum over pairs of words."""
         return {(v, w): c * d for v, c in a.items() for w, d in b.items()}
 
     def moved(self, a: WordCoefficients, layer: Expr) -> WordCoefficients | None:
-        """Return the words with coefficients at another layer."""
+        """Return a sum of words at another layer: ``layer`` is put in place of ell in the coefficients."""
         return {w: x for w, c in a.items() if (x := self.numbers.moved(c, layer))} or None
 
     def summed(self, a: WordCoefficients, lower: Expr, upper: Expr) -> WordCoefficients | None:
-        """Return the words with coefficients summed over layers."""
+        """Return a sum of words with each coefficient summed over the layers from ``lower`` to ``upper``."""
         return {w: x for w, c in a.items() if (x := self.numbers.summed(c, lower, upper))} or None
 
     def orders(self, n: int) -> Iterable[int]:
-        """Return order 0, because the error is not expanded here."""
+        """Return order 0 only, because errors are not expanded in these words."""
         return (0,)
 
     def remembered(self, kernel: str, order: int, body: WordCoefficients) -> WordCoefficients:
-        """Return the memory of words in a kernel."""
+        """Return the memory of a sum of words in a kernel, as one letter for each word."""
         return {(memory(kernel, order, w),): c for w, c in body.items()}
 
     def rest(self, a: WordCoefficients) -> WordCoefficients | None:
-        """Return the words without the unknown operator, which must occur alone."""
-        own = {w: c for w, c in a.items() if any(isinstance(x, Indexed) for x in w)}
-        if beside := [w for w, c in own.items() if len(w) > 1 or c is not self.numbers.one]:
-            raise NotApplicable(f"an operator depends on {Mul(*beside[0])} at the same order")
-        return {w: c for w, c in a.items() if w not in own} or None
+        """Return a sum of words without the operator that is being solved for, a letter ``X[layer]``.
+
+        Raises :class:`NotApplicable` if it occurs with a coefficient other than 1 or beside other letters.
+        """
+        unknown = {w: c for w, c in a.items() if any(isinstance(x, Indexed) for x in w)}
+        if beside := [w for w, c in unknown.items() if len(w) > 1 or c is not self.numbers.one]:
+            raise NotApplicable(
+                "the equation of an operator contains it at the same order in the product "
+                f"{Mul(*beside[0])}, so "
+                "that it is not a sum over layers"
+            )
+        return {w: c for w, c in a.items() if w not in unknown} or None
 
 
 class AnyDepth(Recursion[WordCoefficients]):
@@ -646,7 +697,7 @@ class AnyDepth(Recursion[WordCoefficients]):
         """Operators being solved for, each with the distance of the layer that it is related to."""
 
     def found(self, name: str, layer: Expr, n: int) -> WordCoefficients | None:
-        """Return order n of an operator at a layer, from its closed form at ``ell``."""
+        """Return order n of the operator ``name`` at a layer, by its closed form in ell."""
         if layer == ell:
             return self.closed(name, n)
         here = self.at(name, ell, n)
@@ -655,34 +706,45 @@ class AnyDepth(Recursion[WordCoefficients]):
     def over_layers(
         self, f: Callable[[Expr], WordCoefficients | None], lower: Expr, upper: Expr
     ) -> WordCoefficients | None:
-        """Return a sum over layers with symbolic limits."""
+        """Return the sum of ``f(ell)`` over layers with symbolic limits, in closed form."""
         here = f(ell)
         return here and self.algebra.summed(here, lower, upper)
 
     def closed(self, name: str, n: int) -> WordCoefficients | None:
-        """Return the solution of ``X(ell) = X(ell + step) + e(ell)``, a sum of e from a given end value."""
+        """Return order n of the operator ``name`` as a function of the symbolic layer ell.
+
+        Its equation is ``X(ell) = X(ell + step) + e(ell)`` with step 1 or -1, so that it is a sum of e from
+        the end of the network at which X is given.
+        """
         if (name, n) in self.steps:
-            raise NotApplicable(f"{name} depends on {next(reversed(self.steps))[0]}, and that on {name}")
+            raise NotApplicable(
+                f"the operators {name} and {next(reversed(self.steps))[0]} depend on each other at one "
+                "order, so "
+                "that they are not solved by sums over layers"
+            )
         self.steps[name, n] = S.Zero
         e = self.law(name, ell, n)
         step = self.steps.pop((name, n))
-        # delete cached equations that contain the unknown operator
+        # Cached results of this order may contain the operator that was being solved for.
         self.kept = {k: v for k, v in self.kept.items() if k[1] != n}
         e = e and self.algebra.rest(e)
         if step == 0:
             return e
         if step not in (1, -1):
-            raise NotApplicable(f"a recursion over {step} layers")
+            raise NotApplicable(f"the recursion of {name} goes over {step} layers; it must go to a neighbour")
         if name in self.laws:
             place, value = self.ends[name]
-        else:  # beyond the end there is neither response nor memory
+        else:  # a kernel vanishes beyond the end of the network, where it has neither response nor memory
             (response, *_), _ = parts_of(self.kernels[name], self.closure)
             place, value = self.ends[str(response.func)][0] + ell - response.args[0] + step, S.Zero
         limits = (place + 1, ell) if step == -1 else (ell, place - 1)
         return self.total([self.at_order(value, n), e and self.algebra.summed(e, *limits)])
 
     def known(self, x: Indexed, n: int) -> WordCoefficients | None:
-        """Return order n of a letter; the unknown operator itself is a letter of its own equation."""
+        """Return order n of an operator ``X[layer]``.
+
+        The one that is being solved for is returned as an unknown letter.
+        """
         name, layer = str(x.args[0]), x.args[1]
         if (name, n) != next(reversed(self.steps), None):
             return self.at(name, layer, n)
@@ -691,5 +753,5 @@ class AnyDepth(Recursion[WordCoefficients]):
 
 
 def memory(kernel: str, order: int, word: Word) -> Memory:
-    """Return the letter that remembers a word."""
+    """Return the letter for the memory of a word in a kernel, with the error of one order."""
     return Memory(kernel, order, Mul(*word))

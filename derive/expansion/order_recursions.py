@@ -27,9 +27,10 @@ OperatorTerm = tuple[Expr, int, OperatorFactors]
 
 
 def laws(closure: LinearClosure) -> dict[str, list[OperatorTerm]]:
-    """Return the equation of each operator at layer ``ell``, and of the output at L, without inverses.
+    """Return the terms of the equation of each operator at layer ``ell``, and of the output at L.
 
-    In ``C0[X]`` the error has its own order, which is added to that of X.
+    The equations have no inverses. Terms are (number, power of gamma0, factors). In a memory ``C0[X]`` the
+    error has an order of its own, which is added to that of X.
 
     >>> from derive import linear_closure, mean_field, mlp
     >>> for c, power, word in laws(linear_closure(mean_field(mlp())))["A"]: print(c, power, word)
@@ -52,23 +53,26 @@ def laws(closure: LinearClosure) -> dict[str, list[OperatorTerm]]:
 
 
 def _letter(x: AppliedUndef) -> Expr:
-    """Return an order parameter as an operator."""
+    """Return an order parameter ``X(layer, ...)`` as the operator ``X[layer]``."""
     return operator(str(x.func), x.args[0])
 
 
 def _without_inverses(x: Expr, e: Expr) -> Expr:
-    """Return ``N + X - a X b`` for ``X = a^-1 N b^-1``."""
+    """Return ``N + X - a X b`` for the right-hand side ``e = a^-1 N b^-1`` of the equation of X.
+
+    Both are equal because ``a X b = N``, and the first has no inverse.
+    """
     numbers, factors = e.args_cnc()
     kept = [f for f in factors if not (isinstance(f, Pow) and f.exp == -1)]
     at = factors.index(kept[0])
     if factors[at : at + len(kept)] != kept:
-        raise NotApplicable(f"{e} has an inverse between operators")
+        raise NotApplicable(f"the product {e} has an inverse between two operators")
     a, b = (Mul(*[f.base for f in reversed(part)]) for part in (factors[:at], factors[at + len(kept) :]))
     return (Mul(*numbers, *kept) + x - a * x * b).expand()
 
 
 def _terms(e: Expr) -> list[OperatorTerm]:
-    """Return a sum of operator words as terms."""
+    """Return a sum of operator words as terms (number, power of gamma0, letters), lowest powers first."""
     operator_terms = []
     for part in Add.make_args(e):
         numbers, word = part.args_cnc()
@@ -78,9 +82,9 @@ def _terms(e: Expr) -> list[OperatorTerm]:
 
 
 class Orders:
-    """Equations at each order, with letters such as ``H12[ell]`` for coefficients of lower orders.
+    """Equations at each order, with letters such as ``H12[ell]`` for the coefficient of gamma0^12 in H.
 
-    ``there`` are the operators and orders that do not vanish. ``errors`` are the orders at which the error
+    ``there`` are the pairs (operator, order) that do not vanish. ``errors`` are the orders at which the error
     does not vanish, which follow from those of the output.
 
     >>> from derive import linear_closure, mean_field, mlp
@@ -102,28 +106,28 @@ class Orders:
                 self.add(n)
 
     def add(self, n: int) -> None:
-        """Add the operators that do not vanish at order n."""
+        """Add the operators that do not vanish at order n to ``there``, until no further one follows."""
         while more := {(x, n) for x in self.laws if (x, n) not in self.there and any(self.products(x, n))}:
             self.there |= more
 
     def coefficient(self, name: str, n: int) -> Expr:
-        """Return order n of an operator at layer ``ell``."""
+        """Return order n of the operator ``name`` at layer ``ell``, in terms of lower orders."""
         return Add(*self.products(name, n))
 
     def products(self, name: str, n: int) -> Iterator[Expr]:
-        """Yield the terms of order n of an operator."""
+        """Yield the nonzero products of which order n of the operator ``name`` is the sum."""
         for c, power, factors in self.laws[name]:
             yield from (Mul(c, *x) for x in self.filled(factors, n - power))
 
     def filled(self, factors: OperatorFactors, n: int) -> Iterator[OperatorFactors]:
-        """Yield the products of factors at orders that add up to n."""
+        """Yield all choices of orders of the factors that add up to n, as tuples of letters."""
         if not factors and n == 0:
             yield ()
         for k, x in self.at_orders(factors[0], n) if factors else ():
             yield from ((x, *rest) for rest in self.filled(factors[1:], n - k))
 
     def at_orders(self, x: Expr, n: int) -> Iterator[tuple[int, Expr]]:
-        """Yield a factor at all orders up to n at which it does not vanish."""
+        """Yield (k, factor at order k) for all k up to n at which a factor does not vanish."""
         if isinstance(x, transpose):
             yield from ((k, transpose(y)) for k, y in self.at_orders(x.args[0], n))
         elif isinstance(x, Memory):
@@ -139,7 +143,7 @@ class Orders:
 
 
 class _Matrices:
-    """Algebra of matrix expressions in which every sum and product is a named step.
+    """Operators at an integer depth as matrix expressions, where every sum and product is a named step.
 
     ``C[X]`` is ``W_C * (X E_k)``, entry by entry, for a kernel with samples on its left, with ``E_k[(alpha,
     s), s'] = Delta_k,alpha(s)`` at ``s' = s``. For a kernel with samples on its right, ``D[X]`` is ``W_D * (X
@@ -153,48 +157,50 @@ class _Matrices:
         self.given: dict[str, MatrixSymbol] = {}
 
     def named(self, e: Expr) -> Expr:
-        """Return the name of an expression, after adding a step for it."""
+        """Return a matrix symbol for an expression; its definition is added to ``steps`` if it is new."""
         if e not in self.names:
             self.names[e] = MatrixSymbol(f"x{len(self.steps)}", *e.shape)
             self.steps.append((self.names[e], e))
         return self.names[e]
 
     def letter(self, name: str, rows: Any, columns: Any) -> MatrixSymbol:
-        """Return a given matrix of this name and shape."""
+        """Return the symbol of an input matrix with this name and shape, the same for the same name."""
         return self.given.setdefault(name, MatrixSymbol(name, rows, columns))
 
     def identity(self, c: Expr | int) -> Expr:
-        """Return a multiple of the identity."""
+        """Return the number c, which stands for c times the identity matrix."""
         return Integer(c) if isinstance(c, int) else c
 
     def constant(self, x: Expr) -> Expr:
-        """Return a constant kernel as a given matrix."""
+        """Return the input matrix of a kernel that does not depend on gamma0."""
         return self.letter(str(x), *self.closure.shape(x))
 
     def sum(self, parts: Sequence[Expr]) -> Expr:
-        """Return the sum as a named matrix."""
+        """Return the sum of matrices as a named step, or the sum of numbers."""
         if len(parts) == 1 or not parts[0].is_Matrix:
             return Add(*parts)
         return self.named(MatAdd(*parts))
 
     def times(self, a: Expr, b: Expr) -> Expr:
-        """Return the product as a named matrix."""
+        """Return the product of two matrices as a named step; a number times a matrix is not named."""
         return self.named(MatMul(a, b)) if a.is_Matrix and b.is_Matrix else a * b
 
     def transpose(self, a: Expr) -> Expr:
-        """Return the transpose."""
+        """Return the transpose of a matrix; a multiple of the identity is its own."""
         return a.T if a.is_Matrix else a
 
     def entrywise(self, a: Expr, b: Expr) -> Expr:
-        """Raise NotApplicable, because the factors have different shapes."""
-        raise NotApplicable("the tangent kernel's products of entries have no matrices of one shape")
+        """Raise NotApplicable, because the factors of the tangent kernel have different shapes."""
+        raise NotApplicable(
+            "the tangent kernel multiplies matrices of different shapes entry by entry, and is not compiled"
+        )
 
     def orders(self, n: int) -> Iterable[int]:
         """Return the orders up to n at which the error does not vanish."""
         return [k for k in self.errors if k <= n]
 
     def remembered(self, kernel: str, order: int, body: Expr) -> Expr:
-        """Return the memory of a matrix in a kernel, with the error of one order."""
+        """Return the memory ``W * (X E)`` of the matrix X in a kernel, with the error of one order in E."""
         k = self.closure.kernel(kernel)
         error = self.letter(f"Delta_{order}", size((*k.rows, *k.cols)), T)
         weight = self.letter(f"W_{kernel}", size(k.rows), size(k.cols))
@@ -206,9 +212,10 @@ MatrixChain = tuple[list[tuple[MatrixSymbol, Expr]], list[MatrixSymbol], Expr]
 
 
 def chain(closure: LinearClosure, depth: int, order: int, name: str, layer: int) -> MatrixChain:
-    """Return the truncated series of an operator: steps between matrices, given matrices and result.
+    """Return the truncated series of an operator at an integer depth, as steps between matrices.
 
-    Given are K_x, J, the weights ``W_C`` and ``W_D`` and the orders of the error ``Delta_0``, ....
+    The result is (steps, input matrices, result): each step is a matrix symbol with its definition. Input
+    matrices are K_x, J, the weights ``W_C`` and ``W_D``, and the orders ``Delta_0``, ... of the error.
     """
     algebra = _Matrices(closure)
     recursion: Recursion[Expr] = Recursion(closure, algebra, depth)

@@ -69,7 +69,9 @@ SourceAtIndices = tuple[str, tuple[Expr, ...]]
 
 
 def named(name: object, *orders: int) -> str:
-    """Return the name of the part of some order; the part of order zero keeps its name.
+    """Return the name of one order of a quantity; order zero keeps the name itself.
+
+    An order parameter has two orders, those of the two fields that it averages.
 
     >>> named("v", 0), named("v", 2), named("C_v", 1, 0)
     ('v', 'v__2', 'C_v__1_0')
@@ -83,12 +85,12 @@ def orders_in(name: str) -> tuple[str, tuple[int, ...]]:
     >>> orders_in("C_h__1_2"), orders_in("a___1"), orders_in("a__b")
     (('C_h', (1, 2)), ('a_', (1,)), ('a__b', ()))
     """
-    found = re.fullmatch(r"(.+)__(\d+(?:_\d+)*)", name)
-    return (found[1], tuple(map(int, found[2].split("_")))) if found else (name, ())
+    match = re.fullmatch(r"(.+)__(\d+(?:_\d+)*)", name)
+    return (match[1], tuple(map(int, match[2].split("_")))) if match else (name, ())
 
 
 def at_order(a: AppliedUndef, *orders: int) -> AppliedUndef:
-    """Return the part of some order of a field, source or order parameter, at the same indices and times."""
+    """Return one order of a field, source or order parameter as a function of the same indices and times."""
     return Function(named(a.func, *orders))(*a.args)
 
 
@@ -131,9 +133,9 @@ class TheorySeries(Expansion):
     @cached_property
     def expanded(self) -> Theory:
         """Theory of all orders, which can be solved like any other."""
-        found = self.expander().expanded()
+        expanded = self.expander().expanded()
         what = f"expanded in {self.variable} to order {self.order}"
-        return replace(found, reduction=f"{self.theory.reduction}, {what}".strip(", "))
+        return replace(expanded, reduction=f"{self.theory.reduction}, {what}".strip(", "))
 
     def expander(self) -> Expander:
         """Return the expander that finds the orders.
@@ -208,10 +210,10 @@ class TheorySeries(Expansion):
 
     @cached_property
     def _symbols(self) -> dict[str, AppliedUndef]:
-        """Symbols of fields, order parameters and scalars by name."""
+        """Fields, order parameters and scalars by name, as functions of their indices and times."""
         singles = (*self.theory.scalars, *self.theory.equations)
-        found = {q.name: q.symbol for q in self.theory.order_parameters}
-        return found | {e.name: e.lhs for e in singles if isinstance(e.lhs, AppliedUndef)}
+        symbols = {q.name: q.symbol for q in self.theory.order_parameters}
+        return symbols | {e.name: e.lhs for e in singles if isinstance(e.lhs, AppliedUndef)}
 
     def conditions(self) -> tuple[str, ...]:
         """Return the assumptions of the expansion.
@@ -272,24 +274,24 @@ class TheorySeries(Expansion):
 
     @property
     def marks(self) -> dict[str, str]:
-        """LaTeX of the names of all parts except those of order zero."""
+        """LaTeX names of all orders except zero, with the orders as lower index."""
         plain = notation(self.theory)
         single = [e.name for e in (*self.theory.equations, *self.theory.scalars)]
         single += [str(x.func) for u in self.theory.sources for x in (u.symbol, u.partner)]
         single += [q.name for q in self.theory.responses()] + sorted(self.tables)
-        found: dict[str, tuple[str, tuple[int, ...]]] = {}
+        parts: dict[str, tuple[str, tuple[int, ...]]] = {}
         for n in range(1, self.order + 1):
-            found |= {named(x, n): (x, (n,)) for x in single}
+            parts |= {named(x, n): (x, (n,)) for x in single}
             for q in self.theory.correlations():
-                found |= {named(q.name, n - k, k): (q.name, (n - k, k)) for k in range(n + 1)}
-        return {x: _marked(plain.name(base), orders) for x, (base, orders) in found.items()}
+                parts |= {named(q.name, n - k, k): (q.name, (n - k, k)) for k in range(n + 1)}
+        return {x: _marked(plain.name(base), orders) for x, (base, orders) in parts.items()}
 
     def __str__(self) -> str:
         return self.render()
 
 
 def _marked(name: Name, orders: tuple[int, ...]) -> str:
-    """Return LaTeX of a name with its orders as lower index."""
+    """Return LaTeX of a name with its orders in parentheses as lower index."""
     lower = f"{name.lower}({','.join(map(str, orders))})"
     base = f"{{{name.base}}}" if "_" in name.base else name.base
     return base + (f"^{{{name.upper}}}" if name.upper else "") + f"_{{{lower}}}"
@@ -368,7 +370,7 @@ def expand_sizes(
 
 
 class Expander(Expressions):
-    """Expansion of a theory that is linear in its fields, to ``order`` in ``variable``.
+    """Derivation of the theory of all orders in ``variable``, for a theory that is linear in its fields.
 
     ``tables`` are given functions of two times (the weights of a rule) that are series themselves: their
     parts of order one and higher also exist at ``s = t``.
@@ -385,21 +387,26 @@ class Expander(Expressions):
         for name in self.kinds:
             stem, orders = orders_in(name)
             if orders:
-                told = f"{name} is called like the part of {stem} of order {', '.join(map(str, orders))}"
-                raise NotApplicable(f"{told}: give it another name")
-        own = [x for x, kind in self.kinds.items() if kind in ("field", "source")]
-        self.random = {named(x, n): x for x in own for n in range(order + 1)}
-        # parts that exist at s = t although order zero does not; with tables also responses
+                raise NotApplicable(
+                    f"the name {name} is that of the part of {stem} of order "
+                    f"{', '.join(map(str, orders))}: give "
+                    "it another name"
+                )
+        random = [x for x, kind in self.kinds.items() if kind in ("field", "source")]
+        self.random = {named(x, n): x for x in random for n in range(order + 1)}
+        # Functions of two times that exist at s = t at higher orders although order zero does not: the
+        # weights
+        # of past updates, and responses, which depend on them.
         strict = [q.name for q in theory.responses() if q.causal == "strict"] if tables else []
         self.instant = {named(x, n) for x in (*tables, *strict) for n in range(1, order + 1)}
 
     # -- the theory ------------------------------------------------------------------------------------
 
     def expanded(self) -> Theory:
-        """Return the theory of all orders; raise NotApplicable for a term that is no power series."""
+        """Return the theory of all orders; raise NotApplicable for a term that is not a power series."""
         sources = tuple(x for u in self.theory.sources for x in self.source(u))
-        pushed = {_place(x.source) for q in self.theory.responses() for x in q.definition.atoms(Response)}
-        live = pushed | {_place(x) for u in sources for x in (u.symbol, u.partner)}
+        perturbed = {_place(x.source) for q in self.theory.responses() for x in q.definition.atoms(Response)}
+        live = perturbed | {_place(x) for u in sources for x in (u.symbol, u.partner)}
 
         def orders(x: Any) -> Iterable[Any]:
             if isinstance(x, Source):
@@ -409,42 +416,61 @@ class Expander(Expressions):
         return replace(self.theory, sources=sources, observables=()).each(orders)
 
     def equation(self, e: Equation, live: set[SourceAtIndices]) -> Iterator[Equation]:
-        """Yield the orders of an equation; ``live`` are the sources that remain."""
+        """Yield the equation of each order of a field or scalar.
+
+        ``live`` are the sources that have a covariance or to which something responds; others are left out.
+        """
         if not isinstance(e.lhs, AppliedUndef):
-            raise NotApplicable(f"{e.lhs} is given by its rate of change, not by its past")
+            raise NotApplicable(
+                f"the equation of {e.lhs} gives its rate of change; it must give it as a sum over its past"
+            )
         terms = [(x, self.series(x.coefficient * x.kernel * x.field, x)) for x in e.terms]
         for n in range(self.order + 1):
             kept = ((x, y) for x, c in terms for y in Add.make_args(self.alive(c[n], live).expand()))
             yield Equation(at_order(e.lhs, n), tuple(self.term(x, y) for x, y in kept if y != 0), e.ranges)
 
     def series(self, e: Expr, term: Term | None = None) -> PowerCoefficients:
-        """Return the orders of a covariance, or of the product in a term."""
+        """Return the coefficients of variable^0, variable^1, ...
+
+        Of a covariance, or of the product in a term.
+        """
         return self.coefficients(e)
 
     def term(self, x: Term, body: Expr) -> Term:
-        """Return one product in the place of ``x``; a sum includes the present if a factor exists there."""
+        """Return ``x`` with the product ``body`` in place of its own.
+
+        A sum over past times includes the present time if a factor of the product exists there.
+        """
         reach = "past" if x.reach == "strict" and self.instant & _names(body) else x.reach
-        own = [a for a in Mul.make_args(body) if isinstance(a, AppliedUndef) and str(a.func) in self.random]
-        rest = body / own[0] if own else S.One
+        fields = [
+            a for a in Mul.make_args(body) if isinstance(a, AppliedUndef) and str(a.func) in self.random
+        ]
+        rest = body / fields[0] if fields else S.One
         parts = {"kernel": rest, "coefficient": S.One} if reach else {"coefficient": rest, "kernel": S.One}
-        return replace(x, field=own[0] if own else body, reach=reach, **parts)
+        return replace(x, field=fields[0] if fields else body, reach=reach, **parts)
 
     def alive(self, e: Expr, live: set[SourceAtIndices]) -> Expr:
-        """Return ``e`` without sources that have no covariance and to which nothing responds."""
-        own = [
+        """Return ``e`` with zero for sources that have no covariance and to which nothing responds."""
+        sources = [
             a for a in e.atoms(AppliedUndef) if self.kinds.get(self.random.get(str(a.func), "")) == "source"
         ]
-        return sympify(e.xreplace({a: S.Zero for a in own if _place(a) not in live}))
+        return sympify(e.xreplace({a: S.Zero for a in sources if _place(a) not in live}))
 
     def source(self, u: Source) -> Iterator[Source]:
-        """Yield ``<u_0 u_0>``, and half of each further order as ``<u_0 u_n>`` and as ``<u_n u_0>``."""
+        """Yield the sources of all orders, whose sum has the covariance of the source ``u``.
+
+        They are ``<u_0 u_0>``, and half of each further order as ``<u_0 u_n>`` and as ``<u_n u_0>``.
+        """
         for n, c in enumerate(self.series(u.covariance)):
             for a, b in [] if c == 0 else [(0, 0)] if n == 0 else [(0, n), (n, 0)]:
                 ends = {"symbol": at_order(u.symbol, a), "partner": at_order(u.partner, b)}
                 yield replace(u, **ends, covariance=(c if n == 0 else c / 2).expand())
 
     def parameter(self, q: OrderParameter) -> Iterator[OrderParameter]:
-        """Yield ``<a_k b_l>`` with k + l up to the order, or ``<d a_n / d u_0>``."""
+        """Yield the orders of a correlation, ``<a_k b_l>`` with k + l up to the order, or of a response.
+
+        A response of order n is ``<d a_n / d u_0>``.
+        """
         average = next(iter(q.definition.atoms(Average)))
         body = average.body
         if q.definition.has(self.variable):
@@ -452,7 +478,7 @@ class Expander(Expressions):
         if q.kind == "response":
             for n in range(self.order + 1):
                 symbol = at_order(q.symbol, n)
-                answer = q.definition.xreplace({average: Average(self.answered(body, n))})
+                answer = q.definition.xreplace({average: Average(self.response_definition(body, n))})
                 causal = "past" if str(symbol.func) in self.instant else q.causal
                 yield replace(q, symbol=symbol, definition=answer, causal=causal)
             return
@@ -464,17 +490,20 @@ class Expander(Expressions):
                 q, symbol=at_order(q.symbol, k, m), definition=q.definition.xreplace({average: value})
             )
 
-    def answered(self, body: Expr, n: int) -> Expr:
-        """Return the response of order n: that of the field's part to the source's part of order zero."""
+    def response_definition(self, body: Expr, n: int) -> Expr:
+        """Return the definition of the response of order n.
+
+        It is the response of order n of the field to a perturbation of order zero of the source.
+        """
         node = next(iter(body.atoms(Response)))
         fields = [a for a in node.body.atoms(AppliedUndef) if self.kind(a) == "field"]
         if len(fields) != 1:
-            raise NotApplicable(f"{node} is not the response of one field")
+            raise NotApplicable(f"the response {node} is not that of a single field")
         moved = node.body.xreplace({fields[0]: at_order(fields[0], n)})
         return body.xreplace({node: Response(moved, node.source)})
 
     def pair(self, body: Expr) -> tuple[AppliedUndef, AppliedUndef]:
-        """Return the two fields in an average, the one at time t first."""
+        """Return the two fields whose product is averaged, the one at time t first."""
         atoms = [a for a in factors(body) if not self.is_given(a)]
         if len(atoms) != 2 or any(self.kind(a) != "field" for a in atoms):
             raise NotApplicable(f"<{body}> is not an average of two fields: the theory must be linear")
@@ -484,30 +513,40 @@ class Expander(Expressions):
     # -- expressions -----------------------------------------------------------------------------------
 
     def is_given(self, e: Expr) -> bool:
-        """Return whether an expression depends on the data alone, such as an eigenvalue or its root."""
-        own = e.atoms(AppliedUndef)
-        return bool(own) and not any(self.kind(a) for a in own) and not e.has(self.variable, Average)
+        """Return whether an expression consists of given data alone, such as an eigenvalue or its root."""
+        functions = e.atoms(AppliedUndef)
+        return (
+            bool(functions) and not any(self.kind(a) for a in functions) and not e.has(self.variable, Average)
+        )
 
     def kind(self, a: AppliedUndef) -> str:
-        """Return the kind of a function: field, source, scalar, correlation, response, table, or empty."""
+        """Return the kind of a function: field, source, scalar, correlation, response or table.
+
+        Empty for data.
+        """
         return self.kinds.get(str(a.func), "")
 
     def coefficients(self, e: Expr) -> PowerCoefficients:
-        """Return the powers of the variable in an expression of the theory.
+        """Return the coefficients of variable^0, variable^1, ... of an expression of the theory.
 
-        Sums, products and powers are expanded. Raises :class:`NotApplicable` if the expression is no power
+        Sums, products and powers are expanded. Raises :class:`NotApplicable` if the expression is not a power
         series.
         """
         try:
-            found: PowerCoefficients = self.evaluate(sympify(e), self.known)
+            coefficients: PowerCoefficients = self.evaluate(sympify(e), self.known)
         except NotApplicable:
             raise
         except ValueError as error:
-            raise NotApplicable(f"{e} is no power series in {self.variable}: {error}") from error
-        return found
+            raise NotApplicable(
+                f"the expression {e} has no power series in {self.variable}: {error}"
+            ) from error
+        return coefficients
 
     def known(self, x: Expr) -> PowerCoefficients | None:
-        """Return the series of an expression that is no sum of terms, product or power."""
+        """Return the series of an expression by its own rule.
+
+        None for a sum, product or power, which is expanded.
+        """
         if x == self.variable:
             return [Integer(n == 1) for n in range(self.order + 1)]
         if isinstance(x, Sum | Integral):
@@ -520,14 +559,14 @@ class Expander(Expressions):
             return [x if n == 0 else S.Zero for n in range(self.order + 1)]
         if x.has(AppliedUndef, Average):
             raise NotApplicable(
-                f"{x} is no product of fields and order parameters: the theory must be linear"
+                f"the factor {x} is not a field or order parameter: the theory must be linear"
             )
         if x.has(self.variable) and not (isinstance(x, Pow) and x.exp.is_Integer):
-            raise NotApplicable(f"{x} is no power series in {self.variable}")
+            raise NotApplicable(f"the factor {x} is not a power series in {self.variable}")
         return None
 
     def quantity(self, x: Average | AppliedUndef) -> PowerCoefficients | None:
-        """Return the series of an average or a function; None for a function that is not of the theory."""
+        """Return the series of an average or a function of the theory; None for another function."""
         orders = range(self.order + 1)
         if isinstance(x, Average):
             a, b = self.pair(x.body)
@@ -539,7 +578,7 @@ class Expander(Expressions):
 
 
 def _place(a: AppliedUndef) -> SourceAtIndices:
-    """Return name and indices of a source."""
+    """Return the name of a source and its indices without the time."""
     return str(a.func), tuple(a.args[:-1])
 
 
@@ -564,7 +603,10 @@ def boundary_coefficients(order: int) -> tuple[Expr, ...]:
 
 
 def weights(order: int) -> tuple[Eq, ...]:
-    """Return the meaning of a sum with the weights of each order, for a smooth function F.
+    """Return for each order of the weights the equation of a sum with these weights over a smooth function F.
+
+    The weights of order 0 give the integral of F, those of order n > 0 differences of derivatives at the
+    ends.
 
     >>> for e in weights(2): print(e.rhs)
     Integral(F(s), (s, 0, t))
@@ -572,15 +614,15 @@ def weights(order: int) -> tuple[Eq, ...]:
     Derivative(F(t), t)/12 - Subs(Derivative(F(s), s), s, 0)/12
     """
     F = Function("F")
-    found = [Eq(_weighed(0, F), Integral(F(s), (s, 0, t)), evaluate=False)]
+    equations = [Eq(_weighed(0, F), Integral(F(s), (s, 0, t)), evaluate=False)]
     for n, b in enumerate(boundary_coefficients(order), 1):
         slope = Derivative(F(s), s, n - 1) if n > 1 else F(s)
-        found.append(Eq(_weighed(n, F), b * (slope.subs(s, t) - slope.subs(s, 0)), evaluate=False))
-    return tuple(found)
+        equations.append(Eq(_weighed(n, F), b * (slope.subs(s, t) - slope.subs(s, 0)), evaluate=False))
+    return tuple(equations)
 
 
 def _weighed(n: int, F: Function) -> Expr:
-    """Return the sum of F with the weights of order n."""
+    """Return the sum over s from 0 to t of F(s) times the weights of order n."""
     return Sum(Function(named(WEIGHT, n))(t, s) * F(s), (s, 0, t))
 
 
@@ -619,7 +661,10 @@ def expand_step_size(theory: Theory, order: int) -> TheorySeries:
         raise ValueError(f"order = {order}: must not be negative; 0 is the flow")
     for u in theory.sources:
         if any({t, s} <= set(d.args) for d in u.covariance.atoms(KroneckerDelta)):
-            raise NotApplicable(f"{u.symbol} is drawn anew at each step: such noise has no flow without it")
+            raise NotApplicable(
+                f"the noise {u.symbol} is drawn anew at each step, so that the flow is not the limit of "
+                "small steps"
+            )
         if u.covariance.has(eta) or _counts_steps(u.covariance):
             raise NotApplicable(f"the covariance of {u.symbol} depends on {eta}: {u.covariance}")
 
@@ -632,18 +677,23 @@ def expand_step_size(theory: Theory, order: int) -> TheorySeries:
 
 
 def _counts_steps(e: Expr) -> bool:
-    """Return whether an expression depends on the number of steps other than by functions of the times."""
+    """Return whether times occur outside of functions in an expression, such as a number of steps."""
     return bool(e.replace(lambda a: isinstance(a, AppliedUndef), lambda _: S.One).has(t, s))
 
 
 def _weighted(x: Term) -> Term:
-    """Return a sum over past steps with the weights of the flow in place of the rate."""
+    """Return a term with the weights ``w(t, s)`` in place of the learning rate in its sum over past steps.
+
+    A term without the rate is returned unchanged.
+    """
     body = x.coefficient * x.kernel
     kept = body / eta
     if not body.has(eta) and not x.field.has(eta):
         return x
     if x.reach != "strict" or x.field.has(eta) or kept.has(eta) or _counts_steps(kept):
-        raise NotApplicable(f"{x.expr} is no sum over past updates that count with the weight {eta}")
+        raise NotApplicable(
+            f"the term {x.expr} is not a sum over past updates with the weight {eta}; use plain descent"
+        )
     return replace(x, coefficient=S.One, kernel=kept * Function(WEIGHT)(t, s))
 
 
@@ -704,7 +754,7 @@ class ModifiedEquation(Expansion):
 
     @property
     def _named(self) -> dict[str, PowerSeries]:
-        """Rates by name of the unknown."""
+        """Power series of the rate of change by the name of the unknown."""
         return {str(x.func if isinstance(x, AppliedUndef) else x): rate for x, rate in self.rates.items()}
 
     def conditions(self) -> tuple[str, ...]:
@@ -790,10 +840,10 @@ class ModifiedEquation(Expansion):
 
 
 def modified_equation(step: Mapping[Expr, Expr], order: int, variable: Symbol = eta) -> ModifiedEquation:
-    """Return the modified equation of the map ``x -> step[x]``, up to ``order`` in ``variable``.
+    """Return the differential equation whose solution passes through the points of the map ``x -> step[x]``.
 
-    Raises ValueError for a negative order, for a map that moves at step zero, and for one that is not a
-    polynomial in the step.
+    It is a series up to ``order`` in ``variable``, the size of a step. Raises ValueError for a negative
+    order, for a map that moves at step zero, and for one that is not a polynomial in the step.
 
     >>> from sympy import Function, Symbol
     >>> x, f = Symbol("x"), Function("f")
@@ -808,12 +858,17 @@ def modified_equation(step: Mapping[Expr, Expr], order: int, variable: Symbol = 
     moved = {x: _map_powers(sympify(step[x], strict=True) - x, variable, order + 1) for x in names}
     for x, c in moved.items():
         if simplify(c[0]) != 0:
-            raise ValueError(f"{x} -> {step[x]}: must not move when {variable} = 0; it moves by {c[0]}")
+            raise ValueError(
+                f"the map {x} -> {step[x]} must not move {x} when {variable} = 0; it moves it by {c[0]}"
+            )
     fields: list[dict[Expr, Expr]] = []
     known: dict[tuple[int, int], dict[Expr, Expr]] = {}
 
     def repeated(j: int, m: int) -> dict[Expr, Expr]:
-        """Return the part of order m of ``(F . d/dx)^j x``, which contains vector fields up to order m."""
+        """Return the part of order m in the step of ``(F . d/dx)^j x``, for each unknown x.
+
+        F is the right-hand side of the differential equation; only its orders up to m are needed.
+        """
         if j == 1:
             return fields[m]
         if (j, m) not in known:
@@ -832,13 +887,13 @@ def modified_equation(step: Mapping[Expr, Expr], order: int, variable: Symbol = 
 
 
 def _along(field: Mapping[Expr, Expr], e: Expr) -> Expr:
-    """Return the derivative of ``e`` along a vector field."""
+    """Return the derivative of ``e`` along the vector field that maps each unknown to its rate of change."""
     return Add(*[e.diff(x) * v for x, v in field.items()])
 
 
 def _map_powers(e: Expr, variable: Symbol, order: int) -> tuple[Expr, ...]:
-    """Return the coefficients of a polynomial in the step, powers from 0 to ``order``."""
+    """Return the coefficients of variable^0 to variable^order of an expression polynomial in it."""
     e = e.expand()
     if not e.is_polynomial(variable):
-        raise ValueError(f"{e} is no polynomial in the step {variable}")
+        raise ValueError(f"the change {e} of the map is not a polynomial in the step {variable}")
     return tuple(e.coeff(variable, n) for n in range(order + 1))

@@ -22,10 +22,10 @@ from derive.expansion.expansion import PrintedBlock, printed
 from derive.expansion.integrals import Group, groups, is_constant, iterated_integral, time_integrals
 from derive.expansion.operator_words import (
     TANGENT,
-    Flipped,
+    LetterTexts,
     LinearSeries,
     Memory,
-    Spelled,
+    Transposes,
     Word,
     layer_products,
     letters,
@@ -90,7 +90,7 @@ def render(series: LinearSeries, format: str = "text") -> str:
 
 
 class _EquationWriter:
-    """Writer of the equations of an expansion as pairs of a left-hand side and strings."""
+    """Writer of equations, as pairs of a left-hand side and the texts of the terms on the right."""
 
     def __init__(self, series: LinearSeries, script: Script) -> None:
         self.x, self.script = series, script
@@ -113,7 +113,10 @@ class _EquationWriter:
         return str(self.printer.doprint(e))
 
     def in_orders(self, parts: list[tuple[int, str]]) -> list[str]:
-        """Return ``a + gamma0^2 [b] + ...``, one string for each order; 0 if there are none."""
+        """Return the strings of ``a + gamma0^2 [b] + ...`` from pairs (order, text), one for each order.
+
+        "0" if none.
+        """
         shown = [
             f"{self.script.power(self.script.gamma, n)}{self.script.gap}{self.script.bracket(x)}" if n else x
             for n, x in parts
@@ -121,16 +124,16 @@ class _EquationWriter:
         return shown or ["0"]
 
     def series(self) -> PrintedBlock:
-        """Yield the operators as words."""
+        """Yield the equation of each operator, with its orders as sums of words."""
         for name in self.known:
             write = self.words.products if name == TANGENT else self.words.total
-            found = [(n, write(e)) for n, e in enumerate(self.x.sums[name][: self.last + 1]) if e]
+            orders = [(n, write(e)) for n, e in enumerate(self.x.sums[name][: self.last + 1]) if e]
             if self.last < self.x.order:
-                found.append((self.x.order, "..."))
-            yield self.script.operator(name), self.in_orders(found)
+                orders.append((self.x.order, "..."))
+            yield self.script.operator(name), self.in_orders(orders)
 
     def counted(self) -> PrintedBlock:
-        """Yield the known numbers of words beyond those printed."""
+        """Yield for each operator the number of words at the orders that are too long to be printed."""
         for name in self.known:
             counts = [(n, len(e)) for n, e in enumerate(self.x.sums[name]) if e and n > self.last]
             shown = ", ".join(f"{count} words at order {n}" for n, count in counts)
@@ -140,7 +143,7 @@ class _EquationWriter:
             yield self.script.operator(name), [self.script.prose(shown)]
 
     def laws(self) -> PrintedBlock:
-        """Yield operators, output and tangent kernel at order n, and their initial values."""
+        """Yield the equations of all quantities at a symbolic order n, and their initial values."""
         known = laws(self.x.closure)
         for name, law in known.items():
             left = self.at_order(operator(name, L if name == OUTPUT else ell), iter("n"))
@@ -163,7 +166,7 @@ class _EquationWriter:
         yield self.show(Function(ERROR)(mu, t)), [self.show(ErrorLaw.of(self.theory).body)]
 
     def term(self, x: OperatorTerm, joint: str | None = None) -> str:
-        """Return a term of an equation at order n, summed over all orders that sum to n."""
+        """Return the text of a term at order n, a sum over all orders of its factors that add up to n."""
         c, power, factors = x
         total = f"n-{power}" if power else "n"
         count = sum(len(y.atoms(Indexed)) + len(y.atoms(Memory)) for y in factors)
@@ -175,7 +178,10 @@ class _EquationWriter:
         return self.words.signed_sum([(c, shown)])
 
     def at_order(self, x: Expr, orders: Iterator[str]) -> str:
-        """Return an operator at the next order."""
+        """Return the text of an operator with the next letter of ``orders`` as its order.
+
+        Constants have none.
+        """
         if isinstance(x, transpose):
             return self.script.flipped(self.at_order(x.args[0], orders))
         if not isinstance(x, Memory | Indexed):
@@ -187,13 +193,13 @@ class _EquationWriter:
         return self.script.placed(str(x.args[0]), n, self.script.plain(x.args[1]))
 
     def kernels(self) -> PrintedBlock:
-        """Yield the memory in C and D."""
+        """Yield the definitions of the causal kernels C and D, with their memory."""
         for k in self.x.closure.kernels:
             if k.causal and k.definition != 0:
                 yield self.show(k.entry), [self.show(k.definition)]
 
     def letters(self) -> PrintedBlock:
-        """Yield the entries of the shortest letters."""
+        """Yield the entries of the memories of a constant kernel, printed as c and d, as time integrals."""
         for name in ("C", "D"):
             small = self.x.expr(name, 0).atoms(Memory) if name in self.x.sums else []
             for x in small:
@@ -203,17 +209,17 @@ class _EquationWriter:
                     sample = mu if name == "C" else alpha
                     yield self.show(Function(name.lower())(sample, t, s)), [self.show(e)]
 
-    def groups(self, found: list[Group]) -> str:
-        """Return coefficients, sums over samples, and the other factors in the order of the paper."""
+    def groups(self, terms: list[Group]) -> str:
+        """Return the text of a sum of groups; equal coefficients are written once, before brackets."""
         parts: list[tuple[Expr, str]] = []
-        for c, same in groupby(found, key=lambda x: x.coefficient):
+        for c, same in groupby(terms, key=lambda x: x.coefficient):
             bodies = [self.body(x) for x in same]
             bare = len(bodies) == 1 or c in (1, -1)
             parts += [(c, x) for x in bodies] if bare else [(c, self.script.bracket(" + ".join(bodies)))]
         return self.words.signed_sum(parts)
 
     def body(self, x: Group) -> str:
-        """Return the inner sum of a group."""
+        """Return the text of a group without coefficient: weight, sum over samples, and factors."""
         samples = "".join(self.show(r.index) for r in x.samples)
         parts = [] if x.weight == 1 else [self.script.weight(self.show(x.weight))]
         parts += [self.script.summation(samples)] if samples else []
@@ -223,7 +229,7 @@ class _EquationWriter:
         return " ".join(filter(None, parts))
 
     def entries(self) -> PrintedBlock:
-        """Yield the order parameters as time integrals."""
+        """Yield the entries of order parameters as time integrals, up to order ``INTEGRALS``."""
         for name, samples in ENTRIES.items():
             if name not in self.known:
                 continue
@@ -235,22 +241,22 @@ class _EquationWriter:
             yield self.show(Function(name)(*layer, *samples, t, s)), self.in_orders(parts)
 
     def written(self, name: str, n: int) -> list[Group] | None:
-        """Return the terms of an entry, or None if it has no time integrals (responses with momentum)."""
+        """Return an entry of order n as time integrals; None for responses with momentum, which have none."""
         try:
             return groups(self.x, name, n)
         except NotApplicable:
             return None
 
     def errors(self) -> PrintedBlock:
-        """Yield the equations of the coefficients of the error."""
+        """Yield the equations of the orders Delta0, Delta1, ... of the error."""
         law = ErrorLaw.of(self.theory)
         for n in self.orders:
-            found = groups(self.x, OUTPUT, n)
-            if n and not found:
+            terms = groups(self.x, OUTPUT, n)
+            if n and not terms:
                 continue
             error = self.show(Function(f"Delta{n}")(mu, t))
             if law.affine and law.slope(1).is_Number:
-                rest = self.groups([replace(x, coefficient=law.slope(1) * x.coefficient) for x in found])
+                rest = self.groups([replace(x, coefficient=law.slope(1) * x.coefficient) for x in terms])
                 if n == 0:
                     sign, rest = ("-", rest[1:]) if rest.startswith("-") else ("+", rest)
                     rest = f"{self.show(law.order([S.Zero]))} {sign} {rest}"
@@ -258,10 +264,10 @@ class _EquationWriter:
                 continue
             lower = [Function(f"f{k}")(mu, t) if groups(self.x, OUTPUT, k) else S.Zero for k in range(n + 1)]
             yield error, [self.show(law.order(lower))]
-            yield self.show(lower[n]), [self.groups(found)]
+            yield self.show(lower[n]), [self.groups(terms)]
 
     def integrals(self) -> PrintedBlock:
-        """Yield the definitions of the integrals ``v`` that occur, one example of each kind."""
+        """Yield the definitions of the iterated integrals ``v`` that occur, one of each kind."""
         seen: dict[tuple[str, int, int], AppliedUndef] = {}
         for n in self.orders:
             for name in (*ENTRIES, OUTPUT):
@@ -284,7 +290,7 @@ _INDICES = str.maketrans("ijklmn", "ᵢⱼₖₗₘₙ")
 
 @dataclass(frozen=True, eq=False)
 class Script:
-    """Symbols of one output format."""
+    """Spellings of one output format, text or LaTeX: symbols, and functions that add indices."""
 
     printer: type[PaperLatex | PaperText]
     plain: Callable[[Expr], str]
@@ -314,10 +320,10 @@ class Script:
 
 
 class Words:
-    """Printed coefficients and words in one format, with a cache."""
+    """Writer of coefficients and operator words in one format, with a cache of what was written."""
 
     def __init__(self, script: Script, symmetric: Iterable[Expr] = ()) -> None:
-        self.script, self.spelled, self.flipped = script, Spelled(), Flipped(symmetric)
+        self.script, self.spelled, self.flipped = script, LetterTexts(), Transposes(symmetric)
         self.numbers: dict[Expr | PolyElement, tuple[bool, str]] = {}
         self.letters: dict[Expr, str] = {}
         self.symbols: dict[PolyRing, list[str]] = {}
@@ -336,11 +342,11 @@ class Words:
 
     def _signed(self, c: Expr | PolyElement) -> tuple[bool, str]:
         """Return sign and text of a coefficient, without cache."""
-        number, found = prime_factors(c)
+        number, prime_powers = prime_factors(c)
         assert isinstance(number, Rational)
-        size = {p: _simplicity(p) for p, _ in found}
+        size = {p: _simplicity(p) for p, _ in prime_powers}
         alike = Counter(size.values())
-        order = sorted(found, key=lambda x: (size[x[0]], str(x[0]) if alike[size[x[0]]] > 1 else ""))
+        order = sorted(prime_powers, key=lambda x: (size[x[0]], str(x[0]) if alike[size[x[0]]] > 1 else ""))
         shown = [self.factor(p, k) for p, k in order]
         if abs(number.p) != 1 or not shown:
             shown.insert(0, str(abs(number.p)))
@@ -350,7 +356,10 @@ class Words:
         return number.is_negative, "" if body == "1" else body
 
     def factor(self, p: PolyElement, k: int) -> str:
-        """Return a power; a sum stands in parentheses with positive terms first."""
+        """Return the text of ``p**k`` for a polynomial p.
+
+        A sum stands in parentheses with positive terms first.
+        """
         if p.ring not in self.symbols:
             self.symbols[p.ring] = [self.script.plain(x) for x in p.ring.symbols]
         names = self.symbols[p.ring]
@@ -361,7 +370,7 @@ class Words:
         return shown if k == 1 else self.script.power(shown, k)
 
     def monomial(self, names: list[str], powers: tuple[int, ...], c: int) -> str:
-        """Return a term of a polynomial, without its sign."""
+        """Return the text of ``c * product of names**powers``, without the sign of c."""
         shown = [x if m == 1 else self.script.power(x, m) for x, m in zip(names, powers, strict=True) if m]
         number = [str(abs(c))] if abs(c) != 1 or not shown else []
         return self.script.tight.join([*number, *shown])
@@ -369,17 +378,20 @@ class Words:
     # -- words -----------------------------------------------------------------------------------------
 
     def word(self, w: Word) -> str:
-        """Return a word as text; 1 if empty."""
+        """Return the text of a word, its letters from left to right; 1 if the word is empty."""
         return self.script.joint.join(map(self.of_letter, w)) or "1"
 
     def of_letter(self, x: Expr) -> str:
-        """Return a letter as text, lower case for the memory of a constant kernel."""
+        """Return the text of a letter, from the cache.
+
+        The memory of a constant kernel is the lower-case kernel name.
+        """
         if x not in self.letters:
             self.letters[x] = self._of_letter(x)
         return self.letters[x]
 
     def _of_letter(self, x: Expr) -> str:
-        """Return a letter as text, without cache."""
+        """Return the text of a letter, without cache."""
         if isinstance(x, transpose):
             return self.script.flipped(self.of_letter(x.args[0]))
         if x == J:
@@ -391,7 +403,7 @@ class Words:
         return self.script.data(str(x))
 
     def signed_sum(self, parts: Iterable[tuple[Expr | PolyElement, str]]) -> str:
-        """Return ``coefficient word + ...``."""
+        """Return the text of the sum of ``coefficient * text`` over the pairs, with signs between terms."""
         out: list[str] = []
         for c, shown in parts:
             minus, number = self.signed(c)
@@ -400,7 +412,10 @@ class Words:
         return "".join(out) or "0"
 
     def words(self, ws: Iterable[Word]) -> list[str]:
-        """Return words with coefficient 1; a word and its transpose share one text."""
+        """Return the texts of words that have the same coefficient.
+
+        A word and its transpose share one text, and so do memories in the same kernel at the same order.
+        """
         left, shown = dict.fromkeys(ws), []
         alike: dict[tuple[str, int], list[Word]] = {}
         for w in left:
@@ -425,11 +440,11 @@ class Words:
                 shown.append(self.word(w))
         return shown
 
-    def total(self, found: Mapping[Word, PolyElement]) -> str:
-        """Return a sum of words, grouped by coefficient."""
+    def total(self, coefficients: Mapping[Word, PolyElement]) -> str:
+        """Return the text of a sum of words; words with the same coefficient are grouped."""
         together: dict[PolyElement, list[Word]] = {}
-        for w in sorted(found, key=lambda w: (len(w), self.spelled.word(w))):
-            together.setdefault(found[w], []).append(w)
+        for w in sorted(coefficients, key=lambda w: (len(w), self.spelled.word(w))):
+            together.setdefault(coefficients[w], []).append(w)
         shown: list[tuple[PolyElement, str]] = []
         for c, ws in together.items():
             parts = self.words(ws)
@@ -439,10 +454,13 @@ class Words:
                 shown.append((c, self.script.bracket(" + ".join(parts))))
         return self.signed_sum(shown)
 
-    def products(self, found: Mapping[tuple[Word, Word], PolyElement]) -> str:
-        """Return products of two words, entry by entry, grouped by coefficient and constant."""
+    def products(self, coefficients: Mapping[tuple[Word, Word], PolyElement]) -> str:
+        """Return the text of a sum of entrywise products of two words.
+
+        Products with the same coefficient and the same constant factor are grouped.
+        """
         together: dict[PolyElement, dict[tuple[str, Word], list[Word]]] = {}
-        for (a, b), c in found.items():
+        for (a, b), c in coefficients.items():
             side = ("right", b) if all(map(is_constant, b)) else ("left", a)
             varying = a if side[0] == "right" else b
             together.setdefault(c, {}).setdefault(side, []).append(varying)
@@ -460,19 +478,22 @@ class Words:
 
 
 def _simplicity(p: PolyElement) -> tuple[bool, int, int, int]:
-    """Return a sort key that puts simple factors first."""
+    """Return a sort key of a polynomial factor, smaller for simpler ones, which are printed first.
+
+    Single terms come before sums, then low degree, few variables and small coefficients.
+    """
     size = max(abs(int(c)) for c in p.coeffs())
     variables = sum(any(x) for x in zip(*p.monoms(), strict=True))
     return len(p) > 1, max(map(sum, p.monoms())), variables, size
 
 
 def _raised(layer: str) -> str:
-    """Return a layer as upper index."""
+    """Return the text of a layer as upper index; empty if there is no layer."""
     return "" if not layer else f"^{layer}" if len(layer) == 1 else f"^{{{layer}}}"
 
 
 def _tight(shown: str) -> str:
-    """Return text without spaces around signs."""
+    """Return text without the spaces around plus and minus signs."""
     return shown.replace(" + ", "+").replace(" - ", "-")
 
 

@@ -52,7 +52,7 @@ from derive.program.program import plain_steps
 from derive.reduce.data import theory_limit
 from derive.theory import Equation, Term, Theory, mean_field
 
-kept = Symbol("q", positive=True)
+remaining = Symbol("q", positive=True)
 """Remaining fraction of a common error after a step: 1 minus the rate times the tangent kernel."""
 z, y = Symbol("z"), Symbol("y")
 """Arguments of generating functions in t and s."""
@@ -65,9 +65,9 @@ ON_DATA = ("v", "Delta", "h0")
 def lazy_regression(theory: Theory, order: int, name: str = "C_v") -> PowerSeries:
     """Return an order parameter at equal times for ``gamma0 -> 0`` and wide layers, in powers of 1/alpha.
 
-    Coefficients are functions of t, with ``q`` as in :func:`kept_share`. Raises :class:`NotApplicable` for a
-    flow, for weights with decay, momentum or noise, for fresh batches, and for theories without a sample
-    ratio.
+    Coefficients are functions of t and of ``q``, the fraction of the error that a step leaves
+    (:func:`kept_share`). Raises :class:`NotApplicable` for a flow, for weights with decay, momentum or noise,
+    for fresh batches, and for theories without a sample ratio.
 
     >>> from derive.program import isotropic
     >>> losses = lazy_regression(mean_field(isotropic()), 1)
@@ -79,9 +79,10 @@ def lazy_regression(theory: Theory, order: int, name: str = "C_v") -> PowerSerie
 
 
 def kept_share(theory: Theory) -> Expr:
-    """Return ``q``, the lazy limit of the network on one sample, which is also the limit of unlimited data.
+    """Return ``q``, the fraction of the error that one step of the lazy network leaves, for unlimited data.
 
-    Raises :class:`NotApplicable` as :func:`lazy_regression` does, and for residual networks.
+    It equals that of the network on one sample. Raises :class:`NotApplicable` as :func:`lazy_regression`
+    does, and for residual networks.
 
     >>> from derive.program import isotropic
     >>> kept_share(mean_field(isotropic()))
@@ -89,7 +90,10 @@ def kept_share(theory: Theory) -> Expr:
     """
     plain_steps(theory.program)
     if any(x.layered and x.population.shared for x in theory.program.fields):
-        raise NotApplicable("q of a residual network is not that of a chain of layers")
+        raise NotApplicable(
+            "the fraction q of the error that a step leaves is given for chains of layers, not residual "
+            "networks"
+        )
     network = mean_field(mlp(theory.program.depth, rule="gd", loss="sum"))
     step = lazy(network).error.rhs
     (total,) = step.atoms(Sum)
@@ -97,11 +101,16 @@ def kept_share(theory: Theory) -> Expr:
 
 
 class _Regression:
-    """Solution of the expanded equations by generating functions."""
+    """Solution of the expanded equations of a lazy network by generating functions ``a(z) = sum_t z^t a(t)``.
+
+    Every field is a combination of sources, with rational functions of z as coefficients.
+    """
 
     def __init__(self, theory: Theory, order: int) -> None:
         if not theory.program.rule.discrete:
-            raise NotApplicable("the rule is a flow: give exact steps")
+            raise NotApplicable(
+                "the training rule is a flow; the series in 1/alpha is for gradient descent steps"
+            )
         plain_steps(theory.program)
         wide = theory_limit(theory, {nu: oo}) if any(e.rhs.has(nu) for e in theory.equations) else theory
         if not any(e.name == "Delta" and e.rhs.has(Sum) for e in wide.equations):
@@ -113,28 +122,30 @@ class _Regression:
         self.responses = {q.name: q for q in self.theory.responses()}
         rows = linear_form(self.theory).rows
         symbols = {x for r in rows for x in r.rhs.free_symbols if x not in (t, s)}
-        self.numbers = QQ.frac_field(z, y, *sorted(symbols | {kept}, key=str))
-        self.answers: dict[str, Expr] = {}
+        self.numbers = QQ.frac_field(z, y, *sorted(symbols | {remaining}, key=str))
+        self.response_functions: dict[str, Expr] = {}
         self.forms: dict[AppliedUndef, SourceCombination] = {}
         self.found: dict[str, Any] = {}
-        while rows:  # equations that contain known responses and fields, in turn
-            ready = [r for r in rows if all(self.answer(x) is not None for x in self.pushed(r))]
+        while rows:  # solve those equations that contain only known responses and fields, then the next ones
+            ready = [
+                r for r in rows if all(self.response_function(x) is not None for x in self.response_names(r))
+            ]
             while late := [r for r in ready if _fields(r) & {x.lhs for x in rows if x not in ready}]:
                 ready = [r for r in ready if r not in late]
             if not ready:
                 raise NotApplicable(f"the responses in the equation of {rows[0].lhs} depend on each other")
-            self.together(ready)
+            self.eliminate(ready)
             rows = tuple(r for r in rows if r not in ready)
 
     # -- fields ----------------------------------------------------------------------------------------
 
-    def pushed(self, row: Row) -> set[str]:
-        """Return the names of the responses in an equation."""
+    def response_names(self, row: Row) -> set[str]:
+        """Return the names of the responses in the equation of a field."""
         return {str(a.func) for x in row.actions for a in x.weight.atoms(AppliedUndef)} & set(self.responses)
 
-    def answer(self, name: str) -> Expr | None:
-        """Return the generating function of a response, or None if its field is not yet solved."""
-        if name not in self.answers:
+    def response_function(self, name: str) -> Expr | None:
+        """Return the generating function of a response; None if the field that responds is not yet solved."""
+        if name not in self.response_functions:
             node = next(iter(self.responses[name].definition.atoms(Response)))
             form = self.forms.get(node.body)
             if form is None:
@@ -142,37 +153,40 @@ class _Regression:
             average = next(iter(self.responses[name].definition.atoms(Average)))
             front = self.responses[name].definition / average
             source = node.source.xreplace({s: t})
-            self.answers[name] = front * self.numbers.to_sympy(form.get(source, self.numbers.zero))
-        return self.answers[name]
+            self.response_functions[name] = front * self.numbers.to_sympy(form.get(source, self.numbers.zero))
+        return self.response_functions[name]
 
-    def together(self, rows: list[Row]) -> None:
-        """Solve coupled equations by elimination."""
+    def eliminate(self, rows: list[Row]) -> None:
+        """Solve the coupled equations of several fields by elimination; solutions go to ``forms``."""
         forms = {r.lhs: self.form(r) for r in rows}
         for a in list(forms):
-            own = forms[a].pop(a, self.numbers.zero)
-            forms[a] = {x: c / (1 - own) for x, c in forms[a].items()}
+            diagonal = forms[a].pop(a, self.numbers.zero)
+            forms[a] = {x: c / (1 - diagonal) for x, c in forms[a].items()}
             for b in forms:
                 if b != a and a in forms[b]:
                     forms[b] = _added(forms[b], forms[a], forms[b].pop(a))
         self.forms |= forms
 
     def form(self, row: Row) -> SourceCombination:
-        """Return an equation between generating functions, in unknown fields and sources.
+        """Return the equation of a field as a combination of sources and of fields that are not yet solved.
 
-        ``sum_(s<t) R(t - s) a(s)`` becomes ``R(z) a(z)``, and ``sum_(s<t) a(s)`` becomes ``z/(1 - z) a(z)``.
+        Coefficients are generating functions: ``sum_(s<t) R(t - s) a(s)`` becomes ``R(z) a(z)``, and
+        ``sum_(s<t) a(s)`` becomes ``z/(1 - z) a(z)``.
         """
-        found: SourceCombination = {}
+        combination: SourceCombination = {}
         for x in (*row.sources, *row.actions):
-            known = {a: self.answer(str(a.func)) for a in x.weight.atoms(AppliedUndef)}
+            known = {a: self.response_function(str(a.func)) for a in x.weight.atoms(AppliedUndef)}
             gain = x.weight.xreplace(known) * (1 if known or not x.reach else z / (1 - z))
             a = x.field.xreplace({s: t})
-            found = _added(found, self.forms.get(a, {a: self.numbers.one}), self.numbers.from_sympy(gain))
-        return found
+            combination = _added(
+                combination, self.forms.get(a, {a: self.numbers.one}), self.numbers.from_sympy(gain)
+            )
+        return combination
 
     # -- correlations ----------------------------------------------------------------------------------
 
     def correlation(self, a: AppliedUndef) -> Any:
-        """Return a correlation of two fields as a function of z and y."""
+        """Return the generating function ``sum_(t,s) z^t y^s C(t, s)`` of a correlation C of two fields."""
         name = str(a.func)
         if name not in self.found:
             q = self.theory.order_parameter(name)
@@ -189,7 +203,10 @@ class _Regression:
         return self.found[name]
 
     def covariance(self, e: Expr) -> Any:
-        """Return a covariance as a function of z and y; a constant is a geometric series in both."""
+        """Return the generating function in z and y of a covariance.
+
+        A constant is a geometric series in both.
+        """
         total = self.numbers.zero
         for part in Add.make_args(e.expand()):
             number, rest = part.as_independent(AppliedUndef)
@@ -198,28 +215,28 @@ class _Regression:
         return total
 
     def at_equal_times(self, name: str) -> PowerSeries:
-        """Return the coefficients as functions of t."""
-        found = []
+        """Return the order parameter ``name`` at s = t as a series whose coefficients are functions of t."""
+        coefficients = []
         for terms in self.series.parts(name):
             parts = [self.correlation(Function(named(name, *k))(t, s)) for _, k in terms]
             numbers = [self.numbers.from_sympy(c) for c, _ in terms]
             whole = sum((c * x for c, x in zip(numbers, parts, strict=True)), self.numbers.zero)
-            found.append(_tidy(_inverted(self.numbers.to_sympy(whole))))
-        return PowerSeries(tuple(found), self.series.variable)
+            coefficients.append(_tidy(_inverted(self.numbers.to_sympy(whole))))
+        return PowerSeries(tuple(coefficients), self.series.variable)
 
 
 def _fields(row: Row) -> set[Expr]:
-    """Return the fields in an equation, at time t."""
+    """Return the fields on the right-hand side of an equation, at time t."""
     return {x.field.xreplace({s: t}) for x in row.actions}
 
 
 def _added(form: SourceCombination, other: SourceCombination, factor_: Any) -> SourceCombination:
-    """Return ``form + factor_ * other``."""
+    """Return ``form + factor_ * other`` for combinations of sources, dictionaries of coefficients."""
     return gathered((*form.items(), *((x, factor_ * c) for x, c in other.items())))
 
 
 def _inverted(e: Expr) -> Expr:
-    """Return the coefficient of ``z^t y^t``."""
+    """Return the coefficient of ``z^t y^t`` in a rational function of z and y, as a function of t."""
     above, below = fraction(e)
     number, poles = factor_list(below)
     if all(len(base.free_symbols & {z, y}) < 2 for base, _ in poles):
@@ -237,51 +254,62 @@ def _inverted(e: Expr) -> Expr:
 
 
 def _tidy(e: Expr) -> Expr:
-    """Return ``e`` factored, with one power of q for each factor."""
-    X = Dummy("X", positive=True)  # q**t
+    """Return ``e`` factored, with all powers of q in one factor where possible."""
+    X = Dummy("X", positive=True)  # stands for q**t
     split = expand_power_exp(e).replace(
-        lambda p: isinstance(p, Pow) and p.exp.has(t), lambda p: X ** (p.exp / t) if p.base == kept else p
+        lambda p: isinstance(p, Pow) and p.exp.has(t),
+        lambda p: X ** (p.exp / t) if p.base == remaining else p,
     )
     if split.has(Pow) and any(p.exp.has(t) for p in split.atoms(Pow)):
         return factor(e)
-    return powsimp(factor(together(split)).xreplace({X: kept**t}))
+    return powsimp(factor(together(split)).xreplace({X: remaining**t}))
 
 
 def _shifted(poles: list[tuple[Expr, int]], i: int, j: int) -> Expr:
-    """Return the coefficient of ``z^t y^t`` in ``z^i y^j`` over a pole in z and a pole in y."""
+    """Return the coefficient of ``z^t y^t`` in ``z^i y^j`` over a power of a linear form in z and one in y.
+
+    ``poles`` are the two pairs (linear form, power).
+    """
     return Mul(*[_at(base, m, t - (i if base.has(z) else j)) for base, m in poles])
 
 
 def _at(base: Expr, m: int, time: Expr) -> Expr:
-    """Return the coefficient of power ``time`` of ``base^-m``, for a base that is linear in z or in y."""
+    """Return the coefficient of ``z^time`` in ``base^-m``, for a base that is linear in z (or in y)."""
     (argument,) = base.free_symbols & {z, y}
     slope, start = Poly(base, argument).all_coeffs()
     if m < 1 or start == 0:
-        raise NotApplicable(f"({base})**{-m} is not zero at one time only")
+        raise NotApplicable(
+            f"the factor ({base})**{-m} of a generating function is not a pole away from zero"
+        )
     paths = ff(time + m - 1, m - 1) / factorial(m - 1)
     return start**-m * simplify(-slope / start) ** time * expand_func(paths)
 
 
 def _regression(theory: Theory) -> Theory:
-    """Return the theory with the lazy kernel in place of the network, without the fields of its layers."""
-    own = [e for e in theory.equations if e.name in ON_DATA]
-    kernel = Term("memory", Function("h0")(s), kernel=kept - 1, reach="strict")
+    """Return the theory of linear regression with the lazy kernel, without the fields of the layers.
+
+    The memory of the residual v on earlier errors has the constant weight q - 1.
+    """
+    equations = [e for e in theory.equations if e.name in ON_DATA]
+    kernel = Term("memory", Function("h0")(s), kernel=remaining - 1, reach="strict")
 
     def equation(e: Equation) -> Equation:
         if e.name != "v":
             return e
         past = [x for x in e.terms if x.kind in ("memory", "response")]
         if not past or not all(x.expr.has(Function("h0")) for x in past):
-            raise NotApplicable(f"{e.lhs} = {e.rhs} is not driven by h0: of wide layers give center=False")
+            raise NotApplicable(
+                f"the memory in {e.lhs} = {e.rhs} is not that of h0; for wide layers give center=False"
+            )
         return Equation(e.lhs, (*[x for x in e.terms if x not in past], kernel), e.ranges)
 
-    left = {str(a.func) for e in own for a in e.rhs.atoms(AppliedUndef)} | set(ON_DATA)
+    left = {str(a.func) for e in equations for a in e.rhs.atoms(AppliedUndef)} | set(ON_DATA)
     sources = tuple(u for u in theory.sources if str(u.symbol.func) in left)
-    known = {e.name for e in own} | {str(u.symbol.func) for u in sources}
+    known = {e.name for e in equations} | {str(u.symbol.func) for u in sources}
     return Theory(
         program=theory.program,
         sources=sources,
-        equations=tuple(map(equation, own)),
+        equations=tuple(map(equation, equations)),
         order_parameters=tuple(
             q
             for q in theory.order_parameters

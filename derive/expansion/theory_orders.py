@@ -5,7 +5,7 @@ papers define them. A quantity with a factor 1/gamma0 is expanded without it, as
 ...)/gamma0``, so that ``q_0`` must vanish and one more order is needed. The parts that vanish are found from
 the sources on which each field depends, order by order:
 
-    made(a_n) = sources in its terms + made(fields in its terms whose kernels do not vanish),
+    sources(a_n) = sources in its terms + sources(fields in its terms whose kernels do not vanish),
     <a_k b_l> vanishes if no source of a_k is correlated with one of b_l,
     <d a_k / d u> vanishes if a_k does not depend on u.
 
@@ -41,20 +41,23 @@ UNKNOWN = Dummy("beyond")
 
 @dataclass(frozen=True)
 class StrengthSeries(TheorySeries):
-    """Linear theory in powers of gamma0.
+    """Linear theory in powers of gamma0, as a theory of all orders.
 
-    ``poles`` are order parameters and scalars with a factor 1/gamma0, with its power. ``scaled`` has them
-    without it.
+    ``poles`` are pairs of an order parameter or scalar that contains 1/gamma0 and the power p of 1/gamma0.
+    ``scaled`` is the theory in which these quantities are multiplied by gamma0^p.
     """
 
     poles: tuple[tuple[str, int], ...] = ()
 
     def expander(self) -> Expander:
-        """Return the expander, which keeps only parts that do not vanish."""
+        """Return the derivation of the theory of all orders, which leaves out parts that vanish."""
         return _Strength(self)
 
     def parts(self, name: str) -> tuple[tuple[tuple[Expr, tuple[int, ...]], ...], ...]:
-        """Return the parts of an order parameter, field or scalar, order by order; none if they vanish.
+        """Return the nonzero parts of a quantity, order by order; empty for an order that vanishes.
+
+        Each part is a pair (factor, orders). An order parameter has two orders, those of the two fields that
+        it averages, a field or scalar has one.
 
         >>> from derive import mean_field, mlp
         >>> lazy = expand_strength(mean_field(mlp(1, bias=True)), 2)
@@ -63,31 +66,31 @@ class StrengthSeries(TheorySeries):
         """
         shift, there = dict(self.poles).get(name, 0), self._there
         pairs = any(q.name == name and q.kind == "correlation" for q in self.theory.order_parameters)
-        found = []
+        parts = []
         for n in range(shift, self.order + shift + 1):
-            own = [(n - k, k) for k in range(n + 1)] if pairs else [(n,)]
-            found.append(tuple((S.One, k) for k in own if named(name, *k) in there))
-        return tuple(found)
+            orders = [(n - k, k) for k in range(n + 1)] if pairs else [(n,)]
+            parts.append(tuple((S.One, k) for k in orders if named(name, *k) in there))
+        return tuple(parts)
 
     @cached_property
     def _there(self) -> frozenset[str]:
-        """Names of the parts that do not vanish."""
+        """Names of the parts (orders of fields, order parameters and scalars) that do not vanish."""
         x = self.expanded
         items: tuple[Any, ...] = (*x.order_parameters, *x.equations, *x.scalars)
         return frozenset(str(i.name) for i in items)
 
     def observable(self, e: Equation) -> PowerCoefficients:
-        """Return the orders of an observable in terms of the parts."""
+        """Return the coefficients of gamma0^0, gamma0^1, ... of an observable in the nonzero parts."""
         there = self._there
         series = _Strength(self)
-        _, found = series.laurent(series.scaled(e.rhs))
-        gone = {
+        _, coefficients = series.laurent(series.scaled(e.rhs))
+        zero = {
             a: S.Zero
-            for c in found
+            for c in coefficients
             for a in c.atoms(AppliedUndef)
             if series.own(a) and named(a.func) not in there
         }
-        return [c.xreplace(gone) for c in found[: self.order + 1]]
+        return [c.xreplace(zero) for c in coefficients[: self.order + 1]]
 
 
 def expand_strength(theory: Theory, order: int) -> StrengthSeries:
@@ -131,93 +134,107 @@ def expand_strength(theory: Theory, order: int) -> StrengthSeries:
         scalars=tuple(map(equation, theory.scalars)),
         observables=(),
     )
-    found = StrengthSeries(theory, scaled, gamma0, gamma0, order, poles=tuple(shifted.items()))
-    _ = found.expanded
-    return found
+    expansion = StrengthSeries(theory, scaled, gamma0, gamma0, order, poles=tuple(shifted.items()))
+    _ = expansion.expanded
+    return expansion
 
 
 def _power(e: Expr) -> int:
-    """Return the power of gamma0 in front of an expression."""
+    """Return the power of gamma0 by which an expression is multiplied, negative for 1/gamma0."""
     _, power = e.as_coeff_exponent(gamma0)
     return int(power)
 
 
 def _without(e: Expr, shifted: dict[str, int]) -> Expr:
-    """Return ``e`` with ``q / gamma0^p`` for each quantity q with a pole of power p."""
-    own = [a for a in sympify(e).atoms(AppliedUndef) if str(a.func) in shifted]
-    return sympify(e).xreplace({a: a / gamma0 ** shifted[str(a.func)] for a in own})
+    """Return ``e`` with ``q / gamma0^p`` for each quantity q in ``shifted``, which maps names to p."""
+    singular = [a for a in sympify(e).atoms(AppliedUndef) if str(a.func) in shifted]
+    return sympify(e).xreplace({a: a / gamma0 ** shifted[str(a.func)] for a in singular})
 
 
 def _term(x: Term, put: Any, front: Expr) -> Term:
-    """Return a term with replaced expressions and a further factor."""
+    """Return a term with the function ``put`` applied to its factors, times the factor ``front``."""
     return replace(x, coefficient=put(x.coefficient) * front, kernel=put(x.kernel), field=put(x.field))
 
 
 class _Strength(Expander):
-    """Expansion with one more order of quantities that have a factor 1/gamma0."""
+    """Expansion of a linear theory in gamma0, with one more order of the quantities that contain 1/gamma0."""
 
     def __init__(self, series: StrengthSeries) -> None:
         self.shifted, self.wanted = dict(series.poles), series.order
         super().__init__(series.scaled, series.small, series.order + max([1, *self.shifted.values()]))
         self.known_to: dict[str, int] = dict.fromkeys(self.kinds, self.order)
         self.poles: list[Expr] = []
-        self.made: Made | None = None
+        self.dependence: SourceDependence | None = None
 
     def own(self, a: AppliedUndef) -> bool:
-        """Return whether a function belongs to the theory and not to the data."""
+        """Return whether a function is a quantity of the theory or one of its orders, and not given data."""
         return orders_in(str(a.func))[0] in self.kinds
 
     def scaled(self, e: Expr) -> Expr:
-        """Return an expression with the fields of the theory in terms of fields that are scaled by gamma0."""
+        """Return an expression in terms of the quantities multiplied by their power of gamma0."""
         return _without(e, self.shifted)
 
     def expanded(self) -> Theory:
-        """Return the theory of the known orders, without parts that vanish."""
-        found = super().expanded()
-        self.made = Made(found, frozenset(self.random))
+        """Return the theory of the known orders, without parts that vanish.
+
+        The orders that are known are found by iteration. Raises :class:`NotApplicable` if a wanted order of a
+        quantity is not known or if 1/gamma0 remains.
+        """
+        theory = super().expanded()
+        self.dependence = SourceDependence(theory, frozenset(self.random))
         while True:
             self.poles = []
             known = dict(self.known_to)
-            found = super().expanded()
+            theory = super().expanded()
             if known == self.known_to:
                 break
         for name, last in self.known_to.items():
             if last < self.wanted:
                 raise NotApplicable(
-                    f"order {last + 1} of {name} is not found order by order, because powers of 1/gamma0 "
+                    f"order {last + 1} of {name} cannot be computed from lower orders, because powers of "
+                    "1/gamma0 "
                     "multiply in the error"
                 )
-        found = _known(found)
-        there = Made(found, frozenset(self.random))
+        theory = _known(theory)
+        there = SourceDependence(theory, frozenset(self.random))
         for pole in self.poles:
             if (left := there.kept(pole)) != 0:
                 raise NotApplicable(
-                    f"1/gamma0 stays in front of {left}: what networks of finite width are at the start "
+                    f"1/gamma0 remains in front of {left}, because the initial output of layers of finite "
+                    "width "
                     "does not vanish with gamma0; infinitely wide layers have a series"
                 )
         return there.theory()
 
     def series(self, e: Expr, term: Term | None = None) -> PowerCoefficients:
-        """Return the series of an expression, and record its terms with 1/gamma0."""
-        pole, found = self.laurent(e.expand())
+        """Return the coefficients of gamma0^0, gamma0^1, ... of an expression.
+
+        Its terms in 1/gamma0 go to ``poles``.
+
+        ``term`` is the term of an equation to which the expression belongs, summed over times as there.
+        """
+        pole, coefficients = self.laurent(e.expand())
         summed = term is not None and (term.reach or term.over)
         self.poles += [term.expr.func(y, *term.expr.limits) if term and summed else y for y in pole]
-        return found
+        return coefficients
 
     def equation(self, e: Equation, live: Any) -> Iterator[Equation]:
-        """Yield the orders of an equation and record which are known."""
+        """Yield the orders of an equation, and record up to which order its field is known.
+
+        ``live`` are the sources that remain in the theory of all orders.
+        """
         for x in super().equation(e, live):
             self.note(e.name, order_of(x.symbol), [y.expr for y in x.terms])
             yield x
 
     def source(self, u: Source) -> Iterator[Source]:
-        """Yield the parts of a source and record which are known."""
+        """Yield the orders of a source, and record up to which order its covariance is known."""
         for x in super().source(u):
             self.note(u.name, order_of(x.symbol) + order_of(x.partner), [x.covariance])
             yield x
 
     def parameter(self, q: OrderParameter) -> Iterator[OrderParameter]:
-        """Yield ``<a_k b_l>`` and ``<d a_n / d u_0>`` and record which are known."""
+        """Yield the orders ``<a_k b_l>`` or ``<d a_n / d u_0>`` and record which are known."""
         for x in super().parameter(q):
             fields = [a for a in x.definition.atoms(AppliedUndef) if self.kind_of(a) == "field"]
             orders = sum(order_of(a) for a in fields)
@@ -227,73 +244,81 @@ class _Strength(Expander):
             yield x
 
     def kind_of(self, a: AppliedUndef) -> str:
-        """Return the kind of the quantity of which a function is a part."""
+        """Return the kind (field, source, scalar, ...) of the quantity of which a function is one order."""
         return self.kinds.get(orders_in(str(a.func))[0], "")
 
     def note(self, name: str, n: int, parts: Iterable[Expr]) -> None:
-        """Record that an order is unknown if it depends on an unknown part."""
-        if self.made is not None and any(y.has(UNKNOWN) for y in parts):
+        """Record that order n of ``name`` is unknown if one of ``parts`` contains an unknown order."""
+        if self.dependence is not None and any(y.has(UNKNOWN) for y in parts):
             self.known_to[name] = min(self.known_to[name], n - 1)
             if self.known_to[name] < 0:
                 raise NotApplicable(
-                    f"no order of {name} is found order by order: it grows like 1/gamma0, or powers of "
+                    f"no order of {name} can be computed from lower orders: it grows like 1/gamma0, or "
+                    "powers of "
                     "1/gamma0 multiply in it"
                 )
 
     def laurent(self, e: Expr) -> tuple[list[Expr], PowerCoefficients]:
-        """Return the coefficients of 1/gamma0^k, k = 1, 2, ..., and the series up to ``order``."""
+        """Return two lists: coefficients of 1/gamma0, 1/gamma0^2, ..., and of gamma0^0, gamma0^1, ...."""
         poles: list[Expr] = []
         total: PowerCoefficients = [S.Zero] * (self.order + 1)
         for part in Add.make_args(sympify(e)):
             body, power = part.as_coeff_exponent(self.variable)
             shift = min(int(power), 0) if power.is_Integer else 0
-            found = self.coefficients(part if shift == 0 else body)
-            poles += [c for c in found[:-shift] if c != 0] if shift else []
-            found = [*found[-shift:], *[UNKNOWN * Dummy() for _ in range(-shift)]][: self.order + 1]
-            total = [Add(a, b) for a, b in zip(total, found, strict=True)]
+            coefficients = self.coefficients(part if shift == 0 else body)
+            poles += [c for c in coefficients[:-shift] if c != 0] if shift else []
+            coefficients = [*coefficients[-shift:], *[UNKNOWN * Dummy() for _ in range(-shift)]][
+                : self.order + 1
+            ]
+            total = [Add(a, b) for a, b in zip(total, coefficients, strict=True)]
         return poles, total
 
     def known(self, x: Expr) -> PowerCoefficients | None:
-        """Return the series of a quantity, with unknown orders marked."""
-        found = super().known(x)
-        if not isinstance(x, AppliedUndef) or not self.kind(x) or found is None:
-            return found
-        made = self.made
-        if made is not None:
-            gone = {
+        """Return the series of a quantity, with a mark in place of orders that are not known."""
+        series = super().known(x)
+        if not isinstance(x, AppliedUndef) or not self.kind(x) or series is None:
+            return series
+        dependence = self.dependence
+        if dependence is not None:
+            zero = {
                 a: S.Zero
-                for c in found
+                for c in series
                 for a in c.atoms(AppliedUndef)
-                if self.own(a) and made.place(a) not in made.there
+                if self.own(a) and dependence.place(a) not in dependence.there
             }
-            found = [c.xreplace(gone) for c in found]
+            series = [c.xreplace(zero) for c in series]
         last = self.known_to[str(x.func)]
-        return [c if n <= last or c == 0 else UNKNOWN * Dummy() for n, c in enumerate(found)]
+        return [c if n <= last or c == 0 else UNKNOWN * Dummy() for n, c in enumerate(series)]
 
 
 def order_of(a: AppliedUndef) -> int:
-    """Return the order of a part, the sum of all its orders."""
+    """Return the order of one part of a field or order parameter: the sum of the orders in its name."""
     return sum(orders_in(str(a.func))[1])
 
 
 def _known(theory: Theory) -> Theory:
-    """Return the theory without equations and parts that depend on unknown orders."""
+    """Return the theory without equations and sources that depend on unknown orders."""
 
     def known(x: Any) -> bool:
-        made = x.covariance if isinstance(x, Source) else x.rhs if isinstance(x, Equation) else S.Zero
-        return not sympify(made).has(UNKNOWN)
+        value = x.covariance if isinstance(x, Source) else x.rhs if isinstance(x, Equation) else S.Zero
+        return not sympify(value).has(UNKNOWN)
 
     return theory.each(lambda x: [x] if known(x) else [])
 
 
 def place(a: AppliedUndef) -> QuantityAtLayer:
-    """Return name and layer of a quantity; None as layer for a family."""
+    """Return name and layer of a quantity; the layer is None unless its first argument is an integer."""
     first = a.args[0] if len(a.args) > 1 else None
     return str(a.func), first if first is not None and first.is_Integer else None
 
 
-class Made:
-    """Sources on which the quantities of a linear theory depend; a quantity without sources vanishes."""
+class SourceDependence:
+    """Search for the quantities of a linear theory that do not vanish, by the sources on which each depends.
+
+    ``fields`` maps each field (name and layer) to the set of its sources, ``pairs`` are the pairs of
+    correlated sources, ``there`` the quantities that do not vanish. ``random`` are the names of fields and
+    sources. The sets grow until nothing changes.
+    """
 
     def __init__(self, theory: Theory, random: frozenset[str]) -> None:
         self.whole, self.random = theory, random
@@ -309,30 +334,32 @@ class Made:
             self.sweep()
 
     def place(self, a: AppliedUndef) -> QuantityAtLayer:
-        """Return name and layer of a quantity; families of layers have no layer."""
+        """Return name and layer of a quantity; in a theory of families of layers the layer is always None."""
         return (str(a.func), None) if self.families else place(a)
 
     @property
     def size(self) -> int:
-        """Size of the sets, which stops growing at the solution."""
+        """Number of elements of all sets, which stops growing at the solution."""
         return len(self.there) + len(self.pairs) + sum(map(len, self.fields.values()))
 
     def sweep(self) -> None:
-        """Update all sets once from every equation."""
+        """Add to the sets what follows from each source, equation, order parameter and scalar."""
         for u in self.whole.sources:
             if self.kept(u.covariance) != 0:
                 a, b = self.place(u.symbol), self.place(u.partner)
                 self.pairs |= {(a, b), (b, a)}
                 self.there |= {a, b}
         for e in self.whole.equations:
-            own = self.place(e.symbol)
+            field = self.place(e.symbol)
             for x in e.terms:
                 if x.expr.has(UNKNOWN):
-                    self.fields[own] |= {GIVEN} | {a for pair in self.pairs for a in pair}
+                    self.fields[field] |= {GIVEN} | {a for pair in self.pairs for a in pair}
                 elif self.holds(x.coefficient * x.kernel * x.field):
                     moving = self.moving(x.field)
-                    self.fields[own] |= {GIVEN} if not moving else set().union(*map(self.made, moving))
-            self.there |= {own} if self.fields[own] else set()
+                    self.fields[field] |= (
+                        {GIVEN} if not moving else set().union(*map(self.sources_of, moving))
+                    )
+            self.there |= {field} if self.fields[field] else set()
         for q in self.whole.order_parameters:
             if all(self.average(a) for a in q.definition.atoms(Average)):
                 self.there.add(self.place(q.symbol))
@@ -341,23 +368,28 @@ class Made:
                 self.there.add(self.place(e.symbol))
 
     def moving(self, e: Expr) -> list[QuantityAtLayer]:
-        """Return the fields and sources in a product."""
+        """Return name and layer of the fields and sources in a product."""
         return [self.place(a) for a in e.atoms(AppliedUndef) if str(a.func) in self.random]
 
-    def made(self, x: QuantityAtLayer) -> set[QuantityAtLayer]:
-        """Return the sources on which a quantity depends; given data count as a source."""
+    def sources_of(self, x: QuantityAtLayer) -> set[QuantityAtLayer]:
+        """Return the sources on which a field depends; a source depends on itself."""
         return self.fields.get(x, {x})
 
     def average(self, a: Average) -> bool:
-        """Return whether an average may differ from zero."""
+        """Return whether an average of two fields, or of a response, may differ from zero.
+
+        The fields must depend on correlated sources, the field of a response on the perturbed source.
+        """
         if isinstance(a.body, Response):
-            pushed = self.place(a.body.source)
-            return any(pushed in self.made(x) for x in self.moving(a.body.body))
-        own = self.moving(a.body)
-        return any((u, v) in self.pairs for u in self.made(own[0]) for v in self.made(own[-1]))
+            perturbed = self.place(a.body.source)
+            return any(perturbed in self.sources_of(x) for x in self.moving(a.body.body))
+        fields = self.moving(a.body)
+        return any(
+            (u, v) in self.pairs for u in self.sources_of(fields[0]) for v in self.sources_of(fields[-1])
+        )
 
     def holds(self, e: Expr) -> bool:
-        """Return whether a product may differ from zero."""
+        """Return whether a product may differ from zero, because none of its factors vanishes."""
         if any(not self.average(a) for a in e.atoms(Average)):
             return False
         inner = {x for a in e.atoms(Average) for x in a.atoms(AppliedUndef)}
@@ -366,7 +398,7 @@ class Made:
         )
 
     def kept(self, e: Expr) -> Expr:
-        """Return the products in ``e`` that may differ from zero."""
+        """Return the sum of those products in ``e`` that may differ from zero."""
         return Add(*[x for x in Add.make_args(sympify(e).expand()) if self.holds(x)])
 
     def theory(self) -> Theory:
@@ -383,8 +415,8 @@ class Made:
         return self.whole.each(left)
 
     def term(self, x: Term) -> Term | None:
-        """Return a term without parts that vanish, or None."""
-        if x.field.has(Average):  # for a scalar, whose averages are in one term
+        """Return a term of an equation without parts that vanish; None if the whole term vanishes."""
+        if x.field.has(Average):  # the equation of a scalar has all its averages in one term
             left = self.kept(x.field)
             return None if left == 0 or not self.holds(x.coefficient * x.kernel) else replace(x, field=left)
         return x if self.holds(x.coefficient * x.kernel * x.field) else None

@@ -251,10 +251,10 @@ class Exponentials:
         dict[TimeErrorPowers, PolyElement]
             Coefficients, which do not depend on t, by exponents.
         """
-        found: dict[TimeErrorPowers, dict[TimeErrorPowers, Any]] = {}
+        coefficients: dict[TimeErrorPowers, dict[TimeErrorPowers, Any]] = {}
         for m, c in f.iterterms():
-            found.setdefault(m[: self.width], {})[(*self.idle, *m[self.width :])] = c
-        return {k: self.ring.from_dict(x) for k, x in found.items()}
+            coefficients.setdefault(m[: self.width], {})[(*self.idle, *m[self.width :])] = c
+        return {k: self.ring.from_dict(x) for k, x in coefficients.items()}
 
     def _mapped(
         self,
@@ -263,7 +263,10 @@ class Exponentials:
         f: PolyElement,
         image: Callable[[TimeErrorPowers, TimeErrorPowers], Image],
     ) -> PolyElement:
-        """Return a linear map of f, term by term, with cached images."""
+        """Return a linear map of f, the sum of the images of its terms.
+
+        ``image(powers, key)`` returns the image of one term; images are cached under ``name`` and ``key``.
+        """
         known = self._maps.setdefault((name, key), {})
         parts = [(m[: self.width], m[self.width :], c) for m, c in f.iterterms()]
         for time in {time for time, *_ in parts} - set(known):
@@ -274,25 +277,29 @@ class Exponentials:
     # -- one term --------------------------------------------------------------------------------------
 
     def _solved(self, term: TimeErrorPowers, powers: TimeErrorPowers) -> Image:
-        """Return the solution of ``(advance - v) u = t^a E^n`` with u(0) = 0."""
+        """Return the solution of ``(advance - v) u = t^a E^n`` with u(0) = 0, for the exponents (a, n).
+
+        v is the eigenvalue of the exponential with exponents ``powers``; ``advance`` is the derivative, or
+        the step forward.
+        """
         degree, exponents = term[0], term[1:]
         w = self.eigenvalue(exponents)
         gap = w - self.eigenvalue(powers)
-        found = particular(degree, gap, lambda i, j: self._moved(i, j, w), self.field.one)
-        out: Image = {(j, *exponents): c for j, c in enumerate(found) if c}
-        if found[0]:
+        solution = particular(degree, gap, lambda i, j: self._moved(i, j, w), self.field.one)
+        out: Image = {(j, *exponents): c for j, c in enumerate(solution) if c}
+        if solution[0]:
             home = (0, *powers)
-            out[home] = out.get(home, self.field.zero) - found[0]
+            out[home] = out.get(home, self.field.zero) - solution[0]
         return {p: c for p, c in out.items() if c}
 
     def _moved(self, i: int, j: int, w: Any) -> Any:
-        """Return the coefficient of t^j, j < i, in ``advance(t^i w^t) / w^t``."""
+        """Return the coefficient of t^j w^t, with j < i, in ``advance(t^i w^t)``."""
         if self.discrete:
             return w * self.field.convert(comb(i, j))
         return self.field.convert(i) if j == i - 1 else self.field.zero
 
     def _difference(self, term: TimeErrorPowers, _: TimeErrorPowers) -> Image:
-        """Return the derivative of one term."""
+        """Return the derivative of the term with these exponents; in steps, ``f(t+1) - f(t)``."""
         degree, exponents = term[0], term[1:]
         w = self.eigenvalue(exponents)
         out = {(j, *exponents): self._moved(degree, j, w) for j in range(degree)}
@@ -305,7 +312,7 @@ class ModeVector:
     """Functions of time for each mode: ``unit^unit feedback^-damping entries``.
 
     ``unit`` is the power of the unit of the entries. The feedback is the factor of the error in its own
-    equation. Entries themselves contain neither.
+    equation, and ``damping`` the power of its inverse. Entries themselves contain neither.
     """
 
     entries: dict[Any, PolyElement]
@@ -314,7 +321,7 @@ class ModeVector:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """Properties that must agree in a sum."""
+        """Properties in which the terms of a sum must agree."""
         return (self.unit,)
 
 
@@ -333,17 +340,17 @@ class ModeKernel(ModeVector):
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """Properties that must agree in a sum."""
+        """Properties in which the terms of a sum must agree."""
         return self.unit, self.causal, self.flipped
 
     def at(self, row: int, column: int) -> dict[TimeErrorPowers, PolyElement]:
-        """Return one entry: functions of t, by their powers of (s, E(s))."""
+        """Return the entry at a row and column as functions of t, by the exponents of (s, E(s))."""
         return {m: f for (i, j, m), f in self.entries.items() if (i, j) == (row, column)}
 
 
 @dataclass(frozen=True)
 class Multiple:
-    """Multiple of the identity."""
+    """The identity operator times ``number``."""
 
     number: PolyElement
 
@@ -354,10 +361,10 @@ ZERO = ModeKernel({}, causal=False)
 
 
 class Modes:
-    """Algebra of operators in eigenmodes, for the ``errors`` found so far.
+    """Operators in the eigenmodes of the data, with exponential polynomials as entries.
 
-    ``rates`` are the eigenvalues of the data; ``feedback`` is the number whose inverse powers operators
-    contain.
+    ``errors`` are the orders of the error found so far, ``rates`` the eigenvalues of the data. ``feedback``
+    is the number by whose powers operators are divided.
     """
 
     def __init__(
@@ -376,21 +383,23 @@ class Modes:
     # -- what the recursion asks for -------------------------------------------------------------------
 
     def identity(self, c: Expr | int) -> ModeOperator:
-        """Return a multiple of the identity."""
+        """Return the identity operator times a polynomial in the parameters."""
         return Multiple(self.functions.number(c))
 
     def constant(self, x: Expr) -> ModeKernel:
-        """Return 1, or the kernel of the data, which is diagonal."""
+        """Return the kernel that is 1, or the kernel of the data, which is diagonal in its eigenmodes."""
         f = self.functions
         if x == J:
             return ModeKernel({(0, 0, f.idle): f.one}, causal=False)
         if x not in self.data or len(self.data) != 1:
-            raise NotApplicable(f"{x} is no kernel of the data: its eigenvalues are not known")
+            raise NotApplicable(
+                f"the operator {x} is not the kernel of the data, so that its eigenvalues are not known"
+            )
         entries = {(k, k, f.idle): f.ring(rate) for k, rate in enumerate(self.rates) if rate}
         return ModeKernel(entries, unit=-1, causal=False)
 
     def sum(self, parts: Sequence[ModeOperator]) -> ModeOperator | None:
-        """Return the sum of operators."""
+        """Return the sum of operators; None if multiples of the identity cancel."""
         operators = [x for x in parts if isinstance(x, ModeKernel)]
         total = sum((x.number for x in parts if isinstance(x, Multiple)), self.functions.zero)
         if operators and len(operators) < len(parts):
@@ -400,20 +409,20 @@ class Modes:
         return Multiple(total) if total else None
 
     def times(self, a: ModeOperator, b: ModeOperator) -> ModeOperator:
-        """Return the product of two operators."""
+        """Return the operator product ``a b``, in this order."""
         if isinstance(a, ModeKernel) and isinstance(b, ModeKernel):
             return self.product(a, b)
         if isinstance(a, ModeKernel):
-            a, b = b, a  # numbers commute
+            a, b = b, a  # a multiple of the identity commutes with every operator
         assert isinstance(a, Multiple)
         return Multiple(a.number * b.number) if isinstance(b, Multiple) else self.scale(a.number, b)
 
     def transpose(self, x: ModeOperator) -> ModeOperator:
-        """Return the transpose."""
+        """Return the transpose of an operator."""
         return x if isinstance(x, Multiple) else self.flipped(x)
 
     def flipped(self, x: ModeKernel) -> ModeKernel:
-        """Return the kernel with rows and columns, and the two times, exchanged."""
+        """Return the transpose of a kernel: rows and columns, and the two times, exchanged."""
         if x.causal:
             return replace(x, flipped=not x.flipped)
         turned = (
@@ -424,7 +433,7 @@ class Modes:
         return replace(x, entries=gathered(turned))
 
     def entrywise(self, a: ModeOperator, b: ModeOperator) -> ModeKernel:
-        """Return the product entry by entry; ``a`` has no sample indices."""
+        """Return the entrywise product of two operators, where ``a`` has no mode indices."""
         assert isinstance(a, ModeKernel)
         assert isinstance(b, ModeKernel)
         both = (
@@ -435,13 +444,15 @@ class Modes:
         return ModeKernel(gathered(both), a.unit + b.unit, a.damping + b.damping, False)
 
     def orders(self, n: int) -> Iterable[int]:
-        """Return the orders of the error up to n that are known."""
+        """Return the orders up to n of the error that have been found."""
         return range(min(n + 1, len(self.errors)))
 
     def remembered(self, kernel: str, order: int, body: ModeOperator) -> ModeKernel:
-        """Return the causal operator ``sum_j X_ij(t, s) error_j(s)`` (with rows), or ``X(t, s) error_j(s)``.
+        """Return the memory of the operator X = ``body`` in a kernel, with the error of this order.
 
-        Each memory has one power of the unit and one of the inverse feedback: the weight of an update.
+        It is ``sum_j X_ij(t, s) error_j(s)`` for a kernel with mode index on its left, else ``X(t, s)
+        error_j(s)``. Each memory has one power of the unit and one of the inverse feedback: the weight of an
+        update.
         """
         assert isinstance(body, ModeKernel)
         rows, error = self.rows[kernel], self.errors[order]
@@ -458,14 +469,19 @@ class Modes:
     # -- sums and products -----------------------------------------------------------------------------
 
     def scale(self, c: PolyElement, x: ModeVectorLike) -> ModeVectorLike:
-        """Return a polynomial in the parameters times a vector or an operator."""
+        """Return a vector or an operator times a polynomial in the parameters."""
         return x if c == self.functions.one else replace(x, entries={k: f * c for k, f in x.entries.items()})
 
     def add(self, *xs: ModeVectorLike) -> ModeVectorLike:
-        """Return the sum; raise NotApplicable if units, or kinds of operators, differ."""
+        """Return the sum of vectors or operators, with the largest power of inverse feedback among them.
+
+        Raises NotApplicable if units, or kinds of operators, differ.
+        """
         live = [x for x in xs if x.entries] or [xs[0]]
         if len(kinds := {x.kind for x in live}) > 1:
-            raise NotApplicable(f"a sum of different kinds (unit, causal, flipped): {sorted(kinds)}")
+            raise NotApplicable(
+                f"operators of different kinds cannot be added; (unit, causal, flipped) are {sorted(kinds)}"
+            )
         top = max(x.damping for x in live)
         out: list[tuple[Any, PolyElement]] = []
         for damping in {x.damping for x in live}:
@@ -482,29 +498,32 @@ class Modes:
         if b.flipped:
             return self.flipped(self.product(self.flipped(b), self.flipped(a)))
         if not a.causal or a.flipped:
-            raise NotApplicable("the time between two operators is not bounded")
+            raise NotApplicable(
+                "a product of operators whose first factor is not causal has no bounded time integral"
+            )
         x = self.functions
 
         def parts() -> Iterator[tuple[Any, PolyElement]]:
+            """Yield (row, column, exponents in s) and the function of t of the terms of the product."""
             for (i, k, m), left in a.entries.items():
                 for (k_, j, last), right in b.entries.items():
                     if k == k_:
                         inner = x.term(m) * right
                         whole = x.integral(inner)
                         yield (i, j, last), left * whole
-                        if b.causal:  # in steps the sum starts after s
+                        if b.causal:  # subtract the integral from 0 to s; in steps, the sum from 0 to s
                             early = x.parts(whole + inner if x.discrete else whole).items()
                             yield from (((i, j, _times(p, last)), -(left * c)) for p, c in early)
 
         return ModeKernel(gathered(parts()), a.unit + b.unit, a.damping + b.damping, b.causal)
 
     def equal_times(self, x: ModeKernel) -> ModeVector:
-        """Return the entries at s = t, one for each row."""
+        """Return the entries of an operator at s = t, one for each row."""
         now = ((i, f * self.functions.term(m)) for (i, _, m), f in x.entries.items())
         return ModeVector(gathered(now), x.unit, x.damping)
 
     def reduced(self, v: ModeVector) -> ModeVector:
-        """Return the same vector with common factors of feedback divided out."""
+        """Return a vector with powers of feedback divided out of all its entries as far as possible."""
         damping, entries = v.damping, v.entries
         while damping > 0 and entries and not self.feedback.is_ground:
             halves = {i: f.div(self.feedback) for i, f in entries.items()}
@@ -515,7 +534,7 @@ class Modes:
 
 
 def _times(a: TimeErrorPowers, b: TimeErrorPowers) -> TimeErrorPowers:
-    """Return the sum of exponents."""
+    """Return the exponents of the product of two terms with exponents ``a`` and ``b``."""
     return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
@@ -523,28 +542,30 @@ def _times(a: TimeErrorPowers, b: TimeErrorPowers) -> TimeErrorPowers:
 
 
 class OperatorValues(ABC):
-    """Operators of a linear theory for the errors found so far."""
+    """Operators of a linear theory, evaluated for the orders of the error found so far."""
 
     def __init__(self, algebra: Modes) -> None:
         self.algebra = algebra
 
     @abstractmethod
     def operator(self, name: str, n: int, layer: Any) -> ModeKernel:
-        """Return order n of an operator; ``K`` is the tangent kernel."""
+        """Return order n of the operator ``name`` at a layer; ``K`` is the tangent kernel."""
 
     @abstractmethod
     def output(self, n: int) -> ModeVector:
-        """Return order n of the output, without the part from unknown errors."""
+        """Return order n of the output for each mode, without the part from errors that are not yet found."""
 
     @abstractmethod
     def forget(self, n: int) -> None:
-        """Delete cached values of order n and beyond, because an error has been found."""
+        """Delete cached values of order n and beyond, because the error of order n has just been found."""
 
     def solve(self, targets: Sequence[PolyElement], powers: Sequence[TimeErrorPowers], order: int) -> None:
-        """Solve the linear Volterra equation of each error, driven by the known part of the output.
+        """Find the error of each order from the linear Volterra equation that it obeys.
 
-        Every solution is substituted back. Raises NotApplicable if it is not a solution, because then the
-        output depends on the error of its own order in another way than at order 0.
+        It is driven by the targets and by the known part of the output. ``powers[k]`` are the exponents of
+        the lazy error of mode k. Every solution is substituted back; raises NotApplicable if it is not a
+        solution, because then the output depends on the error of its own order in another way than at order
+        0.
         """
         a, f = self.algebra, self.algebra.functions
         for n in range(order + 1):
@@ -554,27 +575,28 @@ class OperatorValues(ABC):
                 if drive:
                     raise NotApplicable("the output without errors must be zero at order 0")
                 drive = {k: y for k, y in enumerate(targets) if y}
-            found = ((k, f.volterra(g, a.rates[k], powers[k])) for k, g in drive.items())
-            a.errors.append(a.reduced(ModeVector(gathered(found), rest.unit, rest.damping)))
+            errors = ((k, f.volterra(g, a.rates[k], powers[k])) for k, g in drive.items())
+            a.errors.append(a.reduced(ModeVector(gathered(errors), rest.unit, rest.damping)))
             self.forget(n)
             self.check(targets, n)
 
     def check(self, targets: Sequence[PolyElement], n: int) -> None:
         """Raise NotApplicable unless error and output of order n add up to the targets, exactly."""
         a, zero = self.algebra, self.algebra.functions.zero
-        found = (self.output(n), a.errors[n])
-        top = max(v.damping for v in found)
+        vectors = (self.output(n), a.errors[n])
+        top = max(v.damping for v in vectors)
         for k, y in enumerate(targets):
             total = y * a.feedback**top if n == 0 else zero
-            for v in found:
+            for v in vectors:
                 total -= v.entries.get(k, zero) * a.feedback ** (top - v.damping)
             if total:
                 raise NotApplicable(
-                    f"the error's equation at order {n} is not that at order 0, with another drive"
+                    f"the equation of the error at order {n} differs from that at order 0 by more than "
+                    "its drive"
                 )
 
     def feedback(self) -> PolyElement:
-        """Return the number c in ``f = c rate integral(Delta)``, the dependence of the output on the error.
+        """Return the number c in ``f = c rate integral(Delta)``, the output f at order 0 for the error Delta.
 
         No error may be known yet, and the feedback of the algebra must be 1.
         """
@@ -587,12 +609,13 @@ class OperatorValues(ABC):
             once = f.integral(trial) * rate
             q, rest = out.entries.get(k, f.zero).div(once) if rate else (None, out.entries.get(k, f.zero))
             if rest:
-                raise NotApplicable("the output is no running integral of the error")
+                raise NotApplicable("the output at order 0 is not a running integral of the error")
             if q is not None:
                 quotients.append(q)
         if not quotients or any(q != quotients[0] for q in quotients) or not quotients[0]:
             raise NotApplicable(
-                f"the output depends on the error through {quotients}, not through one number"
+                f"the ratios of the output to the integral of the error, {quotients}, differ between the "
+                "modes"
             )
         return quotients[0]
 
@@ -605,27 +628,29 @@ class AtDepth(OperatorValues):
         self.recursion: Recursion[ModeOperator] = Recursion(closure, algebra, depth)
 
     def forget(self, n: int) -> None:
-        """Delete cached values of order n and beyond."""
+        """Delete cached values of order n and beyond, because the error of order n has just been found."""
         self.recursion.forget(n)
 
     def operator(self, name: str, n: int, layer: Any) -> ModeKernel:
-        """Return order n of an operator at an integer layer."""
+        """Return order n of the operator ``name`` at an integer layer; ``K`` is the tangent kernel."""
         place = self.recursion.placed(layer)
         if name != "K" and not place.is_Integer:
-            raise ValueError(f"layer = {layer}: at depth {self.recursion.depth} give an integer, or L")
-        found = self.recursion.tangent(n) if name == "K" else self.recursion.at(name, place, n)
-        assert not isinstance(found, Multiple)
-        return found or ZERO
+            raise ValueError(
+                f"layer = {layer}: must be an integer or L, because the depth is {self.recursion.depth}"
+            )
+        kernel = self.recursion.tangent(n) if name == "K" else self.recursion.at(name, place, n)
+        assert not isinstance(kernel, Multiple)
+        return kernel or ZERO
 
     def output(self, n: int) -> ModeVector:
-        """Return order n of the output."""
-        found = self.recursion.output(n)
-        assert not isinstance(found, Multiple)
-        return self.algebra.equal_times(found or ZERO)
+        """Return order n of the output for each mode."""
+        kernel = self.recursion.output(n)
+        assert not isinstance(kernel, Multiple)
+        return self.algebra.equal_times(kernel or ZERO)
 
 
 class FromWords(OperatorValues):
-    """Operators from words; the layer and the depth may be symbols."""
+    """Operators evaluated from their words; the layer and the depth may be symbols."""
 
     def __init__(self, series: LinearSeries, algebra: Modes) -> None:
         super().__init__(algebra)
@@ -634,52 +659,53 @@ class FromWords(OperatorValues):
         self.outputs: dict[int, tuple[ModeVector, list[tuple[Expr, Expr]]]] = {}
 
     def operator(self, name: str, n: int, layer: Any) -> ModeKernel:
-        """Return order n of an operator as a sum of products of letters."""
+        """Return order n of the operator ``name`` as a sum of products of the operators in its words."""
         a = self.algebra
         if name == "K":
             products = [(c, a.entrywise(self.word(g), self.word(h))) for c, g, h in self.series.tangent[n]]
         else:
-            found = terms(self.series.words[name][n].subs(ell, layer).expand())
-            products = [(c, self.word(w)) for c, w in found]
+            words = terms(self.series.words[name][n].subs(ell, layer).expand())
+            products = [(c, self.word(w)) for c, w in words]
         return a.add(ZERO, *[a.scale(a.functions.number(c), x) for c, x in products])
 
     def output(self, n: int) -> ModeVector:
-        """Return order n of the output, from the words whose errors are known."""
-        # words are cached once their errors are known; equal times leave far fewer terms
-        found, pending = self.outputs.get(n) or (ModeVector({}), terms(self.series.output[n]))
-        ready = [(c, w) for c, w in pending if self.settled(letters(w))]
+        """Return order n of the output for each mode, from those words whose errors have been found."""
+        # The part of the output from words whose errors are all known does not change, and is kept in
+        # `outputs` as a vector at equal times, which has far fewer terms than the operators.
+        known_part, pending = self.outputs.get(n) or (ModeVector({}), terms(self.series.output[n]))
+        ready = [(c, w) for c, w in pending if self.errors_known(letters(w))]
         a = self.algebra
         parts = [a.scale(a.functions.number(c), a.equal_times(self.word(w))) for c, w in ready]
-        self.outputs[n] = a.add(found, *parts), [x for x in pending if x not in ready]
+        self.outputs[n] = a.add(known_part, *parts), [x for x in pending if x not in ready]
         return self.outputs[n][0]
 
     def forget(self, n: int) -> None:
-        """Keep all values, because only words with known errors were cached."""
+        """Keep all cached values, because only words whose errors are known have been cached."""
 
-    def settled(self, ls: Sequence[Expr]) -> bool:
-        """Return whether all errors in these letters are known."""
+    def errors_known(self, ls: Sequence[Expr]) -> bool:
+        """Return whether all orders of the error in these letters have been found."""
         return all(x.order < len(self.algebra.errors) for y in ls for x in y.atoms(Memory))
 
     def word(self, w: Expr) -> ModeKernel:
-        """Return a word as the product of its letters."""
+        """Return the operator of a word: the product of the operators of its letters."""
         return self.product(tuple(letters(w)))
 
     def product(self, ls: tuple[Expr, ...]) -> ModeKernel:
-        """Return the product of letters, from the cache if known."""
+        """Return the product of the operators of these letters, from the cache if known."""
         if ls in self.known:
             return self.known[ls]
         value = self.letter(ls[0])
         if value.causal and not value.flipped:
             value = self.algebra.product(value, self.product(ls[1:])) if ls[1:] else value
-        else:  # only transposed letters follow a constant: K a^T b^T is multiplied from the left
+        else:  # letters right of a constant kernel K are transposes: K a^T b^T is multiplied as (K a^T) b^T
             for x in ls[1:]:
                 value = self.algebra.product(value, self.letter(x))
-        if self.settled(ls):
+        if self.errors_known(ls):
             self.known[ls] = value
         return value
 
     def letter(self, x: Expr) -> ModeKernel:
-        """Return one letter as an operator."""
+        """Return the operator of one letter: a constant kernel, a memory, or the transpose of one."""
         if isinstance(x, transpose):
             return self.algebra.flipped(self.letter(x.args[0]))
         if not isinstance(x, Memory):

@@ -114,11 +114,12 @@ def modes_of(
     counts = [exact("multiplicities", m) for m in many]
     if not len(values) == len(parts) == len(counts) or not values:
         raise ValueError(
-            f"{len(values)} eigenvalues, {len(parts)} targets, {len(counts)} multiplicities: give as many"
+            f"there are {len(values)} eigenvalues, {len(parts)} targets and {len(counts)} multiplicities; "
+            "give as many of each"
         )
     for x in values:
         if x.is_negative:
-            raise ValueError(f"eigenvalues: {x} is negative; a kernel has none below 0")
+            raise ValueError(f"eigenvalues: {x} is negative; those of a kernel are not")
     for m in counts:
         if m.is_positive is False or m.is_integer is False:
             raise ValueError(f"multiplicities: {m} must be a positive integer or a symbol for one")
@@ -134,12 +135,16 @@ def modes_of(
 
 
 def exact(name: str, x: Any) -> Expr:
-    """Return ``x`` as an expression; raise ValueError for a decimal number and for text."""
+    """Return a number given by the user as an exact SymPy expression.
+
+    ``name`` is the argument to which it belongs. Raises ValueError for a decimal number, for text, and for a
+    number that is not real.
+    """
     if isinstance(x, str):
         raise ValueError(f"{name}: {x!r} is text; give a number or a SymPy expression, such as Symbol('a')")
     value = sympify(x, strict=True)
     if value.is_real is False or (not value.is_finite and value.is_number):
-        raise ValueError(f"{name}: {x} is no real number")
+        raise ValueError(f"{name}: {x} is not a real number")
     if value.has(Float):
         raise ValueError(f"{name}: {x} is a decimal number; give an exact one, such as Rational('{x}')")
     return value
@@ -147,11 +152,12 @@ def exact(name: str, x: Any) -> Expr:
 
 @dataclass(frozen=True)
 class Scales:
-    """Units of the entries of operators.
+    """Units of time and of the entries of operators, in which the exponents of the solution are exact.
 
-    ``rates[k]`` is the eigenvalue of mode k in units of ``1/unit``, in ``field``; time runs ``clock`` times
-    as fast as t. The lazy error of mode k has the powers ``powers[k]`` of the exponentials with eigenvalues
-    ``exponents``. ``names`` are the meanings of the symbols of the field; ``reference`` has been set to 1.
+    ``rates[k]`` is the eigenvalue of mode k in units of ``1/unit``, an element of ``field``; time runs
+    ``clock`` times as fast as t. The lazy error of mode k is the product of the exponentials with eigenvalues
+    ``exponents`` to the powers ``powers[k]``. ``names`` maps the symbols of the field to what they stand for;
+    the symbol ``reference`` has been set to 1.
     """
 
     field: Any
@@ -175,23 +181,29 @@ def scales_of(modes: Sequence[Mode], weight: Expr, discrete: bool) -> Scales:
     symbolic = any(v.free_symbols for v in values) or (discrete and not weight.is_Rational)
     if irrational and symbolic:
         raise NotApplicable(
-            f"{irrational[0]} beside symbols: resonances cannot be decided. Give numbers for all eigenvalues"
+            f"the eigenvalues contain the irrational number {irrational[0]} and symbols, so that it "
+            "cannot be "
+            "decided which rates are equal; give numbers for all eigenvalues"
             + (", the depth and the learning rate" if discrete else "")
         )
     values, scales = (_steps if discrete else _flow)(values, weight)
     field, rates = construct_domain(values, field=True, extension=True)
     decays = [field.one - x for x in rates] if discrete else [-x for x in rates]
-    if discrete and (gone := [m for m, v in zip(modes, decays, strict=True) if not v]):
+    if discrete and (vanishing := [m for m, v in zip(modes, decays, strict=True) if not v]):
         raise NotApplicable(
-            f"the lazy error of eigenvalue {gone[0].eigenvalue} vanishes after one step, so its sums are no "
-            "geometric ones: choose another learning rate"
+            f"the lazy error of eigenvalue {vanishing[0].eigenvalue} vanishes after one step, so that its "
+            "sums "
+            "are not geometric; choose another learning rate"
         )
     powers, exponents = _generators(field, decays, rates, discrete)
     return Scales(field, tuple(rates), powers, exponents, **scales)
 
 
 def _flow(values: list[Expr], weight: Expr) -> tuple[list[Expr], dict[str, Any]]:
-    """Return rates in units of one of the symbols if all are homogeneous in them."""
+    """Return (rates, units) for continuous time, as fields of :class:`Scales`.
+
+    If all eigenvalues are proportional to one symbol, rates are in units of it.
+    """
     symbols = sorted({x for v in values for x in v.free_symbols}, key=str)
     for one in symbols[:1]:
         scaled = {x: x * one for x in symbols if x != one}
@@ -203,7 +215,11 @@ def _flow(values: list[Expr], weight: Expr) -> tuple[list[Expr], dict[str, Any]]
 
 
 def _steps(values: list[Expr], weight: Expr) -> tuple[list[Expr], dict[str, Any]]:
-    """Return decays per step, with letters for the remaining fractions if these are independent."""
+    """Return (decays per step, units) for discrete time, as fields of :class:`Scales`.
+
+    If the symbolic eigenvalues are independent, the fraction of the error that a step leaves is one symbol
+    for each of them.
+    """
     scales = {"unit": weight, "clock": S.One}
     if weight.is_Rational and not any(v.free_symbols for v in values):
         return [v * weight for v in values], {**scales, "names": {}}
@@ -219,7 +235,10 @@ def _steps(values: list[Expr], weight: Expr) -> tuple[list[Expr], dict[str, Any]
 def _generators(
     field: Any, decays: Sequence[Any], rates: Sequence[Any], discrete: bool
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[Any, ...]]:
-    """Return exponentials whose products are those of the modes: one if all rates have a common divisor."""
+    """Return (powers, eigenvalues) of exponentials whose products are the lazy errors of the modes.
+
+    One exponential is enough if all rates have a common divisor.
+    """
     distinct = list(dict.fromkeys(v for v, x in zip(decays, rates, strict=True) if x))
     if not distinct:
         return tuple(() for _ in rates), ()
@@ -230,21 +249,21 @@ def _generators(
             step = distinct[0] * field.convert(QQ(base.p, base.q))
             multiple = {v: int(r / base) for v, r in zip(distinct, ratios, strict=True)}
             return tuple((multiple[v],) if x else (0,) for v, x in zip(decays, rates, strict=True)), (step,)
-    own = [v if x else None for v, x in zip(decays, rates, strict=True)]
-    return tuple(tuple(int(w == v) for w in distinct) for v in own), tuple(distinct)
+    eigenvalues = [v if x else None for v, x in zip(decays, rates, strict=True)]
+    return tuple(tuple(int(w == v) for w in distinct) for v in eigenvalues), tuple(distinct)
 
 
 def samples_of(modes: Sequence[Mode]) -> Expr:
-    """Return the number of samples."""
+    """Return the number of samples, the sum of the multiplicities of the modes."""
     return simplify(Add(*[m.multiplicity for m in modes]))
 
 
 @dataclass(frozen=True)
 class ExpressionWriter:
-    """Writer of elements as SymPy expressions.
+    """Writer of exponential polynomials as SymPy expressions.
 
-    ``known`` are the meanings of parameters; ``feedback`` is the number whose inverse powers operators
-    contain.
+    ``known`` maps the parameters of the polynomials to what they stand for; ``feedback`` is the number by
+    whose powers operators are divided.
     """
 
     functions: Exponentials
@@ -254,7 +273,7 @@ class ExpressionWriter:
     rates: dict[TimeErrorPowers, tuple[Expr, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     def front(self, x: ModeVector) -> Expr:
-        """Return ``unit^unit feedback^-damping``."""
+        """Return the factor ``unit^unit feedback^-damping`` of a vector or operator."""
         return Mul(Pow(self.scales.unit, x.unit), Pow(self.feedback, -x.damping))
 
     def written(self, f: Mapping[TimeErrorPowers, PolyElement], front: Expr, now: Expr, past: Expr) -> Expr:
@@ -267,12 +286,13 @@ class ExpressionWriter:
         return Add(*out)
 
     def wave(self, m: TimeErrorPowers, time: Expr) -> Expr:
-        """Return ``time^a E(time)^n``, without the factor of the power from the units of time."""
+        """Return ``time^a E(time)^n`` for the exponents m = (a, n), without factors from the unit of time."""
         power = Pow(time, m[0])
         if not any(m[1:]):
             return power
         if not self.functions.discrete:
-            # one product of all factors: SymPy distributes a number over a lone sum
+            # All factors in one product, because SymPy would distribute a number over a sum that is the only
+            # other factor.
             return power * exp(Mul(*self.rate(m[1:]), time))
         waves = [
             Pow(Mul(*self.rate(tuple(int(j == k) for j in range(len(m) - 1)))), n * time)
@@ -282,7 +302,7 @@ class ExpressionWriter:
         return Mul(power, *waves)
 
     def rate(self, powers: TimeErrorPowers) -> tuple[Expr, ...]:
-        """Return the eigenvalue of ``E^powers`` in t, as factors."""
+        """Return the factors of the exponent v in ``E^powers = exp(v t)``, or of v in ``v^t`` for steps."""
         if powers not in self.rates:
             number, factors = self.factored(self.functions.ring(self.functions.eigenvalue(powers)))
             clock = Mul.make_args(Mul(self.scales.clock, *factors))
@@ -327,13 +347,16 @@ class ExpressionWriter:
         return a * b, [*up, *down]
 
     def listed(self, p: PolyElement, sign: int) -> tuple[Expr, list[Expr]]:
-        """Return the factors of a polynomial, each to the power ``sign``."""
+        """Return the number and the other factors of a polynomial, each to the power ``sign`` (1 or -1)."""
         number, factors = p.factor_list()
-        found = Rational(int(QQ(number).numerator), int(QQ(number).denominator))
-        return Pow(found, sign), [Pow(self.named(q.as_expr()), sign * k) for q, k in factors]
+        exact_number = Rational(int(QQ(number).numerator), int(QQ(number).denominator))
+        return Pow(exact_number, sign), [Pow(self.named(q.as_expr()), sign * k) for q, k in factors]
 
     def named(self, e: Expr) -> Expr:
-        """Return a polynomial with the meanings of the field's symbols and without ratios."""
+        """Return a polynomial in the symbols of the field in terms of the symbols of the user.
+
+        Ratios to the reference symbol are written out.
+        """
         reference, names = self.scales.reference, self.scales.names
         if reference is None:
             return e.xreplace(names)
@@ -437,14 +460,17 @@ class InTime(Expansion):
         return self.expressions.written(x.at(*at), front, now, past)
 
     def _place(self, name: str, modes: tuple[int, ...]) -> tuple[int, int]:
-        """Return row and column of an entry."""
+        """Return row and column of an entry from the mode numbers that the user gave; missing ones are 0.
+
+        Raises KeyError for an unknown name and IndexError for a mode that does not exist.
+        """
         if name not in SIDES:
             raise self.unknown(name)
         if len(modes) > SIDES[name]:
-            raise IndexError(f"{name} has {SIDES[name]} mode indices; {len(modes)} are given")
+            raise IndexError(f"the quantity {name} has {SIDES[name]} mode indices; {len(modes)} are given")
         for k in modes:
             if not 0 <= k < len(self.modes):
-                raise IndexError(f"mode {k}: there are modes 0 to {len(self.modes) - 1}")
+                raise IndexError(f"mode {k} does not exist; there are modes 0 to {len(self.modes) - 1}")
         full = (*modes, *(0,) * (SIDES[name] - len(modes)))
         if SIDES[name] == 2:
             return full[0], full[1]
@@ -501,10 +527,10 @@ class InTime(Expansion):
         return scales.clock * self._written(replace(v, entries=left), mode, now)
 
     def _written(self, v: ModeVector, mode: int, now: Expr, count: Expr = S.One) -> Expr:
-        """Return an entry of a vector as a SymPy expression."""
+        """Return the entry of a vector at a mode, divided by ``count``, as a SymPy expression."""
         f = v.entries.get(mode)
-        found = {} if f is None else {self.values.algebra.functions.idle: f}
-        return self.expressions.written(found, self.expressions.front(v) / count, now, S.Zero)
+        by_past_powers = {} if f is None else {self.values.algebra.functions.idle: f}
+        return self.expressions.written(by_past_powers, self.expressions.front(v) / count, now, S.Zero)
 
     def loss(self, n: int, now: Expr = t) -> Expr:
         """Return the coefficient of gamma0^n of the mean squared error over samples.
@@ -559,7 +585,11 @@ class InTime(Expansion):
         """
         symbols = {x for m in self.modes for x in m.eigenvalue.free_symbols}
         shown = ", ".join(sorted(map(str, symbols)))
-        return (f"{shown} generic: rates resonate only where they do for all values",) if symbols else ()
+        if not symbols:
+            return ()
+        return (
+            f"{shown} are generic: two rates are equal only if they are so for all values of the symbols",
+        )
 
     def render(self, format: str = "text") -> str:
         """Return error and loss.
@@ -643,8 +673,8 @@ def in_time(
     order = expansion.order if order is None else order
     if depth is None and order > expansion.written:
         raise ValueError(
-            f"order = {order}: at any depth the words are known to order {expansion.written}; "
-            "expand further, or give a depth"
+            f"order = {order}: at symbolic depth the coefficients are known to order {expansion.written}; "
+            "expand to a higher order, or give an integer depth"
         )
     if order < 0:
         raise ValueError(f"order = {order}: must be 0 or more")
@@ -652,7 +682,7 @@ def in_time(
         raise ValueError(f"depth = {depth}: must be 1 or more")
     law = ErrorLaw.of(closure.theory)
     if not law.affine or law.slope(1) != -1:
-        raise NotApplicable(f"the error {law.body} is not the target less the output")
+        raise NotApplicable(f"the error {law.body} is not the target minus the output")
     if targets is None:
         targets = [norm] if len(eigenvalues) == 1 else [Symbol(f"y{k + 1}") for k in range(len(eigenvalues))]
         if multiplicities is None and len(eigenvalues) == 1:
@@ -664,10 +694,12 @@ def in_time(
     known = {P: samples_of(modes)} | {k: exact("constants", v) for k, v in (constants or {}).items()}
     weight = sympify(closure.theory.program.rule.memory(t, s)[1]).subs(known)
     if weight.has(t, s):
-        raise NotApplicable(f"kernels remember with a weight that depends on time: {weight}")
+        raise NotApplicable(
+            f"the weight {weight} of past updates depends on time, so that errors are not exponential"
+        )
 
     def values_of(algebra: Modes) -> OperatorValues:
-        """Return the operators from words, or from the closure at an integer depth."""
+        """Return the operators: from words at symbolic depth, from the closure at an integer depth."""
         return FromWords(expansion, algebra) if depth is None else AtDepth(closure, depth, algebra)
 
     plain = Exponentials(QQ, [], discrete, layers)
@@ -691,7 +723,7 @@ def in_time(
 
 
 class _Letters:
-    """Letters of printed formulas: time in units of the rates, and one for each exponential."""
+    """Symbols that shorten printed formulas: time in units of the rates, and one for each exponential."""
 
     def __init__(self, x: InTime) -> None:
         self.x = x
@@ -702,7 +734,7 @@ class _Letters:
         self.renamed: dict[Any, Any] = dict(
             zip(functions.ring.symbols, (self.time, *self.waves), strict=False)
         )
-        # symbols of the field for decays per step are kept as letters
+        # In discrete time, the symbols of the field (fractions of the error left by a step) are printed too.
         self.fixed: dict[Any, Expr] = {}
         for a, meaning in scales.names.items():
             if isinstance(a, Dummy):
@@ -713,7 +745,7 @@ class _Letters:
         self.expressions = replace(x.expressions, scales=replace(scales, names=kept))
 
     def definitions(self) -> Iterator[tuple[Expr, Expr]]:
-        """Yield each letter and its definition."""
+        """Yield each symbol and the expression for which it stands."""
         expressions = self.expressions
         if self.time == tau:
             yield tau, Mul(expressions.scales.clock, t)
@@ -727,26 +759,29 @@ class _Letters:
             yield e, value**self.time if self.x.discrete else exp(value * self.time)
 
     def compact(self, f: Any, front: Expr) -> Expr:
-        """Return a function as one product."""
+        """Return an exponential polynomial times ``front`` as one product, in the short symbols."""
         expressions = self.expressions
         number, factors = expressions.factored(f, time=True)
         shown = [y.xreplace(self.renamed).xreplace(dict(expressions.known)) for y in factors]
         return Mul(number, front, *shown)
 
     def lines(self) -> Iterator[tuple[Expr, list[tuple[int, Expr]]]]:
-        """Yield the non-zero orders of the error along each mode that has a target, and of the loss."""
+        """Yield (left-hand side, nonzero orders) of the error along each mode with a target, and of the loss.
+
+        Orders are pairs (order, coefficient).
+        """
         x, errors = self.x, self.x.values.algebra.errors[: self.x.order + 1]
         aims = [k for k, m in enumerate(x.modes) if m.target != 0]
         rows = [(f"Delta_{k + 1}" if len(aims) > 1 else "Delta", errors, k, S.One) for k in aims]
         rows.append(("loss", [x.squared(n) for n in range(x.order + 1)], 0, x.samples))
         for name, vectors, k, count in rows:
             known = [(n, v) for n, v in enumerate(vectors) if k in v.entries]
-            found = [(n, self.compact(v.entries[k], self.expressions.front(v) / count)) for n, v in known]
-            yield Function(name)(t), found
+            orders = [(n, self.compact(v.entries[k], self.expressions.front(v) / count)) for n, v in known]
+            yield Function(name)(t), orders
 
 
 def _printed(x: InTime, format: str) -> str:
-    """Return error and loss as text or LaTeX."""
+    """Return error and loss of a series as text or LaTeX, with the modes and the symbols in use."""
     letters, theory = _Letters(x), x.values.algebra.theory
     show = latex if format == "latex" else text
     brackets = (r"\left[", r"\right]") if format == "latex" else ("[", "]")
@@ -765,5 +800,5 @@ def _printed(x: InTime, format: str) -> str:
         return f"{show(gamma0**n, theory)} {brackets[0]}{body}{brackets[1]}" if n else body
 
     meanings = [(show(a, theory), [show(b, theory)]) for a, b in letters.definitions()]
-    found = [(left(e), [right(n, c) for n, c in orders]) for e, orders in letters.lines()]
-    return printed(format, "\n".join(head), {"Letters": meanings, "Error and loss": found})
+    equations = [(left(e), [right(n, c) for n, c in orders]) for e, orders in letters.lines()]
+    return printed(format, "\n".join(head), {"Letters": meanings, "Error and loss": equations})

@@ -59,37 +59,38 @@ LayerPolynomial = dict[LayerMonomial, Any]
 
 
 def laws_of_one_sample(laws: Laws, names: Iterable[str]) -> dict[ForestCoefficient, LayerPolynomial]:
-    """Return the recursions of these order parameters and of all tensors they need, in order of dependence.
+    """Return the recursions of the order parameters ``names``, and of all tensors they need, for one sample.
 
-    Responses are replaced by the kernels C and D. Raises :class:`NotApplicable` if tensors depend on each
-    other at one layer.
+    They are in order of dependence. Responses are replaced by the kernels C and D. Raises
+    :class:`NotApplicable` if tensors depend on each other at one layer.
     """
     raw = {t: _at_layer(law.terms, -law.shift) for t, law in laws.laws.items() if oriented(t)[0] == t}
     responses, D = ({t: v for t, v in raw.items() if t.name in ns} for ns in (("A", "B"), ("D",)))
-    found = {}
+    recursions = {}
     for t, law in raw.items():
-        if t.name == OUTPUT:  # at the last layer, where there is no B
+        if t.name == OUTPUT:  # the output belongs to the last layer, where the response B does not exist
             law = {k: c for k, c in _put_in(law, D).items() if all(y.name != "B" for y, _ in k[0])}
         if t not in responses:
-            found[t] = _put_in(law, responses)
-    found = _with_whole_kernels(found)
+            recursions[t] = _put_in(law, responses)
+    recursions = _with_whole_kernels(recursions)
     chosen: dict[ForestCoefficient, set[ForestCoefficient]] = {}
-    stack = [t for t in found if t.name in names]
+    stack = [t for t in recursions if t.name in names]
     while stack:
         t = stack.pop()
         if t not in chosen:
-            chosen[t] = {y for tensors, _ in found[t] for y, _ in tensors} - {t}
+            chosen[t] = {y for tensors, _ in recursions[t] for y, _ in tensors} - {t}
             stack += chosen[t]
     try:
-        return {t: found[t] for t in TopologicalSorter(chosen).static_order()}
+        return {t: recursions[t] for t in TopologicalSorter(chosen).static_order()}
     except CycleError as error:
         raise NotApplicable(
-            f"{', '.join(sorted({t.name for t in error.args[1]}))} depend on each other at a layer"
+            f"the order parameters {', '.join(sorted({t.name for t in error.args[1]}))} depend on each other "
+            "at one layer, so that they have no recursion over layers"
         ) from error
 
 
 def _at_layer(terms: Terms, moved: int = 0) -> LayerPolynomial:
-    """Return a sum of products as a polynomial in tensors and averages, at a shifted layer."""
+    """Return a sum of products as a polynomial in tensors and averages, ``moved`` layers from ell."""
     found = []
     for p, c in terms.items():
         orders = tuple(sorted(a for _, found in p.averages for a in found))
@@ -101,12 +102,12 @@ def _at_layer(terms: Terms, moved: int = 0) -> LayerPolynomial:
 def _collected(
     parts: Iterable[tuple[list[tuple[ForestCoefficient, int]], list[tuple[DerivativeOrders, int]], Any]],
 ) -> LayerPolynomial:
-    """Return a polynomial with equal monomials added."""
+    """Return the polynomial with the given monomials (tensors, averages, coefficient), equal ones added."""
     return gathered(((tuple(sorted(tensors)), tuple(sorted(averages))), c) for tensors, averages, c in parts)
 
 
 def _put_in(law: LayerPolynomial, rules: Mapping[ForestCoefficient, LayerPolynomial]) -> LayerPolynomial:
-    """Return a recursion with some tensors replaced by their own recursions."""
+    """Return a recursion with every tensor that is a key of ``rules`` replaced by its own recursion."""
     done, left = [], [([*tensors], [*averages], c) for (tensors, averages), c in law.items()]
     while left:
         tensors, averages, c = left.pop()
@@ -125,7 +126,7 @@ def _put_in(law: LayerPolynomial, rules: Mapping[ForestCoefficient, LayerPolynom
 def _with_whole_kernels(
     laws: dict[ForestCoefficient, LayerPolynomial],
 ) -> dict[ForestCoefficient, LayerPolynomial]:
-    """Return the recursions with ``D + D_now`` in place of D."""
+    """Return the recursions with the sum of D and of its part at equal times as one tensor, in place of D."""
     parts = [t for t in laws if t.name == "D" and t.order == 0]
     now = next((t for t in parts if t.shape[0].marked), None)
     plain = next((t for t in parts if not t.shape[0].marked), None)
@@ -172,18 +173,18 @@ class AtFixedPoint:
             self.found[t] = self.solved(t, law)
 
     def constant(self, c: Any) -> PolyElement:
-        """Return a number as an element of the field."""
+        """Return a number as a constant function of the layer."""
         return self.growth.ring(self.growth.field(c))
 
     def exponents(self, m: Any) -> tuple[int, int]:
-        """Return i and k of a multiplier ``x^i p^k``."""
-        for found in ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0)):
-            if self.growth.power(found) == m:
-                return found
-        raise NotApplicable(f"the multiplier {m.as_expr()} is no product of x and p")
+        """Return (i, k) of a multiplier ``x^i p^k`` of a recursion."""
+        for exponents in ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0)):
+            if self.growth.power(exponents) == m:
+                return exponents
+        raise NotApplicable(f"the multiplier {m.as_expr()} of a recursion is not a product of x and p")
 
     def written(self, e: PolyElement) -> Expr:
-        """Return an element as a SymPy expression."""
+        """Return a function of the layer as a SymPy expression in ell, L, x and p."""
         return Add(
             *[
                 c.as_expr() * ell**a * L**b * x ** (i * ell + j * L) * p ** (k * ell + n * L)
@@ -192,7 +193,10 @@ class AtFixedPoint:
         )
 
     def product(self, y: LayerMonomial, c: Any, without: ForestCoefficient | None = None) -> PolyElement:
-        """Return a term of a recursion in closed form."""
+        """Return a term of a recursion, coefficient times tensors times averages, as a function of the layer.
+
+        The tensor ``without`` is left out.
+        """
         number = Rational(c)
         value = self.constant(QQ(int(number.p), int(number.q)))
         for orders, _ in y[1]:
@@ -222,21 +226,21 @@ class AtFixedPoint:
                 zero = tensor.order > 0 or tensor.shape != PAIR or value == 0
                 start = self.constant(0 if zero else self.moments[0, 0] if value.free_symbols else 1)
                 return layer, start
-        raise NotApplicable(f"{tensor.name} is given at no layer")
+        raise NotApplicable(f"the order parameter {tensor.name} has no given value at any layer")
 
     def solved(self, tensor: ForestCoefficient, law: LayerPolynomial) -> PolyElement:
-        """Return the solution of ``X(ell) = m X(ell + step) + known``."""
+        """Return the solution of the recursion of a tensor, ``X(ell) = m X(ell + step) + known``."""
         if (tensor.name, tensor.order) == ("Phi", 0):
             return self.constant(self.moments[0, 0])
         step, m, known = 0, self.growth.field.zero, self.constant(0)
         for y, c in law.items():
-            own = [k for t, k in y[0] if t == tensor]
-            if not own:
+            shifts = [k for t, k in y[0] if t == tensor]
+            if not shifts:
                 known += self.product(y, c)
                 continue
-            step = own[0]
+            step = shifts[0]
             rest = self.product(y, c, tensor)
-            if len(own) > 1 or not rest.is_ground:
+            if len(shifts) > 1 or not rest.is_ground:
                 raise NotApplicable(f"the recursion of {tensor.name} is not affine")
             m += rest.coeff(1)
         if step == 0:
@@ -244,7 +248,7 @@ class AtFixedPoint:
         return self.growth.solved(known, self.exponents(m), step, *self.base(tensor))
 
     def tangent(self, n: int, shape: Forest = PAIR) -> Expr:
-        """Return the coefficient of the forest ``shape`` in the tangent kernel at order n."""
+        """Return the coefficient of the forest ``shape`` in order n of the tangent kernel, in terms of L."""
         total = self.constant(0)
         for y in self.site.tangent:
             for k in range(len(y.factors) if n else 1):
@@ -262,13 +266,13 @@ class AtFixedPoint:
         return self.written(self.found[tensor])
 
     def average(self, orders: DerivativeOrders) -> Expr:
-        """Return the average that a symbol ``m_..`` represents."""
+        """Return the Gaussian average of derivatives of phi for which a symbol ``m_..`` stands."""
         u, phi = Symbol("u"), self.site.activation
         return GaussianAverage(Mul(*[phi(u).diff(u, a) if a else phi(u) for a in orders]), {(u, u): q})
 
 
 def _moved(name: str, n: int, shape: Forest) -> ForestCoefficient:
-    """Return the tensor in the tangent kernel for a factor of order n."""
+    """Return the coefficient of the forest ``shape`` in order n of the order parameter ``name``."""
     return oriented(ForestCoefficient(name, n, shape if n else PAIR))[0]
 
 
@@ -286,14 +290,17 @@ NOTHING = Rational(-(10**6))
 
 @dataclass(frozen=True)
 class Leading:
-    """Terms of the highest degree, and the degree (up to logarithms) from which terms are unknown."""
+    """Leading terms of a function of ell and L: those ``c ell^a L^b`` of the highest degree a + b.
+
+    ``terms`` maps (a, b) to c. Terms of degree ``beyond`` or less are unknown, up to logarithms.
+    """
 
     terms: DepthPowers
     beyond: Rational = NOTHING
 
     @property
     def degree(self) -> Rational:
-        """Upper bound of the degree."""
+        """Highest degree of the known terms; without any, an upper bound of the degree."""
         return max((i + j for i, j in self.terms), default=self.beyond)
 
     def __mul__(self, other: Leading) -> Leading:
@@ -312,10 +319,15 @@ class Leading:
         return Leading(kept, max(beyond, top - 1) if terms else beyond)
 
     def expr(self) -> Expr:
-        """Return a SymPy expression; raise :class:`NotApplicable` if the leading powers cancel."""
+        """Return the leading terms as a SymPy expression.
+
+        Raises :class:`NotApplicable` if the leading powers cancel, so that no term is known.
+        """
         if not self.terms:
             known = self.beyond + 1
-            raise NotApplicable(f"the leading powers cancel: it is of a degree below {known} in ell and L")
+            raise NotApplicable(
+                f"the leading powers cancel: the tensor is of a degree below {known} in ell and L"
+            )
         return Add(*[c * ell**a * L**b for (a, b), c in self.terms.items()])
 
 
@@ -323,7 +335,7 @@ UNIT = Leading({(S.Zero, S.Zero): S.One})
 
 
 def _added(*parts: DepthPowers) -> DepthPowers:
-    """Return the sum of powers with coefficients."""
+    """Return the sum of functions of ell and L that are given as dictionaries from (a, b) to coefficients."""
     return gathered(pair for part in parts for pair in part.items())
 
 
@@ -361,30 +373,33 @@ class AtCriticality:
             self.found[t] = self.solved(t, law)
 
     def moment(self, orders: DerivativeOrders) -> dict[int, Any]:
-        """Return ``<prod phi^(a)(u)>`` in powers of the variance q of u: ``<u^2k> = (2k - 1)!! q^k``."""
+        """Return the average ``<prod phi^(a)(u)>`` over Gaussian u as a series in its variance q.
+
+        ``orders`` are the a, the orders of the derivatives; ``<u^2k> = (2k - 1)!! q^k``.
+        """
         x = self.phi.variables[0]
         product = Poly(Mul(*[self.taylor.diff(x, a) for a in orders]), x)
         even = {k // 2: c * factorial2(k - 1) for (k,), c in product.terms() if k % 2 == 0}
-        # derivatives of the highest order have fewer known terms
+        # The Taylor series of phi is truncated, so that fewer terms are known of its derivatives.
         return {k: c for k, c in sorted(even.items()) if k <= TERMS - 4}
 
     def average(self, orders: DerivativeOrders) -> Leading:
-        """Return the leading term of an average, with the variance 1/(mu ell)."""
+        """Return the leading term of the average of derivatives of phi, for variance 1/(mu ell)."""
         series = self.moment(orders)
         k = min(series)
         return Leading({(Rational(-k), S.Zero): series[k] / self.mu**k}, Rational(-k - 1))
 
     def solved(self, tensor: ForestCoefficient, law: LayerPolynomial) -> Leading:
-        """Return the leading solution of ``X(ell) = (1 - r/ell + ..) X(ell + step) + known``."""
+        """Return the leading terms of X with ``X(ell) = (1 - r/ell + ..) X(ell + step) + known``."""
         if (tensor.name, tensor.order) == ("Phi", 0):
             return Leading({(Rational(-1), S.Zero): 1 / self.mu}, Rational(-2))
         step, multiplier, rate, known = 0, S.Zero, S.Zero, Leading({})
         for y, c in law.items():
-            own = [k for t, k in y[0] if t == tensor]
-            if not own:
+            shifts = [k for t, k in y[0] if t == tensor]
+            if not shifts:
                 known += self.product(y, c)
                 continue
-            step = own[0]
+            step = shifts[0]
             ((orders, _),) = y[1][:1]
             series = self.moment(orders)
             multiplier += c * series.get(0, S.Zero)
@@ -392,11 +407,15 @@ class AtCriticality:
         if step == 0:
             return known
         if multiplier != 1:
-            raise NotApplicable(f"the recursion of {tensor.name} does not tend to a sum")
+            raise NotApplicable(
+                f"the recursion of {tensor.name} has the multiplier {multiplier} in deep layers, not 1, "
+                "so that "
+                "it has no power law"
+            )
         return self.forward(known, rate) if step == -1 else self.backward(tensor, known, rate)
 
     def product(self, y: LayerMonomial, c: Any) -> Leading:
-        """Return a term of a recursion."""
+        """Return the leading terms of one term of a recursion: coefficient times averages times tensors."""
         value = Leading({(S.Zero, S.Zero): c})
         for orders, _ in y[1]:
             value *= self.average(orders)
@@ -405,15 +424,18 @@ class AtCriticality:
         return value
 
     def forward(self, known: Leading, rate: Any) -> Leading:
-        """Return the solution of ``X' = -rate X/ell + known``, without terms that fall as ``ell^-rate``."""
+        """Return the solution of ``dX/dell = -rate X/ell + known`` without the part ``ell^-rate``."""
         for a, _ in known.terms:
             if (a + 1 + rate).is_nonpositive:
-                raise NotApplicable(f"a sum of ell^{a} with the rate {rate} depends on the first layers")
+                raise NotApplicable(
+                    f"a recursion with the source ell^{a} and the rate {rate} depends on the first layers, "
+                    "where averages are not powers of ell"
+                )
         out = {(a + 1, b): c / (a + 1 + rate) for (a, b), c in known.terms.items()}
         return Leading(out, known.beyond + 1)
 
     def backward(self, tensor: ForestCoefficient, known: Leading, rate: Any) -> Leading:
-        """Return the solution of ``X' = rate X/ell - known`` with X given beyond the last layer."""
+        """Return the solution of ``dX/dell = rate X/ell - known`` with X given beyond the last layer."""
         total = Leading({})
         base = self.site.bases.get((tensor.name, L + 1))
         if base is not None and tensor.order == 0 and tensor.shape == PAIR:
@@ -421,7 +443,9 @@ class AtCriticality:
         out: DepthPowers = {}
         for (a, b), c in known.terms.items():
             if a + 1 == rate:
-                raise NotApplicable(f"a sum of ell^{a} from the last layer has a logarithm")
+                raise NotApplicable(
+                    f"a recursion from the last layer with the source ell^{a} has a logarithm of ell"
+                )
             w = c / (a + 1 - rate)
             out = _added(out, {(rate, b + a + 1 - rate): w}, {(a + 1, b): -w})
         return total + Leading(out, known.beyond + 1) if out or not total.terms else total
@@ -438,7 +462,10 @@ class AtCriticality:
                 for i, (name, _) in enumerate(y.factors):
                     value *= self.found[_moved(name, n if i == k else 0, shape)]
                 if any((a + 1).is_nonpositive for a, _ in value.terms):
-                    raise NotApplicable("a sum over layers depends on the first ones")
+                    raise NotApplicable(
+                        "a sum over layers in the tangent kernel depends on the first layers, where averages "
+                        "are not powers of ell"
+                    )
                 parts = [{(S.Zero, a + b + 1): c / (a + 1)} for (a, b), c in value.terms.items()]
                 total += Leading(_added(*parts), value.beyond + 1)
         return total.expr()

@@ -78,7 +78,10 @@ DATA = "K_x"
 
 
 class Writer:
-    """Writer of the products of one layer; ``numbers`` distinguish tensors of the same name and order."""
+    """Writer of the terms of one layer as SymPy expressions.
+
+    ``numbers`` counts the tensors of the same name and order, which are written ``Phi2_1``, ``Phi2_2``, ....
+    """
 
     def __init__(
         self, site: Site, layer: Expr, numbers: Mapping[ForestCoefficient, int] | None = None
@@ -88,24 +91,27 @@ class Writer:
     # -- what does not depend on time ------------------------------------------------------------------
 
     def sample(self, i: int) -> Symbol:
-        """Return the symbol of a sample: mu, alpha, beta, beta', ..."""
+        """Return the symbol of sample number i: mu (row), alpha (column), beta, beta_, ... (summed)."""
         if i in (ROW, COL):
             return (mu, alpha)[i]
         return Symbol("beta" + "_" * (i - COL - 1), integer=True, positive=True)
 
     def given(self, name: str, samples: Iterable[Symbol]) -> Expr:
-        """Return given data, which are symmetric."""
+        """Return a kernel of the data as a function of two samples; the name "1" is the number one."""
         return S.One if name == "1" else Function(name)(*sorted(samples, key=str))
 
     def known(self, name: str, at: Expr, samples: SampleIndices) -> Expr:
-        """Return a tensor of order 0 at a layer, or its base case beyond the ends."""
+        """Return order 0 of an order parameter at a layer, its given value beyond both ends."""
         base = self.site.bases.get((name, at))
         if base is not None:
             return base if not base.free_symbols else self.given(DATA, samples)
         return Function(f"{name}0")(at, *samples)
 
     def static(self, x: StaticTensor, times: Mapping[int, Expr]) -> Expr:
-        """Return a number that depends on samples, or a function of two times."""
+        """Return a tensor as a function of layer and samples, or of two times too if it depends on time.
+
+        ``times`` maps the number of a sample to the time at which the sample stands in the forest.
+        """
         at, samples = sympify(self.layer + x.shift), tuple(map(self.sample, x.samples))
         name, n = x.tensor.name, x.tensor.order
         if name in (DATA, "1"):
@@ -122,7 +128,10 @@ class Writer:
         return Function(self.name(x.tensor))(at, *samples)
 
     def at_end(self, x: ForestCoefficient, at: Expr, samples: SampleIndices) -> Expr | None:
-        """Return C or D where one of its kernels is given, else None."""
+        """Return order 0 of C or D at a layer where one of its terms is given, as a sum of kernels.
+
+        Else None.
+        """
         edges = self.site.edges(x.name)
         if not any(e.kernel.given or (e.kernel.name, at + e.kernel.shift) in self.site.bases for e in edges):
             return None
@@ -130,34 +139,40 @@ class Writer:
         return Add(*[self.kernel(k, at, samples) for k in parts])
 
     def kernel(self, k: Neighbour, at: Expr, samples: SampleIndices) -> Expr:
-        """Return order 0 of a kernel."""
+        """Return order 0 of an order parameter near the layer ``at``, for two samples."""
         return self.given(k.name, samples) if k.given else self.known(k.name, at + k.shift, samples)
 
     def name(self, x: ForestCoefficient) -> str:
-        """Return the name of a tensor; those of higher order are numbered."""
+        """Return the printed name of a tensor, such as ``C0``, ``D0_now`` or ``Phi2_1``."""
         if x.order:
             return f"{x.name}{x.order}_{self.numbers[x]}"
         return f"{x.name}0" + ("_now" if x.shape[0].marked else "")
 
     def symbol(self, x: ForestCoefficient, at: Expr, samples: SampleIndices) -> Expr:
-        """Return a tensor at a layer."""
+        """Return a tensor as a function of a layer and samples."""
         return Function(self.name(x))(
             at, *(_in_order(samples) if x.order == 0 and x.shape == PAIR else samples)
         )
 
     def source(self, i: int, time: Expr | None = None) -> Expr:
-        """Return u at a sample, and at a time if it is not averaged."""
+        """Return the source u of the sample with number i.
+
+        Inside of an average without time, else at ``time``.
+        """
         return Function("u")(self.layer, self.sample(i), *(() if time is None else (time,)))
 
     def derivative(self, order: int, u: Expr) -> Expr:
-        """Return a derivative of phi at u."""
+        """Return the derivative of phi of this order at u."""
         x = self.site.activation.variables[0]
         if self.site.activation.expr == Function("phi")(x):
             return Function("phi")(u).diff(u, order) if order else Function("phi")(u)
         return self.site.activation.expr.diff(x, order).doit().xreplace({x: u})
 
     def average(self, p: Piece) -> Expr:
-        """Return the average over the sources at order 0, with covariances of the neighbouring layer."""
+        """Return the Gaussian average in a product: derivatives of phi at the sources u of order 0.
+
+        The covariances of u are order parameters of the neighbouring layer.
+        """
         body = Mul(*[self.derivative(a, self.source(i)) for i, orders in p.averages for a in orders])
         labels = [i for i, _ in p.averages if body.has(self.source(i))]
         if not labels:
@@ -172,19 +187,22 @@ class Writer:
         )
 
     def number(self, p: Piece, coefficient: Expr) -> Expr:
-        """Return the part of a product that does not depend on time."""
+        """Return the factors of a product that do not depend on time: coefficient, tensors and average."""
         return Mul(coefficient, *[self.static(x, {}) for x in p.statics], self.average(p))
 
     # -- functions of time -----------------------------------------------------------------------------
 
     def piece(self, p: Piece, coefficient: Expr, row: Expr = t, col: Expr = s) -> Expr:
-        """Return a whole product, summed over samples."""
+        """Return a product with all its factors, summed over samples and earlier times.
+
+        ``row`` and ``col`` are its two times.
+        """
         body = Mul(coefficient, self.average(p), self.time(p, row, col))
         bound = sorted(i for i in p.labels() if i > COL)
         return Sum(body, *[(self.sample(i), 1, P) for i in bound]) if bound and body != 0 else body
 
     def time(self, p: Piece, row: Expr = t, col: Expr = s) -> Expr:
-        """Return a product without its average: a function of time, not summed over samples."""
+        """Return a product without its average, and not summed over samples: a function of the two times."""
         tree = _Tree(self, p, row, col)
         times = {x.sample: tree.times[i] for i, x in reversed(list(enumerate(p.nodes)))}
         parts = [self.static(x, times) for x in p.statics]
@@ -195,16 +213,16 @@ class Writer:
         return tree.over_times(Mul(*parts))
 
     def weight(self, now: Expr, past: Expr) -> Expr:
-        """Return k(t, s)."""
+        """Return the weight k(now, past) of an update at the time ``past``."""
         return self.site.weight.subs({t: now, s: past}, simultaneous=True)
 
     def terms(self, terms: Terms, row: Expr = t, col: Expr = s) -> Expr:
-        """Return a sum of products."""
+        """Return a sum of products, given by their coefficients, as an expression in two times."""
         return Add(*[self.piece(p, c, row, col) for p, c in terms.items()])
 
 
 class _Tree:
-    """Times of the nodes of one product."""
+    """Assignment of time variables to the nodes of one product, and the sums over them."""
 
     def __init__(self, writer: Writer, p: Piece, row: Expr, col: Expr) -> None:
         self.writer, self.p, self.col = writer, p, col
@@ -223,9 +241,12 @@ class _Tree:
                 self.times.append(Symbol("t" + "_" * count, nonnegative=True))
 
     def chain(self, i: int, marked: bool = False) -> list[Symbol] | None:
-        """Return the samples of an iterated integral of the error at order 0 that begins at a node, or None.
+        """Return the samples of the iterated integral ``v`` that begins at node i.
 
-        With ``marked`` it must end at the time of the perturbation.
+        None if the nodes form none.
+
+        The error at all its nodes has order 0. With ``marked`` the integral must end at the time of the
+        perturbation.
         """
         x = self.p.nodes[i]
         if marked and x.marked:
@@ -238,15 +259,18 @@ class _Tree:
         return None if rest is None else [self.writer.sample(x.sample), *rest]
 
     def hanging(self, i: int) -> Expr:
-        """Return the factors at a node and at all earlier nodes below it."""
+        """Return the product of the factors at node i, at its time, and of those at all nodes below it."""
         x, writer, now = self.p.nodes[i], self.writer, self.times[i]
         u = writer.source(x.sample, now)
-        own = [writer.derivative(a, u) for a in x.phi]
-        own += [Function("r")(writer.layer, writer.sample(x.sample), now)] * x.r
-        return Mul(*own, *[self.below(j, now) for j in self.children[i]])
+        factors = [writer.derivative(a, u) for a in x.phi]
+        factors += [Function("r")(writer.layer, writer.sample(x.sample), now)] * x.r
+        return Mul(*factors, *[self.below(j, now) for j in self.children[i]])
 
     def below(self, i: int, now: Expr) -> Expr:
-        """Return the kernel to a node times the factors at and below the node."""
+        """Return the kernel between the time ``now`` and node i, times the factors at and below the node.
+
+        Chains of the error become the iterated integrals ``v`` and ``v_since``.
+        """
         x, writer = self.p.nodes[i], self.writer
         if (samples := self.chain(i)) is not None:
             return Function("v")(*samples, now)
@@ -264,13 +288,13 @@ class _Tree:
         return weight * self.hanging(i)
 
     def reaches(self, i: int) -> bool:
-        """Return whether the kernel of node i includes equal times."""
+        """Return whether the sum over the time of node i includes the time of its parent."""
         x = self.p.nodes[i]
         kernels = {y.tensor.name for y in self.p.statics if x.sample in y.samples and y.tensor.moves}
         return not self.writer.site.discrete or (x.error == OPAQUE and "D" in kernels)
 
     def over_times(self, e: Expr) -> Expr:
-        """Return the sum over earlier times, with constant factors outside."""
+        """Return the sum (or integral) of e over the times of the nodes, with constant factors outside."""
         if not self.limits or e == 0:
             return e
         add = Sum if self.writer.site.discrete else Integral
@@ -385,8 +409,8 @@ class NonlinearExpansion(Laws, Expansion):
             raise self.unknown(name)
         fields = OpaqueFields(self.site, n + 1, self._shapes, set(self.errors))
         writer = self.writer(self._last if name == OUTPUT else layer - law.shift)
-        found = writer.terms(order_parameters(fields, n)[name], t, t if name == OUTPUT else s)
-        return _causal(found) if name in ("A", "B") else found
+        value = writer.terms(order_parameters(fields, n)[name], t, t if name == OUTPUT else s)
+        return _causal(value) if name in ("A", "B") else value
 
     def field(self, name: str, n: int, layer: Any = None) -> Expr:
         """Return the coefficient of gamma0^n of a field, at mu and t.
@@ -451,6 +475,10 @@ class NonlinearExpansion(Laws, Expansion):
         known = set(self.errors) | set(range(self.order + 1, n + 1))
 
         def shapes(kernel: str, k: int) -> list[Forest]:
+            """Return the forests of an order parameter at order k.
+
+            Beyond the series, one function of two times.
+            """
             return self._shapes(kernel, k) or ([PAIR] if k > self.order else [])
 
         return OpaqueFields(self.site, n, shapes, known)
@@ -623,7 +651,7 @@ class NonlinearExpansion(Laws, Expansion):
 
     @property
     def _last(self) -> Expr:
-        """Last layer."""
+        """The last layer: L, or 1 for a theory with one hidden layer."""
         return L if self.site.layer == ell else S.One
 
     def writer(self, layer: Expr) -> Writer:
@@ -645,11 +673,11 @@ class NonlinearExpansion(Laws, Expansion):
         return Writer(self.site, layer, numbers)
 
     def _shapes(self, name: str, n: int) -> list[Forest]:
-        """Return the forests of an order parameter at order n."""
+        """Return the forests that occur in order n of an order parameter; none if the order vanishes."""
         return list(self.forests(name, n))
 
     def _kernel(self, name: str, n: int, layer: Expr) -> Expr:
-        """Return order n of a kernel C or D."""
+        """Return order n of the kernel C (of h) or D (of z) at a layer."""
         writer = self.writer(layer)
         if n == 0:
             return _causal(writer.terms(coefficient(Neighbour(name), 0, self._shapes)))
@@ -666,7 +694,10 @@ class NonlinearExpansion(Laws, Expansion):
         return total
 
     def _order_parameter(self, kernel: Neighbour, n: int, at: Expr) -> Expr:
-        """Return order n of an order parameter, a function of two times or static at order 0."""
+        """Return order n of an order parameter at layer ``at``; zero if it vanishes.
+
+        It is a function of two samples and two times; correlations of order 0 do not depend on time.
+        """
         name = kernel.name
         if kernel.given:
             value = S.One if name == "1" else Function(name)(mu, alpha)
@@ -679,7 +710,7 @@ class NonlinearExpansion(Laws, Expansion):
         return Function(f"{name}{n}")(at, mu, alpha, t, s) if self.forests(name, n) else S.Zero
 
     def _error(self, n: int) -> Expr:
-        """Return the coefficient of the error at order n."""
+        """Return the symbol ``Delta_n(mu, t)`` of order n of the error, zero if it vanishes."""
         return Function(f"Delta{n}")(mu, t) if n in self.errors else S.Zero
 
 
@@ -724,16 +755,19 @@ def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
     site = read(theory)
     if order > 0 and site.activation.expr.has(*KINKS):
         raise NotApplicable(
-            f"phi = {site.activation.expr} has a kink, which units within gamma0 of it cross: G, the tangent "
-            "kernel and the loss have a term of order |gamma0|, no Taylor series gives it; order 0 exists, "
-            "for the next ones see expand_kinks"
+            f"phi = {site.activation.expr} has a kink, which units within gamma0 of it cross, so that G, the "
+            "tangent kernel and the loss have a term of order |gamma0| and no Taylor series; order 0 exists, "
+            "and expand_kinks gives the next orders"
         )
-    found = solved_laws(site, order)
-    return NonlinearExpansion(site, order, found.laws, found.errors, theory)
+    solution = solved_laws(site, order)
+    return NonlinearExpansion(site, order, solution.laws, solution.errors, theory)
 
 
 def _causal(e: Expr) -> Expr:
-    """Return a response with its part at s < t marked by a Heaviside function."""
+    """Return a response with the factor ``Heaviside(t - s, 0)`` in front of its part at s < t.
+
+    The part at equal times has a delta and stays as it is.
+    """
     before, now = e.as_independent(KroneckerDelta(s, t), DiracDelta(t - s), as_Add=True)
     return Add(*[EARLIER * x for x in Add.make_args(before)], now)
 
@@ -741,7 +775,10 @@ def _causal(e: Expr) -> Expr:
 def tangent_kernel(
     summands: Iterable[Summand], n: int, order_parameter: Callable[[Neighbour, int, Expr], Expr]
 ) -> Expr:
-    """Return order n of the tangent kernel: its definition with the coefficients of its order parameters."""
+    """Return order n of the tangent kernel, a sum over products of order parameters.
+
+    ``order_parameter(name and shift, k, layer)`` returns order k of an order parameter.
+    """
     total: Expr = S.Zero
     for x in summands:
         parts: list[Expr] = [x.given, *[S.Zero] * n]
@@ -765,7 +802,7 @@ is what D has at equal times.  v_αβ..(t) are iterated integrals of Δ^(0), or 
 
 
 class _Shown:
-    """Coefficients as strings, in the notation of the papers."""
+    """Writer of the coefficients of an expansion as strings, text or LaTeX."""
 
     def __init__(self, expansion: NonlinearExpansion, latex: bool) -> None:
         self.x, self.latex, self.orders = expansion, latex, range(expansion.order + 1)
@@ -779,31 +816,31 @@ class _Shown:
         return (latex if self.latex else text)(e, self.x.theory, self.names)
 
     def label(self, name: str, n: int, rest: tuple[Expr, ...]) -> str:
-        """Return ``[X]_n``."""
+        """Return the text ``[X]_n`` of order n of the quantity X = ``name``, with its arguments."""
         whole = self.show(Function(name)(*(() if name in ("K", "Delta") else (ell,)), *rest))
         return rf"\left[{whole}\right]_{{{n}}}" if self.latex else f"[{whole}]_{n}"
 
     def terms(self, e: Expr) -> list[str]:
-        """Return the terms of a sum, shortest first."""
+        """Return the texts of the terms of a sum, shortest first; of a long sum, only the number of terms."""
         terms = Add.make_args(e.subs(EARLIER, 1).replace(Function("v_since"), Function("v")))
         if len(terms) > LONGEST:
             return [rf"\text{{{len(terms)} terms}}" if self.latex else f"{len(terms)} terms"]
         return [self.show(x) for x in sorted(terms, key=lambda x: (len(str(x)), str(x)))]
 
     def fields(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield the fields up to the order that the kernels need."""
+        """Yield the equations of the fields h, z and g, order by order."""
         for name in ("h", "z", "g"):
             for n in self.orders:
                 yield self.label(name, n, (mu, t)), self.terms(self.x.field(name, n))
 
     def static(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield the recursions over layers of static tensors."""
+        """Yield the recursions over layers of the tensors of order 0, which do not depend on time."""
         for tensor, e in zip(self.x.tensors(0), self.x.recursions(0), strict=True):
             if tensor.name != OUTPUT:
                 yield self.show(e.lhs), self.terms(e.rhs)
 
     def coefficients(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield the order parameters, the tangent kernel and the error."""
+        """Yield the coefficients of the order parameters, the tangent kernel and the error."""
         for name in ("Phi", "G", "A", "B", "K", "Delta"):
             if name in ("A", "B") and not self.x.forests(name, 0):
                 continue

@@ -83,8 +83,8 @@ from derive.expansion.nonlinear.trees import (
     average,
     convolved,
     product,
-    pushed,
     side_by_side,
+    source_derivative,
 )
 from derive.show import latex, text
 from derive.theory import Theory
@@ -110,11 +110,11 @@ Cases = dict[tuple[bool, ...], Expr]
 
 @dataclass(frozen=True)
 class AverageJump:
-    """Contribution of units at the kink to an average at first order, before integration over x.
+    """Contribution of units at the kink to an average, at its lowest order in ``|gamma0|``.
 
-    The keys of ``cases`` say which of the samples ``(mu, alpha)``, or ``(mu,)`` for f, equal kappa. A missing
-    case contributes nothing at this order. ``after`` is added after the integral: minus the effect of the
-    source alone.
+    It is an integrand over the initial position x of the unit. The keys of ``cases`` say which of the samples
+    ``(mu, alpha)``, or ``(mu,)`` for f, equal kappa; a missing case contributes nothing at this order.
+    ``after`` is added after the integral: minus the effect of the motion of the source alone.
     """
 
     name: str
@@ -164,28 +164,28 @@ class KinkExpansion(Expansion):
 
     @cached_property
     def generic(self) -> NonlinearExpansion:
-        """Expansion at order 0 with phi as a symbol."""
+        """Expansion at order 0 in which phi is an undefined function."""
         (slot,) = self.bulk.activation.variables
         return replace(self.bulk, site=replace(self.bulk.site, activation=Lambda(slot, phi(slot))))
 
     @property
     def side(self) -> Lambda:
-        """Slope of phi as a function of its argument."""
+        """Slope of phi as a function of its argument: ``above`` if that is positive, else ``below``."""
         z = Dummy("z", real=True)
         return Lambda(z, Piecewise((self.above, z > 0), (self.below, True)))
 
     @property
     def place(self) -> Expr:
-        """Position of the unit if only its source moves."""
+        """Position ``u_kappa / |gamma0|`` of a unit at the kink if only its source moves."""
         return x + xi(t) if self.drifts else x
 
     @cached_property
     def motion(self) -> Terms:
-        """Trees of ``[h - u]_1`` of one sample, from the equation of h."""
+        """Sum of trees of ``[h - u]_1``, the first-order change of h for one sample."""
         return self.generic.fields(1).moved[1]
 
     def moved(self, sample: Expr, followed: bool = True) -> Expr:
-        """Return ``[h - u]_1`` of one sample, with the slopes of the unit in it.
+        """Return ``[h - u]_1``, the change of h for one sample, in the slopes of the unit.
 
         Parameters
         ----------
@@ -206,19 +206,19 @@ class KinkExpansion(Expansion):
 
     @property
     def drifts(self) -> bool:
-        """Whether the source u moves."""
+        """Whether the source u changes in time, as it does with more than one hidden layer."""
         return not self.bulk.site.u.given
 
     @property
     def drift(self) -> Expr:
         """Covariance ``<xi(t) xi(s)>`` of the change of u, from its covariance at order two."""
-        if not self.drifts:  # with one hidden layer sources are static
+        if not self.drifts:  # with one hidden layer the source u is the data and does not change
             return S.Zero
         ends = (((t, s), 1), ((t, S.Zero), -1), ((S.Zero, s), -1), ((S.Zero, S.Zero), 1))
         return Add(*[c * self._variance(2, *times) for times, c in ends])
 
     def _variance(self, order: int, *times: Expr) -> Expr:
-        """Return the variance of the source ``u_kappa`` at an order."""
+        """Return an order of the variance of the source ``u_kappa``; order 0 does not depend on times."""
         source = self.bulk.site.u
         if source.given:
             return Function(source.name)(kappa, kappa)
@@ -259,7 +259,7 @@ class KinkExpansion(Expansion):
 
     @cached_property
     def jumps(self) -> dict[str, AverageJump]:
-        """Contributions of units at the kink to Phi, G and f, and to the responses if they exist.
+        """Contributions of units at the kink to Phi, G and f, and to the responses A and B if these exist.
 
         >>> from derive import L, mean_field, mlp
         >>> found = expand_kinks(mean_field(mlp(1, "relu"))).jumps
@@ -275,55 +275,71 @@ class KinkExpansion(Expansion):
 
     @cached_property
     def turning(self) -> AverageJump:
-        """Contribution to B at order -1: a perturbation of u at one time turns later slopes."""
+        """Contribution of units at the kink to B at order -1.
+
+        A perturbation of u at one time takes units across the kink and so changes their later slopes.
+        """
         return AverageJump("B", LOWEST, {(True, True): turned(kappa, t, s) * r(kappa)})
 
-    def _fields(self, own: bool, sample: Expr, time: Expr, followed: bool) -> dict[str, tuple[Expr, Expr]]:
-        """Return phi(h), g and z of the unit at orders 0 and 1; ``own``: the sample is kappa."""
-        at = kappa if own else sample
-        if own:
+    def _fields(
+        self, is_kappa: bool, sample: Expr, time: Expr, followed: bool
+    ) -> dict[str, tuple[Expr, Expr]]:
+        """Return orders 0 and 1 of phi(h), g, z, rho and upsilon of a unit at the kink, by name.
+
+        With ``own`` the sample is kappa, whose field is at the kink. With ``followed`` slopes are taken at
+        their times, else at the initial time.
+        """
+        at = kappa if is_kappa else sample
+        if is_kappa:
             slope = sigma(kappa, time) if followed else sigma(kappa)
             feature = (self.value, slope * (X(time) if followed else Xbar(time)))
         else:
             slope = sigma(sample)
             feature = (phi(u(sample)), slope * (V(sample, time) if followed else Vbar(sample, time)))
-        # [z - r]_1 is the same for both because it contains features at order 0 only
+        # Z is the change [z - r]_1. It contains features of order 0 only, and is therefore the same on the
+        # path of the unit and on its regular continuation.
         z = r(at), Z(at, time)
-        pushed = {q.name: (q(sample), S.Zero) for q in (rho, upsilon)}
-        return {"phi": feature, "z": z, "g": (slope * z[0], slope * z[1])} | pushed
+        responses = {q.name: (q(sample), S.Zero) for q in (rho, upsilon)}
+        return {"phi": feature, "z": z, "g": (slope * z[0], slope * z[1])} | responses
 
     def _jump(self, name: str, one: str, two: str) -> AverageJump:
-        """Return the change of the product of two fields at the first order at which it changes."""
+        """Return the contribution of units at the kink to the average of the fields ``one`` and ``two``.
+
+        It is the product along the unit's path minus that along the regular continuation, at the first order
+        at which they differ.
+        """
         single = name == OUTPUT
         divided = single or name in RESPONSES
 
-        def pair(own: tuple[bool, ...], followed: bool) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
-            first = self._fields(own[0], mu, t, followed)[one]
-            return first, self._fields(own[-1], *((mu, t) if single else (alpha, s)), followed)[two]
+        def pair(are_kappa: tuple[bool, ...], followed: bool) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
+            """Return orders 0 and 1 of both fields; ``own`` says for each sample whether it is kappa."""
+            first = self._fields(are_kappa[0], mu, t, followed)[one]
+            return first, self._fields(are_kappa[-1], *((mu, t) if single else (alpha, s)), followed)[two]
 
         for n in (0, 1):
             cases, after = {}, {}
-            for own in choices((True, False), repeat=1 if single else 2):
+            for are_kappa in choices((True, False), repeat=1 if single else 2):
                 change: Expr = S.Zero
                 for followed, number in ((True, 1), (False, -1)):
-                    a, b = pair(own, followed)
+                    a, b = pair(are_kappa, followed)
                     change += number * Add(*[a[k] * b[n - k] for k in range(n + 1)])
                 if change.expand() != 0:
-                    cases[own] = change.expand()
-                    # subtract the effect of the source alone, which is even in r, as only Phi is
-                    a, b = pair(own, False)
-                    alone = (self._excess * b[0] if own[0] else 0) + (
-                        a[0] * self._excess.subs(t, s) if own[-1] else 0
+                    cases[are_kappa] = change.expand()
+                    # The effect of the motion of the source alone is part of the bulk and is subtracted.  It
+                    # does not contain r, and therefore has an average in Phi only.
+                    a, b = pair(are_kappa, False)
+                    alone = (self._excess * b[0] if are_kappa[0] else 0) + (
+                        a[0] * self._excess.subs(t, s) if are_kappa[-1] else 0
                     )
                     if n and name == "Phi" and alone != 0:
-                        after[own] = -alone
+                        after[are_kappa] = -alone
             if cases:
                 return AverageJump(name, n + 1 - divided, cases, after)
         return AverageJump(name, 3, {})
 
     @cached_property
     def _excess(self) -> Expr:
-        """Change of ``phi(h_kappa)`` by the source alone, integrated over x from -xi to 0."""
+        """Change of ``phi(h_kappa)`` by the motion of the source alone, integrated over x from -xi to 0."""
         if not self.drifts:
             return S.Zero
         return integrate((self.above - self.below) * (x + xi(t)), (x, -xi(t), 0))
@@ -332,7 +348,7 @@ class KinkExpansion(Expansion):
 
     @cached_property
     def laws(self) -> TermsByLaw:
-        """Contributions of the bulk of a layer, see :func:`straight`."""
+        """Contributions of units that keep their initial slopes, see :func:`straight`."""
         return straight(self.bulk.site)
 
     variable = Abs(gamma0)
@@ -380,8 +396,10 @@ class KinkExpansion(Expansion):
             Assumptions as sentences.
         """
         return (
-            "the next order in |gamma0| is smaller: at the kink r may be taken at rest",
-            "averages over units at the kink and over the rest may be taken apart",
+            "the change of r in time contributes at the next order in |gamma0| only, so that units at "
+            "the kink "
+            "keep their initial r",
+            "units at the kink and the other units can be averaged separately",
         )
 
     def layer(self, name: str) -> Expr:
@@ -402,16 +420,16 @@ class KinkExpansion(Expansion):
         jump, ways = self.jumps[name], []
         for cases in (jump.cases, jump.after):
             total: Expr = S.Zero
-            for own, e in cases.items():
+            for are_kappa, e in cases.items():
                 at = (KroneckerDelta(i, kappa) for i in (mu, alpha))
-                chosen = Mul(*[d if mine else 1 - d for d, mine in zip(at, own, strict=False)])
+                chosen = Mul(*[d if is_kappa else 1 - d for d, is_kappa in zip(at, are_kappa, strict=False)])
                 total += chosen * e
             ways.append(total)
         return self._at_kinks(Integral(ways[0], (x, -oo, oo)) + ways[1])
 
     @staticmethod
     def _at_kinks(body: Expr) -> Expr:
-        """Return the average over units at the kink of any sample."""
+        """Return ``sum over kappa <delta(u_kappa) body>``, the average over units at the kink of a sample."""
         return Sum(Average(DiracDelta(u(kappa)) * body), (kappa, 1, P))
 
     def coefficient(self, name: str, n: int) -> Expr:
@@ -448,7 +466,7 @@ class KinkExpansion(Expansion):
         if name not in self.known:
             raise self.unknown(name)
         if not 0 <= n <= self.known[name]:
-            raise IndexError(f"n = {n}: {name} is known to |gamma0|^{self.known[name]}")
+            raise IndexError(f"n = {n}: the series of {name} is known up to |gamma0|^{self.known[name]}")
         if n == 0:
             return self.generic.coefficient(name, 0)
         if name == "loss":
@@ -458,7 +476,7 @@ class KinkExpansion(Expansion):
         if name == "Delta":
             return ErrorLaw.of(self.bulk.theory).order([self.coefficient(OUTPUT, k) for k in range(2)])
         moved = self.layer(name) if n == self.jumps[name].order else S.Zero
-        if name == OUTPUT:  # f is linear in the error in its memory
+        if name == OUTPUT:  # f_0 is linear in Delta0: the error Delta1 adds f_0 with v1 = int Delta1 for v
             lazy = self.generic.coefficient(OUTPUT, 0)
             old = [v for v in lazy.atoms(AppliedUndef) if str(v.func) == "v"]
             moved += lazy.xreplace({v: Function("v1")(*v.args) for v in old})
@@ -493,7 +511,7 @@ class KinkExpansion(Expansion):
         (True, True)
         """
         if (name, n) not in (("A", 1), ("B", -1), ("B", 0)):
-            raise KeyError(f"no {name!r} at order {n}: there are A at 1, B at -1 and 0")
+            raise KeyError(f"no response {name!r} at order {n}; there are A at order 1, B at orders -1 and 0")
         if (name, n) not in self.laws:
             return S.Zero
         if n >= 0:
@@ -503,19 +521,19 @@ class KinkExpansion(Expansion):
         return self._at_kinks(Integral(at * turn, (x, -oo, oo))) + self._of_bulk(name, n)
 
     def _of_bulk(self, name: str, n: int) -> Expr:
-        """Return the contribution of units that do not cross a kink."""
+        """Return the contribution to order n of the units that do not cross a kink."""
         layer, past = (L, t) if name == OUTPUT else (self.bulk.site.layer, s)
-        found = self.generic.writer(layer).terms(self.laws.get((name, n), {}), t, past)
+        value = self.generic.writer(layer).terms(self.laws.get((name, n), {}), t, past)
         for edge in self.bulk.site.h:
             if not edge.memory:
-                found = found.replace(
+                value = value.replace(
                     lambda e: isinstance(e, AppliedUndef) and str(e.func) == "C1",
                     lambda e, k=edge.kernel: Function(f"{k.name}1")(e.args[0] + k.shift, *e.args[1:]),
                 )
-        return found
+        return value
 
     def _order_parameter(self, kernel: Neighbour, n: int, at: Expr) -> Expr:
-        """Return Phi or G in the tangent kernel, at orders 0 and 1."""
+        """Return order 0 or 1 of Phi or G at layer ``at``, as it occurs in the tangent kernel."""
         if n == 0:
             return Function(f"{kernel.name}0")(at, *sorted((mu, alpha), key=str))
         moves = self.jumps[kernel.name].order == 1
@@ -556,14 +574,16 @@ class KinkExpansion(Expansion):
         (sqrt(K_x)*(-dv - v)/pi, -K_x**(3/2)*v**2/(2*pi))
         """
         if name not in ("G", OUTPUT):
-            raise KeyError(f"no closed form of {name!r}: there are G and {OUTPUT}")
+            raise KeyError(f"no closed form of {name!r}; there are those of G and {OUTPUT}")
         body = self.jumps[name].cases[(True,) if name == OUTPUT else (True, True)]
         kernel = Symbol("K_x", positive=True)
 
         def numbered(e: Expr) -> Expr:
+            """Return an expression with the number K_x in place of the kernel of the data."""
             return e.replace(lambda y: isinstance(y, AppliedUndef) and str(y.func) == "K_x", lambda _: kernel)
 
-        # the factor of r sigma v in the equation of X, where v is the integral of the error
+        # X changes by ``force sigma v``, where v is the integral of the error: `force` is the factor of
+        # ``r sigma v`` in the equation of X, apart from r.
         remembered = numbered(self.moved(kappa, False).function)
         (inner,) = remembered.atoms(Integral, Sum)
         force = remembered / inner / (self.bulk.site.weight if isinstance(inner, Sum) else 1)
@@ -618,7 +638,7 @@ class KinkExpansion(Expansion):
         return printed(format, head, {"Unit": unit, "Coefficients": coefficients()})
 
     def _entries(self) -> Iterator[tuple[str, int, tuple[Expr, ...], Expr]]:
-        """Yield all coefficients, and the responses in the equations of z and h."""
+        """Yield (name, order, arguments, value) of all coefficients, then of the responses A and B."""
         place = dict.fromkeys(("Phi", "G", "K"), (mu, alpha, t, s)) | {"loss": (t,)}
         for name, top in self.known.items():
             for n in range(top + 1):
@@ -702,9 +722,10 @@ TermsByLaw = dict[tuple[str, int], Terms]
 
 
 class _StraightFields(Fields):
-    """Fields of units that keep their initial slopes.
+    """Fields of units that keep their initial slopes, up to order 2.
 
-    ``C`` of order 0 is given; ``D``, if there is a B, and higher orders are functions of two times.
+    ``known`` lists the forests of each order parameter by (name, order). ``C`` of order 0 is a given number
+    for each pair of samples; ``D``, if there is a B, and higher orders are functions of two times.
     """
 
     def __init__(self, site: Site, known: Mapping[tuple[str, int], list[Forest]]) -> None:
@@ -712,11 +733,14 @@ class _StraightFields(Fields):
         super().__init__(site, 2, lambda name, n: known.get((name, n), []), {0})
 
     def forests(self, name: str, n: int) -> dict[Forest, Terms]:
-        """Return the known forests."""
+        """Return the known forests of order n of the kernel ``C`` or ``D``."""
         return {forest: {} for forest in self.known.get((name, n), [])}
 
     def phi(self, derivative: int, n: int) -> Terms:
-        """Return order n of a derivative of phi; slopes are constant, so that the series ends."""
+        """Return order n of the given derivative of phi at h.
+
+        Slopes are constant, so that the Taylor series ends.
+        """
         here, slope = ({Piece((Node(-1, ROW, phi=(derivative + k,)),)): Rational(1)} for k in (0, 1))
         if n == 0:
             return here
@@ -724,10 +748,10 @@ class _StraightFields(Fields):
 
 
 def straight(site: Site) -> TermsByLaw:
-    """Return the contributions of the bulk to Phi at order 2, G at 1, and with several layers A, B and f.
+    """Return the contributions of units that keep their initial slopes, by (name, order).
 
-    A and f are at order 1, B at orders -1 and 0. ``C_1`` in A and f is the response of the layer below; B at
-    0 is summed over s.
+    They are Phi at order 2, G at 1, and with several layers A and f at 1 and B at -1 and 0. ``C_1`` in A and
+    f is the response of the layer below; B at 0 is summed over s.
 
     >>> from derive.expansion.nonlinear.single_site import read
     >>> from derive import L, mean_field, mlp
@@ -745,28 +769,34 @@ def straight(site: Site) -> TermsByLaw:
     phi, g = [fields.phi(0, n) for n in range(3)], [fields.g(n) for n in range(2)]
 
     def mean(series: TermsByOrder, n: int, fields: Fields = fields) -> Terms:
+        """Return order n of the average of a series over the sources."""
         return average(series, n, site.u, site.r, fields.shapes)
 
     def pair(series: TermsByOrder, n: int) -> Terms:
+        """Return order n of the correlation of a field with itself at two samples and times."""
         return mean([convolved(series, series, k, side_by_side) for k in range(n + 1)], n)
 
-    found = {("Phi", 2): pair(phi, 2), ("G", 1): pair(g, 1)}
+    contributions = {("Phi", 2): pair(phi, 2), ("G", 1): pair(g, 1)}
     if deep:
-        found["A", 1] = mean([pushed(e, "r") for e in phi], 2)
+        contributions["A", 1] = mean([source_derivative(e, "r") for e in phi], 2)
         for n in (LOWEST, 0):
-            found["B", n] = mean([pushed(e, "u") for e in g], n + 1)
-        # beyond the last layer B does not exist, and r is static
+            contributions["B", n] = mean([source_derivative(e, "u") for e in g], n + 1)
+        # At the last layer B does not exist, so that D has no order -1, and r does not change in time.
         end = {key: x for key, x in known.items() if key not in (("D", LOWEST), (site.r.name, 1))}
         last = _StraightFields(site, end | {("D", 0): [REMEMBERED]})
         features = [last.phi(0, k) for k in range(3)]
-        found[OUTPUT, 1] = mean([convolved(features, last.z, n) for n in range(3)], 2, last)
-    return {key: _turning(terms, summed=key == ("B", 0)) for key, terms in found.items()}
+        contributions[OUTPUT, 1] = mean([convolved(features, last.z, n) for n in range(3)], 2, last)
+    return {key: _turning(terms, summed=key == ("B", 0)) for key, terms in contributions.items()}
 
 
 def _turning(terms: Terms, summed: bool) -> Terms:
-    """Return the terms without ``D_{-1}`` applied to static features, which sums to zero."""
+    """Return the terms without those in which ``D_{-1}`` acts on features at rest, because they sum to zero.
+
+    With ``summed`` the sum runs also over the time of the perturbation.
+    """
 
     def rests(p: Piece) -> bool:
+        """Return whether ``D_{-1}`` in a product acts on a feature that does not depend on time."""
         for i, y in enumerate(p.nodes):
             kernel = any(z.tensor.order == LOWEST and z.samples[1] == y.sample for z in p.statics)
             leaf = (
@@ -789,7 +819,11 @@ size = Symbol("rho", positive=True)
 
 
 def _half(series: KinkExpansion, body: Expr, side: int, force: Expr, push: Expr) -> Expr:
-    """Return the integral over the units on one side with this r, which obey ``X' = force sigma(X)`` in v."""
+    """Return the integral over the units that start on one side of the kink and move with one sign of r.
+
+    ``side`` is 1 for units that start above the kink and -1 below; ``push`` is their r. Their position obeys
+    ``dX/dv = force sigma(X)``. Raises :class:`NotApplicable` if both sides move units onto the kink.
+    """
     near, far = (series.above, series.below)[::side]
     start = side * away
     meets = solve(start + force * near * v, v)[0] if sign(force * near) == -side else None
@@ -799,6 +833,7 @@ def _half(series: KinkExpansion, body: Expr, side: int, force: Expr, push: Expr)
         )
 
     def unit(crossed: bool, moved: Expr) -> tuple[Expr, Expr]:
+        """Return slope and position of a unit at ``v = moved``, before or after it has crossed the kink."""
         return (far, force * far * (moved - meets)) if crossed else (near, start + force * near * moved)
 
     segments = [((False, False), (S.Zero, oo))]

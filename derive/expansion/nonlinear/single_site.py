@@ -23,7 +23,10 @@ x = Symbol("x", real=True)
 
 @dataclass(frozen=True)
 class Neighbour:
-    """Order parameter ``name`` at layer ``ell + shift``; ``given`` data have order 0 only."""
+    """Order parameter ``name`` at layer ``ell + shift``.
+
+    With ``given`` it is data or the number one, which has order 0 only.
+    """
 
     name: str
     shift: int = 0
@@ -32,9 +35,10 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Edge:
-    """Term ``gamma0 sum_alpha sum_s kernel(t, s) field_alpha(s)`` of an equation.
+    """Term ``gamma0 sum_alpha sum_s kernel(t, s) field_alpha(s)`` of the equation of h or z.
 
-    ``memory`` is true if the kernel has the factor ``k(t, s) Delta_alpha(s)``; ``field`` is ``g`` or ``phi``.
+    ``memory`` is true if the kernel has the factor ``k(t, s) Delta_alpha(s)``, the weight of an update times
+    the error, and false for a response. ``field`` is ``g`` or ``phi``.
     """
 
     kernel: Neighbour
@@ -77,12 +81,12 @@ class Site:
     discrete: bool
 
     def edges(self, name: str) -> tuple[Edge, ...]:
-        """Return the terms of the kernel of h (``C``) or of z (``D``)."""
+        """Return the terms of the equation of h, whose kernel is ``C``, or of the equation of z (``D``)."""
         return self.h if name == "C" else self.z
 
 
 def read(theory: Theory) -> Site:
-    """Return the equations of one layer (of the family, if there is one).
+    """Return the single-site equations of one layer of a theory (of the family of layers, if there is one).
 
     Raises :class:`NotApplicable` for a theory of another form.
 
@@ -97,8 +101,8 @@ def read(theory: Theory) -> Site:
     names = [e.name for e in theory.equations]
     if set(names) != {"h", "z", "g"}:
         raise NotApplicable(
-            "the series of nonlinear networks is that of perceptrons, with one field, one backpropagated "
-            f"vector and one gradient a layer; this theory has {', '.join(sorted(set(names)))}"
+            "the series in gamma0 of a nonlinear theory exists for perceptrons, with the fields h, z and g "
+            f"in each layer; this theory has the fields {', '.join(sorted(set(names)))}"
         )
     deep = len(names) > 3
     families = {e.name for e in theory.equations if e.layers}
@@ -108,7 +112,10 @@ def read(theory: Theory) -> Site:
 
 
 class _Reader:
-    """Reader of the equations of one layer."""
+    """Reader of the single-site equations of one layer.
+
+    ``deep`` is true for a theory with a family of layers.
+    """
 
     def __init__(self, theory: Theory, deep: bool) -> None:
         self.theory, self.deep = theory, deep
@@ -116,12 +123,15 @@ class _Reader:
         self.weights: set[Expr] = set()
 
     def site(self) -> Site:
-        """Return the equations of the layer."""
+        """Return the equations of the layer; raise NotApplicable if updates enter with different weights."""
         self.phi = self.activation()
         u, r = self.source("u"), self.source("r")
         h, z = self.edges(self.family("h")), self.edges(self.family("z"))
         if len(self.weights) != 1:
-            raise NotApplicable(f"updates enter with different weights: {sorted(map(str, self.weights))}")
+            raise NotApplicable(
+                f"past updates enter with different weights: {sorted(map(str, self.weights))}; they must "
+                "be equal"
+            )
         A, B = self.response("r", "phi"), self.response("u", "g")
         tangent = tuple(self.summand(x) for e in self.theory.observables[:1] for x in e.terms)
         bases = self.ends() if self.deep else {}
@@ -133,9 +143,9 @@ class _Reader:
     # -- one layer -------------------------------------------------------------------------------------
 
     def family(self, name: str) -> Equation:
-        """Return the equation of ``name`` of the family, or the only one."""
-        found = [e for e in self.theory.equations if e.name == name]
-        return next((e for e in found if e.layers), found[0])
+        """Return the equation of the field ``name`` in the family of layers, or its only equation."""
+        equations = [e for e in self.theory.equations if e.name == name]
+        return next((e for e in equations if e.layers), equations[0])
 
     def activation(self) -> Lambda:
         """Return phi from ``f = <phi(h) z>/gamma0``.
@@ -147,41 +157,49 @@ class _Reader:
         z = next((a for a in f.rhs.atoms(AppliedUndef) if str(a.func) == "z"), None)
         number = f.rhs * gamma0 / average if average is not None else x
         if average is None or z is None or not number.is_number:
-            raise NotApplicable(f"{f.lhs} = {f.rhs} is not <phi(h) z>/{gamma0}")
+            raise NotApplicable(f"the output {f.lhs} = {f.rhs} is not of the form <phi(h) z>/{gamma0}")
         value = (number * average.body / z).xreplace({Function("h")(*z.args): x})
         if value.free_symbols - {x}:
-            raise NotApplicable(f"{f.lhs} = {f.rhs} is not linear in {z}")
-        found = Lambda(x, value)
+            raise NotApplicable(f"the output {f.lhs} = {f.rhs} is not linear in {z}")
+        activation = Lambda(x, value)
         Phi = self.theory.order_parameter("Phi")
         now, past = Function("h")(*Phi.symbol.args[:2], t), Function("h")(Phi.symbol.args[0], alpha, s)
-        if Phi.definition != Average(found(now) * found(past)):
-            raise NotApplicable(f"{Phi.symbol} = {Phi.definition} is no correlation of {found(now)}")
+        if Phi.definition != Average(activation(now) * activation(past)):
+            raise NotApplicable(
+                f"the order parameter {Phi.symbol} = {Phi.definition} is not the correlation of "
+                f"{activation(now)}"
+            )
         for e in self.theory.equations:
             if e.name == "g":
                 h, z = (Function(n)(*e.lhs.args) for n in ("h", "z"))
                 zeta = Dummy("z")
                 body = e.rhs.xreplace({h: x, z: zeta}).doit()
                 slope = body.diff(zeta)
-                if slope.has(zeta) or body.subs(zeta, 0) != 0 or not _alike(slope, found.expr.diff(x)):
-                    raise NotApplicable(f"{e.lhs} = {e.rhs} is not the slope of {found(h)} times {z}")
-        return found
+                if slope.has(zeta) or body.subs(zeta, 0) != 0 or not _alike(slope, activation.expr.diff(x)):
+                    raise NotApplicable(
+                        f"the gradient {e.lhs} = {e.rhs} is not the slope of {activation(h)} times {z}"
+                    )
+        return activation
 
     def source(self, name: str) -> Neighbour:
-        """Return the kernel that is the covariance of a source."""
-        found = [u for u in self.theory.sources if str(u.symbol.func) == name]
-        u = next((u for u in found if u.layers), found[0] if found else None)
+        """Return the order parameter, relative to the source's layer, that is the source's covariance."""
+        sources = [u for u in self.theory.sources if str(u.symbol.func) == name]
+        u = next((u for u in sources if u.layers), sources[0] if sources else None)
         if u is None:
-            raise NotApplicable(f"no source {name}")
+            raise NotApplicable(
+                f"the theory has no Gaussian source {name}, the initial weights' part of a field"
+            )
         kernel = self.kernel(u.covariance, u.symbol.args[0])
         if kernel is None:
             raise NotApplicable(
-                f"<{u.symbol} {u.partner}> = {u.covariance}: must be one order parameter: sources rest "
-                "while the kernels do (no weight decay, no noise)"
+                f"the covariance <{u.symbol} {u.partner}> = {u.covariance} must be one order parameter; "
+                "it is "
+                "not with weight decay or noise"
             )
         return kernel
 
     def kernel(self, e: Expr, layer: Expr) -> Neighbour | None:
-        """Return an order parameter relative to a layer, or given data; None for another expression."""
+        """Return an order parameter relative to a layer, or given data; None if the expression is neither."""
         if e == 1:
             return Neighbour("1", 0, True)
         if not isinstance(e, AppliedUndef):
@@ -190,58 +208,71 @@ class _Reader:
         return Neighbour(name, int(e.args[0] - layer)) if name in self.known else Neighbour(name, 0, True)
 
     def edges(self, e: Equation) -> tuple[Edge, ...]:
-        """Return the terms of an equation except its source."""
+        """Return the terms of the equation of h or z, without its source."""
         sources = [Function(n)(*e.lhs.args) for n in ("u", "r")]
         return tuple(self.edge(x, e.lhs) for x in e.terms if x.kind != "source" or x.expr not in sources)
 
     def edge(self, term: Term, lhs: Expr) -> Edge:
-        """Return one term of an equation as a kernel applied to a field."""
+        """Return one term of the equation of h or z as a kernel that is applied to g or phi(h).
+
+        Raises :class:`NotApplicable` for a term of another form.
+        """
         memory = term.kind == "memory"
         if not (memory or term.kind == "response") or len(term.over) != 1 or not term.remembers:
             raise NotApplicable(
-                f"{lhs} has the term {term.expr}: the expansion knows u or r, and responses and memory "
-                "summed over one sample"
+                f"the equation of {lhs} has the term {term.expr}; the expansion takes u or r, and responses "
+                "and memory summed over one sample"
             )
         sample, site = term.over[0].index, lhs.args[0]
         g, h = (Function(n)(site, sample, s) for n in ("g", "h"))
         field, value = ("g", g) if term.field.has(g) else ("phi", self.phi(h))
         rest = term.coefficient * term.field / value
         if rest.has(g, h):
-            raise NotApplicable(f"{term.expr} is not linear in g or phi(h) at an earlier time")
+            raise NotApplicable(f"the term {term.expr} is not linear in g or phi(h) at an earlier time")
         factors = list(Mul.make_args(term.kernel * rest))
         error = Function("Delta")(sample, s)
         if (error in factors) != memory or gamma0 not in factors:
             raise NotApplicable(
-                f"{term.expr}: must be gamma0 times a response, or gamma0 Delta times a correlation"
+                f"the term {term.expr} must be gamma0 times a response, or gamma0 Delta times a correlation"
             )
         kernels = [f for f in factors if isinstance(f, AppliedUndef) and {sample, mu} <= set(f.args)]
         if len(kernels) > 1:
-            raise NotApplicable(f"{term.expr} has more than one kernel")
+            raise NotApplicable(f"the term {term.expr} has more than one kernel")
         kernel = self.kernel(Mul(*kernels), site)
         assert kernel is not None
         weight = Mul(*[f for f in factors if f not in (*kernels, gamma0, error)])
         if weight.has(mu, sample, ell) or not (memory or weight == 1):
             raise NotApplicable(
-                f"{term.expr}: a response must stand alone, and a memory's weight must depend on no sample "
-                f"and no layer, but there is {weight}"
+                f"the term {term.expr} has the factor {weight}; a response must have none, and that of a "
+                "memory "
+                "must not depend on sample or layer"
             )
         if memory:
             self.weights.add(weight)
         return Edge(kernel, memory, field)
 
     def ends(self) -> dict[tuple[str, Expr], Expr]:
-        """Return the values of kernels beyond both ends, the base cases of the family."""
+        """Return the values of order parameters at the layers before the first and after the last one.
+
+        Keys are (name, layer).
+        """
         joined = families(self.theory)
         items: tuple[Equation | Source, ...] = (*joined.equations, *joined.sources)
         for x in items:
             if not x.layers:
-                raise NotApplicable(f"{x.symbol} does not continue its family of layers")
+                raise NotApplicable(
+                    f"the equation or source {x.symbol} at an end of the network differs from its family "
+                    "of layers"
+                )
         return {(x.name, x.lhs.args[0]): x.rhs for x in joined.base_cases}
 
     # -- responses and the tangent kernel --------------------------------------------------------------
 
     def response(self, source: str, what: str) -> int | None:
-        """Return the layer of a response to ``source``, relative to its population, or None."""
+        """Return the layer of the response to a source minus that of the source; None if the theory has none.
+
+        ``what`` is the field that responds, ``phi`` or ``g``.
+        """
         for q in self.theory.responses():
             (atom,) = q.definition.atoms(Response)
             if str(atom.source.func) != source:
@@ -249,21 +280,26 @@ class _Reader:
             site = atom.source.args[0]
             body = self.phi(Function("h")(site, mu, t)) if what == "phi" else Function("g")(site, mu, t)
             if atom.body != body or q.definition != Average(atom) / gamma0:
-                raise NotApplicable(f"{q.symbol} = {q.definition} is no response of {what}")
+                raise NotApplicable(
+                    f"the order parameter {q.symbol} = {q.definition} is not the response of {what}"
+                )
             return int(q.symbol.args[0] - site)
         return None
 
     def summand(self, term: Term) -> Summand:
-        """Return a term of the tangent kernel, with order parameters separated from given factors."""
+        """Return a term of the tangent kernel: order parameters, given factors, and range of layers."""
         factors = Mul.make_args(term.coefficient * term.kernel * term.field)
-        own = [f for f in factors if isinstance(f, AppliedUndef) and str(f.func) in self.known]
-        given = Mul(*[f for f in factors if f not in own])
+        order_parameters = [f for f in factors if isinstance(f, AppliedUndef) and str(f.func) in self.known]
+        given = Mul(*[f for f in factors if f not in order_parameters])
         (layers,) = term.over or (None,)
-        return Summand(tuple((str(f.func), f.args[0]) for f in own), given, layers)
+        return Summand(tuple((str(f.func), f.args[0]) for f in order_parameters), given, layers)
 
 
 def _alike(a: Expr, b: Expr) -> bool:
-    """Return whether two functions of x are equal; kinks have several forms and are compared at numbers."""
+    """Return whether two functions of x are equal; if not in form, they are compared at six values of x.
+
+    Functions with a kink can be written in several forms.
+    """
     if a == b or (a - b).expand() == 0:
         return True
     points = [Rational(n, 7) for n in (-17, -5, -2, 3, 8, 19)]

@@ -30,14 +30,19 @@ from derive.errors import NotApplicable
 from derive.expansion.nonlinear.single_site import Edge, Neighbour, Site
 
 ROW, COL, BOUND = 0, 1, 2
-"""Samples are numbered: the row's, the column's, and from BOUND on those summed over."""
+"""Numbers of samples: that of the row, that of the column, and from BOUND on those summed over."""
 
 PERMUTED = 5
 """With more summed samples than this, terms are not brought to a common labelling."""
 
 
 class Node(NamedTuple):
-    """Time in a tree: its parent (-1 for a root), its sample, and the order of the error at it."""
+    """Node of a tree, one time: the factors of a product at this time, which belong to one sample.
+
+    ``parent`` is the position of the later time that it hangs from (-1 for a root), ``error`` the order of
+    the error in the weight of its sum over times (-1 for none), ``phi`` the orders of the derivatives of phi
+    at u, ``r`` the power of r. ``marked`` is true for the time at which a source is perturbed.
+    """
 
     parent: int
     sample: int
@@ -51,7 +56,7 @@ Forest = tuple[Node, ...]
 
 
 class ForestCoefficient(NamedTuple):
-    """Tensor that multiplies the forest ``shape`` in order ``n`` of the order parameter ``name``.
+    """Tensor that multiplies the forest ``shape`` in order ``order`` of the order parameter ``name``.
 
     It is a number for each choice of samples and each layer.
     """
@@ -77,7 +82,7 @@ BETWEEN: Forest = (Node(-1, ROW), Node(0, COL, error=OPAQUE, marked=True))
 
 
 class StaticTensor(NamedTuple):
-    """Tensor at the layer ``ell + shift``, with its samples."""
+    """Tensor at the layer ``ell + shift``, for the samples with these numbers."""
 
     tensor: ForestCoefficient
     shift: int
@@ -85,9 +90,10 @@ class StaticTensor(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Product of numbers that depend on samples, and a forest.
+    """Product of tensors and averages, which depend on samples, and of a forest, which depends on time.
 
-    ``averages`` are orders of derivatives of phi at each sample that have been averaged.
+    ``averages`` are pairs of a sample and the orders of the derivatives of phi at it that have been averaged
+    over the sources.
     """
 
     nodes: Forest = (Node(-1, ROW),)
@@ -96,16 +102,16 @@ class Piece(NamedTuple):
 
     @property
     def roots(self) -> list[int]:
-        """Positions of the roots."""
+        """Positions of the roots, the nodes without a parent, in ``nodes``."""
         return [i for i, x in enumerate(self.nodes) if x.parent < 0]
 
     def labels(self) -> set[int]:
-        """Return all samples that occur."""
-        found = {x.sample for x in self.nodes} | {i for i, _ in self.averages}
-        return found.union(*[s.samples for s in self.statics])
+        """Return the numbers of all samples in the product."""
+        labels = {x.sample for x in self.nodes} | {i for i, _ in self.averages}
+        return labels.union(*[s.samples for s in self.statics])
 
     def renamed(self, names: Mapping[int, int]) -> Piece:
-        """Return the product with renamed samples."""
+        """Return the product with samples renumbered; those that are not in ``names`` keep their numbers."""
         if not names:
             return self
         return Piece(
@@ -115,19 +121,19 @@ class Piece(NamedTuple):
         )
 
     def shifted(self, by: int) -> Piece:
-        """Return the product with the numbers of summed samples increased."""
+        """Return the product with the numbers of its summed samples increased by ``by``."""
         return self.renamed({i: i + by for i in self.labels() if i >= BOUND})
 
     def changed(self, i: int, **fields: Any) -> Piece:
-        """Return the product with fields of node i replaced."""
+        """Return the product with these fields of its node i replaced."""
         return self._replace(nodes=(*self.nodes[:i], self.nodes[i]._replace(**fields), *self.nodes[i + 1 :]))
 
     def children(self) -> dict[int, list[int]]:
-        """Return the positions of each node's children; those of the roots have the key -1."""
-        found: dict[int, list[int]] = {i: [] for i in range(-1, len(self.nodes))}
+        """Return the positions of the children of each node; the roots are listed at the key -1."""
+        children: dict[int, list[int]] = {i: [] for i in range(-1, len(self.nodes))}
         for i, x in enumerate(self.nodes):
-            found[x.parent].append(i)
-        return found
+            children[x.parent].append(i)
+        return children
 
 
 Terms = dict[Piece, Rational]
@@ -138,12 +144,12 @@ TermsByOrder = list[Terms]
 
 
 def _order(x: Node) -> tuple[object, ...]:
-    """Return the sort key of a node."""
+    """Return a key by which nodes are sorted, without their children and parents."""
     return x.error, x.phi, x.r, x.marked, x.sample
 
 
 def _sorted(p: Piece) -> Piece:
-    """Return the product with nodes and factors in standard order."""
+    """Return the product with nodes and factors in a standard order; the numbers of samples stay."""
     children = p.children()
 
     def nested(i: int) -> tuple[object, ...]:
@@ -157,7 +163,7 @@ def _sorted(p: Piece) -> Piece:
         for j in sorted(children[i], key=nested):
             walk(j, here)
 
-    for i in sorted(children[-1], key=lambda i: p.nodes[i].sample):  # nodes of the row first
+    for i in sorted(children[-1], key=lambda i: p.nodes[i].sample):  # the root of the row's sample first
         walk(i, -1)
     return Piece(tuple(nodes), tuple(sorted(map(_symmetric, p.statics))), tuple(sorted(p.averages)))
 
@@ -167,7 +173,10 @@ CORRELATIONS = frozenset({"Phi", "G", "K_x"})
 
 
 def _symmetric(s: StaticTensor) -> StaticTensor:
-    """Return the tensor or its mirror image, whichever comes first in standard order."""
+    """Return the tensor, or the equal one with row and column exchanged, whichever is smaller in sort order.
+
+    Only tensors of symmetric order parameters (``CORRELATIONS``) are exchanged.
+    """
     if s.tensor.name not in CORRELATIONS:
         return s
     shape, places = mirrored(s.tensor.shape)
@@ -176,37 +185,46 @@ def _symmetric(s: StaticTensor) -> StaticTensor:
 
 
 def oriented(x: ForestCoefficient) -> tuple[ForestCoefficient, tuple[int, ...]]:
-    """Return the tensor used in place of ``x``, and the position in ``x`` of each of its samples."""
-    own = samples_of(x.shape)
-    used = _symmetric(StaticTensor(x, 0, own))
-    return used.tensor, tuple(own.index(i) for i in used.samples)
+    """Return (tensor, positions): of two tensors that are equal by symmetry, the one that is used.
+
+    ``positions[i]`` is the place among the samples of ``x`` of the i-th sample of the returned tensor.
+    """
+    samples = samples_of(x.shape)
+    used = _symmetric(StaticTensor(x, 0, samples))
+    return used.tensor, tuple(samples.index(i) for i in used.samples)
 
 
 @lru_cache(maxsize=10_000)
 def mirrored(shape: Forest) -> tuple[Forest, tuple[int, ...]]:
-    """Return the forest with row and column exchanged, and the position of each of its samples."""
+    """Return (forest, positions): the forest with row and column exchanged.
+
+    ``positions[i]`` is the place among the samples of ``shape`` of the i-th sample of the returned forest.
+    """
     if not shape:
         return shape, (COL, ROW)
     old = sorted({x.sample for x in shape} | {ROW, COL})
     bound = [i for i in old if i >= BOUND]
-    found: list[tuple[tuple[object, ...], Forest, tuple[int, ...]]] = []
+    candidates: list[tuple[tuple[object, ...], Forest, tuple[int, ...]]] = []
     for new in permutations(bound):
         names = {ROW: COL, COL: ROW, **dict(zip(bound, new, strict=True))}
         piece, back = _sorted(Piece(shape).renamed(names)), {v: k for k, v in names.items()}
-        found.append((_key(piece), piece.nodes, tuple(old.index(back[i]) for i in old)))
-    _, nodes, places = min(found)
+        candidates.append((_key(piece), piece.nodes, tuple(old.index(back[i]) for i in old)))
+    _, nodes, places = min(candidates)
     return nodes, places
 
 
 def _key(p: Piece) -> tuple[object, ...]:
-    """Return the sort key of a product."""
+    """Return a key by which products are compared to choose a standard one among equal ones."""
     nodes = tuple((x.parent, *_order(x)) for x in p.nodes)
     return nodes, p.statics, p.averages
 
 
 @lru_cache(maxsize=200_000)
 def standard(p: Piece) -> Piece:
-    """Return the product with nodes and summed samples in standard order."""
+    """Return the product with nodes in standard order and summed samples numbered in a standard way.
+
+    Equal products become identical, unless more than ``PERMUTED`` samples are summed over.
+    """
     bound = sorted(i for i in p.labels() if i >= BOUND)
     fresh = range(BOUND, BOUND + len(bound))
     orders = permutations(fresh) if len(bound) <= PERMUTED else iter([tuple(fresh)])
@@ -214,17 +232,17 @@ def standard(p: Piece) -> Piece:
 
 
 def collected(parts: Iterable[tuple[Rational, Piece]]) -> Terms:
-    """Return a sum with equal products added."""
+    """Return the sum of pairs (coefficient, product) as a dictionary, with equal products added."""
     return gathered((standard(p), c) for c, p in parts)
 
 
 def added(*xs: Terms) -> Terms:
-    """Return the sum of sums."""
+    """Return the sum of several sums of products, with equal products added."""
     return collected((c, p) for x in xs for p, c in x.items())
 
 
 def grafted(p: Piece, at: Mapping[int, int], q: Piece) -> Piece:
-    """Return ``p`` times ``q``, where ``at`` maps each root of ``q`` to a node of ``p``."""
+    """Return ``p`` times ``q``; a root of ``q`` is merged with the node of ``p`` to which ``at`` maps it."""
     nodes = list(p.nodes)
     place: dict[int, int] = {}
     for i, x in enumerate(q.nodes):
@@ -239,19 +257,19 @@ def grafted(p: Piece, at: Mapping[int, int], q: Piece) -> Piece:
 
 
 def fresh(p: Piece) -> int:
-    """Return the shift of summed samples of another product that avoids those of ``p``."""
+    """Return the shift by which summed samples of another product differ from those of ``p``."""
     return max((i for i in p.labels() if i >= BOUND), default=BOUND - 1) - BOUND + 1
 
 
 def product(a: Terms, b: Terms) -> Terms:
-    """Return the product of two fields of the same sample at the same time."""
+    """Return the product of two sums, fields of the same sample at the same time."""
     return collected(
         (c * d, grafted(p, {0: 0}, q.shifted(fresh(p)))) for p, c in a.items() for q, d in b.items()
     )
 
 
 def side_by_side(a: Terms, b: Terms) -> Terms:
-    """Return the product of two fields at two times, of the row's sample and of the column's."""
+    """Return the product of field ``a`` (row's sample, time t) and field ``b`` (column's sample, time s)."""
 
     def pair(p: Piece, q: Piece) -> Piece:
         moved = q.shifted(fresh(p)).renamed({ROW: COL})
@@ -263,12 +281,12 @@ def side_by_side(a: Terms, b: Terms) -> Terms:
 
 
 def composed(kernel: Terms, field: Terms) -> Terms:
-    """Return a kernel applied to a field, which is placed at the marked node."""
+    """Return a kernel applied to a field: the field takes the place of the kernel's marked node."""
 
     def one(p: Piece, q: Piece) -> Piece:
         place = next(i for i, x in enumerate(p.nodes) if x.marked)
         label = p.nodes[place].sample
-        if label == COL:  # from now on summed over
+        if label == COL:  # the kernel's column is now summed over, and needs a number that is free in p
             label = fresh(p) + BOUND
             p = p.renamed({COL: label})
         inside = q.shifted(fresh(p)).renamed({ROW: label})
@@ -280,7 +298,7 @@ def composed(kernel: Terms, field: Terms) -> Terms:
 def convolved(
     a: TermsByOrder, b: TermsByOrder, n: int, combine: Callable[[Terms, Terms], Terms] = product
 ) -> Terms:
-    """Return order n of the product of two series."""
+    """Return order n of the product of two series, ``sum_k a_k b_(n-k)``, with ``combine`` as the product."""
     return added(*[combine(a[k], b[n - k]) for k in range(n + 1) if a[k] and b[n - k]])
 
 
@@ -298,15 +316,15 @@ Shapes = Callable[[str, int], list[Forest]]
 
 
 def by_forest(terms: Terms) -> dict[Forest, Terms]:
-    """Return a sum grouped by its forests."""
-    found: dict[Forest, Terms] = {}
+    """Return a sum of products as a dictionary from each forest to the products that contain it."""
+    groups: dict[Forest, Terms] = {}
     for p, c in terms.items():
-        found.setdefault(p.nodes, {})[p] = c
-    return found
+        groups.setdefault(p.nodes, {})[p] = c
+    return groups
 
 
 def leads(forest: Forest, i: int) -> bool:
-    """Return whether node i is on the path to the perturbed node."""
+    """Return whether node i is the perturbed node of a forest or one of its ancestors."""
     place = next((j for j, x in enumerate(forest) if x.marked), -1)
     while place >= 0 and place != i:
         place = forest[place].parent
@@ -314,12 +332,15 @@ def leads(forest: Forest, i: int) -> bool:
 
 
 def samples_of(shape: Forest) -> tuple[int, ...]:
-    """Return the samples of a tensor: the row's, the column's if it has one, then the others."""
+    """Return the numbers of the samples of a tensor: row, column if it has one, then those summed over."""
     return tuple(sorted({x.sample for x in shape}))
 
 
 def coefficient(kernel: Neighbour, n: int, shapes: Shapes) -> Terms:
-    """Return order n of an order parameter: tensors times forests. Given data have order 0 only."""
+    """Return order n of an order parameter as a sum of tensors times forests; data have order 0 only.
+
+    ``shapes(name, n)`` lists the forests that occur.
+    """
     if kernel.given:
         if n:
             return {}
@@ -338,14 +359,15 @@ def coefficient(kernel: Neighbour, n: int, shapes: Shapes) -> Terms:
 
 
 class Fields:
-    """Coefficients of the fields at one layer, for kernels with known coefficients.
+    """Coefficients of the fields h, z, g and phi(h) of one layer in powers of gamma0, as sums of products.
 
-    ``errors`` are the orders at which the error has a coefficient.
+    ``shapes(name, n)`` lists the forests of the order parameters in their equations; ``errors`` are the
+    orders at which the error has a coefficient. ``moved`` is the series of h - u.
     """
 
     def __init__(self, site: Site, order: int, shapes: Shapes, errors: set[int]) -> None:
         self.site, self.order, self.shapes, self.errors = site, order, shapes, errors
-        self.moved: TermsByOrder = []  # h - u
+        self.moved: TermsByOrder = []  # the series of h - u
         self.h: TermsByOrder = []
         self.z: TermsByOrder = []
         self.kernels: dict[tuple[str, int], dict[Forest, Terms]] = {}
@@ -357,28 +379,31 @@ class Fields:
             self.z.append(added(self.next("D", n), {} if n else {Piece((Node(-1, ROW, r=1),)): Rational(1)}))
 
     def next(self, name: str, n: int) -> Terms:
-        """Return order n of h - u (``C``) or of z - r (``D``); a kernel has one power of gamma0."""
+        """Return order n of h - u (``C``) or of z - r (``D``) from lower orders of kernel and field.
+
+        The kernel is multiplied by gamma0, so that orders k and n - 1 - k are multiplied.
+        """
         orders = [k for k in range(LOWEST, n) if self.kernels[name, k]]
         return added(*[composed(self.kernel(name, k), self.of(KERNELS[name], n - 1 - k)) for k in orders])
 
     def kernel(self, name: str, n: int) -> Terms:
-        """Return order n of ``C`` or ``D``: a tensor for each forest."""
+        """Return order n of the kernel ``C`` or ``D`` as a sum over its forests, with one tensor for each."""
         return coefficient(Neighbour(name), n, lambda _, k: list(self.kernels[name, k]))
 
     def forests(self, name: str, n: int) -> dict[Forest, Terms]:
-        """Return the forests of order n of ``C`` or ``D`` with their factors."""
+        """Return the forests in order n of ``C`` or ``D``, each with the products that contain it."""
         return by_forest(added(*[self.edge(e, n) for e in self.site.edges(name)]))
 
     def of(self, field: str, n: int) -> Terms:
-        """Return order n of ``g`` or ``phi``."""
+        """Return order n of the field ``g = phi'(h) z`` or ``phi(h)``."""
         return self.g(n) if field == "g" else self.phi(0, n)
 
     def g(self, n: int) -> Terms:
-        """Return order n of ``phi'(h) z``."""
+        """Return order n of ``g = phi'(h) z``."""
         return convolved([self.phi(1, k) for k in range(n + 1)], self.z, n)
 
     def phi(self, derivative: int, n: int) -> Terms:
-        """Return order n of a derivative of phi at h, from its Taylor series around u."""
+        """Return order n of the given derivative of phi at h, by its Taylor series around u."""
         parts: list[Terms] = []
         power: TermsByOrder = [ONE, *[{} for _ in range(n)]]
         for p in range(n + 1):
@@ -389,7 +414,7 @@ class Fields:
         return added(*parts)
 
     def edge(self, edge: Edge, n: int) -> Terms:
-        """Return order n of a kernel: a response, or a correlation times the error."""
+        """Return order n of one term of a kernel: a response, or a correlation times the error."""
         if not edge.memory:
             return coefficient(edge.kernel, n, self.shapes)
         parts: list[Terms] = []
@@ -401,23 +426,27 @@ class Fields:
 
 
 class OpaqueFields(Fields):
-    """Fields in which kernels of higher order are functions of two times, unless they vanish.
+    """Fields in which the kernels of higher order are functions of two times and not written out.
 
-    ``shapes`` are those of a solved theory; kernels of order 0 stay as they are.
+    ``shapes`` lists the forests of a solved theory, which decide whether an order vanishes; kernels of order
+    0 stay as they are.
     """
 
     def __init__(self, site: Site, order: int, shapes: Shapes, errors: set[int]) -> None:
         self.solved = shapes
 
         def seen(name: str, n: int) -> list[Forest]:
-            """Return the forests of order 0, or a pair of times if the order does not vanish."""
-            found = shapes(name, n)
-            return found if n == 0 else [PAIR] if found else []
+            """Return the forests of order 0, or one function of two times for a nonzero higher order."""
+            forests = shapes(name, n)
+            return forests if n == 0 else [PAIR] if forests else []
 
         super().__init__(site, order, seen, errors)
 
     def forests(self, name: str, n: int) -> dict[Forest, Terms]:
-        """Return the forests of order n, one function of two times for higher orders."""
+        """Return the forests of order n of the kernel ``C`` or ``D``.
+
+        At higher orders, one function of two times.
+        """
         if n == 0:
             return super().forests(name, n)
         edges = self.site.edges(name)
@@ -426,24 +455,30 @@ class OpaqueFields(Fields):
 
 
 def remembered(p: Piece, error: int) -> Piece:
-    """Return a correlation of t and s as a kernel: s is an earlier time with the error."""
+    """Return a correlation of times t and s as a kernel: s becomes an earlier time, with the error as weight.
+
+    ``error`` is the order of the error.
+    """
     earlier = Piece((Node(-1, ROW), Node(0, COL, error=error, marked=True)))
     row, col = p.roots
     return grafted(earlier, {row: 0, col: 1}, p)
 
 
-def pushed(terms: Terms, source: str) -> Terms:
-    """Return the response to ``r`` or ``u`` at an earlier or equal time; the perturbed node is marked."""
+def source_derivative(terms: Terms, source: str) -> Terms:
+    """Return the derivative of a field by the source ``r`` or ``u`` at an earlier or equal time.
+
+    The node of that time is marked in each product.
+    """
     return collected(
         (c * many, q)
         for p, c in terms.items()
         for i in range(len(p.nodes))
-        for many, q in _push(p, i, source)
+        for many, q in _node_derivatives(p, i, source)
     )
 
 
-def _push(p: Piece, i: int, source: str) -> Iterator[tuple[Rational, Piece]]:
-    """Yield the derivatives of a product by the source at node i."""
+def _node_derivatives(p: Piece, i: int, source: str) -> Iterator[tuple[Rational, Piece]]:
+    """Yield the terms (factor, product) of the derivative of a product by the source at its node i."""
     x = p.nodes[i]
     names = {x.sample: COL} if x.parent >= 0 else {}
     if source == "u":
@@ -453,7 +488,7 @@ def _push(p: Piece, i: int, source: str) -> Iterator[tuple[Rational, Piece]]:
 
 
 def raised(phi: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return the terms of the product rule: each factor differentiated once more."""
+    """Return the terms of the product rule: in each, one derivative order in ``phi`` is raised by one."""
     return [tuple(sorted((*phi[:j], phi[j] + 1, *phi[j + 1 :]))) for j in range(len(phi))]
 
 
@@ -464,15 +499,15 @@ WeightedProduct = tuple[Rational, Piece]
 
 
 def average(series: TermsByOrder, n: int, u: Neighbour, r: Neighbour, shapes: Shapes) -> Terms:
-    """Return order n of the average of a series over sources with covariances u and r.
+    """Return order n of the average of a series of products over the Gaussian sources u and r.
 
-    By Price's theorem the motion of the covariance acts on functions of the source u as ``<F> -> <exp(1/2 sum
-    dPhi d^2/du du) F>``. The source r occurs in powers only, and Isserlis' theorem pairs them with the full
-    covariance. Sources at order 0 do not depend on time.
+    ``u`` and ``r`` name the order parameters that are their covariances. By Price's theorem the change of the
+    covariance of u acts as ``<F> -> <exp(1/2 sum dPhi d^2/du du) F>``. The source r occurs in powers only,
+    and Isserlis' theorem pairs them with the full covariance. Sources at order 0 do not depend on time.
     """
 
     def parts() -> Iterator[WeightedProduct]:
-        """Yield the averaged terms."""
+        """Yield the averaged products with their coefficients."""
         for k, terms in enumerate(series[: n + 1]):
             for p, c in terms.items():
                 for used in range(n - k + 1):
@@ -484,7 +519,10 @@ def average(series: TermsByOrder, n: int, u: Neighbour, r: Neighbour, shapes: Sh
 
 
 def price(p: Piece, order: int, u: Neighbour, shapes: Shapes) -> Iterator[WeightedProduct]:
-    """Yield the effect on an average of the change of the covariance of ``u``, of total order ``order``."""
+    """Yield (factor, product): the effect of the change of the covariance of ``u`` on an average.
+
+    Orders of several changes add up to ``order``.
+    """
     if u.given and order:
         return
     for orders in (x for many in range(order + 1) for x in compositions(order, many, 1)):
@@ -496,7 +534,7 @@ def price(p: Piece, order: int, u: Neighbour, shapes: Shapes) -> Iterator[Weight
 
 
 def _moved(p: Piece, kernel: Terms) -> Iterator[WeightedProduct]:
-    """Yield the terms of ``sum_{t, s} dPhi(t, s) d^2 p / du(t) du(s)``."""
+    """Yield the terms of ``sum_{t, s} dPhi(t, s) d^2 p / du(t) du(s)``, where ``kernel`` is dPhi."""
     for a in range(len(p.nodes)):
         for once in (p.changed(a, phi=phi) for phi in raised(p.nodes[a].phi)):
             for b in range(len(p.nodes)):
@@ -505,7 +543,10 @@ def _moved(p: Piece, kernel: Terms) -> Iterator[WeightedProduct]:
 
 
 def isserlis(p: Piece, order: int, r: Neighbour, shapes: Shapes) -> Iterator[WeightedProduct]:
-    """Yield all pairings of the factors r, with covariances at orders that sum to ``order``."""
+    """Yield the product for all pairings of its factors r, each pair replaced by an order of the covariance.
+
+    The orders of the covariances add up to ``order``.
+    """
     slots = [i for i, x in enumerate(p.nodes) for _ in range(x.r)]
     bare = p._replace(nodes=tuple(x._replace(r=0) for x in p.nodes))
     for pairs in pairings(slots):
@@ -518,24 +559,24 @@ def isserlis(p: Piece, order: int, r: Neighbour, shapes: Shapes) -> Iterator[Wei
 
 
 def attached(p: Piece, a: int, b: int, forest: Piece) -> Piece:
-    """Return ``p`` times a correlation between the times (and samples) ``a`` and ``b`` of ``p``."""
+    """Return ``p`` times the correlation ``forest`` of two of its nodes, at the positions ``a`` and ``b``."""
     moved = forest.shifted(fresh(p)).renamed({ROW: p.nodes[a].sample, COL: p.nodes[b].sample})
     row, col = forest.roots
     return grafted(p, {row: a, col: b}, moved)
 
 
 def averaged(p: Piece) -> Piece:
-    """Return the average over ``u``: derivatives of phi sorted by sample, and the bare forest."""
-    found: dict[int, tuple[int, ...]] = dict(p.averages)
+    """Return a product with its derivatives of phi moved from the nodes to the average, sorted by sample."""
+    averages: dict[int, tuple[int, ...]] = dict(p.averages)
     for x in p.nodes:
         if x.phi:
-            found[x.sample] = tuple(sorted((*found.get(x.sample, ()), *x.phi)))
+            averages[x.sample] = tuple(sorted((*averages.get(x.sample, ()), *x.phi)))
     nodes = tuple(x._replace(phi=()) for x in p.nodes)
-    return Piece(nodes, p.statics, tuple(sorted(found.items())))
+    return Piece(nodes, p.statics, tuple(sorted(averages.items())))
 
 
 def pairings(slots: list[int]) -> Iterator[list[tuple[int, int]]]:
-    """Yield all ways to pair the elements."""
+    """Yield all ways to divide the elements into pairs; none for an odd number of elements."""
     if not slots:
         yield []
         return
@@ -546,7 +587,7 @@ def pairings(slots: list[int]) -> Iterator[list[tuple[int, int]]]:
 
 
 def compositions(n: int, parts: int, least: int = 0) -> list[tuple[int, ...]]:
-    """Return the ordered sums of ``parts`` numbers, each at least ``least``, that equal n."""
+    """Return all tuples of ``parts`` integers, each at least ``least``, whose sum is n."""
     if parts == 0:
         return [()] if n == 0 else []
     return [(k, *rest) for k in range(least, n + 1) for rest in compositions(n - k, parts - 1, least)]
@@ -559,7 +600,7 @@ OUTPUT = "f"
 
 @dataclass(frozen=True)
 class Law:
-    """Recursion ``tensor = sum of terms`` at the layer of the average; ``tensor`` is at ``ell + shift``."""
+    """Recursion over layers: ``tensor`` at ``ell + shift`` equals the sum ``terms`` at ``ell``."""
 
     tensor: ForestCoefficient
     shift: int
@@ -568,7 +609,10 @@ class Law:
 
 @dataclass(frozen=True)
 class Laws:
-    """Recursions of all tensors of a site up to an order, and the orders of the error."""
+    """Recursions of all tensors of one layer up to an order.
+
+    ``errors`` are the orders of the error that exist.
+    """
 
     site: Site
     order: int
@@ -576,28 +620,32 @@ class Laws:
     errors: tuple[int, ...]
 
     def forests(self, name: str, n: int) -> tuple[Forest, ...]:
-        """Return the forests of order n of an order parameter (or of ``f``)."""
+        """Return the forests in order n of an order parameter or of ``f``; none if it vanishes."""
         return tuple(x.shape for x in self.laws if (x.name, x.order) == (name, n))
 
 
 class _TreeSearch:
-    """Search for forests order by order; ``found[name, n]`` has the terms beside each forest."""
+    """Search, order by order, for the forests in each order parameter.
+
+    ``found[name, n]`` maps each forest of order n to the products that are multiplied by it.
+    """
 
     def __init__(self, site: Site, order: int) -> None:
         self.site, self.errors = site, {0}
-        # known beyond an end
+        # order parameters with a given value before the first or after the last layer have order 0
         self.found: dict[tuple[str, int], dict[Forest, Terms]] = {
             (name, 0): {PAIR: {}} for (name, _), value in site.bases.items() if value != 0
         }
         for n in range(order + 1):
-            self.settle(n)
+            self.iterate(n)
             if n and self.found[OUTPUT, n]:
-                # the part of f_n without Delta_n drives Delta_n, which vanishes without drive
+                # f_n is linear in Delta_n, with a remainder that drives Delta_n: this order of the error does
+                # not vanish if, and only if, there is such a remainder.
                 self.errors.add(n)
-                self.settle(n)
+                self.iterate(n)
 
-    def settle(self, n: int) -> None:
-        """Find order n of all quantities of the layer by iteration until no new forest appears."""
+    def iterate(self, n: int) -> None:
+        """Find order n of all quantities of the layer, by iteration until no new forest appears."""
         before = None
         while before != (before := {key: set(x) for key, x in self.found.items()}):
             fields = Fields(self.site, n + 1, lambda name, k: [*self.found.get((name, k), {})], self.errors)
@@ -607,7 +655,7 @@ class _TreeSearch:
 
 
 def order_parameters(fields: Fields, n: int) -> dict[str, Terms]:
-    """Return order n of the averages of order parameters of a layer, and of f.
+    """Return order n of the order parameters of a layer and of the output f, by name.
 
     A, B and f are divided by gamma0. Raises :class:`NotApplicable` if such an average does not begin with a
     power of gamma0.
@@ -617,27 +665,27 @@ def order_parameters(fields: Fields, n: int) -> dict[str, Terms]:
     g = [fields.g(k) for k in range(n + 2)]
 
     def mean(series: TermsByOrder, order: int) -> Terms:
-        """Return one order of the average of a series."""
+        """Return one order of the average of a series over the sources."""
         return average(series, order, site.u, site.r, fields.shapes)
 
-    found = {
+    averages = {
         "Phi": mean([convolved(phi, phi, k, side_by_side) for k in range(n + 1)], n),
         "G": mean([convolved(g, g, k, side_by_side) for k in range(n + 1)], n),
     }
     divided = {OUTPUT: [convolved(phi, fields.z, k) for k in range(n + 2)]}
     if site.forward is not None:
-        divided["A"] = [pushed(x, "r") for x in phi]
+        divided["A"] = [source_derivative(x, "r") for x in phi]
     if site.backward is not None:
-        divided["B"] = [pushed(x, "u") for x in g]
+        divided["B"] = [source_derivative(x, "u") for x in g]
     for name, series in divided.items():
         if mean(series, 0):
-            raise NotApplicable(f"{name} does not carry a factor gamma0")
-        found[name] = mean(series, n + 1)
-    return found
+            raise NotApplicable(f"the average {name} has no factor gamma0, so that 1/gamma0 remains in it")
+        averages[name] = mean(series, n + 1)
+    return averages
 
 
 def solved_laws(site: Site, order: int) -> Laws:
-    """Return the recursions of all tensors up to an order."""
+    """Return the recursions over layers of all tensors up to an order."""
     search = _TreeSearch(site, order)
     shifts = {"A": site.forward or 0, "B": site.backward or 0}
     tensors = {
@@ -645,15 +693,15 @@ def solved_laws(site: Site, order: int) -> Laws:
         for (name, n), forests in search.found.items()
         for forest, terms in forests.items()
     }
-    gone = {x for x, terms in tensors.items() if x.name == "D" and all(_beyond(p, site) for p in terms)}
+    vanishing = {x for x, terms in tensors.items() if x.name == "D" and all(_beyond(p, site) for p in terms)}
     laws = {}
     for x, terms in tensors.items():
         law = Law(x, shifts.get(x.name, 0), terms)
-        if x.name == OUTPUT:  # at the last layer, where parts of D vanish
+        if x.name == OUTPUT:  # f is taken at the last layer, where the parts of D from later layers vanish
             kept = {
                 p: c
                 for p, c in terms.items()
-                if not _beyond(p, site) and gone.isdisjoint(y.tensor for y in p.statics)
+                if not _beyond(p, site) and vanishing.isdisjoint(y.tensor for y in p.statics)
             }
             law = replace(law, terms=kept)
         if law.terms or x.name != OUTPUT:
@@ -662,7 +710,7 @@ def solved_laws(site: Site, order: int) -> Laws:
 
 
 def _beyond(p: Piece, site: Site) -> bool:
-    """Return whether a term vanishes at the last layer because a kernel beyond it has no such part."""
+    """Return whether a product vanishes at the last layer, because an order parameter beyond it does."""
     for x in p.statics:
         value = site.bases.get((x.tensor.name, L + x.shift))
         if value == 0 or (value is not None and x.tensor.order > 0):

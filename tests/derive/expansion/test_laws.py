@@ -9,14 +9,14 @@ from sympy.functions.elementary.complexes import transpose
 import derive.expansion.operator_words
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, Memory
-from derive.expansion.operator_words import Flipped, letters, terms
+from derive.expansion.operator_words import Transposes, letters, terms
 from derive.expansion.order_recursions import Orders
 from tests.derive.once import expand_linear, mean_field, mlp
 
 
 def in_words(e: Expr, series: LinearExpansion) -> Expr:
     """Return a sum of products of lower orders, with the words of each inserted."""
-    flipped = Flipped(x.rhs for x in series.closure.base if x.rhs != 0)
+    flipped = Transposes(x.rhs for x in series.closure.base if x.rhs != 0)
 
     def of(x: Expr) -> Expr:
         if isinstance(x, transpose):
@@ -60,9 +60,9 @@ def test_beyond_the_words_coefficients_are_given_by_lower_orders(long: LinearExp
     )
     assert long.coefficient("H", 2).atoms(Memory)
     for refused in (lambda: long.entry("H", 4), lambda: long.matrix("H", 4), lambda: long.error_equation(4)):
-        with pytest.raises(NotApplicable, match="words to be written: they end at order 2"):
+        with pytest.raises(NotApplicable, match="words to be written; words end at order 2"):
             refused()
-    with pytest.raises(ValueError, match="words are known to order 2"):
+    with pytest.raises(ValueError, match="coefficients are known to order 2"):
         long.in_time()
 
 

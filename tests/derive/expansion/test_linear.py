@@ -16,7 +16,7 @@ from sympy.functions.elementary.complexes import transpose
 from derive.calculus.recurrences import factored
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, Memory
-from derive.expansion.operator_words import Flipped, letters, linear_series, terms
+from derive.expansion.operator_words import Transposes, letters, linear_series, terms
 from derive.linear import operators
 from derive.linear.operators import J, T, operator
 from derive.program import L, P, ell, gamma0
@@ -159,7 +159,7 @@ def test_the_network_read_backwards(one: str, other: str, place: Expr, n: int) -
 
 @pytest.mark.parametrize("n", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_correlations_are_symmetric(n: int) -> None:
-    x, flipped = series(n), Flipped([K])
+    x, flipped = series(n), Transposes([K])
     for name in ("H", "G"):
         e = x.coefficient(name, n)
         other = (c * Mul(*flipped.word(tuple(letters(w)))) for c, w in terms(e))

@@ -150,7 +150,7 @@ def test_programs_with_their_numbers(activation: str, bias: bool) -> None:
 
 def test_what_has_no_series_says_why() -> None:
     one = Experiment.from_dict({"network": {"depth": 2, "width_ratio": 1.0}, "data": ISO, "training": GD})
-    with pytest.raises(SpecError, match=r"1/gamma0 stays in front of -r0\(t\)/nu"):
+    with pytest.raises(SpecError, match=r"1/gamma0 remains in front of -r0\(t\)/nu"):
         expand(one, 2)
     with pytest.raises(SpecError, match="has no expansion in trees"):
         expand(experiment({"bias": True, "activation": "tanh"}, GD, None, 1.0), 2)

@@ -88,7 +88,7 @@ def test_responses() -> None:
     assert (False, True) not in found.jumps["B"].cases
     for name, n in (("A", 1), ("B", -1), ("B", 0)):
         assert found.response(name, n) != 0
-    with pytest.raises(KeyError, match="no 'A' at order 0"):
+    with pytest.raises(KeyError, match="no response 'A' at order 0"):
         found.response("A", 0)
     assert found.coefficient("f", 1).has(
         Function("A1")(

@@ -11,7 +11,7 @@ from sympy import Expr, Rational, Symbol, cancel, expand
 from derive.calculus.series import PowerSeries
 from derive.calculus.symbols import t
 from derive.errors import NotApplicable
-from derive.expansion.regression import kept, kept_share, lazy_regression
+from derive.expansion.regression import kept_share, lazy_regression, remaining
 from derive.program import L, eta
 from derive.program.networks.random_data import sigma
 from derive.program.rules import GradientDescent, Momentum
@@ -31,7 +31,7 @@ def full_batch(order: int) -> PowerSeries:
 
 def averaged(time: int, n: int, extra: int = 0) -> Expr:
     """Return order n of the average of ``x^extra (1 - (1 - q) x)^(2 time)``."""
-    terms = [comb(2 * time, k) * (kept - 1) ** k * moment(k + extra, n) for k in range(2 * time + 1)]
+    terms = [comb(2 * time, k) * (remaining - 1) ** k * moment(k + extra, n) for k in range(2 * time + 1)]
     return expand(sum(terms))
 
 
@@ -56,7 +56,7 @@ def test_noise_is_fitted() -> None:
     noisy = lazy_regression(mean_field(isotropic(noise=True)), 1).coefficient(1)
     for time in range(4):
         gap = (noisy - clean).subs(t, time)
-        assert cancel(gap - sigma**2 * (1 - kept**time) ** 2) == 0
+        assert cancel(gap - sigma**2 * (1 - remaining**time) ** 2) == 0
 
 
 def test_what_is_kept_of_an_error() -> None:
@@ -69,7 +69,7 @@ def test_other_theories_are_refused() -> None:
         lazy_regression(mean_field(isotropic(data="population")), 1)
     with pytest.raises(NotApplicable, match="a series in 1/alpha needs a full batch"):
         lazy_regression(mean_field(isotropic(data="online")), 1)
-    with pytest.raises(NotApplicable, match="the rule is a flow"):
+    with pytest.raises(NotApplicable, match="the training rule is a flow"):
         lazy_regression(mean_field(isotropic(rule="flow")), 1)
     with pytest.raises(NotApplicable, match="give center=False"):
         lazy_regression(mean_field(isotropic(center=True)), 1)
@@ -81,4 +81,4 @@ def test_other_theories_are_refused() -> None:
         for asked in (kept_share, partial(lazy_regression, order=1)):
             with pytest.raises(NotApplicable, match="plain steps"):
                 asked(theory)
-    assert Symbol("q", positive=True) == kept
+    assert Symbol("q", positive=True) == remaining
