@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from derive.theory.routes import check_routes
 
 _HOME = {
-    name: room
-    for room, names in {
+    name: module
+    for module, names in {
         "derive.calculus.symbols": "L P eta gamma0",
         "derive.depth": "infinite_depth",
         "derive.errors": "NotApplicable ProgramError",
@@ -54,7 +54,7 @@ _HOME = {
     }.items()
     for name in names.split()
 }
-"""Where each public name lives; SymPy is loaded when one is first used."""
+"""The module of each public name, which is imported (with SymPy) when the name is first used."""
 
 __all__ = [
     "Expansion",
@@ -92,12 +92,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use."""
+    """Return the public object ``name``, importing its module on first use.
+
+    Raises AttributeError for other names.
+    """
     if name not in _HOME:
         raise AttributeError(f"module 'derive' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:
-    """Return the public names."""
+    """Return the names in ``__all__``, sorted, which ``dir(derive)`` lists before they are imported."""
     return sorted(__all__)

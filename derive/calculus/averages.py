@@ -98,7 +98,10 @@ class Average(Expr):
 
 
 def _linear(body: Expr, random: frozenset[str] | None) -> Expr:
-    """Return the average of an expanded expression by linearity."""
+    """Return the average of an expanded expression as a sum of averages, with deterministic factors in front.
+
+    ``random`` are the names of random functions; None if all functions are random.
+    """
     if isinstance(body, Add):
         return Add(*[_linear(x, random) for x in body.args])
     if isinstance(body, Sum | Integral):
@@ -121,7 +124,10 @@ def _linear(body: Expr, random: frozenset[str] | None) -> Expr:
 
 
 def is_random(x: Expr, random: frozenset[str] | None = None) -> bool:
-    """Return whether ``x`` contains a random field outside of averages (any field if ``random`` is None)."""
+    """Return whether ``x`` contains a random function outside of averages.
+
+    ``random`` are the names of random functions; None if all functions are random.
+    """
     if getattr(x, "is_averaged", False):
         return False
     if isinstance(x, AppliedUndef) and (random is None or str(x.func) in random):
@@ -263,9 +269,10 @@ def carried_out(e: Expr, **hints: Any) -> Expr:
 
 
 def delta(x: Expr, y: Expr, discrete: bool = True) -> Expr:
-    """Return 1 where the arguments of ``x`` and ``y`` agree: Kronecker deltas, or a Dirac delta in time.
+    """Return 1 where the arguments of ``x`` and ``y`` agree, else 0, as a product of deltas.
 
-    With ``discrete`` all deltas are Kronecker deltas; otherwise the last argument has a Dirac delta.
+    With ``discrete`` all deltas are Kronecker deltas; otherwise that of the last argument, time, is a Dirac
+    delta.
     """
     pairs = list(zip(x.args, y.args, strict=True))
     if not discrete:
@@ -308,7 +315,10 @@ def leaves(e: Expr, formal: frozenset[Expr] = frozenset()) -> list[Expr]:
 
 
 def is_field(x: Any, formal: frozenset[Expr] = frozenset()) -> bool:
-    """Return whether ``x`` is a field at its indices, not a function of fields."""
+    """Return whether ``x`` is a field at its indices, such as ``h(mu, t)``, not a function of fields.
+
+    Functions of the variables in ``formal`` (bound by a derivative) are not fields.
+    """
     if not isinstance(x, AppliedUndef):
         return False
     return not any(a.atoms(AppliedUndef) for a in x.args) and not (formal & x.free_symbols)

@@ -88,19 +88,25 @@ def _concerned(expr: Expr, target: AppliedUndef) -> Expr:
 
 @dataclass(frozen=True)
 class _Piece:
-    """``coefficient * prod delta(left - right)`` where all ``conditions`` (expressions) are >= 0."""
+    """Part of a derivative: ``coefficient * prod delta(left - right)`` where all ``conditions`` are >= 0.
+
+    ``deltas`` are the pairs (left, right), ``conditions`` expressions.
+    """
 
     coefficient: Expr
     deltas: tuple[tuple[Expr, Expr], ...]
     conditions: tuple[Expr, ...] = ()
 
     def times(self, factor: Expr) -> _Piece:
-        """Return the piece times a factor."""
+        """Return the part times a factor."""
         return replace(self, coefficient=self.coefficient * factor)
 
 
 def _derive(expr: Expr, target: AppliedUndef) -> list[_Piece]:
-    """Return the derivative as a list of pieces: sum, product, power and chain rules."""
+    """Return the derivative of an expression by ``target`` as a list of parts, whose sum it is.
+
+    The rules of sums, products, powers and the chain rule are applied.
+    """
     if not _occurrences(expr, target):
         return []
     if isinstance(expr, Add):
@@ -129,7 +135,10 @@ def _derive_composed(expr: Expr, target: AppliedUndef) -> list[_Piece]:
 
 
 def _one_case(e: Piecewise) -> list[Expr] | None:
-    """Return expressions that are >= 0 where ``e`` is not zero; None if its cases have another form."""
+    """Return expressions that are all >= 0 where ``e`` is not zero; None if ``e`` has another form.
+
+    The form is one value under inequalities, and zero otherwise.
+    """
     (_, condition), *others = e.args
     parts = And.make_args(condition)
     if [x.expr for x in others] != [S.Zero] or not all(isinstance(c, GreaterThan | LessThan) for c in parts):
@@ -138,7 +147,7 @@ def _one_case(e: Piecewise) -> list[Expr] | None:
 
 
 def _leaf(expr: Expr, target: AppliedUndef) -> list[_Piece]:
-    """Return the pieces of an expression without sums: chain rule over the occurrences of the function."""
+    """Return the derivative of an expression without sums, one part for each occurrence of the function."""
     pieces = []
     for a in _occurrences(expr, target):
         others = [x for x in Mul.make_args(expr) if x != a]
@@ -153,13 +162,16 @@ def _leaf(expr: Expr, target: AppliedUndef) -> list[_Piece]:
 
 
 def _occurrences(expr: Expr, target: AppliedUndef) -> list[AppliedUndef]:
-    """Return the occurrences of the function of ``target`` in an expression."""
+    """Return the occurrences of the function of ``target`` in an expression, at any indices, sorted."""
     same = (a for a in expr.atoms(AppliedUndef) if a.func == target.func and len(a.args) == len(target.args))
     return sorted(same, key=spelled)
 
 
 def _collapsed(piece: _Piece, outer: Sum | Integral) -> _Piece:
-    """Return the piece summed over the limits of ``outer``; deltas that fix bound variables are used up."""
+    """Return a part summed (or integrated) over the limits of ``outer``.
+
+    A delta that fixes a bound variable removes it and adds the conditions for the value to be in range.
+    """
     limits = [tuple(lim) for lim in outer.limits]
     while (hit := _fixed(piece, limits)) is not None:
         k, j, value = hit
@@ -184,7 +196,7 @@ def _collapsed(piece: _Piece, outer: Sum | Integral) -> _Piece:
 
 
 def _fixed(piece: _Piece, limits: list[tuple[Any, ...]]) -> tuple[int, int, Expr] | None:
-    """Return positions of a delta and of the bound variable that it fixes, and the value; or None."""
+    """Return a delta that fixes a bound variable: positions of delta and variable, and the value; or None."""
     for k, (a, b) in enumerate(piece.deltas):
         for j, (var, _, _) in enumerate(limits):
             if a == var and not b.has(var):
@@ -199,7 +211,10 @@ def _fixed(piece: _Piece, limits: list[tuple[Any, ...]]) -> tuple[int, int, Expr
 
 
 def _finish(piece: _Piece, target: AppliedUndef, ranges: Sequence[IndexRange], continuous: bool) -> Expr:
-    """Return a piece as an expression: remaining deltas, and conditions that ``ranges`` do not decide."""
+    """Return a part of a derivative as an expression of its remaining deltas and conditions.
+
+    Conditions that ``ranges`` decide are left out; a part that is zero on all of the ranges is 0.
+    """
     value = piece.coefficient
     for a, b in piece.deltas:
         if a == b:
@@ -255,7 +270,7 @@ class _Bound(Dummy):
 
     @staticmethod
     def of(symbol: Any) -> _Bound:
-        """Return a temporary variable for a symbol."""
+        """Return a temporary bound variable with the name and the assumptions of a symbol."""
         new = _Bound(symbol.name, **symbol.assumptions0)
         new.original = symbol
         return new
@@ -273,7 +288,7 @@ def _freshened(expr: Expr, outer: Mapping[Expr, Expr] = MappingProxyType({})) ->
 
 
 def _restored(expr: Expr) -> Expr:
-    """Return the expression with the original names of bound variables, primed if a name is taken."""
+    """Return the expression with the original names of bound variables, primed if a name is in use."""
     if not expr.has(_Bound):
         return expr
     if isinstance(expr, Sum | Integral):

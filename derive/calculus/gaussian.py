@@ -67,7 +67,7 @@ class NoClosedForm(Exception):
 
 @dataclass(frozen=True)
 class LinearFactor:
-    """A factor ``sign(a.x + m)``, or ``erf(a.x + m)`` if ``soft``; ``a`` holds the coefficients."""
+    """Factor ``sign(a.x + m)`` of an average over x, or ``erf(a.x + m)`` if ``soft``."""
 
     a: tuple[Expr, ...]
     m: Expr
@@ -79,10 +79,11 @@ class LinearFactor:
 
 
 def expectation(body: Expr, variables: tuple[Expr, ...], matrix: MatrixBase, fold: Fold) -> Expr:
-    """Return ``<body>``; groups of factors without a closed form are passed to ``fold``.
+    """Return the Gaussian average ``<body>`` over centred ``variables`` whose covariance is ``matrix``.
 
-    Factors that are independent of each other are averaged separately. Exponents of quadratic forms are
-    assumed to be such that the integral converges.
+    Groups of factors without a closed form are passed to ``fold(factors, variables, matrix)``, which returns
+    their average. Factors that are independent of each other are averaged separately. Exponents of quadratic
+    forms are assumed to be such that the integral converges.
     """
     total = []
     for term in Add.make_args(written(body, variables).expand()):
@@ -110,7 +111,7 @@ def _independent(factors: list[Expr], variables: tuple[Expr, ...], matrix: Matri
 
 
 def _group(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBase, fold: Fold) -> Expr:
-    """Return the average of correlated factors, by ``fold`` if it has no closed form."""
+    """Return the average of correlated factors, by ``fold`` (see :func:`expectation`) if it must be."""
     if any(x.has(DiracDelta) for x in factors):
         averages = conditioned(factors, variables, matrix)
         if averages is None:
@@ -144,7 +145,10 @@ def _hermite(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBas
 
 @dataclass(frozen=True)
 class _Term:
-    """``polynomial * exp(b.x - x.A x / 2 + c) * units`` under a centred Gaussian of covariance ``C``."""
+    """Integrand ``polynomial * exp(b.x - x.A x / 2 + c) * units`` under a centred Gaussian x.
+
+    ``units`` are signs and error functions of linear forms.
+    """
 
     polynomial: Poly
     A: MatrixBase
@@ -155,7 +159,7 @@ class _Term:
 
     @classmethod
     def read(cls, factors: list[Expr], variables: tuple[Expr, ...], C: MatrixBase) -> _Term:
-        """Return the term of a product; raise NoClosedForm for a factor of another kind."""
+        """Return a product of factors in this form; raise NoClosedForm for a factor of another kind."""
         n = len(variables)
         polynomial, exponent, units = S.One, S.Zero, []
         for x in written_out(Mul(*factors)):
@@ -227,7 +231,10 @@ def _poly(e: Expr, variables: tuple[Expr, ...], degree: int | None = None) -> Po
 
 
 def _moment(powers: tuple[int, ...], units: tuple[LinearFactor, ...], C: MatrixBase) -> Expr:
-    """Return ``<x^powers prod units>``: Stein's lemma is applied until no factor ``x`` is left."""
+    """Return ``<x_1^p_1 x_2^p_2 ... units>`` for ``powers`` p, with covariance C.
+
+    Stein's lemma is applied until no factor ``x`` is left.
+    """
     units = _without_squares(units)
     if all(u.m == 0 for u in units) and (sum(powers) + len(units)) % 2:
         return S.Zero
@@ -252,7 +259,10 @@ def _moment(powers: tuple[int, ...], units: tuple[LinearFactor, ...], C: MatrixB
 def _by_derivative_of_erf(
     u: LinearFactor, powers: tuple[int, ...], others: tuple[LinearFactor, ...], C: MatrixBase
 ) -> Expr:
-    """Return the average with the factor ``erf(l)`` replaced by its derivative ``2 exp(-l^2) / sqrt(pi)``."""
+    """Return the average with the factor ``u = erf(l)`` replaced by its derivative ``2 exp(-l^2)/sqrt(pi)``.
+
+    The other factors are the monomial of x with these ``powers``, and ``others``.
+    """
     a = ImmutableDenseMatrix(u.a)
     gens = tuple(_generators(len(powers)))
     polynomial = Poly({powers: S.One}, *gens)
@@ -263,9 +273,10 @@ def _by_derivative_of_erf(
 def _by_derivative_of_sign(
     u: LinearFactor, powers: tuple[int, ...], others: tuple[LinearFactor, ...], C: MatrixBase
 ) -> Expr:
-    """Return the average with a sign of ``l`` replaced by its derivative ``2 delta(l)``.
+    """Return the average with the factor ``u = sign(l)`` replaced by its derivative ``2 delta(l)``.
 
-    The delta is the density of ``l = a.x + m`` at zero times the average conditioned on ``l = 0``.
+    The other factors are the monomial of x with these ``powers``, and ``others``. The delta is the density of
+    ``l = a.x + m`` at zero times the average conditioned on ``l = 0``.
     """
     a = ImmutableDenseMatrix(u.a)
     across = C * a
@@ -288,7 +299,7 @@ def _generators(n: int) -> list[Expr]:
 
 
 def _lowered(powers: tuple[int, ...], i: int) -> tuple[int, ...]:
-    """Return the powers with power ``i`` reduced by one."""
+    """Return the exponents of a monomial with that of variable ``i`` reduced by one."""
     return (*powers[:i], powers[i] - 1, *powers[i + 1 :])
 
 
@@ -301,7 +312,7 @@ def _dot(x: Any, y: Any) -> Expr:
 
 
 def _without_squares(units: tuple[LinearFactor, ...]) -> tuple[LinearFactor, ...]:
-    """Return the factors without squares of signs, which are one.
+    """Return the factors without pairs of equal signs, whose product is one.
 
     This must precede derivatives, because ``sign(0)`` is not defined.
     """
@@ -315,7 +326,10 @@ def _without_squares(units: tuple[LinearFactor, ...]) -> tuple[LinearFactor, ...
 
 
 def _signs(units: tuple[LinearFactor, ...], C: MatrixBase) -> Expr:
-    """Return the mean of a product of signs and error functions: ``erf``, or the arcsine law for pairs."""
+    """Return the mean of a product of signs and error functions of linear forms.
+
+    One of them gives an ``erf``; a pair without means gives the arcsine law. Raises NoClosedForm otherwise.
+    """
     scale = [sqrt(2) if u.soft else S.One for u in units]
     means = [k * u.m for k, u in zip(scale, units, strict=True)]
     overlap = [
@@ -326,7 +340,7 @@ def _signs(units: tuple[LinearFactor, ...], C: MatrixBase) -> Expr:
     correlated = [(i, j) for i, j in combinations(range(len(units)), 2) if overlap[i][j] != 0]
 
     def mean(g: list[int]) -> Expr:
-        """Return the mean of correlated factors."""
+        """Return the mean of the factors with numbers ``g``, which are correlated with each other."""
         if len(g) == 1:
             m, v = means[g[0]], variances[g[0]]
             if v == 0:
@@ -487,7 +501,7 @@ class GaussianAverage(Expr):
         return Add(*total).expand()
 
     def price(self, x: Any, y: Any) -> Expr:
-        """Return ``<d^2 F/dx dy>``, the derivative by the covariance of ``x`` and ``y``.
+        """Return the average ``<d^2 F/dx dy>``, which is the derivative by the covariance of ``x`` and ``y``.
 
         For x = y, the derivative by a variance is half of the returned value (Price's theorem). Raises
         ValueError if ``x`` or ``y`` is not a variable of the average.
@@ -500,10 +514,11 @@ class GaussianAverage(Expr):
         return self._back(body.diff(slots[self._variable(x)]).diff(slots[self._variable(y)]), slots)
 
     def hermite(self, n: int, variable: Any = None) -> Expr:
-        """Return the coefficient of ``He_n(x / sqrt(<x x>))`` in the body, by default of the only variable.
+        """Return the coefficient of ``He_n(x / sqrt(<x x>))`` in the expansion of the body F.
 
-        It is ``<F He_n> / n!``, by Stein's lemma the average of an n-th derivative. Raises ValueError for a
-        negative ``n``, or if there are several variables and none is chosen.
+        It is ``<F He_n> / n!``, by Stein's lemma the average of an n-th derivative. By default x is the only
+        variable. Raises ValueError for a negative ``n``, or if there are several variables and none is
+        chosen.
 
         >>> from sympy.abc import a, x
         >>> GaussianAverage(cos(x), {(x, x): a}).hermite(2)
@@ -524,18 +539,18 @@ class GaussianAverage(Expr):
     # -- calculus ----------------------------------------------------------------------------------------
 
     def _variable(self, x: Any) -> Expr:
-        """Return a variable of the average; raise ValueError for another expression."""
+        """Return ``x`` as a variable of the average; raise ValueError if it is not one."""
         if sympify(x) not in self.variables:
             raise ValueError(f"{x} is not averaged over: {', '.join(map(str, self.variables))} are")
         return sympify(x)
 
     def _slots(self, e: Expr) -> tuple[dict[Expr, Dummy], Expr]:
-        """Return plain symbols for the variables, and an expression with these in place of the variables."""
+        """Return a dict from variables to dummies, and ``e`` with the dummies in place of the variables."""
         slots = {x: Dummy(f"x{i}", real=True) for i, x in enumerate(self.variables)}
         return slots, e.xreplace(slots)
 
     def _back(self, e: Expr, slots: dict[Expr, Dummy]) -> Expr:
-        """Return the average of a function of the plain symbols, over the variables that occur."""
+        """Return the average of an expression in the dummies ``slots`` of the variables (see ``_slots``)."""
         if e == 0:
             return S.Zero
         return _folded(e.xreplace({d: x for x, d in slots.items()}), self.variables, self.matrix)
@@ -636,7 +651,7 @@ def _from_pairs(pairs: Mapping[Any, Any]) -> tuple[tuple[Expr, ...], ImmutableDe
 
 
 def _merged(variables: tuple[Expr, ...], matrix: MatrixBase) -> tuple[tuple[Expr, ...], ImmutableDenseMatrix]:
-    """Return the variables without repetitions and their covariance: two equal times make one variable."""
+    """Return the variables without repetitions, and their covariance; equal fields are one variable."""
     if matrix.shape != (len(variables), len(variables)):
         raise ValueError(
             f"{len(variables)} variables need a square covariance, not one of shape {matrix.shape}"

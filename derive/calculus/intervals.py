@@ -41,7 +41,7 @@ class RealInterval:
         raise ProgramError(f"{key} = {e}: must be {self.words}")
 
     def _holds(self, e: Expr) -> bool:
-        """Return whether the value of an expression can lie in the interval."""
+        """Return whether a number is in the interval, or whether an expression with symbols may be."""
         factors = {e, *e.args} if e.is_Mul or e.is_Add else {e}
         if e.has(nan, zoo) or factors & {oo, -oo} or (e.has(I) and not e.is_real):
             return False

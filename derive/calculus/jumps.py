@@ -117,7 +117,10 @@ def lowest(e: Mapping[SignMonomial, Expr]) -> SignPolynomial:
 
 
 def _read(e: Expr, x: Symbol) -> SignPolynomial:
-    """Return the coefficients of the monomials of an expression in ``x``."""
+    """Return an expression in ``x`` as coefficients of monomials (SignPolynomial), not yet in lowest terms.
+
+    Raises OtherKind for an expression without this form.
+    """
     if e.is_polynomial(x):
         return {(n, 0, -1): c for (n,), c in Poly(e, x).terms() if c != 0}
     if isinstance(e, Add):
@@ -135,7 +138,7 @@ def _read(e: Expr, x: Symbol) -> SignPolynomial:
 
 
 def _slope_of(line: Expr, x: Symbol) -> Expr:
-    """Return the coefficient k of a linear form ``k x``; raise OtherKind for another expression."""
+    """Return the coefficient k of a linear form ``k x``; raise OtherKind for any other expression."""
     if not line.is_polynomial(x) or Poly(line, x).monoms() != [(1,)]:
         raise OtherKind(f"a bend where {line} vanishes")
     return Poly(line, x).LC()
@@ -157,12 +160,14 @@ def _times(a: Mapping[SignMonomial, Expr], b: Mapping[SignMonomial, Expr]) -> Si
 
 
 def written(body: Expr, variables: tuple[Expr, ...]) -> Expr:
-    """Rewrite rectifiers, steps and sines of the variables in terms of signs and exponentials."""
+    """Rewrite rectifiers, steps and sines of the variables by signs, error functions and exponentials."""
 
     def random(e: Any) -> bool:
+        """Return whether an expression contains one of the variables."""
         return any(e.has(v) for v in variables)
 
     def step(x: Expr) -> Expr:
+        """Return the step function of ``x`` in terms of a sign."""
         return (1 + sign(x)) / 2
 
     def bend(e: Expr) -> Expr:
@@ -171,6 +176,7 @@ def written(body: Expr, variables: tuple[Expr, ...]) -> Expr:
         return (x + y + (x - y) * sign(x - y) * (1 if isinstance(e, Max) else -1)) / 2
 
     def cases(e: Piecewise) -> Expr:
+        """Return a case distinction by one inequality in terms of signs; others unchanged."""
         (x, where), (y, other) = e.args
         if isinstance(where, StrictGreaterThan | GreaterThan):
             gap = where.lhs - where.rhs
@@ -249,7 +255,9 @@ def _by_parts(
 ) -> list[tuple[Expr, Expr]]:
     """Integrate by parts: ``<delta' F> = <l delta F> / v - sum_j <l x_j> <delta dF/dx_j> / v``.
 
-    Return pairs of coefficient and integrand; the first one is not yet divided by ``v``.
+    ``rest`` is F, ``mass`` the delta with one derivative less, ``slots`` the variables x, ``a`` the
+    coefficients of ``l = a.x``, and ``share`` the vector ``<l x_j> / v``. Return pairs of coefficient and
+    integrand; the first one is not yet divided by ``v``.
     """
     parts = [(S.One, Add(*[p * x for p, x in zip(a, slots, strict=True)]) * mass * rest)]
     parts += [(-c, mass * rest.diff(x)) for x, c in zip(slots, share, strict=True) if c != 0]
@@ -259,9 +267,17 @@ def _by_parts(
 def _on_hyperplane(
     rest: Expr, solved: dict[Expr, Expr], moved: dict[Expr, Expr], mass: Expr, back: dict[Expr, Expr]
 ) -> Expr:
-    """Return the other factors where the point mass is; zero if a smooth factor vanishes there."""
+    """Return the factors ``rest`` of an average on the hyperplane of a point mass.
+
+    The result is zero if a smooth factor vanishes there.
+
+    ``solved`` and ``moved`` are the values of the variables there, ``mass`` the point mass, and ``back`` the
+    names of variables for messages. Raises :class:`Ambiguous` for a jump or another point mass at the same
+    place.
+    """
 
     def there(e: Expr) -> Expr:
+        """Return an expression on the hyperplane."""
         return e.subs(solved).subs(moved, simultaneous=True)
 
     factors = Mul.make_args(rest)

@@ -121,7 +121,7 @@ class EntryStep(Expr):
 
 
 def copied(e: Expr) -> tuple[Expr, Expr]:
-    """Return the factor of a product that belongs to the unit itself, and the copied factor.
+    """Split a product into the factors of the unit itself, and the body of its :class:`Copy` factors.
 
     >>> from sympy import Function
     >>> from sympy.abc import t

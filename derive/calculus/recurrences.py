@@ -45,7 +45,7 @@ from derive.errors import NotApplicable
 
 
 class Layered:
-    """Ring of sums of ``c ell^a L^b r^(i ell + j L) ...`` with ``bases`` r in the field of coefficients.
+    """Ring of sums of ``c ell^a L^b r^(i ell + j L) ...`` with ``bases`` r in the field of coefficients c.
 
     Elements are polynomials in ``ell``, ``r^ell``, ``L``, ``r^L`` and further ``symbols``, with powers of
     either sign.
@@ -73,18 +73,18 @@ class Layered:
         return p.as_expr()
 
     def element(self, terms: Iterable[tuple[tuple[int, ...], Any]]) -> PolyElement:
-        """Return the sum of terms given as exponents and coefficient."""
+        """Return the element with these terms, pairs of exponents (one for each symbol) and coefficient."""
         return self.ring.from_dict(gathered(terms))
 
     def power(self, exponents: Sequence[int], times: int = 1) -> Any:
-        """Return ``(r^i ...)^times``."""
+        """Return ``(r_1^i_1 r_2^i_2 ...)^times`` for the bases r and the ``exponents`` i."""
         product = self.field.one
         for r, i in zip(self.bases, exponents, strict=True):
             product *= r ** (i * times)
         return product
 
     def moved(self, p: PolyElement, layer: Any) -> PolyElement:
-        """Return ``p`` at a layer ``ell + n``, ``L + n`` or a number."""
+        """Return ``p`` with ``layer`` in place of its ``ell``: ``ell + n``, ``L + n`` or a number."""
         by, place = S(layer).as_coeff_Add()
         n, w = int(by), self.width
         if place not in (ell, L, 0):
@@ -105,10 +105,11 @@ class Layered:
     def solved(
         self, known: PolyElement, exponents: Sequence[int], step: int, layer: Any, value: PolyElement
     ) -> PolyElement:
-        """Solve ``X(ell) = r^i ... X(ell + step) + known(ell)`` with ``X = value`` at a layer ``L + n`` or n.
+        """Solve ``X(ell) = m X(ell + step) + known(ell)`` with ``X = value`` at a layer ``L + n`` or n.
 
-        The particular solution is a polynomial times ``rho^ell`` for each term ``c ell^a rho^ell``; the
-        homogeneous solution is a multiple of ``(r^i ...)^(-step (ell - layer))``.
+        The factor m is ``r_1^i_1 r_2^i_2 ...`` for the bases r and the ``exponents`` i. The particular
+        solution is a polynomial times ``rho^ell`` for each term ``c ell^a rho^ell``; the homogeneous solution
+        is a multiple of ``m^(-step (ell - layer))``.
         """
         one, w, m = self.field.one, self.width, self.power(exponents)
         particular = self.element(
@@ -134,7 +135,7 @@ class GridTooSmall(ArithmeticError):
 
 
 class Sampled:
-    """Polynomial in ell and L, stored by its values on a :class:`ValueGrid`.
+    """Polynomial in ell and L, given by its values on a :class:`ValueGrid`.
 
     Equal polynomials are one object, so that sums and products of the same two are computed once.
     """
@@ -211,13 +212,13 @@ class ValueGrid:
         return [p.values[k : k + self.count] for k in range(0, self.count**2, self.count)]
 
     def at(self, row: Sequence[Any], layer: int) -> Any:
-        """Return the value at any layer from the values ``row`` at one depth."""
+        """Return the value of a polynomial at any ``layer``, from its values ``row`` at 0, ..., degree."""
         if 0 <= layer <= self.degree:
             return row[layer]
         return sum(map(mul, self.weights(layer), row))
 
     def weights(self, at: int) -> tuple[int, ...]:
-        """Return the Lagrange weights that extrapolate values at 0, ..., degree to another integer."""
+        """Return the Lagrange weights of the values at 0, ..., degree in the value at the integer ``at``."""
         if ("weights", at) not in self.known:
             points = range(self.degree + 1)
             ratios = (
@@ -227,7 +228,7 @@ class ValueGrid:
         return self.known["weights", at]  # type: ignore[no-any-return]
 
     def moved(self, p: Sampled, layer: Any) -> Sampled:
-        """Return ``p`` at a layer ``ell + n``, ``L + n`` or a number."""
+        """Return ``p`` with ``layer`` in place of its ``ell``: ``ell + n``, ``L + n`` or a number."""
         if layer == ell or (p, layer) in self.known:
             return p if layer == ell else self.known[p, layer]
         by, place = S(layer).as_coeff_Add()
@@ -276,7 +277,7 @@ class ValueGrid:
         return self.known["polynomial", p]
 
     def others(self, value: Any, below: int) -> Iterable[tuple[tuple[int, ...], Any]]:
-        """Return a value divided by an integer: exponents of the further symbols, and coefficients."""
+        """Return ``value / below`` as pairs of exponents of the further symbols and coefficient."""
         if isinstance(value, PolyElement):
             return ((powers[2:], c / below) for powers, c in value.terms())
         ratio = QQ(value, below) if isinstance(value, int) else value / below
@@ -323,7 +324,7 @@ def factored(e: Expr) -> Expr:
 
 
 def prime_factors(e: Expr | PolyElement) -> tuple[Expr, tuple[tuple[Any, int], ...]]:
-    """Return a rational factor, and the irreducible polynomials with their powers.
+    """Return a rational factor, and pairs of the irreducible polynomials in ``e`` and their powers.
 
     The first coefficient of each polynomial is positive.
 
@@ -382,9 +383,9 @@ def _without_lines(p: PolyElement) -> tuple[PolyElement, list[PolyElement]]:
 
 
 def _quotient(p: PolyElement, i: int, j: int, k: int) -> PolyElement | None:
-    """Divide ``p`` by ``x_i - x_j + k`` (``x_i + k`` for i = j) by Horner's rule.
+    """Return ``p`` divided by ``x_i - x_j + k`` (by ``x_i + k`` for i = j), by Horner's rule.
 
-    Return None if there is a remainder.
+    The result is None if there is a remainder.
     """
     rows: list[dict[tuple[int, ...], int]] = [{} for _ in range(p.degree(i) + 1)]
     for powers, c in p.terms():
@@ -406,7 +407,7 @@ def _quotient(p: PolyElement, i: int, j: int, k: int) -> PolyElement | None:
 
 
 def _along(p: PolyElement, i: int, at: Sequence[int]) -> list[int]:
-    """Return the coefficients of a polynomial in variable ``i``, highest first, with the others at ``at``."""
+    """Return the coefficients of ``p`` in variable ``i``, highest power first, with others at ``at``."""
     coefficients = [0] * (p.degree(i) + 1)
     for powers, c in p.terms():
         others = (x**m for j, (x, m) in enumerate(zip(at, powers, strict=True)) if j != i)
@@ -415,7 +416,7 @@ def _along(p: PolyElement, i: int, at: Sequence[int]) -> list[int]:
 
 
 def _horner(coefficients: Iterable[int], at: int) -> int:
-    """Return the value of a polynomial with coefficients in decreasing order."""
+    """Return the value at ``at`` of a polynomial with coefficients in decreasing order of powers."""
     value = 0
     for c in coefficients:
         value = value * at + c
@@ -423,7 +424,7 @@ def _horner(coefficients: Iterable[int], at: int) -> int:
 
 
 def _divided(coefficients: Iterable[int], root: int) -> list[int]:
-    """Return a polynomial divided by ``x - root``."""
+    """Return the coefficients, highest power first, of a polynomial divided by ``x - root``."""
     *found, _ = accumulate(coefficients, lambda v, c: v * root + c)
     return found
 
@@ -435,7 +436,10 @@ ROOM, TRIES = 10**3, 100
 
 
 def _is_irreducible(p: PolyElement) -> bool:
-    """Return whether a primitive polynomial is proved irreducible on a line where it keeps its degree."""
+    """Return True if values on a line prove a primitive polynomial irreducible; False proves nothing.
+
+    The line must be one on which the polynomial keeps its degree.
+    """
     return any(_is_irreducible_along(u) for n in range(4) if (u := _on_line(p, n))[-1])
 
 
@@ -464,11 +468,12 @@ def _composed(row: Mapping[int, Sequence[int]], a: int, b: int) -> list[int]:
 
 
 def _is_irreducible_along(u: Sequence[int]) -> bool:
-    """Return whether values of a polynomial in one variable prove that it is irreducible.
+    """Return True if values prove a polynomial in one variable irreducible; False proves nothing.
 
-    Let all roots be below H, where ``|u_n| H^n > sum_(k<n) |u_k| H^k``. If the value at an integer beyond H +
-    d is d times a prime that does not divide d, then one of two factors has a value that divides d, but both
-    are larger than d there (Girstmair 2005). Integers at which small primes do not divide u are tried.
+    ``u`` are the coefficients u_k in increasing order of powers. Let all roots be below H, where ``|u_n| H^n
+    > sum_(k<n) |u_k| H^k``. If the value at an integer beyond H + d is d times a prime that does not divide
+    d, then one of two factors has a value that divides d, but both are larger than d there (Girstmair 2005).
+    Integers at which small primes do not divide u are tried.
     """
     u = tuple(reversed(u))
     always = gcd(*[_horner(u, at) for at in range(len(u))])  # what divides all values
@@ -492,10 +497,11 @@ def _is_irreducible_along(u: Sequence[int]) -> bool:
 
 
 def particular(power: int, gap: Any, moved: Callable[[int, int], Any], one: Any) -> list[Any]:
-    """Return the coefficients of a polynomial p with ``A p = n**power``, for a linear map A on polynomials.
+    """Return the coefficients of a polynomial p(n) with ``A p = n**power``, for a linear map A.
 
     A takes ``n**i`` to ``gap n**i`` plus ``moved(i, j) n**j`` for each lower degree j. Coefficients are in
-    any field with unit ``one``. If ``gap`` is zero (resonance), p has one degree more.
+    any field with unit ``one``, in increasing order of powers. If ``gap`` is zero (resonance), p has one
+    degree more.
     """
     zero, resonant = one - one, int(not gap)
     coefficients = [zero] * (power + 2)
@@ -527,7 +533,11 @@ MOVING = (ell, L, Z, Z_L)
 
 
 class Recurrences:
-    """Solver of a sequence of recurrences; the first pair fixes ``parameter`` and its expression in q."""
+    """Solver of a sequence of recurrences over layers.
+
+    The first pair of recurrences defines q as an eigenvalue, and expresses a symbol of its coefficients by q
+    (``parameter``: the symbol and its expression); ``root`` is q in terms of this symbol.
+    """
 
     def __init__(self) -> None:
         """Start without a parameter."""
@@ -535,7 +545,7 @@ class Recurrences:
         self.root: Expr | None = None
 
     def settled(self, e: Expr) -> Expr:
-        """Return ``e`` in normal form, with the parameter expressed by q."""
+        """Return ``e`` with the parameter expressed by q, as a sum of products of ell, L, q^ell and q^L."""
         e = e.xreplace(dict([self.parameter])) if self.parameter else e
         if not e.has(*MOVING):
             return cancel(e)
@@ -569,7 +579,7 @@ class Recurrences:
         return [self.settled(x) for x in back * Matrix(solved)]
 
     def diagonal(self, M: Matrix) -> None:
-        """Set q such that q and 1/q are the eigenvalues of M.
+        """Define q such that q and 1/q are the eigenvalues of M, or check this for the q defined before.
 
         Raise :class:`NotApplicable` if this is impossible.
         """
@@ -601,7 +611,7 @@ class Recurrences:
         return [c, cancel(value - a)] if c != 0 else [cancel(value - d), b]
 
     def scalar(self, m: Expr, f: Expr, k: int, start: Expr, at: Expr) -> Expr:
-        """Solve ``y(ell) = m y(ell + k) + f(ell)`` with ``y(at) = start``."""
+        """Solve ``y(ell) = m y(ell + k) + f(ell)`` with ``y(at) = start``; m is a power of q."""
         m = self.settled(m)
         step = _power(m)
         value = S.Zero
@@ -620,7 +630,7 @@ class Recurrences:
 
 
 def _power(m: Expr) -> int:
-    """Return the exponent j with ``m = q^j``."""
+    """Return the exponent j with ``m = q^j``; raise :class:`NotApplicable` for any other m."""
     if m == 1:
         return 0
     base, exponent = m.as_base_exp()
@@ -632,7 +642,7 @@ def _power(m: Expr) -> int:
 
 
 def _monomials(f: Expr) -> dict[tuple[int, int], Expr]:
-    """Return the coefficients of ``ell^a Z^b``; b may be negative."""
+    """Return the coefficients of ``ell^a Z^b`` in ``f``, with keys (a, b); Z is q^ell, b may be negative."""
     coefficients: dict[tuple[int, int], Expr] = {}
     for moving, fixed in _apart(f).items():
         constant, powers_part = moving.as_independent(ell, Z, as_Add=False)
@@ -645,7 +655,7 @@ def _monomials(f: Expr) -> dict[tuple[int, int], Expr]:
 
 
 def _apart(e: Expr) -> dict[Expr, Expr]:
-    """Return the coefficients of products of powers of ell, L, Z and Z_L."""
+    """Return the coefficients of products of powers of ell, L, Z and Z_L; the keys are these products."""
     if e == 0:
         return {}
     # name the inverses of Z and Z_L, because SymPy multiplies out denominators

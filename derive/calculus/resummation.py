@@ -137,7 +137,10 @@ def determinants(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
 
 
 def poles(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
-    """Return the pole nearest to 0 of the near-diagonal Padé approximant, without Froissart doublets."""
+    """Return the pole nearest to 0 of the near-diagonal Padé approximant of a series with coefficients ``c``.
+
+    Poles that a zero cancels nearly (Froissart doublets) are left out. The result is None without a pole.
+    """
     order = len(c) - 1
     n = (order + 1) // 2
     try:
@@ -244,7 +247,7 @@ class Mapped:
 
 
 def _scale(distance: Expr, angle: Expr) -> Expr:
-    """Return the prefactor of the map that puts the singularities at ``distance``."""
+    """Return the prefactor ``4 d a^a (1-a)^(1-a)`` of the conformal map, see :func:`conformal`."""
     return sympify(4 * distance * angle**angle * (1 - angle) ** (1 - angle))
 
 

@@ -132,7 +132,7 @@ class Expressions(SeriesRing[Expr]):
 
 
 class _Domain(SeriesRing[Any]):
-    """Truncated series with coefficients in a field of rational functions."""
+    """Truncated series with coefficients in a SymPy domain, a field of rational functions."""
 
     def __init__(self, field: Any, order: int) -> None:
         """Set the field of coefficients and the order of truncation."""
@@ -370,7 +370,10 @@ class PowerSeries:
         return (self**-1).__mul__(other)
 
     def _of(self, does: Callable[..., list[Expr]], *xs: Sequence[Expr]) -> PowerSeries:
-        """Return the result of an operation of the ring of series, to the lowest order of its arguments."""
+        """Return the series that ``does(ring, *xs)`` computes from lists of coefficients.
+
+        Its order is the lowest of theirs.
+        """
         return PowerSeries(tuple(does(Expressions(min(map(len, xs)) - 1), *xs)), self.variable)
 
     def _lift(self, other: Any) -> tuple[Expr, ...]:
@@ -534,13 +537,17 @@ class PowerSeries:
         return "$\\displaystyle " + " + ".join([*parts, rest]).replace("+ -", "- ") + "$"
 
     def _missing(self) -> int:
-        """Return the first power with an unknown coefficient, without powers that the step excludes."""
+        """Return the power of the first omitted term, at the spacing (``step``) of the known powers."""
         step, n = self.step, self.order + 1
         return n + (self.lowest - n) % step if self.powers() else n
 
 
 def _growth(sizes: Sequence[Expr]) -> Expr | None:
-    """Return the growth q from one coefficient to the next; None if there are too few coefficients."""
+    """Return the ratio q by which coefficients grow from one to the next, from the last four at most.
+
+    The largest of the last coefficients is compared with the largest of those before. The result is None if
+    there are fewer than two, or if the earlier ones are zero.
+    """
     apart = len(sizes) // 2
     if apart == 0:
         return None
@@ -549,7 +556,7 @@ def _growth(sizes: Sequence[Expr]) -> Expr | None:
 
 
 def _functions(e: Expr) -> set[AppliedUndef]:
-    """Return the undefined functions in an expression, without variables of averages."""
+    """Return the undefined functions in an expression, without those that are variables of averages."""
     averages = [x for x in preorder_traversal(e) if getattr(x, "is_averaged", False)]
     return set(e.atoms(AppliedUndef)) - {v for x in averages for v in getattr(x, "variables", ())}
 
@@ -633,7 +640,10 @@ def pade(coefficients: Sequence[Expr], m: int, n: int) -> tuple[list[Expr], list
 
 
 def _solved(known: list[Expr], m: int, n: int) -> list[Expr]:
-    """Solve ``sum_j b_j c_(k-j) = -c_k`` (k = m+1, ..., m+n) for the denominator's b_1, ..., b_n."""
+    """Return the denominator's coefficients b_1, ..., b_n of a Padé approximant with ``b_0 = 1``.
+
+    They solve ``sum_j b_j c_(k-j) = -c_k`` for k = m+1, ..., m+n, where c are the ``known`` coefficients.
+    """
     if n == 0:
         return []
     domain, values = construct_domain(known[: m + n + 1], field=True)

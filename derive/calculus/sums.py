@@ -39,7 +39,7 @@ def bound(e: Expr) -> set[Symbol]:
 
 
 def unused(symbol: Symbol, taken: Iterable[Expr]) -> Symbol:
-    """Return ``symbol``, or the first of ``s_``, ``s_2``, ``s_3``, ... that is not in ``taken``."""
+    """Return ``symbol``, or the first of ``s_``, ``s_2``, ``s_3``, ... with a name not in ``taken``."""
     used = {x.name for x in taken if isinstance(x, Symbol)}
     if symbol.name not in used:
         return symbol
@@ -49,7 +49,7 @@ def unused(symbol: Symbol, taken: Iterable[Expr]) -> Symbol:
 
 
 def rename_bound(x: Sum | Integral, taken: Iterable[Expr]) -> Sum | Integral:
-    """Return the same sum or integral with those bound variables renamed that are in ``taken``.
+    """Return the same sum or integral, with new names for those of its bound variables that are in ``taken``.
 
     >>> from sympy import Function
     >>> rename_bound(Sum(Function("f")(s), (s, 0, t)), [s])
@@ -73,7 +73,7 @@ def rename_bound(x: Sum | Integral, taken: Iterable[Expr]) -> Sum | Integral:
 
 
 def rename_all_bound(e: Expr, taken: Iterable[Expr], nested: bool = False) -> Expr:
-    """Return an expression in which no bound variable of a sum or integral is in ``taken``.
+    """Return an expression in which no bound variable of a sum or integral, at any depth, is in ``taken``.
 
     With ``nested``, variables of inner sums also differ from those of outer sums and from those in their
     bounds.
@@ -93,7 +93,7 @@ def rename_all_bound(e: Expr, taken: Iterable[Expr], nested: bool = False) -> Ex
 
 
 def substitute(e: Expr, values: Mapping[Any, Expr]) -> Expr:
-    """Return ``e`` with ``values`` put in simultaneously; bound variables are renamed where needed.
+    """Return ``e`` with all ``values`` substituted at once; colliding bound variables are renamed.
 
     >>> from sympy import Function
     >>> substitute(Sum(Function("K")(t, s), (s, 0, t)), {t: s})
@@ -173,10 +173,10 @@ def defined(e: Expr, equations: Iterable[tuple[Expr, Expr]]) -> Expr:
 def match(
     pattern: Expr, atom: Expr, ranges: Iterable[IndexRange], known: Binding | None = None
 ) -> Binding | None:
-    """Return the values of the indices in ``ranges`` and of the times at which ``pattern`` is ``atom``.
+    """Return the values of the indices in ``ranges`` and of the times at which ``pattern`` equals ``atom``.
 
-    The values are consistent with ``known``. The result is None if ``pattern`` does not match, or if a value
-    is certainly out of its range.
+    Both are applied functions. The result contains the values in ``known``; it is None if these are
+    inconsistent, if ``pattern`` does not match, or if a value is certainly out of its range.
 
     >>> from sympy import Function
     >>> from derive import L
@@ -221,7 +221,7 @@ def factors(e: Expr) -> list[Expr]:
 
 
 def gathered(parts: Iterable[tuple[TermKey, Any]]) -> dict[TermKey, Any]:
-    """Return the sums of the coefficients with equal keys, without the keys whose coefficients cancel.
+    """Return a dict of pairs (key, coefficient): coefficients of equal keys are added, zeros left out.
 
     >>> gathered([("a", ell), ("b", s), ("a", -ell)])
     {'b': s}
@@ -272,7 +272,7 @@ def times(factor: Expr, e: Expr) -> Expr:
 def drawn_out(e: Expr, moves: Callable[[Expr], bool] = lambda x: True) -> Expr:
     """Move factors that do not depend on the bound variables in front of each sum or integral.
 
-    ``moves`` selects the factors that may be moved.
+    Only factors for which ``moves`` returns True are moved, by default all.
 
     >>> from sympy import Function
     >>> f = Function("f")
@@ -291,7 +291,7 @@ def drawn_out(e: Expr, moves: Callable[[Expr], bool] = lambda x: True) -> Expr:
 
 
 def without_empty(e: Expr) -> Expr:
-    """Return ``e`` with sums and integrals of zero removed."""
+    """Return ``e`` without sums and integrals whose summand is zero."""
     if not e.has(Sum, Integral):
         return e
     args = [without_empty(x) if isinstance(x, Expr) else x for x in e.args]
@@ -304,9 +304,9 @@ def without_empty(e: Expr) -> Expr:
 
 
 def opened(e: Expr) -> tuple[Expr, tuple[tuple[Limit, type[Expr]], ...]]:
-    """Return the body of nested sums and integrals, and their limits with the innermost last.
+    """Return the body of nested sums and integrals, and their limits with their class, innermost last.
 
-    Factors in front of an inner sum become factors of the body.
+    Factors in front of an inner sum become factors of the body. :func:`closed` is the inverse.
 
     >>> from sympy import Function
     >>> f = Function("f")
@@ -327,7 +327,7 @@ def opened(e: Expr) -> tuple[Expr, tuple[tuple[Limit, type[Expr]], ...]]:
 
 
 def closed(body: Expr, limits: Iterable[tuple[Limit, type[Expr]]]) -> Expr:
-    """Return the nested sums and integrals over ``body`` with these limits, the innermost last."""
+    """Return nested sums and integrals over ``body`` from limits, each with its class, the innermost last."""
     groups: list[tuple[type[Expr], list[Limit]]] = []
     for lim, kind in reversed(tuple(limits)):
         if groups and groups[-1][0] is kind:
@@ -349,7 +349,7 @@ def over(body: Expr, ranges: Iterable[IndexRange | Limit]) -> Expr:
 
 
 def fixed_by_delta(term: Expr, v: Symbol) -> tuple[Expr, Expr] | None:
-    """Return a delta among the factors of ``term`` that fixes the variable ``v``, and the value; or None.
+    """Return the first delta among the factors of ``term`` that fixes ``v``, and the value of ``v``; or None.
 
     >>> fixed_by_delta(2 * KroneckerDelta(ell, 3), ell)
     (KroneckerDelta(3, ell), 3)
@@ -381,10 +381,10 @@ def within(value: Expr, lower: Expr, upper: Expr, v: Symbol) -> Expr | None:
 
 
 def evaluate_deltas(e: Expr, inside: Callable[[Expr, Expr, Expr, Symbol], Expr | None] = within) -> Expr:
-    """Carry out every sum or integral whose variable is fixed by a delta.
+    """Return ``e`` without the sums and integrals whose variable is fixed by a delta in the summand.
 
-    ``inside(value, lower, upper, variable)`` returns the weight of a value: 1 in range, 0 out of range, an
-    expression, or None to keep the sum. Addends of such sums are separated.
+    ``inside(value, lower, upper, variable)`` returns the factor for a value: 1 in range, 0 out of range, an
+    expression, or None to keep the sum. Such sums are split into their addends.
 
     >>> from sympy import Function
     >>> from derive import P
@@ -449,7 +449,7 @@ def _expanded(e: Expr) -> Expr:
 
 
 def _flat(e: Expr) -> list[tuple[Expr, list[Limit]]]:
-    """Return the addends of an expanded expression, each as integrand and limits.
+    """Return the addends of an expanded expression, each as a summand without sums and a list of limits.
 
     A limit is ``(variable, lower, upper, Sum or Integral)``.
     """
@@ -473,7 +473,7 @@ def _flat(e: Expr) -> list[tuple[Expr, list[Limit]]]:
 
 
 def _standard(body: Expr, limits: list[Limit]) -> Expr:
-    """Return a flat sum with standard names of its bound variables.
+    """Return the sum of ``body`` over ``limits`` with standard names and order of its bound variables.
 
     Variables are ordered by their bounds; of the orders of variables with equal bounds, the one whose
     ``srepr`` comes first is taken.
@@ -496,7 +496,7 @@ def _standard(body: Expr, limits: list[Limit]) -> Expr:
 
 
 def _named(body: Expr, limits: list[Limit]) -> Expr:
-    """Return the sums and integrals over ``body``, their variables named ``dummy0``, ``dummy1``, ...."""
+    """Return the sums and integrals over ``body``, with bound variables ``dummy0``, ``dummy1``, ...."""
     names = {v: Symbol(f"dummy{k}", **v.assumptions0) for k, (v, *_) in enumerate(limits)}
     body = body.xreplace(names)
     chosen = [((names[v], lo.xreplace(names), up.xreplace(names)), kind) for v, lo, up, kind in limits]

@@ -137,7 +137,7 @@ def _with_fractions(e: Any) -> Any:
 
 @lru_cache(maxsize=10_000)
 def spelled(x: Basic) -> str:
-    """Return ``str(x)``, the key by which expressions are sorted; the string is cached.
+    """Return ``str(x)``, by which expressions are sorted; the string is cached.
 
     >>> sorted({ell, L, t}, key=spelled)
     [L, ell, t]
@@ -151,10 +151,11 @@ LARGEST = 1e9
 
 
 def exact(name: str, value: Any) -> Expr:
-    """Return a number as a fraction and an expression unchanged; text must be a number.
+    """Return a number as a SymPy fraction; an expression is returned unchanged, and text must be a number.
 
-    Raises ValueError for text that is not a number, or a number whose size is beyond LARGEST or below its
-    inverse (exact powers of it would take too long), and SympifyError for a value that is not an expression.
+    ``name`` is the name of the value in messages. Raises ValueError for text that is not a number, or a
+    number whose size is beyond LARGEST or below its inverse (exact powers of it would take too long), and
+    SympifyError for a value that is not an expression.
 
     >>> exact("source", "0.7"), exact("source", "2/3"), exact("source", 0.1)
     (7/10, 2/3, 1/10)

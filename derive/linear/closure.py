@@ -33,11 +33,13 @@ NAMES = {"h": "C", "h_y": "C", "p": "C_p", "g": "D"}
 class LinearClosure:
     """Linear theory as equations between operators, written as noncommutative words.
 
-    :meth:`covariance`, :meth:`response` and :meth:`field` return matrix expressions for ``lambdify``.
-    ``equations`` are the single-site equations, ``fields`` their solutions in terms of the sources,
-    ``kernels`` the entries of the operators, ``covariances`` and ``responses`` the correlation and response
-    functions in closed form, ``base`` their values beyond the ends of the network, ``outputs`` the averages
-    in the scalars. ``layers`` is the range of the layer index, None if the layers are written out.
+    A word is a product of letters, each of which is an operator over samples and times
+    (:mod:`derive.linear.operators`). :meth:`covariance`, :meth:`response` and :meth:`field` return matrix
+    expressions for ``lambdify``. ``equations`` are the single-site equations, ``fields`` their solutions in
+    terms of the sources, ``kernels`` the entries of the operators, ``covariances`` and ``responses`` the
+    correlation and response functions in closed form, ``base`` their values beyond the ends of the network,
+    ``outputs`` the averages in the scalars. ``layers`` is the range of the layer index, None if the layers
+    are written out.
     """
 
     theory: Theory
@@ -97,7 +99,7 @@ class LinearClosure:
         return matrix(word, self.shape)
 
     def shape(self, letter: Expr) -> tuple[Expr, Expr]:
-        """Return the numbers of rows and columns of an operator.
+        """Return the numbers of rows and columns of an operator, given by its letter.
 
         Raise KeyError if it is not in the closure.
         """
@@ -139,7 +141,7 @@ class LinearClosure:
 
 
 def _named(equations: tuple[Eq, ...], name: str) -> Expr:
-    """Return the right-hand side of the equation of an operator by name."""
+    """Return the right-hand side of the equation for the operator ``name``; raise KeyError if none."""
     for e in equations:
         label = e.lhs.args[0] if e.lhs.args else e.lhs
         if str(label) == name:
@@ -197,7 +199,7 @@ class _Closure:
         self.known = [(e.lhs, e.rhs) for e in joined.base_cases]
 
     def require_present(self) -> None:
-        """Raise NotApplicable for a correlation of a field at time zero."""
+        """Raise NotApplicable if a correlation contains a field at time zero, which a closure lacks."""
         for q in self.theory.correlations():
             for x in sorted(q.definition.atoms(AppliedUndef), key=str):
                 if str(x.func) in self.names and x.args[-1] == 0:
@@ -206,7 +208,7 @@ class _Closure:
                     )
 
     def kernels_of(self, row: Row) -> dict[str, Expr]:
-        """Return the kernel in front of each past field, divided by the scale of the program."""
+        """Return the kernel of each past field in the equation ``row``, over the scale of the program."""
         kernels: dict[str, Expr] = {}
         if row.source is not None and row.given != 0:
             raise NotApplicable(
@@ -263,7 +265,7 @@ class _Closure:
     # -- sources and operators ------------------------------------------------
 
     def sources_of(self, symbol: AppliedUndef) -> Iterator[Source]:
-        """Yield the covariances of a source, at the layer ``ell`` if it belongs to a family."""
+        """Yield the covariances of the source ``symbol``, at the layer ``ell`` if it is in a family."""
         for u in self.sources:
             indices = match(u.symbol, symbol, u.ranges)
             if indices is not None and u.symbol.args[0].has(ell) == symbol.args[0].has(ell):
@@ -276,9 +278,9 @@ class _Closure:
                 )
 
     def operator(self, kernel: Expr) -> Expr | None:
-        """Return the operator with these entries (order parameter, data, kernel 1).
+        """Return the letter of the operator with entries ``kernel``: order parameter, data, or J for 1.
 
-        None if it has no name.
+        The result is None for any other expression, which has no name.
         """
         if kernel == 1:
             return J
@@ -289,7 +291,7 @@ class _Closure:
 
 
 class _Block:
-    """Operator equations of one layer: their solution, averages and responses."""
+    """Operator equations of one layer (``site``): their solution, correlation functions and responses."""
 
     def __init__(self, closure: _Closure, site: Expr, rows: list[Row]) -> None:
         """Write and solve ``field = source + scale * sum of kernel * past field`` of one layer."""
@@ -305,7 +307,7 @@ class _Block:
 
     @staticmethod
     def label(field: str, past: str) -> str:
-        """Return the name of the kernel by which ``field`` depends on the field ``past``."""
+        """Return the name of the kernel by which ``field`` depends on the past of the field ``past``."""
         return NAMES.get(field, f"M_{field}{past}")
 
     def kernels(self) -> list[Kernel]:
@@ -324,7 +326,7 @@ class _Block:
         return kernels
 
     def source_covariance(self, a: Expr, b: Expr) -> Expr:
-        """Return the operator of the covariance of two sources, zero if they are independent."""
+        """Return the operator of the covariance of two sources (letters), zero if they are independent."""
         for x, y, turned in ((a, b, False), (b, a, True)):
             for u in self.c.sources_of(self.sources[x]):
                 if u.partner.func == self.sources[y].func:
@@ -332,7 +334,7 @@ class _Block:
         return S.Zero
 
     def covariance_operator(self, u: Source) -> Expr:
-        """Return the operator of a source's covariance, with a new name if it is not an order parameter."""
+        """Return the operator of a source's covariance, a new one if it is no order parameter or data."""
         word, ranges = self.c.operator(u.covariance), [r for r in u.ranges if r.index != ell]
         rows = tuple(r for r in ranges if u.symbol.has(r.index))
         cols = tuple(r for r in ranges if u.partner.has(r.index) and r not in rows)
@@ -347,7 +349,10 @@ class _Block:
         return word
 
     def covariance(self, x: str, y: str) -> Expr:
-        """Return ``<x y^T>`` of the solved fields; common factors stand on either side."""
+        """Return the operator ``<x y^T>`` of two fields of the layer, given by name, from their solutions.
+
+        Common factors of each solution stand on either side.
+        """
         left, right = self.solution[operator(x, self.site)], self.solution[operator(y, self.site)]
         (a, inner_x), (b, inner_y) = _head(left), _head(right)
         middle = S.Zero
@@ -387,7 +392,7 @@ class _Block:
         return equations
 
     def inside(self, q: OrderParameter, place: Expr) -> bool:
-        """Return whether a member of an order parameter enters an equation.
+        """Return whether an order parameter ``q`` at the layer ``place`` enters an equation of the layer.
 
         The response of the last layer, for example, does not.
         """
@@ -425,12 +430,15 @@ def _at_ell(e: Equation) -> Equation:
 
 
 def _site(row: Row) -> Expr:
-    """Return the layer of a row."""
+    """Return the layer of the field on the left-hand side of a row."""
     return row.field.args[0]
 
 
 def _head(e: Expr) -> tuple[Expr, Expr]:
-    """Split ``(1 - M)^-1 (u + ...)`` into the resolvent and the vector that it acts on."""
+    """Split ``(1 - M)^-1 (u + ...)`` into the inverse and the vector that it acts on.
+
+    Without an inverse the result is 1 and ``e``.
+    """
     args = e.args if isinstance(e, Mul) else (e,)
     if len(args) > 1 and isinstance(args[-1], Add):
         return Mul(*args[:-1]), args[-1]
@@ -438,7 +446,7 @@ def _head(e: Expr) -> tuple[Expr, Expr]:
 
 
 def _pair(q: OrderParameter, names: set[str]) -> list[AppliedUndef]:
-    """Return the two fields of a correlation, present first; of a response, the field and its source."""
+    """Return the fields of a correlation, that at time t first; of a response, the field and source."""
     if responses := q.definition.atoms(Response):
         response = next(iter(responses))
         return [response.body, response.source]
@@ -447,7 +455,7 @@ def _pair(q: OrderParameter, names: set[str]) -> list[AppliedUndef]:
 
 
 def _spaces(q: OrderParameter) -> tuple[tuple[IndexRange, ...], tuple[IndexRange, ...]]:
-    """Return the ranges of the indices of the first and of the second vector of an order parameter."""
+    """Return the ranges of the indices (not layers) of both vectors of an order parameter."""
     ranges = tuple(r for r in q.ranges if r.index != ell)
     atoms = _pair(q, {str(a.func) for a in q.definition.atoms(AppliedUndef)})
     if len(atoms) != 2:

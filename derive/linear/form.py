@@ -49,7 +49,7 @@ class LinearTerm(Term):
 
     @property
     def columns(self) -> tuple[IndexRange, ...]:
-        """The summed indices of the field: the columns of the kernel."""
+        """The ranges of the summed indices that the field has: the columns of the kernel."""
         return tuple(r for r in self.over if self.field.has(r.index))
 
     @property
@@ -61,13 +61,17 @@ class LinearTerm(Term):
         return Mul(*fixed) * over(Mul(*[x for x in factors if x not in fixed]), inner)
 
     def alike(self, other: LinearTerm) -> bool:
-        """Return whether both terms act on the same field over the same ranges and times."""
+        """Return whether both terms act on the same field, with the same sums over indices and times."""
         return (self.field, self.over, self.reach) == (other.field, other.over, other.reach)
 
 
 @dataclass(frozen=True)
 class Row(Equation):
-    """Equation of a linear theory: ``lhs = sum of factor * source + sum of actions + given``."""
+    """Equation of a linear theory: ``lhs = sum of sources + sum of actions + given``.
+
+    ``sources`` are Gaussian sources times factors, ``actions`` kernels applied to fields, and ``given`` is
+    the deterministic part.
+    """
 
     sources: tuple[LinearTerm, ...] = ()
     actions: tuple[LinearTerm, ...] = ()
@@ -106,7 +110,7 @@ class LinearForm:
     sources: tuple[str, ...]
 
     def row(self, name: str, site: Any = None) -> Row:
-        """Return the row of the field ``name`` (of its member at layer ``site``).
+        """Return the row of the field ``name``; of its member at the layer ``site`` if one is given.
 
         Raise KeyError if no equation has this name.
         """
@@ -150,7 +154,10 @@ def linear_form(theory: Theory, equations: Iterable[Equation] | None = None) -> 
 
 
 def _row(e: Equation, random: frozenset[str], fields: frozenset[str]) -> Row:
-    """Return an equation as a row; raise :class:`NotApplicable` if it is not linear in the fields."""
+    """Return an equation as a row; raise :class:`NotApplicable` if it is not linear in the fields.
+
+    ``random`` are the names of fields and sources, ``fields`` those of fields.
+    """
     sources: list[LinearTerm] = []
     actions: list[LinearTerm] = []
     given: Expr = S.Zero
@@ -174,10 +181,10 @@ def _row(e: Equation, random: frozenset[str], fields: frozenset[str]) -> Row:
 
 
 def _parts(x: Term, random: frozenset[str]) -> Iterable[Term]:
-    """Return the addends of the field of a term, each as a separate term.
+    """Yield the addends of a term, each as a term of its own.
 
-    Sums over indices inside become sums of the term. A term that is stored as one expression with its sum
-    over past times is divided here only.
+    Sums over indices and past times inside of the field become sums of the term. ``random`` are the names of
+    fields and sources; addends whose sums contain none of them are kept whole.
     """
     for part in Add.make_args(x.field if isinstance(x.field, AppliedUndef) else x.field.expand()):
         if not any(_random_in(y, random) for y in part.atoms(Sum, Integral)):
@@ -200,7 +207,7 @@ def _parts(x: Term, random: frozenset[str]) -> Iterable[Term]:
 
 
 def _random_in(e: Expr, random: frozenset[str]) -> set[AppliedUndef]:
-    """Return the fields and sources in ``e``, outside of averages and responses."""
+    """Return the fields and sources (names in ``random``) in ``e``, outside of averages and responses."""
     if getattr(e, "is_averaged", False):
         return set()
     if isinstance(e, AppliedUndef) and str(e.func) in random:

@@ -74,15 +74,15 @@ def lazy(theory: Theory | Program) -> Lazy:
 
 
 def at_resolvents(e: Expr) -> Expr:
-    """Return an expression at leading order in gamma0: its resolvents become the identity.
+    """Return an operator expression at leading order in gamma0: inverses ``(1 - M)^-1`` become 1.
 
-    Resolvents are even in gamma0.
+    Inverses are even in gamma0.
     """
     return e.xreplace({x: Pow(x.base.subs(gamma0, 0), -1) for x in resolvents(e)})
 
 
 def at_zero(e: Expr) -> Expr:
-    """Return an operator expression at gamma0 = 0."""
+    """Return an operator expression at gamma0 = 0, expanded."""
     return at_resolvents(e).expand().subs(gamma0, 0)
 
 
@@ -123,7 +123,7 @@ class _Lazy:
         )
 
     def solved(self, k: Kernel) -> Kernel:
-        """Return a kernel with its recursion ``K(ell) = K(ell -+ 1) + increment`` solved."""
+        """Return the kernel ``k`` with its recursion ``K(ell) = K(ell -+ 1) + increment`` solved."""
         increment, step = S.Zero, S.Zero
         for x in Add.make_args(k.definition):
             if x.is_Function and str(x.func) in self.responses:
@@ -139,7 +139,10 @@ class _Lazy:
         return replace(k, definition=count * tidy_sums(increment))
 
     def started(self, e: Expr) -> Expr:
-        """Return an expression with correlation functions at their values at the end of the network."""
+        """Return an expression in which correlation functions have their values at the end of the network.
+
+        At gamma0 = 0 they are equal in all layers.
+        """
 
         def end(x: AppliedUndef) -> Expr:
             """Return one correlation function at its end."""
@@ -150,14 +153,17 @@ class _Lazy:
         return rewritten(e, self.correlations, end)
 
     def count(self, step: Expr) -> Expr:
-        """Return the solution of ``c(ell) = c(ell + step) + 1`` that vanishes beyond the network's end."""
+        """Return the solution of ``c(ell) = c(ell + step) + 1`` that is zero beyond the network's end."""
         layers = self.closure.layers
         if step not in (1, -1) or layers is None:
             raise NotApplicable(f"a recursion over {step} layers; only neighbouring layers are solved")
         return ell - layers.lower + 1 if step == -1 else layers.upper - ell + 1
 
     def output(self, kernels: dict[str, Kernel]) -> Eq:
-        """Return the equation of the output: its average divided by gamma0, at leading order."""
+        """Return the equation of the output at leading order in gamma0, a memory of past errors.
+
+        ``kernels`` are the solved kernels by name.
+        """
         scalar = next(e for e in self.closure.theory.scalars if e.rhs.has(Average))
         cross = self.closure.outputs[0]
         factor_in_front = scalar.rhs / next(iter(scalar.rhs.atoms(Average)))
@@ -173,7 +179,11 @@ class _Lazy:
 
     @staticmethod
     def past(word: Expr, table: dict[Expr, Kernel], rows: tuple[Expr, ...]) -> Expr:
-        """Return the integrand over past times of the equal-time entry of ``K X`` or ``X K^T``, K causal."""
+        """Return the integrand over past times of the equal-time entry of ``K X`` or ``X K^T``, K causal.
+
+        ``word`` is this product, ``table`` maps its letters to kernels, and ``rows`` are the indices of the
+        output.
+        """
         numbers, letters = word.args_cnc()
         turned = [x.func == transpose for x in letters]
         kernels = [table[x.args[0] if flip else x] for x, flip in zip(letters, turned, strict=True)]
@@ -188,7 +198,10 @@ class _Lazy:
         return Mul(*numbers) * over(left.at(rows, names, t, s) * other, ranges)
 
     def error(self, output: Eq) -> Eq:
-        """Return the step or rate of the error, or its memory equation if memory is not uniform in time."""
+        """Return the equation for the change of the error in a step (or its rate) from that of the output.
+
+        It is a memory equation if the memory is not uniform in time.
+        """
         delta = next(e for e in self.closure.theory.scalars if e.lhs != output.lhs)
         slope, memory = delta.rhs.diff(output.lhs), output.rhs
         if memory.function.has(t):

@@ -50,13 +50,13 @@ T = Symbol("T", integer=True, positive=True)
 
 
 class WithoutCode:
-    """Letter that raises TypeError in code printers, because it has no shape.
+    """Base class of letters: SymPy's code printers raise TypeError for them, because a letter has no shape.
 
     Code for it would multiply entry by entry and drop transposes.
     """
 
     def _refused(self, *_: Any, **__: Any) -> str:
-        """Raise TypeError."""
+        """Raise TypeError with a message that says how to make a matrix expression of a word."""
         raise TypeError(
             f"{self} is a letter of an operator word, which has no shape: make the word a matrix expression "
             "first (derive.linear.operators.matrix, or .matrix of the closure or expansion that it is from)"
@@ -74,11 +74,11 @@ class WithoutCode:
 
 
 class Letter(WithoutCode, Symbol):  # type: ignore[misc, unused-ignore]
-    """Operator or vector without a layer."""
+    """Noncommutative symbol of an operator or vector without a layer, a letter of words."""
 
 
 class LayerLetter(WithoutCode, Indexed):  # type: ignore[misc, unused-ignore]
-    """Member ``C[ell]`` of a family of operators or vectors over layers."""
+    """Noncommutative symbol ``C[ell]`` of an operator or vector of one layer, a letter of words."""
 
 
 def operator(name: str, layer: Expr | int | None = None) -> Expr:
@@ -137,7 +137,7 @@ class Operator(MatrixSymbol):  # type: ignore[misc, unused-ignore]
         return f"{self.args[0].name}[{self.layer}]"
 
     def _xreplace(self, rule: Mapping[Any, Any]) -> tuple[Any, bool]:
-        """Replace the matrix by that of another name; ``lambdify`` does so for names with brackets."""
+        """Replace the matrix by one of another name, as ``lambdify`` does for names with brackets."""
         if isinstance(new := rule.get(self), Symbol):
             return MatrixSymbol(new.name, *self.shape), True
         return super()._xreplace(rule)  # type: ignore[no-any-return, unused-ignore]
@@ -155,7 +155,7 @@ class SymbolicIdentity(Identity):  # type: ignore[misc, unused-ignore]
     """Identity matrix with a symbolic number of rows, for which SymPy's identity has no code."""
 
     def _code(self, printer: Any, module: str) -> str:
-        """Return the code of an identity matrix in a module."""
+        """Return the code that makes the identity matrix in ``module``, such as ``numpy.eye(T)``."""
         return f"{printer._module_format(module + '.eye')}({printer._print(self.args[0])})"
 
     def _numpycode(self, printer: Any, *_: Any) -> str:
@@ -252,7 +252,7 @@ class Kernel:
         return tuple(self.operator.args[1:])
 
     def at(self, rows: tuple[Expr, ...], cols: tuple[Expr, ...], time: Expr, past: Expr) -> Expr:
-        """Return the definition at other indices and times."""
+        """Return the entry at other indices ``rows`` and ``cols`` and other times, by the definition."""
         names = {r.index: x for r, x in zip((*self.rows, *self.cols), (*rows, *cols), strict=True)}
         return substitute(self.definition, names | {t: time, s: past})
 
@@ -295,18 +295,18 @@ def solve_for(equations: Mapping[Expr, Expr], target: Expr) -> Expr:
 
 
 def _resolved(vector: Expr, e: Expr) -> Expr:
-    """Return the solution of ``vector = e``, with the resolvent of its dependence on itself."""
+    """Return the solution of ``vector = e``: ``(1 - M)^-1`` times the rest if ``e`` contains M vector."""
     loop = coefficient(e, vector)
     return e if loop == 0 else Pow(1 - loop, -1) * _without(e, vector)
 
 
 def _without(e: Expr, vector: Expr) -> Expr:
-    """Return the terms of an expression without ``vector``."""
+    """Return the terms of an expression that do not end with the letter ``vector``."""
     return Add(*[x for x in Add.make_args(e.expand()) if x.args_cnc()[1][-1:] != [vector]])
 
 
 def resolvents(e: Expr) -> set[Pow]:
-    """Return the inverses ``(1 - M)^-1`` in an expression."""
+    """Return the inverses ``(1 - M)^-1`` of operators in an expression."""
     return {x for x in e.atoms(Pow) if x.exp == -1 and not x.is_commutative}
 
 

@@ -48,26 +48,26 @@ def read_first(theory: Theory) -> Theory:
     ((output, overlap),) = averages
 
     def at(layer: Expr, e: Expr) -> Any:
-        """Return an expression of the last layer at another layer."""
+        """Return an expression of the last layer written for the layer ``layer``."""
         of_last = [a for a in e.atoms(AppliedUndef) if a.args[0] == last]
         return e.xreplace({a: a.func(layer, *a.args[1:]) for a in of_last})
 
     def terms(layer: Expr, k: int) -> dict[Term, Expr]:
-        """Return the contribution of each term of the k-th field to the overlap."""
+        """Return what each term in the equation of the k-th field contributes to the overlap at ``layer``."""
         opened = _opened(theory, [at(layer, x) for x in pairs[0]], k)
         return {x: at(layer, output.rhs / overlap) * value for x, value in opened.items()}
 
     def added(k: int) -> Equation | None:
-        """Return the terms of the k-th field that are contributions of a layer.
+        """Return the equation of what a layer adds to the overlap, from terms of the pair's k-th field.
 
-        None if others do not cancel.
+        The result is None if the other terms do not cancel between neighbouring layers.
         """
         row, upper, lower = _row(theory, at(ell + 1, pairs[0][k])), terms(ell + 1, k), terms(ell, 1 - k)
         if row is None or not lower:
             return None
 
         def left(*without: Term) -> tuple[Expr, ...]:
-            """Return the terms that do not cancel between layers, without these terms."""
+            """Return the addends that do not cancel between layers, with the terms ``without`` left out."""
             whole = Add(*[y for x, y in upper.items() if x not in without], *[-y for y in lower.values()])
             rest = normal_form(whole)
             return () if rest == 0 else Add.make_args(rest)
@@ -96,13 +96,16 @@ def read_first(theory: Theory) -> Theory:
 
 
 def _row(theory: Theory, field: Expr) -> Equation | None:
-    """Return the equation of a field for neighbouring layers, or None."""
+    """Return the equation of ``field`` that holds for all pairs of neighbouring layers; None without one."""
     inner = [e for e in theory.equations if _between(e.layers, theory)]
     return next((e for e in inner if (match(e.lhs, field, e.ranges) or {}).get(ell) == ell), None)
 
 
 def _opened(theory: Theory, pair: list[Any], k: int) -> dict[Term, Expr]:
-    """Return the overlap of two fields with the equation of the k-th, term by term in order parameters."""
+    """Return the overlap of a ``pair`` of fields, with the k-th replaced by its equation, term by term.
+
+    Keys are the terms of the equation; values are their contributions in terms of order parameters.
+    """
     field, other = pair[k], pair[1 - k]
     row = _row(theory, field)
     if row is None:
@@ -111,7 +114,7 @@ def _opened(theory: Theory, pair: list[Any], k: int) -> dict[Term, Expr]:
     strict = {q.symbol.func for q in theory.responses() if q.causal == "strict"}
 
     def traded(body: Expr) -> Expr:
-        """Return an average with sources replaced by responses (Stein's lemma)."""
+        """Return the average of ``body`` with sources replaced by responses (Stein's lemma)."""
         return stein(Average(body), theory.sources).replace(Average, lambda x: _named(theory, x))
 
     def before(body: Expr, *limits: Any) -> Expr:
@@ -126,12 +129,12 @@ def _opened(theory: Theory, pair: list[Any], k: int) -> dict[Term, Expr]:
 
 
 def _between(layers: IndexRange | None, theory: Theory) -> bool:
-    """Return whether a range of layers has one member for each pair of neighbouring layers."""
+    """Return whether layers run from 1 to the depth minus 1: one for each pair of neighbouring layers."""
     return layers is not None and layers.lower == 1 and layers.upper == theory.program.depth - 1
 
 
 def _named(theory: Theory, body: Expr) -> Expr:
-    """Return an average as the order parameter that it defines, if there is one."""
+    """Return the average of ``body`` as the order parameter that it defines; else as an average."""
     response, other_fields = isinstance(body, Response), _leaves(body)
     for q in theory.order_parameters:
         (average,) = q.definition.atoms(Average)

@@ -83,7 +83,7 @@ def error_projected(theory: Theory | Program, field: str | None = None, error: s
 
 
 def _field_and_error(program: Program) -> tuple[str, str]:
-    """Return the names of the projected field and of the error, or ``h`` and ``Delta`` without a unique one.
+    """Return the names of the field to project and of the error; by default ``h`` and ``Delta``.
 
     The field is the one that a family of trained matrices acts on; without a family, the one that a trained
     matrix makes of a given vector.
@@ -180,11 +180,14 @@ class _Projection:
     # -- sums over samples, term by term --------------------------------
 
     def others(self) -> tuple[IndexRange, ...]:
-        """Return the channels with primed indices."""
+        """Return the ranges of the channels of the error, with primed indices."""
         return tuple(replace(r, index=primed(r.index)) for r in self.channels)
 
     def rewrite(self, x: Term) -> Term:
-        """Return a term with every ``sum_alpha Delta_alpha(s) ...`` replaced by p or q."""
+        """Return a term in which each ``sum_alpha Delta_alpha(s) h_alpha(s)`` is p.
+
+        Such a sum of correlations is q.
+        """
         x = self.split_responses(x)
         weight, field, left = x.coefficient * x.kernel, x.field, []
         for r in x.over:
@@ -198,7 +201,7 @@ class _Projection:
         return replace(x, coefficient=S.One, kernel=weight, field=field, over=tuple(left))
 
     def split_responses(self, x: Term) -> Term:
-        """Return a term with ``B_alpha(t, s) = sum_c b_c(t, s) Delta_{alpha c}(s)``."""
+        """Return a term in which each response B to a source is ``sum_c b_c(t, s) Delta_{alpha c}(s)``."""
         responses = [a for a in x.kernel.atoms(AppliedUndef) if str(a.func) in self.split]
         if not responses:
             return x
@@ -211,7 +214,7 @@ class _Projection:
         return replace(x, kernel=x.kernel.xreplace(parts), over=(*x.over, *self.others()))
 
     def named(self, moving: Expr, r: IndexRange) -> Expr:
-        """Return ``sum_alpha moving`` as p or q if it is one of these, otherwise as a sum."""
+        """Return the sum of ``moving`` over the samples in ``r``, as p or q if it is one of these."""
         parts = Mul.make_args(moving)
         error = next((x for x in parts if isinstance(x, AppliedUndef) and str(x.func) == self.error), None)
         if error is not None and error.args[0] == r.index and error.args[-1] == s:
@@ -223,7 +226,7 @@ class _Projection:
         return over(moving, [r])
 
     def refuse_leftovers(self, e: Equation) -> None:
-        """Raise NotApplicable if an equation still contains the field at past times."""
+        """Raise NotApplicable if a rewritten equation still contains the projected field at past times."""
         for x in e.terms:
             past = [a for a in x.expr.atoms(AppliedUndef) if str(a.func) == self.field and a.args[-1] != t]
             if past:
@@ -234,7 +237,7 @@ class _Projection:
     # -- the new field --------------------------------
 
     def projection_of(self, e: Equation) -> Equation:
-        """Return the equation of ``p_c(t) = sum_mu Delta_{mu c}(t) h_mu(t)``, term by term."""
+        """Return the equation of ``p_c(t) = sum_mu Delta_{mu c}(t) h_mu(t)`` from that of h, ``e``."""
         index = next((r for r in e.ranges if r.index == mu), None)
         if index is None:
             raise NotApplicable(f"{e.lhs} has no index {mu} of samples, over which the projection sums")
@@ -254,18 +257,21 @@ class _Projection:
         return Equation(self.p(*e.lhs.args[: self.layers], *at, t), tuple(terms), (*ranges, *self.channels))
 
     def is_now(self, x: Expr) -> bool:
-        """Return whether an expression is the field at the same sample and time."""
+        """Return whether an expression is the projected field at the sample mu and the time t."""
         return isinstance(x, AppliedUndef) and str(x.func) == self.field and x.args[self.layers :] == (mu, t)
 
     def with_projected_sources(self, e: Expr, at: Sequence[Expr]) -> Expr:
-        """Return an expression with ``u_mu(t)`` replaced by ``u_p(c, t)``, for every source of the field."""
+        """Return an expression with ``u_p(c, t)`` for ``u_mu(t)``, for every source u.
+
+        The channels c are ``at``.
+        """
         return e.replace(
             lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.sources,
             lambda x: Function(f"{x.func}_p")(*x.args[:-2], *at, x.args[-1]),
         )
 
     def weighted(self, e: Expr, r: IndexRange) -> Expr:
-        """Return ``sum_mu Delta_mu(t) e``."""
+        """Return ``sum_mu Delta_mu(t) e`` over the samples ``r``, as an order parameter of p if possible."""
         at = [x.index for x in self.channels]
         fixed, moving = e.as_independent(r.index, as_Add=False)
         if isinstance(moving, AppliedUndef) and (name := self.present.get(str(moving.func))):
@@ -273,7 +279,10 @@ class _Projection:
         return fixed * over(Function(self.error)(r.index, *at, t) * moving, [r])
 
     def of_p(self, name: str, x: AppliedUndef, index: Expr) -> Expr:
-        """Return an order parameter of the field as that of p: channels replace the sample index."""
+        """Return the order parameter ``x`` of the field as that of p, called ``name``.
+
+        The indices of channels replace the index of samples, ``index``.
+        """
         at = [r.index for r in self.channels]
         return Function(name)(*[y for a in x.args for y in (at if a == index else [a])])
 
@@ -303,7 +312,7 @@ class _Projection:
         return tuple(sources)
 
     def order_parameters(self) -> tuple[OrderParameter, ...]:
-        """Return the order parameters, with those of p."""
+        """Return the order parameters of the theory, and those that contain p instead of the field."""
         parameters = []
         there = self.others()
         past = [r.index for r in there]
@@ -331,7 +340,10 @@ class _Projection:
         return tuple(parameters)
 
     def at_present(self, x: OrderParameter, index: Expr) -> OrderParameter:
-        """Return an order parameter with p at the present time instead of the field."""
+        """Return the order parameter ``x`` of the field at time t as that of p at time t.
+
+        The field has the sample ``index``.
+        """
         field_atom = next(a for a in x.definition.atoms(AppliedUndef) if str(a.func) == self.field)
         projected = field_atom.xreplace({field_atom: self.of_p(self.p.__name__, field_atom, index)})
         symbol = self.of_p(self.present[x.name], x.symbol, index)

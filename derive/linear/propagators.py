@@ -41,11 +41,12 @@ k = Symbol("k", integer=True)
 
 @dataclass(frozen=True)
 class PerturbedSource:
-    """Perturbed source: ``symbol`` at the layer k (if it has one), primed indices and time s.
+    """Gaussian source that is perturbed: ``symbol`` at layer k (if it has one), primed indices and time s.
 
-    ``layers`` is the range of k of a source with several members: those of a ``family``, and ``singles``
-    beside it. ``constant`` means that the source is one number for all times, so that its perturbation has no
-    time.
+    ``ranges`` are those of the primed indices. ``layers`` is the range of k of a source with several members,
+    those of a ``family`` and ``singles`` beside it; None for a single member. ``constant`` means that the
+    source is one number for all times, so that its perturbation has no time. ``layered`` says whether the
+    source has a layer.
     """
 
     name: str
@@ -215,7 +216,10 @@ class CrossLayer:
 
 
 def find(equations: Iterable[EquationLike], name: str, what: str = "equation") -> EquationLike:
-    """Return the equation of a function, or of its derivative, by name; raise KeyError for another name."""
+    """Return the equation of the function ``name``, or of its derivative; raise KeyError if there is none.
+
+    ``what`` is the kind of equation, for the message.
+    """
     for e in equations:
         if str(getattr(e.lhs, "expr", e.lhs).func) == name:
             return e
@@ -223,7 +227,7 @@ def find(equations: Iterable[EquationLike], name: str, what: str = "equation") -
 
 
 def _without_trivial(found: CrossLayer) -> CrossLayer:
-    """Return the system with constant responses (mostly 0, without any cause) substituted into the others."""
+    """Return the system with constant responses (mostly 0) substituted into the other equations."""
     while True:
         names = {str(e.lhs.func) for e in found.responses}
         values: dict[str, Expr] = {}
@@ -236,7 +240,7 @@ def _without_trivial(found: CrossLayer) -> CrossLayer:
             return found
 
         def put(e: Expr, values: dict[str, Expr] = values) -> Expr:
-            """Return an expression with the constants."""
+            """Return an expression with the constants in place of the responses."""
             return without_empty(rewritten(e, values, lambda x: values[str(x.func)]))
 
         kept = tuple(e for e in found.responses if str(e.lhs.func) not in values)
@@ -331,7 +335,7 @@ class _CrossLayer:
         return field.population.name
 
     def same_units(self, field: str, source: str) -> bool:
-        """Return whether a field and a source belong to the same units."""
+        """Return whether a field and a source (by name) belong to the same population."""
         return source in self.enters and self.population(field) == self.population(self.enters[source])
 
     def layered(self, name: str) -> bool:
@@ -340,7 +344,7 @@ class _CrossLayer:
         return field is not None and field.layered
 
     def perturbed_source(self, name: str) -> PerturbedSource:
-        """Return the perturbation of a source, with its layers and indices."""
+        """Return the source ``name`` as it is perturbed, with its layers and indices."""
         members = [u for u in self.theory.sources if {str(u.symbol.func), str(u.partner.func)} == {name}]
         layered = self.layered(self.enters.get(name, ""))
         families = [u for u in members if layered and u.symbol.args[0].has(ell)]
@@ -362,7 +366,7 @@ class _CrossLayer:
     # -- responses -------------------------------------------------------------------------------------------
 
     def named(self, field: AppliedUndef, source: AppliedUndef) -> AppliedUndef:
-        """Return ``d field / d source`` as a function of layers, other indices and times."""
+        """Return the response ``d field / d source`` as a function: layers, other indices, times."""
         p = self.perturbed_sources[str(source.func)]
         f, g = int(self.layered(str(field.func))), int(p.layered)
         places = (*field.args[:f], *(source.args[:g] if p.layers is not None else ()))
@@ -371,7 +375,12 @@ class _CrossLayer:
         return Function(f"R_{field.func}{source.func}")(*places, *rest, *times)
 
     def respond(self, r: Row, p: PerturbedSource) -> Equation:
-        """Return the derivative of an equation: deltas of its sources, and responses of the fields in it."""
+        """Return the equation of the response of the field of row ``r`` to the source ``p``.
+
+        It is the derivative of the row.
+
+        Its terms are deltas from the sources in the row, and responses of the fields in it.
+        """
         if not isinstance(r.lhs, AppliedUndef):
             raise NotApplicable(f"{r.lhs} is a rate of change: cross-layer responses need discrete steps")
         sources = (
@@ -391,7 +400,7 @@ class _CrossLayer:
         return Equation(self.named(r.lhs, p.symbol), kept or (Term.local(S.Zero),), ranges)
 
     def from_perturbation(self, e: Expr) -> Expr:
-        """Return sums over time from the perturbation on, or from one step later, as causality requires."""
+        """Return sums over time that start at the perturbation, or one step later, as causality requires."""
         if not isinstance(e, Sum | Integral):
             return e
         limits = []
@@ -404,7 +413,7 @@ class _CrossLayer:
         return e.func(self.from_perturbation(e.function), *limits)
 
     def diagonal(self, q: OrderParameter) -> Eq:
-        """Return a response of the theory in terms of those across layers."""
+        """Return a response of the theory (an average) in terms of the responses across layers."""
         e = q.definition.replace(
             lambda x: isinstance(x, Average) and isinstance(x.body, Response),
             lambda x: self.named(x.body.body, self.as_perturbed(x.body.source)),
@@ -427,7 +436,7 @@ class _CrossLayer:
         return list(symbols.values())
 
     def decomposition(self, field: AppliedUndef) -> Eq:
-        """Return a field as the sum over sources of response times source."""
+        """Return the equation of a field: the sum of response times source over all sources and times."""
         total = S.Zero
         for p in self.perturbed_sources.values():
             if not self.same_units(str(field.func), p.name):
@@ -441,7 +450,10 @@ class _CrossLayer:
         return Eq(field, total, evaluate=False)
 
     def summed(self, body: Expr, field: AppliedUndef, p: PerturbedSource) -> Expr:
-        """Return the sum over layers, indices and past times of a source."""
+        """Return ``body`` summed over the layers, indices and past times of the source ``p``.
+
+        The sum over times ends where ``field`` still responds to the source.
+        """
         layers = () if p.layers is None else (p.layers,)
         limits = [r.limits for r in (*layers, *p.ranges)]
         if not p.constant:
@@ -449,7 +461,7 @@ class _CrossLayer:
         return self.kind(body, *limits) if limits else body
 
     def gap(self, field: str, source: str) -> int:
-        """Return 0 if a field responds to a source within the step or in a flow, otherwise 1."""
+        """Return the least number of steps from source to response: 0 or 1, and 0 in a flow."""
         return 0 if self.form.reaches(field, source) or not self.discrete else 1
 
     def average(self, e: Expr) -> Expr:
@@ -457,7 +469,7 @@ class _CrossLayer:
         return e.replace(lambda x: isinstance(x, Average), lambda x: self.pair(x))
 
     def pair(self, x: Average) -> Expr:
-        """Return the average of a product of two fields as a sum over the sources."""
+        """Return the average of a product of two fields as a sum over the covariances of the sources."""
         parts = factors(x.body)
         moving = [a for a in parts if isinstance(a, AppliedUndef) and str(a.func) in self.names]
         if len(moving) != 2:
@@ -471,7 +483,10 @@ class _CrossLayer:
         return Mul(*[y for y in parts if y not in moving]) * total
 
     def from_covariance(self, a: AppliedUndef, b: AppliedUndef, u: Source) -> Expr:
-        """Return the contribution of one source covariance to ``<a b>``."""
+        """Return the contribution of one covariance ``u = <u_1 u_2>`` of sources to ``<a b>``.
+
+        The field a responds to the first source, b to the second.
+        """
         first, second = str(u.symbol.func), str(u.partner.func)
         if not (self.same_units(str(a.func), first) and self.same_units(str(b.func), second)):
             return S.Zero
@@ -487,7 +502,7 @@ class _CrossLayer:
         place |= names
 
         def moved(x: AppliedUndef, w: PerturbedSource, time: Symbol) -> AppliedUndef:
-            """Return a source at its perturbed layer, indices and time."""
+            """Return the symbol ``x`` of the perturbed source ``w`` at the summed layer, indices and time."""
             rest = [y.xreplace(place) for y in x.args[len(site) : -1]]
             return x.func(*site, *rest, S.Zero if w.constant else time)
 
@@ -503,7 +518,7 @@ class _CrossLayer:
 
 
 def _layers(u: Source) -> IndexRange:
-    """Return the layers of a source: those of a family, or the layer of a single member."""
+    """Return the layers of a source as a range of k: those of a family, or the layer of a single member."""
     r, at = next((r for r in u.ranges if r.index == ell), None), u.symbol.args[0]
     ends = (at, at) if r is None else (at.xreplace({ell: r.lower}), at.xreplace({ell: r.upper}))
     return IndexRange(k, *ends)
@@ -541,11 +556,11 @@ class Transfer:
     kernels: tuple[Kernel, ...]
 
     def answer(self, name: str) -> Expr:
-        """Return the response function of a field; raise KeyError for an unknown name."""
+        """Return the response of the field ``name``, a function of its indices, t and s; raise KeyError."""
         return self.equation(name).lhs
 
     def equation(self, name: str) -> Eq:
-        """Return the equation of the response of a field; raise KeyError for an unknown name."""
+        """Return the equation of the response of the field ``name``; raise KeyError for an unknown name."""
         return find(self.equations, f"H_{name}_{self.into}", "answer")
 
     def matrix(self, name: str) -> Expr:
@@ -565,7 +580,10 @@ class Transfer:
 
     @property
     def reduced(self) -> tuple[Eq, ...]:
-        """The equations without responses that others need at equal time only, or that have no memory."""
+        """The equations after substitution of responses that need not be kept.
+
+        These are responses without memory, and those that other equations need at equal times only.
+        """
         todo = {e.lhs: e.rhs for e in self.equations}
         for instant in (True, False):
             for lhs in list(todo):
@@ -577,7 +595,11 @@ class Transfer:
 
     @staticmethod
     def _dispensable(lhs: AppliedUndef, todo: dict[AppliedUndef, Expr], instant: bool) -> bool:
-        """Return whether a response has no memory (``instant``), or is needed at equal time only."""
+        """Return whether the response ``lhs`` can be substituted: others use it, and it does not.
+
+        With ``instant`` it must also have no memory; without, others must need it at equal times only.
+        ``todo`` maps responses to the right-hand sides of their equations.
+        """
         rhs, others = todo[lhs], [e for x, e in todo.items() if x != lhs]
         met = [a for e in others for a in e.atoms(AppliedUndef) if a.func == lhs.func]
         simple = not rhs.has(Sum, Integral, KroneckerDelta, DiracDelta)
@@ -615,7 +637,11 @@ def transfer(theory: Theory, into: str) -> Transfer:
 
 
 def population(theory: Theory, name: str) -> Iterator[Equation]:
-    """Yield the equations of the fields on the same units as ``name``."""
+    """Yield the equations of all fields on the units of the field ``name``.
+
+    Raises :class:`NotApplicable` if that field has layers, or if a rate of change is given instead of a
+    field.
+    """
     field = theory.program.field_of(name)
     if field is None or field.layered or field.ordered:
         raise NotApplicable(
@@ -635,7 +661,7 @@ def perturbation_indices(theory: Theory, e: Equation) -> tuple[Symbol, ...]:
 
 
 def _response_equation(theory: Theory, r: Row, into: str) -> Expr:
-    """Return the derivative of one equation with respect to the perturbation."""
+    """Return the right-hand side of the response of the field of row ``r`` to a perturbation of ``into``."""
     total = S.Zero
     if r.name == into:
         indices = [x.index for x in r.ranges if x.index not in theory.program.unit_indices]
@@ -649,12 +675,15 @@ def _response_equation(theory: Theory, r: Row, into: str) -> Expr:
 
 
 def _answer(theory: Theory, r: Row, into: str) -> AppliedUndef:
-    """Return the response function of the field of a row."""
+    """Return the response of the field of row ``r`` to a perturbation of ``into``, as a function."""
     return _answer_at(r.field, perturbation_indices(theory, r), into)
 
 
 def _answer_at(a: AppliedUndef, end: tuple[Symbol, ...], into: str) -> AppliedUndef:
-    """Return the response function of a field at its indices and time."""
+    """Return the response of a field to a perturbation of ``into``, at the indices and the time of ``a``.
+
+    ``end`` are the indices of the perturbation.
+    """
     return Function(f"H_{a.func}_{into}")(*a.args[:-1], *end, a.args[-1], s)
 
 
@@ -664,7 +693,10 @@ def _delta(theory: Theory) -> Expr:
 
 
 def _at_start(rhs: Expr, lhs: Expr, atom: Expr) -> Expr:
-    """Return a response at other indices and times; sums over an empty past vanish."""
+    """Return the right-hand side of ``lhs = rhs`` at the indices and times of ``atom``.
+
+    Sums over an empty past are 0.
+    """
     return placed(rhs, lhs, atom).replace(
         lambda x: isinstance(x, Sum | Integral) and (x.limits[-1][2] - x.limits[-1][1]) in (-1, 0),
         lambda x: S.Zero if isinstance(x, Integral) or x.limits[-1][2] < x.limits[-1][1] else x,
@@ -678,9 +710,9 @@ UNIT = operator("unit")
 
 
 def _entries(r: Row) -> dict[LinearTerm, Expr]:
-    """Return the total weight for each field and span of time in an equation.
+    """Return the total kernel with which each field enters an equation, for each kind of sum over past times.
 
-    The key is the first term with this field and span.
+    The key is the first term with this field and this sum.
     """
     totals: dict[LinearTerm, Expr] = {}
     for x in r.actions:
@@ -690,7 +722,10 @@ def _entries(r: Row) -> dict[LinearTerm, Expr]:
 
 
 def _word(theory: Theory, r: Row, a: LinearTerm, entry: Expr, kernels: dict[Expr, Kernel]) -> Expr:
-    """Return the operator of a kernel: a number, START, or a new letter that is added to ``kernels``."""
+    """Return the operator of the kernel ``entry`` with which the term ``a`` enters the equation ``r``.
+
+    It is a number, START, or a letter, whose kernel is added to ``kernels``.
+    """
     time = a.field.args[-1]
     if not a.reach and not entry.has(t) and not a.over:
         return entry if time == t else entry * START
@@ -707,14 +742,14 @@ def _word(theory: Theory, r: Row, a: LinearTerm, entry: Expr, kernels: dict[Expr
 
 
 def _started(word: Expr, kernels: dict[Expr, Kernel]) -> Expr:
-    """Return a word in which START in front of a strictly causal kernel is 0.
+    """Return an operator word in which START in front of a strictly causal kernel is 0.
 
     The memory of such a kernel is empty at time 0.
     """
     strict = {x for x, k in kernels.items() if k.causal == "strict"}
 
     def empty(e: Expr) -> bool:
-        """Return whether a product contains such a pair."""
+        """Return whether a product contains START in front of a strictly causal kernel."""
         letters = e.args_cnc()[1] if e.is_Mul else []
         return any(a == START and b in strict for a, b in pairwise(letters))
 

@@ -53,7 +53,7 @@ _age = Dummy("tau", positive=True)
 
 @dataclass(frozen=True)
 class PairTerm:
-    """Term ``factor * sum over units of left(z) * right(z')``, times a correlation if there is one.
+    """Term of a correlation: ``factor * sum over units of left(z) * right(z')``, times a ``correlation``.
 
     ``left`` and ``right`` are functions of z and z'; ``correlation`` is the transform that the term is
     proportional to, 1 without such a factor.
@@ -74,7 +74,7 @@ class PairEquation:
     units: IndexRange | None = None
 
     def expr(self, term: PairTerm) -> Expr:
-        """Return a term as an expression."""
+        """Return a term of the equation as an expression, with its sum over units."""
         body = term.left * term.right
         return term.factor * term.correlation * (body if self.units is None else Sum(body, self.units.limits))
 
@@ -141,7 +141,7 @@ def transforms(theory: Theory) -> Transforms:
 
 
 class _Transforms:
-    """Equations of a theory at two rates."""
+    """Assembly of the transformed equations of a theory, at the rates z and z'."""
 
     def __init__(self, theory: Theory) -> None:
         """Read the linear form; raise NotApplicable for steps, scalars and correlated sources."""
@@ -172,11 +172,10 @@ class _Transforms:
 
     @cached_property
     def answers(self) -> Mapping[str, Mapping[str, Expr]]:
-        """Transforms ``answers[field][source]`` of the responses of fields.
+        """Transforms ``answers[field][source]`` of the responses of fields to sources.
 
-        The source ``""`` is the given part.
-
-        For a constant source it is the transform of the time course that the source causes.
+        For a constant source it is the transform of the time course that the source causes; the source ``""``
+        stands for the deterministic part of the equations.
         """
         answers: dict[str, dict[str, Expr]] = {}
         for place in dict.fromkeys(self.place[r.name].name for r in self.rows()):
@@ -210,7 +209,7 @@ class _Transforms:
         return self.form.rows
 
     def kernel(self, r: Row, x: LinearTerm) -> Expr:
-        """Return the transform of the kernel in front of a field."""
+        """Return the transform of the kernel of a term ``x`` of the row ``r``, which multiplies a field."""
         if x.over or (x.field.args[-1] != (s if x.reach else t)):
             raise NotApplicable(f"{r.lhs} contains {x.expr}, which is not a convolution in time")
         return self.number(r, x.weight) if not x.reach else self.convolved(r, x.weight)
@@ -226,14 +225,14 @@ class _Transforms:
         return self.number(r, weight / responses[0]) * self.responses[str(responses[0].func)]
 
     def number(self, r: Row, e: Expr) -> Expr:
-        """Return an expression; raise NotApplicable if it changes in time."""
+        """Return the factor ``e`` in the row ``r`` unchanged; raise NotApplicable if it depends on time."""
         order = {*self.responses, *self.pairs}
         if e.has(t, s) or any(str(a.func) in order for a in e.atoms(AppliedUndef)):
             raise NotApplicable(f"the kernel {e} of {r.lhs} depends on more than a difference of times")
         return e
 
     def entry(self, r: Row, x: LinearTerm) -> Expr:
-        """Return the transform of the factor of a source."""
+        """Return the transform of the factor of a source ``x`` in the row ``r``."""
         u = self.source[str(x.field.func)]
         if x.over:
             raise NotApplicable(f"{r.lhs} contains {x.expr}, a sum over indices of a source")
@@ -245,7 +244,7 @@ class _Transforms:
     # -- order parameters --------------------------------------------------------------------------------
 
     def of_response(self, q: OrderParameter) -> Expr:
-        """Return the right-hand side of the equation of a response."""
+        """Return the right-hand side of the transformed equation of a response."""
         if q.definition.has(Integral):
             raise NotApplicable(f"{q.name} is an integral over times")
 
@@ -263,7 +262,7 @@ class _Transforms:
         return value_of_average if value_of_average.has(Sum) else factor(value_of_average)
 
     def of_pair(self, q: OrderParameter) -> PairEquation:
-        """Return the equation of a correlation."""
+        """Return the transformed equation of a correlation."""
         averages = list(q.definition.atoms(Average))
         sums = list(q.definition.atoms(Sum))
         if len(averages) != 1 or len(sums) > 1:
@@ -281,14 +280,17 @@ class _Transforms:
         return PairEquation(self.pairs[q.name], terms, IndexRange(*sums[0].limits[0]) if sums else None)
 
     def terms(self, field: str, number: Expr, weight: Expr) -> Iterator[PairTerm]:
-        """Yield the terms of the given part and of each source."""
+        """Yield the terms of a correlation of ``field``: of its deterministic part, and of each source.
+
+        ``number`` multiplies each term, and ``weight`` each unit in it.
+        """
         for source, answer in self.answers[field].items():
             factor, pair = (S.One, S.One) if not source else self.covariance(self.source[source])
             if factor != 0:
                 yield PairTerm(number * factor, weight * answer, answer.subs(z, z_), pair)
 
     def covariance(self, u: Source) -> tuple[Expr, Expr]:
-        """Return the covariance of a source as a number and the transform of a correlation."""
+        """Return the covariance of a source as a number and the transform of a correlation (or 1)."""
         e = sympify(u.covariance)
         if not e.has(t, s):
             return e, S.One
@@ -303,12 +305,12 @@ class _Transforms:
 
 
 def _in_time(e: Expr) -> Expr:
-    """Return the transform of a function of the time t."""
+    """Return the Laplace transform of a function of the time t."""
     return _of_age(e.xreplace({t: _age}))
 
 
 def _of_age(e: Expr) -> Expr:
-    """Return the transform of a function of the time difference."""
+    """Return the Laplace transform of a function of the time difference (the dummy ``_age``)."""
     if e.has(s, t):
         raise NotApplicable(f"{e} depends on more than the time difference")
     transform = integrate((e * exp(-z * _age)).expand(), (_age, 0, oo), conds="none")

@@ -21,11 +21,11 @@ from derive.errors import ProgramError
 Conditions = list[Expr]
 
 
-def between(value: Expr, lower: Expr, upper: Expr, told: str) -> Conditions:
+def between(value: Expr, lower: Expr, upper: Expr, label: str) -> Conditions:
     """Return the conditions for ``lower <= value <= upper``; infinite bounds give none.
 
-    A lower bound may be a maximum and an upper one a minimum. Raises :class:`ProgramError`, beginning with
-    ``told``, for the other two, because the points between do not form one interval.
+    A lower bound may be a maximum and an upper one a minimum. Raises :class:`ProgramError` for the other two,
+    because the points between do not form one interval; the message begins with ``label``.
 
     >>> from sympy.abc import n, p
     >>> between(n, S.One, Min(p, 4), "f")
@@ -34,7 +34,7 @@ def between(value: Expr, lower: Expr, upper: Expr, told: str) -> Conditions:
     lower, upper = expression(lower), expression(upper)
     if lower.has(Min) or upper.has(Max):
         raise ProgramError(
-            f"{told}: a sum from {_plain(lower)} to {_plain(upper)} has a minimum as its lower or a maximum "
+            f"{label}: a sum from {_plain(lower)} to {_plain(upper)} has a minimum as its lower or a maximum "
             "as its upper limit; write it as several sums"
         )
     found = [] if lower == S.NegativeInfinity else [value - x for x in _parts(lower, Max)]
@@ -42,12 +42,12 @@ def between(value: Expr, lower: Expr, upper: Expr, told: str) -> Conditions:
 
 
 def _plain(e: Basic) -> Basic:
-    """Return an expression with symbols for its dummies."""
+    """Return an expression with plain symbols of the same names in place of its dummies, for messages."""
     return e.xreplace({x: Symbol(x.name) for x in e.atoms(Dummy)})
 
 
 def _parts(e: Expr, kind: Any) -> list[Expr]:
-    """Return the arguments of a maximum or minimum, or the expression itself."""
+    """Return the arguments of ``e`` if it is a maximum or minimum as ``kind`` says, else ``e`` alone."""
     return sorted(e.args, key=str) if isinstance(e, kind) else [e]
 
 
@@ -81,7 +81,7 @@ def affine_slope(e: Expr, index: Symbol) -> Expr:
 
 
 def needed(conditions: Iterable[Expr], known: Iterable[Expr]) -> Conditions:
-    """Return the conditions that do not follow from known ones, or from each other."""
+    """Return those of the ``conditions`` that do not follow from the ``known`` ones or from each other."""
     left = [x for x in dict.fromkeys(y.expand() for y in conditions) if not implied(x, known)]
     for x in tuple(left):
         others = [y for y in left if y != x]
@@ -91,11 +91,12 @@ def needed(conditions: Iterable[Expr], known: Iterable[Expr]) -> Conditions:
 
 
 def eliminated(
-    index: Symbol, conditions: Iterable[Expr], told: str
+    index: Symbol, conditions: Iterable[Expr], label: str
 ) -> tuple[Conditions, Conditions, Conditions]:
     """Return lower bounds and upper bounds of an index, and the conditions for a nonempty range.
 
-    Raises :class:`ProgramError`, beginning with ``told``, unless the index has the coefficient 1 or -1.
+    The third list also has the conditions without the index. Raises :class:`ProgramError` unless the index
+    has the coefficient 1 or -1; the message begins with ``label``.
 
     >>> from sympy.abc import n, p
     >>> eliminated(p, [n - 1, p - n, 5 - p], "f")
@@ -111,8 +112,8 @@ def eliminated(
         slope = affine_slope(x, index)
         if slope not in (1, -1):
             raise ProgramError(
-                f"{told}: its gradient sums over the {index} with {_plain(Ge(x, 0))}, which is no range of "
-                f"{index}; let limits be indices plus or minus numbers, and choose by weights"
+                f"{label}: its gradient sums over the {index} with {_plain(Ge(x, 0))}, which is not a range "
+                f"of {index}; let limits be indices plus or minus numbers, and select by factors of 0 or 1"
             )
         (lower if slope == 1 else upper).append((-slope * (x - slope * index)).expand())
     return lower, upper, others + [(b - a).expand() for a in lower for b in upper]
@@ -124,7 +125,7 @@ def summed(
     domain: Conditions,
     support: Conditions,
     known: Conditions,
-    told: str,
+    label: str,
 ) -> tuple[Expr, Conditions]:
     """Return the sum of ``value`` over the points of a domain, and conditions on its other indices.
 
@@ -140,7 +141,7 @@ def summed(
         Conditions of the same kind, outside of which ``value`` is zero; they shorten sums.
     known : list of Expr
         Conditions on other indices that hold where the sum is used.
-    told : str
+    label : str
         The name of the expression that contains the sum, for messages.
 
     Returns
@@ -160,20 +161,23 @@ def summed(
     limits: list[tuple[Symbol, Expr, Expr]] = []
     conditions = [*domain, *(c for c in support if c.free_symbols & set(indices))]
     for y in indices:
-        lower, upper, outer = eliminated(y, conditions, told)
+        lower, upper, outer = eliminated(y, conditions, label)
         low, high = _tightest(lower, [*known, *outer], Max), _tightest(upper, [*known, *outer], Min)
         if value.has(y) or any(b.has(y) for _, *bounds in limits for b in bounds):
             limits.append((y, low, high))
         else:
             value *= high - low + 1
         conditions = [c for c in conditions if not c.has(y)]
-        rooms = [(b - a).expand() for a in lower for b in upper]
-        conditions += [c if c.free_symbols & set(indices) else c + 1 for c in rooms]  # none: the sum is zero
+        lengths = [(b - a).expand() for a in lower for b in upper]
+        conditions += [c if c.free_symbols & set(indices) else c + 1 for c in lengths]  # length 0 is enough
     return Sum(value, *limits) if limits else value, needed(conditions, known)
 
 
 def _tightest(bounds: Conditions, known: Conditions, kind: Any) -> Expr:
-    """Return the maximum of lower bounds or minimum of upper ones, without bounds that others imply."""
+    """Return the maximum of lower bounds (``kind`` Max) or the minimum of upper bounds (Min).
+
+    Bounds that follow from another bound, for all points that satisfy the ``known`` conditions, are left out.
+    """
     left = list(dict.fromkeys(bounds))
     sign = 1 if kind is Max else -1
     for x in tuple(left):
@@ -195,7 +199,7 @@ def indicator(conditions: Conditions) -> Expr:
 
 
 def _written(condition: Expr) -> Boolean:
-    """Return ``p - r >= 0`` as ``r <= p``."""
+    """Return the inequality ``condition >= 0`` with positive terms on each side: ``r <= p`` for ``p - r``."""
     positive: list[Expr] = []
     negative: list[Expr] = []
     for x in condition.as_ordered_terms():
@@ -203,8 +207,10 @@ def _written(condition: Expr) -> Boolean:
     return Ge(sum(positive, S.Zero), -sum(negative, S.Zero))
 
 
-def hull(index: Symbol, others: Iterable[Symbol], domain: Conditions, told: str) -> tuple[Expr, Expr]:
-    """Return the first and the last value of an index anywhere in a domain.
+def hull(index: Symbol, others: Iterable[Symbol], domain: Conditions, label: str) -> tuple[Expr, Expr]:
+    """Return the first and the last value of ``index`` anywhere in a domain of ``index`` and ``others``.
+
+    ``label`` begins the message of a :class:`ProgramError`, see :func:`eliminated`.
 
     >>> from sympy.abc import n, p
     >>> hull(n, [p], [n - 1, p - n, p - 1, 5 - p], "f")
@@ -212,6 +218,6 @@ def hull(index: Symbol, others: Iterable[Symbol], domain: Conditions, told: str)
     """
     for y in others:
         if y != index:
-            *_, domain = eliminated(y, domain, told)
-    lower, upper, outer = eliminated(index, domain, told)
+            *_, domain = eliminated(y, domain, label)
+    lower, upper, outer = eliminated(index, domain, label)
     return _tightest(lower, outer, Max), _tightest(upper, outer, Min)

@@ -84,8 +84,8 @@ class Entrywise(NonlinearRule):
         try:
             states = tuple((x, expression(e, f"state {x} of {self.name}")) for x, e in self.states)
         except (TypeError, ValueError) as error:
-            told = f"states = {self.states!r} of {self.name}: must be pairs of a symbol and its next value"
-            raise ProgramError(f"{told}, such as ((m, b*m + (1 - b)*A),)") from error
+            message = f"states = {self.states!r} of {self.name}: must be pairs of a symbol and its next value"
+            raise ProgramError(f"{message}, such as ((m, b*m + (1 - b)*A),)") from error
         object.__setattr__(self, "states", states)
         names = [x for x, _ in states]
         wrong = next(
@@ -123,9 +123,9 @@ class Entrywise(NonlinearRule):
         >>> sign_descent(Symbol("eta")).of_gradient(Symbol("a", positive=True)).Q
         sign(A)
         """
-        put = {A: factor * A}
-        states = tuple((x, e.xreplace(put)) for x, e in self.states)
-        return replace(self, Q=self.Q.xreplace(put), states=states)
+        scaled = {A: factor * A}
+        states = tuple((x, e.xreplace(scaled)) for x, e in self.states)
+        return replace(self, Q=self.Q.xreplace(scaled), states=states)
 
     @property
     def inner(self) -> frozenset[Symbol]:
@@ -224,7 +224,7 @@ def adamw(
     >>> adamw(Symbol("eta"), Symbol("lam", positive=True)).decay
     lam
     """
-    b1, b2 = _share(beta1, "beta1", name), _share(beta2, "beta2", name)
+    b1, b2 = _fraction(beta1, "beta1", name), _fraction(beta2, "beta2", name)
     eps = expression(epsilon, f"epsilon of {name}")
     NONNEGATIVE.require(eps, f"epsilon of {name}")
     m, v = Symbol("m", real=True), Symbol("v", nonnegative=True)
@@ -263,7 +263,7 @@ def rmsprop(
     >>> rmsprop(Symbol("eta"), epsilon=0).Q
     A/sqrt(v)
     """
-    b2, eps = _share(beta2, "beta2", "RMSprop"), expression(epsilon, "epsilon of RMSprop")
+    b2, eps = _fraction(beta2, "beta2", "RMSprop"), expression(epsilon, "epsilon of RMSprop")
     NONNEGATIVE.require(eps, "epsilon of RMSprop")
     v = Symbol("v", nonnegative=True)
     Q = A / (sqrt(v) + eps)
@@ -299,7 +299,7 @@ def lion(
     >>> lion(Symbol("eta")).before
     True
     """
-    b1, b2 = _share(beta1, "beta1", "Lion"), _share(beta2, "beta2", "Lion")
+    b1, b2 = _fraction(beta1, "beta1", "Lion"), _fraction(beta2, "beta2", "Lion")
     m = Symbol("m", real=True)
     Q = sign(b1 * m + (1 - b1) * A)
     return Entrywise(rate, Q, ((m, b2 * m + (1 - b2) * A),), before=True, decay=decay, name="Lion")
@@ -324,8 +324,11 @@ def vectors_by_entries(program: Any) -> dict[str, str]:
     return found
 
 
-def _share(value: Expr | float, key: str, name: str) -> Expr:
-    """Return a fraction that a step keeps; raise ProgramError unless it is below one."""
+def _fraction(value: Expr | float, key: str, name: str) -> Expr:
+    """Return ``value`` as an expression; raise ProgramError unless it can be at least 0 and below 1.
+
+    ``key`` is the name of the constant and ``name`` that of the rule, for the message.
+    """
     found = expression(value, f"{key} of {name}")
     FRACTION.require(found, f"{key} of {name}")
     return found

@@ -28,7 +28,7 @@ import mpmath
 from sympy import Add, Dummy, Expr, Integer, Mul, Piecewise, Rational, S, Sum, Symbol, lambdify
 from sympy.core.function import AppliedUndef, Derivative, Subs
 
-from derive.calculus.symbols import IndexRange, IndexValues, L, expression, t
+from derive.calculus.symbols import IndexRange, IndexValues, L, expression, mu, t
 from derive.errors import NotApplicable
 from derive.program.language import GaussianMatrix, GaussianVector, Mean, Population, Product
 from derive.program.parts import Definition, gaussian, parameter, ranges_of_loss
@@ -40,8 +40,11 @@ UNITS = 2
 DEPTH = 3
 """Hidden layers of a program at symbolic depth: two ends of a family and one layer between them."""
 EXTENT = 3
-"""Values of an index whose range ends at a symbol; two of those that count samples."""
+"""Value of a size, such as the number of positions at which a range of indices ends."""
+SAMPLES = 2
+"""Value of a number of samples: of a size at which the range of the index of samples ends."""
 DIGITS = 50
+"""Decimal digits of the arithmetic."""
 TOLERANCE = mpmath.mpf(10) ** -30
 """Relative rounding error that is allowed: far above 50 digits, far below any wrong term."""
 LARGEST = 20_000
@@ -111,7 +114,10 @@ def check_gradients(program: Program) -> list[WrongUpdate]:
 
 
 def _compare(program: Program, descent: Parametrization) -> list[WrongUpdate]:
-    """Return the wrong updates of a program at integer depth."""
+    """Return the weights with wrong updates of a program at integer depth.
+
+    All weights are first compared together along one direction; single weights only if this fails.
+    """
     numbers = _Numbers(program)
     weights = list(_weights(program, descent, numbers))
     directions = {(w.name, w.key): w.direction(numbers) for w in weights}
@@ -133,7 +139,7 @@ def _compare(program: Program, descent: Parametrization) -> list[WrongUpdate]:
     if None not in stated and abs(whole - total) <= TOLERANCE * size:
         return []
     found = []
-    for w, update in zip(weights, stated, strict=True):  # which of them?
+    for w, update in zip(weights, stated, strict=True):  # the total is wrong: compare each weight
         own, _ = _slope_of_loss(program, numbers, {(w.name, w.key): directions[w.name, w.key]})
         if update is None or abs(own - update[0]) > TOLERANCE * (abs(own) + update[1]):
             by_update = None if update is None else _shown(update[0])
@@ -142,16 +148,16 @@ def _compare(program: Program, descent: Parametrization) -> list[WrongUpdate]:
 
 
 def _shown(x: Any) -> Expr:
-    """Return a number with 8 digits for a message."""
+    """Return a number of mpmath as a SymPy number of 8 digits, for a message."""
     return S(mpmath.nstr(x, 8))
 
 
 def _slope_of_loss(
     program: Program, numbers: _Numbers, directions: Mapping[tuple[str, MemberIndices], Any]
 ) -> tuple[Any, dict[tuple[str, MemberIndices], DualVector]]:
-    """Return the derivative of the loss along directions of the weights, and the values of all fields.
+    """Return the derivative of the loss along ``directions`` of the weights, and the values of all fields.
 
-    The loss is summed over its free indices.
+    Keys are the name and the indices of a weight or field. The loss is summed over its free indices.
     """
     assert program.loss is not None
     network = _TinyNetwork(program, numbers, directions)
@@ -171,15 +177,18 @@ class _Numbers:
     def __init__(self, program: Program) -> None:
         """List the entries of all definitions and the ends of all ranges."""
         self.program = program
-        ends: set[Symbol] = set()
+        samples = {mu, program.roles.sample}
+        self.sizes: set[Symbol] = set()
+        self.sample_counts: set[Symbol] = set()
         for r in _all_ranges(program):
-            ends |= {x for b in (r.lower, r.upper) for x in expression(b).free_symbols}
-        self.sizes = ends
+            self.sizes |= _ends(r)
+            if r.index in samples:
+                self.sample_counts |= _ends(r)
         self.table: dict[Symbol, Any] = {}
         self.lines: dict[str, dict[MemberIndices, tuple[Definition, IndexValues]]] = {}
-        """Every entry of a field or a number: its definition, and the indices at which that gives it."""
+        """For each field or scalar, by its indices: its definition, and the values of the indices in that."""
         self.rings: dict[tuple[str, int], tuple[int, int]] = {}
-        """The first and the last value of an index, by name and place."""
+        """The first and last value of an argument, by the name of the function and the argument's number."""
         for d in program.definitions:
             keys = self.lines.setdefault(d.name, {})
             for env in self.assignments(d.ranges):
@@ -192,12 +201,12 @@ class _Numbers:
         self.layered = {x.name for x in program.fields if x.layered or x.ordered}
 
     def symbol(self, x: Symbol) -> Any:
-        """Return the number of a symbol."""
+        """Return the number of a symbol: 2 for the time, SAMPLES or EXTENT for sizes, else 0.35..0.85."""
         if x not in self.table:
             if x == t:
                 self.table[x] = mpmath.mpf(2)
             elif x in self.sizes or x.is_integer:
-                self.table[x] = mpmath.mpf(2 if x.name.startswith("P") else EXTENT)
+                self.table[x] = mpmath.mpf(SAMPLES if x in self.sample_counts else EXTENT)
             else:
                 self.table[x] = entry("symbol", x.name) / 2 + mpmath.mpf(3) / 5  # 0.35 .. 0.85
         return self.table[x]
@@ -218,7 +227,10 @@ class _Numbers:
     def assignments(
         self, ranges: tuple[IndexRange, ...], env: IndexValues | None = None
     ) -> Iterator[IndexValues]:
-        """Yield every assignment of indices; a range may end at an index of another one."""
+        """Yield every assignment of integers to the indices of ``ranges``, added to those in ``env``.
+
+        A range may end at an index of another one.
+        """
         known = dict(env or {})
         if not ranges:
             yield known
@@ -237,7 +249,7 @@ def _ends(r: IndexRange) -> set[Any]:
 
 
 def _all_ranges(program: Program) -> Iterator[IndexRange]:
-    """Yield every range of the program, and those of its sums."""
+    """Yield the ranges of all indices of a program: of definitions, families of weights, updates and sums."""
     bodies = [d.rhs for d in program.definitions]
     for d in program.definitions:
         yield from d.ranges
@@ -255,7 +267,7 @@ def _all_ranges(program: Program) -> Iterator[IndexRange]:
 
 
 def _indices(w: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
-    """Return the ranges of the indices of a family of weights."""
+    """Return the ranges of the indices of a family of weights; an empty tuple for a single weight."""
     if isinstance(w, GaussianVector):
         return w.indices
     return ((w.index,) if w.index else ()) + w.others
@@ -267,13 +279,13 @@ def _terms(w: TrainedMatrix | TrainedVector) -> tuple[Outer | Along, ...]:
 
 
 def _sides(u: Outer | Along) -> tuple[Expr, ...]:
-    """Return the vectors of a term."""
+    """Return the vectors of a term: left and right of an outer product, or the one vector."""
     return (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
 
 
 @lru_cache(maxsize=10_000)
 def entry(*name: Any) -> Any:
-    """Return a rational number between -0.5 and 0.5, not zero, that is determined by the name."""
+    """Return a random number between -0.5 and 0.5, not zero, the same for the same arguments."""
     draw = Random(repr(name)).randrange(1, 10**6)
     return mpmath.mpf(draw if draw % 2 else -draw) / (2 * 10**6)
 
@@ -283,7 +295,7 @@ def entry(*name: Any) -> Any:
 
 @dataclass
 class _TinyNetwork:
-    """Values of all quantities of a program at one time, along ``directions`` of its weights."""
+    """Values of all quantities of a program at one time, and derivatives along ``directions`` of weights."""
 
     program: Program
     numbers: _Numbers
@@ -294,7 +306,10 @@ class _TinyNetwork:
     # -- expressions -----------------------------------------------------------------------------------------
 
     def value(self, e: Expr, env: IndexValues) -> DualVector:  # noqa: PLR0911 (one for each kind of node)
-        """Return an expression for every unit of its population, or one number."""
+        """Return value and derivative of an expression for every unit of its population, or of a number.
+
+        ``env`` gives the values of the indices in the expression.
+        """
         self.evaluations += 1
         if self.evaluations > LARGEST:
             raise NotApplicable("even with two units a population the network is too large to write out")
@@ -306,7 +321,7 @@ class _TinyNetwork:
             return _added([self.value(x, env) for x in e.args])
         if isinstance(e, Mul):
             first = [self.value(x, env) for x in e.args if isinstance(x, Piecewise)]
-            if any(x == [(0, None)] for x in first):  # nothing need be defined at indices that do not count
+            if any(x == [(0, None)] for x in first):  # other factors may be undefined where this one is 0
                 return [(mpmath.mpf(0), None)]
             return _multiplied(first + [self.value(x, env) for x in e.args if not isinstance(x, Piecewise)])
         if isinstance(e, Sum):
@@ -322,7 +337,7 @@ class _TinyNetwork:
         return self._function(e, env)
 
     def _symbol(self, x: Symbol, env: IndexValues) -> DualVector:
-        """Return the value of an index, weight or parameter."""
+        """Return the value of a symbol: an index in ``env``, a vector of weights, or a parameter."""
         if x in env:
             return [(mpmath.mpf(env[x]), None)]
         if x.name in self.numbers.vectors:
@@ -330,7 +345,7 @@ class _TinyNetwork:
         return [(self.numbers.symbol(x), None)]
 
     def weight(self, name: str, key: MemberIndices) -> DualVector:
-        """Return a vector of weights."""
+        """Return the entries of a vector of weights, with their derivatives along its direction."""
         along = self.directions.get((name, key))
         return [(2 * entry(name, key, i), None if along is None else along[i]) for i in range(UNITS)]
 
@@ -374,7 +389,7 @@ class _TinyNetwork:
         return [(mpmath.mpf(1) / 2 + entry(name, key) / 2, None)]
 
     def _line(self, e: AppliedUndef, env: IndexValues) -> DualVector:
-        """Return the value of a definition; values of the first step are constants later."""
+        """Return the value of a field or scalar: by definition at time t, random at the first step."""
         name = str(e.func)
         key = tuple(self._place(name, i, a, env) for i, a in enumerate(e.args[:-1]))
         if key not in self.numbers.lines[name]:
@@ -388,7 +403,10 @@ class _TinyNetwork:
         return self.computed[name, key]
 
     def _place(self, name: str, i: int, a: Expr, env: IndexValues) -> int:
-        """Return the value of an index; one that is shifted beyond its range is periodic."""
+        """Return the integer value of argument ``i`` of the function ``name``.
+
+        An index that is shifted beyond its range continues at the other end, except for layers.
+        """
         if a == t:
             return int(self.numbers.symbol(t))
         at = self.numbers.integer(a, env)
@@ -426,7 +444,7 @@ def sizes(m: GaussianMatrix, key: MemberIndices, network: _TinyNetwork) -> tuple
 
 
 def _ratio(p: Population, env: IndexValues, network: _TinyNetwork) -> Any:
-    """Return the ratio of a population."""
+    """Return the number of units of a population over N; 1 for a given population."""
     if p.given:
         return mpmath.mpf(1)
     ((ratio, _),) = network.value(expression(p.ratio), env)
@@ -464,7 +482,7 @@ def _multiplied(parts: list[DualVector]) -> DualVector:
 
 @lru_cache(maxsize=1000)
 def _leaves(e: Expr) -> tuple[Expr, ...]:
-    """Return the largest parts of a function that are values of the network."""
+    """Return the largest parts of a function that the network evaluates: fields, products, means, ..."""
     if isinstance(e, Derivative):
         return tuple(e.expr.args)
     if isinstance(e, Subs):
@@ -477,7 +495,7 @@ def _leaves(e: Expr) -> tuple[Expr, ...]:
 
 
 def _at(e: Expr, values: Mapping[Any, Expr]) -> Expr:
-    """Return a function at values of indices, except those inside its leaves."""
+    """Return a function with ``values`` in place of indices, except inside its leaves (see ``_leaves``)."""
     if isinstance(e, Sum | Mean | Product | AppliedUndef | Derivative) or not e.args:
         return values.get(e, e)
     if isinstance(e, Subs):
@@ -487,13 +505,13 @@ def _at(e: Expr, values: Mapping[Any, Expr]) -> Expr:
 
 @lru_cache(maxsize=100)
 def _argument(i: int) -> Dummy:
-    """Return the symbol of argument ``i``."""
+    """Return the dummy symbol of argument number ``i`` of a function; always the same one."""
     return Dummy(f"x{i}", real=True)
 
 
 @lru_cache(maxsize=1000)
 def _shape(e: Expr, names: tuple[tuple[Expr, Dummy], ...]) -> Expr:
-    """Return a function of its arguments only; an undefined one is a polynomial of third degree."""
+    """Return a function with dummies (``names``) for its leaves, and cubics for undefined functions."""
     if isinstance(e, Derivative):
         shape = _shape(e.expr, names)
         for x in e.variables:
@@ -504,7 +522,7 @@ def _shape(e: Expr, names: tuple[tuple[Expr, Dummy], ...]) -> Expr:
 
 
 def _known(e: Expr) -> Expr:
-    """Return an expression with polynomials for its undefined functions."""
+    """Return an expression in which each undefined function is replaced by a fixed polynomial."""
 
     def polynomial(x: Expr) -> Expr:
         """Return the polynomial of one undefined function."""
@@ -516,7 +534,7 @@ def _known(e: Expr) -> Expr:
 
 @lru_cache(maxsize=100)
 def _polynomial(name: str, count: int) -> Expr:
-    """Return the polynomial that stands for an undefined function."""
+    """Return the random cubic polynomial that stands for the undefined function ``name``."""
     arguments = (S.One, *(_argument(i) for i in range(count)))
     return Add(
         *(
@@ -528,23 +546,23 @@ def _polynomial(name: str, count: int) -> Expr:
 
 @lru_cache(maxsize=1000)
 def _slope(shape: Expr, argument: Dummy) -> Expr:
-    """Return the derivative of a function by an argument."""
+    """Return the derivative of a function by one of its arguments, without undefined functions."""
     return _known(shape.diff(argument))
 
 
 ON_KINKS = {"Heaviside": lambda x, *_: mpmath.mpf(x > 0), "DiracDelta": lambda *_: mpmath.mpf(0)}
-"""Random numbers do not sit on kinks."""
+"""Step function and delta for random arguments, which are never exactly at zero."""
 
 
 @lru_cache(maxsize=1000)
 def _compiled(shape: Expr, count: int) -> Callable[..., Any]:
-    """Return a function for numbers; its value is nan if mpmath cannot compute it."""
+    """Return a function of ``count`` mpmath numbers; its value is nan if mpmath cannot compute it."""
     function = lambdify([_argument(i) for i in range(count)], shape, [ON_KINKS, "mpmath"])
 
     def value(*arguments: Any) -> Any:
         try:
             return function(*arguments)
-        except NameError:  # a loss may have a derivative and no value
+        except NameError:  # some functions of a loss have no value in mpmath, but a derivative
             return mpmath.nan
 
     return value
@@ -555,15 +573,18 @@ def _compiled(shape: Expr, count: int) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class _Weight:
-    """Trained weight, one member of its family."""
+    """Trained weight, or one member of a family of them, at the indices ``key``.
+
+    ``speed`` is minus its update over the gradient of the loss (see the module).
+    """
 
     weight: TrainedMatrix | TrainedVector
     key: MemberIndices
     speed: Any
     count: Any
-    """How many entries each of those here stands for."""
+    """Number of entries that each entry stands for, in units of (N/2)^2 for a matrix, N/2 for a vector."""
     scale: Any
-    """The size that the update is divided by."""
+    """The number N by which the update of a matrix is divided; 1 for a vector."""
 
     @property
     def name(self) -> str:

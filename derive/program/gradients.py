@@ -71,16 +71,18 @@ from derive.program.parts import Definition
 from derive.program.training import Along, Gradient, Outer, Parametrization
 
 LOSS = "the loss"
-"""The name under which the loss is differentiated, which no number of a program has."""
+"""The name under which the loss is differentiated; no scalar of a program can have it, as it has a space."""
 ANY = (S.NegativeInfinity, S.Infinity)
+"""Ends of the layers of a quantity that has no layers."""
 
 
 @dataclass(frozen=True)
 class _Use:
     """Use of ``target`` in a definition ``by = F(..., target, ...)``: as an entry, in a mean or product.
 
-    ``factor`` is the derivative of F there, ``inner`` that of the expression in the mean or of the vector of
-    the product. Indices are dummies with the ranges in ``runs``; those in ``bound`` are summed over in F.
+    ``factor`` is the derivative of F by the entry, mean or product. ``inner`` is the derivative of the
+    expression in the mean by the target, or the factor of the target in the vector of the product. Indices
+    are dummies, each with its range in ``runs``; those in ``bound`` are summed over in F.
     """
 
     by: Expr
@@ -95,7 +97,13 @@ class _Use:
 
 @dataclass(frozen=True)
 class _Solved:
-    """Solution of ``A(J) = I`` for J, and its range on the first axis."""
+    """Solution of ``A(J) = I`` for the indices J of a definition that uses ``x(A(J))``, at indices I of x.
+
+    ``indices`` maps each solved J to an expression in I. The solution exists for the layers ``low`` to
+    ``high`` of x (ANY for quantities without layers), a range with an index if ``family``; ``shift`` is the
+    layer of x minus that index. ``chosen`` is a product of Kronecker deltas for values of I at which x is
+    used alone.
+    """
 
     indices: dict[Dummy, Expr]
     low: Expr
@@ -104,19 +112,22 @@ class _Solved:
     family: bool = False
     chosen: Expr = S.One
     places: Mapping[Dummy, int] = field(default_factory=dict)
-    """Which index of the target each was solved from."""
+    """For each solved J, the number of the argument of the target that it was solved from."""
 
 
 IndexRuns = tuple[tuple[Dummy, IndexRange], ...]
+"""Indices as dummies, each with its range."""
 SlotRanges = tuple[IndexRange | None, ...]
-"""Over what the indices of a field run; None for layers."""
+"""The range of each index of a field, in the order of its arguments; None for the layer."""
 
 
 @dataclass(frozen=True)
 class _Cell:
-    """Gradient on the layers ``low..high``: ``constant`` times ``value``, written at the slots.
+    """Gradient ``constant * value`` on the layers ``low..high``, in the symbols of the indices of the field.
 
-    ``shift`` is that of the definition from which it comes, if it comes from one.
+    ``shift`` is the layer of the field minus the layer index of the definition from which the gradient comes;
+    0 for sums of several. ``family`` is true if the layers are a range with an index, false for single
+    layers.
     """
 
     low: Expr
@@ -132,7 +143,8 @@ class Gradients:
 
     ``output`` is ``f(mu, c, t)``, with ``error`` its ``Delta(mu, c, t)``; without them the gradient is that
     of minus the scalar called LOSS, which is then one of the definitions. Names of gradients avoid those in
-    ``taken``.
+    ``taken``. The graph has a vertex for each field and scalar, and for each function of fields that a matrix
+    is applied to, such as ``phi(h)``. The slots of a vertex are the symbols for its indices.
     """
 
     def __init__(  # noqa: PLR0913 (parts of a network)
@@ -159,7 +171,7 @@ class Gradients:
         self.owner: dict[str, str] = {}
         self.domains: dict[str, Conditions] = {}
         self.slots = {d.name: _slots(definitions, d.name) for d in definitions}
-        self._called: dict[str, str] = {}  # while vertices are found, no expression holds a gradient
+        self._called: dict[str, str] = {}  # no expression contains a gradient while vertices are made
         graph = [self._with_nodes(d) for d in definitions]
         self._called = self._names_of_gradients()
         self.ranges = {name: self._ranges(name) for name in self.slots}
@@ -179,53 +191,63 @@ class Gradients:
     # -- the graph: functions of fields that matrices are applied to are vertices of their own ---------------
 
     def _with_nodes(self, d: Definition) -> Definition:
-        """Return a definition with vertices for the functions of fields in its products and means."""
+        """Return a definition with a new vertex, a function of the same indices, for each function of fields.
+
+        Vectors of matrix products and the factors in means are replaced, such as ``tanh(h(ell, mu, t))``.
+        """
         bound = {x for e in d.rhs.atoms(Sum) for x, *_ in e.limits}
         indices = {r.index for r in d.ranges} | bound
 
         def with_node(e: Product) -> Expr:
-            """Return a product with a vertex for its vector."""
+            """Return a product whose vector is a vertex, with scalars that its fields lack in front."""
             number, vector = self._beside(e.vector, indices)
             return number * Product(e.matrix, e.transposed, self._node(d, vector, indices))
 
         rhs = d.rhs.replace(lambda e: isinstance(e, Product), with_node)
 
         def factors(mean: Mean) -> Expr:
-            """Return a mean with vertices for its factors."""
+            """Return a mean in which factors that are functions of one field are vertices, if known."""
             number, body = self.split(mean.args[0])
             groups: dict[Expr | None, Expr] = {}
-            for x in Mul.make_args(body):  # phi(h) may be a product itself, as h (1 + erf(h))/2 is
+            for x in Mul.make_args(body):  # an activation may itself be a product, as h (1 + erf(h))/2 is
                 atoms = self._atoms(x)
                 own = atoms[0] if len(atoms) == 1 else None
                 groups[own] = groups.get(own, S.One) * x
             total = S.One
             for own, x in groups.items():
-                if own is not None and (whole := self._factor(number * x)) is not None:
+                if own is not None and (whole := self._known_vertex(number * x)) is not None:
                     number, x = S.One, whole
-                elif (whole := self._factor(x)) is not None:
+                elif (whole := self._known_vertex(x)) is not None:
                     x = whole
                 else:
-                    x = Mul(*[self._factor(y) or y for y in Mul.make_args(x)])
+                    x = Mul(*[self._known_vertex(y) or y for y in Mul.make_args(x)])
                 total *= x
             return Mean(number * total)
 
         return replace(d, rhs=rhs.replace(lambda e: isinstance(e, Mean), factors))
 
     def _beside(self, vector: Expr, indices: set[Symbol]) -> tuple[Expr, Expr]:
-        """Return the scalars in a vector with indices that its fields lack, and the rest of the vector."""
+        """Split a vector into a product of scalars with indices that its fields lack, and the rest.
+
+        ``indices`` are those of the definition and its sums.
+        """
         own = {x for a in self._atoms(vector) for x in a.free_symbols}
         numbers = Mul.make_args(self.split(vector)[0]) if own else ()
         outside = Mul(*[x for x in numbers if x.free_symbols & indices - own])
         return outside, vector / outside
 
     def _node(self, d: Definition, vector: Expr, indices: set[Symbol]) -> Expr:
-        """Return the vertex for a vector that is not a multiple of one field."""
+        """Return the vertex for ``vector``, made if needed; a multiple of one field is returned as it is.
+
+        ``d`` is the definition that contains the vector, ``indices`` are those of the definition and its
+        sums.
+        """
         atoms = self._atoms(vector)
         plain = not {name_of(a) for a in vector.atoms(AppliedUndef)} & self.scalars
         if not atoms or (len(atoms) == 1 and plain and _linear(vector, atoms[0])):
             return vector
         single = len(atoms) == 1 and plain
-        if single and (known := self._factor(vector)) is not None:
+        if single and (known := self._known_vertex(vector)) is not None:
             return known
         covers = [a for a in atoms if vector.free_symbols & indices <= a.free_symbols]
         if not covers:
@@ -243,8 +265,8 @@ class Gradients:
         self.nodes[name], self.owner[name], self.slots[name] = (place, body), owner, home
         return Function(name)(*cover.args)
 
-    def _factor(self, e: Expr) -> Expr | None:
-        """Return the vertex equal to ``e`` at other indices; None if no vertex is equal."""
+    def _known_vertex(self, e: Expr) -> Expr | None:
+        """Return the vertex that equals the function ``e`` of one field, at its indices; or None."""
         atoms = self._atoms(e)
         if len(atoms) != 1 or e == atoms[0]:
             return None
@@ -256,11 +278,11 @@ class Gradients:
         return None
 
     def _atoms(self, e: Expr) -> list[Expr]:
-        """Return the fields in an expression."""
+        """Return the fields at their indices that occur in an expression, sorted."""
         return sorted((a for a in e.atoms(AppliedUndef) if name_of(a) in self.fields), key=spelled)
 
     def written(self, e: Expr) -> Expr:
-        """Return ``e`` with vertices replaced by the functions for which they stand."""
+        """Return ``e`` with each vertex replaced by the function of fields for which it stands."""
         table = {}
         for a in e.atoms(AppliedUndef):
             if name_of(a) in self.nodes:
@@ -283,7 +305,11 @@ class Gradients:
         runs: tuple[tuple[Dummy, IndexRange], ...],
         bound: frozenset[Dummy],
     ) -> Iterator[_Use]:
-        """Yield the derivatives of ``outside * e``, into sums, means and products."""
+        """Yield the uses of quantities with a gradient in ``e``, a part of the definition of ``by``.
+
+        ``outside`` is the derivative of the definition by ``e``. Sums, means and products inside are entered.
+        The indices have the ranges ``runs``, and those in ``bound`` are summed over.
+        """
         masks: dict[Expr, Dummy] = {}
         masked = self._masked(e, masks)
         whole = {v: k for k, v in masks.items()}
@@ -301,7 +327,9 @@ class Gradients:
                 for use in self._partials(by, node.args[0], S.One, runs, bound):
                     if use.kind != "entry":
                         at, body = (_plain(x, dict(runs)) for x in (by, node.args[0]))
-                        raise ProgramError(f"{at}: a mean of {body}; define a field for what it averages")
+                        raise ProgramError(
+                            f"{at}: the mean of {body} contains a product or mean; define a field for that"
+                        )
                     yield replace(use, factor=slope, inner=use.factor, kind="mean")
             elif isinstance(node, Product):
                 yield (used := _Use(by, node.matrix, slope, S.One, "product", node, runs, bound))
@@ -311,13 +339,16 @@ class Gradients:
                 yield _Use(by, node, slope, runs=runs, bound=bound)
 
     def _masked(self, e: Expr, masks: dict[Expr, Dummy]) -> Expr:
-        """Return an expression with symbols for its sums, means, products and tracked quantities."""
+        """Return an expression with dummies for its sums, means, products and quantities with a gradient.
+
+        The dummies are stored in ``masks``.
+        """
         if isinstance(e, Sum | Mean | Product) or self._tracked(e):
             return masks.setdefault(e, Dummy("x", real=True))
         return e.func(*[self._masked(x, masks) for x in e.args]) if e.args else e
 
     def _tracked(self, e: Expr) -> bool:
-        """Return whether an expression is a quantity with a gradient."""
+        """Return whether an expression has a gradient: a vertex at time t, or a vector of weights."""
         name = name_of(e)
         if isinstance(e, AppliedUndef) and (name in self.slots):
             return bool(e.args[-1] == t)  # what was computed at the first step is a constant later
@@ -326,9 +357,11 @@ class Gradients:
     # -- indices ---------------------------------------------------------------------------------------------
 
     def _solve(self, use: _Use, slots: tuple[Symbol, ...], axis: bool) -> _Solved:
-        """Solve ``A(J) = I``, one index after another.
+        """Solve ``A(J) = I`` for J, where ``A(J)`` are the arguments of ``use.target`` and I the ``slots``.
 
-        Indices of sums are kept where others can be solved for.
+        One index is solved for after another, and indices of sums are kept where another one can be solved
+        for. If ``axis`` is true, the first argument is a layer. Raises :class:`ProgramError` unless each
+        argument is an index plus or minus something.
         """
         runs = dict(use.runs)
         solved: dict[Dummy, Expr] = {}
@@ -344,7 +377,8 @@ class Gradients:
                 slope = affine_slope(rest, x)
                 if slope not in ((1,) if layer else (1, -1)):
                     raise ProgramError(
-                        f"{_plain(use.by, runs)}: the indices of {_plain(use.target, runs)} are no shifts"
+                        f"{_plain(use.by, runs)}: each argument of {_plain(use.target, runs)} must be an "
+                        "index plus or minus a number"
                     )
                 value = slope * (slot - (rest - slope * x))
                 solved = {y: e.xreplace({x: value}) for y, e in solved.items()} | {x: value}
@@ -366,8 +400,8 @@ class Gradients:
             elif a != slot and name_of(use.target) in self.slots:
                 if name_of(use.target) not in self.scalars:
                     raise ProgramError(
-                        f"{_plain(use.by, runs)} uses {_plain(use.target, runs)} at {_plain(a, runs)} alone: "
-                        f"write a sum over {slot}, with weights that choose"
+                        f"{_plain(use.by, runs)} uses {_plain(use.target, runs)} at one value of an "
+                        f"index: write a sum over {slot} with factors of 0 or 1 that select it"
                     )
                 chosen *= KroneckerDelta(slot, rest)
         return _Solved(solved, low, high, shift, family, chosen, places)
@@ -376,10 +410,11 @@ class Gradients:
         """Return the conditions under which a use contributes: its indices are in their ranges.
 
         They are written in the slots of the target, whose ranges are ``spans``, and in indices that are
-        summed over. A shifted index of a field is periodic, and in range everywhere.
+        summed over. A shifted index of a field is periodic, and in range everywhere. If ``axis`` is true, the
+        first slot is the layer, whose range is not among the conditions.
         """
-        runs, told = dict(use.runs), spelled(_plain(use.by, dict(use.runs)))
-        own = [c for x, r in use.runs for c in between(x, r.lower, r.upper, told)]
+        runs, label = dict(use.runs), spelled(_plain(use.by, dict(use.runs)))
+        own = [c for x, r in use.runs for c in between(x, r.lower, r.upper, label)]
         rings = {x for x, i in solved.places.items() if self._goes_round(use, x, spans, i, own, axis)}
         found: Conditions = []
         for x, r in use.runs:
@@ -387,37 +422,45 @@ class Gradients:
                 continue
             if rings & (r.lower.free_symbols | r.upper.free_symbols):
                 raise ProgramError(
-                    f"{told}: the sum over {r.index} ends at an index that {_plain(use.target, runs)} takes "
-                    "round a ring; keep its indices in their range, or let the sum end at a number"
+                    f"{label}: the sum over {r.index} ends at a shifted index of {_plain(use.target, runs)}, "
+                    "which is periodic; keep its indices in their range, or let the sum end at a number"
                 )
-            found += between(x, r.lower, r.upper, told)
+            found += between(x, r.lower, r.upper, label)
         return [c.xreplace(solved.indices).expand() for c in found]
 
     def _support(self, use: _Use, solved: _Solved) -> Conditions:
-        """Return the conditions for a nonzero gradient of the using quantity, in the same indices."""
+        """Return the conditions outside of which the gradient of ``use.by`` is zero, in solved indices."""
         names = dict(zip(self.slots.get(name_of(use.by), ()), use.by.args, strict=False))
         return [c.xreplace(names).xreplace(solved.indices).expand() for c in self.domain(name_of(use.by))]
 
     def _goes_round(
         self, use: _Use, x: Dummy, spans: SlotRanges, i: int, own: Conditions, axis: bool
     ) -> bool:
-        """Return whether the index at position i leaves its range and is periodic."""
+        """Return whether the index ``x`` is periodic, because argument i of the target leaves its range.
+
+        ``own`` are the conditions for all indices in their ranges. Raises :class:`ProgramError` if the
+        argument leaves its range and does not take all values of it.
+        """
         a, span, r = use.target.args[i], spans[i], dict(use.runs)[x]
         if not isinstance(a, Add) or span is None or (axis and i == 0):
             return False
         runs = dict(use.runs)
-        told = spelled(_plain(use.by, runs))
-        if all(implied(c, own) for c in between(a, span.lower, span.upper, told)):
+        label = spelled(_plain(use.by, runs))
+        if all(implied(c, own) for c in between(a, span.lower, span.upper, label)):
             return False
         if (r.lower, r.upper) == (span.lower, span.upper):
             return True
         raise ProgramError(
-            f"{told}: the index {_plain(a, runs)} of {_plain(use.target, runs)} leaves its range "
-            f"{span.lower}..{span.upper} and does not go round all of it; keep {r.index} where it is inside"
+            f"{label}: the index {_plain(a, runs)} of {_plain(use.target, runs)} leaves its range "
+            f"{span.lower}..{span.upper}, and {r.index} does not take all values of it, as a periodic index "
+            f"does; keep {r.index} where the argument is inside"
         )
 
     def domain(self, name: str) -> Conditions:
-        """Return the conditions for a nonzero gradient, shared by all uses, beside ranges of indices."""
+        """Return the conditions, beside ranges of indices, outside of which a gradient is zero.
+
+        Only conditions shared by all uses count.
+        """
         if name not in self.domains:
             self.domains[name] = []  # of a field that uses itself, at another layer
             found: list[Conditions] = []
@@ -430,13 +473,16 @@ class Gradients:
         return self.domains[name]
 
     def _contributing(self, use: _Use, solved: _Solved, name: str) -> Conditions:
-        """Return the conditions on the slots of ``name`` only."""
+        """Return the conditions on the slots of ``name`` alone under which a use contributes to its gradient.
+
+        The indices that are summed over are eliminated.
+        """
         conditions = self._domain(use, solved, self.ranges[name], self._on_axis(name))
         conditions += self._support(use, solved)
-        told = spelled(_plain(use.by, dict(use.runs)))
+        label = spelled(_plain(use.by, dict(use.runs)))
         for x, _ in use.runs:
             if x not in solved.indices:
-                *_, conditions = eliminated(x, conditions, told)
+                *_, conditions = eliminated(x, conditions, label)
         return needed(conditions, self.known(name))
 
     def known(self, name: str) -> Conditions:
@@ -444,7 +490,7 @@ class Gradients:
         return _inside(self.slots[name], self.ranges[name], name)
 
     def _on_axis(self, name: str) -> bool:
-        """Return whether the first index is that of a layer."""
+        """Return whether the first index of a field, scalar or vertex counts layers or ordered places."""
         x = self.fields.get(self.owner.get(name, name))
         if x is None:  # a number of each layer
             known = [n for n, y in self.fields.items() if (y.layered or y.ordered) and n in self.slots]
@@ -453,7 +499,7 @@ class Gradients:
         return x.layered or x.ordered
 
     def _ranges(self, name: str) -> SlotRanges:
-        """Return the range of each index of a field, a scalar or a function of a field."""
+        """Return the range of each index of a field, scalar or vertex; None for the layer."""
         owner = self.owner.get(name, name)
         lines = [d for d in self.definitions if d.name == owner]
         spans: list[IndexRange | None] = []
@@ -465,7 +511,11 @@ class Gradients:
         return tuple(spans)
 
     def _places(self) -> dict[str, tuple[int | None, ...]]:
-        """Return, for each vertex on which the output depends, the positions of the output's indices."""
+        """Return, for each vertex on which the output depends, where it has the indices of the output.
+
+        The value lists, for each index of the output, the position of this index among those of the vertex,
+        or None.
+        """
         found: dict[str, tuple[int | None, ...]] = {self.root: tuple(range(len(self.labels)))}
         todo = [self.root]
         while todo:
@@ -493,8 +543,8 @@ class Gradients:
         """Return the error for a quantity that combines quantities of different outputs."""
         by = _plain(use.by, dict(use.runs))
         return ProgramError(
-            f"{by} mixes what is computed for different outputs, so that each output has a gradient at all "
-            "of them: take the gradient of the loss, together=True"
+            f"{by} combines quantities of different outputs, so that the gradient of each output would have "
+            "the indices of all: take the gradient of the loss, together=True"
         )
 
     @property
@@ -503,7 +553,7 @@ class Gradients:
         return () if self.output is None else tuple(self.output.args[:-1])
 
     def _extra(self, name: str) -> tuple[Symbol, ...]:
-        """Return the indices of a backward field beside those of its field."""
+        """Return the indices of the output that the gradient of ``name`` has, but ``name`` has not."""
         return tuple(x for x, i in zip(self.labels, self.place[name], strict=True) if i is None)
 
     # -- what one use contributes ----------------------------------------------------------------------------
@@ -514,7 +564,7 @@ class Gradients:
         return x.population.at(atom.args[0]) if x.layered else x.population
 
     def normal(self, atom: Expr) -> Expr:
-        """Return ``n_x/N`` of a field, n_x of a scalar."""
+        """Return the normalisation n_x of the gradient at ``atom``, over N for a field (see the module)."""
         name = name_of(atom)
         if name == self.root:
             return S.One
@@ -538,7 +588,10 @@ class Gradients:
         )
 
     def _natural(self, name: str) -> str:
-        """Return the user's or default name: ``g``, ``z`` for ``h``, ``g_q``, ``z_q`` for a field q."""
+        """Return the name of a gradient before collisions are resolved: the user's, or the default.
+
+        Defaults are ``g`` and ``z`` for the field h and a function of it, ``g_q`` and ``z_q`` for a field q.
+        """
         owner = self.owner.get(name, name)
         given = self.names.get(owner)
         if name not in self.nodes:
@@ -548,18 +601,20 @@ class Gradients:
         return first if same[0] == name else f"{first}_{same.index(name) + 1}"
 
     def backward(self, atom: Expr) -> Expr:
-        """Return the backward field at ``atom``."""
+        """Return the gradient at ``atom``, a function of its indices; 1 for the output, -1 for the loss."""
         name = name_of(atom)
         if name == self.root:
             return S.One if self.output is not None else S.NegativeOne
         return Function(self.called(name))(*atom.args[:-1], *self._extra(name), t)
 
     def _contribution(self, use: _Use) -> Expr:
-        """Return the contribution of one use to a gradient."""
+        """Return the contribution of one use to the gradient of its target, before indices are solved for."""
         ratio, back = self.normal(use.target) / self.normal(use.by), self.backward(use.by)
         if use.kind == "mean":
             seen = use.factor * back
-            if name_of(use.by) in self.fields or name_of(use.by) in self.nodes:  # every unit sees the mean
+            if (
+                name_of(use.by) in self.fields or name_of(use.by) in self.nodes
+            ):  # every unit depends on the mean
                 seen = expression(self.population(use.by).ratio) * Mean(seen)
             if name_of(use.target) in self.scalars:
                 return ratio * seen * Mean(use.inner)
@@ -580,7 +635,7 @@ class Gradients:
         return ratio * use.factor * back
 
     def split(self, e: Expr) -> tuple[Expr, Expr]:
-        """Return the factors that are equal for all units, and the others."""
+        """Split a product into the factors that are equal for all units, and the others."""
         local = [x for x in Mul.make_args(e) if self.varies(x)]
         return Mul(*[x for x in Mul.make_args(e) if not self.varies(x)]), Mul(*local)
 
@@ -592,10 +647,11 @@ class Gradients:
         named = {name_of(a) for a in bare.atoms(AppliedUndef)} & own
         return bool(named) or bare.has(Product) or any(v.uses(bare) for v in self.vectors.values())
 
-    def _settled(self, use: _Use, solved: _Solved, value: Expr, taken: Iterable[Symbol]) -> Expr:
-        """Return a contribution at the solved indices.
+    def _summed_contribution(self, use: _Use, solved: _Solved, value: Expr, taken: Iterable[Symbol]) -> Expr:
+        """Return the contribution ``value`` of a use in the slots of its target, summed over other indices.
 
-        Remaining ones are those of the output, or are summed over.
+        Indices that are neither solved for nor those of the output are summed; their names avoid ``taken``.
+        The contribution is zero outside of the domain of the use.
         """
         where = self.place[name_of(use.by)]
         labels = {use.by.args[i]: x for x, i in zip(self.labels, where, strict=True) if i is not None}
@@ -615,25 +671,28 @@ class Gradients:
         domain = self._domain(use, solved, self.ranges[target], self._on_axis(target))
         domain, support = ([c.xreplace(names) for c in x] for x in (domain, self._support(use, solved)))
         labelled = [c for x in self.labels for c in self._in_range(self.range_of(x))]
-        told = spelled(_plain(use.by, dict(use.runs)))
+        label = spelled(_plain(use.by, dict(use.runs)))
         inner, known = _inner_first(free, use.runs, names), [*self.known(target), *labelled]
-        total, left = summed(value.xreplace(names), inner, domain, support, known, told)
+        total, left = summed(value.xreplace(names), inner, domain, support, known, label)
         if use.kind == "product" and left:
             self._defined_for_product(use, solved, known)
         return indicator(left) * total
 
     def _defined_for_product(self, use: _Use, solved: _Solved, known: Conditions) -> None:
-        """Raise if a transposed matrix would be applied to vectors that are defined for some indices only."""
+        """Raise :class:`ProgramError` if a transposed matrix meets vectors that exist for some indices only.
+
+        ``known`` are the conditions that hold for the indices of the target.
+        """
         runs = dict(use.runs)
         for a, r in zip(use.by.args, self.ranges.get(name_of(use.by), ()), strict=False):
-            at, told = a.xreplace(solved.indices), spelled(_plain(use.by, runs))
-            if r is None or isinstance(at, Add):  # which goes round a ring
+            at, label = a.xreplace(solved.indices), spelled(_plain(use.by, runs))
+            if r is None or isinstance(at, Add):  # a shifted index is periodic
                 continue
-            if not all(implied(c, known) for c in between(at, r.lower, r.upper, told)):
+            if not all(implied(c, known) for c in between(at, r.lower, r.upper, label)):
                 raise ProgramError(
-                    f"{told}: it is defined for {at} = {r.lower}..{r.upper} only, but "
+                    f"{label}: it is defined for {at} = {r.lower}..{r.upper} only, but "
                     f"{self.written(_plain(use.target, runs))} for other {at} too; define both for the same "
-                    "ones, with weights that choose"
+                    "values, with factors of 0 or 1"
                 )
 
     def _in_range(self, r: IndexRange) -> Conditions:
@@ -643,14 +702,14 @@ class Gradients:
     # -- the backward pass -----------------------------------------------------------------------------------
 
     def cells(self, name: str) -> list[_Cell]:
-        """Return the gradient with respect to a field, by ranges of layers with one form."""
+        """Return the gradient with respect to ``name``, by ranges of layers with one expression each."""
         slots, axis = self.slots[name], self._on_axis(name)
         found: list[tuple[_Cell, Expr]] = []
         for use in self.uses.get(name, ()):
             if name_of(use.by) not in self.place:
                 continue
             solved = self._solve(use, slots, axis)
-            value = self._settled(use, solved, self._contribution(use), slots)
+            value = self._summed_contribution(use, solved, self._contribution(use), slots)
             if name_of(use.by) in self.nodes:
                 for cell in self.cells(name_of(use.by)):
                     part = _Cell(cell.low, cell.high, cell.constant * value, family=cell.family)
@@ -678,7 +737,7 @@ class Gradients:
         return cells
 
     def definitions_of(self, name: str) -> list[Definition]:
-        """Return the backward field of ``name``, with one definition for each form that it has."""
+        """Return the definitions of the gradient with respect to ``name``, one for each range of layers."""
         slots = self.slots[name]
         found: list[tuple[bool, Definition]] = []
         cells, x = self.cells(name), self.fields.get(self.owner.get(name, name))
@@ -705,11 +764,11 @@ class Gradients:
         """Return the range of an index other than that of layers."""
         found = (r for d in self.definitions for r in d.ranges if r.index == index)
         if (own := next(found, None)) is None:
-            raise ProgramError(f"nothing says over what {index} runs")
+            raise ProgramError(f"the index {index} has no range in any definition: give one in ranges")
         return own
 
     def tidy(self, e: Expr) -> Expr:
-        """Return an expression with functions for vertices, and constants in front of products and means."""
+        """Return an expression without vertices, and with constants in front of products and means."""
         e = self.written(e)
 
         def outside(x: Product | Mean) -> Expr:
@@ -720,19 +779,27 @@ class Gradients:
         for kind in (Product, Mean):
             e = e.replace(lambda x, kind=kind: isinstance(x, kind), outside)
         if any(not isinstance(x.expr, AppliedUndef) for x in e.atoms(Derivative)):
-            raise ProgramError(f"{e} contains the derivative of a function that has none that is known")
+            raise ProgramError(f"{e} contains a function whose derivative is not known")
         return e
 
     # -- updates ---------------------------------------------------------------------------------------------
 
     def updates(self, weight: GaussianWeight) -> list[Outer] | list[Along]:
-        """Return minus the gradient of the loss with respect to a weight times N, one term for each use."""
+        """Return the terms of the update of a weight, ``-scale^2 N`` times the gradient of the loss.
+
+        Each use of the weight gives a term.
+
+        Uses of one form at neighbouring layers are one term.
+        """
         uses = [u for u in self.uses.get(weight.name, ()) if name_of(u.by) in self.place]
         joined = _joined([self._update(weight, use) for use in uses], weight)
         return [self._on_its_members(weight, solved, u) for solved, u in joined]
 
     def _on_its_members(self, weight: GaussianWeight, solved: _Solved, u: Any) -> Any:
-        """Return an update that is zero for members of a family that do not have it."""
+        """Return the term ``u`` of an update, times an indicator of the members of a family that have it.
+
+        ``solved`` has the first and the last of these members.
+        """
         if not weight.symbol.args or solved.low == ANY[0]:
             return u
         first, *_ = _family(weight)
@@ -760,7 +827,7 @@ class Gradients:
         yield from ((n, self.fields[owner]) for n, owner in self.owner.items())
 
     def _update(self, weight: GaussianWeight, use: _Use) -> tuple[_Solved, Outer | Along]:
-        """Return the update of a weight by one use."""
+        """Return the solution for the indices of one use of a weight, and its term of the update."""
         by, p = use.by, self.parametrization
         symbol = weight.symbol
         solved = self._solve(use, tuple(symbol.args), bool(symbol.args))
@@ -811,12 +878,13 @@ class Gradients:
     def _summed(
         self, use: _Use, solved: _Solved, domain: Conditions, spans: SlotRanges
     ) -> tuple[dict[Any, Any], tuple[IndexRange, ...]]:
-        """Return new names and ranges of the summed indices of an update.
+        """Return new names and ranges of the indices over which the term of an update is summed.
 
         Names are ``alpha`` for ``mu`` and ``p_`` for ``p``. Each index takes all values that it has anywhere
-        in the ``domain``: no range depends on another index.
+        in the ``domain``: no range depends on another index. ``spans`` are the ranges of the weight's own
+        indices.
         """
-        told, free = (
+        label, free = (
             spelled(_plain(use.by, dict(use.runs))),
             [x for x, _ in use.runs if x not in solved.indices],
         )
@@ -832,7 +900,7 @@ class Gradients:
             layer = self._on_axis(name) and use.by.args[0].has(x)
             kept = layer or (self.output is None and r.index != mu)
             rename[x] = r.index if kept else primed(r.index)
-            run = IndexRange(rename[x], *hull(x, [*free, *slots], every, told))
+            run = IndexRange(rename[x], *hull(x, [*free, *slots], every, label))
             if layer:
                 last.append(run)
             else:
@@ -847,7 +915,7 @@ class Gradients:
 
 
 def name_of(e: Expr) -> str:
-    """Return the name of an applied symbol, of a symbol or of a member of a family; else an empty string."""
+    """Return the name of an applied function (``h`` of ``h(mu, t)``) or symbol; else an empty string."""
     return e.func.__name__ if isinstance(e, AppliedUndef) else spelled(e) if isinstance(e, Symbol) else ""
 
 
@@ -863,7 +931,7 @@ def _slots(definitions: tuple[Definition, ...], name: str) -> tuple[Symbol, ...]
 
 
 def _moved(r: IndexRange, names: Mapping[Any, Any]) -> IndexRange:
-    """Return a range with ends in other indices; it keeps its name."""
+    """Return a range of the same index, with the symbols in its ends replaced by ``names``."""
     return IndexRange(r.index, *(expression(b).xreplace(names) for b in (r.lower, r.upper)))
 
 
@@ -875,7 +943,7 @@ def _family(weight: GaussianWeight) -> tuple[IndexRange, ...]:
 
 
 def _times(u: Any, factor: Expr) -> Any:
-    """Return an update times a number."""
+    """Return an update (:class:`Outer` or :class:`Along`) times a number."""
     if factor == 1:
         return u
     if u.gradient is not None:
@@ -884,20 +952,23 @@ def _times(u: Any, factor: Expr) -> Any:
 
 
 def _ends(d: Definition, place: int) -> tuple[Expr, Expr]:
-    """Return the first and the last value of an index of a definition."""
+    """Return the first and last value of argument number ``place`` of a definition's left-hand side."""
     a = d.lhs.args[place]
     r = next((r for r in d.ranges if a.has(r.index)), None)
     return (a, a) if r is None else (a.subs(r.index, r.lower), a.subs(r.index, r.upper))
 
 
-def _inside(slots: tuple[Symbol, ...], spans: SlotRanges, told: str) -> Conditions:
-    """Return the conditions for indices in their ranges."""
+def _inside(slots: tuple[Symbol, ...], spans: SlotRanges, label: str) -> Conditions:
+    """Return the conditions for the indices ``slots`` in the ranges ``spans``; messages have ``label``."""
     pairs = ((x, r) for x, r in zip(slots, spans, strict=True) if r is not None)
-    return [c for x, r in pairs for c in between(x, r.lower, r.upper, told)]
+    return [c for x, r in pairs for c in between(x, r.lower, r.upper, label)]
 
 
 def _inner_first(free: list[Symbol], runs: IndexRuns, names: Mapping[Any, Any]) -> list[Symbol]:
-    """Return the indices to sum over; those come first whose ranges end at others."""
+    """Return the indices ``free`` in the order of sums, the innermost first.
+
+    An index comes before those in the ends of its range; ``names`` are the names of the dummies in ``runs``.
+    """
     ends = {names[x]: {names.get(y) for y in _symbols(r)} for x, r in runs if names.get(x) in free}
     found: list[Symbol] = []
     while left := [x for x in free if x not in found]:
@@ -911,7 +982,7 @@ def _symbols(r: IndexRange) -> set[Any]:
 
 
 def _slope(e: Expr, x: Dummy) -> Expr:
-    """Return ``de/dx``, with short cuts for sums, products and powers."""
+    """Return the derivative ``de/dx``, with short cuts for sums, products and powers."""
     if e == x:
         return S.One
     inside = [y for y in e.args if x in y.free_symbols]
@@ -921,7 +992,7 @@ def _slope(e: Expr, x: Dummy) -> Expr:
         return Mul(*[y for y in e.args if y is not inside[0]], _slope(inside[0], x))
     if isinstance(e, Pow) and e.exp.is_number:
         return e.exp * e.base ** (e.exp - 1) * _slope(e.base, x)
-    # a step has the derivative zero wherever a unit of a network can be: it sits on no edge
+    # the derivative of a step function is zero except at the step, where no unit of a network is
     return _with_tanh(e.diff(x).replace(DiracDelta, lambda *_: S.Zero))
 
 
@@ -949,21 +1020,21 @@ def _linear(e: Expr, atom: Expr) -> bool:
 
 
 _UNKNOWN = Dummy()
-"""One for all, so that SymPy knows derivatives that it has found."""
+"""The same dummy in all calls, so that SymPy finds derivatives in its cache."""
 
 
 def _plain(e: Expr, runs: dict[Dummy, IndexRange]) -> Expr:
-    """Return an expression with the indices for their dummies."""
+    """Return an expression with the symbols of the indices in place of their dummies, for messages."""
     return e.xreplace({x: r.index for x, r in runs.items()})
 
 
 def _divided(e: Expr, constant: Expr) -> Expr:
-    """Return an expression divided by a constant, inside of a sum."""
+    """Return an expression divided by a constant, which stands inside of the sum if it is a sum."""
     return Sum(e.function / constant, *e.limits) if isinstance(e, Sum) else e / constant
 
 
 def _cuts(cells: list[_Cell]) -> list[tuple[Expr, Expr]]:
-    """Return the ranges of layers between all ends of cells."""
+    """Return consecutive ranges (first, last) of layers, cut wherever one of the cells begins or ends."""
     if any(c.low == ANY[0] for c in cells):
         return [ANY]
     cuts: list[Expr] = []
@@ -983,11 +1054,13 @@ def _before(a: Expr, b: Expr) -> bool:
         return True
     if gap.is_negative or gap.is_nonpositive:
         return False
-    raise ProgramError(f"which of the layers {a} and {b} comes first depends on the depth: say more of it")
+    raise ProgramError(
+        f"the order of the layers {a} and {b} depends on the depth: give a depth that decides it"
+    )
 
 
 def _covers(c: _Cell, low: Expr, high: Expr) -> bool:
-    """Return whether a cell contains a range of layers."""
+    """Return whether a cell contains the whole range of layers from ``low`` to ``high``."""
     if (low, high) == (c.low, c.high):
         return True
     if expression(high - low).is_negative or expression(c.high - c.low).is_negative:
@@ -996,7 +1069,7 @@ def _covers(c: _Cell, low: Expr, high: Expr) -> bool:
 
 
 def _merged(cells: list[_Cell], axis: tuple[Symbol, ...]) -> list[_Cell]:
-    """Return the cells with neighbours of one form merged."""
+    """Return the cells, neighbours merged if they are the same expression of the layer index (``axis``)."""
     found: list[_Cell] = []
     for c in cells:
         c = replace(c, constant=S.One)
@@ -1009,7 +1082,7 @@ def _merged(cells: list[_Cell], axis: tuple[Symbol, ...]) -> list[_Cell]:
 
 
 def _same(a: _Cell, b: _Cell, axis: Symbol) -> bool:
-    """Return whether two cells have one form."""
+    """Return whether two cells are the same expression of the layer index ``axis``."""
     if a.value == b.value and (a.family or b.family):
         return True
     for point, wide in ((a, b), (b, a)):
@@ -1019,7 +1092,7 @@ def _same(a: _Cell, b: _Cell, axis: Symbol) -> bool:
 
 
 def _joined(lines: list[tuple[_Solved, Any]], weight: GaussianWeight) -> list[tuple[_Solved, Any]]:
-    """Return updates with those of one form at neighbouring layers merged."""
+    """Return the terms of an update, those at neighbouring layers merged if they are the same expression."""
     found: list[tuple[_Solved, Any]] = []
     for line in lines:
         for i, other in enumerate(found):
@@ -1032,7 +1105,7 @@ def _joined(lines: list[tuple[_Solved, Any]], weight: GaussianWeight) -> list[tu
 
 
 def _one_update(weight: Any, a: tuple[_Solved, Any], b: tuple[_Solved, Any]) -> tuple[_Solved, Any] | None:
-    """Return one update that is ``a`` at one layer and ``b`` at its neighbours, or None."""
+    """Return one term of an update that is ``a`` at one layer and ``b`` at its neighbours, or None."""
     axis = weight.symbol.args[0] if weight.symbol.args else None
     for (one, u), (many, v) in ((a, b), (b, a)):
         beside = one.low in (many.low - 1, many.high + 1)
@@ -1053,5 +1126,5 @@ def _one_update(weight: Any, a: tuple[_Solved, Any], b: tuple[_Solved, Any]) -> 
 
 
 def _at(u: Any, at: dict[Any, Any]) -> Any:
-    """Return an update at values of indices."""
+    """Return an update at the values ``at`` of its indices; the ranges of its sums stay."""
     return replace(u.map(lambda e: e.subs(at)), over=u.over)

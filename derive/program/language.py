@@ -21,6 +21,7 @@ from derive.calculus.symbols import IndexRange, ell, expression, spelled
 from derive.errors import ProgramError
 
 P_train = Symbol("P_train", positive=True)
+"""The sum of the weights of all samples in the loss, by which a mean loss divides."""
 
 
 def layer_count(depth: Any, key: str = "depth") -> Expr:
@@ -44,11 +45,11 @@ def layer_count(depth: Any, key: str = "depth") -> Expr:
     return known
 
 
-def numbered(vector: Expr) -> tuple[Expr, Expr]:
-    """Return the number in front of a field, and the field; for another vector 1 and the vector itself.
+def number_and_field(vector: Expr) -> tuple[Expr, Expr]:
+    """Split ``c * field`` into the number c and the field; other vectors give 1 and themselves.
 
     >>> from sympy.abc import t
-    >>> numbered(3 * Function("h")(t)), numbered(3 * Function("h")(t) ** 2)
+    >>> number_and_field(3 * Function("h")(t)), number_and_field(3 * Function("h")(t) ** 2)
     ((3, h(t)), (1, 3*h(t)**2))
     """
     number, rest = vector.as_independent(AppliedUndef, as_Add=False)
@@ -66,7 +67,7 @@ class Product(Expr):
 
     def __new__(cls, matrix: Any, transposed: Any, vector: Any) -> Expr:
         """Return the product, times a number in front of the field."""
-        number, vector = numbered(expression(vector))
+        number, vector = number_and_field(expression(vector))
         node = Expr.__new__(cls, expression(matrix), Integer(bool(transposed)), vector)
         return node if number == 1 else number * node
 
@@ -146,7 +147,11 @@ class Rewritable:
 
 
 def _mapped(x: Any, fun: Callable[..., Any]) -> Any:
-    """Return an object with a function applied to the expressions in it."""
+    """Return ``x`` with ``fun`` applied to the expressions in it.
+
+    Of an :class:`IndexRange` the ends change, of a mapping the keys, of a tuple or :class:`Rewritable` all
+    parts; numbers count as expressions, and other objects are returned unchanged.
+    """
     if isinstance(x, Rewritable):
         return x.map(fun)
     if isinstance(x, IndexRange):
@@ -166,19 +171,22 @@ class _Called:
     name: str
 
     def __call__(self, *indices: Any) -> AppliedUndef:
-        """Return an entry at these indices."""
+        """Return the applied function ``name(*indices)``: the entry of the vector at these indices."""
         return Function(self.name)(*indices)
 
 
 class _NoNumber:
-    """Base class of weights, which raise in arithmetic: expressions contain their symbols."""
+    """Base class of weights: ``+``, ``-``, ``*``, ``/`` and powers of a weight raise ProgramError.
+
+    Expressions contain the symbol of a vector, or a matrix applied with ``@``, never the weight itself.
+    """
 
     def _refuse(self, *_: Any) -> Any:
-        """Raise ProgramError with the expression to write instead."""
+        """Raise ProgramError with a message that shows the expression to write instead of the weight."""
         name = getattr(self, "name", "")
         applied = f"{name} @ v, with a factor before brackets: b*({name} @ v)"
         instead = f"{name}.symbol" if isinstance(self, GaussianVector) else applied
-        raise ProgramError(f"{name} is a {type(self).__name__}, and no number: write {instead}")
+        raise ProgramError(f"{name} is a {type(self).__name__}, which is not a number: write {instead}")
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
     __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __neg__ = _refuse
@@ -300,12 +308,12 @@ class Attribute(Rewritable, _Called):
 
 
 def _member(name: str, *ranges: IndexRange) -> Expr:
-    """Return the symbol of a member of a family."""
+    """Return the symbol of a weight: ``name(indices)`` for a family with these ranges, else ``name``."""
     return Function(name)(*[r.index for r in ranges]) if ranges else Symbol(name)
 
 
 def _require_ranges(key: str, indices: object) -> None:
-    """Raise ProgramError for indices that are not IndexRange objects in a tuple."""
+    """Raise ProgramError, naming ``key``, unless ``indices`` is a tuple of IndexRange objects."""
     wrong = [x for x in indices if not isinstance(x, IndexRange)] if isinstance(indices, tuple) else [indices]
     if wrong:
         example = "(IndexRange(c, S.One, S(2)),)"
@@ -361,30 +369,30 @@ class GaussianMatrix(Rewritable, _NoNumber):
         """The symbol in definitions: ``W(ell)`` for a family, ``W`` otherwise."""
         return _member(self.name, *((self.index,) if self.index else ()), *self.others)
 
-    def __call__(self, *members: Any) -> _Handle:
-        """Return a member of the family, to be applied with ``@``."""
-        return _Handle(Function(self.name)(*members))
+    def __call__(self, *members: Any) -> _Applicable:
+        """Return the member of the family at these indices, to be applied with ``@``: ``W(ell) @ v``."""
+        return _Applicable(Function(self.name)(*members))
 
     def __matmul__(self, vector: Any) -> Expr:
         return Product(Symbol(self.name), False, vector)
 
     @property
-    def T(self) -> _Handle:
+    def T(self) -> _Applicable:
         """The transpose, to be applied with ``@``."""
-        return _Handle(Symbol(self.name)).T
+        return _Applicable(Symbol(self.name)).T
 
 
 @dataclass(frozen=True)
-class _Handle:
-    """Member of a family of matrices, to be applied with ``@``."""
+class _Applicable:
+    """Matrix, transpose or member of a family of matrices, which is applied to a vector with ``@``."""
 
     symbol: Expr
     transposed: bool = False
 
     @property
-    def T(self) -> _Handle:
+    def T(self) -> _Applicable:
         """The transpose."""
-        return _Handle(self.symbol, not self.transposed)
+        return _Applicable(self.symbol, not self.transposed)
 
     def __matmul__(self, vector: Any) -> Expr:
         return Product(self.symbol, self.transposed, vector)
@@ -447,4 +455,4 @@ class GaussianVector(Rewritable, _Called, _NoNumber):
 
 
 GaussianWeight = GaussianMatrix | GaussianVector
-"""A random matrix or vector of initial weights."""
+"""Type of random matrices and vectors of initial weights."""

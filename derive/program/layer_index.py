@@ -57,7 +57,7 @@ def with_layer_index(program: AnyParts) -> AnyParts:
 
 
 def _may_differ(program: Parts) -> bool:
-    """Return whether layers are counted by another index, or an ``ell`` may count something else."""
+    """Return whether layers have an index other than ``ell``, or ``ell`` may count something else."""
     layered = {x.name for x in program.fields if x.layered}
     for d in program.definitions:
         own = {r.index for r in d.ranges}
@@ -75,18 +75,22 @@ def _may_differ(program: Parts) -> bool:
 
 
 def _bound(e: Any) -> set[Symbol]:
-    """Return the indices of sums."""
+    """Return the indices of all sums in an expression."""
     return {x for total in expression(e).atoms(Sum) for x in total.bound_symbols}
 
 
 def _layers_of(v: GaussianVector) -> Iterator[IndexRange]:
-    """Yield the indices of a family of vectors that select the layer of its population."""
+    """Yield the ranges of those indices of a family of vectors that select the layer of its population."""
     site = v.population.site
     yield from (r for r in v.indices if site is not None and expression(site).has(r.index))
 
 
 def _places_of_layers(program: Parts) -> set[Place]:
-    """Return the positions of the index of layers: in fields, members of families, and scalars of layers."""
+    """Return the positions of layers, as pairs (name of a function, number of its argument).
+
+    They are those in layered fields, in families of weights, and in scalars that have one value for each
+    layer.
+    """
     found = {(x.name, 0) for x in program.fields if x.layered}
     found |= {(w.name, 0) for w in map(gaussian, program.matrices) if w.index is not None}
     for v in map(parameter, program.vectors):
@@ -106,7 +110,10 @@ def _places_of_layers(program: Parts) -> set[Place]:
 
 
 def _layers_in(part: Any, places: set[Place]) -> set[Symbol]:
-    """Return the indices of layers in a part of a program: its own ones, or else those of its sums."""
+    """Return the indices of layers in a part of a program: its own ones, or else those of its sums.
+
+    ``places`` are the positions of layers, see ``_places_of_layers``.
+    """
     atoms = {a for e in _expressions([part]) for a in e.atoms(AppliedUndef)}
     read = ((str(a.func), k, x) for a in atoms for k, arg in enumerate(a.args) for x in arg.free_symbols)
     standing = {x for name, k, x in read if (name, k) in places}
@@ -124,11 +131,14 @@ def _layers_in(part: Any, places: set[Place]) -> set[Symbol]:
 
 
 def _change(part: Any, places: set[Place], indices: set[Symbol], other: Symbol) -> dict[Symbol, Symbol]:
-    """Return the renaming of the indices of a part; a number called ``ell`` keeps its name."""
+    """Return the renaming of the indices of a part: that of layers to ``ell``, another ``ell`` to ``other``.
+
+    ``indices`` are all indices of the program; a number called ``ell`` keeps its name.
+    """
     layers = _layers_in(part, places)
     every = _indices(part) | {x for e in _expressions([part]) for x in e.free_symbols} & indices
-    apart = {ell.name: other, primed(ell).name: primed(other)}
-    change = {x: apart[x.name] for x in every - layers if x.name in apart}
+    freed = {ell.name: other, primed(ell).name: primed(other)}
+    change = {x: freed[x.name] for x in every - layers if x.name in freed}
     if len(layers) == 1:
         (own,) = layers
         change |= {own: ell} if own != ell else {}
@@ -136,7 +146,7 @@ def _change(part: Any, places: set[Place], indices: set[Symbol], other: Symbol) 
 
 
 def _objects(x: Any) -> Iterator[Any]:
-    """Yield a part of a program and all that it contains."""
+    """Yield a part of a program and all objects that it contains, but not those inside of training rules."""
     yield x
     if isinstance(x, tuple):
         for y in x:
@@ -156,7 +166,7 @@ def _expressions(parts: Iterable[Any]) -> Iterator[Expr]:
 
 
 def _indices(part: Any) -> set[Symbol]:
-    """Return the indices that have a range in a part."""
+    """Return the indices that have a range, or a sum, in a part of a program."""
     found = {x.index for x in _objects(part) if isinstance(x, IndexRange)}
     return found | {x for e in _expressions([part]) for x in _bound(e)}
 

@@ -1,7 +1,7 @@
-"""Names in a program: names of users are checked, and derived names avoid them.
+"""Checks of the names that a user chose, and choice of names for derived quantities.
 
-All that a program declares has its own name, a Python identifier. Gradients, readouts, sources and order
-parameters are named automatically, with a number behind the name if the user has taken it.
+Every object that a program declares has a name of its own, a Python identifier. Gradients, readouts, sources
+and order parameters are named automatically, with a number behind the name if the user has taken it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def free_name(name: str, taken: Collection[str]) -> str:
 def unique_names(
     natural: Iterable[tuple[NamedObject, str]], taken: Collection[str]
 ) -> dict[NamedObject, str]:
-    """Return a unique name for each key: the natural one for the first key that has it, if it is free.
+    """Return a name for each key; all names differ from each other and from those in ``taken``.
+
+    ``natural`` are pairs of a key and its preferred name. The first key that prefers a free name gets it;
+    others get the name with a number behind it.
 
     >>> unique_names([("a", "C_hg"), ("b", "C_hg"), ("c", "Phi")], {"Phi"})
     {'a': 'C_hg', 'b': 'C_hg_2', 'c': 'Phi_2'}
@@ -63,13 +66,14 @@ def unique_names(
 def name_conflicts(
     declared: Sequence[Declared],
     ranges: Iterable[IndexRange],
-    said: Iterable[Expr],
-    between: Collection[Symbol] = (),
+    expressions: Iterable[Expr],
+    layer_indices: Collection[Symbol] = (),
 ) -> Iterator[str]:
-    """Yield a message for each collision of names in a program or network.
+    """Yield a message for each name of a program or network that is invalid or used for two things.
 
-    ``declared`` are its fields, weights, constants, ...; ``ranges`` those of its indices, and ``said`` its
-    expressions.
+    ``declared`` are pairs (kind, name) of fields, weights, constants, ...; ``ranges`` are those of all
+    indices, and ``expressions`` those of definitions and loss. Ranges of the indices in ``layer_indices``,
+    which count layers, may be empty.
     """
     kinds: dict[str, str] = {}
     for kind, name in declared:
@@ -80,24 +84,24 @@ def name_conflicts(
             yield f"{name} is the name of {both}: give one of them another name"
         else:
             kinds[name] = kind
-    ranges, said = list(ranges), list(said)
+    ranges, expressions = list(ranges), list(expressions)
     for r in ranges:
         if r.index in expression(r.upper).free_symbols | expression(r.lower).free_symbols:
             yield f"the index {r.index} is called like an end of its range: give it another name"
-        if r.index not in between:
-            yield from about_range(r)
-    yield from (complaint for e in said for complaint in _about_sums(e, between))
-    yield from _about_indices(kinds, {r.index for r in ranges}, said)
+        if r.index not in layer_indices:
+            yield from range_errors(r)
+    yield from (message for e in expressions for message in _empty_sums(e, layer_indices))
+    yield from _index_conflicts(kinds, {r.index for r in ranges}, expressions)
 
 
-def about_range(r: IndexRange) -> Iterator[str]:
-    """Yield the errors of a range: it is empty for all values of its symbols, or an end is not an integer.
+def range_errors(r: IndexRange) -> Iterator[str]:
+    """Yield a message if a range is empty for all values of its symbols, or if an end is not an integer.
 
     >>> from sympy import S
     >>> k, n = Symbol("k"), Symbol("n", positive=True)
-    >>> [*about_range(IndexRange(k, S(1), S(0)))]
+    >>> [*range_errors(IndexRange(k, S(1), S(0)))]
     ['the range k = 1..0 is empty: let it end at 1 or above']
-    >>> [*about_range(IndexRange(k, S(1), n))], [*about_range(IndexRange(k, n + 1, S(1)))]
+    >>> [*range_errors(IndexRange(k, S(1), n))], [*range_errors(IndexRange(k, n + 1, S(1)))]
     ([], ['the range k = n + 1..1 is empty: let it end at n + 1 or above'])
     """
     lower, upper = expression(r.lower), expression(r.upper)
@@ -110,27 +114,37 @@ def about_range(r: IndexRange) -> Iterator[str]:
 
 
 def indices_of_layers(heads: Iterable[Expr], families: Collection[str]) -> set[Symbol]:
-    """Return the indices that layers or ordered places of these families of fields are counted by."""
+    """Return the index symbols that count layers, or the places of an ordered field (see :class:`.Field`).
+
+    They are ``ell``, and the symbols in the first argument of each field that is named in ``families``, as it
+    occurs in ``heads``, the left-hand sides of definitions.
+    """
     first = [a.args[0] for e in heads for a in e.atoms(AppliedUndef) if str(a.func) in families and a.args]
     return {ell}.union(*(x.free_symbols for x in first))
 
 
-def _about_sums(e: Expr, between: Collection[Symbol]) -> Iterator[str]:
-    """Yield why sums in an expression have nothing to add."""
+def _empty_sums(e: Expr, layer_indices: Collection[Symbol]) -> Iterator[str]:
+    """Yield a message for each sum in an expression whose range is empty or ends at a noninteger.
+
+    Sums over the indices in ``layer_indices`` are not checked.
+    """
     for total in sorted(e.atoms(Sum), key=spelled):
         for index, *ends in total.limits:
-            if len(ends) == 2 and index not in between:
-                yield from (f"{total}: {told}" for told in about_range(IndexRange(index, *ends)))
+            if len(ends) == 2 and index not in layer_indices:
+                yield from (f"{total}: {message}" for message in range_errors(IndexRange(index, *ends)))
 
 
 def _plural(kind: str) -> str:
-    """Return the plural of a kind."""
+    """Return the plural of a kind of objects: "fields" for "field", "matrices" for "matrix"."""
     return "matrices" if kind == "matrix" else f"{kind}s"
 
 
-def _about_indices(kinds: dict[str, str], indices: set[Symbol], said: list[Expr]) -> Iterator[str]:
-    """Yield a message for each index whose name collides with another symbol or object."""
-    numbers = {x for e in said for x in e.free_symbols} | {t, s}
+def _index_conflicts(kinds: dict[str, str], indices: set[Symbol], expressions: list[Expr]) -> Iterator[str]:
+    """Yield a message for each index whose name is also that of another symbol or of a declared object.
+
+    ``kinds`` maps the names of declared objects to their kinds.
+    """
+    numbers = {x for e in expressions for x in e.free_symbols} | {t, s}
     for x in sorted(indices, key=spelled):
         if x.name in (t.name, s.name):
             yield f"the index {x} is called like a time: give it another name"
@@ -138,7 +152,7 @@ def _about_indices(kinds: dict[str, str], indices: set[Symbol], said: list[Expr]
             yield f"the index {x} is called like the number of layers: give it another name"
         elif x.name in kinds:
             yield (
-                _of_language(x, kinds)
+                _message_on_package_symbol(x, kinds)
                 or f"{x} is the name of an index and a {kinds[x.name]}: give one of them another name"
             )
         elif any(y.name == x.name and y != x for y in numbers | indices):
@@ -146,36 +160,41 @@ def _about_indices(kinds: dict[str, str], indices: set[Symbol], said: list[Expr]
         elif not x.name.isidentifier():
             yield f"{x.name!r} is no name of an index: use letters, digits and underscores, not a digit first"
         elif x != (partner := primed(x)) and partner in indices:
-            yield f"the index {partner} is what the partner of {x} is called: give one of them another name"
+            yield f"the index {partner} is the name of a second {x} in correlations: rename one of them"
     for x in sorted({x for x in numbers if x.name in (t.name, s.name)} - {t, s}, key=str):
         yield f"{x} is called like the time but is another symbol: import {x} from derive.program"
     for x in sorted(numbers - indices, key=spelled):
         if kinds.get(x.name) in ("matrix", "vector") and x != Symbol(x.name):
             yield (
-                _of_language(x, kinds)
+                _message_on_package_symbol(x, kinds)
                 or f"{x} is the name of a number and a {kinds[x.name]}: give one of them another name"
             )
 
 
-def _of_language(x: Symbol, kinds: dict[str, str]) -> str:
-    """Return the message for a name that is a symbol of the package; empty for other symbols."""
+def _message_on_package_symbol(x: Symbol, kinds: dict[str, str]) -> str:
+    """Return the message for an object that is named like a symbol of the package, such as ``t`` or ``ell``.
+
+    ``kinds`` maps the names of declared objects to their kinds. The message is empty for any other symbol
+    ``x``.
+    """
     kind = kinds[x.name]
     return f"{x} is {MEANINGS[x]}: give the {kind} {x} another name" if x in MEANINGS else ""
 
 
-def uses_of_names(
+def inconsistent_uses(
     heads: Iterable[AppliedUndef],
     weights: dict[str, int],
-    said: Iterable[Expr],
+    expressions: Iterable[Expr],
     attributes: Collection[str] = (),
 ) -> Iterator[str]:
-    """Yield a message for each name that is written with different indices.
+    """Yield a message for each function that is written with different numbers or kinds of indices.
 
-    ``heads`` are the defined quantities, ``weights`` the number of indices of each weight; ``attributes``
-    have one index, that of a unit. In all uses of a function, each position is that of a time or of an index.
+    ``heads`` are the left-hand sides of definitions, ``weights`` maps names to numbers of indices, and
+    ``expressions`` those to check. ``attributes`` are names of functions of one index, that of
+    a unit. In all uses of a function, each argument must be a time everywhere, or an index everywhere.
     """
     first: dict[str, AppliedUndef] = {}
-    for use in (*heads, *(a for e in said for a in sorted(e.atoms(AppliedUndef), key=spelled))):
+    for use in (*heads, *(a for e in expressions for a in sorted(e.atoms(AppliedUndef), key=spelled))):
         name = str(use.func)
         if name in weights and len(use.args) != weights[name]:
             yield f"{use} is called like the weight {name}: give one of them another name"
@@ -184,16 +203,19 @@ def uses_of_names(
         known = first.setdefault(name, use)
         plain = not any(x.atoms(AppliedUndef) for x in (*use.args, *known.args))
         if name not in weights and (
-            len(use.args) != len(known.args) or (plain and _clocks_differ(use, known))
+            len(use.args) != len(known.args) or (plain and _times_differ(use, known))
         ):
             yield f"{name} is the name of two things, {known} and {use}: give one of them another name"
 
 
-def bare_matrices(names: Collection[str], said: Iterable[Expr]) -> Iterator[str]:
-    """Yield a message for each matrix in an expression that is not applied to a vector."""
+def bare_matrices(names: Collection[str], expressions: Iterable[Expr]) -> Iterator[str]:
+    """Yield a message for each matrix in these expressions that is not applied to a vector.
+
+    ``names`` are the names of matrices.
+    """
 
     def outside(e: Expr) -> Iterator[Expr]:
-        """Yield the matrices in an expression that are not in a product."""
+        """Yield the symbols of matrices in an expression that are not the matrix of a :class:`Product`."""
         if isinstance(e, Product):
             yield from outside(e.vector)
         elif (e.is_Symbol and str(e) in names) or (isinstance(e, AppliedUndef) and str(e.func) in names):
@@ -202,38 +224,38 @@ def bare_matrices(names: Collection[str], said: Iterable[Expr]) -> Iterator[str]
             for x in e.args:
                 yield from outside(x)
 
-    for e in said:
+    for e in expressions:
         for x in outside(e):
             yield (
-                f"the matrix {x} stands in {spelled(e)} and is applied to no vector: write {x} @ v, and for "
-                "a penalty on its entries give its training rule a decay"
+                f"the matrix {x} in {spelled(e)} is not applied to a vector: write {x} @ v; for a penalty on "
+                "its entries give its training rule a decay"
             )
 
 
-def _clocks_differ(one: AppliedUndef, other: AppliedUndef) -> bool:
-    """Return whether a time is in the position of an index."""
+def _times_differ(one: AppliedUndef, other: AppliedUndef) -> bool:
+    """Return whether one of two uses of a function has the time ``t`` where the other has an index."""
     pairs = [(x, y) for x, y in zip(one.args, other.args, strict=True) if x.free_symbols and y.free_symbols]
     return any(x.has(t) != y.has(t) for x, y in pairs)
 
 
-def same_names(said: Iterable[Expr]) -> Iterator[str]:
-    """Yield a message for each pair of different symbols with one name."""
+def same_names(expressions: Iterable[Expr]) -> Iterator[str]:
+    """Yield a message for each pair of different SymPy symbols with the same name."""
     known: dict[str, Symbol] = {}
-    every = {y for e in said for y in sympify(e).free_symbols}
+    every = {y for e in expressions for y in sympify(e).free_symbols}
     partners = {primed(y).name: y for y in every if y.is_integer}
     for x in sorted(every, key=spelled):
         if known.setdefault(x.name, x) != x:
             if x.name in partners:
-                told = f"the symbol {x} is called like the partner of the index {partners[x.name]}"
-                yield f"{told} in correlations at two values of it: give it another name"
+                message = f"the symbol {x} has the name of a second value of the index {partners[x.name]}"
+                yield f"{message} in correlations: give it another name"
                 continue
             language = next((y for y in (x, known[x.name]) if y in MEANINGS), None)
             if language is not None:
-                told = f"{x} is {MEANINGS[language]}, and another symbol is called {x}"
-                yield f"{told}: give it another name, or import {x} from derive.program"
+                message = f"{x} is {MEANINGS[language]}, and another symbol is called {x}"
+                yield f"{message}: give it another name, or import {x} from derive.program"
                 continue
-            told = f"two symbols are called {x}, which differ in what is assumed of them"
-            yield f"{told}: use one, or give one of them another name"
+            message = f"two symbols are called {x}, which differ in what is assumed of them"
+            yield f"{message}: use one, or give one of them another name"
 
 
 def calls_in(e: Expr) -> set[AppliedUndef]:

@@ -34,9 +34,9 @@ from derive.program.naming import (
     calls_in,
     free_name,
     functions_in,
+    inconsistent_uses,
     indices_of_layers,
     name_conflicts,
-    uses_of_names,
 )
 from derive.program.nonlinear import NonlinearRule
 from derive.program.parts import Definition, Parts, ranges_of_loss
@@ -51,7 +51,7 @@ from derive.program.training import (
     TrainedVector,
     by_name,
 )
-from derive.program.unused_layers import without_unread, without_unread_members
+from derive.program.unused_layers import without_unused_layers, without_unused_members
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Network:
         return self._named_averages(self._lines(), S.Zero)[0]
 
     def _lines(self) -> tuple[Definition, ...]:
-        """Return the forward pass as written, with its ranges."""
+        """Return the forward pass as the user wrote it, as definitions with their ranges."""
         if not isinstance(self.forward, Mapping):
             return tuple(self.forward)
         lines = ((lhs, expression(rhs)) for lhs, rhs in self.forward.items())
@@ -154,14 +154,14 @@ class Network:
         ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges) if loss.has(r.index)}
         ranges |= {r.index: r for r in ranges_of_loss(lines, loss)}
         goal = Definition(Function(LOSS)(t), loss, tuple(ranges.values()))
-        said = [e for d in (*lines, goal) for e in (d.lhs, d.rhs)]
-        used = {name_of(a) for e in said for a in e.atoms(AppliedUndef, Symbol)}
+        expressions = [e for d in (*lines, goal) for e in (d.lhs, d.rhs)]
+        used = {name_of(a) for e in expressions for a in e.atoms(AppliedUndef, Symbol)}
         used |= {name for _, name in self._declared()}
         names = (x for x in map("average_{}".format, count(1)) if x not in used)
         made: dict[Mean, Definition] = {}
 
         def number(mean: Mean, d: Definition) -> Expr:
-            """Return the scalar of an average; define it at first use."""
+            """Return the scalar that stands for an average of the definition ``d``; make it at first use."""
             if mean not in made:
                 ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges, *d.ranges)}
                 ranges |= {x: IndexRange(x, *b) for e in d.rhs.atoms(Sum) for x, *b in e.limits}
@@ -173,14 +173,14 @@ class Network:
             return made[mean].lhs
 
         def inside(e: Expr, d: Definition) -> Expr:
-            """Return an expression with scalars for the averages in it, the innermost first."""
+            """Return an expression with scalars for all averages in it, the innermost first."""
             if not e.has(Mean):
                 return e
             e = e.func(*[inside(x, d) if isinstance(x, Expr) else x for x in e.args])
             return number(e, d) if isinstance(e, Mean) else e
 
         def outside(e: Expr, d: Definition, needed: Container[Expr]) -> Expr:
-            """Return an expression with scalars for the averages that are needed."""
+            """Return an expression with scalars for the averages in ``needed`` and those inside others."""
             if not e.has(Mean):
                 return e
             if e in needed:
@@ -199,8 +199,8 @@ class Network:
                 return {mean for mean in d.rhs.atoms(Mean) if any(v.uses(mean) for v in self.vectors)}
             bare = d.rhs.replace(lambda e: isinstance(e, Mean), lambda _: S.One)
             if d is goal and numbers & {name_of(a) for a in bare.atoms(AppliedUndef)}:
-                return set(d.rhs.atoms(Mean))  # a loss of outputs and averages is one of numbers
-            return _curved_averages(d.rhs)
+                return set(d.rhs.atoms(Mean))  # beside outputs, averages become scalars like these
+            return _nonlinear_averages(d.rhs)
 
         found = [replace(d, rhs=outside(d.rhs, d, needed_in(d))) for d in (*lines, goal)]
         return (*made.values(), *found[:-1]), found[-1].rhs
@@ -230,9 +230,9 @@ class Network:
     def __post_init__(self) -> None:
         """Check names, and the indices with which they are used."""
         lines = self.forward if isinstance(self.forward, Mapping) else [d.lhs for d in self.forward]
-        between = indices_of_layers(lines, {x.name for x in self.fields if x.layered or x.ordered})
-        for complaint in name_conflicts(self._declared(), self.ranges, (), between):
-            raise ProgramError(complaint)
+        layer_indices = indices_of_layers(lines, {x.name for x in self.fields if x.layered or x.ordered})
+        for message in name_conflicts(self._declared(), self.ranges, (), layer_indices):
+            raise ProgramError(message)
         known: dict[Symbol, IndexRange] = {}
         for r in self.ranges:
             if known.setdefault(r.index, r) != r:
@@ -246,14 +246,17 @@ class Network:
             self._check_uses([(d.lhs, d.rhs) for d in self.forward])
 
     def _check_uses(self, lines: list[tuple[Expr, Expr]], *more: Expr) -> None:
-        """Raise :class:`ProgramError` for a name that is written with different indices."""
+        """Raise :class:`ProgramError` for names with different indices, and matrices without a vector.
+
+        ``lines`` are pairs of left- and right-hand sides, ``more`` further expressions.
+        """
         weights = {w.name: len(w.symbol.args) for w in (*self.weights, *self.frozen)}
-        said = [*(rhs for _, rhs in lines), *more]
+        expressions = [*(rhs for _, rhs in lines), *more]
         attributes = {x.name for x in self.attributes}
-        for complaint in uses_of_names([lhs for lhs, _ in lines], weights, said, attributes):
-            raise ProgramError(complaint)
-        for complaint in bare_matrices({w.name for w in self.matrices}, said):
-            raise ProgramError(complaint)
+        for message in inconsistent_uses([lhs for lhs, _ in lines], weights, expressions, attributes):
+            raise ProgramError(message)
+        for message in bare_matrices({w.name for w in self.matrices}, expressions):
+            raise ProgramError(message)
 
     def _check_indices(self, lines: tuple[Definition, ...], loss: Expr) -> None:
         """Raise :class:`ProgramError` for an index of the loss that is neither summed nor in the network.
@@ -276,10 +279,10 @@ class Network:
             )
 
     def _places_alone(self, lines: tuple[Definition, ...], loss: Expr) -> set[Symbol]:
-        """Return the symbols that are arguments of functions in the loss, and nowhere used as numbers."""
-        said = [loss, *(d.rhs for d in lines)]
-        masks = {a: Dummy() for e in said for a in e.atoms(AppliedUndef)}
-        numbers = {x for e in said for x in e.xreplace(masks).free_symbols}
+        """Return the symbols that occur in the loss as arguments of functions, and nowhere as numbers."""
+        expressions = [loss, *(d.rhs for d in lines)]
+        masks = {a: Dummy() for e in expressions for a in e.atoms(AppliedUndef)}
+        numbers = {x for e in expressions for x in e.xreplace(masks).free_symbols}
         numbers |= {x for w in (*self.weights, *self.frozen) for x in expression(w.variance).free_symbols}
         calls = [a for a in loss.atoms(AppliedUndef) if not any(x.has(AppliedUndef) for x in a.args)]
         return {x for a in calls for arg in a.args for x in arg.free_symbols} - numbers - {t}
@@ -287,13 +290,13 @@ class Network:
     def _check_times(self, lines: tuple[Definition, ...], loss: Expr) -> None:
         """Raise :class:`ProgramError` for a quantity at a time that is neither the present nor the first."""
         computed = {d.name for d in lines}
-        said = [(f"the loss {spelled(loss)}", loss), *((spelled(d.lhs), d.rhs) for d in lines)]
-        for told, e in said:
+        expressions = [(f"the loss {spelled(loss)}", loss), *((spelled(d.lhs), d.rhs) for d in lines)]
+        for label, e in expressions:
             for a in sorted(e.atoms(AppliedUndef), key=spelled):
                 if name_of(a) in computed and a.args and a.args[-1].has(t) and a.args[-1] != t:
                     raise ProgramError(
-                        f"{told}: {a} stands at another time than the present; write {t} there, or 0 for the "
-                        "first step, because a network has no state but its weights"
+                        f"{label}: {a} is at another time than {t}; write {t}, or 0 for the first step, "
+                        "because a network keeps nothing from step to step but its weights"
                     )
 
     def _check_rings(self, lines: tuple[Definition, ...], loss: Expr) -> None:
@@ -303,7 +306,7 @@ class Network:
         """
         computed = {d.name for d in lines} | {x.name for x in self.given}
         layered = {x.name for x in self.fields if x.layered or x.ordered}
-        for told, e in ((f"the loss {spelled(loss)}", loss), *((spelled(d.lhs), d.rhs) for d in lines)):
+        for label, e in ((f"the loss {spelled(loss)}", loss), *((spelled(d.lhs), d.rhs) for d in lines)):
             shifted: dict[bool, set[Symbol]] = {True: set(), False: set()}
             for a in e.atoms(AppliedUndef):
                 for k, x in enumerate(a.args):
@@ -311,8 +314,8 @@ class Network:
                         shifted[name_of(a) in computed] |= x.free_symbols
             for x in sorted(shifted[True] & shifted[False], key=spelled):
                 raise ProgramError(
-                    f"{told} shifts {x} in an array, which has no ring, and in what goes round "
-                    "a ring: shift one of them"
+                    f"{label} shifts the index {x} in an array of constants, which is not periodic, and in a "
+                    "quantity that is periodic in it: shift one of them only"
                 )
 
     def _check_vectors(self, lines: tuple[Definition, ...]) -> None:
@@ -324,11 +327,11 @@ class Network:
                 raise ProgramError(f"{d.lhs} = {d.rhs} is a vector: list {d.name} among the fields")
 
     def _constants_in_front(self, e: Expr) -> Expr:
-        """Return the expression with constants moved in front of matrices that are applied to data."""
+        """Return the expression with constants in front of matrices that are applied to data."""
         given = {x.name for x in self.given}
         units = given | {x.name for x in (*self.fields, *self.attributes, *self.weights, *self.frozen)}
 
-        def apart(x: Product) -> Expr:
+        def constants_in_front(x: Product) -> Expr:
             """Return one product with its constants in front."""
             factors = Mul.make_args(x.vector)
             own = [y for y in factors if functions_in(y) & units or y.atoms(Symbol) & vectors]
@@ -337,10 +340,10 @@ class Network:
             return Mul(*[y for y in factors if y != own[0]]) * Product(x.matrix, x.transposed, own[0])
 
         vectors = {w.symbol for w in (*self.weights, *self.frozen) if isinstance(w, GaussianVector)}
-        return e.replace(lambda x: isinstance(x, Product), apart)
+        return e.replace(lambda x: isinstance(x, Product), constants_in_front)
 
     def _declared(self) -> list[tuple[str, str]]:
-        """Return the kind and name of everything that is declared."""
+        """Return pairs (kind, name), such as ("field", "h"), of all that the network declares."""
         fields = {x.name for x in self.fields}
         heads = self.forward if isinstance(self.forward, Mapping) else [d.lhs for d in self.forward]
         found = [("field", x.name) for x in self.fields]
@@ -354,22 +357,25 @@ class Network:
     def _taken(
         self,
         lines: tuple[Definition, ...],
-        said: list[Expr],
+        expressions: list[Expr],
         rule: TrainingRule,
         feedback: Mapping[str, GaussianWeight],
         notation: Mapping[Expr, str],
     ) -> set[str]:
-        """Return the names that the user has chosen, which derived quantities must avoid."""
-        said = [
-            *said,
+        """Return the names that the user has chosen, which derived quantities must avoid.
+
+        ``expressions`` are expressions beside the forward pass ``lines``, such as the loss.
+        """
+        expressions = [
+            *expressions,
             *(d.rhs for d in lines),
             *(expression(w.variance) for w in (*self.weights, *self.frozen)),
         ]
         taken = {name for _, name in self._declared()} | {w.name for w in feedback.values()}
-        taken |= set(notation.values()).union(*map(functions_in, said))
+        taken |= set(notation.values()).union(*map(functions_in, expressions))
         if hasattr(rule, "memory") and isinstance(
             rule, Hashable
-        ):  # what is no rule is refused later, by name
+        ):  # other objects are refused by Program, which names the weight
             fixed_symbols(rule)
             taken |= own_names(rule)
         return taken
@@ -381,8 +387,8 @@ class Network:
         partners = {primed(y): y for y in used if y.is_integer}
         for x in sorted(used & {*partners}, key=str):
             raise ProgramError(
-                f"the symbol {x} is called like the partner of the index {partners[x]} in correlations at "
-                "two values of it: give it another name"
+                f"the symbol {x} has the name of a second value of the index {partners[x]} in correlations: "
+                "give it another name"
             )
         self._check_tied_layers(lines)
         homes = {x.name: x.population.name for x in self.fields}
@@ -392,8 +398,8 @@ class Network:
             places |= {v.population.name for v in self.vectors if v.uses(mean)}
             if len(places) > 1:
                 raise ProgramError(
-                    f"{lhs}: {mean} pairs units of {' and '.join(sorted(places))}, which differ and may do "
-                    "so in number, so it has no limit: send one of them through a matrix first"
+                    f"{lhs}: {mean} pairs units of {' and '.join(sorted(places))}, different units, "
+                    "so that it has no limit: apply a matrix to one of them first"
                 )
 
     def _check_tied_layers(self, lines: tuple[Definition, ...]) -> None:
@@ -405,12 +411,10 @@ class Network:
             for q in d.products():
                 read = {name_of(a) for a in q.vector.atoms(AppliedUndef) if a.args and a.args[0].has(ell)}
                 if d.name in read and not q.matrix.has(ell):
-                    told = (
-                        f"{d.lhs}: layers of {d.name} have other units, and {q.matrix} is one matrix for all"
-                    )
+                    shared = f"{d.lhs}: layers of {d.name} are different units, but share {q.matrix}"
                     raise ProgramError(
-                        f"{told}: make the field Field(..., ordered=True), whose layers share units, with an "
-                        f"index other than {ell}, or give the matrix the index {ell}"
+                        f"{shared}: make the field Field(..., ordered=True), whose layers share units, with "
+                        f"an index other than {ell}, or give the matrix the index {ell}"
                     )
 
     def _rules(self, rule: TrainingRule, rules: Mapping[str, TrainingRule] | None) -> dict[str, TrainingRule]:
@@ -498,10 +502,10 @@ class Network:
         self._check_indices(forward, loss)
         layered = [x.name for x in self.fields if x.layered or x.ordered]
         summed = ranges_of_loss(forward, loss)
-        forward = without_unread(forward, layered, over(loss, [r.limits for r in summed]))
-        kept = ranges_of_loss(forward, loss)  # a loss of fields may have lost what tells its range
+        forward = without_unused_layers(forward, layered, over(loss, [r.limits for r in summed]))
+        kept = ranges_of_loss(forward, loss)  # sums are written out over indices that have lost their range
         loss = over(loss, [r.limits for r in summed if r not in kept])
-        shorter = {m.name: without_unread_members(m, forward) for m in self.matrices}
+        shorter = {m.name: without_unused_members(m, forward) for m in self.matrices}
         network = replace(
             self,
             weights=tuple(shorter.get(w.name, w) for w in self.weights),
@@ -561,14 +565,17 @@ def _require_kinds(
 def _of_members(
     feedback: GaussianWeight, weight: GaussianWeight, shorter: GaussianMatrix | None
 ) -> GaussianWeight:
-    """Return feedback matrices for the remaining members of a family."""
+    """Return feedback matrices for those members of a family that are left when unused layers are removed.
+
+    ``weight`` is the family before and ``shorter`` after. Feedback of another family is returned unchanged.
+    """
     if not isinstance(feedback, GaussianMatrix) or not isinstance(weight, GaussianMatrix) or shorter is None:
         return feedback
     return replace(feedback, index=shorter.index) if feedback.index == weight.index else feedback
 
 
-def _curved_averages(e: Expr) -> set[Mean]:
-    """Return the averages in an expression on which its derivative by some average depends."""
+def _nonlinear_averages(e: Expr) -> set[Mean]:
+    """Return the averages m in an expression e for which ``de/dm`` depends on an average."""
     masks: dict[Mean, Dummy] = {}
     masked = e.replace(lambda x: isinstance(x, Mean), lambda x: masks.setdefault(x, Dummy("mean", real=True)))
     slopes = {mean: masked.diff(mask) for mean, mask in masks.items()}
@@ -601,21 +608,27 @@ class _Assembly:
     def program(
         self, feedback: Mapping[str, GaussianWeight], learning: bool, notation: Mapping[Expr, str] | None
     ) -> Program:
-        """Return the program."""
+        """Return the trained program, with ``feedback`` weights by the names of those that they replace.
+
+        ``learning`` says whether feedback weights are updated too; ``notation`` names correlations, by
+        default ``Phi`` or ``H``, and ``G``.
+        """
         net, graph = self.network, self.graph
-        self._read_by_fields()
+        self._refuse_matrices_on_trained_vectors()
         updates = {w.name: graph.updates(w) for w in net.weights}
         lost = [name for name, found in updates.items() if not found]
         if lost:
             steps = any(d.rhs.has(sign, Heaviside) for d in self.forward)
             raise ProgramError(
-                f"the gradient of the loss by {lost[0]} is zero, because the loss depends on it through "
-                "steps (sign, Heaviside) at most, whose derivative is zero: list it among the frozen"
+                f"the gradient of the loss by {lost[0]} is zero, because the loss depends on it at most "
+                "through step functions (sign, Heaviside), whose derivative is zero: list it among the frozen"
                 if steps
                 else f"the loss does not depend on {lost[0]}: leave it out, or list it among the frozen"
             )
         derived, aliases = self._backward()
-        updates = {name: [self._put(u, aliases) for u in found] for name, found in updates.items()}
+        updates = {
+            name: [self._without_aliases(u, aliases) for u in found] for name, found in updates.items()
+        }
         edited = tuple(replace(d, rhs=_fed_back(d.rhs, feedback, net)) for d in derived)
         reads, definitions, updates = self._readouts(
             (*self.forward, *self._errors()), derived, edited, updates
@@ -648,7 +661,7 @@ class _Assembly:
             rule=self.rule,
             fields=tuple(x for x in fields if x.name in names or x in net.fields),
             definitions=definitions,
-            # data, weights, then what replaces them backwards: finite networks draw in this order
+            # finite networks draw random weights in this order: data, trained weights, feedback weights
             matrices=(*(m for m in net.matrices if m in net.frozen), *matrices),
             vectors=(
                 *(v for v in net.vectors if v in net.frozen),
@@ -661,7 +674,7 @@ class _Assembly:
             constants=self._constants(
                 [
                     *(d.rhs for d in definitions),
-                    *(x for found in updates.values() for u in found for x in _said(u)),
+                    *(x for found in updates.values() for u in found for x in _expressions_of(u)),
                 ],
                 ours | {d.name for d in definitions},
                 {v.name for v in feedback.values()},
@@ -675,14 +688,18 @@ class _Assembly:
         return Program(**vars(parts.drop_idle_indices()))
 
     def _outside(self, weight: GaussianWeight, rule: TrainingRule) -> Expr:
-        """Return the factor of an update beside the gradient of an entry, ``A = -scale N dloss/dM``."""
+        """Return the factor of an update on which a nonlinear rule does not act (:class:`.Outer`).
+
+        The rule acts on the gradient of an entry, ``A = -scale N dloss/dM``. The result is 1 for linear
+        rules.
+        """
         if not isinstance(rule, NonlinearRule):
             return S.One
         p = self.graph.parametrization
         fan_in = p.fan_in_of(weight) if isinstance(weight, GaussianMatrix) else S.One
         return expression(p.scale) * p.rate_of(weight.name) / fan_in
 
-    def _read_by_fields(self) -> None:
+    def _refuse_matrices_on_trained_vectors(self) -> None:
         """Raise ProgramError if a matrix is applied to a trained vector, whose gradient has no field."""
         trained = [w for w in self.network.weights if isinstance(w, GaussianVector)]
         for d in self.forward:
@@ -696,7 +713,10 @@ class _Assembly:
     # -- the backward pass -----------------------------------------------------------------------------------
 
     def _backward(self) -> tuple[tuple[Definition, ...], dict[str, Definition]]:
-        """Return the gradients that updates need, and those that are multiples of another field."""
+        """Return the gradients that updates need as definitions, and those that are multiples of a field.
+
+        The latter, by name, are not part of the program: each use is replaced by the multiple.
+        """
         graph = self.graph
         trained = {w.name for w in self.network.weights}
         todo = [name_of(u.by) for n in trained for u in graph.uses.get(n, ())]
@@ -725,7 +745,7 @@ class _Assembly:
         return tuple(replace(d, rhs=_neat(d.rhs)) if d.name in neat else d for d in lines), aliases
 
     def _is_alias(self, d: Definition, lines: list[Definition]) -> bool:
-        """Return whether the gradient is a number times one field at the same indices."""
+        """Return whether the gradient that ``d`` defines is a number times one field at the same indices."""
         if sum(e.name == d.name for e in lines) != 1 or d.rhs.has(Product):
             return False
         _, local = self.graph.split(d.rhs)
@@ -734,23 +754,23 @@ class _Assembly:
         return field and name_of(local) != d.name and local.free_symbols <= inside
 
     def _replaced(self, e: Expr, aliases: Mapping[str, Definition]) -> Expr:
-        """Return an expression with aliases replaced by their fields."""
+        """Return an expression without the gradients in ``aliases``, which are multiples of a field."""
         new = defined(e, [(d.lhs, d.rhs) for d in aliases.values()])
         return e if new == e else self.graph.tidy(new)
 
-    def _put(self, u: Any, aliases: Mapping[str, Definition]) -> Any:
-        """Return an update with aliases replaced by their fields."""
+    def _without_aliases(self, u: Any, aliases: Mapping[str, Definition]) -> Any:
+        """Return an update without the gradients in ``aliases``, which are multiples of a field."""
 
-        def apart(x: Expr) -> tuple[Expr, Expr]:
-            """Return constant and vector of an expression in place of an alias; other vectors stay whole."""
+        def constant_and_vector(x: Expr) -> tuple[Expr, Expr]:
+            """Return constant and vector of an expression without aliases; others stay whole."""
             new = self._replaced(x, aliases)
             return (S.One, x) if new == x else self.graph.split(new)
 
         if isinstance(u, Along):
-            constant, vector = apart(u.vector)
+            constant, vector = constant_and_vector(u.vector)
             gradient = None if u.gradient is None else u.gradient * constant
             return replace(u, coefficient=u.coefficient * constant, vector=vector, gradient=gradient)
-        sides = [apart(x) for x in (u.left, u.right)]
+        sides = [constant_and_vector(x) for x in (u.left, u.right)]
         constant = sides[0][0] * sides[1][0]
         gradient = None if u.gradient is None else u.gradient * constant
         return Outer(u.coefficient * constant, sides[0][1], sides[1][1], u.over, gradient)
@@ -766,7 +786,7 @@ class _Assembly:
         alone = Gradients((), lines, (), (), Parametrization(S.One), named)
         return tuple(replace(d, rhs=_neat(d.rhs)) for d in alone.definitions_of(name_of(output)))
 
-    # -- vectors of weights in means -------------------------------------------------------------------------
+    # -- fields for vectors of weights in means --------------------------------------------------------------
 
     def _readouts(
         self,
@@ -775,24 +795,27 @@ class _Assembly:
         edited: tuple[Definition, ...],
         updates: Mapping[str, list[Any]],
     ) -> tuple[tuple[Field, ...], tuple[Definition, ...], dict[str, list[Any]]]:
-        """Return fields for vectors of weights, and definitions and updates in which they are used.
+        """Return fields equal to vectors of weights, and definitions and updates in which they are used.
 
         A vector of weights changes in time, and its symbol stands for its present value in definitions only;
-        in an update at ``s`` it is the field at ``s``.
+        in an update at ``s`` it is the field at ``s``. ``derived`` is the backward pass, and ``edited`` the
+        same with feedback weights.
         """
         vectors = self.network.vectors
         made: dict[str, tuple[Field, Definition]] = {}
 
         def with_fields(vector: Expr, indices: set[Symbol]) -> Expr:
-            """Return a vector with fields for its vectors of weights."""
+            """Return a vector with fields for its vectors of weights; these may have ``indices``."""
             for v in vectors:
                 for member in v.uses(vector):
-                    vector = vector.xreplace({member: self._read(v, member, indices, derived, edited, made)})
+                    vector = vector.xreplace(
+                        {member: self._field_of_weights(v, member, indices, derived, edited, made)}
+                    )
             return vector
 
         def updated(u: Any) -> Any:
             """Return an update with fields for its vectors of weights."""
-            indices = {r.index for r in u.over}.union(*(x.free_symbols for x in _said(u)))
+            indices = {r.index for r in u.over}.union(*(x.free_symbols for x in _expressions_of(u)))
             if isinstance(u, Along):
                 return replace(u, vector=with_fields(u.vector, indices))
             return replace(u, left=with_fields(u.left, indices), right=with_fields(u.right, indices))
@@ -800,30 +823,32 @@ class _Assembly:
         changed = [self._means_changed(d, with_fields) for d in (*lines, *edited)]
         changed_updates = {name: [updated(u) for u in uses] for name, uses in updates.items()}
         for i, d in enumerate(changed[len(lines) :], len(lines)):
-            changed[i] = self._with_made_fields(d, made)
+            changed[i] = self._with_new_fields(d, made)
         at, new = len(self.forward), tuple(line for _, line in made.values())
         return tuple(x for x, _ in made.values()), (*changed[:at], *new, *changed[at:]), changed_updates
 
     def _means_changed(self, d: Definition, with_fields: Callable[[Expr, set[Symbol]], Expr]) -> Definition:
-        """Return a definition with fields for the vectors of weights in its means."""
+        """Return a definition with fields, by ``with_fields``, for the vectors of weights in its means."""
         indices = {r.index for r in d.ranges} | {x for e in d.rhs.atoms(Sum) for x, *_ in e.limits}
         rhs = d.rhs.replace(lambda e: isinstance(e, Mean), lambda e: Mean(with_fields(e.args[0], indices)))
         if rhs == d.rhs:
             return d
-        # constants of all units go in front of sums
+        # factors that are equal for all units go in front of sums
         return replace(
             d,
             rhs=drawn_out(self.graph.tidy(rhs), lambda x: not self.graph.varies(x) and not x.has(Mean)),
         )
 
-    def _with_made_fields(self, d: Definition, made: dict[str, tuple[Field, Definition]]) -> Definition:
-        """Return a backward definition with the new fields for vectors of weights, wherever they are used."""
+    def _with_new_fields(self, d: Definition, made: dict[str, tuple[Field, Definition]]) -> Definition:
+        """Return a backward definition with the new fields in place of vectors of weights."""
         for v in (v for v in self.network.vectors if v.name in made):
             for member in v.uses(d.rhs):
-                d = replace(d, rhs=d.rhs.xreplace({member: self._read(v, member, set(), (), (), made)}))
+                d = replace(
+                    d, rhs=d.rhs.xreplace({member: self._field_of_weights(v, member, set(), (), (), made)})
+                )
         return d
 
-    def _read(
+    def _field_of_weights(
         self,
         v: GaussianVector,
         member: Expr,
@@ -832,7 +857,11 @@ class _Assembly:
         edited: tuple[Definition, ...],
         made: dict[str, tuple[Field, Definition]],
     ) -> Expr:
-        """Return the field equal to a member of a vector at these indices; define it if needed."""
+        """Return a multiple of a field that equals ``member``, a member of the vector ``v`` of weights.
+
+        It is a field of the backward pass (``edited``) whose indices are among ``indices``, or else a new
+        field, which is stored in ``made``.
+        """
         for e in edited:
             for own in v.uses(e.rhs):
                 factor = e.rhs / own
@@ -873,16 +902,20 @@ class _Assembly:
         return {vector: free_name(name, graph.taken | names) for vector, name in vectors.items()}
 
     def _constants(self, lines: list[Expr], computed: set[str], others: set[str]) -> tuple[str, ...]:
-        """Return the names of undefined functions: targets, weights of samples, constants of layers."""
+        """Return the names of undefined functions: targets, weights of samples, constants of layers.
+
+        ``lines`` are the expressions to search; names in ``computed`` (fields, scalars) and ``others`` are
+        left out.
+        """
         net = self.network
         known = computed | others | {x.name for x in net.given}
         known |= {x.name for x in net.attributes} | {w.name for w in (*net.weights, *net.frozen)}
         populations = [x.population for x in net.fields]
         populations += [p for m in net.matrices for p in (m.rows, m.cols)]
-        said = [self.loss, *lines, *(expression(p.ratio) for p in populations)]
-        said += [expression(w.variance) for w in (*net.weights, *net.frozen)]
+        expressions = [self.loss, *lines, *(expression(p.ratio) for p in populations)]
+        expressions += [expression(w.variance) for w in (*net.weights, *net.frozen)]
         found: dict[str, None] = {}
-        for e in said:
+        for e in expressions:
             bare = e.replace(lambda x: isinstance(x, Product), lambda x: x.vector)
             for a in sorted(calls_in(bare), key=spelled, reverse=True):
                 of_fields = any(name_of(b) in computed for x in a.args for b in x.atoms(AppliedUndef))
@@ -892,7 +925,10 @@ class _Assembly:
 
 
 def _require_known(named: Mapping[str, Any], key: str, known: Collection[str], what: str) -> None:
-    """Raise :class:`ProgramError` for a name in an option that the network does not have."""
+    """Raise :class:`ProgramError` for a name in an option that the network does not have.
+
+    ``key`` is the name of the option, and ``what`` the kind of the names, such as "weight", for the message.
+    """
     for name in named:
         if name not in known:
             there = ", ".join(sorted(known))
@@ -903,8 +939,8 @@ def _require_notation(notation: Mapping[Expr, str] | None) -> None:
     """Raise :class:`ProgramError` for a notation that does not map vectors to names."""
     pairs = notation.items() if isinstance(notation, Mapping) else [] if notation is None else [(None, None)]
     if not all(isinstance(vector, Expr) and isinstance(name, str) for vector, name in pairs):
-        told = 'must map vectors to names of their correlations, such as {h(mu, t): "H"}'
-        raise ProgramError(f"notation = {notation!r}: {told}")
+        message = 'must map vectors to names of their correlations, such as {h(mu, t): "H"}'
+        raise ProgramError(f"notation = {notation!r}: {message}")
 
 
 def _require_free(taken: set[str], gradients: Mapping[str, Gradient], error: str | None) -> None:
@@ -926,7 +962,10 @@ def _require_free(taken: set[str], gradients: Mapping[str, Gradient], error: str
 
 
 def _one_along(name: str, uses: list[Along]) -> Along:
-    """Return the updates of all uses of a vector of weights as one, summed over the indices of any."""
+    """Return the updates of all uses of a vector of weights as one, summed over the indices of any.
+
+    Uses with fewer indices are divided by the number of values of the others.
+    """
     if len(uses) == 1:
         return uses[0]
     over = max((u.over for u in uses), key=len)
@@ -934,22 +973,24 @@ def _one_along(name: str, uses: list[Along]) -> Along:
     for u in uses:
         others = [r for r in over if r not in u.over]
         if len(others) + len(u.over) != len(over):
-            raise ProgramError(f"{name} is used where other indices run: give each use a vector of its own")
+            raise ProgramError(
+                f"{name} is used in definitions with different indices: give each use a vector of its own"
+            )
         values = Mul(*[expression(r.upper) - expression(r.lower) + 1 for r in others])
         total += u.coefficient * u.vector / values
     return Along(S.One, total, over)
 
 
-def _said(u: Along | Outer) -> tuple[Expr, ...]:
-    """Return the expressions of an update."""
+def _expressions_of(u: Along | Outer) -> tuple[Expr, ...]:
+    """Return the expressions in an update: its coefficient and its vectors."""
     return (u.coefficient, u.vector) if isinstance(u, Along) else (u.coefficient, u.left, u.right)
 
 
 def _fed_back(e: Expr, feedback: Mapping[str, GaussianWeight], net: Network) -> Expr:
-    """Return a backward definition with feedback weights in place of those of the forward pass."""
+    """Return a backward definition with ``feedback`` weights in place of those of these names."""
 
     def other(x: Expr) -> Expr:
-        """Return the feedback weight of a symbol."""
+        """Return the feedback weight for the symbol of a weight; the symbol itself if it has none."""
         v = feedback.get(name_of(x))
         return x if v is None else Function(v.name)(*x.args) if x.args else Symbol(v.name)
 
@@ -966,7 +1007,7 @@ def _summed(lines: tuple[Definition, ...], loss: Expr) -> Expr:
 
 
 def _defined_everywhere(loss: Expr, outputs: list[str]) -> None:
-    """Raise :class:`ProgramError` for a loss that is undefined at some values of the outputs."""
+    """Raise :class:`ProgramError` for a loss with a logarithm or power undefined at some outputs."""
     masks = {a: Dummy("f", real=True) for a in loss.atoms(AppliedUndef)}
     of = {m for a, m in masks.items() if name_of(a) in outputs}
     body = loss.xreplace(masks)

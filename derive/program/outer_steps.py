@@ -35,7 +35,7 @@ from derive.program.spectral import Spectral, SpectralEntry, require_matrix
 from derive.program.training import Along, Outer, TrainedMatrix, TrainedVector
 
 MOST_TERMS = 64
-"""Outer products that a step becomes at most."""
+"""Largest number of outer products as which a step is written."""
 
 
 def outer_products(program: Program) -> Program:
@@ -76,7 +76,10 @@ class _Rewriting:
         self.changed = False
 
     def weight(self, w: Any) -> Any:
-        """Return the weight with steps as updates, or unchanged."""
+        """Return a weight whose nonlinear step is the update of a linear rule, a sum of outer products.
+
+        The weight is returned unchanged if its rule is linear, or if its step has no such form.
+        """
         if not isinstance(w, TrainedMatrix | TrainedVector) or not isinstance(w.rule, NonlinearRule):
             return w
         require_matrix(w)
@@ -93,10 +96,13 @@ class _Rewriting:
         rule = RewrittenSteps(1 - w.rule.decay, w.rule.rate, name=w.rule.name)
         return replace(w, update=update, rule=rule)
 
-    # -- laws of single entries --------------------------------------------------------------------------
+    # -- functions of single entries ---------------------------------------------------------------------
 
     def _separable(self, w: TrainedMatrix | TrainedVector, rule: Entrywise) -> Outer | Along | None:
-        """Return the step of one outer product by a multiplicative function; None otherwise."""
+        """Return the step as one outer product, for one outer product and a multiplicative Q.
+
+        The result is None for other gradients and functions; ``Q(a b) = Q(a) Q(b)/Q(1)`` is needed.
+        """
         (u, *more) = w.update.terms
         if more or any(r.lower != r.upper for r in u.over) or self._of_data(u):
             return None
@@ -112,7 +118,11 @@ class _Rewriting:
         return Along(coefficient, sides[0], outside=u.outside)
 
     def _polynomial(self, w: TrainedMatrix | TrainedVector, rule: Entrywise) -> Outer | Along | None:
-        """Return the expanded step of a polynomial; several terms are allowed for a linear one only."""
+        """Return the step for a polynomial Q of the gradient, as outer products of products of the vectors.
+
+        The result is None if Q is not a polynomial, or is not linear and the gradient has several terms or
+        contains data, of which only inner products are known.
+        """
         try:
             powers = Poly(rule.Q, A).terms()
         except PolynomialError:
@@ -134,7 +144,7 @@ class _Rewriting:
         return replace(first, more=tuple(replace(x, more=()) for x in more))  # type: ignore[no-any-return]
 
     def _power(self, u: Outer | Along, n: int, c: Expr) -> Iterator[Outer | Along]:
-        """Yield ``c A^n`` for the gradient A of one term: sums over n copies of its indices."""
+        """Yield ``c A^n`` for the gradient A of the term ``u``: a sum over n copies of its indices."""
         coefficient, sides = c * u.outside, [S.One, S.One]
         ranges: list[IndexRange] = []
         bodies = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
@@ -167,12 +177,14 @@ class _Rewriting:
         inner = [r for r in u.over if r not in samples]
         if more or len(samples) != 1:
             raise NotApplicable(
-                f"{w.name} moves by {rule.name}: the theory takes gradients that are one sum over samples, "
-                "and not those of a matrix that is used in several places or at several positions"
+                f"{w.name} moves by {rule.name}: its gradient must be one sum over samples, and is not for a "
+                "matrix that is used in several places or at several positions"
             )
         (row,) = samples
         column = row.renamed(_numbered(row.index, 2))
-        one = mu if primed(mu) == row.index else row.index  # no index of a number is the partner of another
+        one = (
+            mu if primed(mu) == row.index else row.index
+        )  # so that no index of a scalar is the primed name of another
         two = _numbered(one, 2)
         others = [r.renamed(_numbered(r.index, 2)) for r in inner]
         c = u.coefficient / u.outside
@@ -180,7 +192,9 @@ class _Rewriting:
         there = {row.index: two, **{r.index: q.index for r, q in zip(inner, others, strict=True)}}
         family = () if w.initial.index is None else (w.initial.index,)
         if w.initial.others:
-            raise NotApplicable(f"{w.name} moves by {rule.name}, and has members along other indices")
+            raise NotApplicable(
+                f"{w.name} moves by {rule.name}, which is supported for families of matrices over layers only"
+            )
         names = self._names(w.name)
 
         def entry(name: str, *places: Symbol) -> Expr:
@@ -209,14 +223,14 @@ class _Rewriting:
         return Mean(one * two) if given is None else Function(given.kernel)(*one.args, *two.args)
 
     def _names(self, weight: str) -> list[str]:
-        """Return names for the inner products of both sides of a gradient, and for coefficients."""
+        """Return free names for inner products of left and right vectors, and for coefficients X."""
         wanted = [f"{x}_{weight}" for x in ("Gram", "Overlap", "X")]
         taken = {*self.program.names_in_theory, *(x.name for x in self.program.given), *self.scalars}
         return list(unique_names([(x, x) for x in wanted], taken).values())
 
 
 def _numbered(index: Symbol, place: int) -> Symbol:
-    """Return an index of the same range: itself, or with a number behind its name."""
+    """Return the index of copy number ``place`` of a sum: itself for 1, else with a number behind."""
     return index if place == 1 else Symbol(f"{index.name}_{place}", **index.assumptions0)
 
 

@@ -214,12 +214,15 @@ class Parts(Rewritable):
         for m in self.matrices:
             if gaussian(m).name == name:
                 return m
-        raise ProgramError(f"matrix {name} is applied but not among the program's matrices")
+        raise ProgramError(
+            f"the matrix {name} is applied to a vector, but it is not among the program's matrices"
+        )
 
     def site_of(self, vector: Expr) -> Population:
-        """Return the population of a vector.
+        """Return the population on whose units a vector is defined, at its layer if it is one of a family.
 
-        Raises :class:`ProgramError` if its fields belong to different populations.
+        It is read from the fields, given vectors, attributes and weights in ``vector``. Raises
+        :class:`ProgramError` if these belong to different populations, or if there are none.
         """
         found: dict[tuple[str, Expr | None], Population] = {}
         for own in (v for v in map(parameter, self.vectors) if v.uses(vector)):
@@ -233,12 +236,12 @@ class Parts(Rewritable):
             else:
                 continue
             if population.shared and (population.name, None) in found:
-                continue  # one of several layers of the same units; the first one names the place
+                continue  # layers of shared units are one population; the first layer found represents it
             found[(population.name, None if population.shared else population.site)] = population
         if len(found) != 1:
             places = sorted(f"{n}({i})" if i is not None else n for n, i in found) or ["none"]
             raise ProgramError(
-                f"{vector} must live on one population, but its fields live on: {', '.join(places)}"
+                f"{vector} must be a vector of one population, but its fields belong to: {', '.join(places)}"
             )
         return next(iter(found.values()))
 
@@ -264,10 +267,10 @@ class Parts(Rewritable):
         known = {*self.scalars, *self.constants, *self.tables, *self.notation.values()}
         known |= {x.name for x in self.fields} | {x.name for x in self.attributes}
         known |= {x.kernel for x in self.given}
-        said = [d.rhs for d in self.definitions]
-        said += [u.coefficient for w in self.trained() for u in w.update.terms]
+        expressions = [d.rhs for d in self.definitions]
+        expressions += [u.coefficient for w in self.trained() for u in w.update.terms]
         weights = {gaussian(m).name for m in self.matrices} | {parameter(v).name for v in self.vectors}
-        functions = set[str]().union(*map(functions_in, said))
+        functions = set[str]().union(*map(functions_in, expressions))
         return frozenset(known | functions - weights - {x.name for x in self.given})
 
     @property
@@ -278,7 +281,7 @@ class Parts(Rewritable):
         found = [tables_of(x) for x in rules if hasattr(x, "noise") and not isinstance(x, NonlinearRule)]
         return frozenset[str]().union(*nonlinear, *found)
 
-    # -- the same, written otherwise --------------------------------
+    # -- rewriting --------------------------------
 
     def drop_idle_indices(self) -> Self:
         """Return the program with every index removed from fields that do not depend on it.
@@ -290,7 +293,7 @@ class Parts(Rewritable):
         kept = _needed_positions(self)
 
         def prune(e: Any) -> Any:
-            """Return an expression with pruned fields."""
+            """Return an expression whose fields and scalars have the arguments in ``kept`` only."""
             e = expression(e)
             table = {
                 a: Function(str(a.func))(*[x for i, x in enumerate(a.args) if i in kept[str(a.func)]])
@@ -299,7 +302,7 @@ class Parts(Rewritable):
             }
             return e.xreplace(table) if table else e
 
-        pruned = Parts(**vars(self)).map(prune)  # to be checked when it is complete
+        pruned = Parts(**vars(self)).map(prune)  # Parts are not checked: ranges are still those of before
         slim = tuple(
             replace(d, ranges=tuple(r for r in d.ranges if d.lhs.has(r.index) or d.rhs.has(r.index)))
             for d in pruned.definitions
@@ -317,14 +320,14 @@ def parameter(v: GaussianVector | TrainedVector) -> GaussianVector:
     return v.initial if isinstance(v, TrainedVector) else v
 
 
-# -- indices that nothing depends on ----
+# -- indices on which no quantity depends ----
 
 
 def _needed_positions(program: Parts) -> dict[str, set[int]]:
-    """Return the positions of the indices that each field or scalar keeps.
+    """Return, for each field or scalar by name, the positions of the arguments on which it depends.
 
-    They are layers, times, positions at which a definition has an integer, as ``m(2, t)``, and those on which
-    data depend.
+    These are the layer, the time, positions at which a definition has an integer, as ``m(2, t)``, and those
+    on which data depend, directly or through other quantities.
     """
     names = {x.name for x in program.fields} | set(program.scalars)
     kept: dict[str, set[int]] = {n: set() for n in names}
@@ -333,13 +336,13 @@ def _needed_positions(program: Parts) -> dict[str, set[int]]:
         first = {0} if d.name in layered else set()
         kept[d.name] |= first | {i for i, x in enumerate(d.lhs.args) if x == t or not x.is_Symbol}
 
-    kept = _carried_in(program, kept)
+    kept = _with_dependences(program, kept)
     loss = expression(program.loss or 0)
     for x in {r.index for d in program.definitions for r in d.ranges} & loss.free_symbols:
         if not _depends(loss, x, kept):  # the loss is summed over x, so that equal terms count as often
             for a in loss.atoms(AppliedUndef):
                 kept.get(str(a.func), set()).update(i for i, y in enumerate(a.args) if y.has(x))
-    return _carried_in(program, kept)
+    return _with_dependences(program, kept)
 
 
 def ranges_of_loss(lines: Iterable[Definition], loss: Expr) -> tuple[IndexRange, ...]:
@@ -366,8 +369,12 @@ def ranges_of_loss(lines: Iterable[Definition], loss: Expr) -> tuple[IndexRange,
     return tuple(read[x] for x in [*(x for x in order if x in read), *(x for x in read if x not in order)])
 
 
-def _carried_in(program: Parts, kept: Mapping[str, set[int]]) -> dict[str, set[int]]:
-    """Return the kept positions, with those that definitions need because of them."""
+def _with_dependences(program: Parts, kept: Mapping[str, set[int]]) -> dict[str, set[int]]:
+    """Return ``kept`` (positions of arguments by name) with the positions that are then needed too.
+
+    If the right-hand side of a definition depends on an index, the defined quantity needs the position of
+    this index. This is repeated until nothing changes.
+    """
     found = {name: set(places) for name, places in kept.items()}
     open_ones = [(d, i, x) for d in program.definitions for i, x in enumerate(d.lhs.args) if x.is_Symbol]
     while True:
@@ -381,9 +388,13 @@ def _carried_in(program: Parts, kept: Mapping[str, set[int]]) -> dict[str, set[i
 
 
 def _depends(e: Expr, index: Expr, kept: Mapping[str, set[int]]) -> bool:
-    """Return whether an expression depends on an index, directly or in an argument that is kept."""
+    """Return whether an expression depends on ``index``: as a number, or in an argument that matters.
+
+    ``kept`` maps the names of fields and scalars to the positions of arguments that matter; all arguments of
+    other functions do.
+    """
     if e.replace(lambda x: isinstance(x, AppliedUndef | Product), lambda _: Dummy()).has(index):
-        return True  # it stands for itself
+        return True  # the index is a number, outside of functions and matrix products
     atoms = ((str(a.func), a.args) for a in preorder_traversal(e) if isinstance(a, AppliedUndef))
     used = ((n, {i for i, x in enumerate(xs) if x.has(index) and x != t}) for n, xs in atoms)
     return any(places & kept[n] if n in kept else places for n, places in used)

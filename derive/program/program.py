@@ -33,10 +33,10 @@ from derive.program.layer_index import with_layer_index
 from derive.program.naming import (
     bare_matrices,
     calls_in,
+    inconsistent_uses,
     indices_of_layers,
     name_conflicts,
     same_names,
-    uses_of_names,
 )
 from derive.program.nonlinear import NonlinearRule, require_linear_rules
 from derive.program.parts import Definition, Named, Parts, gaussian, parameter
@@ -99,8 +99,8 @@ class Program(Parts):
         """Check the program; raise ProgramError for the first problem."""
         object.__setattr__(self, "notation", Named(self.notation))
         self._write_layers()
-        for complaint in _complaints(self):
-            raise ProgramError(complaint)
+        for message in _problems(self):
+            raise ProgramError(message)
         causal_order(self)
 
     def __repr__(self) -> str:
@@ -224,11 +224,11 @@ class Program(Parts):
         )
 
 
-# -- whether it is well posed ----
+# -- checks of a program ----
 
 
-def _complaints(program: Parts) -> Iterator[str]:
-    """Yield the problems of a program as messages."""
+def _problems(program: Parts) -> Iterator[str]:
+    """Yield a message for each way in which a program is not well posed."""
     known = {x.name for x in program.fields} | {x.name for x in program.given}
     known |= {*program.scalars, *program.constants} | {x.name for x in program.attributes}
     matrices = [gaussian(m) for m in program.matrices]
@@ -238,66 +238,74 @@ def _complaints(program: Parts) -> Iterator[str]:
         | {m.name for m in matrices}
         | {parameter(v).name for v in program.vectors}
     )
-    yield from _about_rules(program)
-    yield from _about_names(program)
-    yield from _about_undefined(program)
+    yield from _problems_of_rules(program)
+    yield from _problems_of_names(program)
+    yield from _problems_of_undefined(program)
     for d in program.definitions:
-        yield from _about_functions(d, known, usable)
+        yield from _problems_of_functions(d, known, usable)
         for product in d.products():
-            yield from _about_product(program, d, product)
-        yield from _about_terms(program, d)
-        yield from _about_places(program, d)
-        yield from _about_reach(program, str(d.lhs), d.rhs)
+            yield from _problems_of_product(program, d, product)
+        yield from _problems_of_terms(program, d)
+        yield from _problems_of_places(program, d)
+        yield from _problems_of_reach(program, str(d.lhs), d.rhs)
     for loss in stated_loss(program):
-        yield from _about_reach(program, "the loss", loss)
-    yield from _about_loss(program, known)
+        yield from _problems_of_reach(program, "the loss", loss)
+    yield from _problems_of_loss(program, known)
     for w in program.trained():
-        yield from _about_update(program, w)
+        yield from _problems_of_update(program, w)
     for d in program.definitions:
         if d.evolves and program.rule.discrete:
-            yield f"{d.lhs} evolves in continuous time, but the program's rule counts steps"
-    yield from _about_matrices(matrices)
+            yield f"{d.lhs} evolves in continuous time, but the program's rule has discrete steps"
+    yield from _problems_of_matrices(matrices)
 
 
-def _about_undefined(program: Parts) -> Iterator[str]:
+def _problems_of_undefined(program: Parts) -> Iterator[str]:
     """Yield messages for fields and scalars without a definition, and fields on a given population."""
     defined = {d.name for d in program.definitions}
     for x in program.fields:
         if x.name not in defined:
-            yield f"field {x.name} has no definition"
+            yield f"the field {x.name} has no definition"
         if x.population.given:
-            home = f"{x.population.name}, which is given: it carries only given vectors"
-            yield f"field {x.name} lives on {home}"
-    yield from (f"number {name} has no definition" for name in program.scalars if name not in defined)
+            home = f"the population {x.population.name}, which is given and has given vectors only"
+            yield f"field {x.name} is a vector of {home}"
+    yield from (f"the scalar {name} has no definition" for name in program.scalars if name not in defined)
 
 
-def _about_functions(d: Definition, known: set[str], usable: set[str]) -> Iterator[str]:
-    """Yield messages for names in a definition that the program does not declare."""
+def _problems_of_functions(d: Definition, known: set[str], usable: set[str]) -> Iterator[str]:
+    """Yield messages for names in a definition that the program does not declare.
+
+    ``known`` are the names of fields, scalars, data and constants; ``usable`` also those of weights and
+    kernels.
+    """
     if d.name not in known:
         yield f"{d.lhs} is defined but {d.name} is not among the program's fields or scalars"
     for atom in calls_in(d.rhs):
         name, inside = str(atom.func), (a for x in atom.args for a in x.atoms(AppliedUndef))
         if name not in usable and not any(str(a.func) in known for a in inside):
-            strange = f"{name} is not among the program's fields, scalars or constants"
-            yield f"{d.lhs} uses {atom}, but {strange}"
+            undeclared = f"{name} is not among the program's fields, scalars or constants"
+            yield f"{d.lhs} uses {atom}, but {undeclared}"
 
 
-def _about_matrices(matrices: Iterable[GaussianMatrix]) -> Iterator[str]:
-    """Yield messages for families of matrices without layers, and symmetries of rectangular matrices."""
+def _problems_of_matrices(matrices: Iterable[GaussianMatrix]) -> Iterator[str]:
+    """Yield messages for families of matrices without layers, and symmetries of rectangular ones."""
     for m in matrices:
         for side, p in (("rows", m.rows), ("columns", m.cols)):
             if m.index is not None and p.site is None and not p.given:
-                family = f"{m.name} is a family over {m.index.index}, but its {side} name no layer"
+                family = (
+                    f"{m.name} is a family of matrices over {m.index.index}, but its {side} have no layer"
+                )
                 yield f"{family}: write {p.name}.at({m.index.index})"
         if m.symmetry != 0 and m.rows != m.cols:
-            way = f"matrix {m.name} goes from {_place(m.cols)} to {_place(m.rows)}"
-            yield f"{way}, so its entries have no transposed partners: symmetry = {m.symmetry} must be 0"
+            given = f"symmetry = {m.symmetry} of {m.name}, which maps {_place(m.cols)} to {_place(m.rows)}"
+            yield f"{given}: must be 0, because M_ij and M_ji are both entries of a square matrix only"
 
 
 def member(matrix: GaussianMatrix, product: Product) -> Expr:
-    """Return the value of the family's index in a product.
+    """Return the layer at which a product uses a family of matrices, ``ell`` in ``W(ell) @ v``.
 
-    Raise ProgramError if the product selects no member.
+    The result is 0 for a single matrix.
+
+    Raise ProgramError if the product does not have the indices of the matrix.
     """
     if len(product.matrix.args) != len(matrix.symbol.args):
         raise ProgramError(
@@ -308,11 +316,11 @@ def member(matrix: GaussianMatrix, product: Product) -> Expr:
 
 def _elsewhere(expected: Population, found: Population) -> bool:
     """Return whether two populations consist of different units."""
-    apart = not found.shared and None not in (expected.site, found.site)
-    return found.name != expected.name or (apart and (expression(expected.site) - found.site) != 0)
+    layers_differ = not found.shared and None not in (expected.site, found.site)
+    return found.name != expected.name or (layers_differ and (expression(expected.site) - found.site) != 0)
 
 
-def _about_product(program: Parts, d: Definition, product: Product) -> Iterator[str]:
+def _problems_of_product(program: Parts, d: Definition, product: Product) -> Iterator[str]:
     """Yield messages for a product whose vectors are not on the columns and rows of its matrix."""
     matrix = gaussian(program.matrix_of(product))
     i = member(matrix, product)
@@ -323,15 +331,15 @@ def _about_product(program: Parts, d: Definition, product: Product) -> Iterator[
     for expected, vector, does in zip(ends, (product.vector, d.lhs), ("is applied to", "gives"), strict=True):
         found, top = program.site_of(vector), ".T" if product.transposed else ""
         if _elsewhere(expected, found):
-            lives = f"{product.matrix}{top} {does} {vector}, which lives on {_place(found)}"
-            yield f"{lives}; it must live on {_place(expected)}"
+            given = f"{product.matrix}{top} {does} {vector}, a vector of {_place(found)}"
+            yield f"{given}; it must be a vector of {_place(expected)}"
 
 
-def _about_loss(program: Parts, known: set[str]) -> Iterator[str]:
-    """Yield messages for a loss with undefined quantities."""
+def _problems_of_loss(program: Parts, known: set[str]) -> Iterator[str]:
+    """Yield messages for a loss with undeclared quantities or data, and for a descent without loss."""
     if program.loss is None:
         if program.descent is not None:
-            yield "descent is given, but no loss that the weights go down: give the loss too"
+            yield "descent is given, but not the loss whose gradient the weights descend: give the loss too"
         return
     outside = program.loss.replace(lambda e: isinstance(e, Mean), lambda e: Dummy())
     for atom in sorted(outside.atoms(AppliedUndef), key=spelled):
@@ -340,11 +348,11 @@ def _about_loss(program: Parts, known: set[str]) -> Iterator[str]:
     for atom in sorted(program.loss.atoms(AppliedUndef), key=spelled):
         inside = (a for x in atom.args for a in x.atoms(AppliedUndef))
         if str(atom.func) not in known and not any(str(a.func) in known for a in inside):
-            strange = f"{atom.func} is not among the program's fields, scalars or constants"
-            yield f"the loss {program.loss} uses {atom}, but {strange}"
+            undeclared = f"{atom.func} is not among the program's fields, scalars or constants"
+            yield f"the loss {program.loss} uses {atom}, but {undeclared}"
 
 
-def _about_update(program: Parts, w: TrainedMatrix | TrainedVector) -> Iterator[str]:
+def _problems_of_update(program: Parts, w: TrainedMatrix | TrainedVector) -> Iterator[str]:
     """Yield messages for an update whose vectors are not on the units of the weight."""
     if isinstance(w, TrainedVector):
         pairs = [(w.update.vector, replace(w.initial.population, site=None), "along")]
@@ -353,12 +361,15 @@ def _about_update(program: Parts, w: TrainedMatrix | TrainedVector) -> Iterator[
         pairs += [(u.right, w.initial.cols, "right") for u in w.update.terms]
     for body, expected, side in pairs:
         if _elsewhere(expected, found := program.site_of(body)):
-            lives = f"{w.name} is updated with {body} ({side}), which lives on {_place(found)}"
-            yield f"{lives}; it must live on {_place(expected)}"
+            given = f"{w.name} is updated with {body} ({side}), a vector of {_place(found)}"
+            yield f"{given}; it must be a vector of {_place(expected)}"
 
 
-def _about_terms(program: Parts, d: Definition) -> Iterator[str]:
-    """Yield messages for weights that do not enter linearly, one product or vector in each term."""
+def _problems_of_terms(program: Parts, d: Definition) -> Iterator[str]:
+    """Yield messages for terms of a definition in which weights are not one linear factor.
+
+    Each term may contain one matrix product or one vector of weights, times entrywise factors.
+    """
     parameters = [parameter(v) for v in program.vectors]
     for whole in terms(d.rhs):
         term = whole.function if isinstance(whole, Sum) else whole
@@ -373,10 +384,10 @@ def _about_terms(program: Parts, d: Definition) -> Iterator[str]:
                 f"{d.lhs} contains {whole}: a vector parameter is no term of a sum over an index; "
                 f"define a field for {min(inside, key=str)} and sum that"
             )
-    yield from _about_members(program, d)
+    yield from _problems_of_members(program, d)
 
 
-def _about_members(program: Parts, d: Definition) -> Iterator[str]:
+def _problems_of_members(program: Parts, d: Definition) -> Iterator[str]:
     """Yield messages for a family of matrices of which only some members are used."""
     for product in d.products():
         try:
@@ -385,8 +396,8 @@ def _about_members(program: Parts, d: Definition) -> Iterator[str]:
             yield str(reason)
 
 
-def _about_names(program: Parts) -> Iterator[str]:
-    """Yield messages for names that are used twice."""
+def _problems_of_names(program: Parts) -> Iterator[str]:
+    """Yield messages for names that are invalid, used twice, or written with different indices."""
     declared: list[tuple[str, str]] = [("field", x.name) for x in program.fields]
     declared += [("number", x) for x in program.scalars]
     declared += [("constant", x) for x in program.constants]
@@ -400,24 +411,26 @@ def _about_names(program: Parts) -> Iterator[str]:
     families = (w.initial for w in program.trained())
     ranges = [r for d in program.definitions for r in d.ranges]
     ranges += [r for w in families for r in _ranges_of(w)]
-    between = layers_of(program)
-    said = [d.rhs for d in program.definitions]
-    yield from name_conflicts(declared, ranges, [*said, *stated_loss(program)], between)
+    layer_indices = layers_of(program)
+    expressions = [d.rhs for d in program.definitions]
+    yield from name_conflicts(declared, ranges, [*expressions, *stated_loss(program)], layer_indices)
     weights = {w.name: len(w.symbol.args) for w in _weights(program)}
     attributes = {x.name for x in program.attributes}
-    yield from uses_of_names([d.lhs for d in program.definitions], weights, said, attributes)
-    yield from bare_matrices({gaussian(m).name for m in program.matrices}, said)
+    yield from inconsistent_uses([d.lhs for d in program.definitions], weights, expressions, attributes)
+    yield from bare_matrices({gaussian(m).name for m in program.matrices}, expressions)
     ends = [expression(x) for r in ranges for x in (r.lower, r.upper)]
     coefficients = [expression(u.coefficient) for w in program.trained() for u in w.update.terms]
     stated = [x for w in program.trained() if hasattr(w.rule, "memory") for x in w.rule.memory(t, s)]
-    yield from same_names([*said, *ends, *coefficients, *stated, *(x for _, x in _fixed_numbers(program))])
+    yield from same_names(
+        [*expressions, *ends, *coefficients, *stated, *(x for _, x in _fixed_numbers(program))]
+    )
     outside = {"constant", "matrix", "vector", "given vector"}
     rules = [w.rule for w in program.trained() if hasattr(w.rule, "memory")]
     tables = frozenset[str]().union(*map(own_names, rules), *map(_tables_of_entries, program.trained()))
     tables &= {name for kind, name in declared if kind not in outside}
     yield from (f"{x} is the name of a table of a rule and of something else: rename one" for x in tables)
     sizes: dict[str, Population] = {}
-    for p in _homes(program):
+    for p in _populations(program):
         known = sizes.setdefault(p.name, p)
         if not p.name.isidentifier():
             yield f"{p.name!r} is not a valid name of a population: use letters, digits and underscores"
@@ -426,24 +439,24 @@ def _about_names(program: Parts) -> Iterator[str]:
             yield f"{p.name} is the name of two different populations: give one of them another name"
 
 
-def _about_rules(program: Parts) -> Iterator[str]:
-    """Yield messages for rules that do not define memory and noise, or an entrywise step."""
+def _problems_of_rules(program: Parts) -> Iterator[str]:
+    """Yield messages for rules without memory and noise, or that do not fit program or weight."""
     for w in program.trained():
         if not (hasattr(w.rule, "memory") and hasattr(w.rule, "noise")):
             yield (
-                f"{w.name} is trained by {w.rule!r}, which says neither what is left of W(0) nor how an "
-                "update at s enters W(t): use descent, flow, momentum, LinearRule, or Entrywise, for a rule "
-                "that is not linear in the updates such as Adam"
+                f"{w.name} is trained by {w.rule!r}, which has no methods memory and noise (the "
+                "factors of W(0) and of an update at s in W(t)): use descent, flow, momentum or LinearRule, "
+                "or Entrywise for a rule that is not linear in the updates, such as Adam"
             )
         if w.rule.discrete != program.rule.discrete:
-            yield f"{w.name} and the program disagree on whether time counts steps"
+            yield f"the rules of {w.name} and of the program must both have discrete steps, or both be flows"
         if w.initial.fresh:
-            yield f"{w.name} is drawn anew at every step, so nothing can train it"
-    yield from _about_parameters(program)
+            yield f"{w.name} is drawn anew at every step, so that it cannot be trained"
+    yield from _problems_of_parameters(program)
     drawn = [m.name for m in map(gaussian, program.matrices) if m.fresh]
     drawn += [v.name for v in map(parameter, program.vectors) if v.fresh]
     if drawn and not program.rule.discrete:
-        yield f"{drawn[0]} is drawn anew at every step, but time flows: use a rule that counts steps"
+        yield f"{drawn[0]} is drawn anew at every step, but the rule is a flow: use a rule of discrete steps"
 
 
 def _symbols_of(rule: TrainingRule | NonlinearRule) -> frozenset[Symbol]:
@@ -452,11 +465,11 @@ def _symbols_of(rule: TrainingRule | NonlinearRule) -> frozenset[Symbol]:
 
 
 def _tables_of_entries(w: TrainedMatrix | TrainedVector) -> frozenset[str]:
-    """Return the names of functions of time in a nonlinear rule."""
+    """Return the names of functions of time in a nonlinear rule of a weight; none for a linear rule."""
     return w.rule.tables if isinstance(w.rule, NonlinearRule) else frozenset()
 
 
-def _about_parameters(program: Parts) -> Iterator[str]:
+def _problems_of_parameters(program: Parts) -> Iterator[str]:
     """Yield messages for parameters of rules that depend on a time or on an index.
 
     The memory of a rule depends on its two times only. The parameters of a weight's own rule may depend on
@@ -472,25 +485,25 @@ def _about_parameters(program: Parts) -> Iterator[str]:
         indices |= family | {r.index.name for u in w.update.terms for r in u.over}
     for owner, rule, family in rules:
         if getattr(type(rule), "__hash__", None) is None:
-            told = f"{owner} is trained by {rule!r}, which cannot be hashed"
-            yield f"{told}: write @dataclass(frozen=True) above its class"
+            message = f"{owner} is trained by {rule!r}, which cannot be hashed"
+            yield f"{message}: write @dataclass(frozen=True) above its class"
             continue
         found = {x.name for x in _symbols_of(rule)}
         partners = {f"{name}_" for name in indices} & indices
         for name in sorted(found & partners - {x.name for x in _symbols_of(rule) if x.is_integer}):
-            told = f"the symbol {name} is called like the partner of the index {name[:-1]}"
-            yield f"{told} in correlations at two values of it: give it another name"
-        if clock := found & _CLOCK:
-            yield _of_rule(rule, clock, "at the time of reading", _OWN_MEMORY)
-        if clock := (found & indices) - family:
-            yield _of_rule(rule, clock, "wherever the weight is read", _OWN_RATES)
+            message = f"the symbol {name} has the name of a second value of the index {name[:-1]}"
+            yield f"{message} in correlations: give it another name"
+        if times := found & _TIMES:
+            yield _message_on_rule(rule, times, "at the time at which the weight is used", _OWN_MEMORY)
+        if times := (found & indices) - family:
+            yield _message_on_rule(rule, times, "at each place where the weight is used", _OWN_RATES)
     for what, value in _fixed_numbers(program):
-        if {x.name for x in value.free_symbols} & _CLOCK:
-            told = f"{what} = {value} depends on the time, but it is fixed before training"
-            yield f"{told}: write a number without {t}"
+        if {x.name for x in value.free_symbols} & _TIMES:
+            message = f"{what} = {value} depends on the time, but it is fixed before training"
+            yield f"{message}: write a number without {t}"
 
 
-_CLOCK = {t.name, s.name}
+_TIMES = {t.name, s.name}
 """Names of the times of a theory."""
 
 _OWN_MEMORY = (
@@ -502,12 +515,15 @@ _OWN_RATES = (
 )
 
 
-def _of_rule(rule: TrainingRule, names: Collection[str], where: str, remedy: str) -> str:
-    """Return the message for a rule in which symbols of these names remain."""
+def _message_on_rule(rule: TrainingRule, names: Collection[str], where: str, remedy: str) -> str:
+    """Return the message that the memory of a rule depends on symbols with these ``names``.
+
+    ``where`` says at which time or index their value would be taken, ``remedy`` what to write instead.
+    """
     kind, left = type(rule).__name__, ", ".join(sorted(names))
     stated = ", ".join(f"{key} = {value}" for key, value in parameters_with(rule, names).items())
-    told = f"{kind} has {stated}, which depends" if stated else f"the memory of {kind} depends"
-    return f"{told} on {left}, whose value would be taken {where}: {remedy}"
+    message = f"{kind} has {stated}, which depends" if stated else f"the memory of {kind} depends"
+    return f"{message} on {left}, whose value would be taken {where}: {remedy}"
 
 
 def _ranges_of(w: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
@@ -521,7 +537,7 @@ def _weights(program: Parts) -> Iterator[GaussianMatrix | GaussianVector]:
     yield from map(parameter, program.vectors)
 
 
-def _homes(program: Parts) -> Iterator[Population]:
+def _populations(program: Parts) -> Iterator[Population]:
     """Yield the populations of all fields, data and weights."""
     yield from (x.population for x in program.fields)
     yield from (x.population for x in program.given)
@@ -531,47 +547,53 @@ def _homes(program: Parts) -> Iterator[Population]:
 
 
 def _fixed_numbers(program: Parts) -> Iterator[tuple[str, Expr]]:
-    """Yield the constants of training, each with its name."""
+    """Yield pairs (description, expression) of the numbers that are fixed before training."""
     for w in _weights(program):
         yield f"variance of {w.name}", expression(w.variance)
         if isinstance(w, GaussianMatrix):
             yield f"symmetry of {w.name}", expression(w.symmetry)
-    for p in dict.fromkeys(_homes(program)):
+    for p in dict.fromkeys(_populations(program)):
         yield f"ratio of {p.name}", expression(p.ratio)
     yield "scale", expression(program.scale)
     yield "depth", expression(program.depth)
 
 
-def _about_places(program: Parts, d: Definition) -> Iterator[str]:
-    """Yield messages for entrywise operations between populations, and entries in scalars without a mean."""
+def _problems_of_places(program: Parts, d: Definition) -> Iterator[str]:
+    """Yield messages for entrywise operations on vectors of different populations, and vectors in scalars.
+
+    A scalar may contain a vector only inside of a mean.
+    """
     home = None if program.field_of(d.name) is None else program.site_of(d.lhs)
     outside = d.rhs.replace(lambda e: isinstance(e, Product | Mean), lambda _: Dummy())
     for atom in sorted(outside.atoms(AppliedUndef), key=spelled):
         if program.field_of(str(atom.func)) is None and program.attribute_of(str(atom.func)) is None:
             continue
         if home is None:
-            yield f"{d.lhs} is a number but uses the entries of {atom}: take their Mean"
+            yield f"{d.lhs} is a scalar but uses the vector {atom}: take its Mean"
         elif (other := program.site_of(atom).name) != home.name:
-            yield f"{d.lhs} lives on {_place(home)} but uses {atom}, which lives on {other}"
+            yield f"{d.lhs} is a vector of {_place(home)} but uses {atom}, a vector of {other}"
     for v in map(parameter, program.vectors):
         if home is not None and v.uses(outside) and v.population.name != home.name:
-            lives = f"{d.lhs} lives on {_place(home)} but uses {v.name}"
-            yield f"{lives}, which lives on {_place(v.population)}"
+            given = f"{d.lhs} is a vector of {_place(home)} but uses {v.name}"
+            yield f"{given}, a vector of {_place(v.population)}"
 
 
 def layers_of(program: Parts) -> set[Symbol]:
-    """Return the indices by which layers, and places that are run through in order, are counted."""
+    """Return the index symbols that count layers, or the places of ordered fields."""
     families = {x.name for x in program.fields if x.layered or x.ordered}
     return indices_of_layers([d.lhs for d in program.definitions], families)
 
 
 def stated_loss(program: Parts) -> tuple[Expr, ...]:
-    """Return the loss of a program, if it states one."""
+    """Return the loss of a program in a tuple of length one; an empty tuple without a loss."""
     return () if program.loss is None else (expression(program.loss),)
 
 
-def _about_reach(program: Parts, where: str, e: Expr) -> Iterator[str]:
-    """Yield messages for sums over members that a family of fields, numbers or weights does not have."""
+def _problems_of_reach(program: Parts, where: str, e: Expr) -> Iterator[str]:
+    """Yield messages for sums over members that a family of fields, numbers or weights does not have.
+
+    ``e`` is the expression, and ``where`` its name in the messages.
+    """
     families = _families(program)
     for total in sorted(e.atoms(Sum), key=spelled):
         spans = {x: (expression(ends[0]), expression(ends[1])) for x, *ends in total.limits if len(ends) == 2}
@@ -582,14 +604,15 @@ def _about_reach(program: Parts, where: str, e: Expr) -> Iterator[str]:
                     continue
                 lower, upper = spans[x]
                 if (upper - r.upper).is_positive or (r.lower - lower).is_positive:
-                    there = f"{atom.func} has members {r.lower}..{r.upper} there"
-                    yield f"{where}: the sum over {x} = {lower}..{upper} reads {atom}, but {there}"
+                    there = f"{atom.func} is defined for {r.lower}..{r.upper} only"
+                    yield f"{where}: the sum over {x} = {lower}..{upper} uses {atom}, but {there}"
 
 
 def _families(program: Parts) -> dict[tuple[str, int], IndexRange]:
-    """Return the ranges of indices by name and place, where there is one definition of all members.
+    """Return the ranges of indices, with keys (name, position of the argument).
 
-    Layers are left out, because ends of a family of layers are defined apart.
+    Only quantities with one definition for all members are listed. Layers are left out, because the ends of a
+    family of layers have definitions of their own.
     """
     found: dict[tuple[str, int], IndexRange] = {}
     counts = Counter(d.name for d in program.definitions)
@@ -605,7 +628,7 @@ def _families(program: Parts) -> dict[tuple[str, int], IndexRange]:
 
 
 def _place(p: Population) -> str:
-    """Return the name of a population with its layer."""
+    """Return the name of a population with its layer, such as ``layer(ell)``, for messages."""
     return p.name if p.site is None else f"{p.name}({p.site})"
 
 
@@ -626,15 +649,16 @@ def causal_order(program: Parts) -> tuple[Definition, ...]:
 
 
 def _uses(program: Parts) -> list[dict[int, set[Expr]]]:
-    """Return, for each definition, the others that it needs at the same time, with shifts of the layer.
+    """Return, for each definition, the numbers of the definitions that it needs at the same time.
 
-    The others are sorted by their number, because the order of sets of atoms differs between processes.
+    Each number is a key, whose value is the set of shifts: layer needed minus layer defined. The keys are
+    sorted, because the order of sets of atoms differs between processes.
     """
     table: list[dict[int, set[Expr]]] = []
     for d in program.definitions:
         needs: dict[int, set[Expr]] = {}
         for a in () if d.evolves else d.rhs.atoms(AppliedUndef):
-            if not a.args or a.args[-1] not in (t, S.Zero):  # the first step is the same step at first
+            if not a.args or a.args[-1] not in (t, S.Zero):  # at the first step, time 0 is the present
                 continue
             for j, e in enumerate(program.definitions):
                 if e.name == str(a.func) and (shift := _shift(program, d, e, a)) is not None:
@@ -652,7 +676,7 @@ def _shift(program: Parts, d: Definition, e: Definition, atom: AppliedUndef) -> 
         return None  # another member of the family
     shift = expression(atom.args[0] - d.lhs.args[0])
     if not shift.is_Integer and (_is_end(e) or _is_end(d)):
-        return S.Zero  # between ends, how far apart they are depends on the depth
+        return S.Zero  # a shift between two ends of a family depends on the depth
     return shift
 
 
@@ -665,7 +689,7 @@ def _layered(program: Parts, d: Definition) -> bool:
 
 
 def _places(atom: AppliedUndef, d: Definition) -> tuple[Expr, Expr]:
-    """Return the first and the last layer of ``atom`` over the ranges of a definition."""
+    """Return the first and the last layer (first argument) of ``atom`` over the ranges of a definition."""
     low, high = ({r.index: getattr(r, end) for r in d.ranges} for end in ("lower", "upper"))
     return atom.args[0].xreplace(low), atom.args[0].xreplace(high)
 
@@ -676,9 +700,11 @@ def _chains_run_one_way(
     ds: tuple[Definition, ...],
     fields: tuple[Field, ...],
 ) -> None:
-    """Raise ProgramError unless all cycles ascend the layers, or all descend.
+    """Raise ProgramError unless all cycles of uses within a step ascend the layers, or all descend.
 
-    All cycles have positive shift if the weights ``n shift - 1`` have no negative cycle (Bellman and Ford).
+    ``component`` are the numbers of definitions ``ds`` that need each other, ``uses`` their needs with the
+    shifts of the layer. All cycles have positive shift if the weights ``n shift - 1`` have no negative cycle
+    (Bellman and Ford).
     """
     n = len(component) + 1
     edges = [(v, w, x) for v in component for w, xs in uses[v].items() if w in component for x in xs]
@@ -697,15 +723,18 @@ def _chains_run_one_way(
         numbers = [ds[i] for i in component if ds[i].name not in {f.name for f in fields}]
         if numbers:
             raise ProgramError(
-                f"{numbers[0].lhs} is a number of each place of a family of ordered fields, which the next "
-                "place reads: write a field for each place, or keep the average outside of matrix products"
+                f"{numbers[0].lhs} is a scalar of each place of an ordered field that the field at the next "
+                "place uses: write a field for each place, or keep the average outside of matrix products"
             )
     names = " -> ".join(str(ds[i].lhs) for i in (*component, component[0]))
     raise ProgramError(f"a field depends on itself within a step: {names}")
 
 
 def _within(component: list[int], uses: list[dict[int, set[Expr]]], ds: tuple[Definition, ...]) -> list[int]:
-    """Return the definitions of a component: ends of a family first, then as needed in the same layer."""
+    """Return the definitions of a strongly connected component in the order in which one step computes them.
+
+    Ends of a family come first, then each definition after those that it needs in the same layer.
+    """
     order: list[int] = []
 
     def visit(v: int) -> None:
@@ -729,7 +758,9 @@ def _is_end(d: Definition) -> bool:
 
 
 def used_once(program: Program, what: str) -> None:
-    """Raise :class:`NotApplicable` in the name of ``what`` if several uses of a matrix train it.
+    """Raise :class:`NotApplicable` if a trained matrix is used in several places of a forward pass.
+
+    ``what`` is the name of the method that needs this, for the message.
 
     >>> from derive.program import mlp
     >>> used_once(mlp(2), "counting")
@@ -737,8 +768,8 @@ def used_once(program: Program, what: str) -> None:
     shared = [w.name for w in program.trained() if isinstance(w, TrainedMatrix) and w.update.more]
     if shared:
         raise NotApplicable(
-            f"{what}: {shared[0]} is used in several places, and its update is a sum of outer products, of "
-            "which one can be read; use a matrix of its own in each place"
+            f"{what}: the matrix {shared[0]} is used in several places, so that its update is a sum of outer "
+            "products, and only one is supported; use a matrix of its own in each place"
         )
 
 

@@ -100,7 +100,7 @@ def roles_of(program: Parts) -> Roles:
         targets = [a for a, e in zip(targets, slopes, strict=True) if (e.diff(x) + e.diff(y)).equals(0)]
     position = _position(program, {*indices, *samples}, found.get("field"))
     if _indices_of_field(program, found.get("field")) - {ell, t, sample, position}:
-        found = {}  # kernels of layers are those between samples and positions
+        found = {}  # kernels of layers have indices of samples and positions only, and this field has others
     return Roles(
         **found,
         output=output.lhs,
@@ -117,27 +117,35 @@ def roles_of(program: Parts) -> Roles:
 
 
 def _position(program: Parts, indices: set[Symbol], field: Expr | str | None) -> Symbol | None:
-    """Return the index of fields that outputs and layers do not have, if there is exactly one."""
+    """Return the only index of fields that is neither a layer nor an index of outputs and samples.
+
+    The result is None if there is no such index, or more than one.
+
+    ``indices`` are those of outputs and samples; only the field named ``field`` is searched if one is given.
+    """
     lines = [d for d in program.definitions if d.name not in program.scalars and field in (None, d.name)]
     found = {r.index for d in lines for r in d.ranges if r.index in d.lhs.args} - {ell, *indices}
     return next(iter(found)) if len(found) == 1 else None
 
 
 def _indices_of_field(program: Parts, field: Expr | str | None) -> set[Symbol]:
-    """Return the indices of a field, without the numbers of single layers."""
+    """Return the symbols in the arguments of the left-hand sides of a field."""
     lines = [d.lhs for d in program.definitions if d.name == field]
     return {x for own in lines for a in own.args for x in a.free_symbols}
 
 
 def _is_factor(a: AppliedUndef, e: Expr) -> bool:
-    """Return whether an expression is proportional to a factor."""
+    """Return whether the expression ``e`` is proportional to the function ``a``."""
     x = Dummy()
     e = e.xreplace({a: x})
     return bool(e.xreplace({x: S.Zero}) == 0 and e.diff(x, 2) == 0)
 
 
 def _output_and_error(program: Parts) -> tuple[Definition, Definition] | None:
-    """Return the definitions of the output and of the error in updates that is a function of it; or None."""
+    """Return the definitions of the output and of its error; None if there is not exactly one such pair.
+
+    An error is a scalar that depends on one output only and is used in updates or fields.
+    """
     defined: dict[str, list[Definition]] = {}
     for d in program.definitions:
         if d.name in program.scalars:
@@ -162,7 +170,7 @@ def _output_and_error(program: Parts) -> tuple[Definition, Definition] | None:
         if error.rhs.has(Mean) or len(read) != 1 or not read <= learnt & {*single}:
             continue
         output = single[next(iter(read))]
-        same = {*output.lhs.args} == {*error.lhs.args}  # results and losses hold both side by side
+        same = {*output.lhs.args} == {*error.lhs.args}  # results subtract them entry by entry
         if same and error.name in coefficients | in_fields:
             pairs.append((output, error))
     constants = {*program.constants}
@@ -179,10 +187,10 @@ def _output_and_error(program: Parts) -> tuple[Definition, Definition] | None:
 
 
 def _roles_of_random_data(program: Parts) -> dict[str, str]:
-    """Return the names of the two error vectors of a program on random data; none for another loss.
+    """Return the names of the error vectors of a program on random data, by role; empty for another loss.
 
-    The loss is the mean square of an error: that of samples, a matrix times the error of the learnt function,
-    or the latter itself.
+    The loss is the mean square of an error. The role ``learnt`` is the error of the learnt function (one
+    entry a feature); ``residual`` is that of samples, a matrix times the former, if the loss contains it.
     """
     loss = expression(0 if program.loss is None else program.loss)
     squares = [
@@ -200,9 +208,10 @@ def _roles_of_random_data(program: Parts) -> dict[str, str]:
 
 
 def _roles_of_layers(program: Parts) -> dict[str, Expr | str | None]:
-    """Return feature, gradient and fields of a chain of layers with one family of matrices; else nothing.
+    """Return the roles of feature, gradient and fields of a chain of layers with one family of matrices.
 
-    The update of a family has the gradient of the layer above on its left, and the feature on its right.
+    The update of a family has the gradient of the layer above on its left, and the feature on its right. The
+    result is empty for a program of another form.
     """
     families = [w for w in program.trained() if isinstance(w, TrainedMatrix) and w.initial.index is not None]
     moves = {(w.update.left, w.update.right) for w in families if len(w.update.terms) == 1}
@@ -225,7 +234,7 @@ def _roles_of_layers(program: Parts) -> dict[str, Expr | str | None]:
 
 
 def _roles_of_one_layer(program: Parts) -> dict[str, Expr | str | None]:
-    """Return feature, gradient and field of a program with one layer; else nothing.
+    """Return the roles of feature, gradient and field of a program with one layer; empty for other programs.
 
     The feature is in the updates of readouts, and the gradient on the left of those of matrices.
     """
@@ -248,7 +257,7 @@ def _roles_of_one_layer(program: Parts) -> dict[str, Expr | str | None]:
 
 
 def _at_layer(vector: Expr, field: Expr) -> Expr:
-    """Return the feature at the layer ``ell``, with the indices of the definition of ``field``.
+    """Return the feature ``vector`` at the layer ``ell``, with the indices of ``field``, a left-hand side.
 
     Scalars of each sample, such as a mean square that divides the field, have these indices too.
     """

@@ -153,9 +153,9 @@ class LinearSystem:
         return not any(x.has(t) for x in self.coefficients)
 
     def solution(self, name: str, time: Expr, past: Expr) -> Any:
-        """Return ``steps``, ``flow``, ``step_noise`` or ``flow_noise`` at two times.
+        """Return the result of the method ``steps``, ``flow``, ``step_noise`` or ``flow_noise`` at two times.
 
-        The last solutions are cached, because each check of a program needs the same memory again.
+        The last results are cached, because each check of a program needs the same memory again.
         """
         known, key = self._solutions, (name, time, past)
         if key not in known:
@@ -178,14 +178,14 @@ class LinearSystem:
         """
         if self.moves:
             kept = self.start * self._stepping(time, S.Zero)[0]
-            return kept, self._fed(self._stepping(time, past + 1), past)
+            return kept, self._update_factor(self._stepping(time, past + 1), past)
         if not isinstance(self.A, ImmutableMatrix):
             return self.start * self.A**time, self.A ** (time - past - 1) * _at(self.input[0], past)
         n, kept, row = self._stepped
         age = time - past - 1
         if not any(x.has(t) for x in self.input):
-            return kept.subs(n, time), self._fed_by_steps.subs(n, age)
-        return kept.subs(n, time), self._fed([x.subs(n, age) for x in row], past)
+            return kept.subs(n, time), self._update_factor_by_steps.subs(n, age)
+        return kept.subs(n, time), self._update_factor([x.subs(n, age) for x in row], past)
 
     @cached_property
     def _stepped(self) -> tuple[Symbol, Expr, list[Expr]]:
@@ -195,7 +195,7 @@ class LinearSystem:
         return n, self.start * _neat(power[0, 0]), [_neat(x) for x in power[0, :]]
 
     @cached_property
-    def _fed_by_steps(self) -> Expr:
+    def _update_factor_by_steps(self) -> Expr:
         """The factor of an update after n more steps, for a constant ``b``."""
         n = self._stepped[0]
         return _neat((self.matrix**n * Matrix(self.input))[0, 0])
@@ -217,7 +217,7 @@ class LinearSystem:
             return self.diffusion * lag * closed.subs(first, Min(time, past))
         u = _NOISE
         left, right = (self._row_of_steps(x, u + 1) for x in (time, past))
-        return Sum(self._met(left, right, u), (u, 0, Min(time, past) - 1))
+        return Sum(self._noise_between(left, right, u), (u, 0, Min(time, past) - 1))
 
     def _row_of_steps(self, time: Expr, since: Expr) -> list[Expr]:
         """Return the first row of the product of the matrices of steps ``since`` .. ``time - 1``."""
@@ -248,14 +248,14 @@ class LinearSystem:
         """
         if self.moves:
             kept = self.start * self._flowing(time, S.Zero)[0]
-            return kept, self._fed(self._flowing(time, past), past)
+            return kept, self._update_factor(self._flowing(time, past), past)
         if not isinstance(self.A, ImmutableMatrix):
             return self.start * exp(self.A * time), exp(self.A * (time - past)) * _at(self.input[0], past)
         x, kept, row = self._flowed
         age = time - past
         if not any(y.has(t) for y in self.input):
-            return kept.subs(x, time), self._fed_by_flow.subs(x, age)
-        return kept.subs(x, time), self._fed([y.subs(x, age) for y in row], past)
+            return kept.subs(x, time), self._update_factor_by_flow.subs(x, age)
+        return kept.subs(x, time), self._update_factor([y.subs(x, age) for y in row], past)
 
     @cached_property
     def _flowed(self) -> tuple[Symbol, Expr, list[Expr]]:
@@ -265,7 +265,7 @@ class LinearSystem:
         return x, self.start * _neat(power[0, 0]), [_neat(y) for y in power[0, :]]
 
     @cached_property
-    def _fed_by_flow(self) -> Expr:
+    def _update_factor_by_flow(self) -> Expr:
         """The factor of an update after a time x, for a constant ``b``."""
         x = self._flowed[0]
         return _neat((Matrix(self.matrix * x).exp() * Matrix(self.input))[0, 0])
@@ -286,7 +286,7 @@ class LinearSystem:
             return covariance.xreplace({x: time, y: past})
         u = _NOISE
         left, right = (self._row_of_flow(x, u) for x in (time, past))
-        return Integral(self._met(left, right, u), (u, 0, Min(time, past)))
+        return Integral(self._noise_between(left, right, u), (u, 0, Min(time, past)))
 
     def _row_of_flow(self, time: Expr, since: Expr) -> list[Expr]:
         """Return the first row of ``E(time, since)``, in closed form if ``A`` is constant."""
@@ -309,12 +309,15 @@ class LinearSystem:
 
     # -- both ----------------------------------------------------------------------------------------------
 
-    def _fed(self, row: list[Expr], past: Expr) -> Expr:
-        """Return the factor of an update at ``past``: a row of the propagator times ``b(past)``."""
+    def _update_factor(self, row: list[Expr], past: Expr) -> Expr:
+        """Return the factor of an update made at ``past``: a ``row`` of the propagator times ``b(past)``."""
         return sum((x * _at(y, past) for x, y in zip(row, self.input, strict=True)), S.Zero)
 
-    def _met(self, left: list[Expr], right: list[Expr], when: Expr) -> Expr:
-        """Return ``left D(when) right``."""
+    def _noise_between(self, left: list[Expr], right: list[Expr], when: Expr) -> Expr:
+        """Return ``left . D(when) . right``: what noise at ``when`` adds to a covariance of two times.
+
+        ``left`` and ``right`` are the first rows (n,) of the propagators from ``when`` to these times.
+        """
         noise = self.noise_matrix
         pairs = ((i, j) for i in range(self.states) for j in range(self.states))
         return sum((left[i] * _at(noise[i, j], when) * right[j] for i, j in pairs), S.Zero)
@@ -363,13 +366,16 @@ class LinearSystem:
 
 @dataclass(frozen=True)
 class _Kind:
-    """Kind of sums over times: by steps, or continuous."""
+    """Kind of sums over times: ``Sum`` and ``lag`` 1 for steps, ``Integral`` and ``lag`` 0 for a flow."""
 
     kind: type[Sum] | type[Integral]
     lag: int
 
     def alone(self, rate: Expr, since: Expr, time: Expr) -> Expr:
-        """Return the propagator of one state that no other state drives."""
+        """Return the propagator from ``since`` to ``time`` of a state that no other state drives.
+
+        It is a power or exponential of its ``rate``.
+        """
         if self.lag:
             if not rate.has(t):
                 return rate ** (time - since)
@@ -389,7 +395,7 @@ _EACH = Symbol("t_1", nonnegative=True)
 
 
 def _between(depth: int) -> Symbol:
-    """Return the symbol of the time at which an input passes from one state to the next."""
+    """Return the symbol of the time at which input passes between states, at nesting level ``depth``."""
     return Symbol(f"t_{depth + 3}", nonnegative=True)
 
 
@@ -413,7 +419,7 @@ def integral(e: Expr, x: Symbol, low: Expr, high: Expr) -> Expr:
 
 
 def _at(e: Expr, time: Expr) -> Expr:
-    """Return a coefficient at a time."""
+    """Return a coefficient, an expression in ``t``, at another time."""
     return sympify(e).xreplace({t: time})
 
 
@@ -448,7 +454,7 @@ def _as_steps(cases: Piecewise) -> Expr:
 
 
 def _indicator(condition: Any) -> Expr:
-    """Return one where a condition on time holds, and zero elsewhere."""
+    """Return 1 where a condition on time holds and 0 elsewhere, as an expression of step functions."""
     if condition in (S.true, S.false):
         return S(int(bool(condition)))
     if isinstance(condition, And):
@@ -885,14 +891,14 @@ def fixed_symbols(rule: TrainingRule) -> frozenset[Symbol]:
         left, kept = rule.memory(_LATER, _PAST)
         found = {"m(t)": left, "k(t, s)": kept, "the noise": rule.noise(_LATER, _PAST)}
     except (TypeError, ValueError) as error:
-        told = f"{rule!r} states no memory: {error}"
+        message = f"{rule!r} states no memory: {error}"
         raise ProgramError(
-            f"{told}; memory(time, past) returns the pair m, k, and noise(time, past) one value"
+            f"{message}; memory(time, past) returns the pair m, k, and noise(time, past) one value"
         ) from error
     for name, value in found.items():
         if not isinstance(value, Expr):
-            told = f"{rule!r} states {name} as {value!r}, which is not a SymPy expression"
-            raise ProgramError(f"{told}: write S({value!r}) for a number")
+            message = f"{rule!r} states {name} as {value!r}, which is not a SymPy expression"
+            raise ProgramError(f"{message}: write S({value!r}) for a number")
     return frozenset(x for e in found.values() for x in e.free_symbols) - {_LATER, _PAST}
 
 
@@ -997,7 +1003,7 @@ def entry_covariance(rule: TrainingRule, time: Expr, past: Expr) -> Expr:
 
 
 def with_noise(rule: TrainingRule, variance: Expr, name: str) -> TrainingRule:
-    """Return the rule for the weight ``name``, with noise in units of the variance of this weight."""
+    """Return the rule of the weight ``name``, with noise in units of its initial ``variance``."""
     heat = getattr(rule, "diffusion", S.Zero)
     if heat == 0 or variance == 1:
         return rule
@@ -1025,7 +1031,7 @@ def held_at_rest(rule: TrainingRule) -> Expr | None:
 
 
 def accumulate(rule: TrainingRule, integrand: Expr, past: Symbol, now: Expr) -> Expr:
-    """Return the sum (or integral) over past times ``past`` < ``now``."""
+    """Return the sum of ``integrand`` over the steps ``past`` < ``now``; in continuous time the integral."""
     if rule.discrete:
         return Sum(integrand, (past, 0, now - 1))
     return Integral(integrand, (past, 0, now))

@@ -49,7 +49,10 @@ def shifted_reads(program: Program, sizes: Mapping[str, Any]) -> dict[Slot, tupl
 
 
 def _written(program: Program) -> list[tuple[Expr, tuple[IndexRange, ...]]]:
-    """Return the expressions that are not derived, with the ranges of their indices."""
+    """Return the expressions that the user wrote (not derived ones), with the ranges of their indices.
+
+    They are the loss and the forward pass; all definitions and updates for a program without a loss.
+    """
     lines = [(d.rhs, d.ranges) for d in program.definitions]
     if program.loss is None:
         return lines + [
@@ -77,7 +80,7 @@ def _symbols(e: Expr, ranges: tuple[IndexRange, ...]) -> set[Any]:
 
 
 def _shifted(e: Expr, constants: set[str]) -> tuple[set[Slot], set[Symbol]]:
-    """Return the axes of constants at which an index is shifted, and the indices there."""
+    """Return the axes (name, number) of constants with a shifted index, and the symbols there."""
     slots, indices = set(), set()
     for a in (a for a in e.atoms(AppliedUndef) if str(a.func) in constants):
         for k, x in enumerate(a.args):
@@ -90,7 +93,11 @@ def _shifted(e: Expr, constants: set[str]) -> tuple[set[Slot], set[Symbol]]:
 def _values(
     e: Expr, ranges: tuple[IndexRange, ...], numbers: Mapping[Any, Expr], slots: set[Slot], own: set[Symbol]
 ) -> Iterator[tuple[Slot, int]]:
-    """Yield the integers at which axes are used, for every value of the indices ``own``."""
+    """Yield pairs (axis, integer): values at which the axes ``slots`` are used, for all values of ``own``.
+
+    ``own`` are the indices in these arguments; ``numbers`` are the values of symbols in the ends of
+    ``ranges``.
+    """
     sums = [x for x in e.atoms(Sum) if any(limit[0] in own for limit in x.limits)]
     free = [r for r in ranges if r.index in own & e.free_symbols]
     for at in _members(free, numbers):

@@ -89,7 +89,7 @@ def at_symbolic_depth(program: Program) -> Program:
 
 
 def _atoms(program: Program) -> set[AppliedUndef]:
-    """Return the functions in all expressions of a program."""
+    """Return the applied undefined functions in all expressions of a program."""
     found: set[AppliedUndef] = set()
 
     def seen(e: Any) -> Any:
@@ -103,7 +103,10 @@ def _atoms(program: Program) -> set[AppliedUndef]:
 def _rewritten(  # noqa: PLR0911 (one for each type of part)
     x: Any, written: Callable[[Expr], Expr], end: Callable[[Expr], Expr], upper: Callable[[Expr], Expr]
 ) -> Any:
-    """Return a part of a program with its expressions, layers and ranges of layers rewritten."""
+    """Return a part of a program at symbolic depth.
+
+    ``written`` rewrites expressions, ``end`` single layers, and ``upper`` the upper ends of ranges of layers.
+    """
     if isinstance(x, Expr):
         return written(x)
     if isinstance(x, IndexRange):

@@ -16,7 +16,7 @@ from sympy import Expr, S
 from derive.calculus.intervals import NONZERO, POSITIVE, REAL
 from derive.calculus.symbols import IndexRange, expression, gamma0
 from derive.errors import ProgramError
-from derive.program.language import GaussianMatrix, GaussianVector, Rewritable, numbered
+from derive.program.language import GaussianMatrix, GaussianVector, Rewritable, number_and_field
 from derive.program.rules import TrainingRule
 
 
@@ -100,9 +100,9 @@ class Along(Rewritable):
 
 
 def _take_numbers(update: Outer | Along, *sides: str) -> None:
-    """Move the number in front of a field, a side of the update, into the coefficients."""
+    """Move numbers in front of the fields in the named sides of an update into its coefficients."""
     for side in sides:
-        number, vector = numbered(getattr(update, side))
+        number, vector = number_and_field(getattr(update, side))
         if number != 1:
             object.__setattr__(update, side, vector)
             object.__setattr__(update, "coefficient", number * update.coefficient)

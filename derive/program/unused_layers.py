@@ -1,7 +1,7 @@
 """Layers of a forward pass that are not used, or used but not defined.
 
-:func:`without_unread` shortens the families of a forward pass to the layers that outputs need, before it is
-differentiated, and raises for layers without a definition.
+:func:`without_unused_layers` shortens the families of a forward pass to the layers that outputs need, before
+it is differentiated, and raises for layers without a definition.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MemberBounds = tuple[Expr, Expr]
 """The first and the last member of a family, such as a layer, that a definition uses."""
 
 
-def without_unread(
+def without_unused_layers(
     lines: tuple[Definition, ...], layered: Iterable[str], *others: Expr
 ) -> tuple[Definition, ...]:
     """Return the definitions without the ends of families that no line uses.
@@ -53,7 +53,7 @@ def without_unread(
     >>> family = Definition(a(ell, t), tanh(b(ell, t)), (IndexRange(ell, S.One, L),))
     >>> below = Definition(b(ell + 1, t), a(ell, t), (IndexRange(ell, S.One, L - 1),))
     >>> lines = (Definition(b(S.One, t), S.One), family, below, Definition(f(t), b(L, t)))
-    >>> without_unread(lines, ("a", "b"))[1].ranges[0].upper
+    >>> without_unused_layers(lines, ("a", "b"))[1].ranges[0].upper
     L - 1
     """
     names, found = {*layered}, lines
@@ -74,7 +74,7 @@ def without_unread(
     return lines
 
 
-def without_unread_members(matrix: GaussianMatrix, lines: Iterable[Definition]) -> GaussianMatrix:
+def without_unused_members(matrix: GaussianMatrix, lines: Iterable[Definition]) -> GaussianMatrix:
     """Return a matrix whose family ends with the first and the last member that the lines use.
 
     >>> from sympy import Function, S
@@ -82,7 +82,7 @@ def without_unread_members(matrix: GaussianMatrix, lines: Iterable[Definition]) 
     >>> layer, h = Population("layer"), Function("h")
     >>> W = GaussianMatrix("W", layer.at(ell + 1), layer.at(ell), index=IndexRange(ell, S.One, S(5)))
     >>> first = Definition(h(ell + 1, t), W(ell) @ h(ell, t), (IndexRange(ell, S.One, S(2)),))
-    >>> without_unread_members(W, [first]).index
+    >>> without_unused_members(W, [first]).index
     IndexRange(index=ell, lower=1, upper=2)
     """
     if matrix.index is None:
@@ -102,27 +102,37 @@ def without_unread_members(matrix: GaussianMatrix, lines: Iterable[Definition]) 
 
 
 MOST = 8
-"""Rounds in which ends are left out, besides one for each member of the longest family with a number of them;
-a family of symbolic depth that reads itself alone would recede for ever."""
+"""Largest number of rounds that remove unused layers, beyond the largest end of a range that is a number.
+
+A family of symbolic depth that only its own definition uses would lose a layer in each round without end."""
 
 
 def _reads(e: Expr, d: Definition | None, names: set[str]) -> Iterator[tuple[str, MemberBounds]]:
-    """Yield the layers of fields that an expression uses."""
+    """Yield the name and the first and last layer of each field in ``names`` that an expression uses.
+
+    ``d`` is the definition that gives the ranges of the indices; None for a loss, whose indices are summed.
+    """
     runs = {} if d is None else {r.index: (r.lower, r.upper) for r in d.ranges}
     runs |= {x: (low, high) for total in e.atoms(Sum) for x, low, high in total.limits}
     yield from ((str(a.func), _span(a, runs)) for a in e.atoms(AppliedUndef) if str(a.func) in names)
 
 
 def _span(a: AppliedUndef, runs: Mapping[Symbol, MemberBounds]) -> MemberBounds:
-    """Return the first and the last layer of a field in a line, for given ranges of indices."""
+    """Return the first and the last layer at which a field ``a`` is used; its first argument is the layer.
+
+    ``runs`` maps each index to the first and the last value of its range.
+    """
     layer = expression(a.args[0])
     low, high = (layer.xreplace({x: expression(ends[k]) for x, ends in runs.items()}) for k in (0, 1))
     return low, high
 
 
 def _kept(d: Definition, read: list[MemberBounds], names: set[str]) -> Iterator[Definition]:
-    """Yield the definition for the layers that are used: unchanged, shorter, or not at all."""
-    if d.name not in names or not read:  # no gradient is derived of what nothing reads at all
+    """Yield the definition with the layers that are used: unchanged, with a shorter range, or not at all.
+
+    ``read`` are the first and last layers of all uses of the defined quantity.
+    """
+    if d.name not in names or not read:  # a quantity that is not used at all has no gradient and may stay
         yield d
         return
     runs = {r.index: r for r in d.ranges}
@@ -146,7 +156,10 @@ def _kept(d: Definition, read: list[MemberBounds], names: set[str]) -> Iterator[
 
 
 def _size(difference: Expr) -> Expr:
-    """Return a difference of layers; one that grows with the depth is infinite."""
+    """Return a difference of layers as a number: infinite if it increases with the depth.
+
+    A difference that decreases with the depth is minus infinity.
+    """
     if difference.is_Integer:
         return difference
     slopes = [difference.coeff(x) for x in difference.free_symbols]
@@ -156,7 +169,10 @@ def _size(difference: Expr) -> Expr:
 def _require_defined(
     lines: Iterable[Definition], read: Iterable[tuple[str, MemberBounds]], names: set[str]
 ) -> None:
-    """Raise :class:`ProgramError` for a layer that is used but not defined, in a network of DEEP layers."""
+    """Raise :class:`ProgramError` for a layer of a field that is used but not defined.
+
+    ``read`` are names of fields with the first and last layer used. Layers are compared at a depth of DEEP.
+    """
     known: dict[str, list[range]] = {}
     for d in lines:
         if d.name in names:
@@ -167,13 +183,16 @@ def _require_defined(
             low, high = span
             where = f"layer {low}" if low == high else f"the layers {low}..{high}"
             raise ProgramError(
-                f"{name} is read at {where}, and its definitions do not go so far: "
-                "ranges=(IndexRange(...),) of the network says how far they go"
+                f"{name} is used at {where}, which its definitions do not cover: give the layers of a "
+                "definition as ranges=(IndexRange(...),) of the network"
             )
 
 
 def _covered(layers: range, known: Iterable[range]) -> bool:
-    """Return whether all these layers are among the known ones, which may be too many to list."""
+    """Return whether the layers are all in the union of the ``known`` ranges.
+
+    The ranges are compared by their ends, because they may be too long to list.
+    """
     first = layers.start
     for x in sorted(known, key=lambda x: x.start):
         if x.start <= first < x.stop:
@@ -182,10 +201,10 @@ def _covered(layers: range, known: Iterable[range]) -> bool:
 
 
 DEEP = 9
-"""Layers of the network in which layers are counted."""
+"""The number that replaces every symbol, such as L, when layers are compared."""
 
 
 def _layers(span: MemberBounds) -> range:
-    """Return the layers of a span, in a network of DEEP layers."""
+    """Return the layers between two ends at a depth of DEEP; an empty range if an end is not an integer."""
     low, high = (x.xreplace({y: Integer(DEEP) for y in x.free_symbols}) for x in span)
     return range(int(low), int(high) + 1) if low.is_Integer and high.is_Integer else range(0)

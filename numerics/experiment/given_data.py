@@ -19,7 +19,7 @@ from derive.calculus.symbols import IndexRange, expression, s, spelled, t
 from derive.errors import ProgramError
 from derive.program import Mean, Program
 from derive.program.entrywise import vectors_by_entries
-from derive.program.naming import about_range
+from derive.program.naming import range_errors
 from derive.program.nonlinear import NonlinearRule
 from derive.program.parts import gaussian, parameter
 from derive.program.program import layers_of, stated_loss
@@ -198,7 +198,7 @@ def require_ranges(program: Program, numbers: Mapping[Symbol, float]) -> None:
         own = sorted(
             (expression(r.lower).free_symbols | expression(r.upper).free_symbols) & {*known}, key=str
         )
-        for told in about_range(r.subs(known)) if own else ():
+        for told in range_errors(r.subs(known)) if own else ():
             raise SpecError(
                 f"numbers.{own[0]}",
                 numbers[own[0]],

@@ -165,7 +165,7 @@ def test_inputs_are_called_like_a_gradient(name: str) -> None:
         ("t", "t is the time: give the vector t another name"),
         ("s", "s is the second time of correlations: give the vector s another name"),
         ("mu", "mu is the index of samples: give the vector mu another name"),
-        ("alpha", "the symbol alpha is called like the partner of the index mu"),
+        ("alpha", "the symbol alpha has the name of a second value of the index mu"),
         (L.name, "L is the number of layers, and another symbol is called L: give it another name"),
         (P.name, "P is the number of samples, and another symbol is called P: give it another name"),
     ],

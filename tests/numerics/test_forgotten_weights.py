@@ -44,11 +44,11 @@ def trained(loss: Expr = SQUARE, inputs: Expr = INPUTS, output: Expr = OUTPUT, *
 
 WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
     "a loss at another time": (
-        "the loss (-f(mu, t - 1) + y(mu))**2/2: f(mu, t - 1) stands at another time",
+        "the loss (-f(mu, t - 1) + y(mu))**2/2: f(mu, t - 1) is at another time",
         lambda: trained((y(mu) - f(mu, t - 1)) ** 2 / 2),
     ),
     "an output at another time": (
-        "f(mu, t): q(mu, t - 1) stands at another time",
+        "f(mu, t): q(mu, t - 1) is at another time",
         lambda: trained(output=q(mu, t) + q(mu, t - 1)),
     ),
     "an index that is no integer": (

@@ -33,7 +33,7 @@ from derive.program.networks.stream import (
     biases,
     normalised_by,
     require_known,
-    share,
+    softmax,
     trained,
     training_options,
 )
@@ -83,12 +83,12 @@ class _Places:
     def attended(self, at: tuple[Expr, ...], value: Expr) -> Expr:
         """Return the average of values over positions, by the softmax of the scores of one head."""
         offset = Function("offset")(*at, p, q) if self.offsets else S.Zero
-        weight = share(score(ell, *at, mu, p, q, t) + offset, self.ranges[1], self.last)
+        weight = softmax(score(ell, *at, mu, p, q, t) + offset, self.ranges[1], self.last)
         return Sum(weight * value, (q, S.One, self.last))
 
 
 def _of_numbers(places: _Places, count: Expr) -> _Heads:
-    """Return heads ``e`` with scores ``k.q/N``, each with its own matrices."""
+    """Return ``count`` heads ``e`` with scores ``k.q/N``, which are numbers, each with own matrices."""
     heads = IndexRange(e, S.One, count)
     at, block = () if count == 1 else (e,), {"index": places.blocks}
     others: Any = {"others": () if count == 1 else (heads,), **block}
@@ -107,7 +107,10 @@ def _of_numbers(places: _Places, count: Expr) -> _Heads:
 
 
 def _of_random_numbers(places: _Places, ratio: Expr) -> _Heads:
-    """Return a population of heads with scores ``k.q/sqrt(n)``: sums over n keys with signs of each head."""
+    """Return a population of ``ratio`` N heads with random scores ``k.q/sqrt(n)``, sums over n keys.
+
+    Each head multiplies the terms of its sums by random numbers of its own, the rows of ``Z``.
+    """
     keys, each = Population("keys", kappa), Population("heads", ratio)
     query, key, pair = (Field(name, keys, layered=True) for name in ("query", "key", "pair"))
     scores, value, mixed = (Field(name, each, layered=True) for name in ("score", "value", "mixed"))
@@ -226,7 +229,7 @@ BranchParts = tuple[dict[Expr, Expr], tuple[GaussianWeight, ...], tuple[Field, .
 
 
 def _branches(blocks: IndexRange, heads: _Heads, activation: Any, options: StreamOptions) -> BranchParts:
-    """Return definitions, weights and fields of the stream after heads and perceptron of a block."""
+    """Return definitions, weights and fields of the stream behind the heads and the perceptron of a block."""
     branch = expression(options.get("branch", 1), "branch")
     attended = h(ell - 1, *here) + branch * heads.added
     if activation is None:
@@ -250,7 +253,10 @@ def _branches(blocks: IndexRange, heads: _Heads, activation: Any, options: Strea
 def _outputs(
     read: ReadPositions, number: Expr, positions: Expr, channel: tuple[Symbol, ...]
 ) -> tuple[Expr, Expr]:
-    """Return an output and its value, from the scalar of the readout at each position."""
+    """Return the left- and right-hand side of the definition of the output.
+
+    ``number`` is the readout at each position p; ``read`` says which positions it is read at.
+    """
     if read == "each":
         return f(mu, p, *channel, t), number
     weights = {"mean": 1 / positions, "last": KroneckerDelta(p, positions)}

@@ -28,7 +28,7 @@ from derive.program.rules import TrainingRule
 from derive.program.training import Gradient, Parametrization
 
 k, m, b = (Symbol(name, integer=True, positive=True) for name in "kmb")
-"""A hidden unit of the student, one of the teacher, and a batch."""
+"""Indices of the hidden units of the student and of the teacher, and of batches."""
 mse, risk = Function("mse"), Function("risk")
 
 
@@ -95,7 +95,9 @@ def committee(  # noqa: PLR0913 (options of a network, most of them keywords)
     counts = {k: ("student", student), m: ("teacher", teacher), b: ("batches", batches)}
     units, taught, turns = (IndexRange(i, S.One, layer_count(n, key)) for i, (key, n) in counts.items())
     if batches != 1 and not trained_by.discrete:
-        raise ProgramError(f"batches = {batches}: take turns in steps, and rule = {rule!r} is a flow")
+        raise ProgramError(
+            f"batches = {batches}: several batches need discrete steps, and rule = {rule!r} is a flow"
+        )
     size, (at, turn) = expression(ratio, "ratio"), ((), ()) if batches == 1 else ((b,), (turns,))
     inputs, samples, others = Population("inputs"), Population("samples", size), Population("tests")
     X = GaussianMatrix("X", samples, inputs, others=turn, fresh=online)

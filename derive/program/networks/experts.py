@@ -24,7 +24,7 @@ from derive.program.networks.stream import (
     biases,
     normalised_by,
     require_known,
-    share,
+    softmax,
     trained,
     training_options,
 )
@@ -119,7 +119,7 @@ def _block(
         n(ell, mu, t): seen,
         route(ell, e, t): r(ell, e),
         gate(*at): Mean(route(ell, e, t) * n(ell, mu, t)),
-        weight(*at): share(gate(*at) + offset, members),
+        weight(*at): softmax(gate(*at) + offset, members),
         q(*at): U(ell, e) @ n(ell, mu, t) + sum(v(ell, e) for v in b),
         answer(*at): D(ell, e) @ activation(q(*at)),
         h(ell, mu, t): below + expression(options.get("branch", 1), "branch") * mixture,

@@ -225,9 +225,9 @@ def _name(linear: bool, branch: Any, places: Any, bias: Any, channels: Any, back
     plain = "network" if linear or residual else "multilayer perceptron"
     kind = "convolutional network" if places else plain
     extras = {"biases": bias is not False, "several outputs": channels, "fixed feedback": backward == "fixed"}
-    told = " and ".join(x for x, there in extras.items() if there)
+    with_extras = " and ".join(x for x, there in extras.items() if there)
     words = ["deep linear"] * linear + ["residual"] * residual + [kind]
-    return " ".join(words) + (f" with {told}" if told else "")
+    return " ".join(words) + (f" with {with_extras}" if with_extras else "")
 
 
 def mlp(

@@ -107,7 +107,7 @@ def normalised(
 def _normalised_lines(
     place: NormalisedPlace, depth: Expr, kind: Normalisation, named: bool
 ) -> tuple[dict[Expr, Expr], Expr, Expr]:
-    """Return the definitions, with the inputs of branches and of the readout.
+    """Return the definitions of normalised vectors, the input of a branch, and the input of the readout.
 
     Before a branch ``n(ell)`` is the normalised ``h(ell - 1)``; after it ``h(ell)`` is the normalised
     ``n(ell)``, the sum of the stream and its branch.

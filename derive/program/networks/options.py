@@ -101,8 +101,8 @@ def activation_of(activation: str | Any) -> Activation:
     function: Any = activation
     if isinstance(activation, str):
         if activation not in NAMED:
-            told = f"must be one of {', '.join(NAMED)}, or a SymPy function such as tanh"
-            raise ProgramError(f"activation = {activation!r}: {told}")
+            message = f"must be one of {', '.join(NAMED)}, or a SymPy function such as tanh"
+            raise ProgramError(f"activation = {activation!r}: {message}")
         function = Lambda(_x, NAMED[activation])
     elif isinstance(activation, Expr) and not isinstance(activation, Lambda):
         free = sorted(activation.free_symbols, key=str)
@@ -171,14 +171,14 @@ def per_layer(key: str, value: PerLayer, first: int, last: Expr) -> Expr:
         raise ProgramError(f"{key} = {list(value)}: a list needs a depth that is a number, not {last}")
     wanted = int(last) - first + 1
     if len(value) != wanted:
-        told = f"{key} has {len(value)} entries: must have {wanted}"
-        raise ProgramError(f"{told}, for layers {first} to {last}")
+        message = f"{key} has {len(value)} entries: must have {wanted}"
+        raise ProgramError(f"{message}, for layers {first} to {last}")
     entries = [_positive(key, x) for x in value]
     return entries[0] if len(set(entries)) == 1 else Listed(ell, first, *entries)
 
 
 def _positive(key: str, value: Any) -> Expr:
-    """Return a value as an expression; raise ProgramError unless it is positive."""
+    """Return a value as an expression; raise ProgramError, naming ``key``, if it cannot be positive."""
     number = expression(value, key)
     if not isinstance(number, Expr) or number.is_nonpositive:
         raise ProgramError(f"{key} = {value}: must be positive")
@@ -220,7 +220,7 @@ def indices(
 
 
 def _run(index: Symbol, first: Expr, last: Expr) -> IndexRanges:
-    """Return the range of an index, or none for a single value."""
+    """Return the range of an index in a tuple, empty if the index has one value only."""
     return () if first == last else (IndexRange(index, first, last),)
 
 
@@ -288,7 +288,7 @@ def entrywise_rule(
 
 
 def _share_of_loss(loss: str, samples: Expr) -> Expr:
-    """Return the factor of the loss of each sample in the trained loss."""
+    """Return the factor of the loss of each sample in the trained loss: 1 for "sum", 1/samples for "mean"."""
     share = {"sum": S.One, "mean": 1 / samples}.get(loss)
     if share is None:
         raise ProgramError(f"loss = {loss!r}: must be 'sum' or 'mean'")
@@ -379,8 +379,8 @@ def training_rule(
     if rule == "flow" and decay == 0:
         return MomentumFlow(kept, share)
     if rule == "flow":
-        told = f"momentum = {momentum} with weight_decay = {weight_decay} in continuous time"
-        raise ProgramError(f"{told}: no training rule here has both; use 'gd'")
+        message = f"momentum = {momentum} with weight_decay = {weight_decay} in continuous time"
+        raise ProgramError(f"{message}: no training rule here has both; use 'gd'")
     if rule == "multistep":
         flow = training_rule("flow", **numbers)
         forgets, noisy = flow.memory(t, s)[0] != 1, flow.noise(t, s) != 0
@@ -390,7 +390,7 @@ def training_rule(
             heat="n" if noisy else None,
             diffusion=S.One if noisy else S.Zero,
         )
-    why = "is no rule with a name here, and derive.program.Entrywise takes rules of single entries; "
+    why = "is not known by name (derive.program.Entrywise takes rules of single entries); "
     why = why if rule.lower() in ADAPTIVE.split() else ""
     raise ProgramError(f"rule = {rule!r}: {why}must be {RULE_NAMES}")
 
@@ -400,7 +400,7 @@ RULE_NAMES = f"'gd', 'flow', 'multistep', or one of {', '.join(ENTRYWISE)}"
 
 
 def _require_zero(rule: str, numbers: dict[str, Expr]) -> None:
-    """Raise :class:`ProgramError` for options that entrywise rules do not have."""
+    """Raise :class:`ProgramError` for an option that is not zero, because entrywise rules do not have it."""
     for key, value in numbers.items():
         if value != 0:
             raise ProgramError(f"{key} = {value} with rule = {rule!r}: must be 0, or the rule 'gd'")
@@ -409,8 +409,10 @@ def _require_zero(rule: str, numbers: dict[str, Expr]) -> None:
 def require_rule_of_random_data(rule: object) -> None:
     """Raise :class:`ProgramError` for the name of an entrywise rule, which needs given inputs."""
     if isinstance(rule, str) and rule in ENTRYWISE:
-        reason = "its steps depend on the entries of inputs, and random data have statistics alone"
-        raise ProgramError(f"rule = {rule!r}: {reason}; must be 'gd' or 'flow', or the data those of mlp")
+        reason = "its steps depend on the entries of inputs, of which random data give statistics only"
+        raise ProgramError(
+            f"rule = {rule!r}: {reason}; must be 'gd' or 'flow', or the network one on given data, as mlp"
+        )
 
 
 def rule_of(
@@ -465,10 +467,10 @@ def _cross_entropy(y: Expr, f: Expr, channels: IndexRanges) -> Expr:
     return log(Sum(exp(f), classes.limits)) - Sum(y * f, classes.limits)
 
 
-# -- samples that count by weights: test points are samples that count nothing -------------------------------
+# -- weights of samples in the loss; the weight of a test point is zero -------------------------------------
 
 SAMPLE_WEIGHT = "rho"
-"""How much the loss of a sample counts, a function of the sample; zero for a test point."""
+"""Name of the function of a sample that multiplies its loss; zero for a test point."""
 
 
 def has_sample_weights(program: Program) -> bool:

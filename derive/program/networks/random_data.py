@@ -68,7 +68,7 @@ c = Symbol("c", integer=True, positive=True)
 B, P, N = (Symbol(n, positive=True) for n in "BPN")
 """Batch size, samples that are used at every step, and width, of structured data."""
 M = Symbol("M", integer=True, positive=True)
-"""The number of modes, which drops out."""
+"""The number of modes; it drops out when averages over modes are written as sums."""
 k = Symbol("k", integer=True, positive=True)
 """A mode."""
 kappa = Symbol("kappa", positive=True)
@@ -77,11 +77,11 @@ rho = Symbol("rho", positive=True)
 """The variance of the mean of a mixture."""
 
 DATA = {"full-batch": alpha, "online": alpha_B, "population": S.Infinity}
-"""How the loss is averaged over data, and the number of samples at each step over that of features."""
+"""The values of the option ``data``, with the number of samples of a step over the number of features."""
 
 
 NAMES: Any = {"sources": ("u_Delta", "u0"), "responses": ("R_vu", "R_Delta")}
-"""How the fields and responses are called that a data matrix brings."""
+"""Names of the sources and responses of products with a data matrix."""
 
 
 def isotropic(  # noqa: PLR0913 (options of a network, most of them keywords)
@@ -282,7 +282,7 @@ class _Linear:
         self.g = Field("g", self.layer, layered=True)
 
     def at(self, x: Field, layer: Any = None, time: Any = t) -> Expr:
-        """Return an entry of a field: layer if it has one, channel if there are several, time."""
+        """Return a field at its indices: layer if given, channel if there are several, and time."""
         return x(*(() if layer is None else (expression(layer),)), *self.channels, expression(time))
 
     def program(  # noqa: PLR0913 (options of a network, most of them keywords)
@@ -298,7 +298,11 @@ class _Linear:
         frozen: tuple[GaussianVector, ...] = (),
         attributes: tuple[Attribute, ...] = (),
     ) -> Program:
-        """Return the network trained on the error ``v = target - xi``, plus ``xi(0)`` if centred."""
+        """Return the network trained on the error ``v = target - xi``, plus ``xi(0)`` if centred.
+
+        With ``data`` the loss is the mean square of ``Delta = data @ seen + noise eps`` over 2; without,
+        ``loss`` is given. ``notation`` maps vectors to the names of their correlations.
+        """
         at, g = self.at, self.g
         W0 = GaussianMatrix("W0", self.layer.at(1), self.inputs, self.unit, sources=("u", "r0"))
         interior = IndexRange(ell, Integer(1), self.depth - 1)
@@ -440,12 +444,12 @@ def perceptron(  # noqa: PLR0913 (options of a network, most of them keywords)
     )
 
 
-World = tuple[tuple[Field, ...], dict[Expr, Expr], tuple[GaussianVector, ...], Expr]
-"""Where labels come from, and what their correlation with the inputs adds to predictions."""
+LabelParts = tuple[tuple[Field, ...], dict[Expr, Expr], tuple[GaussianVector, ...], Expr]
+"""Fields, definitions and initial vectors of the labels, and a term that predictions have because of them."""
 
 
-def _teacher(Z: GaussianMatrix, y: Field, teacher: Any, noise: Expr) -> World:
-    """Return fields, definitions and vectors of a teacher's labels."""
+def _teacher(Z: GaussianMatrix, y: Field, teacher: Any, noise: Expr) -> LabelParts:
+    """Return fields, definitions and vectors of the labels of a teacher; the shift of predictions is zero."""
     v_star, h_star = Field("v_star", Z.cols), Field("h_star", Z.rows)
     start = GaussianVector("w_star", Z.cols, source="w_star")
     eps = GaussianVector("eps", Z.rows, source="eps")
@@ -455,7 +459,7 @@ def _teacher(Z: GaussianMatrix, y: Field, teacher: Any, noise: Expr) -> World:
     return (v_star, h_star), lines, (start, *((eps,) if noise != 0 else ())), S.Zero
 
 
-def _mixture(y: Field, v: Field, signal: NumberOrExpression) -> World:
+def _mixture(y: Field, v: Field, signal: NumberOrExpression) -> LabelParts:
     """Return fields, definitions and vectors of a mixture's labels, and the shift of predictions."""
     m, side = Field("m", v.population), Field("xi", y.population)
     mean = GaussianVector("m_0", v.population, expression(signal), source="m_0")

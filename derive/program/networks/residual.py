@@ -36,7 +36,7 @@ class _Loss(Function):
 
 
 def _scales(depth: Any, alpha: Any, gamma: Any) -> tuple[Expr, Expr, Expr]:
-    """Return the number of blocks, the multiplier of their branches and the learning rate."""
+    """Return number of blocks, multiplier ``depth^-alpha`` of branches and rate ``depth^-gamma``."""
     blocks = layer_count(depth)
     for key, exponent in (("alpha", alpha), ("gamma", gamma)):
         REAL.require(exponent, key)
@@ -113,7 +113,11 @@ def _trained(  # noqa: PLR0913 (options of a network, most of them keywords)
     frozen: tuple[GaussianMatrix, ...] = (),
     gradients: dict[str, Gradient] | None = None,
 ) -> Program:
-    """Return the program of a stream between its frozen ends that descends the loss of its output."""
+    """Return the program of a stream between frozen ends that descends the loss of its output.
+
+    ``lines`` are the definitions of the blocks, ``weights`` their trained matrices, ``rates`` their learning
+    rates by name.
+    """
     x, stream = fields[0], fields[0].population
     readout, (U, V) = Field("readout", stream), (GaussianVector(n, stream, source=n) for n in "UV")
     inside = IndexRange(ell, S.One, blocks)
@@ -158,12 +162,13 @@ def block_program(
     rate: Expr = S.One,
     linearised: bool = False,
 ) -> Program:
-    """Return the network with blocks of two matrices.
+    """Return the residual network with frozen ends whose blocks have two matrices, ``Z(ell) W(ell)``.
 
-    ``gammas`` are the exponents of the rates of W and of Z.
-
-    ``xi(t)`` and ``dloss(t, f)`` are as for :func:`~derive.program.networks.residual.depth_program`. Raises
-    :class:`ProgramError` for a depth below one.
+    Branches are multiplied by ``multiplier depth^-alpha``. The rates of W and of Z are ``rate depth^-g`` for
+    the two exponents g in ``gammas``. With ``linearised`` the changes of W and Z enter the network to first
+    order only. ``xi(t)`` and ``dloss(t, f)`` are as for
+    :func:`~derive.program.networks.residual.depth_program`. Raises :class:`ProgramError` for a depth below
+    one.
 
     >>> [d.name for d in block_program().definitions]
     ['x', 'h', 'x', 'readout', 'f', 'chi', 'dx', 'dx', 'b']

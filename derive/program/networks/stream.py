@@ -54,13 +54,13 @@ def trained(
     channels: IndexRanges,
     **options: Unpack[TrainingOptions],
 ) -> Program:
-    """Return the program that trains the network's ``output`` towards targets ``y`` at its indices."""
+    """Return the program that trains the network's ``output`` towards targets ``y`` at the same indices."""
     numbers: dict[str, Any] = {
         key: options.get(key, 0) for key in ("weight_decay", "momentum", "temperature")
     }
-    told = rule_of(rule, options.get("loss", "sum"), P, **numbers)
+    trained_by = rule_of(rule, options.get("loss", "sum"), P, **numbers)
     cost = objective_of(options.get("objective", "square"), y(*output.args[:-1]), output, channels)
-    return net.train(cost, told, together=True, rules=options.get("rules"))
+    return net.train(cost, trained_by, together=True, rules=options.get("rules"))
 
 
 def require_known(options: StreamOptions, without: str = "") -> None:
@@ -71,13 +71,13 @@ def require_known(options: StreamOptions, without: str = "") -> None:
     names = {*StreamOptions.__annotations__, *TrainingOptions.__annotations__} - {without}
     for key, value in options.items():
         if key not in names:
-            told = f"is not an option of this builder; options are {', '.join(sorted(names))}"
-            raise ProgramError(f"{key} = {value!r}: {told}")
+            reason = f"is not an option of this builder; options are {', '.join(sorted(names))}"
+            raise ProgramError(f"{key} = {value!r}: {reason}")
     NONZERO.require(options.get("branch", 1), "branch")
 
 
 def training_options(options: StreamOptions) -> TrainingOptions:
-    """Return the options that :func:`trained` takes."""
+    """Return those of the options that :func:`trained` takes."""
     kept: Any = {key: value for key, value in options.items() if key in TrainingOptions.__annotations__}
     return cast(TrainingOptions, kept)
 
@@ -121,12 +121,12 @@ def normalised_by(
     return centred / sqrt(number(name, Mean(centred**2))), lines
 
 
-def share(logit: Expr, among: IndexRange, last: Expr | None = None) -> Expr:
+def softmax(logit: Expr, among: IndexRange, last: Expr | None = None) -> Expr:
     """Return the softmax of a logit over one of its indices, up to the ``last`` value if one is given.
 
     >>> from sympy import S
     >>> e = Symbol("e", integer=True, positive=True)
-    >>> share(Function("z")(e, t), IndexRange(e, S.One, S(2)))
+    >>> softmax(Function("z")(e, t), IndexRange(e, S.One, S(2)))
     exp(z(e, t))/Sum(exp(z(j, t)), (j, 1, 2))
     """
     end = among.upper if last is None else last

@@ -29,7 +29,7 @@ from derive.program.rules import TrainingRule
 from derive.program.training import Gradient
 
 k, q = (Symbol(name, integer=True, positive=True) for name in "kq")
-"""A step of the task, and one at which the network answers."""
+"""Indices of a step of the task, and of a step at which the output is trained."""
 
 
 def recurrent_task(  # noqa: PLR0913 (options of a network, most of them keywords)

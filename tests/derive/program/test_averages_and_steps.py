@@ -188,7 +188,9 @@ def test_no_gradient_passes_through_a_step() -> None:
 
 def test_weights_before_a_step_are_frozen() -> None:
     lines = {q(mu, t): W @ sign(h(mu, t))}
-    with pytest.raises(ProgramError, match=r"by W0 is zero, because .*steps.*list it among the frozen"):
+    with pytest.raises(
+        ProgramError, match=r"by W0 is zero, because .*step functions.*list it among the frozen"
+    ):
         shallow(lines, W0, W, w)
     program = shallow(lines, W, w, frozen=(W0,))
     assert [v.name for v in program.trained()] == ["W", "w"]

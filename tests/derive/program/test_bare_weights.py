@@ -43,14 +43,14 @@ def trained(loss: Any = LOSS, rule: Any = DESCENT, forward: Any = None, **more: 
 
 
 BARE: dict[str, tuple[Callable[[], Any], str]] = {
-    "penalty": (lambda: trained(LOSS + Mean(A.symbol**2)), "the matrix A stands in Mean(A**2)"),
+    "penalty": (lambda: trained(LOSS + Mean(A.symbol**2)), "the matrix A in Mean(A**2)"),
     "field": (
         lambda: trained(forward=FORWARD | {out(mu, t): Mean(w.symbol * A.symbol * a(mu, t)) / gamma0}),
-        "applied to no vector",
+        "not applied to a vector",
     ),
-    "power of a matrix": (lambda: Mean(A**2), "A is a GaussianMatrix, and no number: write A @ v"),
+    "power of a matrix": (lambda: Mean(A**2), "A is a GaussianMatrix, which is not a number: write A @ v"),
     "factor before a matrix": (lambda: eta * A @ x(mu), "b*(A @ v)"),
-    "vector": (lambda: Mean(w * a(mu, t)), "w is a GaussianVector, and no number: write w.symbol"),
+    "vector": (lambda: Mean(w * a(mu, t)), "w is a GaussianVector, which is not a number: write w.symbol"),
     "field times vector": (lambda: a(mu, t) * w, "write w.symbol"),
     "decays": (lambda: GradientDescent(eta, decay={"A": 1}), "must be a number or a SymPy expression"),  # type: ignore[arg-type]
     "momenta": (lambda: Momentum(eta, {"A": 1}), "must be a number or a SymPy expression"),  # type: ignore[arg-type]

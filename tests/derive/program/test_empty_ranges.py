@@ -72,7 +72,7 @@ def test_a_range_without_values_is_named(place: str, ends: str) -> None:
 
 @pytest.mark.parametrize(("place", "more"), [("sum", (1, 3)), ("sum", (0, 2)), ("loss", (1, 3))])
 def test_a_sum_over_members_that_are_not_there_is_named(place: str, more: tuple[int, int]) -> None:
-    with pytest.raises(ProgramError, match=rf"= {more[0]}\.\.{more[1]} reads z"):
+    with pytest.raises(ProgramError, match=rf"= {more[0]}\.\.{more[1]} uses z"):
         families(**{place: more})
 
 

@@ -646,7 +646,7 @@ def test_what_mixes_samples_has_the_gradient_of_the_loss() -> None:
     other = Symbol("nu", integer=True, positive=True)
     centred = h(1, mu, t) - Sum(h(1, other, t), (other, 1, P)) / P
     lines = {q(1, mu, t): centred, out: Mean(GaussianVector("w", layer.at(1)).symbol * q(1, mu, t))}
-    with pytest.raises(ProgramError, match="mixes what is computed for different outputs"):
+    with pytest.raises(ProgramError, match="combines quantities of different outputs"):
         shallow(square, lines)
     back = line(shallow(square, lines, together=True), "g")
     own = Function("g_q")(1, mu, t)
@@ -667,7 +667,7 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
     "loss with a pole": (lambda: shallow(y(mu) / out), "outputs take every value"),
     "unknown function": (
         lambda: shallow(square, {out: Mean(GaussianVector("w", layer.at(1)).symbol * Unknown(h(1, mu, t)))}),
-        "has none that is known",
+        "whose derivative is not known",
     ),
     "index without range": (lambda: shallow(square, {q(1, k, t): h(1, k, t)}), "the index k has no range"),
     "mean of two populations": (
@@ -843,7 +843,7 @@ def test_a_matrix_in_a_layer_that_nothing_reads_has_no_gradient() -> None:
 
 
 def test_a_layer_that_no_definition_gives_is_refused() -> None:
-    with pytest.raises(ProgramError, match=r"c is read at layer L, and its definitions do not go so far"):
+    with pytest.raises(ProgramError, match=r"c is used at layer L, which its definitions do not cover"):
         two_families(DEEP_C(L, mu, t), L - 1)
 
 

@@ -21,6 +21,7 @@ from derive.program import (
     Mean,
     Network,
     Outer,
+    P,
     Population,
     Product,
     Program,
@@ -285,6 +286,20 @@ def test_a_gradient_that_was_not_compared_is_named(program: Program, reason: str
     assert repr(found).startswith("[], but gradients were not compared: ")
     with pytest.raises(NotApplicable, match=reason):
         check_gradients(program)
+
+
+def test_sizes_are_those_of_samples_by_their_index_and_not_by_their_name() -> None:
+    pixels, samples = (Symbol(n, integer=True, positive=True) for n in ("Pixels", "n"))
+    image = gradient_check._Numbers(convolution(1, "tanh", positions=pixels, receptive=1))
+    assert (image.symbol(P), image.symbol(pixels)) == (gradient_check.SAMPLES, gradient_check.EXTENT)
+    i, layer = Symbol("i", integer=True, positive=True), Population("layer")
+    x, h = GivenVector("x", Population("input", given=True), "K_x"), Field("h", layer)
+    W, w, f = GaussianMatrix("W", layer, x.population), GaussianVector("w", layer), Function("f")(i, t)
+    forward = {h(i, t): W @ x(i), f: Mean(w.symbol * tanh(h(i, t)))}
+    network = Network("x", (h,), forward, (W, w), given=(x,), ranges=(IndexRange(i, S.One, samples),))
+    program = network.train((Function("y")(i) - f) ** 2 / 2, GradientDescent(eta))
+    assert gradient_check._Numbers(program).symbol(samples) == gradient_check.SAMPLES
+    assert check_gradients(program) == []
 
 
 def test_an_edit_on_purpose_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -201,11 +201,11 @@ def test_a_family_that_is_used_in_parts_is_updated_in_parts() -> None:
 REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
     "a limit that is no shift": (
         lambda: mixed(Sum(h(mu, r, t), (r, 1, floor(p / 2)))),
-        r"o\(mu, p, t\): its gradient sums over the p_ with .*floor.*which is no range of p_; let limits be",
+        r"o\(mu, p, t\): its gradient sums over the p_ with .*floor.*which is not a range of p_; let limits",
     ),
     "a limit with a factor": (
         lambda: mixed(Sum(h(mu, r, t), (r, 1, Min(2 * p, T)))),
-        "which is no range of p_; let limits be indices plus or minus numbers",
+        "which is not a range of p_; let limits be indices plus or minus numbers",
     ),
     "a union of ranges": (
         lambda: mixed(Sum(h(mu, r, t), (r, Min(p, 2), T))),
@@ -213,7 +213,7 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
     ),
     "part of a ring": (
         lambda: mixed(Sum(h(mu, p - k, t), (k, 0, p))),
-        "the sum over k ends at an index that h.* takes round a ring",
+        "the sum over k ends at a shifted index of h.*, which is periodic",
     ),
     "outputs that are mixed": (
         lambda: trained(

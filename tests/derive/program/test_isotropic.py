@@ -88,7 +88,7 @@ def test_channels_and_depths_are_symbols_or_numbers() -> None:
         ({"depth": 0}, "depth = 0: must be an integer of at least 1"),
         ({"data": "population", "noise": True}, "no samples"),
         ({"branch": beta, "widths": width}, "same units"),
-        ({"data": "online", "rule": "flow"}, "time flows"),
+        ({"data": "online", "rule": "flow"}, "the rule is a flow"),
         ({"rule": "adam"}, "rule = 'adam': .* entries of inputs, .* 'gd' or 'flow'"),
         ({"rule": "nonsense"}, "nonsense"),
     ],
@@ -106,7 +106,7 @@ def test_modes_carry_their_eigenvalue_and_target() -> None:
     assert (samples.ratio, layer.ratio) == (B / M, N / M)
     with pytest.raises(ProgramError, match="parametrization"):
         structured(parametrization="mup")
-    with pytest.raises(ProgramError, match="time flows"):
+    with pytest.raises(ProgramError, match="the rule is a flow"):
         structured(rule="flow")
 
 

@@ -94,7 +94,7 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
     ),
     "undefined number": (
         lambda: program(Definition(x(t), Integer(1)), fields=(x,), scalars=("f",)),
-        r"number f has no definition",
+        r"scalar f has no definition",
     ),
     "unknown name": (
         lambda: program(Definition(x(t), Function("q")(t)), fields=(x,)),
@@ -106,22 +106,22 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
     ),
     "unknown matrix": (
         lambda: program(Definition(x(t), Product(Symbol("Q"), False, y(t))), Definition(y(t), Integer(1))),
-        r"matrix Q is applied but not among",
+        r"matrix Q is applied to a vector, but it is not among",
     ),
     "wrong columns": (
         lambda: program(Definition(x(t), M.T @ y(t)), Definition(y(t), Integer(1))),
-        r"M.T is applied to y\(t\), which lives on units; it must live on others",
+        r"M.T is applied to y\(t\), a vector of units; it must be a vector of others",
     ),
     "wrong rows": (
         lambda: program(Definition(x(t), M @ y(t)), Definition(y(t), Integer(1))),
-        r"M gives x\(t\), which lives on units; it must live on others",
+        r"M gives x\(t\), a vector of units; it must be a vector of others",
     ),
     "wrong layer": (
         lambda: family(
             Definition(h(1, t), Integer(1)),
             Definition(h(ell + 1, t), Product(W(ell), False, h(ell - 1, t)), interior),
         ),
-        r"W\(ell\) is applied to h\(ell - 1, t\), which lives on layer\(ell - 1\); it must live on layer",
+        r"W\(ell\) is applied to h\(ell - 1, t\), a vector of layer\(ell - 1\); it must be a vector of layer",
     ),
     "member not named": (
         lambda: family(
@@ -137,11 +137,11 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
             Definition(z(t), Integer(1)),
             fields=(x, y, z),
         ),
-        r"must live on one population, but its fields live on: others, units",
+        r"must be a vector of one population, but its fields belong to: others, units",
     ),
     "entries across populations": (
         lambda: program(Definition(x(t), 1 + z(t)), Definition(z(t), Integer(1)), fields=(x, z)),
-        r"x\(t\) lives on units but uses z\(t\), which lives on others",
+        r"x\(t\) is a vector of units but uses z\(t\), a vector of others",
     ),
     "factor across populations": (
         lambda: program(
@@ -150,11 +150,11 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
             Definition(z(t), Integer(1)),
             fields=(x, y, z),
         ),
-        r"x\(t\) lives on units but uses z\(t\)",
+        r"x\(t\) is a vector of units but uses z\(t\)",
     ),
     "parameter elsewhere": (
         lambda: program(Definition(z(t), b.symbol), fields=(z,), vectors=(b,)),
-        r"z\(t\) lives on others but uses b, which lives on units",
+        r"z\(t\) is a vector of others but uses b, a vector of units",
     ),
     "product inside a function": (
         lambda: program(Definition(x(t), tanh(J @ y(t))), Definition(y(t), Integer(1))),
@@ -186,23 +186,23 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
         lambda: program(
             Definition(x(t), Integer(1)), Definition(Function("f")(t), x(t)), fields=(x,), scalars=("f",)
         ),
-        r"f\(t\) is a number but uses the entries of x\(t\): take their Mean",
+        r"f\(t\) is a scalar but uses the vector x\(t\): take its Mean",
     ),
     "field on a given population": (
         lambda: program(
             Definition(Function("q")(t), Integer(1)), fields=(Field("q", Population("input", given=True)),)
         ),
-        r"field q lives on input, which is given",
+        r"field q is a vector of the population input, which is given",
     ),
     "symmetry of an oblong matrix": (
         lambda: program(
             Definition(x(t), Integer(1)), fields=(x,), matrices=(replace(M, symmetry=Symbol("tau")),)
         ),
-        r"matrix M goes from units to others.*symmetry = tau must be 0",
+        r"symmetry = tau of M, which maps units to others: must be 0",
     ),
     "flow within steps": (
         lambda: program(Definition(x(t), -x(t), evolves=True), fields=(x,)),
-        r"x\(t\) evolves in continuous time, but the program's rule counts steps",
+        r"x\(t\) evolves in continuous time, but the program's rule has discrete steps",
     ),
 }
 

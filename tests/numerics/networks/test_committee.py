@@ -61,7 +61,7 @@ def test_networks_that_see_new_samples_are_told_from_those_that_do_not() -> None
     [
         ({"student": 0}, "student"),
         ({"noise": -1}, "noise"),
-        ({"rule": "flow", "batches": 2}, "batches = 2: take turns in steps"),
+        ({"rule": "flow", "batches": 2}, "batches = 2: several batches need discrete steps"),
         ({"rule": "flow", "online": True}, "drawn anew at every step"),
         ({"activation": "tnah"}, "activation"),
         ({"rule": "adam"}, "entries of inputs"),
