@@ -1,13 +1,13 @@
 """Depth parametrizations of residual networks: branches times ``L^-alpha``, updates of size ``L^-gamma``.
 
 Follows depth2023 section 7, for exact numbers or symbols, and includes the learning rates. Powers of L are
-linear forms in alpha and gamma, or maxima of such, counted in the derived theories: that of linear layers,
-and that of layers ``MS(phi(W x))`` averaged over their own source. Every property of a parametrization is the
-sign of such a form. The first step of linear layers is also solved for every depth: its equations are
-first-order recursions in the layer. Responses to a source are step functions of the layer, correlations at
-the start grow by a factor q per layer, and all other functions are driven by these, so that they are
-polynomials in the layer times ``q^layer``. Closed forms depend on the depth through ``z = L (q - 1)``: at
-fixed z they have a limit as L grows; z is 1 at alpha = 1/2 and tends to 0 above it.
+linear forms in alpha and gamma, or maxima of such forms. They are counted in the derived theories: that of
+linear layers, and that of layers ``MS(phi(W x))`` averaged over their own source. Every property of a
+parametrization is the sign of such a form. The first step of linear layers is also solved for every depth:
+its equations are first-order recursions in the layer. Responses to a source are step functions of the layer,
+correlations at the start grow by a factor q per layer, and all other functions are driven by these, so that
+they are polynomials in the layer times ``q^layer``. Closed forms depend on the depth through ``z = L (q -
+1)``: at fixed z they have a limit as L grows; z is 1 at alpha = 1/2 and tends to 0 above it.
 
 Conventions: width to infinity, then L, at a fixed number of steps; frozen input and output vectors; smooth
 phi. gamma is that of the *effective* rate (depth2023 Def. 6.1): updates enter h of a layer with ``L^-gamma``.
@@ -101,22 +101,32 @@ chi_0 = Symbol("chi_0", real=True)
 tau = Symbol("tau", positive=True)
 """Relative position of a layer, between 0 and 1."""
 epsilon = Symbol("epsilon", positive=True)
-"""Relative distance between layers, in units of the depth."""
+"""Distance between two layers in units of the depth."""
 q = Symbol("q", positive=True)
 """Factor by which initial correlations grow in a layer."""
 z = Symbol("z", positive=True)
 """``L (q - 1)``."""
-# -- solved --------------------------------------------------------------------------------------------------
+
+# -- first step in closed form -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class DepthFirstStep(Shown, ConditionalResult):
-    """First step of a linear residual network, as functions of the layer and the exponents.
+    """First step of a linear residual network, as functions of the layer ``ell`` and the exponents.
 
-    ``gain`` is q - 1. ``start`` is ``<x_0 x_0>`` and ``gradient`` is ``<dx_0 dx_0>``. ``learnt`` is the
-    factor of the gradient dx_0 in the second forward pass, ``h_1 = u_1 + learnt dx_0``. ``moved`` is ``<x_1
-    V>``, the part of the change of the stream that all layers share, and ``output`` is its value after the
-    last layer, ``f_1 - f_0``.
+    Attributes
+    ----------
+    gain
+        q - 1, where q is the factor by which correlations before training grow in a layer.
+    start, gradient
+        ``<x_0 x_0>`` of the stream and ``<dx_0 dx_0>`` of its gradient before training.
+    learnt
+        Factor of the gradient dx_0 in the preactivation of the second forward pass, ``h_1 = u_1 +
+        learnt dx_0``.
+    moved
+        ``<x_1 V>``, the part of the change of the stream that all layers share; V is the readout.
+    output
+        ``f_1 - f_0``, which is ``moved`` after the last layer.
     """
 
     gain: Expr
@@ -127,14 +137,15 @@ class DepthFirstStep(Shown, ConditionalResult):
     output: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the closed form."""
+        """Return the assumptions of the closed form, as sentences."""
         return (
             WIDTH_FIRST,
-            f"derived: the first step of linear layers for every depth; correlations grow by {self.gain}",
+            "derived: the first step of linear layers for every depth; correlations grow by the fraction "
+            f"{self.gain} in a layer",
         )
 
     def large(self, value: Expr) -> Expr:
-        """Return a value at the layer ``tau L`` for large L, at fixed z.
+        """Return the leading term of a value at the layer ``tau L`` for large L, at fixed ``z = L (q - 1)``.
 
         Raises :class:`NotApplicable` for an expression without one leading power.
         """
@@ -143,11 +154,13 @@ class DepthFirstStep(Shown, ConditionalResult):
         e = e.replace(
             lambda x: isinstance(x, Pow) and x.base == 1 + z / L, lambda x: exp(z * x.exp.expand().coeff(L))
         )
-        found = gathered(map(power, Add.make_args(e.expand(power_exp=False))))
-        largest = [p for p in found if all((p - r).is_nonnegative for r in found)]
-        if len(largest) != 1 or found[largest[0]].has(L, alpha):
-            raise NotApplicable(f"{value} has no one leading power of L at fixed {L * self.gain}")
-        return L ** largest[0] * factor(found[largest[0]])
+        coefficients = gathered(map(power, Add.make_args(e.expand(power_exp=False))))
+        largest = [p for p in coefficients if all((p - r).is_nonnegative for r in coefficients)]
+        if len(largest) != 1 or coefficients[largest[0]].has(L, alpha):
+            raise NotApplicable(
+                f"{value} must have exactly one leading power of L at fixed z = {L * self.gain}"
+            )
+        return L ** largest[0] * factor(coefficients[largest[0]])
 
 
 def depth_first_step(theory: Theory) -> DepthFirstStep:
@@ -165,7 +178,10 @@ def depth_first_step(theory: Theory) -> DepthFirstStep:
 
 
 class _First:
-    """Equations of the first step, solved one after the other as functions of the layer."""
+    """Equations of the first step, solved one after the other as functions of the layer.
+
+    ``known`` has the solutions by name, with the layers ``ell`` and k as arguments.
+    """
 
     def __init__(self, theory: Theory) -> None:
         self.net = ladder(theory)
@@ -176,28 +192,31 @@ class _First:
 
     def result(self) -> DepthFirstStep:
         """Return the first step."""
-        net, up = self.net, self.net.up.name
-        forth, back = f"R_{up}{net.source}", f"R_{net.down.name}{net.back}"
-        self.jump(f"{forth}_0_0")
-        self.jump(f"{back}_0_0")
+        net, stream = self.net, self.net.up.name
+        forward_response, backward_response = f"R_{stream}{net.source}", f"R_{net.down.name}{net.back}"
+        self.jump(f"{forward_response}_0_0")
+        self.jump(f"{backward_response}_0_0")
         self.constants()
-        if self.row(f"{forth}_1_1").terms != self.row(f"{forth}_0_0").terms:
-            raise NotApplicable(f"{forth} at equal times does not obey one equation")
-        self.known[f"{forth}_1_1"] = self.known[f"{forth}_0_0"]
+        if self.row(f"{forward_response}_1_1").terms != self.row(f"{forward_response}_0_0").terms:
+            raise NotApplicable(
+                f"the response {forward_response} at equal times must obey the same equation at the times 0 "
+                "and 1"
+            )
+        self.known[f"{forward_response}_1_1"] = self.known[f"{forward_response}_0_0"]
         start, gradient, _ = map(
             self.grown, (f"{net.correlation}_0_0", f"{net.overlap}_0_0", f"{net.correlation}_1_0")
         )
-        driver = f"R_{up}{net.back}_1_0"
+        driver = f"R_{stream}{net.back}_1_0"
         learnt = self.bracket(driver)
-        moved = self.summed(f"R_{up}{net.readout}_1", driver, learnt)
+        moved = self.summed(f"R_{stream}{net.readout}_1", driver, learnt)
         assert self.gain is not None
-        gain, found = self.gain, (start, gradient, learnt, moved, moved.subs(ell, L))
+        gain, values = self.gain, (start, gradient, learnt, moved, moved.subs(ell, L))
         return DepthFirstStep(
-            gain, *[powsimp(simplify(x.subs(gain, q - 1)).subs(q, 1 + gain)) for x in found]
+            gain, *[powsimp(simplify(x.subs(gain, q - 1)).subs(q, 1 + gain)) for x in values]
         )
 
-    def put(self, e: Expr) -> Expr:
-        """Return an expression with known functions substituted at their layers."""
+    def substituted(self, e: Expr) -> Expr:
+        """Return an expression with the solved functions substituted at their layers."""
 
         def value(x: AppliedUndef) -> Expr:
             if str(x.func) == chi_0.name:
@@ -207,75 +226,103 @@ class _First:
         return rewritten(e, {*self.known, chi_0.name}, value)
 
     def constants(self) -> None:
-        """Solve the functions without drive: they are constant in the layer."""
-        before = -1
-        while before != len(self.known):
-            before = len(self.known)
+        """Solve the functions whose recursion has no other term: they are constant in the layer."""
+        solved_before = -1
+        while solved_before != len(self.known):
+            solved_before = len(self.known)
             for r in self.steps.rows:
                 recursion = r.name not in self.known and r.symbol.args and r.neighbour != 0
-                if recursion and all(self.put(x) == 0 for x in r.terms):
-                    end = next(y for y in self.steps.named(r.name) if y.neighbour == 0)
-                    self.known[r.name] = self.put(end.rhs)
+                if recursion and all(self.substituted(x) == 0 for x in r.terms):
+                    boundary = next(y for y in self.steps.named(r.name) if y.neighbour == 0)
+                    self.known[r.name] = self.substituted(boundary.rhs)
 
     def jump(self, name: str) -> None:
-        """Solve a response that jumps at the layer of its source, a step function."""
+        """Solve a response that jumps at the layer of its source: a step function of the layer."""
         (term,) = self.row(name).terms
         (delta,) = term.atoms(KroneckerDelta)
         up = self.row(name).symbol.args[0] == ell
         self.known[name] = term / delta * Heaviside(ell - k if up else k - ell, 1)
 
     def grown(self, name: str) -> Expr:
-        """Solve a correlation ``C(ell) = c + sum over k on one side of g C(k -+ 1)``: ``c (1 + g)^ell``."""
-        terms = [self.put(x) for x in self.row(name).terms]
+        """Solve and return a correlation that is driven by its own values in other layers.
+
+        It is ``C(ell) = c + sum over k on one side of g C(k -+ 1)``, with the solution ``c (1 + g)^ell``.
+        """
+        terms = [self.substituted(x) for x in self.row(name).terms]
         sums = Add(*[x / over_layers for x in terms if x.has(over_layers)])
         constant = Add(*[x for x in terms if not x.has(over_layers)])
-        own = [a for a in sums.atoms(AppliedUndef) if str(a.func) == name]
-        if len(own) != 1 or sums.atoms(AppliedUndef) != set(own) or constant.has(ell):
-            raise NotApplicable(f"{name} is no sum of its own values: {terms}")
-        gain = sums.coeff(own[0]).replace(Heaviside, lambda *_: S.One)
+        own_values = [a for a in sums.atoms(AppliedUndef) if str(a.func) == name]
+        if len(own_values) != 1 or sums.atoms(AppliedUndef) != set(own_values) or constant.has(ell):
+            raise NotApplicable(
+                f"the correlation {name} must be a sum of its own values and a constant; its terms are "
+                f"{terms}"
+            )
+        gain = sums.coeff(own_values[0]).replace(Heaviside, lambda *_: S.One)
         self.gain = gain if self.gain is None else self.gain
         if gain.has(ell, k) or (gain - self.gain).expand() != 0:
-            raise NotApplicable(f"{name} grows by {gain} a layer, and another by {self.gain}")
-        value = constant * q ** (ell if own[0].args[0] == k - 1 else L - ell)
+            raise NotApplicable(
+                f"all correlations must grow by the same factor per layer; {name} grows by {gain}, another "
+                f"one by {self.gain}"
+            )
+        value = constant * q ** (ell if own_values[0].args[0] == k - 1 else L - ell)
         self.known[name] = value
         return value
 
     def bracket(self, name: str) -> Expr:
-        """Return the factor of dx in a layer: ``S(ell)``, the response to the layer's own r, and the update.
+        """Return the factor of dx in h of a layer: its response ``S(ell)`` to its source r, plus the update.
 
-        ``name(ell, k)`` grows by the same factor for all k above ell, so that S obeys a recursion in ell
-        alone: ``S(ell + 1) = (1 + f) S(ell) + g(ell)``, ``S(1) = 0``. The contribution of the layer is ``f S
-        + g``.
+        The function ``name(ell, k)`` grows by the same factor for all k above ell, so that S obeys a
+        recursion in ell alone: ``S(ell + 1) = (1 + f) S(ell) + g(ell)``, ``S(1) = 0``. The
+        contribution of the layer is ``f S + g``.
         """
-        own, m = Dummy("S"), Dummy("m", integer=True, positive=True)
-        added = Add(*[self.put(x) for x in self.row(name).terms]).replace(Heaviside, lambda *_: S.One)
-        added = rewritten(added, [name], lambda _: own)
-        if added.has(k) or added.atoms(AppliedUndef):
-            raise NotApplicable(f"what {name} gains from layer to layer is not the same for all sources")
-        share, rest = added.coeff(own), added.subs(own, 0)
-        growth = q if (share - self.gain).expand() == 0 else 1 + share
-        driven = powsimp((rest.subs(ell, m) * growth ** (-m)).expand())
-        value = growth ** (ell - 1) * simplify(summation(driven, (m, 1, ell - 1)))
-        return simplify(value + rest / share)
+        partial_sum, m = Dummy("S"), Dummy("m", integer=True, positive=True)
+        increase = Add(*[self.substituted(x) for x in self.row(name).terms]).replace(
+            Heaviside, lambda *_: S.One
+        )
+        increase = rewritten(increase, [name], lambda _: partial_sum)
+        if increase.has(k) or increase.atoms(AppliedUndef):
+            raise NotApplicable(
+                f"the increase of {name} from layer to layer depends on the layer of the source, which is "
+                "not solved"
+            )
+        rate, source_term = increase.coeff(partial_sum), increase.subs(partial_sum, 0)
+        growth = q if (rate - self.gain).expand() == 0 else 1 + rate
+        summand = powsimp((source_term.subs(ell, m) * growth ** (-m)).expand())
+        value = growth ** (ell - 1) * simplify(summation(summand, (m, 1, ell - 1)))
+        return simplify(value + source_term / rate)
 
     def summed(self, name: str, driver: str, bracket: Expr) -> Expr:
-        """Return a response that is driven by the bracket and by known functions."""
-        terms = [self.put(x) for x in self.row(name).terms]
-        (share,) = [x.coeff(a) for x in terms for a in x.atoms(AppliedUndef) if str(a.func) == driver]
+        """Return the response ``name`` as a function of the layer: a sum of the bracket over earlier layers.
+
+        ``driver`` is the name of the response in its equation whose place the solution ``bracket`` takes.
+        """
+        terms = [self.substituted(x) for x in self.row(name).terms]
+        (factor_,) = [x.coeff(a) for x in terms for a in x.atoms(AppliedUndef) if str(a.func) == driver]
         m = Dummy("m", integer=True)
-        return simplify(summation(powsimp((bracket * share).expand().subs(ell, m)), (m, 1, ell)))
+        return simplify(summation(powsimp((bracket * factor_).expand().subs(ell, m)), (m, 1, ell)))
 
 
-# -- said ----------------------------------------------------------------------------------------------------
+# -- statements ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Statement(Shown):
-    """Quantity (in LaTeX), the power of L of its root mean square, and the justification.
+    """Statement about the size of one quantity of a residual network.
 
-    ``exact`` is its value, or a part of it that no other part can cancel, in the first step of a linear
-    network of any depth. ``leading`` is the same for large L and ``alpha >= 1/2``, with ``z = L^(1 - 2
-    alpha)`` kept. Both are None if only the power is known.
+    Attributes
+    ----------
+    name, quantity
+        Name of the quantity, and its formula in LaTeX.
+    exponent
+        Power of L of its root mean square.
+    exact
+        Its value, or a part of it that no other part can cancel, in the first step of a linear network of any
+        depth. None if only the power is known.
+    leading
+        The same for large L and ``alpha >= 1/2``, with ``z = L^(1 - 2 alpha)`` kept. None if only the
+        power is known.
+    how
+        Justification as a sentence.
     """
 
     name: str
@@ -287,7 +334,7 @@ class Statement(Shown):
 
 
 def order_in(e: Expr, small: Symbol) -> int:
-    """Return the lowest power of a small symbol in an expression.
+    """Return the lowest power of a small symbol in the expansion of an expression.
 
     >>> order_in(exp(epsilon) - 1 - epsilon, epsilon)
     2
@@ -296,7 +343,7 @@ def order_in(e: Expr, small: Symbol) -> int:
 
 
 def statements(p: DepthExponents, first: DepthFirstStep) -> tuple[Statement, ...]:
-    """Return one statement for each quantity, with its value in the first step."""
+    """Return one statement for each quantity, with its power ``p`` of L and its value in the first step."""
     ahead = {ell: (tau + epsilon) * L}, {ell: tau * L}
     window, drift = (e.subs(ahead[0]) - e.subs(ahead[1]) for e in (first.start, first.moved))
     near = [epsilon ** order_in(first.large(x), epsilon) for x in (window, drift)]
@@ -309,7 +356,8 @@ def statements(p: DepthExponents, first: DepthFirstStep) -> tuple[Statement, ...
             r"\langle x_0^L x_0^L\rangle",
             S.Zero,
             first.start.subs(ell, L),
-            f"{square}; a layer adds {first.gain} of what it gets, which is {powsimp(L * first.gain)} in all",
+            f"{square}; a layer adds the fraction {first.gain} of its input, {powsimp(L * first.gain)} in "
+            "all layers",
         ),
         ("output", "f_1 - f_0", p.output, first.output, power),
         (
@@ -317,35 +365,37 @@ def statements(p: DepthExponents, first: DepthFirstStep) -> tuple[Statement, ...
             r"\langle (x_1^{\tau L} - x_0^{\tau L}) V\rangle",
             p.stream,
             first.moved,
-            f"{power}; its square is a part of <(x_1 - x_0)^2>, whose other parts are squares too",
+            f"{power}; its square is a part of <(x_1 - x_0)^2>, whose other parts are squares as well",
         ),
         (
             "preactivation",
             r"h_1^{\tau L} - u_1^{\tau L} = (\cdot)\,\delta x_0^{\tau L}",
             p.bracket,
             first.learnt,
-            f"{power}; independent of u_1, so that <h_1^2> is the sum of both",
+            f"{power}; independent of u_1, so that <h_1^2> is the sum of the squares of both",
         ),
         (
             "features",
             r"h_1^{\tau L} - h_0^{\tau L}",
             p.feature,
             None,
-            "its two independent parts: the stream's change, and what multiplies the gradient",
+            "the larger of its two independent parts: the change of the stream, and the factor of the "
+            "gradient",
         ),
         (
             "diversity, noise",
             r"\langle (x_0^{(\tau + \epsilon) L} - x_0^{\tau L})^2\rangle",
             p.noise,
             window,
-            f"{square}; independent layers add variances, so the root goes like {sqrt(near[0])}",
+            f"{square}; variances of independent layers add up, so that the root is proportional to "
+            f"{sqrt(near[0])}",
         ),
         (
             "diversity, drift",
             r"\langle (x_1^{(\tau + \epsilon) L} - x_1^{\tau L}) V\rangle",
             p.drift,
             drift,
-            f"{power}; layers agree on it, so it goes like {near[1]}",
+            f"{power}; all layers contribute with the same sign, so that it is proportional to {near[1]}",
         ),
         (
             "linearisation",
@@ -361,19 +411,36 @@ def statements(p: DepthExponents, first: DepthFirstStep) -> tuple[Statement, ...
     )
 
 
-# -- classified ----------------------------------------------------------------------------------------------
+# -- classification ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class DepthClass(Shown, ConditionalResult):
-    """Classification of one (alpha, gamma); names as in depth2023, Def. 7.2-7.7.
+    """Classification of one pair (alpha, gamma); names as in depth2023, Def. 7.2-7.7.
 
-    ``stable_in_training``: changes of the stream and the output stay bounded (Claim 7.2). Def. 7.2 also
-    requires this for h, which is ``faithful_in_training``: h is then of order one. ``diversity`` is kappa:
-    layers at a relative distance epsilon differ by ``epsilon^(1 - kappa)`` after a step of training; None if
-    the difference vanishes or grows with L. ``exponents`` are powers of L of root mean squares, infinite if
-    they grow faster. The learning rate of ``rule`` is ``eta L^-rate``. ``basis`` are the conditions of the
-    powers and of the first step.
+    Attributes
+    ----------
+    alpha, gamma
+        Exponents: branches are multiplied by ``L^-alpha``, and updates enter h with ``L^-gamma``.
+    rule, rate
+        Training rule, whose learning rate is ``eta L^-rate``.
+    region
+        Name of the regime, such as ``depth-muP``.
+    stable_at_init, nontrivial, faithful_at_init, feature_learning, layerwise_linear
+        Properties of the definitions.
+    stable_in_training
+        Changes of the stream and the output stay bounded (Claim 7.2). Def. 7.2 also requires this for h.
+    faithful_in_training
+        h is of order one.
+    diversity
+        kappa: layers at a relative distance epsilon differ by ``epsilon^(1 - kappa)`` after a step of
+        training. None if the difference vanishes or grows with L.
+    exponents
+        Powers of L of root mean squares by name, infinite if they grow faster than powers.
+    statements
+        Statements about each quantity.
+    basis
+        Sentences of :meth:`conditions`.
     """
 
     alpha: Expr
@@ -394,7 +461,7 @@ class DepthClass(Shown, ConditionalResult):
     basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the classification."""
+        """Return the assumptions of the powers and of the first step, as sentences."""
         return self.basis
 
     @property
@@ -403,7 +470,10 @@ class DepthClass(Shown, ConditionalResult):
         return self.diversity == 0
 
     def as_json(self) -> dict[str, object]:
-        """Return strings, booleans and lists of these; expressions as SymPy prints them."""
+        """Return a dictionary of strings, booleans and lists.
+
+        Expressions are strings as SymPy prints them.
+        """
         flags = {n: v for n, v in vars(self).items() if isinstance(v, bool)}
         return {
             "alpha": str(self.alpha),
@@ -460,16 +530,16 @@ class DepthParametrization:
     def classify(self, alpha: GivenNumber, gamma: GivenNumber, rule: str = "sgd") -> DepthClass:
         """Return the class of branches times ``L^-alpha`` and updates of size ``L^-gamma``.
 
-        Numbers are taken exactly (``"1/3"``, ``0.1`` is one tenth); symbols need assumptions that decide
-        every sign, like ``1/2 + Symbol("e", positive=True)``. Raises :class:`NotApplicable`, with the value
-        and a possible replacement, for anything else.
+        Numbers are taken exactly (``"1/3"``, ``0.1`` is one tenth); symbols need assumptions that
+        decide every sign, like ``1/2 + Symbol("e", positive=True)``. Raises :class:`NotApplicable`
+        for anything else; the message has the value and what would do.
         """
         _check(rule)
         p, point = self.exponents, _Point(_number("alpha", alpha), _number("gamma", gamma))
         gain = point.sign(p.gain)
         names = ("output", "stream", "bracket", "preactivation", "feature", "noise", "drift", "linearisation")
-        # if it grows, the closed form of f_1 has the factor q^(L - 1), which exceeds every power
-        found = {n: point.at(getattr(p, n)) if gain <= 0 else S.Infinity for n in names}
+        # for a positive gain f_1 has the factor q^(L - 1), which grows faster than every power of L
+        exponents = {n: point.at(getattr(p, n)) if gain <= 0 else S.Infinity for n in names}
         size = {n: point.sign(getattr(p, n)) if gain <= 0 else 1 for n in names}
         kappa: Expr | None = None
         if size["output"] <= 0 and 0 in (size["noise"], size["drift"]):
@@ -482,13 +552,13 @@ class DepthParametrization:
 
         def leading(e: Expr) -> Expr:
             """Return a value with ``z = L (q - 1)`` replaced by its limit or leading term."""
-            found = e.subs(z, 1 if gain == 0 else 0)
-            if gain == 0 or found != 0:
-                return found
+            limit_value = e.subs(z, 1 if gain == 0 else 0)
+            if gain == 0 or limit_value != 0:
+                return limit_value
             return (e.diff(z).subs(z, 0) * L * self.first_step.gain).expand()
 
         def stated(x: Statement) -> Statement:
-            """Return a statement at these exponents."""
+            """Return a statement with the values of alpha and gamma substituted."""
             value = None if x.exact is None else point.at(x.exact)
             if gain > 0:
                 return replace(x, exponent=S.Infinity, exact=value, leading=None)
@@ -508,26 +578,29 @@ class DepthParametrization:
             faithful_in_training=size["preactivation"] == 0,
             feature_learning=size["feature"] == 0,
             diversity=kappa,
-            # ``o(1/L)`` in each layer is a sum over layers that vanishes
+            # an error o(1/L) in each layer gives a sum over L layers that vanishes
             layerwise_linear=size["linearisation"] < 0,
-            exponents=found,
+            exponents=exponents,
             statements=tuple(map(stated, self.statements)),
             basis=tuple(dict.fromkeys((*p.conditions(), *self.first_step.conditions()))),
         )
 
     def rate(self, rule: str | Entrywise = "sgd") -> Expr:
-        """Return the c of a learning rate ``eta L^-c`` with which updates enter h with ``L^-gamma``."""
-        (found,) = solve(self.update_power(rule) - gamma, c)
-        return found
+        """Return the c of the rate ``eta L^-c`` with which updates of a rule enter h with ``L^-gamma``."""
+        (exponent,) = solve(self.update_power(rule) - gamma, c)
+        return exponent
 
     def largest_rate(self, rule: str | Entrywise = "sgd") -> Expr:
-        """Return the c of the largest rate ``eta L^-c`` with outputs of order one, alpha >= 1/2."""
-        (found,) = solve(self.exponents.output.subs(gamma, self.update_power(rule)), c)
-        return found
+        """Return the c of the largest rate ``eta L^-c`` with outputs of order one, for alpha >= 1/2."""
+        (exponent,) = solve(self.exponents.output.subs(gamma, self.update_power(rule)), c)
+        return exponent
 
     @cached_property
     def kappas(self) -> tuple[Expr, Expr]:
-        """Return one minus the power of epsilon in the root of the independent and of the shared change."""
+        """One minus the power of epsilon in the difference of layers: (of its random, of its shared part).
+
+        The layers have the relative distance epsilon. The random part is a root of a variance.
+        """
         near = [x.leading for x in self.statements if x.leading is not None and x.leading.has(epsilon)]
         noise, drift = (order_in(x, epsilon) for x in near)
         return 1 - Rational(noise, 2), 1 - Rational(drift)
@@ -535,17 +608,20 @@ class DepthParametrization:
 
 @dataclass(frozen=True)
 class _Point:
-    """Values of alpha and gamma."""
+    """Values of alpha and gamma, at which expressions are evaluated."""
 
     alpha: Expr
     gamma: Expr
 
     def at(self, e: Expr) -> Expr:
-        """Return an expression at these values."""
+        """Return an expression at these values of alpha and gamma."""
         return e.xreplace({alpha: self.alpha, gamma: self.gamma})
 
     def sign(self, e: Expr) -> int:
-        """Return the sign -1, 0 or 1 of a form; for a maximum that of the largest."""
+        """Return the sign -1, 0 or 1 of an exponent at these values.
+
+        For a maximum that of its largest argument.
+        """
         e = self.at(e).expand()
         if isinstance(e, Max):
             return max(self.sign(x) for x in e.args)
@@ -553,25 +629,28 @@ class _Point:
             return int(bool(e.is_positive)) - int(bool(e.is_negative))
         where = ", ".join(f"{n} = {v}" for n, v in vars(self).items() if v.free_symbols & e.free_symbols)
         raise NotApplicable(
-            f"{where}: is {e} negative, zero or positive?  Give exact numbers, or symbols with assumptions "
+            f"{where}: is {e} negative, zero or positive? Give exact numbers, or symbols with assumptions "
             "that decide it"
         )
 
 
 def _number(name: str, value: GivenNumber) -> Expr:
-    """Return an exponent: a rational number, or a real expression without L."""
+    """Return the exponent ``name`` as an exact number, or as a real expression without L.
+
+    Raises NotApplicable for any other value.
+    """
     try:
         text = str(value)
         plain = len(text) <= DIGITS and set(text) <= set("0123456789+-./ ")
         if isinstance(value, bool) or not (plain or isinstance(value, Expr)):
             raise ValueError
-        found = exact(name, value)
-        if found.has(L) or found.is_real is False or (found.is_number and not found.is_Rational):
+        exponent = exact(name, value)
+        if exponent.has(L) or exponent.is_real is False or (exponent.is_number and not exponent.is_Rational):
             raise ValueError
-        return found
+        return exponent
     except (ValueError, TypeError, SympifyError):
         wanted = "an integer, a fraction like 1/2, a decimal number, or a real SymPy expression"
-        raise NotApplicable(f"{name} = {value!r} is no exponent: {wanted} is") from None
+        raise NotApplicable(f"{name} = {value!r}: an exponent must be {wanted}") from None
 
 
 # -- learning rates ------------------------------------------------------------------------------------------
@@ -579,12 +658,12 @@ def _number(name: str, value: GivenNumber) -> Expr:
 
 @lru_cache(maxsize=64)
 def update_power(program: Program, rule: str | Entrywise = "sgd") -> Expr:
-    """Return the gamma of a rule with rate ``eta L^-c``: updates enter h of a layer with ``L^-gamma``.
+    """Return the gamma of a rule with rate ``eta L^-c``: its updates enter h of a layer with ``L^-gamma``.
 
-    It follows from the theory of ``program``, with linear residual layers and rate ``L^-gamma``, trained by
-    the rule itself: the gradient of a weight has the factor of its branch, which gradient descent keeps and
-    signs do not. An entrywise rule raises the factor to its degree. Raises :class:`NotApplicable` for another
-    rule or program.
+    It follows from the theory of ``program``, with linear residual layers and rate ``L^-gamma``, trained
+    by the rule itself: the gradient of a weight contains the factor of its branch, which gradient descent
+    keeps and the sign removes. An entrywise rule raises the factor to its degree. Raises
+    :class:`NotApplicable` for another rule or program.
 
     >>> from derive.program import depth_program
     >>> program = depth_program(alpha=alpha, gamma=gamma)
@@ -603,8 +682,8 @@ def update_power(program: Program, rule: str | Entrywise = "sgd") -> Expr:
 def trained_by(program: Program, rule: str | Entrywise) -> Program:
     """Return a linear residual network trained by a rule with learning rate ``L^-c``.
 
-    For an entrywise rule it has the powers of L alone: an update of the rank of the gradient represents a
-    step whose entries have the size of the rule and the signs of the gradient.
+    For an entrywise rule only powers of L are correct: its step is represented by an update of the rank
+    of the gradient, with the power of L of the rule's step and the signs of the gradient.
 
     >>> from derive.program import depth_program
     >>> (W,) = trained_by(depth_program(alpha=alpha, gamma=gamma), "sign").matrices
@@ -612,24 +691,24 @@ def trained_by(program: Program, rule: str | Entrywise) -> Program:
     (-1/L**c, sign(dx(ell, t)))
     """
     _check(rule)
-    share = _residual(program)[1]
+    factor_ = _residual(program)[1]
     (W,) = program.matrices
     if not isinstance(W, TrainedMatrix) or not isinstance(W.update, Outer):
-        raise NotApplicable(f"{W} is not trained by outer products")
+        raise NotApplicable(f"the matrix {W.name} must be trained by outer products of fields")
     rate = W.update.coefficient.subs(gamma, c)
     if isinstance(rule, Entrywise):
-        update = replace(W.update, coefficient=rate * share ** rule_degrees(rule).degree)
+        update = replace(W.update, coefficient=rate * factor_ ** rule_degrees(rule).degree)
         return replace(program, matrices=(replace(W, update=update),), descent=None)
     # for one sample the gradient and its entrywise powers have rank one
-    made = RULES[rule]
+    step = RULES[rule]
     update = replace(
-        W.update, coefficient=rate * made(share), left=made(W.update.left), right=made(W.update.right)
+        W.update, coefficient=rate * step(factor_), left=step(W.update.left), right=step(W.update.right)
     )
     return replace(program, matrices=(replace(W, update=update),), descent=None)
 
 
 def branch_factor(program: Program) -> Expr:
-    """Return the factor of the branches of a residual network.
+    """Return the factor of the branches of a residual network, such as ``L^-alpha``.
 
     >>> from derive.program import depth_program
     >>> branch_factor(depth_program(alpha=alpha, gamma=gamma))
@@ -639,7 +718,7 @@ def branch_factor(program: Program) -> Expr:
 
 
 def _residual(program: Program) -> tuple[str, Expr]:
-    """Return the stream of a residual network, and the factor of a layer's product with its matrix."""
+    """Return the name of the stream of a residual network, and the factor of a layer's matrix product."""
     for d in program.definitions:
         for x in Add.make_args(d.rhs):
             products = [y for y in Mul.make_args(x) if isinstance(y, Product)]
@@ -649,18 +728,29 @@ def _residual(program: Program) -> tuple[str, Expr]:
 
 
 def _check(rule: str | Entrywise) -> None:
-    """Raise NotApplicable for an unknown rule."""
+    """Raise NotApplicable for a rule that is neither entrywise nor a name in ``RULES``."""
     if not isinstance(rule, Entrywise) and rule not in RULES:
-        raise NotApplicable(f"rule = {rule!r} is not known; {' and '.join(map(repr, RULES))} are")
+        raise NotApplicable(
+            f"rule = {rule!r} is not known: must be {' or '.join(map(repr, RULES))}, or an entrywise rule"
+        )
 
 
 @dataclass(frozen=True)
 class FirstUpdate(Shown, ConditionalResult):
     """First step at width one and rate eta: ``x_1^L = x_0^L - eta L^-alpha A_L + O(eta^2)``.
 
-    ``square`` is ``E A_L^2`` for every L. ``leading`` is its value for large L and alpha > 1/2, to be
-    multiplied by ``at_half`` at alpha = 1/2. ``rate`` is the c at which ``eta L^(-alpha - c) A_L`` is of
-    order one.
+    Attributes
+    ----------
+    rule
+        Name of the training rule.
+    square
+        ``E A_L^2`` for every L.
+    leading
+        Its value for large L and alpha > 1/2.
+    at_half
+        Factor of ``leading`` at alpha = 1/2.
+    rate
+        The c at which ``eta L^(-alpha - c) A_L`` is of order one.
     """
 
     rule: str
@@ -670,7 +760,7 @@ class FirstUpdate(Shown, ConditionalResult):
     rate: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the first update."""
+        """Return the assumptions of the first update, as sentences."""
         return (
             f"assumed: width one, one step of the rule {self.rule}, to first order in the learning rate",
             "assumed: the slope chi of the loss is fixed",
@@ -699,55 +789,58 @@ def first_update(program: Program, rule: str = "sgd") -> FirstUpdate:
     (L**2*x_0**2, E, 1 - alpha)
     """
     _check(rule)
-    share, made = _residual(program)[1], RULES[rule]
+    factor_, step_function = _residual(program)[1], RULES[rule]
     y, change = _width_one(program, rule)
-    degree = 1 + int(log(made(S(2)) / made(S.One), 2))
-    layer = Matrix([[own, 0], [added, own]])
-    step, power_of_own = _second_moments(layer)
-    moments = {m: _moment(degree * n, y) for n, m in power_of_own.items()}
-    start = Matrix([x_0 ** (2 * degree) * made(S.One) ** 2, 0, 0])
-    square = factor_terms((_repeated(step, L) * start)[2]).subs(added, powsimp(change / (share * L**-c)))
+    degree = 1 + int(log(step_function(S(2)) / step_function(S.One), 2))
+    layer = Matrix([[layer_factor, 0], [layer_increase, layer_factor]])
+    moment_step, power_of_factor = _second_moments(layer)
+    moments = {m: _moment(degree * n, y) for n, m in power_of_factor.items()}
+    start = Matrix([x_0 ** (2 * degree) * step_function(S.One) ** 2, 0, 0])
+    square = factor_terms((_repeated(moment_step, L) * start)[2]).subs(
+        layer_increase, powsimp(change / (factor_ * L**-c))
+    )
     # factors to the power L tend to one for alpha > 1/2
     leading = powsimp(square.subs(dict.fromkeys(moments, 1)).expand())
-    growth = moments[power_of_own[2]]
+    growth = moments[power_of_factor[2]]
     at_half = exp(limit((L * (growth - 1)).subs(alpha, Rational(1, 2)).expand(), L, oo))
     size = power(leading.subs({chi: 1, x_0: 1}))[0] / 2
-    (rate,) = solve(as_expression(only(power(share)[0])) - c + size, c)
+    (rate,) = solve(as_expression(only(power(factor_)[0])) - c + size, c)
     return FirstUpdate(rule, square.subs(moments), leading, at_half, rate)
 
 
 weight = Dummy("W", real=True)
 """The matrix of a layer at width one."""
-own, added = Dummy("own", positive=True), Dummy("added", real=True)
+layer_factor, layer_increase = Dummy("own", positive=True), Dummy("added", real=True)
 """The factor by which a layer multiplies P and A, and the multiple of P that it adds to A."""
 
 
 def _width_one(program: Program, rule: str) -> tuple[Expr, Expr]:
-    """Return the factor y of a layer at width one, and the change of x(ell) per ``x rule(x)``.
+    """Return the factor y of a layer at width one, and the change of x(ell) over ``x rule(x)``.
 
     The slope of the loss at x(ell) is chi. The rule must be odd and homogeneous, so that ``y rule(y)`` is a
     power of ``|y|``.
     """
-    made, (W,) = RULES[rule], trained_by(program, rule).matrices
-    if made(-S.One) != -made(S.One) or gaussian(W).variance != 1:
+    step, (W,) = RULES[rule], trained_by(program, rule).matrices
+    if step(-S.One) != -step(S.One) or gaussian(W).variance != 1:
         raise NotApplicable(f"rule = {rule!r} is not odd, or the entries of {W.name} are not of variance 1")
     if not isinstance(W, TrainedMatrix) or not isinstance(W.update, Outer):
-        raise NotApplicable(f"{W} is not trained by outer products")
+        raise NotApplicable(f"the matrix {W.name} must be trained by outer products of fields")
     lines = [(d.rhs, m) for d in program.definitions for m in d.rhs.atoms(Product)]
     numbers = {m.transposed: (e.xreplace({m: weight * m.vector}), m.vector) for e, m in lines}
     (above, x), (below, dx) = numbers[False], numbers[True]
     y = (above / x).expand()
     if len(lines) != 2 or y.atoms(AppliedUndef) or (below / dx - y).expand() != 0:
-        raise NotApplicable("gradients do not go down the stream by the factors by which it goes up")
+        raise NotApplicable("the stream and its gradient must be multiplied by the same factor in each layer")
     at = {x: Dummy("x", positive=True), dx: chi}
     change = above.diff(weight) * W.update.coefficient * W.update.left * W.update.right
-    return y, simplify((change / (x * made(x))).xreplace(at))
+    return y, simplify((change / (x * step(x))).xreplace(at))
 
 
 def _second_moments(step: Matrix) -> tuple[Matrix, dict[int, Dummy]]:
-    """Return the matrix that multiplies ``(E P^2, E P A, E A^2)`` in a layer.
+    """Return the matrix that multiplies ``(E P^2, E P A, E A^2)`` in a layer, and the names in it.
 
-    ``step`` multiplies ``(P, A)``. The second result are names ``m_n`` for the averages of ``own^n``.
+    ``step`` is the matrix that multiplies ``(P, A)``. The names ``m_n``, by n, stand for averages of
+    ``factor^n``.
     """
     names = symbols("P A", cls=Dummy)
     pairs = list(combinations_with_replacement(range(2), 2))
@@ -756,7 +849,7 @@ def _second_moments(step: Matrix) -> tuple[Matrix, dict[int, Dummy]]:
 
     def averaged(e: Expr) -> Expr:
         """Return an expression with powers of the factor replaced by their averages."""
-        return Add(*[k * moments.get(n, S.One) for (n,), k in Poly(e, own).terms()])
+        return Add(*[k * moments.get(n, S.One) for (n,), k in Poly(e, layer_factor).terms()])
 
     grown = [Poly(after[i] * after[j], *names) for i, j in pairs]
     products = [names[i] * names[j] for i, j in pairs]
@@ -764,17 +857,20 @@ def _second_moments(step: Matrix) -> tuple[Matrix, dict[int, Dummy]]:
 
 
 def _repeated(step: Matrix, count: Expr) -> Matrix:
-    """Return ``step**count`` of a triangular matrix with one number on its diagonal: a binomial sum."""
+    """Return ``step**count`` of a triangular matrix whose diagonal has one number: a binomial sum.
+
+    ``count`` may be a symbol.
+    """
     size, number = step.shape[0], step[0, 0]
-    rest = step - number * eye(size)
-    if rest**size != zeros(size, size):
-        raise NotApplicable(f"the second moments of a layer do not grow by one factor: {step}")
-    parts = [ff(count, j) / factorial(j) * number ** (count - j) * rest**j for j in range(size)]
-    return sum(parts, zeros(size, size))
+    nilpotent = step - number * eye(size)
+    if nilpotent**size != zeros(size, size):
+        raise NotApplicable(f"the matrix of second moments of a layer must have one eigenvalue; it is {step}")
+    terms = [ff(count, j) / factorial(j) * number ** (count - j) * nilpotent**j for j in range(size)]
+    return sum(terms, zeros(size, size))
 
 
 def _moment(p: int, y: Expr) -> Expr:
-    """Return ``E |y|^p`` of the factor of a layer, over its normal weight."""
-    a, share = Dummy("a", positive=True), y.coeff(weight, 1)
+    """Return ``E |y|^p`` of the factor y of a layer, an average over its normal weight."""
+    a, slope = Dummy("a", positive=True), y.coeff(weight, 1)
     value = Abs(y.coeff(weight, 0) + a * weight) ** p
-    return GaussianAverage(value, {(weight, weight): S.One}).doit().subs(a, share)
+    return GaussianAverage(value, {(weight, weight): S.One}).doit().subs(a, slope)

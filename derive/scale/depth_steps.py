@@ -1,9 +1,10 @@
 """Closed equations of a residual network at its first steps, and the powers of L in them.
 
-There is one function of the layers for each pair of times: ``R_xu(ell, k, t, s)`` is ``R_xu_1_0(ell, k)`` at
-(1, 0). Sums over times are written out; a sum over the layers k of a source becomes the factor
-``over_layers``, whose body keeps its k. The right-hand side is then a polynomial, from which
-:mod:`derive.depth.balance` takes powers of L (:func:`sizes`) and a solver takes numbers.
+Every function of the layers and of two times becomes one function of the layers for each pair of times:
+``R_xu(ell, k, t, s)`` is ``R_xu_1_0(ell, k)`` at (1, 0). Sums over times are written out; a sum over the
+layers k of a source becomes the factor ``over_layers``, whose body keeps its k. The right-hand side is then a
+polynomial, from which :mod:`derive.depth.balance` takes powers of L (:func:`sizes`) and a solver takes
+numbers.
 
 With ``x_t = x_0 + dx_t`` for the forward field, its correlations are ``C(t, s) = C(0, 0) + E(t) + E(s) + D(t,
 s)``, where ``E(t) = <(x_t - x_0) x_0>`` and ``D(t, s) = <(x_t - x_0)(x_s - x_0)>``. Substituted in the
@@ -49,7 +50,10 @@ from derive.theory.theory import Theory
 
 @dataclass(frozen=True)
 class StepRow:
-    """Equation ``symbol = rhs``, a recursion in the layer or a single equation."""
+    """Equation ``symbol = rhs`` of a function at integer times.
+
+    It is a recursion in the layer, or the value at the first or the last layer.
+    """
 
     symbol: AppliedUndef
     rhs: Expr
@@ -61,22 +65,22 @@ class StepRow:
 
     @cached_property
     def neighbour(self) -> Expr:
-        """Function at the next layer if it is among the terms, otherwise 0."""
-        own = self.symbol.func, self.symbol.args[1:]
-        return next((x for x in Add.make_args(self.rhs) if (x.func, x.args[1:]) == own), S.Zero)
+        """The same function at the neighbouring layer if the right-hand side contains it, otherwise 0."""
+        function = self.symbol.func, self.symbol.args[1:]
+        return next((x for x in Add.make_args(self.rhs) if (x.func, x.args[1:]) == function), S.Zero)
 
     @cached_property
     def terms(self) -> tuple[Expr, ...]:
-        """Terms except the neighbour."""
-        found = (self.rhs - self.neighbour).expand()
-        return tuple(sorted(Add.make_args(found), key=str)) if found != 0 else ()
+        """Terms of the right-hand side except the neighbour."""
+        remainder = (self.rhs - self.neighbour).expand()
+        return tuple(sorted(Add.make_args(remainder), key=str)) if remainder != 0 else ()
 
 
 @dataclass(frozen=True)
 class Steps:
     """Equations of all functions at the times ``0 .. last``, in the order of the equations and of time.
 
-    ``times`` are the name without times and the times of each function.
+    ``times`` has, by the name of a function with its times, the name without times and the times.
     """
 
     theory: Theory
@@ -91,13 +95,16 @@ class Steps:
 
     def row(self, name: str) -> StepRow:
         """Return the recursion of a function, or its only equation; raise KeyError with the known names."""
-        found = sorted(self.named(name), key=lambda r: r.neighbour == 0)
-        if not found:
-            raise KeyError(f"no row of {name}; there are {', '.join(sorted({r.name for r in self.rows}))}")
-        return found[0]
+        equations = sorted(self.named(name), key=lambda r: r.neighbour == 0)
+        if not equations:
+            raise KeyError(
+                f"the steps have no equation of {name}; they have those of "
+                f"{', '.join(sorted({r.name for r in self.rows}))}"
+            )
+        return equations[0]
 
     def named(self, name: str) -> list[StepRow]:
-        """Return all equations of a function: its recursion and its ends."""
+        """Return all equations of a function: its recursion and its boundary values."""
         return [r for r in self.rows if r.name == name]
 
 
@@ -130,7 +137,10 @@ def at_steps(cross: CrossLayer, steps: int, same: Iterable[str] = ("xi",)) -> St
 
 
 class _StepWriter:
-    """Writer of equations at integer times."""
+    """Writer of the closed equations at integer times.
+
+    Functions named in ``same`` are one number at all times.
+    """
 
     def __init__(self, cross: CrossLayer, same: frozenset[str]) -> None:
         self.layers = layers_of(cross)
@@ -142,13 +152,19 @@ class _StepWriter:
         self.times: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def row(self, lhs: AppliedUndef, rhs: Expr, now: int, past: int | None) -> StepRow:
-        """Return an equation at given times."""
+        """Return the equation ``lhs = rhs`` at ``t = now`` and ``s = past``.
+
+        ``past`` is None if the function has one time only.
+        """
         times: dict[Expr, Expr] = {t: S(now)} | ({} if past is None else {s: S(past)})
         value = self.unrolled(rhs, times).replace(lambda x: isinstance(x, AppliedUndef), self.named)
         return StepRow(self.named(lhs.xreplace(times)), value.expand())
 
     def unrolled(self, e: Expr, times: dict[Expr, Expr]) -> Expr:
-        """Return an expression with sums over times written out."""
+        """Return an expression with sums over times written out and with numbers for the times.
+
+        A sum over the layers k of a source becomes the factor ``over_layers``.
+        """
         if isinstance(e, Sum):
             *inner, (index, lower, upper) = e.limits  # the last limit is the outermost sum
             body = Sum(e.function, *inner) if inner else e.function
@@ -161,20 +177,23 @@ class _StepWriter:
         return e.func(*[self.unrolled(x, times) for x in e.args])
 
     def named(self, x: AppliedUndef) -> Expr:
-        """Return a function with its times in the name, the later time first."""
+        """Return a function with its times in its name, the later time first for a correlation.
+
+        The result is 0 for an acausal response.
+        """
         name, n = str(x.func), self.layers.get(str(x.func), 0)
-        places, times = x.args[:n], x.args[n:]
+        layers, times = x.args[:n], x.args[n:]
         if name in self.same:
             return Symbol(name, real=True)
         if not all(y.is_Integer for y in times):
-            return x  # a given function of a scalar: the loss's slope
+            return x  # a given function of a scalar, such as the slope of the loss
         if name in self.correlations:
             times = tuple(sorted(times, reverse=True))
         elif name in self.responses and len(times) == 2 and times[0] < times[1]:
             return S.Zero
-        whole = "_".join([name, *map(str, times)])
-        self.times[whole] = name, tuple(map(int, times))
-        return Function(whole)(*places)
+        full_name = "_".join([name, *map(str, times)])
+        self.times[full_name] = name, tuple(map(int, times))
+        return Function(full_name)(*layers)
 
 
 # -- sizes ---------------------------------------------------------------------------------------------------
@@ -189,10 +208,10 @@ def sizes(
 ) -> Sizes:
     """Return the power of L of every function of ``steps``, or of those in ``of`` and their inputs.
 
-    Names without an equation (the slope of the loss, averages of an activation) are of order one; those in
-    ``like`` are as large as the largest of the functions given for them. Functions with the same value of
-    ``named`` count as one. Raises :class:`NotApplicable` if a function drives itself in ``domain`` with a
-    positive power of L.
+    Names without an equation (the slope of the loss, averages of an activation) are of order one; a name
+    in ``like`` is as large as the largest of the functions listed for it. Functions with the same value
+    of ``named`` count as one. Raises :class:`NotApplicable` if in ``domain``, a region of alpha and
+    gamma, a function increases itself from layer to layer by a positive power of L.
 
     >>> from derive.depth.balance import alpha, as_expression, gamma
     >>> from derive.theory import mean_field
@@ -204,9 +223,9 @@ def sizes(
     """
     terms: dict[str, list[CountedTerm]] = {}
     for r in steps.rows:
-        own = (counted(x, r.neighbour != 0) for x in r.terms)
-        alike = (CountedTerm(x.power, tuple(map(named, x.functions))) for x in own)
-        terms.setdefault(named(r.name), []).extend(alike)
+        counted_terms = (counted(x, r.neighbour != 0) for x in r.terms)
+        renamed = (CountedTerm(x.power, tuple(map(named, x.functions))) for x in counted_terms)
+        terms.setdefault(named(r.name), []).extend(renamed)
     largest = {n: [CountedTerm(ORDER_ONE, (x,)) for x in others] for n, others in (like or {}).items()}
     return balance(terms | largest, domain, of)
 
@@ -219,7 +238,10 @@ def at_all_steps(steps: Steps, domain: Domain) -> Sizes:
     Raises :class:`NotApplicable` for fewer, and as :func:`sizes` does.
     """
     if steps.last < 2:
-        raise NotApplicable(f"times 0 .. {steps.last} do not show every order of three times; 0 .. 2 do")
+        raise NotApplicable(
+            "exponents at all times need the times 0 .. 2, where every order of three times occurs, instead "
+            f"of 0 .. {steps.last}"
+        )
     return sizes(steps, domain, named=steps.kind)
 
 
@@ -228,10 +250,20 @@ def at_all_steps(steps: Steps, domain: Domain) -> Sizes:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Stream and gradient of a residual network, and their sources.
+    """Stream and gradient of a residual network, and the names of related functions.
 
-    ``correlation`` and ``overlap`` are the names of the correlations of both; ``readout`` is the frozen
-    source of the output.
+    Attributes
+    ----------
+    up, down
+        Equations of the stream and of its gradient.
+    correlation, overlap
+        Names of the correlations of the stream and of the gradient.
+    source, back
+        Names of the sources of the stream and of the gradient.
+    readout
+        Name of the frozen source of the output.
+    output
+        Name of the output.
     """
 
     up: Equation
@@ -245,25 +277,30 @@ class Ladder:
 
 
 def ladder(theory: Theory) -> Ladder:
-    """Return stream, gradient and sources; raise :class:`NotApplicable` unless a theory has one of each."""
+    """Return stream, gradient and the names of their sources.
+
+    Raises NotApplicable unless there is one of each.
+    """
     families = [e for e in theory.equations if e.layers]
-    found = {e.lhs.args[0] - near.args[0]: e for e in families if (near := neighbour(e)) is not None}
-    if set(found) != {1, -1}:
-        raise NotApplicable("the theory has not one residual stream upwards and one downwards")
-    up, down = found[1], found[-1]
+    by_direction = {e.lhs.args[0] - near.args[0]: e for e in families if (near := neighbour(e)) is not None}
+    if set(by_direction) != {1, -1}:
+        raise NotApplicable("the theory must have exactly one residual stream and one gradient of it")
+    up, down = by_direction[1], by_direction[-1]
     source = {e.name: str(x.field.func) for e in (up, down) for x in e.terms if x.kind == "source"}
-    own: dict[str, str] = {}
+    correlations: dict[str, str] = {}
     for q in theory.correlations():
         fields = {str(x.func) for x in q.definition.atoms(AppliedUndef)}
         if len(fields) == 1:
-            own[fields.pop()] = q.name
+            correlations[fields.pop()] = q.name
     outputs = [e.name for e in theory.scalars if e.rhs.has(up.lhs.func)]
-    begun = {str(x.field.func) for e in theory.equations if e.name == up.name for x in e.terms}
-    frozen = [n for u in theory.sources if not u.ranges and (n := str(u.symbol.func)) not in begun]
-    if not ({up.name, down.name} <= {*source} & {*own} and outputs and frozen):
-        raise NotApplicable("the theory has no residual layers with a source each, between frozen ends")
+    stream_sources = {str(x.field.func) for e in theory.equations if e.name == up.name for x in e.terms}
+    frozen = [n for u in theory.sources if not u.ranges and (n := str(u.symbol.func)) not in stream_sources]
+    if not ({up.name, down.name} <= {*source} & {*correlations} and outputs and frozen):
+        raise NotApplicable(
+            "the theory must have residual layers with a source each, and frozen input and output vectors"
+        )
     a, b = up.name, down.name
-    return Ladder(up, down, own[a], own[b], source[a], source[b], frozen[-1], outputs[0])
+    return Ladder(up, down, correlations[a], correlations[b], source[a], source[b], frozen[-1], outputs[0])
 
 
 def changes(steps: Steps, field: str | None = None) -> Steps:
@@ -289,7 +326,7 @@ def changes(steps: Steps, field: str | None = None) -> Steps:
 
 
 class _Changes:
-    """Substitution of changes in the equations of one field."""
+    """Substitution of changes for the correlations of one field, in the equations at integer times."""
 
     def __init__(self, steps: Steps, field: str) -> None:
         self.steps, self.field, self.c = steps, field, f"C_{field}"
@@ -297,12 +334,12 @@ class _Changes:
             raise NotApplicable(f"the steps have no correlations of {field}")
         self.times = range(1, steps.last + 1)
         sources = {str(x.func) for u in steps.theory.sources for x in (u.symbol, u.partner)}
-        own = [(r, *steps.times[r.name]) for r in steps.rows if r.name in steps.times]
-        answers = [x for x in own if x[1] in {f"R_{field}{n}" for n in sources}]
-        self.frozen = sorted({head for r, head, times in answers if len(times) == 1 and r.symbol.args})
+        timed = [(r, *steps.times[r.name]) for r in steps.rows if r.name in steps.times]
+        responses = [x for x in timed if x[1] in {f"R_{field}{n}" for n in sources}]
+        self.frozen = sorted({head for r, head, times in responses if len(times) == 1 and r.symbol.args})
         self.same = {
             r.name: f"{head}_0_0"
-            for r, head, times in answers
+            for r, head, times in responses
             if times[1:] == times[:1] != (0,) and self.alike(r, head)
         }
         self.parts = dict(self.split())
@@ -315,7 +352,7 @@ class _Changes:
         return all(a.terms == b.terms for a, b in zip(first, now, strict=True))
 
     def split(self) -> Iterable[tuple[str, tuple[str, ...]]]:
-        """Yield the parts of which each function is the sum."""
+        """Yield each function that is a sum of an initial value and changes: (name, names of its parts)."""
         for now in self.times:
             for x in self.frozen:
                 yield f"{x}_{now}", (f"{x}_0", f"d_{x}_{now}")
@@ -328,21 +365,24 @@ class _Changes:
                     )
 
     def branch(self) -> dict[str, str]:
-        """Return the names V and M of sources whose covariance is ``V(t, s) - M(t) M(s)``."""
-        found = {}
+        """Return names of functions V and M by which sources have the covariance ``V(t, s) - M(t) M(s)``.
+
+        Keys are V and values are M: second moment and mean of a branch's output.
+        """
+        means_by_moment = {}
         for u in self.steps.theory.sources:
-            whole = sympify(u.covariance)
-            both = [x for x in whole.atoms(AppliedUndef) if {t, s} <= set(x.args)]
-            means = [x for x in whole.atoms(AppliedUndef) if t in x.args and s not in x.args]
-            if len(both) == len(means) == 1 and whole == both[0] - means[0] * means[0].xreplace({t: s}):
-                found[str(both[0].func)] = str(means[0].func)
-        return found
+            covariance = sympify(u.covariance)
+            both = [x for x in covariance.atoms(AppliedUndef) if {t, s} <= set(x.args)]
+            means = [x for x in covariance.atoms(AppliedUndef) if t in x.args and s not in x.args]
+            if len(both) == len(means) == 1 and covariance == both[0] - means[0] * means[0].xreplace({t: s}):
+                means_by_moment[str(both[0].func)] = str(means[0].func)
+        return means_by_moment
 
     def result(self) -> Steps:
         """Return the equations of the changes."""
-        rows = [replace(r, rhs=self.put(r.rhs)) for r in self.steps.rows]
-        own = {r.name: r for r in rows}
-        gone = {*self.parts, *self.same}
+        rows = [replace(r, rhs=self.in_parts(r.rhs)) for r in self.steps.rows]
+        by_name = {r.name: r for r in rows}
+        replaced = {*self.parts, *self.same}
         before = {r.symbol: r.rhs for r in rows}
         added = [
             self.row(f"d_{x}_{now}", r, r.rhs - before[Function(f"{x}_0")(*r.symbol.args)])
@@ -351,36 +391,39 @@ class _Changes:
             for r in rows
             if r.name == f"{x}_{now}"
         ]
-        start = own[f"{self.c}_0_0"].rhs
+        start = by_name[f"{self.c}_0_0"].rhs
         for now in self.times:
-            r = own[f"{self.c}_{now}_0"]
+            r = by_name[f"{self.c}_{now}_0"]
             added.append(self.row(f"E_{self.field}_{now}", r, r.rhs - start))
             for past in range(1, now + 1):
-                r = own[f"{self.c}_{now}_{past}"]
-                rest = own[f"{self.c}_{now}_0"].rhs + own[f"{self.c}_{past}_0"].rhs - start
-                added.append(self.row(f"D_{self.field}_{now}_{past}", r, r.rhs - rest))
-        kept = (r for r in rows if r.name not in gone)
+                r = by_name[f"{self.c}_{now}_{past}"]
+                initial = by_name[f"{self.c}_{now}_0"].rhs + by_name[f"{self.c}_{past}_0"].rhs - start
+                added.append(self.row(f"D_{self.field}_{now}_{past}", r, r.rhs - initial))
+        kept = (r for r in rows if r.name not in replaced)
         return replace(self.steps, rows=(*kept, *added), times={**self.steps.times, **self.added})
 
     def row(self, name: str, like: StepRow, rhs: Expr) -> StepRow:
-        """Return the equation of one change."""
+        """Return the equation of a change called ``name``; layers and times are those of ``like``."""
         self.added[name] = name, self.steps.times[like.name][1]
         return StepRow(Function(name)(*like.symbol.args), rhs.expand())
 
-    def put(self, e: Expr) -> Expr:
-        """Return an expression with functions replaced by their parts, the covariance of the branch first."""
-        own: dict[Expr, Expr] = {}
+    def in_parts(self, e: Expr) -> Expr:
+        """Return an expression with functions replaced by the sums of their parts.
+
+        The covariance of the branch is replaced first.
+        """
+        branch_parts: dict[Expr, Expr] = {}
         for x in e.atoms(AppliedUndef):
             head, times = self.steps.times.get(str(x.func), ("", ()))
             if head in self.covariance:
                 later, earlier = max(times), min(times)
                 means = [Function(f"{self.covariance[head]}_{i}")(*x.args) for i in (later, earlier)]
-                own[x] = Function(f"K_{later}_{earlier}")(*x.args) + Mul(*means)
-        e = e.xreplace(own).expand()
+                branch_parts[x] = Function(f"K_{later}_{earlier}")(*x.args) + Mul(*means)
+        e = e.xreplace(branch_parts).expand()
         parts = self.parts | {a: (b,) for a, b in self.same.items()}
-        found = [x for x in e.atoms(AppliedUndef) if str(x.func) in parts]
+        functions = [x for x in e.atoms(AppliedUndef) if str(x.func) in parts]
         return e.xreplace(
-            {x: Add(*[Function(p)(*x.args) for p in parts[str(x.func)]]) for x in found}
+            {x: Add(*[Function(p)(*x.args) for p in parts[str(x.func)]]) for x in functions}
         ).expand()
 
 
@@ -391,7 +434,7 @@ REMAINDER = 2
 
 
 class Shown:
-    """Mixin for results whose expressions a notebook shows by name."""
+    """Mixin of results that a notebook shows as a list of their expressions, by attribute name."""
 
     def _repr_latex_(self) -> str:
         named = {**vars(self), **vars(self).get("exponents", {})}
@@ -406,12 +449,29 @@ class Shown:
 class DepthExponents(Shown, ConditionalResult):
     """Powers of L for ``alpha >= 1/2`` in the first step, and in ``later`` at all steps.
 
-    ``gain``: growth of the variance of the initial stream by all layers together (the variance grows like
-    ``exp(L^gain)`` if that is positive). ``output``: of f_t - f_0. ``stream``: of x_t - x_0. ``bracket``: of
-    the factor of a gradient in h_t. ``update``: of (W_t - W_0) x_t. ``preactivation``: of h_t, and
-    ``feature`` of h_t - h_0. ``noise``, ``drift``: of the independent and of the shared change of x between
-    layers at a fixed relative distance. ``linearisation``: of the error in x if every layer is linearised in
-    the change of its weights. All are powers of root mean squares.
+    All are powers of root mean squares.
+
+    Attributes
+    ----------
+    gain
+        Growth of the variance of the stream before training by all layers together; if it is positive the
+        variance grows like ``exp(L^gain)``.
+    output, stream
+        f_t - f_0, and x_t - x_0.
+    bracket
+        Factor of a gradient in h_t.
+    update
+        (W_t - W_0) x_t.
+    preactivation, feature
+        h_t, and h_t - h_0.
+    noise, drift
+        Random and shared part of the difference of x between layers at a fixed relative distance.
+    linearisation
+        Error in x if every layer is linearised in the change of its weights.
+    later
+        Powers at all steps, by the names of functions.
+    averaged
+        True if the theory has nonlinear layers, averaged over their own sources.
     """
 
     gain: Expr
@@ -428,11 +488,12 @@ class DepthExponents(Shown, ConditionalResult):
     averaged: bool
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the powers of L."""
+        """Return the assumptions of the powers of L, as sentences."""
         return (
             WIDTH_FIRST,
-            "derived: powers of L are upper bounds, which the first step of linear layers attains",
-            f"assumed: phi is smooth: a linear layer leaves out Taylor's remainder of order {REMAINDER}",
+            "derived: powers of L that are upper bounds, and exact in the first step of linear layers",
+            "assumed: phi is smooth, so that a linearised layer neglects a Taylor remainder of order "
+            f"{REMAINDER}",
             *(
                 [
                     "assumed: each layer may be averaged over its own source (gamma > 0), and these averages "
@@ -463,26 +524,26 @@ def depth_exponents(theory: Theory) -> DepthExponents:
     net, cross = ladder(theory), cross_layer(theory)
     steps, two = at_steps(cross, 1), at_steps(cross, 2)
     averaged = any(x.definition.has(GaussianAverage) for x in theory.order_parameters)
-    own, up = net.correlation, net.up.name
-    stream, output, answer = f"D_{up}_1_1", f"{net.output}_1", f"R_{up}{net.readout}_1"
-    start, gradients = f"{own}_0_0", f"{net.overlap}_0_0"
-    forward = sizes(steps, STEADY, of=(output, answer, start, f"{own}_1_1", gradients))
-    # averages of a smooth activation change as much as the correlations in them
+    correlation, up = net.correlation, net.up.name
+    stream, output, readout_response = f"D_{up}_1_1", f"{net.output}_1", f"R_{up}{net.readout}_1"
+    start, gradients = f"{correlation}_0_0", f"{net.overlap}_0_0"
+    forward = sizes(steps, STEADY, of=(output, readout_response, start, f"{correlation}_1_1", gradients))
+    # averages of a smooth activation change by the same power of L as the correlations on which they depend
     smooth = {"KE_1": (f"E_{up}_1", stream), "KD_1_1": (stream,)}
     moved = sizes(changes(steps), STABLE if averaged else STEADY, of=(stream, output), like=smooth)
     later = at_all_steps(two, STABLE)
     if not averaged:  # with averages of phi the second step has too many terms to be written out
-        again = sizes(changes(two), STABLE)
+        second_step = sizes(changes(two), STABLE)
         for name in (f"D_{up}_2_1", f"D_{up}_2_2"):
-            _require(again, name, moved.exponents[stream])
+            _require(second_step, name, moved.exponents[stream])
 
     def kernels(*kinds: str) -> ExponentMaximum:
-        """Return the power of the factor of the first gradient in h of a layer."""
-        found: list[ExponentMaximum] = []
+        """Return the power of L of the factor of the first gradient in h, from terms of these kinds."""
+        powers: list[ExponentMaximum] = []
         for y in (counted(x.kernel) for x in net.up.terms if x.kind in kinds):
             known = [forward.exponents.get(f"{n}_1_0", ONE) for n in y.functions]
-            found.append(together(frozenset({y.power}), *known))
-        return largest(*found)
+            powers.append(together(frozenset({y.power}), *known))
+        return largest(*powers)
 
     def largest(*parts: ExponentMaximum) -> ExponentMaximum:
         """Return the maximum of powers."""
@@ -493,29 +554,32 @@ def depth_exponents(theory: Theory) -> DepthExponents:
     bracket, update = kernels("response", "memory"), together(kernels("memory"), gradient)
     learnt = together(bracket, gradient)
     layers = [_root(forward.size(x)) for x in steps.row(start).terms if x.has(over_layers)]
-    found = {
+    maxima = {
         "gain": forward.gains.get(start, forward.gains[gradients]),
         "output": forward.exponents[output],
         "stream": moves,
         "bracket": bracket,
         "update": update,
-        "preactivation": largest(_root(forward.exponents[f"{own}_1_1"]), learnt),
+        "preactivation": largest(_root(forward.exponents[f"{correlation}_1_1"]), learnt),
         "feature": largest(moves, learnt),
         "noise": largest(*layers),
-        "drift": forward.exponents[answer],
+        "drift": forward.exponents[readout_response],
         "linearisation": together(branch, only(S.One), *[update] * REMAINDER),
     }
-    settled = {n: as_expression(f) for n, f in later.exponents.items() if f}
-    kept = {n: as_expression(largest(f)) for n, f in found.items()}
-    return DepthExponents(**kept, later=settled, averaged=averaged)
+    at_all_times = {n: as_expression(f) for n, f in later.exponents.items() if f}
+    exponents = {n: as_expression(largest(f)) for n, f in maxima.items()}
+    return DepthExponents(**exponents, later=at_all_times, averaged=averaged)
 
 
-def _require(found: Sizes, name: str, like: ExponentMaximum) -> None:
-    """Raise NotApplicable if the powers of a function differ from the expected ones."""
-    if not all(any(STABLE.below(p, r) for r in like) for p in found.exponents[name]):
-        raise NotApplicable(f"{name} is larger than at the first step: L**({found.exponent(name)})")
+def _require(sizes_: Sizes, name: str, like: ExponentMaximum) -> None:
+    """Raise NotApplicable if the function ``name`` has a larger power of L than expected (``like``)."""
+    if not all(any(STABLE.below(p, r) for r in like) for p in sizes_.exponents[name]):
+        raise NotApplicable(
+            f"{name} at the second step is larger than at the first: it has the power "
+            f"L**({sizes_.exponent(name)})"
+        )
 
 
 def _root(forms: ExponentMaximum) -> ExponentMaximum:
-    """Return the exponent of a root mean square."""
+    """Return the exponent of a root mean square from that of a mean square."""
     return frozenset((a / 2, b / 2, c / 2) for a, b, c in forms)

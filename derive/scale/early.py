@@ -277,7 +277,7 @@ class _EarlyRecursion:
             (y, sign * c)
             for time, sign in ((now + 1, 1), (now, -1))
             for x in self.exact.row(Function("xi")(time)).sources
-            for y, c in self.exact.acted(x, time).items()
+            for y, c in self.exact.contribution(x, time).items()
         )
 
 

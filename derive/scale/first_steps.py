@@ -75,11 +75,11 @@ OrderParameterAtTimes = tuple[str, tuple[Expr, ...]]
 
 
 class Unrolled:
-    """Theory at integer times; layers are integers, ``L``, or a symbol for any inner layer.
+    """Linear theory at integer times, where every field is a finite sum of sources.
 
-    Coefficients are expressions in the order parameters, which keep their names. Raises
-    :class:`NotApplicable` for a flow, and later for fields that are not linear in their sources, for several
-    outputs, and for averages over units that differ.
+    Layers are integers, ``L``, or a symbol for any inner layer. Coefficients are expressions in the order
+    parameters, which keep their names. Raises :class:`NotApplicable` for a flow, and later for fields
+    that are not linear in their sources, for several outputs, and for averages over units that differ.
     """
 
     zero: Any = S.Zero
@@ -103,41 +103,43 @@ class Unrolled:
         self.covariances: dict[tuple[AppliedUndef, AppliedUndef], Any] = {}
 
     def number(self, e: Expr) -> Any:
-        """Return an expression of symbols and order parameters as a coefficient."""
+        """Return an expression of symbols and order parameters as an element of the ring of coefficients."""
         return e
 
     def trimmed(self, x: Any) -> Any:
-        """Return a coefficient in normal form."""
+        """Return a coefficient in normal form, without powers that are dropped."""
         return x.expand()
 
     # -- fields ----------------------------------------------------------------------------------------
 
     def form(self, field: AppliedUndef) -> SourceCombination:
-        """Return a field at an integer time as a sum of the sources of its site."""
+        """Return a field at an integer time as a sum of sources of its unit: coefficients by source."""
         if field not in self.forms:
             row, now = self.row(field), field.args[-1]
-            acting = (self.acted(x, now).items() for x in (*row.sources, *row.actions))
-            cut = {k: self.trimmed(v) for k, v in gathered(chain(*acting)).items()}
-            self.forms[field] = {k: v for k, v in cut.items() if v != 0}
+            contributions = (self.contribution(x, now).items() for x in (*row.sources, *row.actions))
+            coefficients = {k: self.trimmed(v) for k, v in gathered(chain(*contributions)).items()}
+            self.forms[field] = {k: v for k, v in coefficients.items() if v != 0}
         return self.forms[field]
 
     def row(self, field: AppliedUndef) -> Row:
-        """Return the equation of a field at its layer."""
+        """Return the equation of a field with the layer of ``field`` substituted; times stay symbols."""
         row: Row
-        row, known = self.find(((r.lhs, r) for r in self.rows), field)
+        row, values = self.find(((r.lhs, r) for r in self.rows), field)
         if row.given != 0:
             raise NotApplicable(f"{row.given} in the equation of {row.lhs} is not linear in the fields")
-        place = {x: v for x, v in known.items() if x != t}
-        acts = [tuple(x.map(lambda e: e.xreplace(place)) for x in y) for y in (row.sources, row.actions)]
-        return replace(row, sources=acts[0], actions=acts[1])
+        layer = {x: v for x, v in values.items() if x != t}
+        terms = [tuple(x.map(lambda e: e.xreplace(layer)) for x in y) for y in (row.sources, row.actions)]
+        return replace(row, sources=terms[0], actions=terms[1])
 
-    def acted(self, x: LinearTerm, now: Expr) -> SourceCombination:
-        """Return ``sum_s kernel(now, s) field(s)`` as a sum of the sources of the site."""
+    def contribution(self, x: LinearTerm, now: Expr) -> SourceCombination:
+        """Return a term ``sum_s kernel(now, s) field(s)`` of an equation as a sum of sources of the unit."""
         if x.over:
-            raise NotApplicable(f"{x.expr}: a sum over {x.over[0].index}; the steps are of one output")
+            raise NotApplicable(
+                f"{x.expr} is a sum over {x.over[0].index}: the first steps need a theory of one output"
+            )
 
         def parts() -> Iterator[tuple[AppliedUndef, Any]]:
-            """Yield sources with their coefficients."""
+            """Yield pairs of source and coefficient."""
             for k in range(int(now) + (x.reach == "past")) if x.reach else [0]:
                 front = self.kernel(x, now, Integer(k))
                 if front != 0:
@@ -148,24 +150,31 @@ class Unrolled:
         return gathered(parts())
 
     def kernel(self, x: LinearTerm, now: Expr, past: Expr) -> Any:
-        """Return the factor of the field at two times."""
-        return self.number(self.settled(x.weight.xreplace({t: now, s: past})))
+        """Return the factor of the field in a term.
 
-    def settled(self, e: Expr) -> Expr:
-        """Return ``e`` with order parameters in standard form: causal, later time first, no base cases."""
+        ``now`` is the time of the equation, and ``past`` that of the field.
+        """
+        return self.number(self.standardised(x.weight.xreplace({t: now, s: past})))
+
+    def standardised(self, e: Expr) -> Expr:
+        """Return an expression with all order parameters in standard form, see :meth:`standard`."""
         return e.xreplace({a: self.standard(a) for a in e.atoms(AppliedUndef) if str(a.func) in self.names})
 
     def standard(self, a: AppliedUndef) -> Expr:
-        """Return an order parameter in standard form."""
+        """Return an order parameter in standard form.
+
+        An acausal response is zero, one at the input layer has its known value, and the later time of
+        a correlation stands first.
+        """
         base = self.base.get((str(a.func), a.args[0]))
         if base is not None:
-            return self.settled(base.rhs.xreplace(dict(zip(base.lhs.args[1:], a.args[1:], strict=True))))
+            return self.standardised(base.rhs.xreplace(dict(zip(base.lhs.args[1:], a.args[1:], strict=True))))
         parameter, _ = self.parameter(a)
-        one, two = a.args[-2:]
+        first, second = a.args[-2:]
         if parameter.kind == "response":
-            late = two >= one if parameter.causal == "strict" else two > one
-            return S.Zero if late else a
-        return a.func(*a.args[:-2], two, one) if two > one else a
+            acausal = second >= first if parameter.causal == "strict" else second > first
+            return S.Zero if acausal else a
+        return a.func(*a.args[:-2], second, first) if second > first else a
 
     # -- order parameters ------------------------------------------------------------------------------
 
@@ -175,8 +184,8 @@ class Unrolled:
         if not isinstance(a, AppliedUndef):
             return self.number(a)
         if a not in self.values:
-            parameter, place = self.parameter(a)
-            definition = parameter.definition.xreplace(place)
+            parameter, values = self.parameter(a)
+            definition = parameter.definition.xreplace(values)
             averages = definition.atoms(Average)
             if len(averages) != 1:
                 raise NotApplicable(
@@ -188,7 +197,7 @@ class Unrolled:
         return self.values[a]
 
     def averaged(self, body: Expr) -> Any:
-        """Return ``<d field / d source>`` or ``<field field>`` at integer times."""
+        """Return the average of a body at integer times: ``<d field / d source>`` or ``<field field>``."""
         if isinstance(body, Response):
             return self.form(body.body).get(body.source, self.zero)
         fields = factors(body)
@@ -199,7 +208,7 @@ class Unrolled:
         return self.overlap(*map(self.form, fields))
 
     def overlap(self, one: SourceCombination, two: SourceCombination) -> Any:
-        """Return the average of the product of two fields, ``sum_xy a_x b_y <x y>``."""
+        """Return the average of the product of two fields, ``sum_xy a_x b_y <x y>`` over their sources."""
         total = self.zero
         for x, a in one.items():
             row = self.zero
@@ -213,27 +222,35 @@ class Unrolled:
     def covariance(self, x: AppliedUndef, y: AppliedUndef) -> Any:
         """Return ``<x y>`` of two sources at integer times."""
         if (x, y) not in self.covariances:
-            value = self.number(self.settled(sympify(covariance(x, y, self.sources))))
+            value = self.number(self.standardised(sympify(covariance(x, y, self.sources))))
             self.covariances[x, y] = self.covariances[y, x] = value
         return self.covariances[x, y]
 
     def parameter(self, a: AppliedUndef) -> tuple[OrderParameter, Binding]:
-        """Return the order parameter of which ``a`` is a value, and its layer and times."""
+        """Return the order parameter of which ``a`` is a value, and the values of its layer and times."""
         return self.find(((q.symbol, q) for q in self.parameters), a)
 
     @staticmethod
     def find(items: Iterable[tuple[Expr, Any]], a: AppliedUndef) -> tuple[Any, Binding]:
-        """Return the item whose symbol matches ``a``, ends before families, and its layer and times."""
+        """Return the item whose symbol matches ``a``, and the values of its layer and times.
+
+        ``items`` are pairs of symbol and item; ends of a family of layers stand before the family.
+        """
         for head, item in items:
-            if (place := match(head, a, ())) is not None:
-                return item, place
+            if (values := match(head, a, ())) is not None:
+                return item, values
         raise NotApplicable(f"the theory has no equation, source or average that determines {a}")
 
 
 def same_unit(theory: Theory, one: AppliedUndef, other: AppliedUndef) -> bool:
     """Return whether two fields belong to the same unit."""
-    ours, theirs = (theory.program.field_of(str(x.func)) for x in (one, other))
-    return bool(ours and theirs and ours.population == theirs.population and one.args[:-1] == other.args[:-1])
+    first_field, other_field = (theory.program.field_of(str(x.func)) for x in (one, other))
+    return bool(
+        first_field
+        and other_field
+        and first_field.population == other_field.population
+        and one.args[:-1] == other.args[:-1]
+    )
 
 
 # -- a depth that is a number -------------------------------------------------------------------------------
@@ -255,68 +272,68 @@ class ExactSteps(Unrolled):
     def __init__(self, theory: Theory, order: tuple[Symbol, int] | None = None) -> None:
         super().__init__(self.fixed(theory))
         self.order = order
-        powers = [p for p in self.told(Pow) if p.exp.is_Rational and not p.exp.is_Integer]
+        powers = [p for p in self.subexpressions(Pow) if p.exp.is_Rational and not p.exp.is_Integer]
         roots = {p.base: lcm(*(x.exp.q for x in powers if x.base == p.base)) for p in powers}
         self.roots = {Dummy(f"root_{x}", positive=True): (x, n) for x, n in roots.items() if x.is_Symbol}
         if self.roots:  # the substitution x = y**n makes all coefficients rational
             powers_of = {x: y**n for y, (x, n) in self.roots.items()}
             super().__init__(self.theory.map(lambda e: e.subs(powers_of)))
-        numbers = sorted({x for x in self.told(Pow) if x.is_number and not x.is_rational}, key=str)
+        numbers = sorted({x for x in self.subexpressions(Pow) if x.is_number and not x.is_rational}, key=str)
         self.domain = QQ.algebraic_field(*numbers) if numbers else QQ
         known = self.names | self.fields | self.source_names
-        self.widths = {  # widths and other numbers of layers
+        self.widths = {  # widths and other parameters of single layers
             x.func(Integer(k))
-            for x in self.told(AppliedUndef)
+            for x in self.subexpressions(AppliedUndef)
             if str(x.func) not in known and len(x.args) == 1 and (x.args[0] == ell or x.args[0].is_Integer)
             for k in range(int(self.theory.program.depth) + 2)
         }
-        symbols = ({eta, gamma0} | self.told(Symbol)) - {t, s, ell}
+        symbols = ({eta, gamma0} | self.subexpressions(Symbol)) - {t, s, ell}
         self.field = self.ring(sorted(symbols | self.widths, key=str))
         self.zero, self.one = self.field.zero, self.field.one
 
-    def told(self, kind: type[Expr]) -> set[Any]:
-        """Return all expressions of a class in the equations of fields and the covariances of sources."""
-        told = [*(r.rhs for r in self.rows), *(sympify(u.covariance) for u in self.sources)]
-        return {x for e in told for x in e.atoms(kind)}
+    def subexpressions(self, kind: type[Expr]) -> set[Any]:
+        """Return all subexpressions of a class in the equations of fields and the covariances of sources."""
+        expressions = [*(r.rhs for r in self.rows), *(sympify(u.covariance) for u in self.sources)]
+        return {x for e in expressions for x in e.atoms(kind)}
 
     def fixed(self, theory: Theory) -> Theory:
-        """Return the theory at its depth."""
+        """Return the theory with its depth, an integer, substituted."""
         depth = theory.program.depth
         if not depth.is_Integer:
-            raise NotApplicable(f"the depth {depth} is a symbol: exact steps beyond the first need a number")
+            raise NotApplicable(f"depth = {depth}: exact steps beyond the first need a number, not a symbol")
         return theory.at_depth(int(depth))
 
     def ring(self, symbols: Sequence[Symbol]) -> Any:
-        """Return the field of the coefficients."""
+        """Return the field of rational functions to which coefficients belong."""
         self.place = None if self.order is None else symbols.index(self.order[0])
         return self.domain.frac_field(*symbols)
 
     def expr(self, x: Any) -> Expr:
-        """Return an element as an expression."""
+        """Return a coefficient as a SymPy expression."""
         return self.field.to_sympy(x).xreplace({y: x ** Rational(1, n) for y, (x, n) in self.roots.items()})
 
     def trimmed(self, x: Any) -> Any:
-        """Return ``x`` without powers beyond the order."""
+        """Return a coefficient without powers beyond ``order``."""
         if self.order is None or not x or len(x.denom) != 1:
             return x
-        ((below, _),) = x.denom.terms()
-        last = self.order[1] + below[self.place]
+        ((denominator, _),) = x.denom.terms()
+        last = self.order[1] + denominator[self.place]
         if x.numer.degree(self.place) <= last:
             return x
-        kept = x.numer.ring.from_dict({m: c for m, c in x.numer.terms() if m[self.place] <= last})
-        return self.field(kept) / self.field(x.denom)
+        numerator = x.numer.ring.from_dict({m: c for m, c in x.numer.terms() if m[self.place] <= last})
+        return self.field(numerator) / self.field(x.denom)
 
     def number(self, e: Expr) -> Any:
-        """Return an expression of symbols and order parameters as an element."""
+        """Return an expression of symbols and order parameters as a rational function."""
         if isinstance(e, AppliedUndef) and e not in self.widths:
             return self.value(e)
         if isinstance(e, Add):
             return sum((self.number(x) for x in e.args), self.zero)
         if isinstance(e, Mul):
-            found = self.one
+            product = self.one
             for x in e.args:
-                found = self.trimmed(found * self.number(x))
-            return found
+                product = self.trimmed(product * self.number(x))
+            return product
         if isinstance(e, Pow) and e.exp.is_Integer:
             base = self.number(e.base)
             return self.quotient(self.one, base ** -int(e.exp)) if e.exp.is_negative else base ** int(e.exp)
@@ -328,7 +345,7 @@ class ExactSteps(Unrolled):
             ) from None
 
     def quotient(self, x: Any, y: Any) -> Any:
-        """Return the quotient of two elements."""
+        """Return the quotient of two coefficients."""
         return x / y
 
 
@@ -339,7 +356,7 @@ class FewSteps(ConditionalResult):
     Parameters
     ----------
     theory : Theory
-        Theory.
+        Theory from which it is derived.
     name : str
         Name of the function.
     values : tuple[Expr, ...]
@@ -361,7 +378,7 @@ class FewSteps(ConditionalResult):
         tuple[str, ...]
             Assumptions as sentences.
         """
-        known = "exactly" if self.order is None else f"to the power {self.order[1]} of {self.order[0]}"
+        known = "exactly" if self.order is None else f"up to the power {self.order[1]} of {self.order[0]}"
         return (
             *_of_theory(self.theory),
             f"derived: {self.name} at equal times 0 to {len(self.values) - 1}, {known}",
@@ -373,7 +390,7 @@ class FewSteps(ConditionalResult):
         Parameters
         ----------
         step : int, optional
-            Step.
+            Number of steps.
 
         Returns
         -------
@@ -444,14 +461,14 @@ def few_steps(
 
 
 def _of_theory(theory: Theory) -> tuple[str, ...]:
-    """Return the assumptions of the theory at integer times."""
+    """Return the assumptions of a theory at integer times, as sentences."""
     if any(e.name == "xi" for e in theory.equations):
-        start = "is subtracted (center), so that the error starts as the target"
+        start = "before training is subtracted (center), so that the initial error is the target"
     else:
-        start = "is part of the error (no center)"
+        start = "before training is part of the error (no center)"
     return (
         "assumed: widths, inputs and samples go to infinity at fixed ratios",
-        f"assumed: the initial function {start}",
+        f"assumed: the function of the network {start}",
     )
 
 
@@ -461,9 +478,10 @@ def _of_theory(theory: Theory) -> tuple[str, ...]:
 class LayerFamilies(ABC):
     """Families of order parameters of a theory of depth L at integer times, as functions of the layer.
 
-    Families that depend on each other satisfy ``y(ell) = M y(ell + k) + f(ell)`` with k = 1 or -1, and have a
-    value at that end. They are solved in order of dependence and checked against the equations of both ends.
-    Subclasses define the ring and the solution of a recurrence.
+    A family has one order parameter for each layer. Families that depend on each other satisfy ``y(ell) =
+    M y(ell + k) + f(ell)`` with k = 1 or -1, and have a value at that end. They are solved in order of
+    dependence and checked against the equations of both ends. Subclasses define the ring and the solution
+    of a recurrence.
     """
 
     def __init__(self, theory: Theory) -> None:
@@ -472,27 +490,34 @@ class LayerFamilies(ABC):
             raise NotApplicable(
                 "the layers of a residual network share their units: give its depth as a number"
             )
-        self.read = Unrolled(theory)
+        self.unrolled = Unrolled(theory)
         self.families: dict[OrderParameterAtTimes, Any] = {}
 
     @abstractmethod
-    def put(self, e: Expr) -> Any:
+    def as_function_of_layer(self, e: Expr) -> Any:
         """Return an expression of symbols and order parameters as a function of the layer ``ell``."""
 
     @abstractmethod
     def at(self, value: Any, layer: Expr) -> Any:
-        """Return an element with another layer in place of ``ell``."""
+        """Return a function of the layer with ``layer`` in place of ``ell``."""
 
     @abstractmethod
     def recurrence(self, M: list[list[Any]], f: list[Any], k: int, start: list[Any]) -> list[Any]:
-        """Return y with ``y(ell) = M y(ell + k) + f(ell)`` and ``start`` at L (k = 1) or 1."""
+        """Return y with ``y(ell) = M y(ell + k) + f(ell)``, and ``y = start`` at layer L or 1.
+
+        The end is L for k = 1, and 1 for k = -1. M is a square matrix of functions of the layer, and
+        f and start have one entry for each family.
+        """
 
     def vanishes(self, value: Any) -> bool:
-        """Return whether an element is zero."""
+        """Return whether a function of the layer is zero."""
         return bool(value == 0)
 
     def member(self, a: AppliedUndef) -> Any:
-        """Return an order parameter of a family, at layer ``ell + i``, ``L + i`` or a number."""
+        """Return an order parameter of a family, in closed form.
+
+        Its layer is ``ell + i``, ``L + i`` or a number.
+        """
         key = (str(a.func), a.args[1:])
         if key not in self.families:
             steps = self.reached(key)
@@ -503,75 +528,92 @@ class LayerFamilies(ABC):
     def reached(
         self, key: OrderParameterAtTimes
     ) -> dict[OrderParameterAtTimes, tuple[Expr, dict[OrderParameterAtTimes, set[Expr]]]]:
-        """Return all unsolved families on which this one depends: value at ell, and layers that it needs."""
-        found: dict[OrderParameterAtTimes, tuple[Expr, dict[OrderParameterAtTimes, set[Expr]]]] = {}
+        """Return all unsolved families on which the family ``key`` depends, and itself.
+
+        Each has its value at ell, and for each family in this value the distances of the layers, as
+        ``a.args[0] - ell``.
+        """
+        reached: dict[OrderParameterAtTimes, tuple[Expr, dict[OrderParameterAtTimes, set[Expr]]]] = {}
         todo = [key]
         while todo:
             k = todo.pop()
-            if k in found or k in self.families:
+            if k in reached or k in self.families:
                 continue
-            value = self.read.value(_called(k, ell))
+            value = self.unrolled.value(_symbol_of(k, ell))
             needs: dict[OrderParameterAtTimes, set[Expr]] = {}
             for a in value.atoms(AppliedUndef):
-                if str(a.func) in self.read.layered:
+                if str(a.func) in self.unrolled.layered:
                     needs.setdefault((str(a.func), a.args[1:]), set()).add(a.args[0] - ell)
-            found[k] = value, needs
+            reached[k] = value, needs
             todo += needs
-        return found
+        return reached
 
     def solve(
         self,
         group: list[OrderParameterAtTimes],
         steps: Mapping[OrderParameterAtTimes, tuple[Expr, dict[OrderParameterAtTimes, set[Expr]]]],
     ) -> None:
-        """Solve families that depend on each other and on known ones."""
+        """Solve families that depend on each other and on solved ones; ``steps`` is from :meth:`reached`."""
         shifts = {x for k in group for d, layers in steps[k][1].items() if d in group for x in layers}
         if not shifts:
-            self.families[group[0]] = self.put(steps[group[0]][0])
+            self.families[group[0]] = self.as_function_of_layer(steps[group[0]][0])
             return self.check(group)
         if shifts not in ({S.One}, {S.NegativeOne}):
-            raise NotApplicable(f"{group[0][0]} of a layer depends on those of layers on either side")
+            raise NotApplicable(
+                f"{group[0][0]} of a layer must depend on that of one neighbouring layer, not on both sides"
+            )
         shift = int(shifts.pop())
-        names = {_called(k, ell + shift): Dummy() for k in group}
+        names = {_symbol_of(k, ell + shift): Dummy() for k in group}
         rows: dict[OrderParameterAtTimes, tuple[dict[OrderParameterAtTimes, Any], Any]] = {}
         for k in group:
             p = Poly(steps[k][0].xreplace(names), *names.values())
             if p.total_degree() > 1:
-                raise NotApplicable(f"{k[0]} of a layer is not linear in that of the next one")
-            front = [self.put(p.coeff_monomial(y)) for y in names.values()]
-            rows[k] = dict(zip(group, front, strict=True)), self.put(p.coeff_monomial(1))
+                raise NotApplicable(f"{k[0]} of a layer must be linear in that of the neighbouring layer")
+            coefficients = [self.as_function_of_layer(p.coeff_monomial(y)) for y in names.values()]
+            rows[k] = (
+                dict(zip(group, coefficients, strict=True)),
+                self.as_function_of_layer(p.coeff_monomial(1)),
+            )
         edges = {k: {d for d, c in row.items() if not self.vanishes(c)} for k, (row, _) in rows.items()}
         for part in _groups(edges):  # decoupled families are solved one after the other
-            rest = []
+            values = []
             for k in part:
                 row, value = rows[k]
                 for d in edges[k] - set(part):
                     value = value + row[d] * self.at(self.families[d], ell + shift)
-                rest.append(value)
+                values.append(value)
             if part[0] in edges[part[0]] or len(part) > 1:
-                start = [self.put(self.read.value(_called(k, L if shift == 1 else S.One))) for k in part]
-                rest = self.recurrence([[rows[k][0][d] for d in part] for k in part], rest, shift, start)
-            self.families |= dict(zip(part, rest, strict=True))
+                start = [
+                    self.as_function_of_layer(self.unrolled.value(_symbol_of(k, L if shift == 1 else S.One)))
+                    for k in part
+                ]
+                values = self.recurrence([[rows[k][0][d] for d in part] for k in part], values, shift, start)
+            self.families |= dict(zip(part, values, strict=True))
         return self.check(group)
 
     def check(self, group: list[OrderParameterAtTimes]) -> None:
-        """Raise NotApplicable unless the closed form satisfies the equations of both ends."""
+        """Raise NotApplicable unless the closed forms satisfy the equations of both ends."""
         for k in group:
             for site in (S.One, L):
-                theirs = self.put(self.read.value(_called(k, site)))
-                if not self.vanishes(self.at(self.families[k], site) - theirs):
-                    raise NotApplicable(f"{k[0]} of layer {site} does not continue its family")
+                expected = self.as_function_of_layer(self.unrolled.value(_symbol_of(k, site)))
+                if not self.vanishes(self.at(self.families[k], site) - expected):
+                    raise NotApplicable(
+                        f"{k[0]} at layer {site} does not satisfy the closed form of the other layers"
+                    )
 
 
-def _called(key: OrderParameterAtTimes, layer: Expr) -> AppliedUndef:
-    """Return the order parameter of a family at a layer."""
+def _symbol_of(key: OrderParameterAtTimes, layer: Expr) -> AppliedUndef:
+    """Return the symbol of the order parameter of a family at a layer."""
     return Function(key[0])(layer, *key[1])
 
 
 def _groups(
     edges: Mapping[OrderParameterAtTimes, Iterable[OrderParameterAtTimes]],
 ) -> list[list[OrderParameterAtTimes]]:
-    """Return families grouped by mutual dependence, in order of dependence."""
+    """Return families in groups that depend on each other, the groups in order of dependence.
+
+    ``edges`` has, for each family, those on which it depends.
+    """
     pairs = [(a, b) for a, needs in edges.items() for b in needs if b in edges]
     return [sorted(c, key=str) for c in strongly_connected_components((list(edges), pairs))]
 
@@ -579,10 +621,11 @@ def _groups(
 class EveryDepth(ExactSteps, LayerFamilies):
     """Order parameters at depth L up to a power of the learning rate, polynomial in the layer.
 
-    To order zero in the rate a family is passed on unchanged from layer to layer, or not at all. Then
-    ``y(ell) - y(ell + k)`` is a polynomial in ell with known coefficients order by order, and so is its sum
-    over layers. The recurrences hold at every layer, so that the result is proved for every depth. Raises
-    :class:`NotApplicable` if a family is not passed on in this way, and where :class:`ExactSteps` does.
+    To order zero in the rate the recurrence from layer to layer has a factor of 1 or of 0. Then ``y(ell)
+    - y(ell + k)`` is a polynomial in ell with known coefficients order by order, and so is its sum over
+    layers. The recurrences hold at every layer, so that the result is proved for every depth. Raises
+    :class:`NotApplicable` if a factor is neither 1 nor 0 to order zero, and where :class:`ExactSteps`
+    does.
 
     >>> from derive import isotropic, mean_field
     >>> steps = EveryDepth(mean_field(isotropic(data="population", center=True)), order=(eta, 2))
@@ -592,38 +635,44 @@ class EveryDepth(ExactSteps, LayerFamilies):
 
     def __init__(self, theory: Theory, order: tuple[Symbol, int]) -> None:
         if order[0] != eta:
-            raise NotApplicable(f"every depth at once needs an order in {eta}, not in {order[0]}")
+            raise NotApplicable(f"order = {order}: for a symbolic depth the order must be in {eta}")
         ExactSteps.__init__(self, theory, order)
         LayerFamilies.__init__(self, theory)
 
     def fixed(self, theory: Theory) -> Theory:
-        """Return the theory itself."""
+        """Return the theory itself, whose depth must be the symbol L."""
         if theory.program.depth != L:
-            raise NotApplicable(f"depth {theory.program.depth}: give L or a number")
+            raise NotApplicable(f"depth = {theory.program.depth}: must be L or a number")
         return theory
 
     def ring(self, symbols: Sequence[Symbol]) -> Any:
-        """Return polynomials in the layer, L and the rate; other symbols may have negative powers."""
+        """Return the ring of coefficients: polynomials in the layer, L and the rate.
+
+        Other symbols may have negative powers.
+        """
         self.sums = Layered(symbols)
         self.place, self.last = self.sums.ring.symbols.index(eta), self.order[1]  # type: ignore[index]
         return self.sums.ring.to_domain()
 
     def trimmed(self, x: Any) -> Any:
-        """Return ``x`` without powers of the rate beyond the order."""
+        """Return a coefficient without powers of the rate beyond ``order``."""
         if x.degree(self.sums.ring.gens[self.place]) <= self.last:
             return x
         return x.ring.from_dict({m: c for m, c in x.terms() if m[self.place] <= self.last})
 
     def quotient(self, x: Any, y: Any) -> Any:
-        """Return the quotient of one element by another that divides it."""
-        (whole, up), (by, down) = map(self.raised, (x, y))
-        found, rest = whole.div(by) if y else (x, self.one)
-        if rest:
-            raise NotApplicable(f"{self.expr(x)} is no polynomial times {self.expr(y)}")
-        return found.mul_term((tuple(j - i for i, j in zip(up, down, strict=True)), QQ.one))
+        """Return the quotient of one coefficient by another that divides it.
 
-    def raised(self, x: Any) -> tuple[Any, tuple[int, ...]]:
-        """Return an element without the powers that are common to all its terms, and these powers."""
+        Raise NotApplicable for others.
+        """
+        (dividend, up), (divisor, down) = map(self.without_common_powers, (x, y))
+        ratio, remainder = dividend.div(divisor) if y else (x, self.one)
+        if remainder:
+            raise NotApplicable(f"{self.expr(x)} is not a multiple of {self.expr(y)} by a polynomial")
+        return ratio.mul_term((tuple(j - i for i, j in zip(up, down, strict=True)), QQ.one))
+
+    def without_common_powers(self, x: Any) -> tuple[Any, tuple[int, ...]]:
+        """Return a coefficient without the powers that all its terms share, and minus these powers."""
         up = tuple(-min(k) for k in zip(*x.monoms(), strict=True)) or x.ring.zero_monom
         return x.mul_term((up, QQ.one)), up
 
@@ -636,8 +685,8 @@ class EveryDepth(ExactSteps, LayerFamilies):
 
     # -- recurrences in the layer, order by order in the rate ------------------------------------------
 
-    def put(self, e: Expr) -> Any:
-        """Return an expression as a polynomial in the layer."""
+    def as_function_of_layer(self, e: Expr) -> Any:
+        """Return an expression of symbols and order parameters as a polynomial in the layer."""
         return self.trimmed(self.number(e))
 
     def at(self, value: Any, layer: Expr) -> Any:
@@ -647,47 +696,59 @@ class EveryDepth(ExactSteps, LayerFamilies):
     def recurrence(self, M: list[list[Any]], f: list[Any], k: int, start: list[Any]) -> list[Any]:
         """Return ``y(ell) = y(end) + sum of y(m) - y(m + k)``, iterated until it is constant.
 
-        With ``M = D + eta (...)`` and D diagonal with ones and zeros, every iteration determines one order.
+        With ``M = D + eta (...)`` and D diagonal with ones and zeros, every iteration determines one
+        more order in eta.
         """
         last = (self.last + 1) * len(f) + 1
         passed = [self.passed_on(M[i][i]) for i in range(len(f))]
-        found = [self.zero] * len(f)
+        solution = [self.zero] * len(f)
         for _ in range(last):
-            before = [self.at(y, ell + k) for y in found]
-            rest = [
-                self.trimmed(sum((m * y for m, y in zip(row, before, strict=True)), own))
-                for row, own in zip(M, f, strict=True)
+            shifted = [self.at(y, ell + k) for y in solution]
+            applied = [
+                self.trimmed(sum((m * y for m, y in zip(row, shifted, strict=True)), source))
+                for row, source in zip(M, f, strict=True)
             ]
             values = [
-                start[i] + self.summed(x - before[i], k) if passed[i] else x for i, x in enumerate(rest)
+                start[i] + self.summed(x - shifted[i], k) if passed[i] else x for i, x in enumerate(applied)
             ]
-            if values == found:
+            if values == solution:
                 return values
-            found = values
+            solution = values
         raise NotApplicable("the recurrences in the layer cannot be solved order by order in the rate")
 
     def passed_on(self, m: Any) -> bool:
-        """Return whether a family is passed on unchanged to order zero in the rate, or not at all."""
+        """Return whether the factor m from layer to layer is 1 to order zero in the rate; False if it is 0.
+
+        Raises NotApplicable for any other factor, because the family is then not a polynomial in the layer.
+        """
         first = {p: c for p, c in m.terms() if p[self.place] == 0}
         if first and m.ring.from_dict(first) != 1:
-            raise NotApplicable("a family is multiplied from layer to layer: it is no polynomial in it")
+            raise NotApplicable(
+                "an order parameter is multiplied from layer to layer, so that it is not a polynomial in the "
+                "layer"
+            )
         return bool(first)
 
     def summed(self, x: Any, k: int) -> Any:
-        """Return the sum over the layers between this one and the end."""
+        """Return the sum of ``x`` over the layers between ``ell`` and the end.
+
+        The end is L for k = 1, and 1 for k = -1.
+        """
         return self.sums.summed(x, *((ell, L - 1) if k == 1 else (2, ell)))
 
 
 def _of_one_output(theory: Theory, name: str) -> AppliedUndef:
-    """Return the symbol of a correlation function of two times without index."""
+    """Return the symbol of a correlation function that has two times and no index; raise for another one."""
     head: AppliedUndef = theory.order_parameter(name).symbol
     if len(head.args) != 2:
-        raise NotApplicable(f"{name} has the index {head.args[0]}: these steps are those of one output")
+        raise NotApplicable(
+            f"{name} has the index {head.args[0]}: the first steps need a theory of one output"
+        )
     return head
 
 
 def exact_steps(theory: Theory, order: tuple[Symbol, int] | None = None) -> ExactSteps:
-    """Return the exact steps at an integer depth, or to an order in the rate at every depth."""
+    """Return the exact steps of a theory whose depth is an integer, or L with an order in the rate."""
     if order is not None and order[0] == eta and theory.program.depth == L:
         return EveryDepth(theory, order)
     return ExactSteps(theory, order)
@@ -698,12 +759,12 @@ def exact_steps(theory: Theory, order: tuple[Symbol, int] | None = None) -> Exac
 
 @dataclass(frozen=True)
 class FirstStep(ConditionalResult):
-    """Correlation function ``C_v`` before and after the first step.
+    """Correlation function, such as ``C_v``, before and after the first step.
 
     Parameters
     ----------
     theory : Theory
-        Theory.
+        Theory from which it is derived.
     before : Expr
         Value before the step.
     after : Expr
@@ -736,11 +797,13 @@ class FirstStep(ConditionalResult):
         """
         depth = self.theory.program.depth
         whole = (
-            f"depth {depth}" if depth.is_Integer else "every depth, held against the equations of both ends"
+            f"depth {depth}"
+            if depth.is_Integer
+            else "every depth, checked against the equations of the first and the last layer"
         )
         return (
             *_of_theory(self.theory),
-            "assumed: a single step from random weights, so that nothing is remembered",
+            "assumed: a single step from random initial weights, before which there is no memory",
             f"derived: {self.name} before and after this step, for {whole}",
         )
 
@@ -756,15 +819,15 @@ class FirstStep(ConditionalResult):
             return Add(*[factor(c) * eta**k for (k,), c in Poly(growth, eta).terms()])
         if self.root is None:
             return growth
-        above, below = fraction(
+        top, bottom = fraction(
             cancel(
                 growth.replace(lambda x: x.is_Pow and x.has(L) and x.base == q, lambda x: Z_L ** (x.exp / L))
             )
         )
-        others = sorted(above.free_symbols - {q, Z_L}, key=str)
-        parts = Poly(above, *others).terms()
-        found = Add(*[factor(c) * Mul(*map(Pow, others, powers)) for powers, c in parts])
-        return (found / factor(below)).xreplace({Z_L: q**L})
+        others = sorted(top.free_symbols - {q, Z_L}, key=str)
+        terms = Poly(top, *others).terms()
+        numerator = Add(*[factor(c) * Mul(*map(Pow, others, powers)) for powers, c in terms])
+        return (numerator / factor(bottom)).xreplace({Z_L: q**L})
 
     @cached_property
     def degree(self) -> int | None:
@@ -773,8 +836,8 @@ class FirstStep(ConditionalResult):
         if self.root is not None or not growth.is_polynomial(eta):
             return None
         others = sorted(growth.free_symbols - {eta}, key=str) + sorted(growth.atoms(AppliedUndef), key=str)
-        anyhow = {x: Integer(prime(i)) for i, x in enumerate(others, 3)}
-        return int(degree(cancel(growth.xreplace(anyhow)), eta))
+        primes = {x: Integer(prime(i)) for i, x in enumerate(others, 3)}
+        return int(degree(cancel(growth.xreplace(primes)), eta))
 
     def explicit(self, e: Expr) -> Expr:
         """Return an expression with the definition of q substituted.
@@ -805,16 +868,21 @@ class FirstStep(ConditionalResult):
         Raises :class:`NotApplicable` if it is not a rational function: see :func:`smallest_rate`.
         """
         if self.degree is None:
-            raise NotApplicable("the critical rate has no closed form: the loss is no polynomial in the rate")
+            raise NotApplicable(
+                "the critical rate has no closed form: the loss is not a polynomial in the learning rate"
+            )
         if self.degree != 2:
-            raise NotApplicable(f"the critical rate is a root of a polynomial of degree {self.degree - 1}")
-        slope, constant = _moves(self.growth_factor, eta).all_coeffs()
+            raise NotApplicable(
+                "the critical rate has no closed form: it is a root of a polynomial of degree "
+                f"{self.degree - 1}"
+            )
+        slope, constant = _unchanged_rates(self.growth_factor, eta).all_coeffs()
         return factor(-constant / slope)
 
     def _repr_latex_(self) -> str:
         lhs = Function(self.name)(1, 1) / Function(self.name)(0, 0)
-        own = [] if self.root is None else [Eq(q, self.root, evaluate=False)]
-        return aligned_latex([Eq(lhs, self.growth_factor, evaluate=False), *own], self.theory)
+        definition = [] if self.root is None else [Eq(q, self.root, evaluate=False)]
+        return aligned_latex([Eq(lhs, self.growth_factor, evaluate=False), *definition], self.theory)
 
 
 def first_step(theory: Theory | Program, name: str = "C_v") -> FirstStep:
@@ -849,7 +917,7 @@ def first_step(theory: Theory | Program, name: str = "C_v") -> FirstStep:
     theory = theory_of(theory, "first_step")
     require_linear_rules(theory.program, "the first step in closed form")
     if name not in {q.name for q in theory.correlations()}:
-        raise NotApplicable(f"the theory has no correlation function {name}, whose growth is asked for")
+        raise NotApplicable(f"the theory has no correlation function {name}, whose first step is wanted")
     if theory.program.depth.is_Integer:
         exact, head = exact_steps(theory), _of_one_output(theory, name)
         before, after = (exact.expr(exact.value(head.func(Integer(k), Integer(k)))) for k in (0, 1))
@@ -880,20 +948,26 @@ def smallest_rate(growth: Expr, rate: Symbol) -> float | None:
     >>> smallest_rate((1 - 3 * x) ** 2, x)
     0.6666666666666666
     """
-    found = [x for x in _moves(growth, rate).real_roots() if x > 0]
-    return float(found[0].evalf(20)) if found else None
+    roots = [x for x in _unchanged_rates(growth, rate).real_roots() if x > 0]
+    return float(roots[0].evalf(20)) if roots else None
 
 
-def _moves(growth: Expr, rate: Symbol) -> Poly:
-    """Return a polynomial in the rate that vanishes where the loss does not change, without the root zero."""
-    found = Poly(fraction(cancel(growth - 1))[0], rate)
-    if found.nth(0) != 0:
-        raise NotApplicable("the loss changes at learning rate zero")
-    return found.exquo(Poly(rate, rate))
+def _unchanged_rates(growth: Expr, rate: Symbol) -> Poly:
+    """Return a polynomial in the rate that vanishes where the loss does not change, without the root zero.
+
+    ``growth`` is the ratio of the losses after and before the step.
+    """
+    polynomial = Poly(fraction(cancel(growth - 1))[0], rate)
+    if polynomial.nth(0) != 0:
+        raise NotApplicable("the loss must not change at learning rate zero")
+    return polynomial.exquo(Poly(rate, rate))
 
 
 class _ClosedForm(LayerFamilies):
-    """Recurrences in the layer with constant coefficients, solved in powers of ell and of ``q^ell``."""
+    """First step of any depth: recurrences in the layer with constant coefficients, in closed form.
+
+    The solutions are polynomials in ell and in ``q^ell``.
+    """
 
     def __init__(self, theory: Theory) -> None:
         super().__init__(theory)
@@ -902,45 +976,46 @@ class _ClosedForm(LayerFamilies):
         self.numbers: dict[Expr, Expr] = {}
 
     def result(self, name: str) -> FirstStep:
-        """Return the first step."""
+        """Return the first step of the correlation function ``name``."""
         head = _of_one_output(self.theory, name)
         before, after = (self.number(head.func(Integer(k), Integer(k))) for k in (0, 1))
         values = {a: self.shown(x) for a, x in self.numbers.items()}
-        values |= {_called(k, ell): self.shown(x) for k, x in self.families.items()}
+        values |= {_symbol_of(k, ell): self.shown(x) for k, x in self.families.items()}
         root, parameter = self.recurrences.root, self.recurrences.parameter
         return FirstStep(self.theory, self.shown(before), self.shown(after), values, root, parameter, name)
 
     def shown(self, e: Expr) -> Expr:
-        """Return an expression in ell, L and q, with the kept names replaced by their meaning."""
+        """Return an expression in ell, L and q, with symbols of order parameters replaced by their values."""
         names = sorted((a for a in e.atoms(AppliedUndef) if a in self.numbers), key=str)
         if not names:
             return factor(e).xreplace({Z: q**ell, Z_L: q**L})
-        meaning = [self.shown(self.numbers[a]) for a in names]
-        parts = Poly(e, *names).terms()
-        return Add(
-            *[Mul(self.shown(c), *[x**k for x, k in zip(meaning, ks, strict=True)]) for ks, c in parts]
-        )
+        values = [self.shown(self.numbers[a]) for a in names]
+        terms = Poly(e, *names).terms()
+        return Add(*[Mul(self.shown(c), *[x**k for x, k in zip(values, ks, strict=True)]) for ks, c in terms])
 
     def number(self, a: AppliedUndef) -> Expr:
-        """Return an order parameter that belongs to no family."""
+        """Return the value of an order parameter that belongs to no family of layers."""
         if a not in self.numbers:
-            self.numbers[a] = self.put(self.read.value(a))
+            self.numbers[a] = self.as_function_of_layer(self.unrolled.value(a))
         return self.numbers[a]
 
-    def put(self, e: Expr) -> Expr:
-        """Return ``e`` with every order parameter in closed form; sums of symbols keep their names."""
-        found = {}
+    def as_function_of_layer(self, e: Expr) -> Expr:
+        """Return an expression with every order parameter in closed form.
+
+        Order parameters whose value is a sum of several symbols keep their names.
+        """
+        values = {}
         for a in e.atoms(AppliedUndef):
-            if str(a.func) in self.read.layered:
-                found[a] = self.member(a)
-            elif str(a.func) in self.read.names:
+            if str(a.func) in self.unrolled.layered:
+                values[a] = self.member(a)
+            elif str(a.func) in self.unrolled.names:
                 value = self.number(a)
                 keep = fraction(value)[0].is_Add and len(value.free_symbols) > 1
-                found[a] = a if keep else value
-        return self.recurrences.settled(e.xreplace(found))
+                values[a] = a if keep else value
+        return self.recurrences.settled(e.xreplace(values))
 
     def at(self, value: Expr, layer: Expr) -> Expr:
-        """Return an expression at another layer."""
+        """Return a function of the layer with ``layer`` in place of ``ell``."""
         shift, of = layer.as_coeff_Add()
         return value.xreplace({ell: layer, Z: {ell: Z, L: Z_L, S.Zero: S.One}[of] * q**shift})
 
@@ -949,5 +1024,8 @@ class _ClosedForm(LayerFamilies):
         return bool(self.recurrences.settled(value) == 0)
 
     def recurrence(self, M: list[list[Expr]], f: list[Expr], k: int, start: list[Expr]) -> list[Expr]:
-        """Return the solution of a recurrence with constant coefficients."""
+        """Return the solution of a recurrence whose coefficients do not depend on the layer.
+
+        Arguments are those of :meth:`LayerFamilies.recurrence`.
+        """
         return self.recurrences.solve(Matrix(M), f, k, start, (L, Z_L) if k == 1 else (S.One, q))

@@ -8,7 +8,7 @@ one of its unknowns. The prefactor comes from the end of training, where aligned
 smallest sharpness of all minima. If every weight is a number times the outer product of two directions that
 neighbours share, this form is preserved by the updates at any width: a matrix of rank one that acts on its
 own direction, with updates along it, is a number. The definitions and updates of the program become equations
-between numbers, which give the minimum, its sharpness and its rate.
+between numbers, which give the minimum, its sharpness and the largest stable rate.
 
 Lazy regime: the kernel is constant, and its eigenvalue distribution follows from the responses
 (:mod:`derive.scale.lazy`); its first two moments are those of the first step.
@@ -162,9 +162,9 @@ def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
     chosen, other = (rich, lazy) if regime == "rich" else (lazy, rich)
     wide = simplify(limit(lazy.rate, nu, oo))
     leading = rich.rate if regime == "rich" else wide
-    power, apart = power_in(leading, nu), power_in(rich.rate / wide, nu)
+    power, ratio_power = power_in(leading, nu), power_in(rich.rate / wide, nu)
     crossover, basis = None, chosen.basis
-    if apart != 0:
+    if ratio_power != 0:
         (log_width,) = solve(expand_log(log(rich.rate / wide), force=True), log(nu))
         crossover = _plain(exp(log_width))
         basis += (
@@ -177,7 +177,7 @@ def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
 
 @dataclass(frozen=True)
 class _Regime:
-    """Learning rate of a regime, relative size of neglected terms, and conditions of its derivation."""
+    """Largest learning rate of a regime, relative size of neglected terms, and conditions."""
 
     rate: Expr
     neglected: Expr
@@ -190,43 +190,52 @@ def _rich(theory: Theory) -> _Regime:
     ratio = _plain(end.rate / balance.rate)
     compared = balance.rate.free_symbols - theory.program.depth.free_symbols
     if any(power_in(ratio, x) != 0 for x in compared):
-        raise NotApplicable(f"the balance gives the rate {balance.rate}, the end of training {end.rate}")
+        raise NotApplicable(
+            "the two derivations of the largest rate have different powers: the balance gives "
+            f"{balance.rate}, the end of training {end.rate}"
+        )
     basis = (
         *balance.conditions(),
         *end.conditions(),
-        f"derived: both rates go with the same powers of {', '.join(sorted(map(str, compared)))}",
-        f"assumed: training ends aligned and balanced, up to parts of the size {balance.neglected}",
-        "assumed: there are steps enough to leave the start, where the loss rests longer for larger gamma0",
+        f"derived: both rates have the same powers of {', '.join(sorted(map(str, compared)))}",
+        "assumed: at the end of training the weights are aligned and balanced, up to parts of the relative "
+        f"size {balance.neglected}",
+        "assumed: there are enough steps to leave the initial plateau of the loss, which is longer for "
+        "larger gamma0",
     )
     return _Regime(ratio * balance.rate, balance.neglected, basis)
 
 
 def _lazy(theory: Theory) -> _Regime:
-    """Return the lazy rate, two over the edge of a semicircle with the moments of the kernel."""
+    """Return the lazy rate: 2 over the edge of a semicircle with mean and variance of the kernel."""
     step = first_step(theory)
     if step.degree != 2:
-        raise NotApplicable("the first step of a network that is not centred is not its kernel alone")
+        raise NotApplicable(
+            "the network is not centred, so that its first step does not depend on the kernel alone: give "
+            "center=True"
+        )
     growth = Poly(step.growth_factor, eta)
     mean, square = -growth.nth(1) / 2, growth.nth(2)
     spread = factor(square - mean**2)
     basis = (
         *step.conditions(),
         f"derived: mean {factor(mean)} and variance {spread} of the kernel's eigenvalues, from this step",
-        "assumed: the eigenvalues form a semicircle of this mean and variance, as those of wide layers do",
-        "assumed: the error follows a kernel that does not move: gamma0 -> 0 before there are many steps",
+        "assumed: the eigenvalues have a semicircle distribution with this mean and variance, as for wide "
+        "layers",
+        "assumed: the kernel is constant: gamma0 -> 0 before the number of steps grows",
     )
     return _Regime(2 / (factor(mean) + 2 * sqrt(spread)), sqrt(spread) / mean, basis)
 
 
 def _plain(e: Expr) -> Expr:
-    """Return a product of powers of positive numbers, with each base once."""
+    """Return a product of powers of positive numbers, in which each base occurs once."""
     return simplify(powsimp(powdenest(e, force=True), force=True))
 
 
 # -- aligned weights ----------------------------------------------------------------------------------------
 
 size = Symbol("S", positive=True)
-"""Squared singular value over strength, equal for all weights of a balanced network."""
+"""Squared singular value over :attr:`Aligned.strengths`, equal for all weights of a balanced network."""
 
 
 @dataclass(frozen=True)
@@ -234,21 +243,21 @@ class Aligned(ConditionalResult):
     """Deep linear network with aligned weights of rank one.
 
     With singular values ``s_M`` and small steps ``s_M ds_M/dt = strengths[M] xi v``, so that
-    ``s_M^2/strengths[M]`` of any two weights differ by a constant: in a balanced network they all equal
+    ``s_M^2/strengths[M]`` of any two weights M differ by a constant: in a balanced network they all equal
     ``size``.
 
     Parameters
     ----------
     program : Program
-        Program.
+        Program of the network.
     strengths : Mapping[str, Expr]
-        Factor of each weight in the equation above.
+        Factor of each weight in the equation above, by name.
     output : Expr
         Function that the balanced network has learnt, in terms of ``size``.
     end : Expr
         Value of ``size`` at which the output is the target.
     sharpness : Expr
-        Decay of an error in a step at the end, over the learning rate.
+        Factor by which a step at the end of training reduces an error, over the learning rate.
     basis : tuple[str, ...]
         Conditions of the derivation.
     """
@@ -309,11 +318,11 @@ def aligned(program: Program) -> Aligned:
     >>> print(found.sharpness, found.strengths["W"])
     gamma0**(2*L/(L + 1))*(L + 1) gamma0**2/nu**2
     """
-    return _Aligned(program).found()
+    return _Aligned(program).reduced()
 
 
 class _Aligned:
-    """Reduction of one program to equations between amplitudes."""
+    """Reduction of one program to equations between amplitudes of fields and singular values of weights."""
 
     def __init__(self, program: Program) -> None:
         used_once(program, "aligned weights")
@@ -325,44 +334,52 @@ class _Aligned:
         trained = {w.name for w in weights}
         if fixed := [gaussian(m).name for m in program.matrices if gaussian(m).name not in trained]:
             raise NotApplicable(
-                f"it is not derived for a matrix of samples ({', '.join(fixed)}): give the population's loss"
+                f"the rate is not derived for a matrix of samples ({', '.join(fixed)}): give the population "
+                "loss"
             )
         if any(w.update.over for w in weights) or len(self.readouts) != 1:
             raise NotApplicable("the reduction to rank one needs a single output")
         self.known = {self.amplitude(d.lhs): self.number(d.rhs) for d in program.definitions}
         self.basis = [
-            "derived: weights of rank one along directions that neighbours share stay so under the updates "
-            f"of {', '.join(w.name for w in weights)}"
+            "derived: weights of rank one, along directions that neighbouring weights share, keep this form "
+            f"under the updates of {', '.join(w.name for w in weights)}"
         ]
 
-    def found(self) -> Aligned:
+    def reduced(self) -> Aligned:
         """Return the reduced network with its minimum and sharpness."""
         (readout,) = self.readouts
         families = [(w, w.initial.index) for w in self.matrices if w.initial.index]
         singles = [w for w in self.matrices if not w.initial.index]
         if len(families) > 1 or len(singles) != 1:
-            raise NotApplicable("not a chain of one first matrix, a family of matrices, and a readout")
+            raise NotApplicable(
+                "the network must be a chain of one first matrix, a family of matrices, and a readout"
+            )
         (first,) = singles
         h, g = (self.amplitude(x).func for x in (readout.update.vector, first.update.left))
         depth = self.program.depth
         error, target = self.target()
-        learnt = self.put(target - self.known[error], error)
-        unit = self.put(g(1) * self.known[h(1)], error)
-        pushes = {first.name: (self.push(first), unit)}
+        learnt = self.in_terms_of_error(target - self.known[error], error)
+        output_update = self.in_terms_of_error(g(1) * self.known[h(1)], error)
+        squared_updates = {first.name: (self.weight_times_update(first), output_update)}
         output = learnt / g(1) * self.known[g(depth)]
         for w, layers in families:
             below, above = self.known[g(ell)] * h(ell), g(ell + 1) * self.known[h(ell + 1)]
-            if self.same(below / above) != 1:
+            if self.constant(below / above) != 1:
                 raise NotApplicable(
                     "singular values grow at different rates: give layers of one width in a chain"
                 )
-            pushes[w.name] = self.push(w), above
+            squared_updates[w.name] = self.weight_times_update(w), above
             output *= Repeated(self.known[g(ell)] / g(ell + 1), layers.limits)
-        pushes[readout.name] = self.push(readout), self.known[g(depth)] * h(depth)
-        per = learnt * error / unit
-        strengths = {name: self.same(self.put(a, error) / b / per) for name, (a, b) in pushes.items()}
+        squared_updates[readout.name] = self.weight_times_update(readout), self.known[g(depth)] * h(depth)
+        common_rate = learnt * error / output_update
+        strengths = {
+            name: self.constant(self.in_terms_of_error(a, error) / b / common_rate)
+            for name, (a, b) in squared_updates.items()
+        }
         scaled = ", ".join(f"s_{name}^2/({strength})" for name, strength in strengths.items())
-        self.basis.append(f"derived: singular values keep the differences of {scaled}")
+        self.basis.append(
+            f"derived: in small steps the differences of {scaled} are constant (s_M: singular value of M)"
+        )
         for name, strength in strengths.items():
             output = output.replace(Function(f"s_{name}"), lambda *_, k=strength: sqrt(k * size))
         output = Mul(*[x.doit() for x in Mul.make_args(output)])
@@ -377,24 +394,24 @@ class _Aligned:
         sharpness = _plain(count / end)
         self.basis.append(
             f"derived: the balanced network, in which these are equal, has learnt the target with sharpness "
-            f"{sharpness}, the least of all aligned ones (inequality of the arithmetic and geometric mean)"
+            f"{sharpness}, the smallest of all aligned networks (inequality of arithmetic and geometric mean)"
         )
         return Aligned(self.program, strengths, output, end, sharpness, tuple(self.basis))
 
     def amplitude(self, a: Expr) -> Expr:
-        """Return the amplitude of a field along its direction."""
+        """Return the symbol of the amplitude of a field along its direction; 0 for a field at time 0."""
         assert isinstance(a, AppliedUndef)
         if a.args[-1] == 0:
             return S.Zero
         return a.func(*a.args[:-1]) if len(a.args) > 1 else Symbol(str(a.func))
 
     def number(self, e: Expr) -> Expr:
-        """Return a vector expression along the shared directions."""
+        """Return an expression of vectors as a number: its amplitude along the shared directions."""
         if isinstance(e, Product):
             matrix = gaussian(self.program.matrix_of(e))
-            other = (matrix.rows if e.transposed else matrix.cols).ratio
-            place = {ell: e.matrix.args[0]} if e.matrix.args else {}
-            return _value(matrix.name, *place.values()) * other.xreplace(place) * self.number(e.vector)
+            ratio = (matrix.rows if e.transposed else matrix.cols).ratio
+            layer = {ell: e.matrix.args[0]} if e.matrix.args else {}
+            return _value(matrix.name, *layer.values()) * ratio.xreplace(layer) * self.number(e.vector)
         if isinstance(e, AppliedUndef):
             return self.amplitude(e)
         for v in self.program.vectors:
@@ -403,29 +420,31 @@ class _Aligned:
         return e.func(*map(self.number, e.args)) if e.args else e
 
     def target(self) -> tuple[Expr, Expr]:
-        """Return the amplitude of the error, and that of the target in it."""
+        """Return the symbol of the amplitude of the error, and the amplitude of the target in it."""
         fixed = [v for v in self.program.vectors if not isinstance(v, TrainedVector)]
         for d in self.program.definitions:
             if len(fixed) == 1 and d.rhs.has(fixed[0].symbol):
                 return self.amplitude(d.lhs), sqrt(fixed[0].variance)
         raise NotApplicable("the program must have exactly one target")
 
-    def push(self, w: TrainedMatrix | TrainedVector) -> Expr:
-        """Return a weight times its update."""
+    def weight_times_update(self, w: TrainedMatrix | TrainedVector) -> Expr:
+        """Return the product of a weight's singular value and its update, in amplitudes."""
         if isinstance(w, TrainedVector):
             return _value(w.name) * w.update.coefficient * self.number(w.update.vector)
-        u, place = w.update, (ell,) if w.initial.index else ()
-        return _value(w.name, *place) * u.coefficient * self.number(u.left) * self.number(u.right)
+        update, layer = w.update, (ell,) if w.initial.index else ()
+        return (
+            _value(w.name, *layer) * update.coefficient * self.number(update.left) * self.number(update.right)
+        )
 
-    def put(self, e: Expr, error: Expr) -> Expr:
-        """Return ``e`` with the amplitudes of features expressed by the error."""
+    def in_terms_of_error(self, e: Expr, error: Expr) -> Expr:
+        """Return an expression in which amplitudes of scalars are expressed by the error."""
         names = {a for a in self.known if a.is_Symbol and a != error}
         for _ in names:
             e = e.xreplace({a: self.known[a] for a in names})
         return e
 
-    def same(self, e: Expr) -> Expr:
-        """Return ``e``; raise NotApplicable if it depends on weights or fields."""
+    def constant(self, e: Expr) -> Expr:
+        """Return an expression in lowest terms; raise NotApplicable if it depends on weights or fields."""
         e = cancel(e)
         if e.atoms(AppliedUndef) or e.free_symbols & {a for a in self.known if a.is_Symbol}:
             raise NotApplicable(
@@ -435,7 +454,7 @@ class _Aligned:
 
 
 def _value(name: str, *place: Expr) -> Expr:
-    """Return the singular value of a weight."""
+    """Return the symbol of the singular value of a weight, for a family at a layer."""
     return Function(f"s_{name}")(*(place or (S.Zero,)))
 
 
@@ -452,7 +471,7 @@ class Balance(ConditionalResult):
     Parameters
     ----------
     theory : Theory
-        Theory.
+        Theory whose terms are balanced.
     rate : Expr
         Learning rate at which the number of training steps does not grow, up to a number.
     sizes : Mapping[Expr, Expr]
@@ -480,11 +499,12 @@ class Balance(ConditionalResult):
         """
         affine = "assumed: powers of gamma0 are affine in the layer"
         return (
-            "assumed: gamma0 -> oo, and what updates gave to a weight balances the field in every equation",
+            "assumed: gamma0 -> oo, and in every equation the term of the updates of a weight is as large as "
+            "the field",
             *([affine] * (not self.theory.program.depth.is_Integer)),
             f"derived: the powers of gamma0 of {len(self.sizes)} fields and of the rate, {self.rate}",
-            f"derived: each of the {len(self.dropped)} terms that the random start gives is at most "
-            f"{self.neglected} of the field of its equation",
+            f"derived: each of the {len(self.dropped)} terms of the random initial weights is at most "
+            f"{self.neglected} times the field of its equation",
         )
 
     def _repr_latex_(self) -> str:
@@ -519,11 +539,14 @@ def dominant_balance(theory: Theory) -> Balance:
     gamma0**(-2*L/(L + 1)) gamma0**(-1/(L + 1))
     """
     plain_steps(theory.program)
-    return _Balance(theory).found()
+    return _Balance(theory).balance()
 
 
 class _Balance:
-    """Linear system for the powers of gamma0 in one theory."""
+    """Linear system for the powers of gamma0 in one theory.
+
+    Sizes are represented by their logarithms; unknown ones are symbols.
+    """
 
     def __init__(self, theory: Theory) -> None:
         depth = theory.program.depth
@@ -535,8 +558,8 @@ class _Balance:
         self.solved: dict[Symbol, Expr] = {}
         self.rate = self.named(eta)
 
-    def found(self) -> Balance:
-        """Return the balance."""
+    def balance(self) -> Balance:
+        """Return the balance; raise NotApplicable unless it has exactly one solution."""
         equations = self.theory.equations
         rows = [row for e in equations for row in self.rows(e)]
         unknown = list(self.unknown.values())
@@ -546,36 +569,36 @@ class _Balance:
                 "the balance of updates has no unique solution with powers that are affine in the layer"
             )
         self.solved = solutions[0]
-        left = {x.expr: self.largest(x, e) for e in equations for x in e.terms if x not in self.kept(e)}
+        neglected = {x.expr: self.largest(x, e) for e in equations for x in e.terms if x not in self.kept(e)}
         return Balance(
             theory=self.theory,
             rate=_monomial(self.value(self.rate)),
             sizes={e.lhs: _monomial(self.value(self.size(e.lhs))) for e in equations},
-            dropped={x: _monomial(e) for x, e in left.items()},
-            neglected=_monomial(_greatest(left.values())),
+            dropped={x: _monomial(e) for x, e in neglected.items()},
+            neglected=_monomial(_greatest(neglected.values())),
         )
 
     def rows(self, e: Equation) -> Iterator[Expr]:
-        """Yield the linear equations by which kept terms have the size of the field."""
+        """Yield expressions that must vanish: log sizes of kept terms minus that of the field."""
         for x in self.kept(e):
             for part in Add.make_args(x.coefficient * x.kernel * x.field):
                 gap = (self.size(part) - self.size(e.lhs)).expand()
                 yield from Poly(gap, ell).coeffs() if gap.has(ell) else [gap]
 
     def kept(self, e: Equation) -> tuple[Term, ...]:
-        """Return the updates and untrained terms of an equation; all terms if it has no updates."""
+        """Return the memory and untrained terms of an equation; all terms if it has no memory."""
         if not any(x.kind == "memory" for x in e.terms):
             return e.terms
         return tuple(x for x in e.terms if x.kind == "memory" or x.matrix not in self.trained)
 
     def value(self, e: Expr) -> Expr:
-        """Return an expression with the solution substituted."""
+        """Return an expression with the solved logarithms of the sizes substituted."""
         return e.xreplace(self.solved).expand()
 
     # -- sizes -------------------------------------------------------------------------------------------
 
     def named(self, key: Expr) -> Symbol:
-        """Return the unknown of a quantity."""
+        """Return the symbol of an unknown logarithm, a new one for a new key."""
         return self.unknown.setdefault(key, Symbol(f"_{len(self.unknown)}"))
 
     def size(self, e: Expr) -> Expr:
@@ -592,7 +615,7 @@ class _Balance:
             return log(e)
         if isinstance(e, AppliedUndef):
             return self.of_name(e)
-        raise NotApplicable(f"{e} is no product of fields, order parameters and numbers")
+        raise NotApplicable(f"{e} must be a product of fields, order parameters and numbers")
 
     def of_name(self, a: AppliedUndef) -> Expr:
         """Return the logarithm of the size of a field, source or order parameter."""
@@ -614,57 +637,63 @@ class _Balance:
         raise NotApplicable(f"the theory has no equation, source or average that determines {a}")
 
     def average(self, q: OrderParameter, place: Mapping[Expr, Expr]) -> Expr:
-        """Return the logarithm of the size of an order parameter."""
+        """Return the logarithm of the size of an order parameter; ``place`` is the value of its layer."""
         (average,) = q.definition.atoms(Average)
-        rest, body = q.definition / average, average.args[0].xreplace(place)
+        factor_, body = q.definition / average, average.args[0].xreplace(place)
         if isinstance(body, Response):
-            return self.size(rest) + self.pushed(body.body, body.source, ())
-        return self.size(rest) + self.size(body)
+            return self.size(factor_) + self.response_size(body.body, body.source, ())
+        return self.size(factor_) + self.size(body)
 
-    def pushed(self, field: AppliedUndef, source: AppliedUndef, met: tuple[Expr, ...]) -> Expr:
-        """Return the logarithm of the response of a field to a source of its unit, along its own updates."""
-        found = ((r, place) for r in self.form.rows if (place := _layer(r.lhs, field)) is not None)
-        row, place = next(found, (None, {}))
+    def response_size(self, field: AppliedUndef, source: AppliedUndef, met: tuple[Expr, ...]) -> Expr:
+        """Return the logarithm of the response of a field to a source of its unit.
+
+        Only paths along updates within the unit count. ``met`` are the fields that have been passed
+        on the way; they are not passed again.
+        """
+        matching = ((r, place) for r in self.form.rows if (place := _layer(r.lhs, field)) is not None)
+        row, place = next(matching, (None, {}))
         if row is None:
             raise NotApplicable(f"the theory has no equation of {field}")
-        ways = []
+        paths = []
         for x in row.sources:
             u = x.field.xreplace(place)
             if u.func == source.func and u.args[:-1] == source.args[:-1]:
-                ways.append(self.size(x.weight.xreplace(place)))
+                paths.append(self.size(x.weight.xreplace(place)))
         for x in row.actions:
             a = x.field.xreplace(place)
-            known = x.kind == "response" or a.func in (field.func, *met)
-            if known or not same_unit(self.theory, a, field):
+            excluded = x.kind == "response" or a.func in (field.func, *met)
+            if excluded or not same_unit(self.theory, a, field):
                 continue
             try:
-                further = self.pushed(a, source, (*met, field.func))
-            except _Nowhere:
+                further = self.response_size(a, source, (*met, field.func))
+            except _NoResponse:
                 continue
-            ways.append(self.size(x.weight.xreplace(place)) + further)
-        if not ways:
-            raise _Nowhere(f"{field} does not respond to {source}")
-        return ways[0] if len({self.value(x) for x in ways}) == 1 else _greatest(map(self.value, ways))
+            paths.append(self.size(x.weight.xreplace(place)) + further)
+        if not paths:
+            raise _NoResponse(f"{field} does not respond to {source}")
+        return paths[0] if len({self.value(x) for x in paths}) == 1 else _greatest(map(self.value, paths))
 
     def largest(self, x: Term, e: Equation) -> Expr:
         """Return the logarithm of the ratio of a term to its field, at the layer where it is largest."""
         gap = self.value(self.size(x.coefficient * x.kernel * x.field) - self.size(e.lhs))
         layers = [r for r in e.ranges if r.index == ell]
-        at = [gap.xreplace({ell: end}).expand() for r in layers for end in (r.lower, r.upper)] or [gap]
-        worst = _greatest(at)
-        if _sign(worst.coeff(log(gamma0))) != -1:
-            raise NotApplicable(f"{x.expr} is not smaller than {e.lhs} as gamma0 -> oo")
-        return worst
+        values = [gap.xreplace({ell: end}).expand() for r in layers for end in (r.lower, r.upper)] or [gap]
+        largest = _greatest(values)
+        if _sign(largest.coeff(log(gamma0))) != -1:
+            raise NotApplicable(
+                f"the term {x.expr} of the initial weights is not small compared with {e.lhs} as gamma0 -> oo"
+            )
+        return largest
 
 
-class _Nowhere(NotApplicable):
-    """Exception for a field that does not depend on the given source."""
+class _NoResponse(NotApplicable):
+    """Exception for a field that does not respond to the given source."""
 
 
 def _layer(head: Expr, a: AppliedUndef) -> dict[Expr, Expr] | None:
     """Return the value of ``ell`` for which ``head`` matches ``a``, up to times; None without a match."""
-    found = match(head, a, ())
-    return None if found is None else {x: v for x, v in found.items() if x == ell}
+    binding = match(head, a, ())
+    return None if binding is None else {x: v for x, v in binding.items() if x == ell}
 
 
 def _monomial(e: Expr) -> Expr:
@@ -684,6 +713,6 @@ def _sign(e: Expr) -> int:
     for x in fraction(together(e.xreplace({L: 1 + i + j, ell: 1 + i}))):
         signs = {int(sign(c)) for c in Poly(x, i, j).coeffs()}
         if len(signs) > 1:
-            raise NotApplicable(f"{e} changes its sign with the depth")
+            raise NotApplicable(f"the sign of the exponent {e} depends on the depth or the layer")
         product *= signs.pop()
     return product

@@ -75,12 +75,15 @@ y, H, k = Symbol("y"), Symbol("H"), Symbol("k", positive=True)
 """Rate times the sum over earlier steps; response of the error to the target; eigenvalue."""
 SIZE = Dummy("c", positive=True)
 """``C_v`` as the argument of the noise."""
-left = (1 - eta * k) ** 2
+remaining = (1 - eta * k) ** 2
 """Fraction of the loss along an eigenvector that remains after a step."""
 
 
 def _crossing(below: Callable[[Any], bool], high: Any, digits: int) -> Any:
-    """Return the largest number up to ``high``, from 0 on, at which ``below`` holds, by bisection."""
+    """Return the largest number between 0 and ``high`` up to which ``below`` is true, by bisection.
+
+    ``digits`` decimal digits are determined.
+    """
     low = high * 0
     for _ in range(int(3.33 * digits)):
         middle = (low + high) / 2
@@ -98,7 +101,7 @@ class LazyKernel(ConditionalResult):
     Parameters
     ----------
     theory : Theory
-        Theory.
+        Theory at this depth.
     depth : int
         Number of hidden layers.
     equations : Mapping[Symbol, Expr]
@@ -119,9 +122,11 @@ class LazyKernel(ConditionalResult):
             Assumptions as sentences.
         """
         return (
-            "assumed: as gamma0 -> 0 correlation functions stay as they start",
-            "assumed: responses depend on the time between only, and have the size of their unit",
-            "derived: the equations of the responses in this limit, and all that follows from them",
+            "assumed: as gamma0 -> 0 correlation functions keep their initial values",
+            "assumed: responses depend on differences of times alone; backward fields respond to forward "
+            "ones with a factor gamma0, forward fields to backward ones with 1/gamma0",
+            "derived: the equations of the responses in this limit, and the eigenvalue distribution from "
+            "them",
         )
 
     def _repr_latex_(self) -> str:
@@ -166,8 +171,8 @@ class LazyKernel(ConditionalResult):
         Expr
             ``<(1 - eta k)^(2 steps)>``.
         """
-        of = self.moments(2 * steps, values)
-        return Add(*[binomial(2 * steps, i) * (-eta) ** i * m for i, m in enumerate(of)])
+        moments = self.moments(2 * steps, values)
+        return Add(*[binomial(2 * steps, i) * (-eta) ** i * m for i, m in enumerate(moments)])
 
     def rate(self, steps: int, values: Mapping[Symbol, Any]) -> float:
         """Return the largest rate at which the loss never exceeds its initial value.
@@ -213,19 +218,25 @@ class LazyKernel(ConditionalResult):
 
     @cached_property
     def chain(self) -> tuple[tuple[tuple[Symbol, Expr], ...], Expr]:
-        """Each response in terms of H, y and earlier ones, and an expression that vanishes at H(y)."""
+        """Each response in terms of H, y and earlier ones, and an expression that vanishes at H(y).
+
+        The first element has pairs of a response and its expression.
+        """
         rows = [fraction(cancel(e - x))[0] for x, e in self.equations.items()]
-        todo, found = set(self.equations) - {H}, []
-        while todo:
-            unknown = [(e, x) for e in rows for x in todo if e.free_symbols & todo == {x}]
-            plain = next(((e, x) for e, x in unknown if Poly(e, x).degree() == 1), None)
-            if plain is None:
-                raise NotApplicable("the responses cannot be eliminated one after the other")
-            found.append((plain[1], solve(*plain)[0]))
-            todo.discard(plain[1])
-            rows.remove(plain[0])
+        unsolved, solutions = set(self.equations) - {H}, []
+        while unsolved:
+            unknown = [(e, x) for e in rows for x in unsolved if e.free_symbols & unsolved == {x}]
+            linear = next(((e, x) for e, x in unknown if Poly(e, x).degree() == 1), None)
+            if linear is None:
+                raise NotApplicable(
+                    "the equations of the responses cannot be solved one after the other, each for one "
+                    "linear unknown"
+                )
+            solutions.append((linear[1], solve(*linear)[0]))
+            unsolved.discard(linear[1])
+            rows.remove(linear[0])
         (last,) = rows
-        return tuple(found), last
+        return tuple(solutions), last
 
     @cached_property
     def polynomial(self) -> Expr:
@@ -235,13 +246,13 @@ class LazyKernel(ConditionalResult):
         >>> lazy_kernel(mean_field(isotropic(1, data="population", center=True))).polynomial
         H**2*y**2 + H**2*y + H*nu + H*y*(2*nu - 1) - nu
         """
-        found, e = self.chain
-        for x, value in reversed(found):
+        solutions, e = self.chain
+        for x, value in reversed(solutions):
             e = fraction(cancel(e.xreplace({x: value})))[0]
-        parts = [f for f, _ in factor_list(e, H, y)[1] if f.has(H) and f.subs({H: 1, y: 0}).expand() == 0]
-        if len(parts) != 1:
+        factors = [f for f, _ in factor_list(e, H, y)[1] if f.has(H) and f.subs({H: 1, y: 0}).expand() == 0]
+        if len(factors) != 1:
             raise NotApplicable("the equation of H(y) has several solutions with H(0) = 1")
-        return parts[0]
+        return factors[0]
 
     def edge(self, values: Mapping[Symbol, Any]) -> float:
         """Return the largest eigenvalue; two over it is the largest learning rate.
@@ -276,10 +287,10 @@ class LazyKernel(ConditionalResult):
 
         Raises :class:`NotApplicable` where it cannot be followed (many layers much narrower than the input).
         """
-        found, last = self.at(values).chain
-        names = {x: Dummy(f"r{i}") for i, (x, _) in enumerate(found)}
-        before = [(names[x], value.xreplace(names)) for x, value in found]
-        gap = lambdify([H, y], last.xreplace(names), "mpmath", cse=lambda e: (before, e))
+        solutions, last = self.at(values).chain
+        names = {x: Dummy(f"r{i}") for i, (x, _) in enumerate(solutions)}
+        substitutions = [(names[x], value.xreplace(names)) for x, value in solutions]
+        gap = lambdify([H, y], last.xreplace(names), "mpmath", cse=lambda e: (substitutions, e))
         try:
             return float(-1 / _turning(gap, float(self.depth + 1)))
         except (ValueError, ZeroDivisionError):
@@ -328,7 +339,10 @@ def lazy_kernel(theory: Theory, depth: int | None = None) -> LazyKernel:
 
 
 class _Responses:
-    """Responses of a theory at gamma0 -> 0, as numbers at one value of y."""
+    """Responses of a theory at gamma0 -> 0, as numbers at one value of y.
+
+    y is the learning rate times the sum over earlier steps.
+    """
 
     def __init__(self, theory: Theory) -> None:
         used_once(theory.program, "the kernel's first steps")
@@ -338,7 +352,7 @@ class _Responses:
         self.power = {up: 1 for up, _ in pairs} | {down: -1 for _, down in pairs}
         trained = {w.name: w for w in theory.program.trained()}
         if any(gaussian(m).name not in trained for m in theory.program.matrices):
-            raise NotApplicable("the data are random: give the loss of the population")
+            raise NotApplicable("the data are random samples: give the population loss")
         readouts = [w for w in trained.values() if isinstance(w, TrainedVector)]
         if len(readouts) != 1 or any(w.update.over for w in trained.values()):
             raise NotApplicable("a network of several outputs has a kernel for each pair of them")
@@ -347,20 +361,17 @@ class _Responses:
         self.unknown: dict[AppliedUndef, tuple[Symbol, Expr]] = {}
 
     def equations(self) -> dict[Symbol, Expr]:
-        """Return the equation of each response in terms of the others, in the limit."""
+        """Return the equation of each response in terms of the others, in the limit gamma0 -> 0."""
         rows = {H: self.answer(*self.error())}
         for q in self.theory.responses():
             x, unit = self.response(q.symbol)
             (average,) = q.definition.atoms(Average)
-            push = average.args[0]
-            rows[x] = q.definition / average * self.answer(push.body, push.source) / unit
-        return {
-            x: limit_at_zero(e, "a response grows faster than the limit gamma0 -> 0 allows")
-            for x, e in rows.items()
-        }
+            response = average.args[0]
+            rows[x] = q.definition / average * self.answer(response.body, response.source) / unit
+        return {x: limit_at_zero(e, "a response diverges in the limit gamma0 -> 0") for x, e in rows.items()}
 
     def error(self) -> tuple[AppliedUndef, AppliedUndef]:
-        """Return the field that contains the target, and the target."""
+        """Return the field whose equation contains the target as a frozen source, and the target."""
         weights = {w.name for w in self.theory.program.trained()}
         for e in self.theory.equations:
             for x in e.terms:
@@ -369,10 +380,10 @@ class _Responses:
         raise NotApplicable("the theory has no target: no frozen source, such as a teacher, enters a field")
 
     def response(self, a: AppliedUndef) -> tuple[Symbol, Expr]:
-        """Return the symbol of a response and its unit: the richness of feature learning, or its inverse.
+        """Return the symbol of a response and its unit: gamma0 or its inverse.
 
         Backward fields respond to forward ones by the updates. Forward fields respond to backward ones by the
-        error, that is by the function, which contains the inverse richness.
+        error, that is by the function, which contains the inverse of gamma0.
         """
         q = self.named(self.theory.responses(), a)
         if q.symbol not in self.unknown:
@@ -382,51 +393,64 @@ class _Responses:
         return self.unknown[q.symbol]
 
     def answer(self, field: AppliedUndef, source: AppliedUndef) -> Expr:
-        """Return the response of a field to a source of its unit, from a linear system."""
+        """Return the response of a field to a source of its unit.
+
+        It solves a linear system for the fields of the unit.
+        """
         rows = [r for r in self.form.rows if same_unit(self.theory, r.field, field)]
-        letters = {r.field.func: Dummy(r.name) for r in rows}
+        symbols = {r.field.func: Dummy(r.name) for r in rows}
         system = []
         for r in rows:
-            pushed = [x for x in r.sources if x.name == str(source.func)]
-            value = Add(*[x.weight for x in pushed if x.field.args[:-1] == source.args[:-1]])
+            source_terms = [x for x in r.sources if x.name == str(source.func)]
+            value = Add(*[x.weight for x in source_terms if x.field.args[:-1] == source.args[:-1]])
             for x in r.actions:
-                if x.field.func in letters and x.field.args[-1] != 0:
-                    value += self.kernel(x) * letters[x.field.func]
-            system.append(letters[r.field.func] - value)
-        found = solve(system, list(letters.values()), dict=True)
-        return found[0][letters[field.func]]
+                if x.field.func in symbols and x.field.args[-1] != 0:
+                    value += self.kernel(x) * symbols[x.field.func]
+            system.append(symbols[r.field.func] - value)
+        solutions = solve(system, list(symbols.values()), dict=True)
+        return solutions[0][symbols[field.func]]
 
     @staticmethod
     def named(those: tuple[OrderParameter, ...], a: AppliedUndef) -> OrderParameter:
-        """Return the order parameter of which ``a`` is a value."""
+        """Return the order parameter of which ``a`` is a value, among ``those``."""
         return next(q for q in those if q.symbol.func == a.func and q.symbol.args[:-2] == a.args[:-2])
 
     def kernel(self, x: LinearTerm) -> Expr:
-        """Return the kernel of a term as a number at one value of y."""
+        """Return the kernel of a term of an equation as a number at one value of y."""
         if not x.reach:
             return x.weight
-        order = [a for a in x.weight.atoms(AppliedUndef) if str(a.func) in self.names]
-        if len(order) == 1 and any(q.name == str(order[0].func) for q in self.theory.responses()):
-            name, unit = self.response(order[0])
-            return x.weight.xreplace({order[0]: name * unit})
-        if x.reach != "strict" or len(order) > 1:
-            raise NotApplicable(f"{x.expr} has no kernel of plain descent")
-        return x.weight.xreplace({a: self.start(a) for a in order}) / eta * y
+        parameters = [a for a in x.weight.atoms(AppliedUndef) if str(a.func) in self.names]
+        if len(parameters) == 1 and any(q.name == str(parameters[0].func) for q in self.theory.responses()):
+            name, unit = self.response(parameters[0])
+            return x.weight.xreplace({parameters[0]: name * unit})
+        if x.reach != "strict" or len(parameters) > 1:
+            raise NotApplicable(
+                f"the kernel of {x.expr} must be a sum over earlier steps with one order parameter, as in "
+                "gradient descent"
+            )
+        return x.weight.xreplace({a: self.start(a) for a in parameters}) / eta * y
 
     def start(self, a: AppliedUndef) -> Expr:
-        """Return a correlation function as gamma0 -> 0: the covariance of the sources of its field."""
+        """Return a correlation function as gamma0 -> 0: the covariance of the Gaussian source of its field.
+
+        An unnamed symbol stands for a correlation to which other responses contribute; only its being
+        finite matters.
+        """
         q = self.named(self.theory.correlations(), a)
         (average,) = q.definition.atoms(Average)
         field = next(iter(average.args[0].atoms(AppliedUndef))).xreplace({s: t})
-        drawn = [x.field for r in self.form.rows if r.lhs == field for x in r.sources if x.weight == 1]
+        sources = [x.field for r in self.form.rows if r.lhs == field for x in r.sources if x.weight == 1]
         for u in self.theory.sources:
-            if u.symbol in drawn:
+            if u.symbol in sources:
                 return rewritten(sympify(u.covariance), self.names, self.start)
-        return Dummy("c", positive=True)  # changed by other responses; only its finiteness matters
+        return Dummy("c", positive=True)  # also changed by responses; only its being finite matters
 
 
 def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
-    """Return the minimum of y(H), which starts at y(1) = 0 and satisfies ``gap(H, y(H)) = 0``."""
+    """Return the minimum of y(H), which starts at y(1) = 0 and satisfies ``gap(H, y(H)) = 0``.
+
+    ``start`` is minus the slope of H(y) at y = 0.
+    """
     with mpmath.workdps(30):
 
         def along(h: Any, z: Any) -> Any:
@@ -451,7 +475,7 @@ def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
             h, z = h + step, following
             step *= mpmath.mpf("1.05")
         else:
-            raise NotApplicable("the law of the kernel cannot be followed to its end")
+            raise NotApplicable("the solution H(y) cannot be continued to the edge of the spectrum")
         return along(h + _crossing(lambda more: slope(h + more, along(h + more, z)) < 0, step, 12), z)
 
 
@@ -465,7 +489,7 @@ class LazySteps(ConditionalResult):
     Parameters
     ----------
     theory : Theory
-        Theory.
+        Theory from which they are derived.
     moments : tuple[Expr, ...]
         ``<k>, <k^2>, ...``.
     noise : Callable[[Expr], Expr]
@@ -491,10 +515,12 @@ class LazySteps(ConditionalResult):
         """
         known = len(self.moments)
         return (
-            f"derived: moments 1 to {known}, from {known // 2} steps of the theory as gamma0 -> 0",
-            "derived: these steps are those of a kernel that stands still",
-            "assumed: all later steps are those of this kernel",
-            "assumed: gamma0 -> 0 before the number of steps grows, so that no catapult moves the kernel",
+            f"derived: moments 1 to {known} of the kernel, from {known // 2} steps of the theory as gamma0 "
+            "-> 0",
+            "derived: in these steps the kernel is constant",
+            "assumed: the kernel is constant in all later steps",
+            "assumed: gamma0 -> 0 before the number of steps grows, so that a large loss (catapult) does not "
+            "change the kernel",
         )
 
     def _repr_latex_(self) -> str:
@@ -521,7 +547,10 @@ class LazySteps(ConditionalResult):
         total = S.Zero
         for (power,), c in Poly(e, k).terms():
             if power > len(self.moments):
-                raise NotApplicable(f"needs moment {power} of the kernel; {len(self.moments)} are known")
+                raise NotApplicable(
+                    f"the average needs moment {power} of the kernel, and {len(self.moments)} are known: "
+                    "give more steps"
+                )
             total += c * (self.moments[power - 1] if power else S.One)
         return total
 
@@ -540,8 +569,10 @@ class LazySteps(ConditionalResult):
         """
         losses: list[Expr] = []
         for n in range(steps + 1):
-            kicks = [self.average(k**2 * left ** (n - 1 - m)) * self.noise(losses[m]) for m in range(n)]
-            losses.append((self.average(left**n) + eta**2 * Add(*kicks)).expand())
+            noise_terms = [
+                self.average(k**2 * remaining ** (n - 1 - m)) * self.noise(losses[m]) for m in range(n)
+            ]
+            losses.append((self.average(remaining**n) + eta**2 * Add(*noise_terms)).expand())
         return losses[steps]
 
     @cached_property
@@ -574,18 +605,18 @@ class LazySteps(ConditionalResult):
 
     @cached_property
     def slope(self) -> Expr:
-        """Derivative ``dq/dC_v`` of the noise of an input by the loss."""
+        """Derivative of the variance of the noise of ``h0`` with respect to the loss ``C_v``."""
         return factor(self.noise(SIZE).diff(SIZE))
 
     @cached_property
     def first_rise(self) -> Expr:
         """Learning rate above which the first step increases the loss, without label noise."""
-        growth = self.average(left) + eta**2 * self.moments[1] * self.slope - 1
+        growth = self.average(remaining) + eta**2 * self.moments[1] * self.slope - 1
         return factor(solve(cancel(growth / eta), eta)[0])
 
     @cached_property
     def settles(self) -> Expr:
-        """Function of k: the loss converges if its average is below 1, and ``eta k < 2`` for all k.
+        """Function S(k) of the eigenvalue: the loss converges if ``<S(k)> < 1``, and ``eta k < 2`` for all k.
 
         It is ``q' sum_t eta^2 k^2 x^t``, the total response to a perturbation of the loss. Its terms are
         positive, so that the sum for ``C_v`` converges if and only if the average is below 1 (the renewal
@@ -595,11 +626,11 @@ class LazySteps(ConditionalResult):
         >>> lazy_steps(mean_field(isotropic(1, data="online", center=True))).settles
         -eta*k/(alpha_B*(eta*k - 2))
         """
-        return factor(self.slope * eta**2 * k**2 / (1 - left))
+        return factor(self.slope * eta**2 * k**2 / (1 - remaining))
 
     @cached_property
     def ceiling(self) -> Expr:
-        """Learning rate above which the loss never converges, and the limit for a spectrum of zero width.
+        """Upper bound of the learning rate at which the loss converges, exact for a spectrum of zero width.
 
         :attr:`settles` is convex in k, so that its average is at least its value at ``<k>``, which is 1 here.
         Without noise the loss converges if no eigenvalue is above ``2/eta``, and ``<k>`` is not above the
@@ -646,16 +677,18 @@ class LazySteps(ConditionalResult):
         """
         count = len(self.moments) // 2 if nodes is None else nodes
         if any(not x.is_number for x in self.moments):
-            raise NotApplicable("the spectrum of a kernel with symbols: give numbers for all of them")
+            raise NotApplicable("the moments of the kernel contain symbols: give numbers for all of them")
         if not 1 <= count <= len(self.moments) // 2:
-            raise NotApplicable(f"{count} nodes need {2 * count} moments; {len(self.moments)} are known")
-        more = digits + 10 * count
-        m = [x if x.is_Rational else Rational(str(x.evalf(more))) for x in (S.One, *self.moments)]
+            raise NotApplicable(
+                f"nodes = {count}: needs {2 * count} moments, and {len(self.moments)} are known"
+            )
+        precision = digits + 10 * count
+        m = [x if x.is_Rational else Rational(str(x.evalf(precision))) for x in (S.One, *self.moments)]
         # the polynomial of this degree that is orthogonal to all below it vanishes at the nodes
-        found = Matrix(count, count + 1, lambda i, j: m[i + j]).nullspace()
-        if len(found) != 1:
-            raise NotApplicable(f"the spectrum has fewer than {count} points: ask for fewer")
-        points = Poly(list(reversed(found[0])), k).nroots(n=more, maxsteps=200)
+        null_vectors = Matrix(count, count + 1, lambda i, j: m[i + j]).nullspace()
+        if len(null_vectors) != 1:
+            raise NotApplicable(f"nodes = {count}: the spectrum has fewer points")
+        points = Poly(list(reversed(null_vectors[0])), k).nroots(n=precision, maxsteps=200)
         weights = [self.average(Mul(*[(k - z) / (x - z) for z in points if z != x])) for x in points]
         return [(Float(x, digits), Float(w, digits)) for x, w in zip(points, weights, strict=True)]
 
@@ -721,14 +754,14 @@ class LazySteps(ConditionalResult):
         F^(T - 1 - t) d_t``. Without noise they are positive, so that the recursion is a lower bound at every
         step. Label noise is left out. Four moments are needed.
         """
-        V = self.average(left**2) - self.average(left) ** 2
-        beyond = eta**2 * self.moments[1] * self.slope
-        F = self.average(left) + beyond
+        V = self.average(remaining**2) - self.average(remaining) ** 2
+        noise_growth = eta**2 * self.moments[1] * self.slope
+        F = self.average(remaining) + noise_growth
         total = S.Zero
         for n in range(1, steps):
             dropped = n * V
             if self.slope != 0:
-                past = Add(*[(1 + beyond) ** m for m in range(n)])
+                past = Add(*[(1 + noise_growth) ** m for m in range(n)])
                 dropped += eta**2 * self.slope * sqrt(V * self.moments[3]) * past
             total += F ** (steps - 1 - n) * dropped
         return total
@@ -767,30 +800,32 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
     """
     names = {e.name for e in theory.equations}
     if not {"v", "h0", "xi"} <= names or len(theory.order_parameter("C_v").symbol.args) != 2:
-        raise NotApplicable("the lazy steps are those of a centred network of one output on isotropic data")
+        raise NotApplicable("lazy_steps needs a centred network of one output on isotropic data")
     plain_steps(theory.program)
     number = theory.program.depth.is_Integer
     # the first step from an error of any size
-    larger = {u: u.covariance * (SIZE if u.symbol.func == Function("w_star") else 1) for u in theory.sources}
-    sources = tuple(replace(u, covariance=e) for u, e in larger.items())
+    covariances = {
+        u: u.covariance * (SIZE if u.symbol.func == Function("w_star") else 1) for u in theory.sources
+    }
+    sources = tuple(replace(u, covariance=e) for u, e in covariances.items())
     first = exact_steps(replace(theory, sources=sources), (eta, 0))
     start = cancel(first.expr(first.value(Function("C_h0")(S.Zero, S.Zero))) - SIZE)
 
     spectrum = LazySteps(theory, (), lambda size: start.subs(SIZE, size))
-    read = exact_steps(theory, (gamma0, 2) if number else (eta, 2 * steps))
+    steps_ = exact_steps(theory, (gamma0, 2) if number else (eta, 2 * steps))
     for n in range(1, steps + 1):
-        value = limit_at_zero(read.expr(read.value(Function("C_v")(Integer(n), Integer(n)))))
+        value = limit_at_zero(steps_.expr(steps_.value(Function("C_v")(Integer(n), Integer(n)))))
         unknown = (Dummy("m"), Dummy("m"))
         expected = Poly(replace(spectrum, moments=(*spectrum.moments, *unknown)).loss(n) - value, eta)
         solved = solve([expected.nth(2 * n - 1), expected.nth(2 * n)], unknown, dict=True)
         if not solved or any(cancel(c.subs(solved[0])) != 0 for c in expected.all_coeffs()):
-            raise NotApplicable(f"step {n} of the lazy theory is not that of a kernel that stands still")
+            raise NotApplicable(f"step {n} of the lazy theory is not that of a constant kernel")
         spectrum = replace(spectrum, moments=(*spectrum.moments, *[factor(solved[0][x]) for x in unknown]))
     return spectrum
 
 
 def limit_at_zero(
-    value: Expr, infinite: str = "the lazy limit is infinite: of networks that are not centred"
+    value: Expr, infinite: str = "the lazy limit is infinite, as for networks that are not centred"
 ) -> Expr:
     """Return the limit of a rational function at ``gamma0 = 0``, which must be finite."""
     top, bottom = fraction(cancel(value))

@@ -33,7 +33,7 @@ class BranchPowers(ConditionalResult):
     rule
         Training rule.
     gradient
-        Gradient of the loss with respect to a weight of a branch, over that of a weight of the stream.
+        Gradient of the loss with respect to a weight of a branch, divided by that of a weight of the stream.
     rate
         Learning rate.
     epsilon
@@ -46,7 +46,7 @@ class BranchPowers(ConditionalResult):
     inside
         Change of the preactivations of a branch by the updates of its own weights.
     start
-        Part of the stream that is due to the initial weights of all branches.
+        Part of the stream that comes from the initial weights of all branches.
     """
 
     rule: Entrywise
@@ -85,21 +85,25 @@ class BranchPowers(ConditionalResult):
         """
         number = sympify(value)
         if number < S.Half:
-            raise NotApplicable(f"alpha = {value}: must be at least 1/2, or the stream grows with the depth")
-        put = {alpha: number}
-        new: dict[str, Any] = {n: None if e is None else e.xreplace(put) for n, e in self.powers.items()}
-        return replace(self, **new)
+            raise NotApplicable(
+                f"alpha = {value}: must be at least 1/2, because below the stream grows with the depth"
+            )
+        values = {alpha: number}
+        powers: dict[str, Any] = {
+            n: None if e is None else e.xreplace(values) for n, e in self.powers.items()
+        }
+        return replace(self, **powers)
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the powers of L."""
+        """Return the assumptions of the powers of L, as sentences."""
         return (
             WIDTH_FIRST,
             "derived: outputs move by order one, from powers of L in the theory of linear residual layers",
             "derived: the degree of Q in the gradient, which has the factor L^-alpha of its branch",
             "assumed: a step Q is odd in the gradient, so that updates of all branches add up",
-            "assumed: a weight loses a share of order one in a step, at any depth",
-            f"derived: preactivations are of order L^({self.size}); where it is one, normalised layers have "
-            "the same powers",
+            "assumed: decay removes a fraction of order one of a weight in a step, at any depth",
+            f"derived: preactivations are of order L^({self.size}); if this is of order one, layers with "
+            "normalisation have the same powers",
         )
 
     def _repr_latex_(self) -> str:
@@ -135,15 +139,15 @@ def depth_powers(network: DepthParametrization, rule: Entrywise) -> BranchPowers
     2*alpha - 1 None 1 - 2*alpha alpha - 1
     alpha - 1 -alpha 1 - alpha alpha - 1
     """
-    own, units = network.largest_rate(rule), [*rule_degrees(rule).parameters.values()]
+    rate, units = network.largest_rate(rule), [*rule_degrees(rule).parameters.values()]
     (size, _) = power(branch_factor(network.theory.program))
-    entering = network.update_power(rule).xreplace({c: own})
+    entering = network.update_power(rule).xreplace({c: rate})
     return BranchPowers(
         rule,
         size,
-        -own,
+        -rate,
         size if units else None,
-        None if rule.decay == 0 else own,
+        None if rule.decay == 0 else rate,
         _at_rate(network.exponents.preactivation, entering),
         _at_rate(network.exponents.update, entering),
         network.exponents.noise,
@@ -151,7 +155,7 @@ def depth_powers(network: DepthParametrization, rule: Entrywise) -> BranchPowers
 
 
 def _at_rate(exponent: Expr, entering: Expr) -> Expr:
-    """Return an exponent for updates that enter with ``L^-entering``; terms of a maximum are expanded."""
+    """Return an exponent in L if updates enter h of a layer with ``L^-entering``; maxima are expanded."""
     terms = exponent.args if isinstance(exponent, Max) else (exponent,)
     return Max(*(x.xreplace({gamma: entering}).expand() for x in terms))
 
@@ -162,7 +166,7 @@ CONSTANT_DECAY = "weight decay the same at all depths"
 
 
 def depth_faults(network: DepthParametrization, rule: Entrywise, value: Any) -> dict[str, str]:
-    """Return the effects of scalings of branches that ignore the depth.
+    """Return the effects of learning rates, epsilons and decays that ignore the depth.
 
     Parameters
     ----------
@@ -176,8 +180,8 @@ def depth_faults(network: DepthParametrization, rule: Entrywise, value: Any) -> 
     Returns
     -------
     dict[str, str]
-        One sentence for each of epsilon, learning rate and decay that the rule has, if it does not depend on
-        depth.
+        One sentence for each of epsilon, learning rate and decay that the rule has: the effect if it does not
+        depend on depth.
 
     Examples
     --------
@@ -191,22 +195,26 @@ def depth_faults(network: DepthParametrization, rule: Entrywise, value: Any) -> 
     epsilon the same at all depths - branches freeze: outputs move by L^(-1/2)
     learning rate the same at all depths - outputs blow up: they move by L^(1/2)
     """
-    right = depth_powers(network, rule).at(value)
+    powers = depth_powers(network, rule).at(value)
     output = network.exponents.output.xreplace({alpha: sympify(value)})
-    rates = {CONSTANT_RATE: (S.Zero, right.epsilon)}
-    if right.epsilon is not None:
-        rates = {CONSTANT_EPSILON: (right.rate, S.Zero)} | rates
-    found = {}
+    rates = {CONSTANT_RATE: (S.Zero, powers.epsilon)}
+    if powers.epsilon is not None:
+        rates = {CONSTANT_EPSILON: (powers.rate, S.Zero)} | rates
+    effects = {}
     for change, (rate, small) in rates.items():
-        entering = -rate - _step(rule, right.gradient, small)
-        found[change] = _moved(output.xreplace({gamma: entering}).expand())
-    if right.decay is not None:
-        found[CONSTANT_DECAY] = _lost(right.rate)
-    return found
+        entering = -rate - _step(rule, powers.gradient, small)
+        effects[change] = _moved(output.xreplace({gamma: entering}).expand())
+    if powers.decay is not None:
+        effects[CONSTANT_DECAY] = _lost(powers.rate)
+    return effects
 
 
 def _step(rule: Entrywise, gradient: Expr, small: Expr | None) -> Expr:
-    """Return the power of L of a step, for those of the gradient and of parameters in its units."""
+    """Return the power of L of a step of the rule.
+
+    ``gradient`` and ``small`` are the powers of the gradient and of parameters in units of it, such as
+    epsilon.
+    """
     units = {x: x * L ** (p * (small or S.Zero)) for x, p in rule_degrees(rule).parameters.items()}
     states = tuple((x, e.xreplace(units)) for x, e in rule.states)
     (step,) = step_powers(replace(rule, Q=rule.Q.xreplace(units), states=states), [gradient], _power)
@@ -215,7 +223,7 @@ def _step(rule: Entrywise, gradient: Expr, small: Expr | None) -> Expr:
 
 
 def _moved(size: Expr) -> str:
-    """Return a description of the first change of outputs."""
+    """Return a sentence about the change of the outputs in the first step, ``L^size``."""
     if size == 0:
         return "as before: outputs move by order one"
     how = "branches freeze: outputs" if size < 0 else "outputs blow up: they"
@@ -223,12 +231,12 @@ def _moved(size: Expr) -> str:
 
 
 def _lost(share: Expr) -> str:
-    """Return a description of the fraction of a weight that is lost in a step."""
+    """Return a sentence about decay, for a weight that loses the fraction ``L^share`` of itself in a step."""
     if share == 0:
-        return "as before: weights lose a share of order one in a step"
+        return "as before: decay removes a fraction of order one of a weight in a step"
     if share < 0:
-        return f"decay vanishes: weights lose a share L^({share}) in a step"
-    return f"weights blow up: they lose L^({share}) times themselves in a step"
+        return f"decay vanishes: it removes the fraction L^({share}) of a weight in a step"
+    return f"weights blow up: decay subtracts L^({share}) times the weight in a step"
 
 
 def _power(e: Expr) -> Expr:

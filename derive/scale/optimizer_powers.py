@@ -2,8 +2,8 @@
 
 A weight is applied as ``N^-a W``, and its rule multiplies Q of the raw gradient ``dloss/dW`` by the rate. The
 conditions of :mod:`derive.scale.width` are solved for exponents of the rate, epsilon and decay of each
-weight, so that the table of an optimizer follows from its Q. With numbers for the exponents the same count
-tells which weights freeze or diverge if one exponent is wrong.
+weight, so that the table of an optimizer follows from its Q. The same count with numbers for the exponents
+gives the weights that freeze or diverge if one exponent is wrong.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from derive.scale.width import (
     is_gain,
     outputs,
     parametrized,
-    put_in,
     solve_linear,
     unknowns,
     weights,
     width_constraints,
+    with_exponents,
 )
 from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
@@ -77,7 +77,7 @@ class WeightPowers:
     Parameters
     ----------
     weight : str
-        Name.
+        Name of the weight.
     kind : str
         Kind: input, hidden, readout, bias or gain.
     variance : Expr | None
@@ -159,14 +159,15 @@ class OptimizerPowers(ConditionalResult):
             Assumptions as sentences.
         """
         goals = {
-            LEARNING: "derived: each weight moves the outputs, and fields, by order one in a step",
-            TANGENT: "derived: outputs start at order one, and each weight moves them by order one in a step",
+            LEARNING: "derived: each weight changes the outputs and the fields by order one in a step",
+            TANGENT: "derived: initial outputs are of order one, and each weight changes them by order one "
+            "in a step",
         }
         matrices = ", ".join(sorted(self.spectral))
-        ranks = f"assumed: the rule of {matrices} acts on singular values, of gradients whose rank is fixed"
+        ranks = f"assumed: the rule of {matrices} acts on the singular values of gradients of fixed rank"
         return (
             *COUNTED,
-            "assumed: a step Q is odd in the gradient, so that it adds up over units as the gradient does",
+            "assumed: a step Q is odd in the gradient, so that steps add up over units as gradients do",
             "derived: the degree of Q in the gradient, and the units of its parameters",
             goals[self.corner],
             *([ranks] if self.spectral else []),
@@ -188,17 +189,17 @@ class OptimizerPowers(ConditionalResult):
         Returns
         -------
         WeightPowers
-            Its powers.
+            Powers of the first weight of this kind.
 
         Raises
         ------
         KeyError
             If the program has no weight of this kind.
         """
-        found = [x for x in self.rows if x.kind == kind]
-        if not found:
+        rows = [x for x in self.rows if x.kind == kind]
+        if not rows:
             raise KeyError(f"the program has no weight of kind {kind!r}")
-        return found[0]
+        return rows[0]
 
     def exponents(self, scales: Mapping[str, Any]) -> dict[str, Expr]:
         """Return numbers for all exponents.
@@ -213,19 +214,21 @@ class OptimizerPowers(ConditionalResult):
         dict[str, Expr]
             Exponents by name, as :func:`~derive.scale.width.width_class` takes them.
         """
-        kinds, own = kinds_of(self.program), {}
+        kinds, multipliers = kinds_of(self.program), {}
         for name, kind in kinds.items():
-            own[name] = sympify(scales[kind]) - (self.output if kind == READOUT else 0)
-        free = {x: own[family_name(x)[2:]] for x in self._free if family_name(x).startswith("a_")}
-        found = {x: sympify(self.solved.get(x, x)).xreplace(free) for x in unknowns(self.program)}
-        zero = dict.fromkeys((x for x in found if found[x] == x), S.Zero)  # exponents without conditions
-        return {str(x): v.xreplace(zero) for x, v in found.items()}
+            multipliers[name] = sympify(scales[kind]) - (self.output if kind == READOUT else 0)
+        free = {x: multipliers[family_name(x)[2:]] for x in self._free if family_name(x).startswith("a_")}
+        values = {x: sympify(self.solved.get(x, x)).xreplace(free) for x in unknowns(self.program)}
+        unconstrained = dict.fromkeys(
+            (x for x in values if values[x] == x), S.Zero
+        )  # exponents without conditions
+        return {str(x): v.xreplace(unconstrained) for x, v in values.items()}
 
     @cached_property
     def _free(self) -> set[Expr]:
-        """Exponents that are not fixed."""
-        whole = unknowns(self.program)
-        return {x for x in whole if x not in self.solved}
+        """Exponents that no condition fixes."""
+        exponents = unknowns(self.program)
+        return {x for x in exponents if x not in self.solved}
 
     def _repr_latex_(self) -> str:
         return aligned_latex(
@@ -271,18 +274,18 @@ def optimizer_powers(
     linear = [w.name for w in program.trained() if not isinstance(w.rule, Entrywise)]
     if linear:
         raise NotApplicable(
-            f"{linear[0]} moves by a linear rule: write gradient descent as Entrywise(rate, A)"
+            f"{linear[0]} has a linear training rule: write gradient descent as Entrywise(rate, A)"
         )
-    found, names = width_constraints(program, spectral), unknowns(program)
-    asked = [x.power for r in (FIELDS, OUTPUTS, *ENTRYWISE) for x in found.of(r)]
+    constraints, names = width_constraints(program, spectral), unknowns(program)
+    conditions = [x.power for r in (FIELDS, OUTPUTS, *ENTRYWISE) for x in constraints.of(r)]
     if corner == LEARNING:
-        asked += [x.power for x in found.of(FEATURES)]
+        conditions += [x.power for x in constraints.of(FEATURES)]
     else:
-        known = solve_linear([x.power for x in found.of(FIELDS)], names)
-        start = count_powers(put_in(parametrized(program), known), 0, assumed=True)
-        asked += [p.power for node in outputs(program) for p in start.read[node]]
-    solved = solve_linear(asked, names)
-    gradients = gradient_powers(put_in(parametrized(program), solved))
+        initial = solve_linear([x.power for x in constraints.of(FIELDS)], names)
+        start = count_powers(with_exponents(parametrized(program), initial), 0, assumed=True)
+        conditions += [p.power for node in outputs(program) for p in start.initial[node]]
+    solved = solve_linear(conditions, names)
+    gradients = gradient_powers(with_exponents(parametrized(program), solved))
     rows = tuple(_row(name, x, solved, gradients) for name, x in _members(program))
     return OptimizerPowers(program, corner, solved[d], rows, solved, frozenset(spectral))
 
@@ -297,43 +300,50 @@ def _row(
     solved: Mapping[Expr, Expr],
     sizes: Mapping[str, Expr],
 ) -> WeightPowers:
-    """Return the powers of a weight in terms of its own multiplier."""
+    """Return the powers of the weight ``name`` in terms of its own multiplier ``N^-a``.
+
+    ``family`` is its family, ``solved`` are all exponents by symbol, and ``sizes`` are the powers of the
+    gradients by weight.
+    """
     head, kind, _ = family
     by_name = {str(x): v for x, v in solved.items()}
     tail = name[len(head) :]
-    # the output's own division is part of the multiplier of the readout
-    own = FREE - solved[d] if kind == READOUT else FREE
+    # the division of the output by N^d is part of the multiplier of the readout
+    multiplier = FREE - solved[d] if kind == READOUT else FREE
     scale = next(
         x for e in (*solved.values(), *sizes.values()) for x in _exponents(e) if str(x) == f"a_{head}{tail}"
     )
 
     def power(letter: str) -> Expr | None:
-        """Return the power of one exponent, or None if the weight does not have it."""
-        e = by_name.get(f"{letter}_{head}{tail}")
-        return None if e is None else -e.xreplace({scale: own}).expand()
+        """Return the power of N of one exponent (c: rate, e: epsilon, s: decay, b: variance).
 
-    rate, share = power("c"), power("s")
+        None if absent.
+        """
+        e = by_name.get(f"{letter}_{head}{tail}")
+        return None if e is None else -e.xreplace({scale: multiplier}).expand()
+
+    rate, decay_power = power("c"), power("s")
     if rate is None:
-        raise NotApplicable(f"no condition fixes the rate of {name}")
-    size = sizes[name].xreplace({scale: own}).expand()
-    decay = None if share is None else (share - rate).expand()
+        raise NotApplicable(f"the conditions do not determine the power of N of the learning rate of {name}")
+    size = sizes[name].xreplace({scale: multiplier}).expand()
+    decay = None if decay_power is None else (decay_power - rate).expand()
     return WeightPowers(name, kind, power("b"), size, rate, power("e"), decay)
 
 
 def _exponents(e: Expr) -> set[Expr]:
-    """Return the exponents in an expression."""
+    """Return the symbols and functions of the layer in an expression, which stand for exponents."""
     return {*e.free_symbols, *e.atoms(AppliedUndef)}
 
 
 def _members(program: Program) -> list[tuple[str, WeightFamily]]:
-    """Return every trained weight by its full name, with its family, kind and indices."""
-    read, kinds, found = Counting(program), kinds_of(program), []
+    """Return every trained weight by its full name, such as ``W(1)``, with its family."""
+    counting, kinds, members = Counting(program), kinds_of(program), []
     trained = {w.name for w in program.trained()}
     for name, w in weights(program).items():
         if name in trained:
-            for env in read.members(families(w)):
-                found.append((member_name(name, tuple(env.values())), (name, kinds[name], env)))
-    return found
+            for env in counting.members(families(w)):
+                members.append((member_name(name, tuple(env.values())), (name, kinds[name], env)))
+    return members
 
 
 def kinds_of(program: Program) -> dict[str, str]:
@@ -347,7 +357,7 @@ def kinds_of(program: Program) -> dict[str, str]:
 
 
 def _kind(program: Program, w: GaussianWeight) -> str:
-    """Return the kind of a weight."""
+    """Return the kind of a weight: input, hidden, readout, bias or gain."""
     if isinstance(w, GaussianMatrix):
         return INPUT if w.cols.given else HIDDEN
     if is_gain(program, w):
@@ -356,7 +366,7 @@ def _kind(program: Program, w: GaussianWeight) -> str:
     return BIAS if any(len(x.rhs.args) > 1 and w.uses(x.rhs) for x in inside) else READOUT
 
 
-# -- what breaks ---------------------------------------------------------------------------------------------
+# -- wrong scalings ------------------------------------------------------------------------------------------
 
 
 CONSTANT_EPSILON = "epsilon the same at all widths"
@@ -413,7 +423,7 @@ def scaling_faults(
     scales : Mapping[str, Any]
         Power a of the multiplier ``N^-a`` by kind of weight.
     changes : Collection[str], optional
-        Names of wrong scalings, keys of :data:`CHANGES`; those that the rules do not have are left out.
+        Names of wrong scalings, keys of :data:`CHANGES`; those that do not apply to the rules are left out.
 
     Returns
     -------
@@ -431,15 +441,15 @@ def scaling_faults(
     w 0 as before: it moves f by N^(0)
     """
     right = found.exponents(scales)
-    before = _Moves(found, right)
+    before = _FirstChanges(found, right)
     result = []
     for change in changes:
         letter, value = CHANGES[change]
-        own = {key[1:]: {x: right.get(x + key[1:], S.Zero) for x in "ces"} for key in right}
-        wrong = {k: value(own[k[1:]]) if k.startswith(f"{letter}_") else x for k, x in right.items()}
+        by_weight = {key[1:]: {x: right.get(x + key[1:], S.Zero) for x in "ces"} for key in right}
+        wrong = {k: value(by_weight[k[1:]]) if k.startswith(f"{letter}_") else x for k, x in right.items()}
         if wrong == right:
             continue
-        after = _Moves(found, wrong)
+        after = _FirstChanges(found, wrong)
         for name, (head, kind, env) in _members(found.program):
             key = next((k for k in (f"{letter}_{name}", f"{letter}_{head}") if k in right), None)
             if key is None:
@@ -454,23 +464,27 @@ def scaling_faults(
 
 
 def _decayed(gap: Expr) -> str:
-    """Return a description of the fraction of a weight that is lost in a step."""
+    """Return a sentence about decay: it removes ``N^gap`` of a weight in a step."""
     if gap == 0:
-        return "as before: it loses a share of order one in a step"
+        return "as before: decay removes a fraction of order one in a step"
     if gap < 0:
-        return f"decay vanishes: it loses a share N^({gap}) in a step"
-    return f"blows up: it loses N^({gap}) times itself in a step"
+        return f"decay vanishes: it removes the fraction N^({gap}) in a step"
+    return f"blows up: decay subtracts N^({gap}) times the weight in a step"
 
 
 def _moved(gap: Expr, field: str, power: Expr, degree: Expr | None) -> str:
-    """Return a description of the first change of the field that a weight feeds."""
+    """Return a sentence about the first change, ``N^power``, of the field that a weight changes.
+
+    ``gap`` is its power relative to the right scaling, and ``degree`` that of a step in the gradient, if
+    known.
+    """
     how = "as before" if gap == 0 else "freezes" if gap < 0 else "blows up"
     steps = "" if degree is None else f", with steps of degree {degree} in the gradient"
     return f"{how}: it moves {field} by N^({power}){steps}"
 
 
-class _Moves:
-    """First changes of the fields that each weight feeds, at numbers for all exponents."""
+class _FirstChanges:
+    """First changes of the fields by each weight, with numbers for all exponents."""
 
     def __init__(self, found: OptimizerPowers, exponents: Mapping[str, Expr]) -> None:
         self.program = parametrized(found.program, exponents)
@@ -479,38 +493,46 @@ class _Moves:
         self.gradients = gradient_powers(self.program)
 
     def of(self, name: str, family: WeightFamily) -> tuple[str, Expr]:
-        """Return the field or output that a weight feeds, and the power of its first change."""
+        """Return the first field or output that a weight changes, as text, and the power of its change."""
         head, kind, env = family
-        for node in outputs(self.program) if kind == READOUT else self.fed(head, env):
-            forms = self.counted.owed(*node).get(name, ())
+        for node in outputs(self.program) if kind == READOUT else self.fields_with(head, env):
+            forms = self.counted.change_by_weight(*node).get(name, ())
             if forms:
                 return member_name(node[0], () if node[1] is None else (node[1],)), max(forms)
-        raise NotApplicable(f"{name} moves nothing in the first step")
+        raise NotApplicable(f"the weight {name} changes no field or output in the first step")
 
-    def fed(self, head: str, env: Mapping[Symbol, Expr]) -> list[tuple[str, Expr | None]]:
-        """Return fields of the forward pass whose definitions contain a weight."""
-        w, read = weights(self.program)[head], Counting(self.program)
+    def fields_with(self, head: str, env: Mapping[Symbol, Expr]) -> list[tuple[str, Expr | None]]:
+        """Return the fields (name, layer) of the forward pass whose definitions contain a weight.
+
+        ``head`` is the name of its family, and ``env`` has the indices of the member.
+        """
+        w, counting = weights(self.program)[head], Counting(self.program)
         member = w.symbol.xreplace(dict(env))
-        inside = {x.name for x in forward_pass(self.program)} - {*self.program.scalars}
-        found: list[tuple[str, Expr | None]] = []
-        for (field, site), (x, at) in read.rules.items():
+        forward = {x.name for x in forward_pass(self.program)} - {*self.program.scalars}
+        fields: list[tuple[str, Expr | None]] = []
+        for (field, site), (x, at) in counting.rules.items():
             rhs = x.rhs.subs(at)
             used = {p.matrix for p in rhs.atoms(Product)} | {*rhs.atoms(AppliedUndef), *rhs.free_symbols}
-            if field in inside and member in used:
-                found.append((field, site))
-        return found
+            if field in forward and member in used:
+                fields.append((field, site))
+        return fields
 
     def degree(self, name: str, head: str, env: Mapping[Symbol, Expr]) -> Expr:
-        """Return the change of the power of a step per power of the gradient, at these exponents."""
+        """Return the degree of a step in the gradient: d(power of step)/d(power of gradient)."""
         rule = next(w.rule for w in self.program.trained() if w.name == head)
         assert isinstance(rule, Entrywise)
-        own = replace(rule, Q=rule.Q.subs(env), states=tuple((x, e.subs(env)) for x, e in rule.states))
+        member_rule = replace(
+            rule, Q=rule.Q.subs(env), states=tuple((x, e.subs(env)) for x, e in rule.states)
+        )
         size = self.gradients[name]
-        near, there = (step_powers(own, [p], one_power)[0] for p in (size + NEAR, size))
+        near, at_size = (step_powers(member_rule, [p], one_power)[0] for p in (size + NEAR, size))
         assert near is not None
-        assert there is not None
-        return (near - there) / NEAR
+        assert at_size is not None
+        return (near - at_size) / NEAR
 
 
 NEAR = Rational(1, 100)
-"""A difference of powers that is smaller than those between gradients and parameters of a rule."""
+"""Difference of powers for a numerical derivative.
+
+Smaller than those of gradients and parameters of a rule.
+"""

@@ -1,11 +1,11 @@
 """Powers of the width in a program: of its fields at the start, and of their change in training.
 
-Input is the program alone: the vector that each matrix meets, the sizes of populations, the updates. For a
-matrix of entries with mean square ``N^p/N`` that acts on ``n`` units,
+Input is the program alone: the vector that multiplies each matrix, the sizes of populations, the updates. For
+a matrix of entries with mean square ``N^p/N`` that acts on ``n`` units,
 
-- the Gaussian part of ``M v`` is a sum of n independent terms, of order ``sqrt(n N^(p-1))`` times v,
-- its response is ``n N^(p-1)`` times the derivative of v by the opposite use ``M^T b``, times b,
-- an update ``c left right^T`` gives ``c left (right . v)``, where the inner product is n times a mean.
+- the Gaussian part of ``M v`` is a sum of n independent terms, of order ``sqrt(n N^(p-1))`` times v, - its
+response is ``n N^(p-1)`` times the derivative of v with respect to the opposite product ``M^T b``, times b, -
+an update ``c left right^T`` gives ``c left (right . v)``, where the inner product is n times a mean.
 
 A vector is a sum of parts. A part has entries of order ``N^power`` and is odd, even or neither under the sign
 change of each Gaussian source of the conditioning rule. Sources are independent and symmetric, so the mean
@@ -75,45 +75,66 @@ QuantityAtStep = tuple[str, Expr | None, int]
 
 @dataclass(frozen=True)
 class Counted:
-    """Parts of every field and number of a program at the steps 0, 1, ..., by name, layer and step.
+    """Result of a power count: the parts of every field and number at the steps 0, 1, ....
 
-    ``read`` are the parts at the start before they were assumed to be of order one, if they were. ``stopped``
-    is the reason why a count ended early: a field grows, and a function of it has no power. ``nodes`` are all
-    fields and numbers with their layers, counted or not.
+    Attributes
+    ----------
+    program
+        Program that was counted.
+    found
+        Parts by name, layer and step.
+    steps
+        Last step that was counted.
+    initial
+        Parts before training, before they were assumed to be of order one, if they were. By name and layer.
+    stopped
+        Reason why the count ended early: a field grows, and a function of it has no power. None otherwise.
+    nodes
+        Names and layers of all fields and numbers, counted or not.
     """
 
     program: Program
     found: Mapping[QuantityAtStep, EntrySizes]
     steps: int
-    read: Mapping[tuple[str, Expr | None], EntrySizes]
+    initial: Mapping[tuple[str, Expr | None], EntrySizes]
     stopped: str | None = None
     nodes: tuple[tuple[str, Expr | None], ...] = ()
 
     def parts(self, name: str, site: Any = None, step: int = 0) -> EntrySizes:
-        """Return the parts of a field or number; empty if it is zero or was not counted."""
+        """Return the parts of a field or number; empty if it is zero or was not counted.
+
+        ``site`` is its layer, None without layers.
+        """
         return self.found.get((name, None if site is None else sympify(site), step), ())
 
     def power(self, name: str, site: Any = None, step: int = 0) -> Expr | None:
-        """Return the power of N of a field or number; None if it is zero or was not counted."""
+        """Return the power of N of a field or number; None if it is zero or was not counted.
+
+        ``site`` is its layer, None without layers.
+        """
         return top(self.parts(name, site, step))
 
     def change(self, name: str, site: Any = None, step: int = 1) -> Expr | None:
-        """Return the power of the change by training; None without a change, or if it was not counted."""
+        """Return the power of N of the change by training.
+
+        None without a change, or if it was not counted.
+        """
         return top(p for p in self.parts(name, site, step) if p.order)
 
-    def owed(
+    def change_by_weight(
         self, name: str, site: Any = None, step: int = 1, *, systematic: bool = False
     ) -> dict[str, tuple[Expr, ...]]:
-        """Return the powers of the change by each weight, if only the first order in the updates was counted.
+        """Return the powers of the change by each weight, by name of the weight.
 
-        ``systematic`` excludes parts that are there by chance, because a mean vanishes.
+        Only the first order in the updates must have been counted. If ``systematic`` is true, parts
+        are left out that are random because a mean vanishes.
         """
-        table: dict[str, list[EntrySize]] = {}
+        by_weight: dict[str, list[EntrySize]] = {}
         for p in self.parts(name, site, step):
             if p.order == 1 and not (systematic and p.chance):
-                (weight,) = p.owed
-                table.setdefault(weight, []).append(EntrySize(p.power))
-        return {w: tuple(x.power for x in combined(parts)) for w, parts in table.items()}
+                (weight,) = p.updated_by
+                by_weight.setdefault(weight, []).append(EntrySize(p.power))
+        return {w: tuple(x.power for x in combined(parts)) for w, parts in by_weight.items()}
 
 
 def count_powers(
@@ -162,10 +183,10 @@ def count_powers(
     (0, 0, -1/2, 0)
     """
     used_once(program, "powers of the width")
-    uneven, before = frozenset[Generator](), None
-    while uneven != before:
+    uneven, previous = frozenset[Generator](), None
+    while uneven != previous:
         counted = Counting(program, assumed, first, uneven, spectral).counted(steps, until)
-        before = uneven
+        previous = uneven
         uneven |= {g[:3] for parts in counted.found.values() for p in parts for g in p.mixed}
     return counted
 
@@ -181,13 +202,13 @@ def gradient_powers(program: Program) -> dict[str, Expr]:
     """
     count = Counting(program, assumed=True)
     count.counted(0)
-    found = {}
+    by_name = {}
     for w in program.trained():
         for env in count.members(count.ranges_of(w)):
-            size = top(count.gradient(w, env, 0))
-            if size is not None:
-                found[member_name(w.name, tuple(env.values()))] = size
-    return found
+            power = top(count.gradient(w, env, 0))
+            if power is not None:
+                by_name[member_name(w.name, tuple(env.values()))] = power
+    return by_name
 
 
 def member_name(name: str, member: tuple[Expr, ...]) -> str:
@@ -199,22 +220,37 @@ def member_name(name: str, member: tuple[Expr, ...]) -> str:
 
 
 class Grows(NotApplicable):
-    """Exception for a field that grows with the width inside a function without a power."""
+    """Exception for a function without a power whose argument grows with the width."""
 
 
 Generator = tuple[object, ...]
-"""A Gaussian source: a vector parameter; or a matrix, the direction in which it is used, and what the vector
-that it met is odd under (sources of vectors that do not overlap are independent)."""
+"""A Gaussian source: a vector of weights.
+
+Or a matrix with member, direction of use, and the sources under which
+the multiplied vector is odd (sources of vectors that do not overlap are independent)."""
 
 
 @dataclass(frozen=True)
 class EntrySize:
-    """Entries of order ``N^power``, odd under the sources ``odd``, neither even nor odd under ``mixed``.
+    """Part of a vector: entries of order ``N^power``, with parities under Gaussian sources.
 
-    ``order`` is the number of updates in the part, 0 without training (2 stands for more as well), and
-    ``owed`` are the names of their weights if these are recorded. ``chance`` is true if a mean in it
-    vanishes; no mean of an ``unknown`` part is assumed to vanish.
+    Attributes
+    ----------
+    power
+        Power of N of the entries.
+    odd, mixed
+        Sources under whose sign change the part is odd, and those under which it is neither even nor odd.
+    updated_by
+        Names of the weights of its updates, if these are recorded.
+    order
+        Number of updates in the part, 0 without training; 2 stands for more as well.
+    chance
+        True if a mean in it vanishes, so that it is a random fluctuation.
+    unknown
+        True if no mean of the part is assumed to vanish.
 
+    Examples
+    --------
     >>> u, r = ("W", 1, False), ("W", 1, True)
     >>> h = EntrySize(S.Zero, frozenset({u}))
     >>> (h * h).vanishes, (h * EntrySize(S.Zero, frozenset({r}))).vanishes
@@ -224,14 +260,14 @@ class EntrySize:
     power: Expr = S.Zero
     odd: frozenset[Generator] = frozenset()
     mixed: frozenset[Generator] = frozenset()
-    owed: frozenset[str] = frozenset()
+    updated_by: frozenset[str] = frozenset()
     order: int = 0
     chance: bool = False
     unknown: bool = False
 
     @property
     def vanishes(self) -> bool:
-        """Whether its mean is zero."""
+        """Whether its mean over units is zero."""
         return bool(self.odd) and not self.unknown
 
     def __mul__(self, other: EntrySize) -> EntrySize:
@@ -241,40 +277,43 @@ class EntrySize:
             (self.power + other.power).expand(),
             (self.odd ^ other.odd) - mixed,
             mixed,
-            self.owed | other.owed,
+            self.updated_by | other.updated_by,
             self.order + other.order,
             self.chance or other.chance,
             self.unknown or other.unknown,
-        ).settled()
+        ).as_bound()
 
-    def settled(self) -> EntrySize:
-        """Return the part without parity beyond the first order in the updates, an upper bound."""
-        return self if self.order < 2 else replace(self.bare(self.power), order=2, unknown=True)
+    def as_bound(self) -> EntrySize:
+        """Return the part; beyond first order in the updates without parity, which gives an upper bound."""
+        return self if self.order < 2 else replace(self.even(self.power), order=2, unknown=True)
 
-    def bare(self, power: Expr) -> EntrySize:
-        """Return a part of another power without odd or mixed sources."""
+    def even(self, power: Expr) -> EntrySize:
+        """Return a part of another power that is even under all sources."""
         return replace(self, power=power, odd=frozenset(), mixed=frozenset())
 
     def at(self, power: Expr) -> EntrySize:
-        """Return the part with another power."""
+        """Return the same part with another power."""
         return replace(self, power=power)
 
     def due_to(self, weight: str | None) -> EntrySize:
-        """Return the part after one more update, by this weight if weights are recorded."""
-        owed = self.owed if weight is None else self.owed | {weight}
-        return replace(self, owed=owed, order=self.order + 1).settled()
+        """Return the part after one more update.
+
+        ``weight`` is the name of the updated weight, None if not recorded.
+        """
+        updated_by = self.updated_by if weight is None else self.updated_by | {weight}
+        return replace(self, updated_by=updated_by, order=self.order + 1).as_bound()
 
     def mean(self, size: Expr) -> EntrySize:
-        """Return the mean over ``N^size`` units."""
+        """Return the mean of the part over ``N^size`` units."""
         power = self.power - size / 2 if self.vanishes else self.power
-        return replace(self.bare(power), chance=self.chance or self.vanishes, unknown=False)
+        return replace(self.even(power), chance=self.chance or self.vanishes, unknown=False)
 
 
 EntrySizes = tuple[EntrySize, ...]
 
 
 def combined(parts: Iterable[EntrySize]) -> EntrySizes:
-    """Return the sum; among parts that differ only in the power the largest is kept."""
+    """Return the parts of a sum; among parts that differ only in the power the largest is kept."""
     kept: dict[EntrySize, list[Expr]] = {}
     for p in parts:
         forms = kept.setdefault(p.at(S.Zero), [])
@@ -287,15 +326,15 @@ def combined(parts: Iterable[EntrySize]) -> EntrySizes:
 
 
 def product(*factors: EntrySizes) -> EntrySizes:
-    """Return the product, entry by entry."""
-    found: EntrySizes = (EntrySize(),)
+    """Return the parts of a product of vectors, entry by entry."""
+    result: EntrySizes = (EntrySize(),)
     for parts in factors:
-        found = combined(p * x for p in found for x in parts)
-    return found
+        result = combined(p * x for p in result for x in parts)
+    return result
 
 
 def top(parts: Iterable[EntrySize]) -> Expr | None:
-    """Return the largest power, a ``Max`` if exponents are symbols; None if there is no part."""
+    """Return the largest power of parts, a ``Max`` if exponents are symbols; None if there is no part."""
     forms = [p.power for p in combined(EntrySize(p.power) for p in parts)]
     return None if not forms else forms[0] if len(forms) == 1 else Max(*forms)
 
@@ -313,24 +352,26 @@ def powers(number: Expr) -> tuple[Expr, ...]:
     if isinstance(number, Add):
         return tuple(dict.fromkeys(x for term in number.args for x in powers(term)))
     if isinstance(number, Mul):
-        found = (S.Zero,)
+        sums = (S.Zero,)
         for factor in number.args:
-            found = tuple((x + y).expand() for x in found for y in powers(factor))
-        return found
+            sums = tuple((x + y).expand() for x in sums for y in powers(factor))
+        return sums
     base, exponent = number.as_base_exp()
-    own = (S.One,) if base == N else powers(base) if exponent != 1 and exponent.is_number else ()
-    if len(own) != 1:
-        raise NotApplicable(f"{number}: the width N may enter by its powers only")
-    return ((own[0] * exponent).expand(),)
+    base_powers = (S.One,) if base == N else powers(base) if exponent != 1 and exponent.is_number else ()
+    if len(base_powers) != 1:
+        raise NotApplicable(f"{number}: the width N may occur in powers only")
+    return ((base_powers[0] * exponent).expand(),)
 
 
 # -- a count -----------------------------------------------------------------------------------------------
 
 
 class Counting:
-    """One count of a program, as :func:`count_powers` runs it.
+    """One count of powers in a program, as :func:`count_powers` runs it.
 
-    ``uneven`` are sources under which some function is neither even nor odd; they do not distinguish vectors.
+    ``assumed``, ``first`` and ``spectral`` are arguments of :func:`count_powers`. ``uneven`` are sources
+    under which some function is neither even nor odd; vectors that differ only by them are treated as
+    overlapping.
     """
 
     def __init__(
@@ -346,21 +387,27 @@ class Counting:
                 f"depth = {program.depth}: must be an integer, because powers are counted layer by layer"
             )
         if any(d.evolves for d in program.definitions):
-            raise NotApplicable("fields that evolve in continuous time: powers are counted step by step")
+            raise NotApplicable(
+                "the program has fields that evolve in continuous time, and powers are counted step by step"
+            )
         self.program, self.assumed, self.first, self.uneven = program, assumed, first, uneven
         self.spectral = spectral
         self.rates: dict[TrainingRule, EntrySizes] = {}
         self.found: dict[QuantityAtStep, EntrySizes] = {}
         self.start: dict[tuple[str, Expr | None], EntrySizes] = {}
         self.rules: dict[tuple[str, Expr | None], tuple[Definition, IndexExpressions]] = {}
-        self.met: dict[Generator, list[EntrySizes]] = {}
+        self.multiplied: dict[Generator, list[EntrySizes]] = {}
         self.vectors = {parameter(v).name: v for v in program.vectors}
         for d in nonempty(program.causal_order()):
             for env in self.members(d.ranges):
                 self.rules[d.name, self.site(d.lhs, env)] = (d, env)
 
     def counted(self, steps: int, until: Sequence[tuple[str, Expr | None]] = ()) -> Counted:
-        """Return the powers at the start and after updates, with the reason if the count ends early."""
+        """Return the powers before training and after ``steps`` updates.
+
+        The count ends at the first step at which a quantity (name, layer) in ``until`` grows with N,
+        or with a reason in ``stopped`` if a function has no power.
+        """
         step, stopped = 0, None
         try:
             for step in range(steps + 1):
@@ -373,23 +420,26 @@ class Counting:
             stopped = str(reason)
         return Counted(self.program, self.found, step, self.start, stopped, tuple(self.rules))
 
-    # -- where things are --------------------------------------------------------------------------------
+    # -- layers and indices ------------------------------------------------------------------------------
 
     def members(self, ranges: tuple[IndexRange, ...]) -> list[IndexExpressions]:
-        """Return the values of the indices that distinguish fields."""
-        found: list[IndexExpressions] = [{}]
+        """Return all values of those indices of ``ranges`` that distinguish fields.
+
+        These are layers and ordered positions. Each member is a mapping from indices to numbers.
+        """
+        members: list[IndexExpressions] = [{}]
         for r in ranges:
-            if r.index in self.places:
-                found = [
+            if r.index in self.layer_indices:
+                members = [
                     {**env, r.index: Integer(i)}
-                    for env in found
+                    for env in members
                     for i in range(int(r.lower.subs(env)), int(r.upper.subs(env)) + 1)
                 ]
-        return found
+        return members
 
     @cached_property
-    def places(self) -> set[Symbol]:
-        """Return the indices of layers and of ordered families."""
+    def layer_indices(self) -> set[Symbol]:
+        """Indices of layers and of ordered families."""
         atoms = set()
         for d in self.program.definitions:
             atoms |= {d.lhs} | d.rhs.atoms(AppliedUndef)
@@ -397,7 +447,7 @@ class Counting:
             u = w.update
             for e in (u.vector,) if isinstance(w, TrainedVector) else (u.left, u.right):  # type: ignore[union-attr]
                 atoms |= e.atoms(AppliedUndef)
-        named = [a.args[0] for a in atoms if self.placed(str(a.func))]
+        named = [a.args[0] for a in atoms if self.has_layer(str(a.func))]
         return {x for e in named for x in e.free_symbols}
 
     def ranges_of(self, w: TrainedMatrix | TrainedVector) -> tuple[IndexRange, ...]:
@@ -406,17 +456,20 @@ class Counting:
             return w.initial.indices
         return () if w.initial.index is None else (w.initial.index,)
 
-    def placed(self, name: str) -> bool:
+    def has_layer(self, name: str) -> bool:
         """Return whether the first argument of a field is a layer or a position."""
         x = self.program.field_of(name)
         return x is not None and (x.layered or x.ordered)
 
     def site(self, atom: AppliedUndef, env: IndexExpressions) -> Expr | None:
-        """Return the layer of a field, or None."""
-        return atom.args[0].subs(env) if self.placed(str(atom.func)) else None
+        """Return the layer or position of a field as a number.
+
+        None without one. ``env`` has values of indices.
+        """
+        return atom.args[0].subs(env) if self.has_layer(str(atom.func)) else None
 
     def is_field(self, e: Expr, env: IndexExpressions) -> bool:
-        """Return whether an expression is a field or number with a definition, at its layer."""
+        """Return whether an expression is a field or number that has a definition at its layer."""
         return isinstance(e, AppliedUndef) and (str(e.func), self.site(e, env)) in self.rules
 
     # -- values ------------------------------------------------------------------------------------------
@@ -434,11 +487,14 @@ class Counting:
         return self.found[node]
 
     def kept(self, parts: EntrySizes) -> EntrySizes:
-        """Return the parts without those of second order, if only the first is counted."""
+        """Return the parts, without those of second order in the updates if only the first is counted."""
         return tuple(p for p in parts if p.order <= 1) if self.first else parts
 
     def expression(self, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return the parts of an expression in fields, entry by entry."""
+        """Return the parts of an expression in fields, entry by entry, at a step.
+
+        ``env`` has the values of the indices.
+        """
         if isinstance(e, Add):
             return combined(p for x in e.args for p in self.expression(x, env, step))
         if isinstance(e, Sum):
@@ -468,7 +524,7 @@ class Counting:
         return self.kept(self.function(e, env, step))
 
     def is_number(self, e: Expr) -> bool:
-        """Return whether an expression contains neither entries nor computed numbers."""
+        """Return whether an expression contains neither entries of vectors nor numbers computed from them."""
         names = {name for name, _ in self.rules} | {x.name for x in self.program.given}
         names |= {x.name for x in self.program.attributes} | set(self.vectors)
         if e.has(Product, Mean) or any(str(a.func) in names for a in e.atoms(AppliedUndef)):
@@ -476,7 +532,7 @@ class Counting:
         return not any(str(x) in self.vectors for x in e.free_symbols)
 
     def size(self, p: Population, env: IndexExpressions) -> Expr:
-        """Return the power of the number of units; given inputs have a fixed number."""
+        """Return the power of N of the number of units of a population; given inputs have a fixed number."""
         if p.given:
             return S.Zero
         (ratio,) = powers(sympify(p.ratio).subs(env))
@@ -490,34 +546,37 @@ class Counting:
         start, back = gaussian(m), e.transposed
         member = e.matrix.args[0].subs(env) if start.index is not None else S.Zero
         at = {start.index.index: member} if start.index is not None else {}
-        acts, gives = (start.rows, start.cols) if back else (start.cols, start.rows)
-        v, size = self.given_or(e.vector, env, step), self.size(acts, at)
+        summed_units, free_units = (start.rows, start.cols) if back else (start.cols, start.rows)
+        v, size = self.vector_or_input(e.vector, env, step), self.size(summed_units, at)
         (variance,) = powers(sympify(start.variance).subs(at))
-        power = variance - (S.Zero if start.cols.given else S.One)  # of the mean square of an entry
+        power = variance - (S.Zero if start.cols.given else S.One)  # power of the mean square of an entry
         use, opposite = (start.name, member, back), (start.name, member, not back)
         parts = [self.source(use, p, (power + size) / 2) for p in v]
-        pushed = size + (power - self.size(gives, at)) / 2
-        for b in self.met.get(opposite, ()):
+        response_power = size + (power - self.size(free_units, at)) / 2
+        for b in self.multiplied.get(opposite, ()):
             for q in b:
-                less = (top(b) - q.power).expand()
-                less = less if less.is_number else S.Zero
-                drive = self.source(opposite, q, S.Zero)
+                deficit = (top(b) - q.power).expand()
+                deficit = deficit if deficit.is_number else S.Zero
+                driving = self.source(opposite, q, S.Zero)
                 parts += [
-                    replace(p.bare((p.power + pushed - less).expand()), unknown=False) * q.at(S.Zero)
+                    replace(p.even((p.power + response_power - deficit).expand()), unknown=False)
+                    * q.at(S.Zero)
                     for p in v
-                    if not (p * drive).vanishes
+                    if not (p * driving).vanishes
                 ]
-        met = self.met.setdefault(use, [])
-        if v not in met:
-            met.append(v)
+        multiplied = self.multiplied.setdefault(use, [])
+        if v not in multiplied:
+            multiplied.append(v)
         if isinstance(m, TrainedMatrix):
-            stays, meets = (m.update.right, m.update.left) if back else (m.update.left, m.update.right)
+            free_side, summed_side = (
+                (m.update.right, m.update.left) if back else (m.update.left, m.update.right)
+            )
             units = EntrySize(S.Zero if start.cols.given and not back else size - 1)
 
-            def moved(env: IndexExpressions, past: int, slope: EntrySize) -> EntrySizes:
+            def moved(env: IndexExpressions, past: int, factor_: EntrySize) -> EntrySizes:
                 """Return the product of one update with the vector."""
-                left, right = (self.given_or(x, env, past) for x in (stays, meets))
-                means = combined((p * q * units * slope).mean(size) for p in right for q in v)
+                left, right = (self.vector_or_input(x, env, past) for x in (free_side, summed_side))
+                means = combined((p * q * units * factor_).mean(size) for p in right for q in v)
                 return product(left, self.number(means))
 
             parts += self.learnt(m, at, tuple(at.values()), step, moved)
@@ -531,24 +590,29 @@ class Counting:
         step: int,
         moved: Callable[[IndexExpressions, int, EntrySize], EntrySizes],
     ) -> EntrySizes:
-        """Return the sum of all updates before a step: rate, coefficient, and the change by each."""
+        """Return the sum of the changes by all updates before a step.
+
+        ``at`` and ``member`` are the indices of the member of the family of weights. ``moved``
+        returns the parts of the change by one update, from the values of the indices, the time of the
+        gradient, and the factor ``Q/A`` without its power; rate and coefficient are multiplied here.
+        """
         name = member_name(w.name, member)
-        found: list[EntrySize] = []
+        changes: list[EntrySize] = []
         for past in range(step):
-            slopes = self.slopes(w, at, past)
+            slopes = self.step_factors(w, at, past)
             for inner in self.members(w.update.over):
                 env = {**at, **inner}
                 for when, slope in slopes:
                     coefficient = self.number(self.expression(w.update.coefficient, env, when))
-                    front = product(self.memory(w, env), coefficient, (slope,))
-                    parts = product(front, moved(env, when, slope.at(S.Zero)))
-                    found += [x.due_to(name if self.first else None) for x in parts]
-        return self.kept(tuple(found))
+                    prefactor = product(self.memory(w, env), coefficient, (slope,))
+                    parts = product(prefactor, moved(env, when, slope.at(S.Zero)))
+                    changes += [x.due_to(name if self.first else None) for x in parts]
+        return self.kept(tuple(changes))
 
-    def slopes(
+    def step_factors(
         self, w: TrainedMatrix | TrainedVector, env: IndexExpressions, past: int
     ) -> list[tuple[int, EntrySize]]:
-        """Return the gradients in the step at ``past`` by their times, each with its factor ``Q/A``.
+        """Return the gradients that enter the step at ``past``: pairs of their time and the factor ``Q/A``.
 
         Linear rules have the factor 1, and their memory is counted by :meth:`memory`.
         """
@@ -559,64 +623,69 @@ class Counting:
         times = range(past + 1)
         gradients = [self.gradient(w, env, k) for k in times]
         started = [combined(p for p in x if not (self.first and p.order)) for x in gradients]
-        own = replace(
+        own_rule = replace(
             rule, Q=sympify(rule.Q).subs(env), states=tuple((x, e.subs(env)) for x, e in rule.states)
         )
         values = self.singular(w, env)
         sizes = [None if (p := top(x)) is None else p + values for x in started]
-        size = step_powers(own, sizes, one_power)[past]
-        whole = combined(p for x in (started if rule.states else started[past:]) for p in x)
-        largest = top(whole)
+        size = step_powers(own_rule, sizes, one_power)[past]
+        all_parts = combined(p for x in (started if rule.states else started[past:]) for p in x)
+        largest = top(all_parts)
         if size is None or largest is None:
             return []
-        kinds = [p.odd for p in whole if (p.power - largest).expand() == 0]
+        parities = [p.odd for p in all_parts if (p.power - largest).expand() == 0]
         uneven = frozenset[Generator]()
         if not is_linear(rule):  # Q of a sum of an even and an odd gradient has no parity
-            uneven = uneven.union(*(x ^ kinds[0] for x in kinds))
+            uneven = uneven.union(*(x ^ parities[0] for x in parities))
         largest += values
         slope = EntrySize((size - largest).expand(), mixed=uneven)
         return [(k, slope) for k in (times if rule.states else [past])]
 
     def singular(self, w: TrainedMatrix | TrainedVector, env: IndexExpressions) -> Expr:
-        """Return the power of the rule's argument over an entry of the gradient."""
+        """Return the power of singular values over entries of the gradient, 0 for entrywise rules."""
         if w.name not in self.spectral or not isinstance(w, TrainedMatrix):
             return S.Zero
         return (self.size(w.initial.rows, env) + self.size(w.initial.cols, env)) / 2
 
     def gradient(self, w: TrainedMatrix | TrainedVector, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return the parts of the gradient of an entry of a weight, in the units of its rule."""
+        """Return the parts of the gradient of an entry of a weight, in the units of its rule, at a step."""
         u = w.update
-        sides = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
-        found: list[EntrySize] = []
-        for inner in self.members(u.over):  # the sum stands inside of Q
+        vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
+        summed: list[EntrySize] = []
+        for inner in self.members(u.over):  # Q is a function of the sum over these indices
             at = {**env, **inner}
             front = self.number(self.expression(u.coefficient / u.outside, at, step))
-            found += product(front, *(self.given_or(x, at, step) for x in sides))
-        return combined(found)
+            summed += product(front, *(self.vector_or_input(x, at, step) for x in vectors))
+        return combined(summed)
 
     def source(self, use: Generator, p: EntrySize, gain: Expr) -> EntrySize:
-        """Return the Gaussian part of a product; vectors without overlap have independent sources.
+        """Return the Gaussian part of a matrix product with the part ``p`` of a vector.
 
-        An unknown part is treated as overlapping with all vectors.
+        ``use`` is the matrix, member and direction; ``gain`` is the power of the matrix. Vectors
+        without overlap have independent sources. A part of unknown parity is treated as overlapping
+        with all vectors.
         """
         power = (p.power + gain).expand()
         if p.unknown:
-            return p.bare(power)
+            return p.even(power)
         kind = frozenset(g for g in p.odd if g[:3] not in self.uneven)
-        return replace(p.bare(power), odd=frozenset({(*use, kind)}))
+        return replace(p.even(power), odd=frozenset({(*use, kind)}))
 
-    def given_or(self, vector: Expr, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return the vector that a matrix meets; fixed inputs have entries of order one."""
+    def vector_or_input(self, vector: Expr, env: IndexExpressions, step: int) -> EntrySizes:
+        """Return the parts of the vector that a matrix multiplies; fixed inputs have entries of order one."""
         if any(self.program.given_of(str(a.func)) for a in vector.atoms(AppliedUndef)):
             return (EntrySize(),)
         return self.expression(vector, env, step)
 
     def number(self, parts: EntrySizes) -> EntrySizes:
-        """Return a number that multiplies an update; if all orders count, only its size is kept."""
+        """Return the parts of a number that multiplies an update.
+
+        If all orders count, only its power is kept.
+        """
         return parts if self.first else combined(EntrySize(p.power) for p in parts)
 
     def memory(self, w: TrainedMatrix | TrainedVector, env: IndexExpressions) -> EntrySizes:
-        """Return the power of the rate with which updates enter the weight."""
+        """Return the parts of the rate with which updates enter the weight."""
         if isinstance(w.rule, Entrywise):
             return tuple(EntrySize(x) for x in powers(w.rule.rate.subs(env)))
         if sympify(getattr(w.rule, "diffusion", 0)) != 0:
@@ -627,35 +696,37 @@ class Counting:
         return self.rates[w.rule]
 
     def vector(self, v: Any, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return a vector parameter: its initial value and its updates."""
+        """Return the parts of a vector of weights: of its initial value and of its updates."""
         initial = parameter(v)
         at = {r.index: x.subs(env) for r, x in zip(initial.indices, e.args, strict=False)}
-        member = tuple(x for i, x in at.items() if i in self.places)
+        member = tuple(x for i, x in at.items() if i in self.layer_indices)
         variance = sympify(initial.variance).subs(at)
         kind = frozenset({(initial.name, member)})
         parts = [EntrySize(x / 2, kind) for x in powers(variance)] if variance != 0 else []
         if isinstance(v, TrainedVector):
-            along = v.update.vector
-            parts += self.learnt(v, at, member, step, lambda env, past, _: self.expression(along, env, past))
+            direction = v.update.vector
+            parts += self.learnt(
+                v, at, member, step, lambda env, past, _: self.expression(direction, env, past)
+            )
         return self.kept(combined(parts))
 
     # -- functions ---------------------------------------------------------------------------------------
 
     def function(self, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return a function of fields that is not a polynomial."""
+        """Return the parts of a function of fields that is not a polynomial."""
         atoms = sorted((a for a in e.atoms(AppliedUndef) if self.is_field(a, env)), key=str)
         if not atoms:
-            raise NotApplicable(f"{e}: powers of N are not known of it")
+            raise NotApplicable(f"{e}: the power of N of this expression is not known")
         values = tuple(self.expression(a, env, step) for a in atoms)
         return applied(shape_of(e, atoms), values, self.first)
 
 
 def one_power(number: Expr) -> Expr:
-    """Return the power of N in a number that is one power."""
-    found = powers(number)
-    if len(found) != 1:
-        raise NotApplicable(f"{number}: is a sum of several powers of the width")
-    return found[0]
+    """Return the power of N in a number that is a single power of N."""
+    exponents = powers(number)
+    if len(exponents) != 1:
+        raise NotApplicable(f"{number}: must be a single power of the width N, not a sum")
+    return exponents[0]
 
 
 # -- functions of fields -----------------------------------------------------------------------------------
@@ -663,10 +734,18 @@ def one_power(number: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class Shape:
-    """Properties of a function of fields: parities, growth, value at zero.
+    """Properties of a function of fields: parities, homogeneity, lowest power at zero.
 
-    ``plain`` is the function, None if it is undefined. ``degree`` is that of a homogeneous function (relu 1,
-    Heaviside 0); ``lowest`` is its lowest power at zero.
+    Attributes
+    ----------
+    name
+        Name of the function.
+    plain
+        The function of placeholder symbols; None if it is undefined.
+    degree
+        Degree of a homogeneous function (relu 1, Heaviside 0); None for others.
+    lowest
+        Lowest power in its expansion at zero.
     """
 
     name: str
@@ -675,38 +754,39 @@ class Shape:
     lowest: int = 0
 
     def parity(self, which: frozenset[int]) -> int:
-        """Return the parity under the sign change of these arguments: 1 even, -1 odd, 0 neither."""
+        """Return the parity under the sign change of the arguments ``which``: 1 even, -1 odd, 0 neither."""
         return 0 if self.plain is None else _parity(self.plain, which)
 
 
 def applied(shape: Shape, arguments: tuple[EntrySizes, ...], first: bool = False) -> EntrySizes:
-    """Return a function of fields: its value without training, and its change by updates, to second order.
+    """Return the parts of a function of fields: its value without training, and its change to second order.
 
-    With ``first``, updates are infinitesimal. Raises :class:`Grows` if a field grows and the function is not
-    homogeneous.
+    ``arguments`` are the parts of the fields. If ``first`` is true, updates are infinitesimal. Raises
+    :class:`Grows` if a field grows and the function is not homogeneous.
     """
     start = [tuple(p for p in parts if p.order == 0) for parts in arguments]
     base = top(p for parts in start for p in parts)
     size = base if first else top(p for parts in arguments for p in parts)
     grows = size is not None and size.is_positive
     if grows and shape.degree is None:
-        raise Grows(f"{shape.name} of a field that grows as N^({size}) is no power of N")
-    found = [_signature(shape, start, 0).at(_size_of(shape, base))]
-    moved = [(i, p) for i, parts in enumerate(arguments) for p in parts if p.order]
-    if grows and not first:  # a change may exceed the initial value: no expansion, no parity
-        large = [
-            EntrySize(shape.degree * p.power, owed=p.owed, order=p.order, unknown=True) for _, p in moved
+        raise Grows(f"{shape.name} of a field that grows as N^({size}) is not a power of N")
+    result = [_signature(shape, start, 0).at(_size_of(shape, base))]
+    changes = [(i, p) for i, parts in enumerate(arguments) for p in parts if p.order]
+    if grows and not first:  # the change may exceed the initial value: an expansion and parities do not hold
+        changed = [
+            EntrySize(shape.degree * p.power, updated_by=p.updated_by, order=p.order, unknown=True)
+            for _, p in changes
         ]
-        return combined([*found, *large])
-    slope = _signature(shape, start, 1).at(_size_of(shape, base, 1))
-    bend = _signature(shape, start, 2).at(_size_of(shape, base, 2))
-    found += [slope * p for _, p in moved]
-    found += [bend * p * q for (_, p), (_, q) in combinations_with_replacement(moved, 2)]
-    return combined(found)
+        return combined([*result, *changed])
+    first_derivative = _signature(shape, start, 1).at(_size_of(shape, base, 1))
+    second_derivative = _signature(shape, start, 2).at(_size_of(shape, base, 2))
+    result += [first_derivative * p for _, p in changes]
+    result += [second_derivative * p * q for (_, p), (_, q) in combinations_with_replacement(changes, 2)]
+    return combined(result)
 
 
 def _size_of(shape: Shape, base: Expr | None, derivative: int = 0) -> Expr:
-    """Return the power of the function, or of its derivative, at a field of order ``N^base``."""
+    """Return the power of N of a function, or of its derivative, at a field of order ``N^base``."""
     if base is None or base == 0 or base.free_symbols:
         return S.Zero
     if shape.degree is not None:
@@ -715,9 +795,10 @@ def _size_of(shape: Shape, base: Expr | None, derivative: int = 0) -> Expr:
 
 
 def _signature(shape: Shape, start: list[EntrySizes], derivative: int) -> EntrySize:
-    """Return the parities of a function under each source in its arguments.
+    """Return a part with the parities of a function, or of a derivative of it.
 
-    A derivative is known only for a function of one argument, where it changes the parity.
+    ``start`` are the parts of the arguments without training, whose sources are considered. The parity of a
+    derivative is known only for a function of one argument, where each derivative reverses it.
     """
     sources = {g for parts in start for p in parts for g in p.odd | p.mixed}
     odd, mixed = set(), set()
@@ -734,7 +815,7 @@ def _signature(shape: Shape, start: list[EntrySizes], derivative: int) -> EntryS
 
 
 def shape_of(e: Expr, atoms: list[Any]) -> Shape:
-    """Return parities, homogeneity and lowest power at zero of a function of fields.
+    """Return parities, homogeneity and lowest power at zero of a function ``e`` of the fields ``atoms``.
 
     An undefined function has no parity and a value at zero.
 
@@ -745,7 +826,7 @@ def shape_of(e: Expr, atoms: list[Any]) -> Shape:
     (-1, None, 1, 0)
     """
     if len(atoms) > len(_SLOTS):
-        raise NotApplicable(f"{e}: a function of more than {len(_SLOTS)} fields")
+        raise NotApplicable(f"{e}: powers are counted for functions of at most {len(_SLOTS)} fields")
     plain = None if isinstance(e, Derivative) else e.xreplace(dict(zip(atoms, _SLOTS, strict=False)))
     if plain is None or plain.atoms(AppliedUndef) or plain.has(Derivative):
         return Shape(str(e.func))
@@ -757,17 +838,20 @@ _SLOTS = tuple(Dummy(f"x{i}", real=True) for i in range(4))
 
 @lru_cache(maxsize=256)
 def _parity(plain: Expr, which: frozenset[int]) -> int:
-    """Return the parity of a function under the sign change of these arguments."""
+    """Return the parity of a function under the sign change of the arguments with the numbers ``which``."""
     other = plain.xreplace({_SLOTS[i]: -_SLOTS[i] for i in which})
     return next((k for k in (1, -1) if expand(other - k * plain) == 0), 0)
 
 
 @lru_cache(maxsize=256)
 def _growth(plain: Expr) -> tuple[Expr | None, int]:
-    """Return the degree of a homogeneous function of one argument, and the lowest power of others at zero."""
-    x = _SLOTS[0]
+    """Return the degree of a homogeneous function of one argument, and the lowest power of others at zero.
+
+    The degree is None for other functions.
+    """
+    argument = _SLOTS[0]
     with suppress(NotHomogeneous):
-        return exponent(plain, {x: S.One}), 0
+        return exponent(plain, {argument: S.One}), 0
     if plain.has(Max, Abs, Heaviside, sign):
         return None, 0
-    return None, next((k for k in range(4) if plain.diff(x, k).subs(x, 0) != 0), 0)
+    return None, next((k for k in range(4) if plain.diff(argument, k).subs(argument, 0) != 0), 0)

@@ -24,7 +24,7 @@ from derive.reduce.homogeneous import NotHomogeneous
 PowerOfNumber = Callable[[Expr], Expr]
 """The power of the large number in an expression without gradients and states."""
 ROUNDING = Rational(1, 10**12)
-"""Numbers of order one that differ by less, evaluated to 15 digits, are equal."""
+"""Difference below which two numbers of order one, evaluated to 15 digits, are equal."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,14 @@ def rule_degrees(rule: Entrywise) -> RuleDegrees:
     units = _Units(rule)
     degree = units.of(rule.Q)
     for x, e in rule.states:
-        units.alike(units.unknown[x], units.of(e))
+        units.require_equal(units.unknown[x], units.of(e))
     names = [*units.unknown.values()]
     conditions = [e for e in (x.expand() for x in units.conditions) if e != 0]
     solutions = solve(conditions, names, dict=True) if conditions else [{}]
     if not solutions or degree is None:
         raise NotHomogeneous(
-            f"{rule.name}: Q = {rule.Q} has no degree in the gradient; a number in units of the gradient, "
-            "such as epsilon, must be a symbol"
+            f"{rule.name}: Q = {rule.Q} is not multiplied by a power of c if gradients are multiplied by c; "
+            "a number in units of the gradient, such as epsilon, must be a symbol"
         )
     free = dict.fromkeys(names, S.Zero)
     value = {x: solutions[0].get(d, d).xreplace(free) for x, d in units.unknown.items()}
@@ -107,21 +107,28 @@ def rule_degrees(rule: Entrywise) -> RuleDegrees:
 
 
 class _Units:
-    """Linear system for the degrees of the symbols of a rule."""
+    """Linear system for the degrees of a rule.
+
+    The degree of a symbol is its power of c if gradients are multiplied by c. ``unknown`` has the degree
+    of each state and parameter as a symbol, and the expressions in ``conditions`` must vanish.
+    """
 
     def __init__(self, rule: Entrywise) -> None:
         names = [*(x for x, _ in rule.states), *sorted(rule.parameters, key=str)]
         self.unknown = {x: Dummy(str(x)) for x in names}
         self.conditions: list[Expr] = []
 
-    def alike(self, first: Expr | None, *others: Expr | None) -> Expr | None:
-        """Require that degrees are equal, except those of zero, and return the common degree."""
-        known = [p for p in (first, *others) if p is not None]
-        self.conditions += [p - known[0] for p in known[1:]]
-        return known[0] if known else None
+    def require_equal(self, first: Expr | None, *others: Expr | None) -> Expr | None:
+        """Require that degrees are equal, and return the common degree.
 
-    def none(self, degrees: Iterable[Expr | None]) -> Expr:
-        """Require that degrees are zero."""
+        None stands for the degree of zero.
+        """
+        degrees = [p for p in (first, *others) if p is not None]
+        self.conditions += [p - degrees[0] for p in degrees[1:]]
+        return degrees[0] if degrees else None
+
+    def require_zero(self, degrees: Iterable[Expr | None]) -> Expr:
+        """Require that degrees are zero, and return zero."""
         self.conditions += [p for p in degrees if p is not None]
         return S.Zero
 
@@ -138,16 +145,16 @@ class _Units:
         return self.of_function(e, [self.of(x) for x in e.args])
 
     def of_function(self, e: Expr, inside: list[Expr | None]) -> Expr | None:
-        """Return the degree of a function from those of its arguments."""
+        """Return the degree of a function ``e`` from the degrees ``inside`` of its arguments."""
         if isinstance(e, Add | Max | Min):
-            return self.alike(*inside)
+            return self.require_equal(*inside)
         if isinstance(e, Mul):
             return None if None in inside else Add(*inside)
         if isinstance(e, Pow) and e.exp.is_number:
             return None if inside[0] is None else e.exp * inside[0]
         if isinstance(e, Abs):
             return inside[0]
-        return S.Zero if isinstance(e, sign | Heaviside) else self.none(inside)
+        return S.Zero if isinstance(e, sign | Heaviside) else self.require_zero(inside)
 
 
 def _require_odd(rule: Entrywise) -> None:
@@ -179,9 +186,9 @@ def is_linear(rule: Entrywise) -> bool:
     >>> is_linear(Entrywise(Symbol("eta"), 2 * A)), is_linear(sign_descent(Symbol("eta")))
     (True, False)
     """
-    own = [A, *(x for x, _ in rule.states)]
+    variables = [A, *(x for x, _ in rule.states)]
     bodies = [rule.Q, *(e for _, e in rule.states)]
-    return all(e.diff(x, y) == 0 for e in bodies for x in own for y in own)
+    return all(e.diff(x, y) == 0 for e in bodies for x in variables for y in variables)
 
 
 # -- powers of steps -----------------------------------------------------------------------------------------
@@ -225,13 +232,16 @@ def step_powers(
     for time, gradient in enumerate(gradients):
         before = {**states, A: gradient}
         states = {x: _power(e.subs(t, time), before, number) for x, e in rule.states}
-        read = before if rule.before else {**states, A: gradient}
-        powers.append(_power(rule.Q.subs(t, time), read, number))
+        available = before if rule.before else {**states, A: gradient}
+        powers.append(_power(rule.Q.subs(t, time), available, number))
     return tuple(powers)
 
 
 def _power(e: Expr, known: Mapping[Expr, Expr | None], number: PowerOfNumber) -> Expr | None:
-    """Return the power of an expression, or None for zero."""
+    """Return the power of the large number in an expression, or None for zero.
+
+    ``known`` has the powers of gradients and states, and ``number`` returns that of other expressions.
+    """
     if e == 0:
         return None
     if e in known:
@@ -242,7 +252,10 @@ def _power(e: Expr, known: Mapping[Expr, Expr | None], number: PowerOfNumber) ->
 
 
 def _power_of_function(e: Expr, inside: list[Expr | None]) -> Expr | None:
-    """Return the power of a function from those of its arguments."""
+    """Return the power of a function ``e`` from the powers ``inside`` of its arguments.
+
+    None stands for zero.
+    """
     if isinstance(e, Add):
         return _largest(inside)
     if isinstance(e, Mul):
@@ -251,7 +264,7 @@ def _power_of_function(e: Expr, inside: list[Expr | None]) -> Expr | None:
         return None if inside[0] is None else (e.exp * inside[0]).expand()
     if isinstance(e, Abs | Max | Min):
         if len({*inside}) > 1:
-            raise NotApplicable(f"{e}: its power is not known if its arguments have different powers")
+            raise NotApplicable(f"the power of {e} is not known if its arguments have different powers")
         return inside[0]
     if isinstance(e, sign):
         return None if inside[0] is None else S.Zero
@@ -259,18 +272,21 @@ def _power_of_function(e: Expr, inside: list[Expr | None]) -> Expr | None:
 
 
 def _power_near_zero(e: Expr, inside: list[Expr | None]) -> Expr:
-    """Return the power of a smooth function of one small argument: its lowest order in it."""
+    """Return the power of a smooth function of one small argument: that of the lowest order of its series."""
     (argument,) = inside
     if argument is None or argument.is_nonpositive is not True:
-        raise NotApplicable(f"{e}: its power is not known at an argument that vanishes or grows")
-    x = Dummy("x", real=True)
-    plain = e.func(x)
-    lowest = next((k for k in range(4) if plain.diff(x, k).subs(x, 0) != 0), 0)
+        raise NotApplicable(f"the power of {e} is not known at an argument that vanishes or grows")
+    variable = Dummy("x", real=True)
+    function = e.func(variable)
+    lowest = next((k for k in range(4) if function.diff(variable, k).subs(variable, 0) != 0), 0)
     return lowest * argument
 
 
 def _largest(powers: Iterable[Expr | None]) -> Expr | None:
-    """Return the largest power."""
+    """Return the largest of the powers, without None, which stands for zero.
+
+    Raise if symbols do not decide.
+    """
     best: Expr | None = None
     for p in powers:
         if p is None:

@@ -71,31 +71,31 @@ from derive.theory.names import QuantityAtLayer
 
 c, d = Symbol("c", real=True), Symbol("d", real=True)
 _INSIDE = Symbol("c_rate", real=True)
-"""The exponent c inside of programs whose output channels are called c."""
+"""Name of the exponent c in programs whose output channels have the index c."""
 
 
 def weights(program: Program) -> dict[str, GaussianWeight]:
-    """Return every weight at its initial value, without data that are drawn (fresh matrices)."""
+    """Return every weight at its initial value, by name, without drawn data (fresh matrices)."""
     starts: list[GaussianWeight] = [*map(gaussian, program.matrices), *map(parameter, program.vectors)]
     return {x.name: x for x in starts if not x.fresh}
 
 
 def as_written(program: Program) -> dict[str, Expr]:
-    """Return the exponents with which the program is written.
+    """Return the exponents with which the program is written, by name.
 
     >>> from derive.program import mlp
     >>> as_written(mlp(1))
     {'a_W0': 0, 'b_W0': 0, 'a_W': 1/2, 'b_W': 0, 'a_w': 1/2, 'b_w': 0, 'c': 0, 'd': 1/2}
     """
-    found: dict[str, Expr] = {}
+    exponents: dict[str, Expr] = {}
     for name, w in weights(program).items():
         if isinstance(w, GaussianMatrix):
             scaled = not w.cols.given
         else:
             scaled = any(_alone(x.rhs, used) for x in program.definitions for used in w.uses(x.rhs))
             scaled = scaled and not is_gain(program, w)
-        found |= {f"a_{name}": HALF if scaled else S.Zero, f"b_{name}": S.Zero}
-    return found | ({"c": S.Zero} if linear_weights(program) else {}) | {"d": HALF}
+        exponents |= {f"a_{name}": HALF if scaled else S.Zero, f"b_{name}": S.Zero}
+    return exponents | ({"c": S.Zero} if linear_weights(program) else {}) | {"d": HALF}
 
 
 def is_gain(program: Program, w: GaussianVector) -> bool:
@@ -113,12 +113,12 @@ def is_gain(program: Program, w: GaussianVector) -> bool:
 
 
 def entrywise_rules(program: Program) -> dict[str, Entrywise]:
-    """Return the rules of weights that move by entrywise rules, by the names of the weights."""
+    """Return the entrywise training rules, by the names of their weights; other weights are left out."""
     return {w.name: w.rule for w in program.trained() if isinstance(w.rule, Entrywise)}
 
 
 def linear_weights(program: Program) -> bool:
-    """Return whether a weight is trained by a linear rule."""
+    """Return whether at least one weight is trained by a linear rule."""
     return len(entrywise_rules(program)) < len([*program.trained()])
 
 
@@ -129,18 +129,18 @@ def symbols_of(program: Program) -> dict[str, Expr]:
     >>> symbols_of(mlp(2))
     {'a_W0': a_W0, 'b_W0': b_W0, 'a_W': a_W(ell), 'b_W': b_W(ell), 'a_w': a_w, 'b_w': b_w, 'c': c, 'd': d}
     """
-    found: dict[str, Expr] = {}
+    symbols_: dict[str, Expr] = {}
     rules = entrywise_rules(program)
     for name, w in weights(program).items():
         index = layer_index(w)
         for letter in "ab" + _letters(rules.get(name)):
             key = f"{letter}_{name}"
-            found[key] = Symbol(key, real=True) if index is None else Function(key, real=True)(index)
-    return found | ({"c": c} if linear_weights(program) else {}) | {"d": d}
+            symbols_[key] = Symbol(key, real=True) if index is None else Function(key, real=True)(index)
+    return symbols_ | ({"c": c} if linear_weights(program) else {}) | {"d": d}
 
 
 def _letters(rule: Entrywise | None) -> str:
-    """Return the letters of the exponents of a rule: of its rate, its parameters and its decay."""
+    """Return the letters of the exponents of a rule: c of its rate, e of its parameters, s of its decay."""
     if rule is None:
         return ""
     units, decays = bool(rule_degrees(rule).parameters), bool(rule.decay != 0)
@@ -155,7 +155,7 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
     program : Program
         Program.
     exponents : Mapping[Any, Any] | None, optional
-        Values by name or symbol, as in :func:`put_in`; other exponents are symbols.
+        Values by name or symbol, as in :func:`with_exponents`; other exponents are symbols.
 
     Returns
     -------
@@ -178,30 +178,40 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
     N**(1/2 - a_W(ell))*N**(d - 1/2)*gamma0*Delta(alpha, t)/N**c
     """
     used_once(program, "exponents of the width")
-    others = [w for w in program.trained() if not isinstance(w.rule, Entrywise)]
-    require_linear_rules(others, "counting powers of the width")
+    linear = [w for w in program.trained() if not isinstance(w.rule, Entrywise)]
+    require_linear_rules(linear, "counting powers of the width")
     if not isinstance(program.scale, Symbol):
         raise NotApplicable(
-            f"{program.name} has no scale of its outputs: divide them by gamma0, and name it as the scale"
+            f"{program.name} has no scale of its outputs: divide them by gamma0, and give gamma0 as the scale"
         )
     rescaling = _Rescaling.of(program)
     families = {str(x.func) for x in rescaling.exponents.values() if isinstance(x, AppliedUndef)}
-    whole = replace(
+    rescaled = replace(
         program,
         definitions=tuple(replace(x, rhs=rescaling.applied(x.rhs)) for x in program.definitions),
         matrices=tuple(map(rescaling.trained, program.matrices)),
         vectors=tuple(map(rescaling.trained, program.vectors)),
         constants=(*program.constants, *sorted(families - set(program.constants))),
     )
-    return whole if exponents is None else put_in(whole, exponents)
+    return rescaled if exponents is None else with_exponents(rescaled, exponents)
 
 
 @dataclass(frozen=True)
 class _Rescaling:
     """Change of a program from the exponents with which it is written to symbolic exponents.
 
-    ``scales`` are the factors of the multipliers of weights, ``larger`` that of the program's scale, and
-    ``rate`` is the exponent of the raw learning rate.
+    Attributes
+    ----------
+    program
+        Program as it is written.
+    exponents
+        Symbolic exponents by name.
+    scales
+        Factor of the change of each weight's multiplier, by weight.
+    larger
+        Replacement of the program's scale gamma0.
+    rate
+        Exponent of the raw learning rate.
     """
 
     program: Program
@@ -212,18 +222,21 @@ class _Rescaling:
 
     @classmethod
     def of(cls, program: Program) -> _Rescaling:
-        """Return the change for a program."""
+        """Return the change from written to symbolic exponents for a program."""
         old, new = as_written(program), symbols_of(program)
         scales = {name: N ** (old[f"a_{name}"] - new[f"a_{name}"]) for name in weights(program)}
         larger = {program.scale: program.scale * N ** (d - old["d"])}
         return cls(program, new, scales, larger, _INSIDE if _channels_called_c(program) else c)
 
     def multiplied(self, w: GaussianWeight, used: Expr, symbol: Expr) -> Expr:
-        """Return a use of a weight times the change of its multiplier at the used member."""
+        """Return a use of a weight, ``used``, times the change of its multiplier.
+
+        ``symbol`` is the used member.
+        """
         return self.scales[w.name].xreplace(dict(zip(w.symbol.args, symbol.args, strict=True))) * used
 
     def applied(self, e: Expr) -> Expr:
-        """Return a right-hand side with changed multipliers of all weights in it."""
+        """Return a right-hand side in which all weights have their changed multipliers."""
         e = e.xreplace(self.larger)
         products = ((gaussian(self.program.matrix_of(x)), x) for x in e.atoms(Product))
         changed = {x: self.multiplied(w, x, x.matrix) for w, x in products if w.name in self.scales}
@@ -243,7 +256,7 @@ class _Rescaling:
         if isinstance(w, GaussianMatrix | GaussianVector):
             return self.initial(w)
         if sympify(getattr(w.rule, "diffusion", 0)) != 0:
-            raise NotApplicable(f"{w.name} is trained with noise, which has a power of N of its own")
+            raise NotApplicable(f"{w.name} is trained with noise, whose power of N is not counted")
         if isinstance(w.rule, Entrywise):
             return self.entrywise(w, w.rule)
         scale, u = self.scales[w.name], w.update
@@ -271,21 +284,25 @@ def _channels_called_c(program: Program) -> bool:
 
 
 def _rescaled(rule: Entrywise, name: str, exponents: Mapping[str, Expr]) -> Entrywise:
-    """Return the rule with its rate, parameters in units of the gradient and decay times powers of N."""
+    """Return the rule of weight ``name`` with its rate, parameters and decay multiplied by powers of N."""
     units = {x: x * N ** (-p * exponents[f"e_{name}"]) for x, p in rule_degrees(rule).parameters.items()}
-    share = exponents.get(f"s_{name}", S.Zero)
-    moved = _rewritten(rule, lambda e: e.xreplace(units))
-    return replace(moved, rate=rule.rate * N ** -exponents[f"c_{name}"], decay=rule.decay * N**-share)
+    decay_exponent = exponents.get(f"s_{name}", S.Zero)
+    changed = _rewritten(rule, lambda e: e.xreplace(units))
+    return replace(
+        changed, rate=rule.rate * N ** -exponents[f"c_{name}"], decay=rule.decay * N**-decay_exponent
+    )
 
 
-def _rewritten(rule: Entrywise, put: Callable[[Expr], Expr]) -> Entrywise:
-    """Return the rule with a function applied to its expressions."""
-    states = tuple((x, put(e)) for x, e in rule.states)
-    return replace(rule, rate=put(rule.rate), Q=put(rule.Q), decay=put(rule.decay), states=states)
+def _rewritten(rule: Entrywise, function: Callable[[Expr], Expr]) -> Entrywise:
+    """Return the rule with a function of expressions applied to its rate, Q, decay and states."""
+    states = tuple((x, function(e)) for x, e in rule.states)
+    return replace(
+        rule, rate=function(rule.rate), Q=function(rule.Q), decay=function(rule.decay), states=states
+    )
 
 
 def _alone(e: Expr, used: Expr) -> bool:
-    """Return whether an expression is the vector itself, up to a number."""
+    """Return whether ``e`` is the vector ``used`` itself times a factor without it."""
     return len(terms(e)) == 1 and not (e / used).has(used)
 
 
@@ -297,14 +314,17 @@ def families(w: GaussianWeight) -> tuple[IndexRange, ...]:
 
 
 def layer_index(w: GaussianWeight) -> Symbol | None:
-    """Return the layer index of a family of weights; other members share one exponent."""
+    """Return the layer index of a family of weights, None without one.
+
+    Members in one layer share an exponent.
+    """
     if isinstance(w, GaussianVector):
         site = w.population.site
         return next((r.index for r in w.indices if site is not None and sympify(site).has(r.index)), None)
     return None if w.index is None else w.index.index
 
 
-# -- what is asked -------------------------------------------------------------------------------------------
+# -- requirements --------------------------------------------------------------------------------------------
 
 
 FREE = Symbol("a", real=True)
@@ -314,7 +334,7 @@ FEATURES = "fields that move by order one"
 RAW_RATE = "raw learning rate of order one"
 REQUIREMENTS = (FIELDS, OUTPUTS, FEATURES, RAW_RATE)
 UNITS = "parameters in units of the gradient as large as the gradient"
-SHARE = "share of a weight that is lost in a step of order one"
+SHARE = "fraction of a weight that decay removes in a step of order one"
 ENTRYWISE = (UNITS, SHARE)
 """Requirements on the rules of weights that move by entrywise rules."""
 COUNTED = (
@@ -326,7 +346,11 @@ COUNTED = (
 
 @dataclass(frozen=True)
 class Condition:
-    """Condition that ``what`` is of order ``N^power``; ``weight`` is the one whose updates change it."""
+    """Condition on exponents: the quantity ``what`` is of order ``N^power``, which must be of order one.
+
+    ``requirement`` is the name of the requirement, and ``weight`` the weight whose updates change the
+    quantity.
+    """
 
     requirement: str
     what: str
@@ -335,24 +359,27 @@ class Condition:
 
     @property
     def equation(self) -> Eq:
-        """Equation by which the quantity neither diverges nor vanishes."""
+        """Equation ``power = 0``, by which the quantity neither diverges nor vanishes."""
         return Eq(self.power, 0, evaluate=False)
 
 
 @dataclass(frozen=True)
 class Constraints(ConditionalResult):
-    """Conditions on the exponents of a program.  See :func:`width_constraints`."""
+    """Conditions on the exponents of a program, as powers of N that must be zero.
+
+    See :func:`width_constraints`.
+    """
 
     program: Program
     powers: tuple[Condition, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the power counting."""
+        """Return the assumptions of the power counting, as sentences."""
         return (*COUNTED, "derived: the powers of N of fields at the start, and of their first update")
 
     @cached_property
     def unknowns(self) -> tuple[Expr, ...]:
-        """Exponents by weight, then c and d."""
+        """Exponents of each weight, then c and d."""
         return unknowns(self.program)
 
     def of(self, requirement: str) -> tuple[Condition, ...]:
@@ -364,37 +391,38 @@ class Constraints(ConditionalResult):
 
     @property
     def equations(self) -> tuple[Eq, ...]:
-        """Different equations of the first three requirements."""
+        """Equations of all requirements except that on the raw learning rate, each once."""
         return tuple(dict.fromkeys(x.equation for x in self.powers if x.requirement != RAW_RATE))
 
     @property
     def inequalities(self) -> tuple[Le, ...]:
-        """Conditions as bounds, for parametrizations in which quantities may vanish but not diverge.
+        """Conditions as upper bounds, for parametrizations in which quantities may vanish but not diverge.
 
-        Those of the first update are counted with fields of order one; :func:`width_class` counts further
-        updates.
+        Those of the first update are counted with fields of order one; :func:`width_class` counts
+        further updates.
         """
         return tuple(Le(*x.args, evaluate=False) for x in self.equations)
 
     def solution(self, *requirements: str) -> dict[Expr, Expr]:
-        """Return the general solution of some requirements, without exponents that stay free.
+        """Return the general solution of some requirements: each determined exponent in terms of free ones.
 
         Raises :class:`NotApplicable` if no exponents satisfy them.
         """
         return solve_linear([x.power for r in requirements for x in self.of(r)], self.unknowns)
 
     def family(self) -> dict[Expr, Expr]:
-        """Return all exponents that satisfy the first three requirements, by one parameter ``a``.
+        """Return all exponents that satisfy the requirements, in terms of one parameter ``a``.
 
-        ``a`` is the scale of the first trained matrix between layers (or of the readout).
-        Exponents of weights without conditions are left out; further free exponents are their own symbols.
+        The raw learning rate is not restricted. ``a`` is the exponent of the multiplier of the first
+        trained matrix between layers (or of the readout). Exponents of weights without conditions are
+        left out; further free exponents are their own symbols.
         """
         solved = self.solution(FIELDS, OUTPUTS, FEATURES, *ENTRYWISE)
-        whole = {x: solved.get(x, x) for x in self.unknowns if any(y.power.has(x) for y in self.powers)}
-        lead = whole[self._lead]
-        inside = [x for x in self.unknowns if lead.has(x)]
-        back = solve_linear([lead - FREE], (inside[0],)) if inside else {}
-        return {x: v.xreplace(back) for x, v in whole.items()}
+        exponents = {x: solved.get(x, x) for x in self.unknowns if any(y.power.has(x) for y in self.powers)}
+        leading = exponents[self._lead]
+        free = [x for x in self.unknowns if leading.has(x)]
+        substitution = solve_linear([leading - FREE], (free[0],)) if free else {}
+        return {x: v.xreplace(substitution) for x, v in exponents.items()}
 
     def maximal_update(self) -> dict[Expr, Expr]:
         """Return the member of the family with a raw learning rate of order one (muP).
@@ -403,10 +431,13 @@ class Constraints(ConditionalResult):
         """
         family = self.family()
         if not self.of(RAW_RATE):
-            raise NotApplicable("every weight has a rate of its own: no rate singles out one of the scales a")
+            raise NotApplicable(
+                "every weight has a learning rate of its own, so that no condition on a common rate "
+                "determines the scale a"
+            )
         (rate,) = (x.power.xreplace(family) for x in self.of(RAW_RATE))
-        found = solve_linear([rate], (FREE,))
-        return {x: v.xreplace(found) for x, v in family.items()}
+        solution = solve_linear([rate], (FREE,))
+        return {x: v.xreplace(solution) for x, v in family.items()}
 
     @cached_property
     def symmetries(self) -> tuple[dict[Expr, Expr], ...]:
@@ -415,7 +446,7 @@ class Constraints(ConditionalResult):
 
     @property
     def _lead(self) -> Expr:
-        """Scale that parametrizes a family."""
+        """Exponent of the multiplier that parametrizes the family of solutions."""
         written, table = as_written(self.program), weights(self.program)
         trained = {w.name for w in self.program.trained()}
         names = sorted(
@@ -463,57 +494,64 @@ def width_constraints(program: Program, spectral: Collection[str] = ()) -> Const
     {a_W0: a - 1/2, b_W0: 1 - 2*a, a_W(1): a, b_W(1): 1 - 2*a, a_w: a, b_w: 1 - 2*a, c: 1 - 2*a, d: 1/2}
     """
     started = count_powers(parametrized(program), 0, assumed=True)
-    found = [
+    conditions = [
         Condition(FIELDS, _called(node), p.power)
-        for node, parts in started.read.items()
+        for node, parts in started.initial.items()
         if node[0] not in program.scalars
         for p in parts
         if not p.chance or all(q.chance for q in parts)
     ]
     names = unknowns(program)
-    known = solve_linear([x.power for x in found], names)
-    found += _units(program, known)
-    known = solve_linear([x.power for x in found], names)
-    moved = count_powers(put_in(parametrized(program), known), 1, assumed=True, first=True, spectral=spectral)
-    for requirement, nodes in ((OUTPUTS, outputs(program)), (FEATURES, fields(moved))):
+    solved = solve_linear([x.power for x in conditions], names)
+    conditions += _units(program, solved)
+    solved = solve_linear([x.power for x in conditions], names)
+    updated = count_powers(
+        with_exponents(parametrized(program), solved), 1, assumed=True, first=True, spectral=spectral
+    )
+    for requirement, nodes in ((OUTPUTS, outputs(program)), (FEATURES, fields(updated))):
         for node in nodes:
-            systematic = moved.owed(*node, systematic=True)
+            systematic = updated.change_by_weight(*node, systematic=True)
             # changes by chance count for fields that a weight does not change otherwise
-            owed = systematic if requirement == OUTPUTS else moved.owed(*node) | systematic
-            found += [
+            changes = systematic if requirement == OUTPUTS else updated.change_by_weight(*node) | systematic
+            conditions += [
                 Condition(requirement, _called(node), x, weight)
-                for weight, forms in owed.items()
+                for weight, forms in changes.items()
                 for x in forms
             ]
     if linear_weights(program):
-        found.append(Condition(RAW_RATE, "eta", 2 * d - c))
-    found = [replace(x, power=x.power.xreplace({_INSIDE: c})) for x in found]
-    return Constraints(program, tuple(dict.fromkeys(x for x in found if x.power != 0)))
+        conditions.append(Condition(RAW_RATE, "eta", 2 * d - c))
+    conditions = [replace(x, power=x.power.xreplace({_INSIDE: c})) for x in conditions]
+    return Constraints(program, tuple(dict.fromkeys(x for x in conditions if x.power != 0)))
 
 
 def _units(program: Program, known: Mapping[Any, Expr]) -> list[Condition]:
-    """Return conditions on epsilon and decay of entrywise rules, each as a power of N that must be zero."""
-    rules, own = entrywise_rules(program), symbols_of(program)
+    """Return conditions on epsilon and decay of entrywise rules, each as a power of N that must be zero.
+
+    ``known`` are exponents that other conditions determine.
+    """
+    rules, symbols_ = entrywise_rules(program), symbols_of(program)
     if not rules:
         return []
-    read, found = Counting(program), []
-    sizes = gradient_powers(put_in(parametrized(program), known))
+    counting, conditions = Counting(program), []
+    sizes = gradient_powers(with_exponents(parametrized(program), known))
     for w in program.trained():
-        for env in read.members(read.ranges_of(w)):
+        for env in counting.members(counting.ranges_of(w)):
             name = member_name(w.name, tuple(env.values()))
-            e, share = (own[key].subs(env) if (key := f"{x}_{w.name}") in own else None for x in "es")
+            e, decay = (
+                symbols_[key].subs(env) if (key := f"{x}_{w.name}") in symbols_ else None for x in "es"
+            )
             if e is not None and name in sizes:
-                found.append(
+                conditions.append(
                     Condition(
                         UNITS, f"epsilon of {name} over its gradient", (-e - sizes[name]).expand(), name
                     )
                 )
-            if share is not None:
-                found.append(Condition(SHARE, f"decay of {name}", -share, name))
-    return found
+            if decay is not None:
+                conditions.append(Condition(SHARE, f"decay of {name}", -decay, name))
+    return conditions
 
 
-def put_in(program: Program, values: Mapping[Any, Expr]) -> Program:
+def with_exponents(program: Program, values: Mapping[Any, Expr]) -> Program:
     """Return the program with values for its exponents, by name or symbol.
 
     A function of the layer has one value (``a_W``), or one for each member (``a_W(1)``); members without a
@@ -529,90 +567,94 @@ def put_in(program: Program, values: Mapping[Any, Expr]) -> Program:
     def put(e: Expr) -> Expr:
         e = sympify(e)
         named = {x: c.name if x == _INSIDE else str(x) for x in e.free_symbols if not x.is_integer}
-        found = {x: given[name] for x, name in named.items() if name in given}
+        substitutions = {x: given[name] for x, name in named.items() if name in given}
         for x in e.atoms(AppliedUndef):
             name = str(x.func)
             if name in members:
-                known = members[name]
-                whole = range(min(known), max(known) + 1)
-                found[x] = Listed(x.args[0], Integer(whole[0]), *[known.get(i, x.func(i)) for i in whole])
+                values_ = members[name]
+                members_ = range(min(values_), max(values_) + 1)
+                substitutions[x] = Listed(
+                    x.args[0], Integer(members_[0]), *[values_.get(i, x.func(i)) for i in members_]
+                )
             elif name in given:
-                found[x] = given[name]
-        return e.xreplace(found)
+                substitutions[x] = given[name]
+        return e.xreplace(substitutions)
 
-    whole = program.map(put)
+    changed = program.map(put)
 
     def ruled(w: Any) -> Any:
-        """Return the weight with values in its rule."""
+        """Return the weight with values for the exponents in its entrywise rule."""
         rule = getattr(w, "rule", None)
         return replace(w, rule=_rewritten(rule, put)) if isinstance(rule, Entrywise) else w
 
     return replace(
-        whole, matrices=tuple(map(ruled, whole.matrices)), vectors=tuple(map(ruled, whole.vectors))
+        changed, matrices=tuple(map(ruled, changed.matrices)), vectors=tuple(map(ruled, changed.vectors))
     )
 
 
 def unknowns(program: Program) -> tuple[Expr, ...]:
-    """Return the exponents of a program of known depth: those of each weight, member by member; c; d."""
-    own, read = symbols_of(program), Counting(program)
-    found: list[Expr] = []
+    """Return the exponents of a program of known depth: those of each weight (by member), c and d."""
+    symbols_, counting = symbols_of(program), Counting(program)
+    exponents: list[Expr] = []
     for name, w in weights(program).items():
-        mine = [own[key] for x in "abces" if (key := f"{x}_{name}") in own]
-        found += [x.subs(env) for env in read.members(families(w)) for x in mine]
-    return (*dict.fromkeys(found), *([c] if linear_weights(program) else []), d)
+        exponents_of_weight = [symbols_[key] for x in "abces" if (key := f"{x}_{name}") in symbols_]
+        exponents += [x.subs(env) for env in counting.members(families(w)) for x in exponents_of_weight]
+    return (*dict.fromkeys(exponents), *([c] if linear_weights(program) else []), d)
 
 
 def outputs(program: Program) -> list[tuple[str, None]]:
-    """Return the means over units of which the loss is a function, if it is known."""
+    """Return the outputs (name, None): means over units of which the loss is a function, if it is known."""
     means = [x.name for x in program.definitions if x.name in program.scalars and x.rhs.has(Mean)]
-    read = set() if program.loss is None else {str(a.func) for a in program.loss.atoms(AppliedUndef)}
-    return [(name, None) for name in means if name in read or not read & {*means}]
+    in_loss = set() if program.loss is None else {str(a.func) for a in program.loss.atoms(AppliedUndef)}
+    return [(name, None) for name in means if name in in_loss or not in_loss & {*means}]
 
 
 def fields(counted: Counted) -> list[tuple[str, Expr | None]]:
-    """Return all quantities with entries."""
+    """Return the names and layers of all quantities that have entries."""
     return [(n, site) for n, site in counted.nodes if n not in counted.program.scalars]
 
 
 def features(program: Program, counted: Counted) -> list[tuple[str, Expr | None]]:
     """Return the fields from which outputs are computed, without those that are a weight themselves."""
-    own = [parameter(v) for v in program.vectors]
-    seen = forward_pass(program)
-    names = {x.name for x in seen if not any(_alone(x.rhs, used) for v in own for used in v.uses(x.rhs))}
+    vectors = [parameter(v) for v in program.vectors]
+    forward = forward_pass(program)
+    names = {
+        x.name for x in forward if not any(_alone(x.rhs, used) for v in vectors for used in v.uses(x.rhs))
+    }
     return [node for node in fields(counted) if node[0] in names]
 
 
 def forward_pass(program: Program) -> list[Definition]:
-    """Return the definitions of the outputs and of everything from which they are computed."""
+    """Return the definitions of the outputs and of all quantities from which they are computed."""
     named: dict[str, list[Definition]] = {x.name: [] for x in program.definitions}
     for x in program.definitions:
         named[x.name].append(x)
-    todo: list[Definition] = [x for n, _ in outputs(program) for x in named[n]]
-    seen: list[Definition] = []
-    while todo:
-        x = todo.pop()
-        if x not in seen:
-            seen.append(x)
+    pending: list[Definition] = [x for n, _ in outputs(program) for x in named[n]]
+    result: list[Definition] = []
+    while pending:
+        x = pending.pop()
+        if x not in result:
+            result.append(x)
             for atom in x.rhs.atoms(AppliedUndef):
                 same = named.get(str(atom.func), [])
                 exact = [y for y in same if y.lhs.args[:1] == atom.args[:1]]
-                todo += exact or same
-    return seen
+                pending += exact or same
+    return result
 
 
 def solve_linear(powers: list[Expr], names: tuple[Expr, ...]) -> dict[Expr, Expr]:
-    """Return exponents for which linear forms vanish, later names in terms of earlier ones.
+    """Return exponents for which all ``powers`` (linear forms) vanish, later names in terms of earlier ones.
 
-    Raises :class:`NotApplicable` if there are none.
+    Raises :class:`NotApplicable` if the conditions have no solution.
     """
-    asked = [p.expand() for p in powers if p.expand() != 0]
-    found = solve(asked, list(reversed(names)), dict=True) if asked else [{}]
-    if not found:
-        raise NotApplicable("no exponents fulfil all of these conditions")
-    return {x: found[0][x] for x in names if x in found[0]}
+    equations = [p.expand() for p in powers if p.expand() != 0]
+    solutions = solve(equations, list(reversed(names)), dict=True) if equations else [{}]
+    if not solutions:
+        raise NotApplicable("no exponents fulfil all of the conditions on powers of N")
+    return {x: solutions[0][x] for x in names if x in solutions[0]}
 
 
-# -- what becomes of numbers ---------------------------------------------------------------------------------
+# -- classes of given exponents ------------------------------------------------------------------------------
 
 
 WidthPowers = Mapping[QuantityAtLayer, Expr | None]
@@ -667,8 +709,8 @@ class WidthClass(ConditionalResult):
         tuple[str, ...]
             Assumptions as sentences.
         """
-        settled = f"assumed: powers do not change after {self.steps} updates"
-        return (*COUNTED, "derived: the powers of N of fields and outputs", settled)
+        constant = f"assumed: powers of N do not change after {self.steps} updates"
+        return (*COUNTED, "derived: the powers of N of fields and outputs", constant)
 
     @property
     def nontrivial(self) -> bool:
@@ -728,8 +770,8 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
     """
     require_type(program, Program, "width_class", "a program")
     values = _read(program, exponents)
-    whole = parametrized(program, values)
-    linear = count_powers(whole, 1, first=True)
+    rescaled = parametrized(program, values)
+    linear = count_powers(rescaled, 1, first=True)
     hidden, read = tuple(features(program, linear)), tuple(outputs(program))
     start = {x: linear.power(*x) for x in linear.nodes}
     rates = {x: linear.change(*x) for x in linear.nodes}
@@ -739,46 +781,46 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
     stopped = linear.stopped is not None and not any(k == 1 for *_, k in linear.found)
     stable = begun = not grows and not stopped
     if begun:
-        counted = count_powers(whole, steps, until=(*hidden, *read))
+        counted = count_powers(rescaled, steps, until=(*hidden, *read))
         when = f"update {counted.steps}"
         changes = {x: counted.change(*x, step=counted.steps) for x in linear.nodes}
         sizes = {x: counted.power(*x, step=counted.steps) for x in (*hidden, *read)}
-        blown = [
+        diverging = [
             f"{_called(x)} grows as N^({p}) with {when}" for x, p in sizes.items() if p is not None and p > 0
         ]
         if counted.stopped is not None:
-            blown = blown or [f"counting ends with {when}: {counted.stopped}"]
-        small = [f"{_called(x)} vanishes as N^({start[x]}) at the start" for x in hidden if start[x] != 0]
-        broken += [*blown, *small]
-        stable = not blown
+            diverging = diverging or [f"the count of powers ends with {when}: {counted.stopped}"]
+        vanishing = [f"{_called(x)} vanishes as N^({start[x]}) at the start" for x in hidden if start[x] != 0]
+        broken += [*diverging, *vanishing]
+        stable = not diverging
     for group, what in ((read, "outputs"), (hidden, "features")) if stable else ():
-        best = [p for n in group if (p := changes[n]) is not None]
-        if not best or max(best) < 0:
-            broken.append(f"{what} move only as N^({max(best)})" if best else f"{what} do not move")
+        powers_ = [p for n in group if (p := changes[n]) is not None]
+        if not powers_ or max(powers_) < 0:
+            broken.append(f"{what} move only as N^({max(powers_)})" if powers_ else f"{what} do not move")
     return WidthClass(
         values, start, rates, changes, hidden, read, begun, stable, tuple(broken), steps if begun else 1
     )
 
 
 def _read(program: Program, exponents: Mapping[Any, Any]) -> dict[str, Expr]:
-    """Return numbers for all exponents by name."""
+    """Return the given exponents as numbers, by name; raise NotApplicable for unknown or missing names."""
     given = {str(k): _number(str(k), v) for k, v in exponents.items()}
     wanted = {family_name(x) for x in unknowns(program)}
     heads = {k.partition("(")[0] for k in given}
     if unknown := heads - set(symbols_of(program)):
         unknown_names, known = (", ".join(sorted(x)) for x in (unknown, wanted))
-        raise NotApplicable(f"exponents: {unknown_names} unknown; the program has {known}")
+        raise NotApplicable(f"exponents: {unknown_names} unknown; the exponents of the program are {known}")
     if missing := wanted - heads:
-        raise NotApplicable(f"exponents: {', '.join(sorted(missing))} missing")
+        raise NotApplicable(f"exponents: {', '.join(sorted(missing))} missing; give a number for each")
     return given
 
 
 def _number(key: str, value: Any) -> Expr:
-    """Return the value of an exponent as a number."""
+    """Return the value of the exponent ``key`` as a rational number; raise NotApplicable for others."""
     try:
-        found = nsimplify(exact(key, value), rational=True)
-        if found.is_number and found.is_real:
-            return found
+        number = nsimplify(exact(key, value), rational=True)
+        if number.is_number and number.is_real:
+            return number
     except (ValueError, TypeError):
         pass
     raise NotApplicable(f"{key} = {value!r}: must be a number, such as 1/2")
@@ -800,38 +842,44 @@ def named(program: Program, constraints: Constraints | None = None) -> dict[str,
     >>> {k: v["b_W"] for k, v in named(mlp(2, "tanh")).items()}
     {'NTK': 0, 'mean-field': 0, 'standard': 1, 'standard, rate 1/N': 1, 'muP': 1}
     """
-    own, names = as_written(program), weights(program)
-    flat = dict.fromkeys(own, S.Zero)
-    ntk = flat | {f"a_{k}": own[f"a_{k}"] for k in names}
-    plain = flat | {f"b_{k}": 2 * own[f"a_{k}"] for k in names}
-    found = {"NTK": ntk, "mean-field": own, "standard": plain, "standard, rate 1/N": plain | {"c": S.One}}
+    written, names = as_written(program), weights(program)
+    flat = dict.fromkeys(written, S.Zero)
+    ntk = flat | {f"a_{k}": written[f"a_{k}"] for k in names}
+    standard = flat | {f"b_{k}": 2 * written[f"a_{k}"] for k in names}
+    parametrizations = {
+        "NTK": ntk,
+        "mean-field": written,
+        "standard": standard,
+        "standard, rate 1/N": standard | {"c": S.One},
+    }
     maximal = (constraints or width_constraints(program)).maximal_update()
     free = {x: ntk[family_name(x)] for v in maximal.values() for x in v.atoms(AppliedUndef, Symbol)}
-    found["muP"] = {family_name(x): v.xreplace(free) for x, v in maximal.items()}
-    return found
+    parametrizations["muP"] = {family_name(x): v.xreplace(free) for x, v in maximal.items()}
+    return parametrizations
 
 
 def family_name(x: Expr) -> str:
-    """Return the name of an exponent, for a member that of its family."""
+    """Return the name of an exponent without the index of the member, such as ``a_W`` for ``a_W(1)``."""
     return str(x.func) if isinstance(x, AppliedUndef) else str(x)
 
 
 def _called(node: QuantityAtLayer) -> str:
-    """Return a field or number at its layer as text."""
+    """Return the name of a field or number with its layer as text, such as ``h(2)``."""
     name, site = node
     return name if site is None else f"{name}({site})"
 
 
-# -- which exponents are one network -------------------------------------------------------------------------
+# -- equivalent exponents ------------------------------------------------------------------------------------
 
 
 def symmetries(program: Program) -> tuple[dict[Expr, Expr], ...]:
     """Return the directions in which exponents may change without any change of training.
 
     Fields X are rescaled by ``N^x`` and raw weights by ``N^w``. Every term of every definition and update
-    must have the power of the quantity that it defines; functions that are not homogeneous fix their fields.
-    This is a linear system for the shifts, at any N and for any number of steps. The result are its solutions
-    by exponent, as far as exponents change. The depth must be a number.
+    must have the power of the quantity that it defines; a function that is not homogeneous forbids a
+    rescaling of its arguments. This is a linear system for the shifts of exponents, at any N and for any
+    number of steps. The result are a basis of its solutions, as changes of exponents. The depth must be a
+    number.
 
     >>> from derive.program import mlp
     >>> for shift in symmetries(mlp(2, "tanh")): print(shift)
@@ -842,41 +890,41 @@ def symmetries(program: Program) -> tuple[dict[Expr, Expr], ...]:
 
 
 class _Symmetry:
-    """Linear system for shifts of exponents, of fields and of raw weights."""
+    """Linear system for shifts of exponents, and for the powers of N that rescale fields and raw weights."""
 
     def __init__(self, program: Program) -> None:
         self.program, self.weights = parametrized(program), weights(program)
-        self.read = Counting(self.program)
+        self.counting = Counting(self.program)
         self.exponents = unknowns(program)
         self.rows: list[Expr] = []
 
     def directions(self) -> tuple[dict[Expr, Expr], ...]:
-        """Return the null space of the system, as far as exponents are concerned."""
-        for x, env in self.read.rules.values():  # every term must have the power of the defined field
-            whole = self.shift(x.lhs, env)
-            self.rows += [y - whole for y in self.shifts(x.rhs, env)]
-        for w in self.program.trained():  # an update must have the power of the raw weight
+        """Return a basis of the solutions, as changes of exponents."""
+        for x, env in self.counting.rules.values():  # every term must shift like the defined field
+            expected = self.shift(x.lhs, env)
+            self.rows += [y - expected for y in self.shifts(x.rhs, env)]
+        for w in self.program.trained():  # an update must shift like the raw weight
             u = w.update
             bodies = (u.vector,) if isinstance(w, TrainedVector) else (u.left, u.right)  # type: ignore[union-attr]
-            for env in self.read.members(families(w.initial)):
-                for inner in self.read.members(u.over):
-                    found = self.shifts(Mul(u.coefficient, *bodies), {**env, **inner})
-                    self.rows += [y - self.raw(w.name, env) for y in found]
-        for name, start in weights(self.program).items():  # and so must its initial standard deviation
-            for env in self.read.members(families(start)):
+            for env in self.counting.members(families(w.initial)):
+                for inner in self.counting.members(u.over):
+                    null_space = self.shifts(Mul(u.coefficient, *bodies), {**env, **inner})
+                    self.rows += [y - self.raw(w.name, env) for y in null_space]
+        for name, start in weights(self.program).items():  # the initial standard deviation as well
+            for env in self.counting.members(families(start)):
                 (power,) = self.powers(sympify(start.variance), env)
                 self.rows.append(power / 2 - self.raw(name, env))
-        asked = [x for x in self.exponents if any(row.has(x) for row in self.rows)]
+        involved = [x for x in self.exponents if any(row.has(x) for row in self.rows)]
         # d first and c last, so that the reduced basis has simple directions
-        own = [x for x in (d, *sorted(set(asked) - {c, d}, key=str), c) if x in asked]
+        ordered = [x for x in (d, *sorted(set(involved) - {c, d}, key=str), c) if x in involved]
         hidden = sorted({x for row in self.rows for x in row.free_symbols} - set(self.exponents), key=str)
-        M = Matrix([[row.expand().coeff(x) for x in (*hidden, *own)] for row in self.rows])
-        found = [list(vector[len(hidden) :]) for vector in M.nullspace()]
-        basis = Matrix(found).rref()[0].tolist() if found else []
-        return tuple({x: v for x, v in zip(own, row, strict=True) if v != 0} for row in basis if any(row))
+        M = Matrix([[row.expand().coeff(x) for x in (*hidden, *ordered)] for row in self.rows])
+        null_space = [list(vector[len(hidden) :]) for vector in M.nullspace()]
+        basis = Matrix(null_space).rref()[0].tolist() if null_space else []
+        return tuple({x: v for x, v in zip(ordered, row, strict=True) if v != 0} for row in basis if any(row))
 
     def shifts(self, e: Expr, env: IndexExpressions) -> list[Expr]:
-        """Return the power of each term of an expression."""
+        """Return the shift of the power of N of each term of an expression; ``env`` has values of indices."""
         if isinstance(e, Add):
             return [x for y in e.args for x in self.shifts(y, env)]
         if isinstance(e, Mean | Sum):
@@ -884,7 +932,7 @@ class _Symmetry:
         if isinstance(e, Product):
             raw = self.weight(gaussian(self.program.matrix_of(e)), e.matrix, env)
             return [raw + x for x in self.shifts(e.vector, env)]
-        if self.read.is_number(e):
+        if self.counting.is_number(e):
             return self.powers(e, env)
         if isinstance(e, Mul):
             total: list[Expr] = [S.Zero]
@@ -895,7 +943,7 @@ class _Symmetry:
         return self.factor_shifts(e, env)
 
     def factor_shifts(self, e: Expr, env: IndexExpressions) -> list[Expr]:
-        """Return the power of a factor: a power, a weight, given data, a field or a function of fields."""
+        """Return the shift of a factor: a power, a weight, given data, a field or a function of fields."""
         if isinstance(e, Pow) and e.exp.is_Integer and e.exp.is_positive:
             return [e.exp * x for x in self.shifts(e.base, env)]
         for v in self.weights.values():
@@ -903,32 +951,37 @@ class _Symmetry:
                 return [self.weight(v, e, env)]
         if isinstance(e, AppliedUndef) and self.program.given_of(str(e.func)):
             return [S.Zero]
-        inside = sorted((x for x in e.atoms(AppliedUndef) if self.read.is_field(x, env)), key=str)
-        moved = [self.shift(x, env) for x in inside]
-        if e in inside:
-            return moved
-        degree = shape_of(e, inside).degree
-        if degree is not None and len(inside) == 1:  # such as relu, which is homogeneous
-            return [degree * moved[0]]
-        self.rows += moved
+        arguments = sorted((x for x in e.atoms(AppliedUndef) if self.counting.is_field(x, env)), key=str)
+        shifts = [self.shift(x, env) for x in arguments]
+        if e in arguments:
+            return shifts
+        degree = shape_of(e, arguments).degree
+        if degree is not None and len(arguments) == 1:  # such as relu, which is homogeneous
+            return [degree * shifts[0]]
+        self.rows += shifts
         return [S.Zero]
 
     def shift(self, field: AppliedUndef, env: IndexExpressions) -> Expr:
-        """Return the rescaling of a field; outputs and errors are not rescaled."""
+        """Return the power of N that rescales a field; outputs and errors are not rescaled."""
         name = str(field.func)
-        return S.Zero if name in self.program.scalars else Symbol(f"x_{name}_{self.read.site(field, env)}")
+        return (
+            S.Zero if name in self.program.scalars else Symbol(f"x_{name}_{self.counting.site(field, env)}")
+        )
 
     def weight(self, w: GaussianWeight, used: Expr, env: IndexExpressions) -> Expr:
-        """Return the rescaling of the used member of a family of weights; data are not rescaled."""
+        """Return the power of N that rescales the used member of a family of weights.
+
+        Data are not rescaled.
+        """
         at = dict(zip(w.symbol.args, (x.subs(env) for x in used.args), strict=True))
         return self.raw(w.name, at) if w.name in self.weights else S.Zero
 
     def raw(self, name: str, env: IndexExpressions) -> Expr:
-        """Return the rescaling of a raw weight."""
+        """Return the symbol of the power of N that rescales a raw weight."""
         layer = layer_index(self.weights[name])
         return Symbol(f"w_{name}_{'' if layer is None else env[layer]}")
 
     def powers(self, e: Expr, env: IndexExpressions) -> list[Expr]:
-        """Return the changes of the powers of N of a number: their parts linear in the exponents."""
-        found = [x.xreplace({_INSIDE: c}) for x in powers(e.subs(env))]
-        return [x - x.xreplace(dict.fromkeys(self.exponents, S.Zero)) for x in found]
+        """Return the powers of N in a number, as far as they are linear in the exponents."""
+        exponents = [x.xreplace({_INSIDE: c}) for x in powers(e.subs(env))]
+        return [x - x.xreplace(dict.fromkeys(self.exponents, S.Zero)) for x in exponents]

@@ -5,7 +5,7 @@ import pytest
 from sympy import Rational
 
 from derive.scale.power_counting import count_powers
-from derive.scale.width import named, parametrized, put_in
+from derive.scale.width import named, parametrized, with_exponents
 from numerics.simulation import simulate_program
 from tests.chance import excess
 from tests.derive.once import feedback_alignment, mlp
@@ -38,7 +38,7 @@ def test_the_parametrised_program_is_this_network():
     powers = {k: float(v) for k, v in exact.items()}
     run = Networks(n, powers, "linear", seeds=1, seed=4)
     w0, w, out = (x[0] for x in run.start())
-    program = put_in(parametrized(mlp(2)), exact)
+    program = with_exponents(parametrized(mlp(2)), exact)
     found = simulate_program(
         program,
         width=n,
@@ -114,7 +114,7 @@ PROGRAMS = {
 def test_other_programs_move_as_counted(name, d):
     """Any program, simulated literally: counted powers are multiples of 1/2, and the nearest to the slope."""
     program, widths = PROGRAMS[name](), (64, 128, 256, 512)
-    whole = put_in(parametrized(program), {**named(program)["NTK"], "d": d})
+    whole = with_exponents(parametrized(program), {**named(program)["NTK"], "d": d})
     values, data = {"eta": 1e-4, "gamma0": 1.0, "P": 2}, {"x": INPUTS[:2], "y": np.array([1.0, -0.7])}
     logs = []
     for n in widths:

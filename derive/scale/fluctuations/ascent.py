@@ -28,10 +28,10 @@ from derive.program.rules import GradientDescent
 from derive.theory.fluctuations import FluctuatingParameter, Fluctuations, Hatted, fluctuations
 
 BITS = 160
-"""Bits of a coefficient of a power of the learning rate, in integers that hold truncated polynomials."""
+"""Bits of each coefficient in an integer that represents a truncated polynomial in the learning rate."""
 
 Key = tuple[str, tuple[int, ...]]
-"""A field, product or order parameter by its name and arguments."""
+"""Name and integer arguments of a field, product or order parameter."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class AscentCoefficients:
     depth : Expr
         Number of layers, or ``L``.
     means : dict[int, Expr]
-        Means of ``c_n`` at infinite width.
+        Means of ``c_n`` at infinite width, by n.
     covariances : dict[tuple[int, int], Expr]
-        N times the covariances of ``c_m`` and ``c_n``, for m not above n.
+        N times the covariances of ``c_m`` and ``c_n``, by (m, n) with m not above n.
 
     Notes
     -----
@@ -75,16 +75,16 @@ class AscentCoefficients:
 
 
 def in_small_steps(program: Program) -> Program:
-    """Return the program with exact steps of the rate eta, of which its flow is the limit."""
+    """Return the program trained in exact steps of the learning rate eta; its flow is the limit eta -> 0."""
     require_linear_rules(program, "steps of small rates")
     rules = {w.rule for w in program.trained()}
     memory = {tuple(map(sympify, rule.memory(t, s))) for rule in rules}
     ((start, weight),) = memory if len(memory) == 1 else {(S.Zero, S.Zero)}
     noise = any(rule.noise(t, s) != 0 for rule in rules)
     if start != 1 or weight.has(t, s) or noise:
-        raise NotApplicable("weights must move by the gradient alone, all at one rate")
-    one = weight.subs(program.roles.samples, 1) if program.roles.samples is not None else weight
-    return program.with_rule(GradientDescent(eta if program.rule.discrete else eta * one))
+        raise NotApplicable("all weights must be trained by the gradient alone, with one learning rate")
+    summed_weight = weight.subs(program.roles.samples, 1) if program.roles.samples is not None else weight
+    return program.with_rule(GradientDescent(eta if program.rule.discrete else eta * summed_weight))
 
 
 @lru_cache(maxsize=32)
@@ -125,7 +125,7 @@ def ascent_coefficients(program: Program, order: int = 4) -> AscentCoefficients:
     if program.depth.is_Integer:
         return _at_depth(steps, order)
     if program.depth != L:
-        raise NotApplicable(f"a depth of {program.depth}: it must be a number or L")
+        raise NotApplicable(f"depth = {program.depth}: must be a number or L")
     values: list[AscentCoefficients] = []
     while True:
         values.append(_at_depth(steps.at_depth(len(values) + 1), order))
@@ -141,9 +141,15 @@ DEEPEST = 12
 
 
 def _interpolated(values: list[AscentCoefficients]) -> AscentCoefficients | None:
-    """Return polynomials in L, or None if there are too few depths to determine and confirm them."""
+    """Return coefficients as polynomials in L from values at the depths 1, 2, ....
+
+    Returns None if there are too few depths to determine and confirm the polynomials.
+    """
     if len(values) > DEEPEST:
-        raise NotApplicable(f"coefficients are no polynomials in the depth up to {DEEPEST} layers")
+        raise NotApplicable(
+            f"the coefficients are not polynomials in the depth, as far as {DEEPEST} layers tell: give a "
+            "number of layers"
+        )
     first = values[0]
     means = {n: _polynomial([x.means[n] for x in values]) for n in first.means}
     pairs = {mn: _polynomial([x.covariances[mn] for x in values]) for mn in first.covariances}
@@ -153,20 +159,23 @@ def _interpolated(values: list[AscentCoefficients]) -> AscentCoefficients | None
 
 
 def _polynomial(values: list[Expr]) -> Expr | None:
-    """Return the polynomial in L with these values at 1, 2, ..., if the last ones do not raise its degree."""
+    """Return the polynomial in L with these values at 1, 2, ....
+
+    None unless the last ones confirm its degree.
+    """
     if len(values) <= CONFIRMING + 1:
         return None
-    found = interpolate(values, L)
-    degree = Poly(found, L).degree()
-    return factor(found) if degree < len(values) - CONFIRMING else None
+    polynomial = interpolate(values, L)
+    degree = Poly(polynomial, L).degree()
+    return factor(polynomial) if degree < len(values) - CONFIRMING else None
 
 
 def _at_depth(program: Program, order: int) -> AscentCoefficients:
-    """Return the coefficients for a number of layers."""
+    """Return the coefficients of a program whose depth is a number."""
     theory = DrivenSteps(fluctuations(program), order)
     _require_scaling(theory.theory)
-    longer = DrivenSteps(theory.theory, order + 1)
-    means = {n: longer.mean(n) for n in range(1, order + 2, 2)}
+    one_more_order = DrivenSteps(theory.theory, order + 1)
+    means = {n: one_more_order.mean(n) for n in range(1, order + 2, 2)}
     pairs = [(m, n) for n in range(order + 1) for m in range(n + 1) if m + n <= order and (m + n) % 2 == 0]
     return AscentCoefficients(
         program.depth, {n: Integer(x) for n, x in means.items()}, {x: theory.covariance(*x) for x in pairs}
@@ -187,24 +196,32 @@ def _require_scaling(theory: Fluctuations) -> None:
         ]
         scaled = e.xreplace({eta: eta / gamma0, **{a: a / gamma0 for a in responses}})
         if scaled.has(gamma0):
-            raise NotApplicable(f"gamma0 enters {e} in another way than the rate and responses do")
+            raise NotApplicable(f"gamma0 must enter the term {e} by the learning rate and by responses alone")
     for q in theory.parameters:
         unit = q.unit * (gamma0 if q.kind in ("response", "mean") else 1)
         if unit.expand().has(gamma0):
-            raise NotApplicable(f"{q.symbol} is not in units of 1/gamma0")
+            raise NotApplicable(
+                f"the order parameter {q.symbol} must be proportional to 1/gamma0 if it is a response or a "
+                "mean, and independent of gamma0 otherwise"
+            )
     one, four = DrivenSteps(theory, 2), DrivenSteps(theory, 2, kernel=4)
     for m, n in ((0, 0), (1, 1), (0, 2)):
         if four.covariance(m, n) != 4 ** ((m + n) // 2 + 1) * one.covariance(m, n):
-            raise NotApplicable("the kernel of the inputs does not enter as a power")
+            raise NotApplicable(
+                "the covariances of the coefficients must be powers of the kernel of the inputs"
+            )
 
 
 UnitVariable = tuple[bool, Key]
-"""A product, or with True its hat."""
+"""A product of weights and a vector (False, key), or its conjugate variable, the hat (True, key)."""
 
 
 @dataclass(frozen=True)
 class WeightedPair:
-    """``weight x_first x_second`` of one unit; ``parameter`` is the order parameter that multiplies it."""
+    """Product ``weight x_first x_second`` of two variables of one unit.
+
+    ``parameter`` is the order parameter that multiplies it, None without one.
+    """
 
     weight: int
     first: UnitVariable
@@ -256,7 +273,7 @@ class DrivenSteps:
     # -- the equations, written out --------------------------------------------------------------------------
 
     def _write(self) -> None:
-        """Write the numbers of products, and the terms of the exponent at all layers and times."""
+        """Write out, at all layers and times, the unit of each product and the terms of the exponent."""
         for e, home in zip(self.theory.products, self.theory.homes, strict=False):
             for at in self._values(e.ranges):
                 layer = S(0 if home.site is None or home.shared else home.site).subs(at)
@@ -271,7 +288,10 @@ class DrivenSteps:
                     self._add(x, weight, atoms, {**at, t: now, s: past})
 
     def _add(self, x: Any, weight: int, atoms: list[AppliedUndef], at: dict[Any, int]) -> None:
-        """Add one term of the exponent at given indices and times."""
+        """Add one term ``x`` of the exponent at the values ``at`` of indices and times.
+
+        ``weight`` is its factor, a polynomial in eta, and ``atoms`` are its fields and order parameters.
+        """
         names = [self._key(a, at) for a in atoms if str(a.func) not in self.fields]
         parameter = self._canonical(names[0]) if names else None
         first = self._key(x.hats[0].field, at)
@@ -279,22 +299,22 @@ class DrivenSteps:
             second = self._key(x.hats[1].field, at)
             symmetric = x.hats[0].field.func == x.hats[1].field.func
             if symmetric and first < second:
-                return  # twice one half: both orders are one pair
-            found = WeightedPair(weight, (True, first), (True, second), parameter)
+                return  # the term has a factor 1/2 and occurs in both orders of the pair: one of them is kept
+            pair = WeightedPair(weight, (True, first), (True, second), parameter)
             for u, v in dict.fromkeys([(first, second), (second, first)]):
-                self.sources.setdefault(self.site[u], []).append((u, v, found))
-            self._influence(found)
+                self.sources.setdefault(self.site[u], []).append((u, v, pair))
+            self._influence(pair)
             return
         (field,) = (a for a in atoms if str(a.func) in self.fields)
-        for share, source in self._in_products(field, at):
-            found = WeightedPair(share * weight & self.mask, (True, first), (False, source), parameter)
-            self.memory.setdefault(first, []).append(found)
-            self._influence(found)
+        for factor_, source in self._in_products(field, at):
+            pair = WeightedPair(factor_ * weight & self.mask, (True, first), (False, source), parameter)
+            self.memory.setdefault(first, []).append(pair)
+            self._influence(pair)
 
-    def _influence(self, found: WeightedPair) -> None:
-        """Add the derivative of a term by its order parameter."""
-        if found.parameter is not None:
-            self.influences.setdefault(self.site[found.first[1]], []).append(found)
+    def _influence(self, pair: WeightedPair) -> None:
+        """Record a pair as a derivative of the exponent by its order parameter, if it has one."""
+        if pair.parameter is not None:
+            self.influences.setdefault(self.site[pair.first[1]], []).append(pair)
 
     @cached_property
     def fields(self) -> set[str]:
@@ -302,27 +322,30 @@ class DrivenSteps:
         return self.products | {e.name for e in self.theory.definitions}
 
     def _times(self, reach: str) -> Iterator[tuple[int, int]]:
-        """Yield the times t and s of a term."""
+        """Yield the times (t, s) of a term whose sum over s has the range ``reach``."""
         for now, past in product(range(self.degree + 1), repeat=2):
             kept = {"all": True, "strict": past < now, "past": past <= now, "": past == now}
             if kept[reach]:
                 yield now, past
 
     def _values(self, ranges: Iterable[IndexRange]) -> list[dict[Any, int]]:
-        """Return all values of indices; samples have only the first."""
-        found: list[dict[Any, int]] = [{}]
+        """Return all values of the indices of ``ranges``; an index of samples has only the value 1."""
+        values: list[dict[Any, int]] = [{}]
         for r in ranges:
             upper = 1 if r.upper == self.samples else int(r.upper)
-            found = [{**at, r.index: k} for at in found for k in range(int(r.lower), upper + 1)]
-        return found
+            values = [{**at, r.index: k} for at in values for k in range(int(r.lower), upper + 1)]
+        return values
 
     def _key(self, a: AppliedUndef, at: Mapping[Any, int]) -> Key:
-        """Return a function at values of indices and times, which occur linearly in its arguments."""
+        """Return the name and integer arguments of a function at the values ``at`` of indices and times."""
         name, arguments = _linear_arguments(a)
         return name, tuple(sum(c * at[x] if x is not None else c for x, c in terms) for terms in arguments)
 
     def _split(self, e: Expr) -> tuple[int, list[AppliedUndef]]:
-        """Return a monomial as a polynomial in eta and functions, with numbers for errors and gamma0."""
+        """Return a monomial as a factor, a polynomial in eta, and its fields and order parameters.
+
+        Errors and gamma0 are replaced by numbers.
+        """
         data = {a: self.data[str(a.func)] for a in e.atoms(AppliedUndef) if str(a.func) in self.data}
         weight, atoms = S.One, list[AppliedUndef]()
         for x in Mul.make_args(e.xreplace({**data, gamma0: S.One})):
@@ -330,20 +353,24 @@ class DrivenSteps:
                 atoms.append(x)
             else:
                 weight *= x
-        known = sum(str(a.func) in self.fields for a in atoms)
-        if weight.has(AppliedUndef) or known > 1 or len(atoms) - known > 1:
-            raise NotApplicable(f"{e} is no field of a linear network times one kernel")
+        field_count = sum(str(a.func) in self.fields for a in atoms)
+        if weight.has(AppliedUndef) or field_count > 1 or len(atoms) - field_count > 1:
+            raise NotApplicable(
+                f"the term {e} must be a field times at most one kernel, as in a linear network"
+            )
         return self._polynomial(weight), atoms
 
     def _polynomial(self, e: Expr) -> int:
-        """Return a polynomial in eta with natural coefficients as an integer."""
+        """Return a polynomial in eta with natural coefficients as one integer in base ``2^BITS``."""
         p = Poly(e, eta)
         if not all(c.is_Integer and c >= 0 for c in p.coeffs()):
-            raise NotApplicable(f"the constants of the network must be natural numbers; {e} is a factor")
+            raise NotApplicable(
+                f"the constants of the network must be natural numbers, but a term has the factor {e}"
+            )
         return int(sum(int(c) << BITS * n for (n,), c in p.terms())) & self.mask
 
     def _in_products(self, field: AppliedUndef, at: Mapping[Any, int]) -> list[tuple[int, Key]]:
-        """Return a field as a sum of products, with factors."""
+        """Return a field as a sum of products of weights and vectors: (factor, product)."""
         key = self._key(field, at)
         if key[0] in self.products:
             return [(1, key)]
@@ -352,26 +379,28 @@ class DrivenSteps:
         return self._known[key]
 
     def _defined(self, atom: AppliedUndef) -> list[tuple[int, Key]]:
-        """Return a field as a sum of products by its definition."""
-        found = []
+        """Return a field as a sum (factor, product) by its definition."""
+        products = []
         for e in self.theory.definitions:
-            here = match(e.symbol, atom, e.ranges)
-            for term in Add.make_args(substitute(e.rhs, here)) if here is not None else []:
+            binding = match(e.symbol, atom, e.ranges)
+            for term in Add.make_args(substitute(e.rhs, binding)) if binding is not None else []:
                 weight, atoms = self._split(term)
                 if len(atoms) != 1:
                     raise NotApplicable(f"{e.symbol} is not linear in products of weights")
-                found += [(weight * share & self.mask, key) for share, key in self._in_products(atoms[0], {})]
-        return found
+                products += [
+                    (weight * factor_ & self.mask, key) for factor_, key in self._in_products(atoms[0], {})
+                ]
+        return products
 
     def _canonical(self, key: Key) -> Key:
-        """Return the order parameter with the later time first, if it is symmetric."""
+        """Return the order parameter ``key``, with the later time first if it is symmetric in its times."""
         q = self.parameters[key[0], len(key[1])]
         if q.kind != "correlation" or not _is_symmetric(q):
             return key
         return key[0], (*key[1][:-2], max(key[1][-2:]), min(key[1][-2:]))
 
     def units(self, key: Key) -> list[WeightedPair]:
-        """Return the average of an order parameter in products and hats."""
+        """Return the average of an order parameter over units, as a sum of pairs of products and hats."""
         if key not in self._units:
             q = self.parameters[key[0], len(key[1])]
             at = match(q.symbol, q.symbol.func(*map(Integer, key[1])), q.ranges) or {}
@@ -383,7 +412,9 @@ class DrivenSteps:
             sides: list[list[tuple[int, UnitVariable]]] = [[(w, (False, k)) for w, k in f] for f in fields]
             sides += [[(1, (True, self._key(x.field, {})))] for x in hats]
             if len(sides) != 2:
-                raise NotApplicable(f"{q.symbol} averages no product of two fields")
+                raise NotApplicable(
+                    f"the order parameter {q.symbol} must be an average of a product of two fields"
+                )
             self._units[key] = [
                 WeightedPair(weight * a * b & self.mask, x, y, key) for (a, x), (b, y) in product(*sides)
             ]
@@ -392,18 +423,18 @@ class DrivenSteps:
     # -- infinite width --------------------------------------------------------------------------------------
 
     def value(self, x: WeightedPair) -> int:
-        """Return the factor of a term: its weight times the mean of its order parameter."""
+        """Return the factor of a pair: its weight times the mean of its order parameter."""
         return x.weight if x.parameter is None else x.weight * self.parameter_mean(x.parameter) & self.mask
 
     def parameter_mean(self, key: Key) -> int:
-        """Return the mean of an order parameter."""
+        """Return the mean of an order parameter at infinite width, a polynomial in eta."""
         if key not in self._means:
-            parts = (x.weight * self.V(x.first, x.second) for x in self.units(key))
-            self._means[key] = sum(parts) & self.mask
+            terms = (x.weight * self.V(x.first, x.second) for x in self.units(key))
+            self._means[key] = sum(terms) & self.mask
         return self._means[key]
 
     def R(self, a: Key, b: Key) -> int:
-        """Return the derivative of a product by a perturbation of the equation of another one."""
+        """Return the response of the product a to a perturbation of the equation of the product b."""
         if self.site[a] != self.site[b] or b[1][-1] > a[1][-1]:
             return 0
         if (a, b) not in self._R:
@@ -418,13 +449,13 @@ class DrivenSteps:
         if (a, b) not in self._C:
             total = 0
             for u, v, x in self.sources.get(self.site[a], ()):
-                both = self.R(a, u) * self.R(b, v)
-                total += both * self.value(x) if both else 0
+                responses = self.R(a, u) * self.R(b, v)
+                total += responses * self.value(x) if responses else 0
             self._C[a, b] = self._C[b, a] = total & self.mask
         return self._C[a, b]
 
     def V(self, a: UnitVariable, b: UnitVariable) -> int:
-        """Return the covariance of two fields or hats of one unit."""
+        """Return the covariance of two products or hats of one unit; that of two hats is zero."""
         if a[0] and b[0]:
             return 0
         if a[0] or b[0]:
@@ -434,27 +465,27 @@ class DrivenSteps:
     # -- fluctuations ----------------------------------------------------------------------------------------
 
     def row(self, key: Key) -> dict[Key, int]:
-        """Return the derivatives of an order parameter by all others: a row of D."""
+        """Return the derivatives of the mean of an order parameter by all others: a row of the matrix D."""
         if key not in self._rows:
-            found: dict[Key, int] = {}
+            derivatives: dict[Key, int] = {}
             for x in self.units(key):
                 for y in self.influences.get(self.site[x.first[1]], ()):
                     slope = self.V(x.first, y.first) * self.V(x.second, y.second)
-                    if y.first != y.second:  # else one half of two equal pairings
+                    if y.first != y.second:  # for equal variables both pairings are one
                         slope += self.V(x.first, y.second) * self.V(x.second, y.first)
                     slope = slope * x.weight * y.weight & self.mask
                     if slope and y.parameter is not None:
-                        found[y.parameter] = found.get(y.parameter, 0) + slope & self.mask
-            self._rows[key] = found
+                        derivatives[y.parameter] = derivatives.get(y.parameter, 0) + slope & self.mask
+            self._rows[key] = derivatives
         return self._rows[key]
 
     def influence(self, key: Key) -> dict[Key, int]:
-        """Return the derivatives of one order parameter by all others: ``psi = e + D^T psi``."""
+        """Return the total derivatives of one order parameter by all others, ``psi = e + D^T psi``."""
         order: list[Key] = []
         seen: set[Key] = set()
 
         def visit(key: Key) -> None:
-            """Add the order parameters that a given one depends on."""
+            """Add an order parameter to ``order`` after all those on which it depends."""
             if key not in seen:
                 seen.add(key)
                 for earlier in self.row(key):
@@ -469,7 +500,7 @@ class DrivenSteps:
         return psi
 
     def noise(self, key: Key, other: Key) -> int:
-        """Return N times the covariance of two averages over units: kappa."""
+        """Return N times the covariance of two averages over units at fixed order parameters (kappa)."""
         total = 0
         for x, y in product(self.units(key), self.units(other)):
             if self.site[x.first[1]] == self.site[y.first[1]]:
@@ -481,11 +512,11 @@ class DrivenSteps:
     # -- Taylor coefficients ---------------------------------------------------------------------------------
 
     def _of_power(self, x: int, power: int) -> int:
-        """Return one coefficient of a polynomial in eta."""
+        """Return the coefficient of ``eta^power`` of a polynomial."""
         return (x >> BITS * power) & ((1 << BITS) - 1)
 
     def _output(self, step: int) -> Key:
-        """Return the output after a number of steps."""
+        """Return the key of the output after a number of steps."""
         return self.output, (1, step)
 
     def mean(self, n: int) -> int:
@@ -503,7 +534,7 @@ class DrivenSteps:
         return self._outputs[k, m]
 
     def _steps_covariance(self, k: int, m: int) -> int:
-        """Return N Cov of outputs after k and m steps, without cache."""
+        """Return N Cov of outputs after k and m steps, computed anew."""
         left, right = self.influence(self._output(k)), self.influence(self._output(m))
         total = 0
         for a, x in left.items():
@@ -523,7 +554,10 @@ class DrivenSteps:
 
 @lru_cache(maxsize=1000)
 def _linear_arguments(a: AppliedUndef) -> tuple[str, tuple[tuple[tuple[Any, int], ...], ...]]:
-    """Return the name of a function, and each argument as factors of symbols; None stands for one."""
+    """Return the name of a function, and each argument as a linear form: pairs (symbol, factor).
+
+    None stands for the symbol of a constant.
+    """
     parts = (sympify(x).expand().as_coefficients_dict() for x in a.args)
     return str(a.func), tuple(
         tuple((None if x == 1 else x, int(c)) for x, c in terms.items()) for terms in parts
@@ -531,12 +565,12 @@ def _linear_arguments(a: AppliedUndef) -> tuple[str, tuple[tuple[tuple[Any, int]
 
 
 def _power(x: Expr) -> int:
-    """Return the power of eta of an expression."""
+    """Return the exponent of an integer power, 1 for any other expression."""
     return int(x.exp) if x.is_Pow and x.exp.is_Integer and x.exp > 0 else 1
 
 
 def _is_symmetric(q: FluctuatingParameter) -> bool:
     """Return whether an order parameter is a correlation of a vector with itself."""
     pairs = [(r.index, primed(r.index)) for r in q.ranges] + [(t, s)]
-    both = {x: y for x, y in pairs} | {y: x for x, y in pairs}
-    return bool(q.unit == q.unit.xreplace(both))
+    exchanged = {x: y for x, y in pairs} | {y: x for x, y in pairs}
+    return bool(q.unit == q.unit.xreplace(exchanged))

@@ -42,7 +42,7 @@ class BestEnsemble(ConditionalResult):
     members : Expr
         Best number of networks, in terms of a, b and the cost C.
     width : Expr
-        Their width.
+        Width of each of these networks.
     """
 
     power: Expr
@@ -78,7 +78,7 @@ class BestEnsemble(ConditionalResult):
             The sentence.
         """
         if self.members == 0:
-            return "one wide network is best, if the bias raises the loss"
+            return "one wide network is best, if the bias increases the loss"
         return f"several networks are better than one of the same cost if {self.members} > 1"
 
     def conditions(self) -> tuple[str, ...]:
@@ -92,9 +92,9 @@ class BestEnsemble(ConditionalResult):
         return (
             f"derived: the minimum of {bias / N**self.order} + {spread / N / E} at a fixed cost "
             f"{E * N**self.power}",
-            "assumed: the bias raises the loss, a > 0; otherwise the narrowest networks are best, as long as "
-            "order 1/N is enough for them",
-            "assumed: numbers of networks and widths are as good as continuous, and networks are independent",
+            "assumed: the bias increases the loss, a > 0; otherwise the narrowest networks for which order "
+            "1/N is sufficient are best",
+            "assumed: numbers of networks and widths are treated as continuous, and networks are independent",
         )
 
     def _repr_latex_(self) -> str:
@@ -144,7 +144,7 @@ class EnsembleLaw(ConditionalResult):
         return (
             "derived: the second-order expansion of the loss in the output; the variance is divided by the "
             "number of networks, the shift of the mean is not",
-            "assumed: order 1/N is enough for the output of each network",
+            "assumed: order 1/N is sufficient for the output of each network",
         )
 
     def _repr_latex_(self) -> str:
@@ -169,13 +169,18 @@ class EnsembleLaw(ConditionalResult):
             If outputs are not centred, because initial outputs then shift the mean, which has no closed form.
         """
         if lazy.initial != 0:
-            raise NotApplicable("the shift of lazy networks is known in closed form for centred outputs")
+            raise NotApplicable(
+                "the shift of lazy networks has a closed form only for centred outputs: give centred(program)"
+            )
         V_K, y = Symbol("V_K", positive=True), Symbol("y", real=True)
         decay = lazy.decay.subs(lazy.program.roles.samples, 1)
-        put = {shift: -y * decay.diff(lamda_k, 2) * V_K / 2, variance: (y * decay.diff(lamda_k)) ** 2 * V_K}
-        put |= {_output: y - y * decay, _target: y}
-        parts = (self.loss, self.bias, self.spread, self.next_bias)
-        loss, a, b, following = (factor(x.subs(put, simultaneous=True)) for x in parts)
+        values = {
+            shift: -y * decay.diff(lamda_k, 2) * V_K / 2,
+            variance: (y * decay.diff(lamda_k)) ** 2 * V_K,
+        }
+        values |= {_output: y - y * decay, _target: y}
+        terms = (self.loss, self.bias, self.spread, self.next_bias)
+        loss, a, b, following = (factor(x.subs(values, simultaneous=True)) for x in terms)
         return EnsembleLaw(loss, a, b, following)
 
     def best(self, power: Expr | int = 2) -> BestEnsemble:
@@ -226,7 +231,7 @@ def ensemble_law(program: Program) -> EnsembleLaw:
     require_type(program, Program, "ensemble_law", "a program")
     output = program.roles.output
     if program.loss is None or output is None:
-        raise NotApplicable("the program states no loss of an output of its own")
+        raise NotApplicable("the program has no loss, or no output with an error of its own: give both")
     loss = sympify(program.loss)
     first = {a: S.Zero for a in loss.atoms(AppliedUndef) if a.func == output.func and a != output}
     names = {a: _target for a in loss.atoms(AppliedUndef) if str(a.func) == program.roles.target}
@@ -260,16 +265,18 @@ def best_ensemble(power: Expr | int = 2, order: int = 1) -> BestEnsemble:
     >>> best_ensemble().members, best_ensemble().width
     (b/a, sqrt(C)*sqrt(a)/sqrt(b))
     >>> best_ensemble(1).statement()
-    'one wide network is best, if the bias raises the loss'
+    'one wide network is best, if the bias increases the loss'
     """
     p = sympify(power)
     if not p.is_Rational or p < 1:
-        raise NotApplicable(f"a cost that grows as N^{p}: the power must be a number from 1 on")
+        raise NotApplicable(
+            f"power = {p}: the cost of a network must grow as N^power with a number from 1 on"
+        )
     loss = bias / N**order + spread * N ** (p - 1) / cost  # with E = C/N^p
     slope = (loss.diff(N) * N ** (order + 1)).expand()
     if not slope.has(N):
         return BestEnsemble(p, order, S.Zero, S.Infinity)
-    x = Symbol("x", positive=True)  # N to the power that the slope is linear in
-    (found,) = solve(slope.subs(N, x ** (1 / (p - 1 + order))).expand(), x)
-    width = found ** (Rational(1) / (p - 1 + order))
+    x = Symbol("x", positive=True)  # x = N^(p - 1 + order), in which the slope is linear
+    (solution,) = solve(slope.subs(N, x ** (1 / (p - 1 + order))).expand(), x)
+    width = solution ** (Rational(1) / (p - 1 + order))
     return BestEnsemble(p, order, factor(cost / width**p), width)

@@ -64,10 +64,10 @@ class FeatureLearning(ConditionalResult):
             Assumptions as sentences.
         """
         return (
-            "derived: means and N Cov of the coefficients of the ascent of the output, which every network "
-            "follows at the speed of its error, as long as there is one sample",
-            "derived: with a symbolic depth, polynomials through exact values that two more depths confirm",
-            "assumed: gamma0 y is small beside the root of K_x; the next orders are left out",
+            "derived: means and N Cov of the Taylor coefficients of gradient ascent of the output; with one "
+            "sample every network follows this ascent, at the speed of its error",
+            "derived: for a symbolic depth, polynomials through exact values that two more depths confirm",
+            "assumed: gamma0 y is small compared with the root of K_x; higher orders in gamma0 are neglected",
             "assumed: the width goes to infinity first; leading order in 1/N",
         )
 
@@ -89,7 +89,7 @@ class FeatureLearning(ConditionalResult):
 
     @cached_property
     def _means(self) -> tuple[RichnessSeries, RichnessSeries]:
-        """Series of ``sigma`` and ``Delta/y``: ``d sigma/dx = 1 - sigma - a sigma^3/6 - ...``."""
+        """Series of ``sigma`` and ``Delta/y`` of the mean: ``d sigma/dx = 1 - sigma - a sigma^3/6 - ...``."""
         first = 1 - _w
         second = _forced(-_cubic * first**3 * QQ(1, 6))
         third = _forced(-_cubic * first**2 * second * QQ(1, 2) - _quintic * first**5 * QQ(1, 120))
@@ -100,15 +100,15 @@ class FeatureLearning(ConditionalResult):
 
     @cached_property
     def _shifts(self) -> dict[int, RichnessSeries]:
-        """Changes of sigma by a perturbation ``sigma^m/m!`` of F: ``-Delta int sigma^m/(m! Delta)``."""
-        return {m: self._moved(m) for m in range(int(self.centred), ORDER + 1)}
+        """Changes of sigma by a perturbation ``sigma^m/m!`` of F, by m: ``-Delta int sigma^m/(m! Delta)``."""
+        return {m: self._shift(m) for m in range(int(self.centred), ORDER + 1)}
 
-    def _moved(self, m: int) -> RichnessSeries:
-        """Return the change of sigma by one perturbation."""
+    def _shift(self, m: int) -> RichnessSeries:
+        """Return the change of sigma by a perturbation ``sigma^m/m!`` of F, as a series in gamma0^2."""
         sigma, error = self._means
         inverse = _inverse(error)
-        inside = _times(_power(sigma, m), inverse)
-        integral = [_integral(e * QQ(1, factorial(m))) for e in inside]
+        integrand = _times(_power(sigma, m), inverse)
+        integral = [_integral(e * QQ(1, factorial(m))) for e in integrand]
         return [-e for e in _times(error, integral)]
 
     @cached_property
@@ -121,23 +121,24 @@ class FeatureLearning(ConditionalResult):
         """Responses of the tangent kernel to each coefficient, in units of ``(y/k)^(m - 1)``."""
         sigma, _ = self._means
         curvature = [RING.zero, _cubic * sigma[0], _cubic * sigma[1] + _quintic * sigma[0] ** 3 * QQ(1, 6)]
-        found: dict[int, RichnessSeries] = {}
+        by_coefficient: dict[int, RichnessSeries] = {}
         for m, shift in self._shifts.items():
-            moved = _times(curvature, shift)
+            change = _times(curvature, shift)
             if m:
-                own = [e * QQ(1, factorial(m - 1)) for e in _power(sigma, m - 1)]
-                moved = [a + b for a, b in zip(own, moved, strict=True)]
-            found[m] = moved
-        return found
+                direct = [e * QQ(1, factorial(m - 1)) for e in _power(sigma, m - 1)]
+                change = [a + b for a, b in zip(direct, change, strict=True)]
+            by_coefficient[m] = change
+        return by_coefficient
 
     # -- covariances -----------------------------------------------------------------------------------------
 
     def _covariance(self, responses: dict[int, RichnessSeries], less: int, highest: int) -> dict[int, Expr]:
-        """Return N Cov by powers of gamma0, at two times.
+        """Return N Cov of a quantity at the times t and s, by powers of gamma0 up to ``highest``.
 
-        A perturbation of ``c_m`` has the size ``gamma0^(m - 1) K_x^((m + 1)/2) (y/k)^(m - less)``.
+        ``responses`` are those of the quantity to the coefficients ``c_m``, whose perturbations have the size
+        ``gamma0^(m - 1) K_x^((m + 1)/2) (y/k)^(m - less)``.
         """
-        found: dict[int, Expr] = {}
+        by_power: dict[int, Expr] = {}
         for m, left in responses.items():
             for n, right in responses.items():
                 if (m + n) % 2 or m + n > ORDER:
@@ -149,11 +150,11 @@ class FeatureLearning(ConditionalResult):
                         power = m + n - 2 + 2 * (i + j)
                         if power <= highest and a and b:
                             value = scale * self._at(a, t) * self._at(b, s)
-                            found[power] = found.get(power, S.Zero) + value
-        return dict(sorted(found.items()))
+                            by_power[power] = by_power.get(power, S.Zero) + value
+        return dict(sorted(by_power.items()))
 
     def _at(self, e: PolyElement, time: Expr) -> Expr:
-        """Return a polynomial at a time, with the coefficients of the mean ascent."""
+        """Return a polynomial of ``RING`` as an expression at a time."""
         powers = (self.rate * time, exp(-self.rate * time), self._small(1), self._small(2))
         terms = (S(c) * Mul(*[x**n for x, n in zip(powers, ns, strict=True)]) for ns, c in e.terms())
         return Add(*terms)
@@ -169,12 +170,12 @@ class FeatureLearning(ConditionalResult):
         return self._covariance(self.error_responses, 0, 2)
 
     def kernel_covariance(self) -> dict[int, Expr]:
-        """Return N Cov of the tangent kernel at two times, by powers of gamma0 up to 2.
+        """Return N Cov of the tangent kernel at the times t and s, by powers of gamma0 up to 2.
 
         Returns
         -------
         dict[int, Expr]
-            Coefficients.
+            Coefficients by power.
         """
         return self._covariance(self.kernel_responses, 1, 2)
 
@@ -193,8 +194,8 @@ class FeatureLearning(ConditionalResult):
         4*K_x**2 - 4*K_x*gamma0**2*y**2
         """
         ends = {m: [_at_end(e) for e in series] for m, series in self.kernel_responses.items()}
-        parts = self._covariance(ends, 1, 2)
-        return Add(*[factor(value) * gamma0**power for power, value in parts.items()])
+        by_power = self._covariance(ends, 1, 2)
+        return Add(*[factor(value) * gamma0**power for power, value in by_power.items()])
 
 
 def feature_learning(program: Program) -> FeatureLearning:
@@ -218,11 +219,12 @@ def feature_learning(program: Program) -> FeatureLearning:
     """
     require_type(program, Program, "feature_learning", "a program")
     if program.rule.discrete:
-        raise NotApplicable("the series in gamma0 is that of a flow")
+        raise NotApplicable("the series in gamma0 is derived for the training rule of a flow, not for steps")
     now, start = error_slopes(program)
     if now != -1 or start not in (0, 1):
         raise NotApplicable(
-            f"the error falls by {-now} times the output and rises by {start} times its start"
+            f"the error must be y - f, or y - f + f(0) for centred outputs; its derivatives are {now} by f "
+            f"and {start} by f(0)"
         )
     return FeatureLearning(program, ascent_coefficients(program, ORDER), start == 1)
 
@@ -231,12 +233,12 @@ def feature_learning(program: Program) -> FeatureLearning:
 
 
 def _slope(e: PolyElement) -> PolyElement:
-    """Return ``d/dx``."""
-    found = RING.zero
+    """Return the derivative ``d/dx`` of a polynomial in x and ``w = exp(-x)``."""
+    derivative = RING.zero
     for (n, j, *rest), c in e.terms():
-        found += _term(c * -j, n, j, rest)
-        found += _term(c * n, n - 1, j, rest) if n else 0
-    return found
+        derivative += _term(c * -j, n, j, rest)
+        derivative += _term(c * n, n - 1, j, rest) if n else 0
+    return derivative
 
 
 def _term(c: Any, n: int, j: int, rest: Any) -> PolyElement:
@@ -245,16 +247,16 @@ def _term(c: Any, n: int, j: int, rest: Any) -> PolyElement:
 
 
 def _integral(e: PolyElement) -> PolyElement:
-    """Return the integral from 0 to x."""
-    found = RING.zero
+    """Return the integral of a polynomial in x and ``w = exp(-x)`` from 0 to x."""
+    integral = RING.zero
     for (n, j, *rest), c in e.terms():
         if j == 0:
-            found += _term(c / (n + 1), n + 1, 0, rest)
+            integral += _term(c / (n + 1), n + 1, 0, rest)
             continue
         for i in range(n + 1):
-            found -= _term(c * factorial(n) / (factorial(i) * QQ(j) ** (n - i + 1)), i, j, rest)
-        found += _term(c * factorial(n) / QQ(j) ** (n + 1), 0, 0, rest)
-    return found
+            integral -= _term(c * factorial(n) / (factorial(i) * QQ(j) ** (n - i + 1)), i, j, rest)
+        integral += _term(c * factorial(n) / QQ(j) ** (n + 1), 0, 0, rest)
+    return integral
 
 
 def _forced(e: PolyElement) -> PolyElement:
@@ -263,37 +265,40 @@ def _forced(e: PolyElement) -> PolyElement:
 
 
 def _shifted(e: PolyElement, powers: int) -> PolyElement:
-    """Return a polynomial times a power of w, of either sign."""
+    """Return a polynomial times ``w^powers``; the power may be negative."""
     return RING.from_dict({(n, j + powers, *rest): c for (n, j, *rest), c in e.terms()})
 
 
 def _times(a: RichnessSeries, b: RichnessSeries) -> RichnessSeries:
-    """Return the product of two series."""
+    """Return the product of two series in gamma0^2."""
     return [sum((a[i] * b[n - i] for i in range(n + 1)), RING.zero) for n in range(len(a))]
 
 
 def _power(a: RichnessSeries, n: int) -> RichnessSeries:
-    """Return a power of a series."""
-    found: RichnessSeries = [RING.one, *[RING.zero] * (len(a) - 1)]
+    """Return the n-th power of a series in gamma0^2."""
+    power_: RichnessSeries = [RING.one, *[RING.zero] * (len(a) - 1)]
     for _ in range(n):
-        found = _times(found, a)
-    return found
+        power_ = _times(power_, a)
+    return power_
 
 
 def _inverse(a: RichnessSeries) -> RichnessSeries:
-    """Return the inverse of a series that begins with w."""
+    """Return the inverse of a series in gamma0^2 whose first coefficient is w."""
     if a[0] != _w:
         raise NotApplicable("the lazy error must decay exponentially, as that of one sample in a flow does")
-    found: RichnessSeries = [_shifted(RING.one, -1)]
+    inverse: RichnessSeries = [_shifted(RING.one, -1)]
     for n in range(1, len(a)):
-        rest = sum((a[k] * found[n - k] for k in range(1, n + 1)), RING.zero)
-        found.append(_shifted(-rest, -1))
-    return found
+        remainder = sum((a[k] * inverse[n - k] for k in range(1, n + 1)), RING.zero)
+        inverse.append(_shifted(-remainder, -1))
+    return inverse
 
 
 def _at_end(e: PolyElement) -> PolyElement:
-    """Return the limit of late times, which must be finite."""
-    left = RING.from_dict({powers: c for powers, c in e.terms() if powers[1] <= 0})
-    if any(powers[0] or powers[1] for powers in left.monoms()):
-        raise NotApplicable("a perturbation grows with time")
-    return left
+    """Return the limit of a polynomial for x -> oo; raise NotApplicable if it is not finite."""
+    remaining = RING.from_dict({powers: c for powers, c in e.terms() if powers[1] <= 0})
+    if any(powers[0] or powers[1] for powers in remaining.monoms()):
+        raise NotApplicable(
+            "the response to a perturbation of the ascent grows with time, so that its final value does not "
+            "exist"
+        )
+    return remaining

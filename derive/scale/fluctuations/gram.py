@@ -1,9 +1,9 @@
 """Linear networks with one hidden layer, exactly at every width: the Gram matrix of a unit's fields.
 
-`derive.fluctuations`, whose exponent contains errors alone, gives the linear map of the fields ``V`` of one
-unit in a step. The matrix ``M = V V^T / N``, summed over the units of a network, obeys ``M(t + 1) = U M U^T``
-with a matrix U that depends on errors alone, and errors are functions of M. The width enters only through
-``M(0)``, which is a Wishart matrix over N. Moments at all orders in 1/N follow.
+From `derive.fluctuations` the module derives the linear map of the fields ``V`` of one unit in a step, which
+depends on errors alone. The matrix ``M = V V^T / N``, summed over the units of a network, obeys ``M(t + 1) =
+U M U^T`` with a matrix U that depends on errors alone, and errors are functions of M. The width enters only
+through ``M(0)``, which is a Wishart matrix over N. Moments at all orders in 1/N follow.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class GramRecursion(ConditionalResult):
             Assumptions as sentences.
         """
         return (
-            "derived: the fields of a unit move by a linear map that is the same for all units and depends "
-            "on errors alone, so that the recursion is exact at every width N",
+            "derived: a step acts on the fields of a unit by a linear map that is the same for all units and "
+            "depends on errors alone, so that the recursion is exact at every width N",
             "derived: N M(0) is a Wishart matrix, with as many degrees of freedom as there are units",
             "assumed: inputs and targets are fixed, and initial weights are Gaussian and independent",
         )
@@ -130,7 +130,7 @@ class GramRecursion(ConditionalResult):
         >>> one.motion[0, 1], one.motion[1, 0]
         (eta*gamma0*Delta(1, t)*K_x(1, 1), eta*gamma0*Delta(1, t))
         """
-        return _Written(self, samples).matrices()
+        return _SampleRecursion(self, samples).matrices()
 
 
 def wishart_recursion(program: Program) -> GramRecursion:
@@ -173,37 +173,42 @@ def wishart_recursion(program: Program) -> GramRecursion:
 
 
 def _require_closed(theory: Fluctuations) -> None:
-    """Raise unless only numbers that are functions of outputs act on a unit."""
+    """Raise NotApplicable unless the order parameters in the equations of a unit are functions of outputs."""
     names = {str(q.symbol.func): q for q in theory.parameters}
     for x in theory.terms:
         for a in x.addend.expr.atoms(AppliedUndef):
             q = names.get(str(a.func))
             if q is None:
                 continue
-            inside = [names.get(str(b.func)) for b in q.function.atoms(AppliedUndef)]
-            if q.kind != "number" or any(b is not None and b.kind != "mean" for b in inside):
+            arguments = [names.get(str(b.func)) for b in q.function.atoms(AppliedUndef)]
+            if q.kind != "number" or any(b is not None and b.kind != "mean" for b in arguments):
                 raise NotApplicable(
-                    f"units are moved by {q.symbol}, which is no function of outputs: the Gram matrix of a "
-                    "unit's fields is closed for one hidden linear layer"
+                    f"the equations of a unit contain {q.symbol}, which is not a function of outputs; the "
+                    "recursion of the Gram matrix closes only for one hidden linear layer"
                 )
     if any(not e.rhs.is_polynomial(*e.rhs.atoms(AppliedUndef)) for e in theory.definitions):
-        raise NotApplicable("a field is not linear in products of weights: the Gram matrix is not closed")
+        raise NotApplicable(
+            "a field is not linear in products of weights, so that the recursion of the Gram matrix does not "
+            "close"
+        )
 
 
 def _step(theory: Fluctuations, e: Equation) -> Eq:
-    """Return the change of a product in a step or in a flow."""
+    """Return the equation of a product of weights and vectors after a step, or its rate in a flow."""
     discrete = theory.program.rule.discrete
     memory = [x for x in e.terms if x.kind != "source"]
     if any(x.reach != ("strict" if discrete else "flow") for x in memory):
-        raise NotApplicable(f"{e.symbol} is moved by fields of the same step")
-    kept = {_remains(x.coefficient * x.kernel, discrete) for x in memory}
-    kept |= {_forgotten(S(u.covariance), discrete) for u in theory.sources if _is_source_of(u.symbol, e)}
-    if len(kept) != 1:
-        raise NotApplicable(f"the initial weights and the updates in {e.symbol} are forgotten differently")
-    (remains,) = kept
-    here = {s: t, t: t + 1} if discrete else {s: t}
+        raise NotApplicable(f"the update of {e.symbol} must not contain fields of the same step")
+    fractions = {_remains(x.coefficient * x.kernel, discrete) for x in memory}
+    fractions |= {
+        _initial_remains(S(u.covariance), discrete) for u in theory.sources if _is_source_of(u.symbol, e)
+    }
+    if len(fractions) != 1:
+        raise NotApplicable(f"the initial weights and the updates in {e.symbol} must decay at the same rate")
+    (remains,) = fractions
+    times = {s: t, t: t + 1} if discrete else {s: t}
     gains = [
-        over((x.coefficient * x.kernel).xreplace(here) * x.field.xreplace({s: t}), x.over) for x in memory
+        over((x.coefficient * x.kernel).xreplace(times) * x.field.xreplace({s: t}), x.over) for x in memory
     ]
     if discrete:
         return Eq(e.symbol.xreplace({t: t + 1}), remains * e.symbol + Add(*gains), evaluate=False)
@@ -216,26 +221,38 @@ def _is_source_of(symbol: Expr, e: Equation) -> bool:
 
 
 def _remains(kernel: Expr, discrete: bool) -> Expr:
-    """Return the fraction of earlier updates that is left after a step, or its rate of decay in a flow."""
-    found = simplify(kernel.subs(t, t + 1) / kernel if discrete else kernel.diff(t) / kernel)
-    if found.has(s, t):
-        raise NotApplicable(f"training remembers more than its weights: updates count {kernel}")
-    return found
+    """Return the fraction of earlier updates that remains after a step, or its rate of change in a flow.
+
+    ``kernel`` is the factor of updates of time s at time t. Raises NotApplicable if the fraction depends
+    on time.
+    """
+    fraction = simplify(kernel.subs(t, t + 1) / kernel if discrete else kernel.diff(t) / kernel)
+    if fraction.has(s, t):
+        raise NotApplicable(
+            "the training rule must have no memory besides the weights; earlier updates have the factor "
+            f"{kernel}"
+        )
+    return fraction
 
 
-def _forgotten(covariance: Expr, discrete: bool) -> Expr:
-    """Return the fraction of the initial weights that is left after a step, or its rate of decay."""
-    found = _remains(covariance, discrete)
-    if simplify(_remains(covariance.subs({t: s, s: t}, simultaneous=True), discrete) - found) != 0:
-        raise NotApplicable(f"noise in the weights: their covariance is {covariance}")
-    return found
+def _initial_remains(covariance: Expr, discrete: bool) -> Expr:
+    """Return the fraction of the initial weights that remains after a step, or its rate of change in a flow.
+
+    ``covariance`` is that of the source between t and s; raises NotApplicable if it is that of noise.
+    """
+    fraction = _remains(covariance, discrete)
+    if simplify(_remains(covariance.subs({t: s, s: t}, simultaneous=True), discrete) - fraction) != 0:
+        raise NotApplicable(
+            f"the weights must be trained without noise; the covariance of their source is {covariance}"
+        )
+    return fraction
 
 
-# -- written out ---------------------------------------------------------------------------------------------
+# -- a given number of samples -------------------------------------------------------------------------------
 
 
-class _Written:
-    """Recursion for a number of samples, with every index a number."""
+class _SampleRecursion:
+    """Recursion for a given number of samples, with every index a number."""
 
     def __init__(self, recursion: GramRecursion, samples: int) -> None:
         self.recursion, self.theory = recursion, recursion.theory
@@ -250,41 +267,41 @@ class _Written:
         return S(e).subs(self.sizes)
 
     def values(self, ranges: tuple[IndexRange, ...]) -> list[dict[Expr, Expr]]:
-        """Return all values of indices."""
+        """Return all values of the indices of ``ranges``, as mappings from index to number."""
         counts = [range(int(self.number(r.lower)), int(self.number(r.upper)) + 1) for r in ranges]
         indices = [r.index for r in ranges]
         return [dict(zip(indices, map(Integer, x), strict=True)) for x in product(*counts)]
 
     @cached_property
     def fields(self) -> list[Expr]:
-        """Products of weights and vectors of a unit."""
+        """Fields V of a unit: its products of weights and vectors, at all indices."""
         return [substitute(e.symbol, at) for e in self.theory.products for at in self.values(e.ranges)]
 
-    def written(self, e: Expr) -> Expr:
-        """Return an expression in products at explicit indices."""
+    def in_products(self, e: Expr) -> Expr:
+        """Return an expression with fields replaced by products, at explicit indices."""
         e = self.number(e)
         e = e.doit() if e.has(Sum) else e
-        found = {}
+        products = {}
         for a in e.atoms(AppliedUndef):
             for d in self.theory.definitions:
-                at = match(d.symbol, a, d.ranges)
-                if at is not None:
-                    found[a] = self.written(substitute(d.rhs, at))
+                binding = match(d.symbol, a, d.ranges)
+                if binding is not None:
+                    products[a] = self.in_products(substitute(d.rhs, binding))
                     break
-        return e.xreplace(found)
+        return e.xreplace(products)
 
     def matrix(self, unit: Expr) -> ImmutableMatrix:
-        """Return the symmetric matrix of a quadratic form in fields."""
-        body = self.written(unit).expand()
-        found = ImmutableMatrix(
+        """Return the symmetric matrix of a quadratic form ``unit`` in the fields of a unit."""
+        body = self.in_products(unit).expand()
+        matrix = ImmutableMatrix(
             len(self.fields), len(self.fields), lambda i, j: body.diff(self.fields[i], self.fields[j]) / 2
         )
-        if found.atoms(AppliedUndef) & set(self.fields) or body.subs(dict.fromkeys(self.fields, 0)) != 0:
-            raise NotApplicable(f"{unit} is no quadratic form in the fields of a unit")
-        return found
+        if matrix.atoms(AppliedUndef) & set(self.fields) or body.subs(dict.fromkeys(self.fields, 0)) != 0:
+            raise NotApplicable(f"{unit} must be a quadratic form in the fields of a unit")
+        return matrix
 
     def matrices(self) -> GramMatrices:
-        """Return all matrices."""
+        """Return all matrices of the recursion."""
         return GramMatrices(
             tuple(self.fields),
             self.motion(),
@@ -296,39 +313,39 @@ class _Written:
         )
 
     def members(self, kind: str) -> Iterator[tuple[Expr, FluctuatingParameter, dict[Expr, Expr]]]:
-        """Yield all members of the order parameters of a kind at equal times."""
+        """Yield symbol, family and indices of all members of order parameters of a kind, at equal times."""
         for q in self.theory.parameters:
             for at in self.values(q.ranges) if q.kind == kind else []:
                 yield substitute(q.symbol, at).xreplace({s: t}), q, at
 
     def motion(self) -> ImmutableMatrix:
-        """Return the matrix of a step, or the generator of a flow."""
+        """Return the matrix U of a step, or the generator of a flow."""
         rows = []
         for e, step in zip(self.theory.products, self.recursion.steps, strict=True):
             for at in self.values(e.ranges):
-                body = self.written(substitute(step.rhs, at)).expand()
+                body = self.in_products(substitute(step.rhs, at)).expand()
                 rows.append([body.coeff(x) for x in self.fields])
         return ImmutableMatrix(rows)
 
     def start(self) -> ImmutableMatrix:
-        """Return the covariance of the fields at time 0."""
-        found = eye(len(self.fields)) * 0
+        """Return the covariance of the fields V at time 0."""
+        covariance = eye(len(self.fields)) * 0
         for x in self.theory.terms:
             if len(x.hats) != 2:
                 continue
             for at in self.values(x.addend.over):
                 i, j = (self.fields.index(substitute(y.field, at).xreplace({s: t})) for y in x.hats)
                 value = substitute(x.addend.expr, at).xreplace(START)
-                found[i, j] = found[j, i] = value
-        return ImmutableMatrix(found)
+                covariance[i, j] = covariance[j, i] = value
+        return ImmutableMatrix(covariance)
 
     def observable(self, q: FluctuatingParameter, at: dict[Expr, Expr]) -> Expr:
-        """Return the function of a unit whose average is an observable."""
+        """Return the function of one unit whose average is the observable ``q`` at the indices ``at``."""
         body = self.number(substitute(q.function, at)).doit().xreplace({s: t})
-        known = {}
+        units = {}
         for a in body.atoms(AppliedUndef):
-            for other in self.theory.parameters:
-                found = match(other.symbol, a, other.ranges)
-                if found is not None and other.unit != 0:
-                    known[a] = substitute(other.unit, {**found, s: t})
-        return body.xreplace(known)
+            for parameter in self.theory.parameters:
+                binding = match(parameter.symbol, a, parameter.ranges)
+                if binding is not None and parameter.unit != 0:
+                    units[a] = substitute(parameter.unit, {**binding, s: t})
+        return body.xreplace(units)

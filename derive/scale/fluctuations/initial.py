@@ -115,7 +115,7 @@ class InitialMean(ConditionalResult):
             Assumptions as sentences.
         """
         return (
-            "derived: averages over one unit of each layer, whose products with random weights are Gaussian",
+            "derived: averages over one unit of each layer, whose inputs through random weights are Gaussian",
             "assumed: the widths of all layers go to infinity together, for a fixed depth and fixed samples",
         )
 
@@ -202,7 +202,7 @@ def initial_covariance(
 
 
 def _member(units: InitialUnits, given: tuple[Any, ...]) -> AppliedUndef:
-    """Return the observable of a name and indices, at the start."""
+    """Return the observable with a name and indices, ``given = (name, *indices)``, at time 0."""
     name, *indices = given
     q = units.theory.parameter(name)
     times = sum(x in (t, s) for x in q.symbol.args)
@@ -229,13 +229,13 @@ def _timeless(e: Expr) -> Expr:
 
 
 class _Sweep:
-    """Backward sweep over the order parameters of a network with a number of layers."""
+    """Backward sweep over the order parameters of a network whose number of layers is given."""
 
     def __init__(self, units: InitialUnits) -> None:
         self.units = units
 
     def influence(self, atom: AppliedUndef) -> dict[AppliedUndef, Expr]:
-        """Return the derivatives of one order parameter by all others: ``psi = e + D^T psi``."""
+        """Return the total derivatives of one order parameter by all others, ``psi = e + D^T psi``."""
         rows: dict[AppliedUndef, dict[AppliedUndef, Expr]] = {}
         order: list[AppliedUndef] = []
         self._visit(atom, rows, order)
@@ -251,7 +251,7 @@ class _Sweep:
         rows: dict[AppliedUndef, dict[AppliedUndef, Expr]],
         order: list[AppliedUndef],
     ) -> None:
-        """Collect rows of D, each order parameter after all that it depends on."""
+        """Add rows of D to ``rows``, and each order parameter to ``order`` after all on which it depends."""
         if atom in rows:
             return
         rows[atom] = self.units.feedback(atom)
@@ -260,7 +260,7 @@ class _Sweep:
         order.append(atom)
 
     def covariance(self, first: AppliedUndef, second: AppliedUndef) -> Expr:
-        """Return N times the covariance."""
+        """Return N times the covariance of two observables."""
         left, right = self.influence(first), self.influence(second)
         total = []
         for (a, x), (b, y) in product(left.items(), right.items()):
@@ -270,45 +270,45 @@ class _Sweep:
 
 
 def _is_plain(value: Expr) -> bool:
-    """Return whether the value of a kernel is a number times products of kernels, which is substituted."""
+    """Return whether the value of a kernel is a polynomial of other kernels, so that it is substituted."""
     atoms = value.atoms(AppliedUndef)
     return not value.has(GaussianAverage) and bool(value.is_polynomial(*atoms))
 
 
 def _with_kernels(units: InitialUnits, e: Expr) -> Expr:
-    """Return an expression with order parameters replaced by polynomials of earlier ones."""
+    """Return an expression with those order parameters substituted that are polynomials of earlier ones."""
     while True:
-        known = {a: units.mean(a) for a in units.members_in(e)}
-        plain = {a: x for a, x in known.items() if _is_plain(x)}
-        if not plain:
+        values = {a: units.mean(a) for a in units.members_in(e)}
+        polynomials = {a: x for a, x in values.items() if _is_plain(x)}
+        if not polynomials:
             return e
-        e = units.canonical(e.xreplace(plain))
+        e = units.canonical(e.xreplace(polynomials))
 
 
 def _named_kernels(units: InitialUnits, e: Expr) -> list[tuple[Expr, Expr]]:
     """Return the order parameters in an expression with their values, in order of dependence."""
-    found: dict[Expr, Expr] = {}
+    values_: dict[Expr, Expr] = {}
 
     def visit(e: Expr) -> None:
-        """Add the order parameters in an expression."""
+        """Add the order parameters in an expression after those on which they depend."""
         for a in units.members_in(e):
-            if a not in found:
+            if a not in values_:
                 value = _with_kernels(units, units.mean(a))
                 visit(value)
-                found[a] = value
+                values_[a] = value
 
     visit(e)
-    return list(found.items())
+    return list(values_.items())
 
 
 def _equations(units: InitialUnits, value: Expr) -> tuple[Eq, ...]:
-    """Return equations of the kernels without times."""
+    """Return the equations of the kernels in ``value`` that are not substituted, without times."""
     named = _named_kernels(units, value)
     return tuple(Eq(_timeless(a), _timeless(x), evaluate=False) for a, x in named)
 
 
 def _tidied(e: Expr) -> Expr:
-    """Return a sum of products, factored if it is a polynomial."""
+    """Return an expression, factored if it is a polynomial."""
     return factor(e) if _is_plain(e) else e
 
 
@@ -316,16 +316,16 @@ def _tidied(e: Expr) -> Expr:
 
 
 def _powers_together(e: Expr, depth: Symbol) -> Expr:
-    """Return a sum of polynomials of L times numbers to the power of L, factored."""
+    """Return a sum of polynomials of ``depth`` times ``number^depth``, factored."""
     slots: dict[Expr, Expr] = {}
 
     def of_primes(x: Pow) -> Expr:
-        """Return a power of a number as powers of primes."""
-        often = x.exp.expand().coeff(depth)
-        found = Pow(x.base, (x.exp - often * depth).expand())
+        """Return a power of a number as a product of powers of primes."""
+        multiple = x.exp.expand().coeff(depth)
+        product_ = Pow(x.base, (x.exp - multiple * depth).expand())
         for p, n in factorint(x.base).items():
-            found *= slots.setdefault(p, Dummy(f"power_of_{p}", positive=True)) ** (n * often)
-        return found
+            product_ *= slots.setdefault(p, Dummy(f"power_of_{p}", positive=True)) ** (n * multiple)
+        return product_
 
     powers = e.replace(lambda x: isinstance(x, Pow) and x.base.is_Integer and x.has(depth), of_primes)
     return factor(powers).xreplace({x: Pow(p, depth) for p, x in slots.items()})
@@ -333,9 +333,9 @@ def _powers_together(e: Expr, depth: Symbol) -> Expr:
 
 @dataclass(frozen=True)
 class _Slope:
-    """Derivatives of an observable by one member of a family of kernels at each of the layers first..last.
+    """Derivatives of an observable by one kernel at each of the layers ``first`` to ``last``.
 
-    ``atom`` is at the layer ``ell``, and ``value`` is the derivative there.
+    ``atom`` is the kernel at the layer ``ell``, and ``value`` is the derivative with respect to it.
     """
 
     atom: AppliedUndef
@@ -345,7 +345,10 @@ class _Slope:
 
 
 class _LayerSweep:
-    """Backward sweep for a network with L layers, whose kernels are powers of a number in the layer."""
+    """Backward sweep for a network with a symbolic number of layers.
+
+    The kernel of each layer must be a constant times that of a neighbouring layer.
+    """
 
     def __init__(self, units: InitialUnits) -> None:
         self.units = units
@@ -353,7 +356,8 @@ class _LayerSweep:
         self._growths: dict[Expr, tuple[int, Expr]] = {}
         if any(q.home is not None and q.home.shared for q in units.theory.parameters):
             raise NotApplicable(
-                "the layers of a residual network are the same units: give a number of layers"
+                "the layers of a residual network are the same units, so that no recursion closes: give a "
+                "number of layers"
             )
 
     # -- kernels of infinite width ---------------------------------------------------------------------------
@@ -367,106 +371,120 @@ class _LayerSweep:
         return found
 
     def layer(self, atom: AppliedUndef) -> Expr | None:
-        """Return the layer of a member of a family; None for other order parameters."""
+        """Return the layer of a kernel that has one at each layer; None for other order parameters."""
         args = self.units.family(atom).symbol.args
         return atom.args[args.index(ell)] if ell in args else None
 
     def growth(self, atom: AppliedUndef) -> tuple[int, Expr]:
-        """Return the step and the factor by which a kernel follows from a neighbouring layer.
+        """Return (step, factor): a kernel is the factor times the same kernel at the layer ``ell + step``.
 
         Raises
         ------
         NotApplicable
             If it is not a constant times the same kernel of one neighbouring layer.
         """
-        here = self.at(atom, ell)
-        if here not in self._growths:
-            self._growths[here] = self._growth(here)
-        return self._growths[here]
+        kernel = self.at(atom, ell)
+        if kernel not in self._growths:
+            self._growths[kernel] = self._growth(kernel)
+        return self._growths[kernel]
 
-    def _growth(self, here: AppliedUndef) -> tuple[int, Expr]:
-        """Return step and factor, without cache."""
+    def _growth(self, kernel: AppliedUndef) -> tuple[int, Expr]:
+        """Return step and factor of ``kernel`` at the layer ell, computed anew."""
         for step in (-1, 1):
-            before = self.at(here, ell + step)
-            factor_ = cancel(self.units.mean(here) / before)
+            neighbour = self.at(kernel, ell + step)
+            factor_ = cancel(self.units.mean(kernel) / neighbour)
             if not self.units.members_in(factor_) and not factor_.has(ell):
-                row = {before: factor_} if factor_ != 0 else {}
-                if all(cancel(x - row.get(a, 0)) == 0 for a, x in self.units.feedback(here).items()):
+                row = {neighbour: factor_} if factor_ != 0 else {}
+                if all(cancel(x - row.get(a, 0)) == 0 for a, x in self.units.feedback(kernel).items()):
                     return step, factor_
         raise NotApplicable(
-            f"{_timeless(here)} is no constant times the same kernel of a neighbouring layer: "
+            f"{_timeless(kernel)} is not a constant times the same kernel of a neighbouring layer: "
             "give a number of layers"
         )
 
     def solved(self, e: Expr) -> Expr:
-        """Return an expression with kernels as functions of the layer."""
+        """Return an expression with kernels substituted by their values as functions of the layer."""
         return self.units.canonical(e.xreplace({a: self.value(a) for a in self.units.members_in(e)}))
 
     def value(self, atom: AppliedUndef) -> Expr:
-        """Return the value of a kernel at infinite width."""
+        """Return the value of a kernel at infinite width, as a function of its layer."""
         layer = self.layer(atom)
         if layer is None:
-            raise NotApplicable(f"{atom} is no kernel of a layer")
+            raise NotApplicable(f"{atom} must be a kernel of one layer")
         step, factor_ = self.growth(atom)
         end = S.One if step == -1 else self.depth
         start = self.solved(self.units.mean(self.at(atom, end)))
         return start * factor_ ** ((layer - end) * -step)
 
     def mean(self, atom: AppliedUndef) -> Expr:
-        """Return the value of an observable at infinite width."""
+        """Return the value of an observable at infinite width, as a function of the number of layers."""
         return _powers_together(self.solved(self.units.mean(atom)).doit(), self.depth)
 
     # -- derivatives of an observable ------------------------------------------------------------------------
 
     def slopes(self, atom: AppliedUndef) -> list[_Slope]:
-        """Return the derivatives of an observable by kernels."""
-        found = []
+        """Return the direct derivatives of an observable by the kernels in its definition."""
+        slopes = []
         for term in Add.make_args(self.units.mean(atom)):
             body, first, last = term, None, None
             if isinstance(term, Sum):
                 body, ((index, first, last),) = term.function, term.limits
                 if index != ell:
-                    raise NotApplicable(f"{term} is no sum over layers")
+                    raise NotApplicable(f"the sum {term} in an observable must be over the layers {ell}")
             for a in self.units.members_in(body):
                 layer, slope = self.layer(a), self.solved(body.diff(a))
                 if layer is None:
                     raise NotApplicable(
-                        f"{_timeless(atom)} holds {_timeless(a)}, which is no kernel of a layer"
+                        f"{_timeless(atom)} contains {_timeless(a)}, which is not a kernel of a layer: give "
+                        "a number of layers"
                     )
                 if first is None:
-                    found.append(_Slope(self.at(a, ell), slope, layer, layer))
+                    slopes.append(_Slope(self.at(a, ell), slope, layer, layer))
                 else:
-                    by = layer - ell
-                    found.append(_Slope(self.at(a, ell), slope.subs(ell, ell - by), first + by, last + by))
-        return found
+                    distance = layer - ell
+                    slopes.append(
+                        _Slope(
+                            self.at(a, ell),
+                            slope.subs(ell, ell - distance),
+                            first + distance,
+                            last + distance,
+                        )
+                    )
+        return slopes
 
     def influence(self, atom: AppliedUndef) -> dict[AppliedUndef, Expr]:
-        """Return the derivative of an observable by each kernel at the layer ell: ``psi(ell)``."""
+        """Return the total derivative of an observable by each kernel at the layer ell, ``psi(ell)``."""
         psi: dict[AppliedUndef, Expr] = {}
         for x in self.slopes(atom):
             step, factor_ = self.growth(x.atom)
-            own = Symbol("j", integer=True)
-            front = factor_ ** ((own - ell) * -step)
-            # a kernel changes the kernels of layers that are computed later
+            summed_layer = Symbol("j", integer=True)
+            propagation = factor_ ** ((summed_layer - ell) * -step)
+            # a kernel at ell changes all kernels that follow from it, which are above or below ell
             low, high = (ell, x.last) if step == -1 else (x.first, ell)
             if x.first == x.last:
-                added = front.subs(own, x.first) * x.value.subs(ell, x.first)
+                added = propagation.subs(summed_layer, x.first) * x.value.subs(ell, x.first)
             else:
                 self._require_all_layers(x, step)
-                added = summation(front * x.value.subs(ell, own), (own, low, high))
+                added = summation(propagation * x.value.subs(ell, summed_layer), (summed_layer, low, high))
             psi[x.atom] = psi.get(x.atom, S.Zero) + added
         return psi
 
     def _require_all_layers(self, x: _Slope, step: int) -> None:
-        """Raise if an observable contains a kernel of some of the layers only."""
+        """Raise NotApplicable if an observable contains a kernel of some of the layers only.
+
+        ``step`` is the direction in which kernels are computed.
+        """
         ends = (x.first == 1 and step == -1) or (x.last == self.depth and step == 1)
         if not ends:
-            raise NotApplicable(f"an observable that holds {x.atom} at the layers {x.first} to {x.last} only")
+            raise NotApplicable(
+                f"the observable contains {x.atom} at the layers {x.first} to {x.last} only: give a number "
+                "of layers"
+            )
 
     # -- covariance ------------------------------------------------------------------------------------------
 
     def covariance(self, first: AppliedUndef, second: AppliedUndef) -> Expr:
-        """Return N times the covariance, a function of the number of layers."""
+        """Return N times the covariance of two observables, a function of the number of layers."""
         total = self.solved(self.units.noise(first, second))
         left, right = self.influence(first), self.influence(second)
         for (a, x), (b, y) in product(left.items(), right.items()):
@@ -480,7 +498,7 @@ class _LayerSweep:
         return _powers_together(total, self.depth)
 
     def _mixed(self, atom: AppliedUndef, psi: dict[AppliedUndef, Expr]) -> Expr:
-        """Return the covariance of an average over one layer with an observable of all layers."""
+        """Return N Cov of an average over one layer, ``atom``, with an observable of derivatives ``psi``."""
         place = self.units.place(atom)
         if place is None:
             return S.Zero

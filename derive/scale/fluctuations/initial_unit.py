@@ -52,24 +52,27 @@ class InitialUnits:
         return self.parameters[str(atom.func), len(atom.args)]
 
     def members_in(self, e: Expr) -> list[AppliedUndef]:
-        """Return the order parameters in an expression."""
-        found = (a for a in e.atoms(AppliedUndef) if (str(a.func), len(a.args)) in self.parameters)
-        return sorted(found, key=default_sort_key)
+        """Return the order parameters in an expression, sorted."""
+        members = (a for a in e.atoms(AppliedUndef) if (str(a.func), len(a.args)) in self.parameters)
+        return sorted(members, key=default_sort_key)
 
     def binding(self, atom: AppliedUndef) -> dict[Expr, Expr]:
-        """Return the values of indices and times at which a family has the member ``atom``."""
+        """Return the values of indices and times at which a family of order parameters is ``atom``."""
         q = self.family(atom)
-        found = match(q.symbol, atom, q.ranges)
-        if found is None:
-            raise KeyError(f"{atom} is no member of {q.symbol}")
-        return {**found, **START}
+        indices = match(q.symbol, atom, q.ranges)
+        if indices is None:
+            raise KeyError(f"{atom} is not a member of the family {q.symbol} of order parameters")
+        return {**indices, **START}
 
     def unit(self, atom: AppliedUndef) -> Expr:
-        """Return the averaged function of an order parameter, in products and their hats."""
-        return self.written(substitute(self.family(atom).unit, self.binding(atom)))
+        """Return the function whose average an order parameter is, in products of weights and hats."""
+        return self.in_products(substitute(self.family(atom).unit, self.binding(atom)))
 
     def place(self, atom: AppliedUndef) -> tuple[str, Expr] | None:
-        """Return population and layer of the average of an order parameter; None for a function."""
+        """Return population and layer of the average of an order parameter.
+
+        Returns None for an order parameter that is a function of others.
+        """
         home = self.family(atom).home
         if home is None:
             return None
@@ -91,7 +94,7 @@ class InitialUnits:
         return e.xreplace({a: a.func(*sorted(a.args, key=_label_order)) for a in given})
 
     def _ordered(self, a: AppliedUndef) -> Expr:
-        """Return a correlation with its vectors in standard order."""
+        """Return a correlation of a vector with itself with its two samples in standard order."""
         q = self.family(a)
         if q not in self.symmetric:
             return a
@@ -103,35 +106,37 @@ class InitialUnits:
     @cached_property
     def symmetric(self) -> list[FluctuatingParameter]:
         """Correlations of a vector with itself."""
-        found = []
+        correlations = []
         for q in self.theory.parameters:
             indices = [r.index for r in q.ranges]
             pairs = [(x, primed(x)) for x in indices if primed(x) in indices]
-            both = dict(pairs) | {y: x for x, y in pairs}
-            if q.kind == "correlation" and q.unit.xreplace(START) == q.unit.xreplace(both).xreplace(START):
-                found.append(q)
-        return found
+            exchanged = dict(pairs) | {y: x for x, y in pairs}
+            if q.kind == "correlation" and q.unit.xreplace(START) == q.unit.xreplace(exchanged).xreplace(
+                START
+            ):
+                correlations.append(q)
+        return correlations
 
     # -- fields ----------------------------------------------------------------------------------------------
 
-    def written(self, body: Expr) -> Expr:
-        """Return an expression at the start with products in place of fields."""
+    def in_products(self, body: Expr) -> Expr:
+        """Return an expression at the start of training with fields replaced by products."""
         body = body.xreplace(START)
         hats = {a for x in body.atoms(Hatted) for a in x.atoms(AppliedUndef)}
-        found: dict[Expr, Expr] = {}
+        fields: dict[Expr, Expr] = {}
         for a in body.atoms(AppliedUndef) - hats:
             if str(a.func) in self.products:
                 continue
             for e in self.theory.definitions:
                 at = match(e.symbol, a, e.ranges)
                 if at is not None:
-                    found[a] = self.written(substitute(e.rhs, {**at, **START}))
+                    fields[a] = self.in_products(substitute(e.rhs, {**at, **START}))
                     break
-        body = body.xreplace(found)
+        body = body.xreplace(fields)
         return self.canonical(body.doit() if body.has(Sum) else body)
 
     def covariance(self, a: Expr, b: Expr) -> Expr:
-        """Return the covariance of two products of one unit."""
+        """Return the covariance of two products of weights and vectors of one unit."""
         for x in self.theory.terms:
             if len(x.hats) != 2:
                 continue
@@ -146,23 +151,23 @@ class InitialUnits:
     def average(self, body: Expr) -> Expr:
         """Return the average of a product of fields and hats over one unit.
 
-        A hat differentiates all other factors by the product of its equation; the average of hats alone is
-        zero.
+        A hat differentiates all other factors with respect to the product of its equation; the
+        average of hats alone is zero.
         """
         total = []
         for term in Add.make_args(body.expand()):
-            parts, hats = _without_hats(term)
-            if hats and not self._products_in(parts):
+            body_, hats = _without_hats(term)
+            if hats and not self._products_in(body_):
                 continue
             for field in hats:
-                parts = parts.diff(field)
-            total.append(self._gaussian(parts))
+                body_ = body_.diff(field)
+            total.append(self._gaussian(body_))
         return Add(*total)
 
     def _products_in(self, e: Expr) -> list[AppliedUndef]:
-        """Return the products in an expression."""
-        found = (a for a in e.atoms(AppliedUndef) if str(a.func) in self.products)
-        return sorted(found, key=default_sort_key)
+        """Return the products of weights and vectors in an expression, sorted."""
+        products = (a for a in e.atoms(AppliedUndef) if str(a.func) in self.products)
+        return sorted(products, key=default_sort_key)
 
     def _gaussian(self, body: Expr) -> Expr:
         """Return the Gaussian average of an expression in products."""
@@ -172,31 +177,37 @@ class InitialUnits:
         pairs = {(a, b): self.covariance(a, b) for i, a in enumerate(fields) for b in fields[i:]}
         return GaussianAverage(body, pairs).doit()
 
-    # -- what the expansion needs ----------------------------------------------------------------------------
+    # -- means, derivatives and noise ------------------------------------------------------------------------
 
     def mean(self, atom: AppliedUndef) -> Expr:
-        """Return the value at infinite width, in terms of earlier order parameters."""
+        """Return the value of an order parameter at infinite width, in terms of earlier order parameters."""
         if atom not in self._means:
             q, at = self.family(atom), self.binding(atom)
-            rest = [substitute(x.whole, at) for x in q.rest if x.reach in INSTANT]
-            found = self.average(self.unit(atom)) + self.canonical(Add(*rest).doit())
+            further = [substitute(x.whole, at) for x in q.rest if x.reach in INSTANT]
+            value = self.average(self.unit(atom)) + self.canonical(Add(*further).doit())
             self._require_no_memory(self.unit(atom))
-            self._means[atom] = found
+            self._means[atom] = value
         return self._means[atom]
 
     def _require_no_memory(self, body: Expr) -> None:
-        """Raise if a response at equal times has a mean, so that a product is not its source alone."""
+        """Raise NotApplicable if a response at equal times has a mean.
+
+        A product of weights and vectors in ``body`` is then not Gaussian.
+        """
         for field in self._products_in(body):
             for _, atom in self.kernels(field):
                 if self._response(atom) != 0:
-                    raise NotApplicable(f"{atom} is not zero at the start, so that {field} is not Gaussian")
+                    raise NotApplicable(
+                        f"the response {atom} is not zero at the start of training, so that {field} is not "
+                        "Gaussian"
+                    )
 
     def _response(self, atom: AppliedUndef) -> Expr:
-        """Return a response at the start."""
+        """Return the value of a response at the start of training."""
         return self.average(self.unit(atom))
 
     def kernels(self, field: Expr) -> Iterator[tuple[Expr, AppliedUndef]]:
-        """Yield the kernels that act on fields of the same time in a product: factors and order parameters.
+        """Yield the terms at equal times in the equation of a product ``field``: (factor, order parameter).
 
         Summed samples keep their symbols, one for all.
         """
@@ -205,28 +216,31 @@ class InitialUnits:
                 yield from self._kernels_of(x, field)
 
     def _kernels_of(self, x: ExponentTerm, field: Expr) -> Iterator[tuple[Expr, AppliedUndef]]:
-        """Yield the kernels in one term."""
+        """Yield (factor, order parameter) of the term ``x`` if it belongs to the equation of ``field``."""
         at = match(x.hats[0].field, field, x.addend.over)
         if at is None:
             return
         body = self.canonical(substitute(x.addend.expr, {**at, **START}))
         for atom in self.members_in(body):
-            yield self.written(body.diff(atom)), atom
+            yield self.in_products(body.diff(atom)), atom
 
     def feedback(self, first: AppliedUndef) -> dict[AppliedUndef, Expr]:
-        """Return the derivatives of one order parameter by all others at the start: a row of D."""
+        """Return the derivatives of one order parameter by all others at the start: a row of the matrix D."""
         value = self.mean(first)
-        found = {atom: value.diff(atom) for atom in self.members_in(value)}
+        derivatives = {atom: value.diff(atom) for atom in self.members_in(value)}
         unit = self.unit(first)
         for field in self._products_in(unit):
             for factor, atom in self.kernels(field):
                 slope = self.average(unit * factor * Hatted(field))
                 if slope != 0:
-                    raise NotApplicable(f"{first} depends on the response {atom} at the start")
-        return {atom: x for atom, x in found.items() if x != 0}
+                    raise NotApplicable(
+                        f"{first} depends on the response {atom} at the start of training, which is not "
+                        "derived"
+                    )
+        return {atom: x for atom, x in derivatives.items() if x != 0}
 
     def noise(self, first: AppliedUndef, second: AppliedUndef) -> Expr:
-        """Return N times the covariance of two averages over units: kappa."""
+        """Return N times the covariance of two averages over units at fixed order parameters (kappa)."""
         if self.place(first) != self.place(second) or self.place(first) is None:
             return S.Zero
         a, b = self.unit(first), self.unit(second)
@@ -239,7 +253,7 @@ def _label_order(x: Expr) -> tuple[int, Any]:
 
 
 def _without_hats(term: Expr) -> tuple[Expr, list[Expr]]:
-    """Return a product without its hats, and the products of these hats."""
+    """Return a product without its hats, and the fields of these hats."""
     parts, hats = S.One, []
     for x in Mul.make_args(term):
         base, power = (x.base, x.exp) if isinstance(x, Pow) else (x, S.One)

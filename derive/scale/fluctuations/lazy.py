@@ -2,8 +2,8 @@
 
 From the covariances at the start of training the module derives N Cov of errors at all times, as ``gamma0 ->
 0``, where each network of N units is trained by its own tangent kernel. In the eigenbasis of the kernel of
-infinite width a perturbation of the kernel changes error k by ``E_kl(t)`` times error l at the start. It
-gives the width from which order 1/N is sufficient, and the law of ensembles.
+infinite width a perturbation of the kernel changes error k by ``E_kl(t)`` times the initial error l. The
+module also gives the width from which order 1/N is sufficient, and the loss of ensembles.
 """
 
 from __future__ import annotations
@@ -52,11 +52,12 @@ class LazyFluctuations(ConditionalResult):
     program : Program
         Network and its training, in plain steps or in flow.
     decay : Expr
-        Ratio of the error along an eigenvector of the kernel at time t to its initial value.
+        Error at time t along an eigenvector of the kernel, divided by its initial value.
     initial : Expr
-        Error at time t over the deviation of the initial output; zero for centred outputs.
+        Derivative of the error at time t with respect to the initial output; zero for centred outputs.
     response : Expr
-        ``E_kl(t)``: minus the error k at time t over a perturbation ``K_kl`` of the kernel and the target l.
+        ``E_kl(t)``: minus the derivative of error k at time t with respect to the entry ``K_kl`` of
+        the kernel, divided by the target l.
     """
 
     program: Program
@@ -72,17 +73,17 @@ class LazyFluctuations(ConditionalResult):
         tuple[str, ...]
             Assumptions as sentences.
         """
-        told = (
-            "derived: kernels and outputs at the start and their covariances; each enters errors linearly to "
+        sentences = (
+            "derived: initial kernels and outputs and their covariances; errors are linear in both to "
             "leading order in 1/N",
-            "assumed: gamma0 goes to 0, so that each network is trained by its own kernel of the start",
+            "assumed: gamma0 -> 0, so that each network is trained by its own initial tangent kernel",
         )
         if self.initial == 0:
-            return told
+            return sentences
         return (
-            *told,
-            "assumed: the part of the initial output is given to leading order, gamma0^-2; its next order, "
-            "gamma0^0, is as large as the part of the kernel and comes from features that it moves",
+            *sentences,
+            "assumed: the part from the initial output is given to leading order, gamma0^-2; its next order, "
+            "gamma0^0, is as large as the part from the kernel and comes from changes of the features",
         )
 
     def _repr_latex_(self) -> str:
@@ -95,7 +96,7 @@ class LazyFluctuations(ConditionalResult):
         )
 
     def in_modes(self) -> Expr:
-        """Return N Cov of the errors k and k_ at two times, by sums over eigenvectors.
+        """Return N Cov of the errors k at time t and k_ at time s, by sums over eigenvectors.
 
         Returns
         -------
@@ -104,11 +105,11 @@ class LazyFluctuations(ConditionalResult):
             the start.
         """
         E, y, kappa, C = (Function(x) for x in ("E", "y", "kappa", "C_f"))
-        at = {lamda_k: Function("lamda")(k)}
-        there = {lamda_k: Function("lamda")(k_), t: s}
-        both = self.initial.xreplace(at) * self.initial.xreplace(there) * C(k, k_)
+        first = {lamda_k: Function("lamda")(k)}
+        second = {lamda_k: Function("lamda")(k_), t: s}
+        from_outputs = self.initial.xreplace(first) * self.initial.xreplace(second) * C(k, k_)
         body = kappa(k, mode, k_, mode_) * y(mode) * y(mode_) * E(k, mode, t) * E(k_, mode_, s)
-        return both + Sum(body, (mode, 1, P), (mode_, 1, P))
+        return from_outputs + Sum(body, (mode, 1, P), (mode_, 1, P))
 
     @cached_property
     def kernel(self) -> InitialMean:
@@ -202,44 +203,46 @@ def lazy_fluctuations(program: Program) -> LazyFluctuations:
     p, q, gap = (Symbol(x, positive=True) for x in ("p", "q", "gap"))
     past = Symbol("s", integer=True, nonnegative=True)
     if program.rule.discrete:
-        left, right = (1 + now * rate * x for x in (lamda_k, lamda_l))
-        decay = left**t
+        first, second = (1 + now * rate * x for x in (lamda_k, lamda_l))
+        decay = first**t
         generic = summation(p ** (t - 1 - past) * q**past, (past, 0, t - 1))
         powers = powsimp((simplify(_where_different(generic)) * (p - q)).factor().expand())
-        same = rate * summation(p ** (t - 1), (past, 0, t - 1)).subs(p, left)
+        same = rate * summation(p ** (t - 1), (past, 0, t - 1)).subs(p, first)
     else:
-        left, right = (-now * rate * x for x in (lamda_k, lamda_l))
-        decay = exp(-left * t)
+        first, second = (-now * rate * x for x in (lamda_k, lamda_l))
+        decay = exp(-first * t)
         powers = exp(-p * t) * gap * integrate(exp(gap * s), (s, 0, t))  # gap is p - q
         powers = powsimp(powers.expand().subs(gap, p - q).expand())
-        same = rate * integrate(exp(-p * t), (s, 0, t)).subs(p, left)
-    different = powers.subs({p: left, q: right}, simultaneous=True) * cancel(rate / (left - right))
+        same = rate * integrate(exp(-p * t), (s, 0, t)).subs(p, first)
+    different = powers.subs({p: first, q: second}, simultaneous=True) * cancel(rate / (first - second))
     response = Piecewise((same, Eq(lamda_k, lamda_l)), (different, True))
     return LazyFluctuations(program, decay, factor((now + start) * decay), -now * response)
 
 
 def _where_different(e: Expr) -> Expr:
-    """Return the value of cases where two numbers are not equal."""
+    """Return an expression with the value of its case distinctions for different eigenvalues."""
     cases = [x for x in e.atoms(Piecewise)]
     chosen = {x: next(value for value, at in x.args if not isinstance(at, Eq)) for x in cases}
     return e.xreplace(chosen)
 
 
 def _rate(program: Program) -> Expr:
-    """Return the weight of an update, which is the same at all times."""
+    """Return the factor of an update, such as the learning rate, which must be the same at all times."""
     require_linear_rules(program, "a lazy network with a tangent kernel")
     rules = {w.rule for w in program.trained()}
     if len(rules) != 1:
-        raise NotApplicable("weights that move by different rules")
+        raise NotApplicable("all weights must have the same training rule")
     (rule,) = rules
     start, weight = map(S, rule.memory(t, s))
     if start != 1 or weight.has(t, s) or rule.noise(t, s) != 0:
-        raise NotApplicable("the weights must move by plain steps or flow, without decay, memory or noise")
+        raise NotApplicable(
+            "the weights must be trained by plain steps or flow, without decay, memory or noise"
+        )
     return weight
 
 
 def error_slopes(program: Program) -> tuple[Expr, Expr]:
-    """Return the derivatives of an error by its output now and at the start.
+    """Return the derivatives of an error by its output at the same time and by its initial output.
 
     Raises
     ------
@@ -255,5 +258,5 @@ def error_slopes(program: Program) -> tuple[Expr, Expr]:
     if not (now.is_number and start.is_number) or rhs.has(Sum):
         raise NotApplicable(f"the error {rhs} is not linear in its output: the loss is not a plain square")
     if len([a for a in rhs.atoms(AppliedUndef) if a.func == output.func]) > 2:
-        raise NotApplicable(f"the error {rhs} holds outputs at other times")
+        raise NotApplicable(f"the error {rhs} must contain outputs at the same time and at time 0 alone")
     return now, start

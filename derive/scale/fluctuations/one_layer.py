@@ -1,10 +1,10 @@
 """One hidden linear layer and one sample: the network is a function of two independent chi-squared numbers.
 
-The recursion of :mod:`derive.scale.fluctuations.gram` has two eigenvectors. The averages A and B of the
-squared components of a unit along them are multiplied by numbers that depend on the error alone, the output
-and the tangent kernel are linear in them, and at the start each is a mean of independent squares. In flow
-they have a closed form at every width, and so have all orders in 1/N. In steps moments are exact rational
-functions of N.
+The linear map of :mod:`derive.scale.fluctuations.gram` has two eigenvectors. A and B are the averages over
+units of the squared components along them. Each step multiplies them by numbers that depend on the error
+alone, the output and the tangent kernel are linear in them, and at the start each is a mean of independent
+squares. In flow they have a closed form at every width, and so have all orders in 1/N. In steps moments are
+exact rational functions of N.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 
 A, B = Symbol("A_0", positive=True), Symbol("B_0", positive=True)
-"""The averages of the squares of a unit's two components at the start."""
+"""Averages over units of the squares of the two components of a unit, before training."""
 now, first = Symbol("f", real=True), Symbol("f_0", real=True)
 """The output at time t and at the start."""
 growth = Symbol("z", positive=True)
-"""The factor by which A has grown in a flow; B has shrunk by it."""
+"""Factor by which A has grown in a flow; B has been divided by it."""
 last = Symbol("r", positive=True)
 """The value of ``growth`` at the end of training."""
 
@@ -101,7 +101,7 @@ class OneSample(ConditionalResult):
         """
         return (
             "derived: at the start A and B are independent means of squares of independent standard normal "
-            "numbers, one for each unit, so that all that follows is exact at every width",
+            "numbers, one for each unit, so that moments are exact at every width",
             *self.recursion.conditions()[2:],
         )
 
@@ -148,7 +148,9 @@ class OneSample(ConditionalResult):
             For a flow.
         """
         if not self.recursion.discrete:
-            raise NotApplicable("the rule is a flow: give exact steps")
+            raise NotApplicable(
+                "values after a number of steps need a training rule in steps, and the rule is a flow"
+            )
         a, b = A, B
         (c, d), (k, m) = self.output, self.kernel
         for _ in range(steps):
@@ -184,7 +186,7 @@ class OneSample(ConditionalResult):
         return total
 
     def leading(self, e: Expr, other: Expr | None = None) -> Expr:
-        """Return N times the covariance of two functions of A and B, to leading order.
+        """Return N times the covariance of two functions of the initial A and B, to leading order in 1/N.
 
         Parameters
         ----------
@@ -198,8 +200,8 @@ class OneSample(ConditionalResult):
         Expr
             N times the covariance.
         """
-        at, both = {A: S.One, B: S.One}, e if other is None else other
-        return Add(*[2 * (e.diff(x) * both.diff(x)).subs(at) / self.units for x in (A, B)])
+        ones, second = {A: S.One, B: S.One}, e if other is None else other
+        return Add(*[2 * (e.diff(x) * second.diff(x)).subs(ones) / self.units for x in (A, B)])
 
     def shift(self, e: Expr) -> Expr:
         """Return N times the mean minus the value of infinite width, to leading order.
@@ -218,12 +220,12 @@ class OneSample(ConditionalResult):
 
 
 def _moment(power: int, degrees: Expr) -> Expr:
-    """Return the mean of a power of a chi-squared number over its degrees of freedom."""
+    """Return the mean of ``(X/degrees)^power`` for a chi-squared X with ``degrees`` degrees of freedom."""
     return Mul(*[1 + 2 * S(k) / degrees for k in range(power)])
 
 
 def one_sample(recursion: GramRecursion) -> OneSample:
-    """Return the network with one sample by the squares of two components of a unit.
+    """Return the network with one sample as a function of two numbers, A and B.
 
     Parameters
     ----------
@@ -233,56 +235,60 @@ def one_sample(recursion: GramRecursion) -> OneSample:
     Returns
     -------
     OneSample
-        Network.
+        The network.
 
     Raises
     ------
     NotApplicable
         If weights decay, or if the output is not a difference of two squares of independent components.
     """
-    found = _with_plain_names(recursion.matrices(1), recursion.program)
-    if len(found.errors) != 1:
-        raise NotApplicable("networks with several outputs are more than two numbers")
-    ((delta, error),) = found.errors.items()
-    still = found.motion.xreplace({delta: S.Zero})
-    if still != (eye(len(found.fields)) if recursion.discrete else still * 0):
-        raise NotApplicable("weights that decay: components of a unit change without errors")
-    generator = (found.motion - still).applyfunc(lambda x: cancel(x / delta))
+    matrices = _with_plain_names(recursion.matrices(1), recursion.program)
+    if len(matrices.errors) != 1:
+        raise NotApplicable("the reduction to two numbers needs a network with one output")
+    ((delta, error),) = matrices.errors.items()
+    without_error = matrices.motion.xreplace({delta: S.Zero})
+    if without_error != (eye(len(matrices.fields)) if recursion.discrete else without_error * 0):
+        raise NotApplicable(
+            "weights must not decay: the components of a unit change even if the error is zero"
+        )
+    generator = (matrices.motion - without_error).applyfunc(lambda x: cancel(x / delta))
     if generator.has(delta):
-        raise NotApplicable("the motion of a unit is not linear in the error")
-    (Q,), (kernel,) = found.outputs.values(), found.kernels.values()
+        raise NotApplicable("the change of the fields of a unit must be linear in the error")
+    (Q,), (kernel,) = matrices.outputs.values(), matrices.kernels.values()
     pairs = [(rate, v.T) for rate, _, vs in generator.T.eigenvects() for v in vs if rate != 0]
     if len(pairs) != 2 or cancel(pairs[0][0] + pairs[1][0]) != 0:
-        raise NotApplicable("the output is no difference of two squares of components of a unit")
+        raise NotApplicable(
+            "the linear map of a unit must have two nonzero eigenvalues, which differ in sign alone"
+        )
     pairs.sort(key=lambda x: bool(x[0].could_extract_minus_sign()))
-    rows = Matrix.vstack(*[v / sqrt((v * found.start * v.T)[0]) for _, v in pairs])
-    if not _is_identity(rows * found.start * rows.T):
+    rows = Matrix.vstack(*[v / sqrt((v * matrices.start * v.T)[0]) for _, v in pairs])
+    if not _is_identity(rows * matrices.start * rows.T):
         raise NotApplicable("the two components of a unit are not independent at the start")
     output, tangent = _in_squares(Q, rows), _in_squares(kernel, rows)
-    return OneSample(recursion, pairs[0][0], output, tangent, error, found.ratio)
+    return OneSample(recursion, pairs[0][0], output, tangent, error, matrices.ratio)
 
 
-def _with_plain_names(found: GramMatrices, program: Program) -> GramMatrices:
+def _with_plain_names(matrices: GramMatrices, program: Program) -> GramMatrices:
     """Return the matrices of one sample with symbols for the input kernel, the target and outputs."""
-    outputs = {f: now for f in found.outputs} | {f.xreplace({t: S.Zero}): first for f in found.outputs}
+    outputs = {f: now for f in matrices.outputs} | {f.xreplace({t: S.Zero}): first for f in matrices.outputs}
     kernels = {Function(x.kernel)(1, 1): Symbol(x.kernel, positive=True) for x in program.given}
-    entries = [*found.motion, *found.start, *found.errors.values()]
-    atoms = set[Expr]().union(*(e.atoms(AppliedUndef) for e in entries)) - set(found.errors)
+    entries = [*matrices.motion, *matrices.start, *matrices.errors.values()]
+    atoms = set[Expr]().union(*(e.atoms(AppliedUndef) for e in entries)) - set(matrices.errors)
     others = {a: Symbol(str(a.func), real=True) for a in atoms - set(outputs) - set(kernels)}
     names = {**others, **kernels, **outputs}
 
     def named(e: Any) -> Any:
-        """Return an expression in these symbols."""
+        """Return an expression or matrix with these symbols."""
         return e.xreplace(names)
 
     return GramMatrices(
-        found.fields,
-        named(found.motion),
-        named(found.start),
-        named(found.ratio),
-        {f: named(Q) for f, Q in found.outputs.items()},
-        {d: named(e) for d, e in found.errors.items()},
-        {k: named(Q) for k, Q in found.kernels.items()},
+        matrices.fields,
+        named(matrices.motion),
+        named(matrices.start),
+        named(matrices.ratio),
+        {f: named(Q) for f, Q in matrices.outputs.items()},
+        {d: named(e) for d, e in matrices.errors.items()},
+        {k: named(Q) for k, Q in matrices.kernels.items()},
     )
 
 
@@ -292,13 +298,18 @@ def _is_identity(m: Matrix) -> bool:
 
 
 def _in_squares(Q: ImmutableMatrix, rows: Matrix) -> tuple[Expr, Expr]:
-    """Return the coefficients c of ``Q = sum_i c_i rows_i^T rows_i``."""
+    """Return the coefficients c of ``Q = sum_i c_i rows_i^T rows_i``, two numbers.
+
+    ``Q`` is a symmetric matrix, and ``rows`` has the two components of a unit as rows.
+    """
     c = [Symbol(f"c{i}") for i in range(rows.rows)]
-    left = Q - rows.T * Matrix.diag(*c) * rows
-    found = solve(list(left), c, dict=True)
-    if not found:
-        raise NotApplicable("an observable is no sum of squares of the two components of a unit")
-    return cancel(found[0][c[0]]), cancel(found[0][c[1]])
+    difference = Q - rows.T * Matrix.diag(*c) * rows
+    solutions = solve(list(difference), c, dict=True)
+    if not solutions:
+        raise NotApplicable(
+            "output and tangent kernel must be sums of squares of the two components of a unit"
+        )
+    return cancel(solutions[0][c[0]]), cancel(solutions[0][c[1]])
 
 
 # -- in flow -------------------------------------------------------------------------------------------------
@@ -328,8 +339,9 @@ class OneLayerFlow(ConditionalResult):
         """
         return (
             *self.modes.conditions(),
-            "derived: N Cov and N shift to leading order in 1/N by derivatives with respect to A_0 and B_0",
-            "assumed: the width is large beside the time, so that the leading order is enough",
+            "derived: N Cov and N times the shift of means to leading order in 1/N, from derivatives with "
+            "respect to A_0 and B_0",
+            "assumed: the width is large enough for the leading order in 1/N, which fails at late times",
         )
 
     def _repr_latex_(self) -> str:
@@ -395,8 +407,8 @@ class OneLayerFlow(ConditionalResult):
         """
         p, q = self._roots
         k = -Poly(self.velocity, growth).LC()
-        left = (1 - p) / (1 - q) * exp(-k * (p - q) * time)
-        return (p - q * left) / (1 - left)
+        ratio = (1 - p) / (1 - q) * exp(-k * (p - q) * time)
+        return (p - q * ratio) / (1 - ratio)
 
     def at(self, e: Expr, time: Expr = t) -> Expr:
         """Return a function of z at a time, exact at every width.
@@ -424,7 +436,10 @@ class OneLayerFlow(ConditionalResult):
         """
         (c, d), (k, m) = self.modes.output, self.modes.kernel
         if cancel(k * d + m * c) != 0:
-            raise NotApplicable("the tangent kernel is no multiple of the sum of both parts of the output")
+            raise NotApplicable(
+                "the final tangent kernel has a closed form only if it is proportional to the sum of both "
+                "parts of the output"
+            )
         (end,) = solve(self.modes.of_error(now, c * A + d * B), now)
         return sqrt(factor((k / c) ** 2 * end**2 + 4 * k * m * A * B))
 
@@ -465,13 +480,13 @@ class OneLayerFlow(ConditionalResult):
 
     @cached_property
     def _in_growth(self) -> dict[Expr, Expr]:
-        """Target in terms of z at the end, at infinite width."""
+        """Value of the target at infinite width, in terms of the final value of z."""
         at_end = self.error.subs({growth: last, A: 1, B: 1})
         target = Symbol(str(self.modes.recursion.program.roles.target), real=True)
         return {target: solve(at_end, target)[0]}
 
     def speed(self) -> Expr:
-        """Return minus the rate of the error over the error.
+        """Return the relative rate at which the error decays, ``-(d Delta/dt)/Delta``.
 
         Returns
         -------
@@ -481,15 +496,15 @@ class OneLayerFlow(ConditionalResult):
         return -2 * self.modes.rate * growth * self.error.diff(growth)
 
     def _at_fixed_error(self, e: Expr, by: Symbol) -> Expr:
-        """Return the derivative of a function of z by A_0 or B_0 at fixed error."""
+        """Return the derivative of a function of z with respect to A_0 or B_0 (``by``) at fixed error."""
         return e.diff(by) - self.error.diff(by) / self.error.diff(growth) * e.diff(growth)
 
     @cached_property
     def weights(self) -> dict[Symbol, Expr]:
-        """Derivatives of the rate of the logarithm of the error by A_0 and by B_0, functions of z."""
+        """Relative derivatives of :meth:`speed` by A_0 and by B_0 at fixed error, functions of z."""
         speed = self.speed()
-        found = {x: self._at_fixed_error(speed, x) / speed for x in (A, B)}
-        return {x: factor(e.subs({A: 1, B: 1})) for x, e in found.items()}
+        derivatives = {x: self._at_fixed_error(speed, x) / speed for x in (A, B)}
+        return {x: factor(e.subs({A: 1, B: 1})) for x, e in derivatives.items()}
 
     @cached_property
     def _integrals(self) -> dict[Symbol, Expr]:
@@ -511,12 +526,12 @@ class OneLayerFlow(ConditionalResult):
     @cached_property
     def kernel_sensitivity(self) -> dict[Symbol, Expr]:
         """Derivatives of the tangent kernel by A_0 and B_0, functions of z and of its final value."""
-        found = {}
-        for x, moved in self.error_sensitivity.items():
+        sensitivities = {}
+        for x, error_change in self.error_sensitivity.items():
             slope = self.kernel.diff(growth) / self.error.diff(growth)
-            own = self._at_fixed_error(self.kernel, x)
-            found[x] = own.subs({A: 1, B: 1}) + slope.subs({A: 1, B: 1}) * moved
-        return found
+            direct = self._at_fixed_error(self.kernel, x)
+            sensitivities[x] = direct.subs({A: 1, B: 1}) + slope.subs({A: 1, B: 1}) * error_change
+        return sensitivities
 
     def covariance(
         self, first: Mapping[Symbol, Expr], second: Mapping[Symbol, Expr], now: Expr, past: Expr
@@ -544,35 +559,35 @@ class OneLayerFlow(ConditionalResult):
 
 
 def _central_moment(power: int, degrees: Expr) -> Expr:
-    """Return the mean of a power of the deviation of a chi-squared number over its degrees of freedom."""
+    """Return the mean of ``(X/degrees - 1)^power`` for a chi-squared number X."""
     terms = (binomial(power, k) * (-1) ** (power - k) * _moment(k, degrees) for k in range(power + 1))
     return Add(*terms).expand()
 
 
 def _integral(e: Expr) -> Expr:
-    """Return the integral of a rational function from 1 to z, with logarithms of positive numbers."""
+    """Return the integral of a rational function of z from 1 to z, with logarithms of positive numbers."""
     front, body = factor(e).as_independent(growth, as_Add=False)
-    rest, logs = S.Zero, S.Zero
+    rational, logs = S.Zero, S.Zero
     for term in Add.make_args(apart(body, growth)):
-        below = [x for x in Mul.make_args(fraction(factor(term))[1]) if x.has(growth)]
-        if len(below) == 1 and below[0].is_Add and Poly(below[0], growth).degree() == 1:
-            (x,) = below
+        poles = [x for x in Mul.make_args(fraction(factor(term))[1]) if x.has(growth)]
+        if len(poles) == 1 and poles[0].is_Add and Poly(poles[0], growth).degree() == 1:
+            (x,) = poles
             logs += factor(term * x / x.diff(growth)) * log(factor(x / x.subs(growth, 1)))
         else:
-            rest += term
-    whole = _rational_integral(factor(rest))
-    return front * (factor(whole - whole.subs(growth, 1)) + logs)
+            rational += term
+    integral = _rational_integral(factor(rational))
+    return front * (factor(integral - integral.subs(growth, 1)) + logs)
 
 
 def _rational_integral(e: Expr) -> Expr:
-    """Return a rational integral, whose poles have one order less than those of the function."""
-    below = fraction(e)[1].as_independent(growth, as_Add=False)[1]
-    poles = Mul(*[Pow(x, n - 1) for x, n in factor_list(below, growth)[1]])
+    """Return the integral of a function of z if it is rational, with poles of one order less."""
+    denominator = fraction(e)[1].as_independent(growth, as_Add=False)[1]
+    poles = Mul(*[Pow(x, n - 1) for x, n in factor_list(denominator, growth)[1]])
     c = [Symbol(f"c{k}") for k in range(Poly(poles, growth).degree())]
-    found = Add(*[x * growth**k for k, x in enumerate(c)]) / poles
-    gap = Poly(fraction(together(found.diff(growth) - e))[0], growth)
+    ansatz = Add(*[x * growth**k for k, x in enumerate(c)]) / poles
+    gap = Poly(fraction(together(ansatz.diff(growth) - e))[0], growth)
     values = solve(gap.all_coeffs(), c, dict=True)
-    return found.subs(values[0]) if values else integrate(e, growth)
+    return ansatz.subs(values[0]) if values else integrate(e, growth)
 
 
 def one_layer_flow(program: Program) -> OneLayerFlow:
@@ -602,5 +617,5 @@ def one_layer_flow(program: Program) -> OneLayerFlow:
     """
     modes = one_sample(wishart_recursion(program))
     if modes.recursion.discrete:
-        raise NotApplicable("the closed form is that of a flow; in steps there is the recursion")
+        raise NotApplicable("the closed form is that of a flow; for a rule in steps use wishart_recursion")
     return OneLayerFlow(modes)

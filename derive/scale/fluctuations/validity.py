@@ -57,8 +57,8 @@ class WidthValidity(ConditionalResult):
         return (
             "derived: the ratio of successive orders in 1/N of the lazy loss of one mode, which depends on "
             "the network through its tangent kernel and its initial output",
-            "assumed: late times, at which the skewness of the tangent kernel is small beside its variance",
-            "assumed: gamma0 goes to 0; learnt features change the kernel by a share of order gamma0^2 y^2",
+            "assumed: late times, at which the skewness of the tangent kernel matters less than its variance",
+            "assumed: gamma0 -> 0; feature learning changes the kernel by a fraction of order gamma0^2 y^2",
         )
 
     def statements(self) -> tuple[str, ...]:
@@ -69,15 +69,15 @@ class WidthValidity(ConditionalResult):
         tuple[str, ...]
             Sentences.
         """
-        told = [
-            f"order 1/N fails where N is not above {self.late}, because rates vary from network to network"
+        sentences = [
+            f"order 1/N is not sufficient unless N > {self.late}, because rates differ between networks"
         ]
         if self.output_width != 0:
-            told.append(
-                f"order 1/N fails where N is not above {self.output_width}, because initial outputs are as "
+            sentences.append(
+                f"order 1/N is not sufficient unless N > {self.output_width}, because initial outputs are as "
                 "large as the target"
             )
-        return tuple(told)
+        return tuple(sentences)
 
     def _repr_latex_(self) -> str:
         widths = [Eq(Symbol("N_K"), self.late, evaluate=False)]
@@ -100,9 +100,9 @@ class WidthValidity(ConditionalResult):
         WidthValidity
             Widths.
         """
-        put = {V_K: kernel_variance, V_f: output_variance}
-        found = (x.xreplace(put) for x in (self.kernel_width, self.late, self.output_width))
-        return WidthValidity(self.lazy, *found)
+        values = {V_K: kernel_variance, V_f: output_variance}
+        widths = (x.xreplace(values) for x in (self.kernel_width, self.late, self.output_width))
+        return WidthValidity(self.lazy, *widths)
 
     def of_one_sample(self) -> WidthValidity:
         """Return the widths for one sample, with variances derived from the program.
@@ -139,8 +139,8 @@ def width_validity(program: Program) -> WidthValidity:
     --------
     >>> from derive.program import mlp
     >>> for x in width_validity(mlp(rule="flow")).statements(): print(x)
-    order 1/N fails where N is not above V_K*t**2, because rates vary from network to network
-    order 1/N fails where N is not above V_f/y**2, because initial outputs are as large as the target
+    order 1/N is not sufficient unless N > V_K*t**2, because rates differ between networks
+    order 1/N is not sufficient unless N > V_f/y**2, because initial outputs are as large as the target
     """
     lazy = lazy_fluctuations(program)
     loss = lazy.decay.subs(program.roles.samples, 1) ** 2
@@ -156,5 +156,8 @@ def width_validity(program: Program) -> WidthValidity:
 
 
 def _order(loss: Expr, n: int) -> Expr:
-    """Return the coefficient of 1/N^n of the mean of a function of a Gaussian kernel of variance V_K/N."""
+    """Return the coefficient of 1/N^n of the mean of a function of a Gaussian kernel of variance V_K/N.
+
+    ``loss`` is the function, and ``lamda_k`` the kernel in it.
+    """
     return loss.diff(lamda_k, 2 * n) * V_K**n / (2**n * factorial(n))

@@ -197,7 +197,7 @@ def test_what_has_no_recursion_is_refused(program: Callable[[], Program], reason
     ("program", "reason"),
     [
         (partial(isotropic, 1, data="online"), "centred"),
-        (partial(isotropic, 1, data="full-batch", center=True), "stands still"),
+        (partial(isotropic, 1, data="full-batch", center=True), "constant kernel"),
         (partial(isotropic, 1, data="population", center=True, outputs=2), "one output"),
         (partial(structured, 1), "differs between units"),
         (partial(isotropic, 1, data="population", center=True, rule=DECAY), "plain steps"),
@@ -332,5 +332,5 @@ def test_a_recurrence_that_multiplies_is_told_apart() -> None:
     wrong = [
         replace(u, covariance=2 * u.covariance) if str(u.symbol.func) == "u" else u for u in right.sources
     ]
-    with pytest.raises(NotApplicable, match="multiplied from layer to layer"):
+    with pytest.raises(NotApplicable, match="is multiplied from layer to layer"):
         few_steps(replace(right, sources=tuple(wrong)), 2, order=(eta, 2))

@@ -11,7 +11,7 @@ from sympy import SympifyError, exp, symbols
 from derive.scale.mellin import mode_sum
 from derive.scale.power_laws import lazy_law
 from derive.scale.rich import profile, rich_scaling
-from derive.scale.width import named, put_in, width_class
+from derive.scale.width import named, width_class, with_exponents
 from tests.derive.once import mlp
 from tests.derive.scale.derived import depth, modes, reduced
 
@@ -32,7 +32,7 @@ def width(text: str) -> object:
         lambda text: mode_sum(text, y, 2, 2, x),
         profile,
         width,
-        lambda text: put_in(mlp(2, "tanh"), {"d": text}),
+        lambda text: with_exponents(mlp(2, "tanh"), {"d": text}),
         lambda text: depth().classify(text, 1),
     ],
 )

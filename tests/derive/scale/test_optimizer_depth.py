@@ -77,14 +77,14 @@ def test_wrong_scalings_of_deep_networks():
     assert root == {
         CONSTANT_EPSILON: "branches freeze: outputs move by L^(-1/2)",
         CONSTANT_RATE: "outputs blow up: they move by L^(1/2)",
-        CONSTANT_DECAY: "decay vanishes: weights lose a share L^(-1/2) in a step",
+        CONSTANT_DECAY: "decay vanishes: it removes the fraction L^(-1/2) of a weight in a step",
     }
     assert one[CONSTANT_EPSILON] == "branches freeze: outputs move by L^(-1)"
     assert one[CONSTANT_RATE].startswith("as before")
     assert one[CONSTANT_DECAY].startswith("as before")
     descent = depth_faults(network(), OPTIMIZERS["sgd"], S.One)
     assert descent[CONSTANT_RATE] == "branches freeze: outputs move by L^(-1)"
-    assert descent[CONSTANT_DECAY] == "weights blow up: they lose L^(1) times themselves in a step"
+    assert descent[CONSTANT_DECAY] == "weights blow up: decay subtracts L^(1) times the weight in a step"
 
 
 @pytest.mark.slow

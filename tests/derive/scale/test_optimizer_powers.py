@@ -206,13 +206,13 @@ def test_epsilon_moves_the_exponents_of_wrong_programs_alone() -> None:
     found = optimizer_powers(mlp(2, "tanh", rule=OPTIMIZERS["adam"]))
     wrong = found.exponents(SCALES) | {"e_W(1)": S.Zero, "e_W0": S.Zero, "c_W(1)": S.Zero, "c_W0": S(-1)}
     counted = count_powers(parametrized(found.program, wrong), 1, first=True)
-    assert counted.owed("h", 2) == {"W0": (0,), "W(1)": (0,)}
+    assert counted.change_by_weight("h", 2) == {"W0": (0,), "W(1)": (0,)}
     descent = optimizer_powers(mlp(2, "tanh", rule=Entrywise(eta, A))).exponents(SCALES)
     assert {k: descent[k] for k in ("c_W(1)", "c_W0")} == {k: wrong[k] for k in ("c_W(1)", "c_W0")}
 
 
 def test_weights_of_linear_rules_are_refused() -> None:
-    with pytest.raises(NotApplicable, match=r"W0 moves by a linear rule: write .* Entrywise\(rate, A\)"):
+    with pytest.raises(NotApplicable, match=r"W0 has a linear training rule: write .* Entrywise\(rate, A\)"):
         optimizer_powers(mlp(2, "tanh", rule=GradientDescent(eta)))
     with pytest.raises(NotApplicable, match="corner = 'rich': must be one of"):
         optimizer_powers(mlp(2, "tanh", rule=sign_descent(eta)), "rich")

@@ -93,8 +93,8 @@ def test_a_perceptron_as_it_is_written(depth):
 
 def test_first_order_says_whose_update_it_is():
     found = count_powers(mlp(3, "tanh"), 1, first=True)
-    assert set(found.owed("h", 2)) == {"W0", "W(1)"}
-    assert set(found.owed("f")) == {"W0", "W(1)", "W(2)", "w"}
+    assert set(found.change_by_weight("h", 2)) == {"W0", "W(1)"}
+    assert set(found.change_by_weight("f")) == {"W0", "W(1)", "W(2)", "w"}
 
 
 def chain(size=1):

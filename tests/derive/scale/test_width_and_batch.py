@@ -13,7 +13,7 @@ from sympy import Poly, Symbol, cancel, factor
 
 from derive.program import L, eta, gamma0
 from derive.program.networks.random_data import alpha_B, nu
-from derive.scale.lazy import k, left
+from derive.scale.lazy import k, remaining
 from numerics.experiment import Experiment
 from numerics.simulation import simulate
 from numerics.solver import solve
@@ -104,8 +104,8 @@ def test_lazy_losses_fall_with_the_batch_at_every_rate() -> None:
     """``C_v(t)`` is a polynomial in ``1/alpha_B`` whose coefficients are sums of averages of squares."""
     lazy = lazy_steps(mean_field(isotropic(1, data="online", center=True)), 2)
     by_batch = Poly(lazy.loss(2).subs(alpha_B, 1 / batch), batch)
-    again, now = lazy.average(k**2 * left), lazy.average(k**2)
-    kicked = 2 * lazy.average(left) * now  # from the first step and from the second, and once from both
+    again, now = lazy.average(k**2 * remaining), lazy.average(k**2)
+    kicked = 2 * lazy.average(remaining) * now  # from the first step and from the second, and once from both
     assert by_batch.degree() == 2
     assert cancel(by_batch.nth(2) - eta**4 * now**2) == 0
     assert cancel(by_batch.nth(1) - eta**2 * (again + kicked / 2)) == 0

@@ -44,10 +44,10 @@ from derive.scale.width import (
     as_written,
     named,
     parametrized,
-    put_in,
     solve_linear,
     symmetries,
     width_class,
+    with_exponents,
 )
 from tests.derive.once import (
     convolution,
@@ -411,7 +411,7 @@ def test_members_of_the_family_are_one_program():
     """Scales absorbed into the weights leave a program without N, whatever ``a`` is."""
     program = mlp(2, "tanh")
     found = width_constraints(program)
-    members = put_in(parametrized(program), by_name(found.family()))
+    members = with_exponents(parametrized(program), by_name(found.family()))
     for name, w in {m.name: m for m in members.matrices}.items():
         scale = {"W0": -a + HALF, "W": HALF - a}[name]
         written = next(m for m in program.matrices if m.name == name)
@@ -442,9 +442,9 @@ def test_the_family_moves_along_a_symmetry():
 def test_the_theory_of_a_parametrised_program_is_derived_as_any_other():
     """Its powers of N occur in the derived equations, and cancel at the canonical point."""
     program = mlp(1, "tanh")
-    theory = mean_field(put_in(parametrized(program), named(program)["muP"]))
+    theory = mean_field(with_exponents(parametrized(program), named(program)["muP"]))
     assert any(term.expr.has(N) for e in theory.equations for term in e.terms)
-    plain = mean_field(put_in(parametrized(program), named(program)["mean-field"]))
+    plain = mean_field(with_exponents(parametrized(program), named(program)["mean-field"]))
     assert not any(term.expr.has(N) for e in plain.equations for term in e.terms)
 
 

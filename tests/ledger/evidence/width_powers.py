@@ -18,7 +18,7 @@ from sympy import Function, Rational, tanh
 
 from derive.program import Definition, IndexRange, Mean, P, Program, mu, t
 from derive.scale.power_counting import Counted, count_powers
-from derive.scale.width import named, parametrized, put_in
+from derive.scale.width import named, parametrized, with_exponents
 from tests.derive.once import mlp
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.lab import Weights, along, gradients, moved
@@ -178,7 +178,9 @@ def kind_of(name: str) -> str:
 @lru_cache(maxsize=64)
 def counted(activation: str, items: tuple[tuple[str, Any], ...], steps: int, first: bool) -> Counted:
     """Return the powers of the program for these exponents, with its kernel Phi^2."""
-    return count_powers(put_in(parametrized(with_kernel(activation)), dict(items)), steps, first=first)
+    return count_powers(
+        with_exponents(parametrized(with_kernel(activation)), dict(items)), steps, first=first
+    )
 
 
 def with_kernel(activation: str) -> Program:

@@ -61,9 +61,9 @@ def test_the_end_of_training_of_one_layer() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(NotApplicable, match="of a flow"):
+    with pytest.raises(NotApplicable, match="rule of a flow"):
         feature_learning(mlp(1))
-    with pytest.raises(NotApplicable, match="no field of a linear network"):
+    with pytest.raises(NotApplicable, match="as in a linear network"):
         feature_learning(mlp(1, "quadratic", rule="flow"))
     with pytest.raises(NotApplicable, match="natural numbers"):
         feature_learning(mlp(2, rule="flow", init_variance=Symbol("c", positive=True)))
