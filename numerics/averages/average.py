@@ -15,7 +15,7 @@ from sympy import Add, DiracDelta, Dummy, Expr, I, Matrix, Mul, Poly, Pow, Ratio
 
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.jumps import OtherKind, jumps, multiplied
-from numerics.averages.kink_quadrature import PAIR, Moment, X, bent_product, compiled, is_smooth
+from numerics.averages.kink_quadrature import PAIR, Moment, X, compiled, is_smooth, kinked_product
 from numerics.averages.lattice import Array, Value, averages, check_covariance
 from numerics.averages.orthants import of_products, rows_of
 from numerics.errors import SpecError, Unserved
@@ -78,7 +78,12 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     body = sympify(body).xreplace(dict(zip(map(sympify, variables), names, strict=True)))
     if body.free_symbols - set(names):
         unknown = ", ".join(sorted(map(str, body.free_symbols - set(names))))
-        raise SpecError("body", str(body), f"contains {unknown}", "a function of the variables and numbers")
+        raise SpecError(
+            "body",
+            str(body),
+            f"contains the unknown symbols {unknown}",
+            "a function of the variables and numbers",
+        )
     if np.shape(covariance) != (len(names), len(names)):
         raise SpecError("covariance", str(covariance), "has another shape", f"{len(names)} rows and columns")
     exact = Matrix(len(names), len(names), [_exact(x) for row in covariance for x in row])
@@ -86,7 +91,7 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     check_covariance(K)
     exact = exact.applyfunc(lambda x: x / 2)
     exact, K = exact + exact.T, (K + K.T) / 2
-    rows_of(K)  # refuses negative eigenvalues
+    rows_of(K)  # raises SpecError for negative eigenvalues
     closed = GaussianAverage(body, names, exact).doit()
     if not closed.has(GaussianAverage) and (value := closed.evalf(DIGITS)).is_number and not value.has(I):
         return Value(float(value), 1e-15 * abs(float(value)), "closed form")
@@ -97,7 +102,7 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
 
 
 def _folded(closed: Expr, rtol: float) -> Value:
-    """Evaluate an expression of simpler averages, which is left after integrating out point masses."""
+    """Return the value of an expression of simpler averages, which is left after integrating point masses."""
     slots = {a: Dummy() for a in closed.atoms(GaussianAverage)}
     averages_by_slot = {d: average(a, rtol=rtol) for a, d in slots.items()}
     numbers = {d: v.value for d, v in averages_by_slot.items()}
@@ -113,13 +118,13 @@ def _methods(values: list[Value]) -> str:
 
 
 def _exact(x: Any) -> Any:
-    """Return a number as an exact SymPy number."""
+    """Return a number as a SymPy number; a float becomes the rational number that it is."""
     e = sympify(x)
     return Rational(float(e)) if e.is_Float else e
 
 
 def _term(term: Expr, names: list[Symbol], K: Array, rtol: float) -> Value:
-    """Return the average of one product."""
+    """Return the average of one product of functions of the variables ``names`` with covariance ``K``."""
     number = 1.0
     coupled: list[Expr] = []
     groups: dict[tuple[Any, ...], list[Expr]] = {}
@@ -145,7 +150,7 @@ def _term(term: Expr, names: list[Symbol], K: Array, rtol: float) -> Value:
         blocks = [multiplied(jumps(f, X) for f in fs) for fs in functions]
     except OtherKind:
         parts = [Mul(*fs) for fs in functions]
-        value, error = bent_product(parts, C, rtol)
+        value, error = kinked_product(parts, C, rtol)
         return Value(number * value, abs(number) * error, "panels")
     total, error_bound = of_products(blocks, rows_of(C)[None])
     return Value(number * float(total[0]), abs(number) * float(error_bound[0]), "orthants")
@@ -156,8 +161,8 @@ def _pair(e: Expr, names: list[Symbol], K: Array, rtol: float) -> tuple[float, f
     used = [i for i, x in enumerate(names) if e.has(x)]
     if len(used) > PAIR:
         raise Unserved(
-            f"<{e}> couples {len(used)} numbers other than by a product of functions of linear combinations; "
-            f"at most {PAIR} numbers are possible"
+            f"<{e}> couples {len(used)} variables other than by products of functions of linear forms; "
+            f"at most {PAIR} variables are possible"
         )
     i, j = used[0], used[-1]
     moment = Moment(e, tuple(names[k] for k in used))
@@ -187,7 +192,10 @@ def _factor(e: Expr, names: list[Symbol]) -> tuple[tuple[Any, ...], Expr] | None
 
 
 def _linear_forms(e: Expr, names: list[Symbol]) -> set[tuple[Any, ...]]:
-    """Return the linear combinations of the variables in an expression, their first coefficients being 1."""
+    """Return the linear combinations of the variables in an expression, as tuples of coefficients.
+
+    The first nonzero coefficient of each is 1.
+    """
     if not e.has(*names):
         return set()
     if e.is_polynomial(*names) and (line := Poly(e, *names)).total_degree() == 1:

@@ -94,7 +94,7 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
             for e in _written_out(_fields_as_symbols(average.body, positive), explicit):
                 for x in sorted((y for y in e.free_symbols if "[" in y.name), key=str):
                     label = x.name.partition("[")[0]
-                    for at, power in _powers(e, x) if label in random else ():  # scalars do not fluctuate
+                    for at, power in _powers(e, x) if label in random else ():  # not scalars
                         new = Singularity(name, label, at, power)
                         if power > CLOSE and (name not in strongest or power > strongest[name].power):
                             strongest[name] = new
@@ -104,7 +104,8 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
 def _not_negative(theory: Theory) -> frozenset[str]:
     """Return the names of fields that are not negative by definition, such as a variance over samples."""
     is_nonnegative: dict[str, bool] = {}
-    for d in theory.program.definitions:  # their squares are not expanded, those of the theory are
+    # definitions of the program, because the theory has squares expanded and hides that they are positive
+    for d in theory.program.definitions:
         body = d.rhs.replace(lambda x: isinstance(x, Sum), lambda x: x.function)
         local = not d.evolves and not body.has(Product, Mean)
         holds = local and bool(_fields_as_symbols(body, frozenset()).is_nonnegative)
@@ -128,7 +129,7 @@ def _fields_as_symbols(e: Expr, positive: frozenset[str]) -> Expr:
 
 
 def _explicit(theory: Theory, positive: frozenset[str]) -> dict[str, list[Expr]]:
-    """Return the equations without memory, by the name of the field that they define."""
+    """Return the right-hand sides of equations without memory, by the name of the field that they define."""
     bodies: dict[str, list[Expr]] = {}
     for e in theory.equations:
         if isinstance(e.lhs, AppliedUndef) and not e.rhs.has(Sum, Integral, Derivative, Average):
@@ -137,7 +138,10 @@ def _explicit(theory: Theory, positive: frozenset[str]) -> dict[str, list[Expr]]
 
 
 def _written_out(e: Expr, explicit: dict[str, list[Expr]]) -> Iterator[Expr]:
-    """Yield an expression with each explicit field replaced, for every equation of the field."""
+    """Yield an expression with fields replaced by their right-hand sides in ``explicit``.
+
+    A field with several equations gives one expression for each.
+    """
     inside = [x for x in e.free_symbols if x.name.partition("[")[0] in explicit]
     ways = [explicit[x.name.partition("[")[0]] for x in inside]
     for way in product(*ways):
@@ -146,8 +150,11 @@ def _written_out(e: Expr, explicit: dict[str, list[Expr]]) -> Iterator[Expr]:
 
 @lru_cache(maxsize=1000)
 def _powers(e: Expr, x: Symbol) -> tuple[tuple[float, float], ...]:
-    """Return the points where an expression may be singular as a function of ``x``, with the powers there."""
-    if e.has(Derivative, Subs):  # of a function that is not given
+    """Return the points where an expression may be singular in ``x``, each with its power p.
+
+    The expression behaves as ``|x - x0|^-p`` at the point x0.
+    """
+    if e.has(Derivative, Subs):  # derivatives of a function without an expression
         return ()
     bases = {p.base for p in e.atoms(Pow) if p.base.has(x) and not (p.exp.is_integer and p.exp.is_positive)}
     bases |= {y.args[0] for y in e.atoms(log) if y.has(x)}
@@ -172,7 +179,7 @@ def _numerically(e: Expr, x: Symbol) -> Callable[[Any], Any]:
 
 
 def _zeros(base: Expr, x: Symbol) -> list[float]:
-    """Return the zeros of an expression, or of the argument of its power or absolute value."""
+    """Return the zeros in ``x`` of an expression; powers and absolute values around it are removed first."""
     while isinstance(base, Abs | Pow) and base.args[0].has(x):
         base = base.args[0]
     if base == x:

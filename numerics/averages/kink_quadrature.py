@@ -111,7 +111,7 @@ class Moment:
         )
 
     def smooth(self, deviations: tuple[float, float], correlation: float, count: int) -> tuple[float, float]:
-        """Return the average and that of the absolute value by the trapezoidal rule."""
+        """Return the average and that of the absolute value by the trapezoidal rule with ``count`` points."""
         x = np.linspace(-REACH, REACH, count)
         w = np.exp(-(x**2) / 2)
         w /= w.sum()
@@ -125,8 +125,8 @@ class Moment:
     def split(self, deviations: tuple[float, float], correlation: float, count: int) -> tuple[float, float]:
         """Return the average and that of the absolute value by Gauss-Legendre panels between kinks.
 
-        ``<f> = sum_x w(x) sum_y w(y|x) f(x, rho x + sqrt(1 - rho^2) y)`` with panels in y that end at the
-        kinks of the second argument.
+        Each panel has ``count`` points. ``<f> = sum_x w(x) sum_y w(y|x) f(x, rho x + sqrt(1 - rho^2) y)``
+        with panels in y that end at the kinks of the second argument.
         """
         first = [c / deviations[0] for c in self.kinks[0] if deviations[0] > 0]
         second = [c / deviations[1] for c in self.kinks[1] if deviations[1] > 0]
@@ -156,7 +156,10 @@ def composite(count: int, panels: int = 16) -> tuple[Array, Array]:
 
 
 def graded(kinks: tuple[float, ...], count: int) -> tuple[Array, Array]:
-    """Return points and weights for a standard normal variable, in panels that shrink towards kinks."""
+    """Return points and weights for a standard normal variable, in panels that shrink towards kinks.
+
+    Each panel has ``count`` Gauss-Legendre points.
+    """
     x, w = np.polynomial.legendre.leggauss(count)
     edges = np.arange(-REACH, REACH + 0.5)
     for c in kinks:
@@ -247,36 +250,38 @@ PAIR = 2
 """Largest number of variables of a function that does not factorise."""
 
 
-def bent_product(functions: Sequence[Expr], C: Array, rtol: float) -> tuple[float, float]:
+def kinked_product(functions: Sequence[Expr], C: Array, rtol: float) -> tuple[float, float]:
     """Return the average of a product of functions with kinks, and its error.
 
     ``functions`` are expressions in `X`, one for each variable; ``C`` is the covariance of the variables. Up
     to two variables may be dependent.
     """
     if len(functions) > PAIR:
-        return nested([Bent(compiled(f), kinks_of(f, X)) for f in functions], C, rtol)
+        return nested([KinkedFunction(compiled(f), kinks_of(f, X)) for f in functions], C, rtol)
     slots = [Symbol(f"y{i}", real=True) for i in range(len(functions))]
     body = Mul(*[f.xreplace({X: y}) for y, f in zip(slots, functions, strict=True)])
     if body.has(DiracDelta):
-        raise Unserved(f"{body} has a point mass and kinks elsewhere than at zero")
+        raise Unserved(
+            f"{body} has a point mass and kinks elsewhere than at zero, and such averages are not supported"
+        )
     return Moment(body, tuple(slots))(C[0, 0], C[-1, -1], C[0, -1], rtol)
 
 
 @dataclass(frozen=True)
-class Bent:
-    """Function of one variable and the values at which it is not smooth."""
+class KinkedFunction:
+    """Function of one variable, and the values ``kinks`` at which it is not smooth."""
 
     function: Function
-    bends: tuple[float, ...]
+    kinks: tuple[float, ...]
 
 
-def nested(functions: Sequence[Bent], covariance: Array, rtol: float) -> tuple[float, float]:
+def nested(functions: Sequence[KinkedFunction], covariance: Array, rtol: float) -> tuple[float, float]:
     """Return ``<prod_i f_i(u_i)>`` and its error; ``rtol`` is relative to the average of the absolute value.
 
     Raises :class:`~numerics.errors.NotConverged`, and :class:`~numerics.errors.Unserved` for a singular
     covariance.
 
-    >>> step = Bent(lambda x: (x > 0) * 1.0, (0.0,))
+    >>> step = KinkedFunction(lambda x: (x > 0) * 1.0, (0.0,))
     >>> value, _ = nested([step] * 3, np.full((3, 3), 0.5) + np.eye(3) / 2, 1e-10)
     >>> print(f"{value:.10f}")  # one in four numbers is the largest
     0.2500000000
@@ -287,14 +292,14 @@ def nested(functions: Sequence[Bent], covariance: Array, rtol: float) -> tuple[f
             f"{len(functions)} functions with kinks of only {factor.rank} independent variables: "
             "at most two variables may be dependent"
         )
-    turned = [functions[i] for i in factor.order]
+    reordered = [functions[i] for i in factor.order]
     deviation = float(np.sqrt(np.diag(covariance).max()))
     tol = max(rtol, 1e-14) / 10
     reach = reach_of(tuple(f.function for f in functions), deviation, deviation, tol)
-    last = _mean(turned[-1], float(factor.L[-1, -1]), deviation * reach, reach, tol)
+    last = _mean(reordered[-1], float(factor.L[-1, -1]), deviation * reach, reach, tol)
     before = np.inf
     for order in ORDERS:
-        value, scale = _sum(turned, factor.L, last, reach, order)
+        value, scale = _sum(reordered, factor.L, last, reach, order)
         error = abs(value - before)
         if error <= rtol * scale:
             return value, error + tol * scale
@@ -305,7 +310,7 @@ def nested(functions: Sequence[Bent], covariance: Array, rtol: float) -> tuple[f
 
 
 def _sum(
-    functions: Sequence[Bent], L: Array, last: Function, reach: float, order: int
+    functions: Sequence[KinkedFunction], L: Array, last: Function, reach: float, order: int
 ) -> tuple[float, float]:
     """Return the average and that of the absolute value, with ``order`` points in each panel.
 
@@ -314,13 +319,13 @@ def _sum(
     """
     unit, share = composite(order, PANELS)
     total = scale = 0.0
-    first, weights = _points(functions[0].bends, np.zeros(1), float(L[0, 0]), reach, unit, share)
+    first, weights = _points(functions[0].kinks, np.zeros(1), float(L[0, 0]), reach, unit, share)
     start = weights[0] * functions[0].function(L[0, 0] * first[0])
     for x, w in zip(first[0], start, strict=True):  # one by one, to save memory
         points, value = np.array([[x]]), np.array([w])
         for j in range(1, len(functions) - 1):
             mean, width = points @ L[j, :j], float(L[j, j])
-            inner, weights = _points(functions[j].bends, mean, width, reach, unit, share)
+            inner, weights = _points(functions[j].kinks, mean, width, reach, unit, share)
             value = (value[:, None] * weights * functions[j].function(mean[:, None] + width * inner)).ravel()
             points = np.column_stack([np.repeat(points, inner.shape[1], axis=0), inner.ravel()])
         value = value * last(points @ L[-1, :-1])
@@ -330,13 +335,15 @@ def _sum(
 
 
 def _points(
-    bends: Sequence[float], mean: Array, width: float, reach: float, unit: Array, share: Array
+    kinks: Sequence[float], mean: Array, width: float, reach: float, unit: Array, share: Array
 ) -> tuple[Array, Array]:
-    """Return points and weights of a normal variable for each conditional mean, in panels between kinks.
+    """Return points and weights of a normal variable, ``(means, points)``, in panels between kinks.
 
-    ``mean`` has shape (means,), the result (means, points).
+    The variable has each of the conditional means ``mean`` (means,) and the standard deviation ``width``;
+    points are in units of ``width`` from the mean, up to ``reach``. ``unit`` and ``share`` are points and
+    weights on (0, 1).
     """
-    at = (np.array(bends)[None, :] - mean[:, None]) / width
+    at = (np.array(kinks)[None, :] - mean[:, None]) / width
     ends = np.full((len(mean), 1), reach)
     edges = np.sort(np.concatenate([-ends, np.clip(at, -reach, reach), ends], axis=1), axis=1)
     low, size = edges[:, :-1, None], np.diff(edges, axis=1)[:, :, None]
@@ -345,12 +352,12 @@ def _points(
     return x, w * np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
 
 
-def _mean(f: Bent, width: float, ends: float, reach: float, tol: float) -> Function:
-    """Return ``<f(m + width x)>`` as a tabulated function of ``m``."""
+def _mean(f: KinkedFunction, width: float, ends: float, reach: float, tol: float) -> Function:
+    """Return ``<f(m + width x)>`` for standard normal ``x`` as a tabulated function of ``|m| <= ends``."""
     unit, share = composite(16, PANELS)
 
     def exact(m: Array) -> Array:
-        x, w = _points(f.bends, m, width, reach, unit, share)
+        x, w = _points(f.kinks, m, width, reach, unit, share)
         return np.asarray((w * f.function(m[:, None] + width * x)).sum(axis=1))
 
     return tabulated(exact, 1.01 * ends, width, tol)

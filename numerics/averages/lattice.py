@@ -77,7 +77,7 @@ FunctionProduct = tuple[Function, ...]
 
 FARTHEST = 30.0
 """Largest distance of lattice points from the mean, in standard deviations."""
-AWAY = np.array([0.0, 0.7, -1.9])[:, None]
+TEST_MEANS = np.array([0.0, 0.7, -1.9])[:, None]
 """Means of one variable, in standard deviations, at which its spacing and range are chosen."""
 FINEST = 0.01
 """Smallest spacing of a lattice."""
@@ -90,14 +90,15 @@ def base_reach(tol: float) -> float:
     return float(np.sqrt(-2 * np.log(tol)))
 
 
-def ruler(
+def spacing_and_range(
     bodies: Sequence[FunctionProduct], scale: float, deviation: float, tol: float
 ) -> tuple[float, float]:
     """Return the spacing and the range of a lattice for averages of ``f(m + scale x)``.
 
-    The spacing is the largest at which the sums over the lattice and over the shifted lattice agree.
+    ``bodies`` are the products f, and ``deviation`` is the scale of the means m. The spacing is the largest
+    at which the sums over the lattice and over the shifted lattice agree.
 
-    >>> [round(ruler([(np.tanh, np.tanh)], s, 1.0, 1e-10)[0], 2) for s in (0.1, 1.0, 3.0)]
+    >>> [round(spacing_and_range([(np.tanh, np.tanh)], s, 1.0, 1e-10)[0], 2) for s in (0.1, 1.0, 3.0)]
     [0.83, 0.36, 0.13]
     """
     reach = max(reach_of(body, scale, deviation, tol) for body in bodies)
@@ -107,23 +108,23 @@ def ruler(
         w = np.exp(-(x**2) / 2)
         w[::2] /= w[::2].sum()
         w[1::2] /= -w[1::2].sum()
-        if all(_agree(body, deviation * AWAY + scale * x, w, 10 * tol) for body in bodies):
+        if all(_agree(body, deviation * TEST_MEANS + scale * x, w, 10 * tol) for body in bodies):
             break
         h *= 0.9
     return float(h), reach
 
 
 def _agree(body: FunctionProduct, u: Array, w: Array, tol: float) -> bool:
-    """Return whether a lattice and the shifted lattice have the same sum.
+    """Return whether the sums of a product over a lattice and over the shifted lattice are equal to ``tol``.
 
-    The weights ``w`` of both have opposite signs.
+    ``u`` are the points of both, and their weights ``w`` have opposite signs.
     """
     value = multiplied(body, u)
     return bool(np.all(np.abs(value @ w) <= tol * (np.abs(value) @ np.abs(w))))
 
 
 def multiplied(parts: FunctionProduct, u: Array) -> Array:
-    """Return the product of functions at the points ``u``."""
+    """Return the product of functions of one variable at the points ``u``."""
     value = np.ones(u.shape)
     for f in parts:
         value = value * f(u)
@@ -131,18 +132,19 @@ def multiplied(parts: FunctionProduct, u: Array) -> Array:
 
 
 def reach_of(body: FunctionProduct, scale: float, deviation: float, tol: float) -> float:
-    """Return the distance at which the integrand has fallen below ``tol`` on both sides.
+    """Return the distance from the mean at which the integrand has fallen below ``tol`` on both sides.
 
-    It is at least the distance for a constant function. Raises NotConverged if the integrand does not fall.
+    It is in standard deviations, and at least the distance for a constant function. Raises NotConverged if
+    the integrand does not fall.
     """
     x = np.linspace(-FARTHEST, FARTHEST, 601)
     with np.errstate(over="ignore", invalid="ignore"):
-        value = np.abs(multiplied(body, deviation * AWAY + scale * x) * np.exp(-(x**2) / 2))
+        value = np.abs(multiplied(body, deviation * TEST_MEANS + scale * x) * np.exp(-(x**2) / 2))
     if not np.all(np.isfinite(value)):
         raise NotConverged(f"a function is not finite within {FARTHEST:g} standard deviations of {scale:g}")
     farthest = float(np.abs(x[(value > tol * value.max(axis=1, keepdims=True)).any(axis=0)]).max(initial=0.0))
     if farthest >= FARTHEST:
-        raise NotConverged(f"a function still counts at {FARTHEST:g} standard deviations of {scale:g}")
+        raise NotConverged(f"a function is not negligible at {FARTHEST:g} standard deviations of {scale:g}")
     return max(base_reach(tol), farthest + 0.1)
 
 
@@ -151,7 +153,8 @@ def conditional_means(
 ) -> Callable[[Array], Array]:
     """Return ``<f(m + deviation x)>`` as functions of ``|m| <= ends``, one for each of ``functions``.
 
-    The values have the functions along the last axis. Raises NotConverged if no table is accurate enough.
+    ``h`` and ``reach`` are spacing and range of the lattice in x. The values have the functions along the
+    last axis. Raises NotConverged if no table is accurate enough.
     """
     x = h / 2 * np.arange(-np.ceil(2 * reach / h), np.ceil(2 * reach / h) + 1)
     w = np.exp(-(x**2) / 2)
@@ -164,8 +167,8 @@ def conditional_means(
             means.append(np.stack([multiplied(f, u) @ w for f in functions], axis=-1))
         return np.concatenate(means)
 
-    def near(share: Array) -> Array:
-        return np.asarray(tol ** (share**2)[:, None])  # falls as the weight of the lattice points there
+    def near(position: Array) -> Array:
+        return np.asarray(tol ** (position**2)[:, None])  # weight exp(-m^2/2) of the lattice points
 
     return tabulated(exact, 1.01 * max(ends, 1e-3 * deviation), deviation, tol, near)
 
@@ -176,7 +179,8 @@ def tabulated(
     """Return the function ``exact`` on ``|m| <= ends`` as a spline through a table.
 
     The table is refined until the spline reproduces the function between its points to ``tol``. ``near`` is
-    the weight of an error as a function of ``m / ends``. Raises NotConverged if the table becomes too long.
+    the weight of an error as a function of ``m / ends``, and ``deviation`` is used in messages. Raises
+    NotConverged if the table becomes too long.
     """
     from scipy.interpolate import make_interp_spline  # imported here because it is slow and seldom used
 
@@ -217,7 +221,7 @@ ROUNDING = 4e-16
 class CovarianceRoot:
     """Pivoted Cholesky factor of a covariance, ``K[order][:, order] = L L^T``.
 
-    Each column of ``L`` begins at a row that no earlier column determines.
+    ``L`` is ``(variables, rank)``. Each of its columns begins at a row that no earlier column determines.
     """
 
     order: tuple[int, ...]
@@ -273,13 +277,13 @@ def averages(products: Sequence[ProductsByVariable], covariance: Array, rtol: fl
     (True, True)
     """
     factor = cholesky(covariance)
-    turned = [tuple(p[i] for i in factor.order) for p in products]
-    lattice = _Lattice.of(turned, factor, max(rtol, 40 * ROUNDING) / 10)
+    reordered = [tuple(p[i] for i in factor.order) for p in products]
+    lattice = _Lattice.of(reordered, factor, max(rtol, 40 * ROUNDING) / 10)
     for _ in range(REFINEMENTS):
         if lattice.size > POINTS:
             break
-        (first, scale), (second, _) = (lattice.summed(turned, offset) for offset in (0.0, 0.5))
-        # the first term is the error of the spacing, the second that of the range and of the table
+        (first, scale), (second, _) = (lattice.summed(reordered, offset) for offset in (0.0, 0.5))
+        # error of the spacing, from the difference of both lattices, plus error of the range and of the table
         error = np.abs(first - second) / 2 + lattice.tol * scale
         if np.all(error <= 10 * lattice.tol * scale):
             return (first + second) / 2, error
@@ -292,7 +296,19 @@ def averages(products: Sequence[ProductsByVariable], covariance: Array, rtol: fl
 
 @dataclass(frozen=True)
 class _Lattice:
-    """Lattice for the columns of ``L``: spacings, ranges, and the radius of the ball with its points."""
+    """Lattice in the independent variables x of ``u = L x``.
+
+    Attributes
+    ----------
+    L
+        Factor of the covariance, ``(variables, rank)``.
+    steps, reaches
+        Spacing and range of each direction.
+    radius
+        Radius of the ball that holds the points.
+    tol
+        Relative tolerance.
+    """
 
     L: Array
     steps: Array
@@ -302,7 +318,7 @@ class _Lattice:
 
     @classmethod
     def of(cls, products: Sequence[ProductsByVariable], factor: CovarianceRoot, tol: float) -> _Lattice:
-        """Choose the spacing and the range of each column from functions of one variable."""
+        """Return the lattice for some products, with spacings and ranges from functions of one variable."""
         deviation = float(np.sqrt((factor.L**2).sum(axis=1).max(initial=0.0)))
         labels: dict[Function, int] = {}
         for f in [f for p in products for parts in p for f in parts]:
@@ -310,20 +326,25 @@ class _Lattice:
         whole = {tuple(sorted((f for parts in p for f in parts), key=labels.__getitem__)) for p in products}
         bodies = [*whole, *[(f,) for f in labels]]
         scales = np.abs(factor.L).max(axis=0, initial=0.0)
-        steps, reaches = np.array([ruler(bodies, s, deviation, tol) for s in scales]).reshape(-1, 2).T
+        steps, reaches = (
+            np.array([spacing_and_range(bodies, s, deviation, tol) for s in scales]).reshape(-1, 2).T
+        )
         base = base_reach(tol)
         radius = base + float(np.sqrt(((reaches - base) ** 2).sum()))
         return cls(factor.L, steps, reaches, radius, tol)
 
     @property
-    def peeled(self) -> bool:
-        """Whether the last variable is averaged over first; no other may depend on its column."""
+    def last_by_table(self) -> bool:
+        """Whether the last variable is averaged over first, by a table of its conditional mean.
+
+        This needs a column of its own, on which no other variable depends.
+        """
         return bool(self.L.shape[0] == self.L.shape[1] >= 2)
 
     @property
     def dimension(self) -> int:
         """Number of directions of the lattice."""
-        return int(self.L.shape[1]) - self.peeled
+        return int(self.L.shape[1]) - self.last_by_table
 
     @property
     def size(self) -> float:
@@ -333,10 +354,10 @@ class _Lattice:
         return float(box * np.pi ** (d / 2) / math.gamma(d / 2 + 1) / 2**d)
 
     def summed(self, products: Sequence[ProductsByVariable], offset: float) -> tuple[Array, Array]:
-        """Return the averages of the products and those of their absolute values.
+        """Return the averages of the products, and those of their absolute values, on a shifted lattice.
 
-        Each product is split into two halves, so that all averages are one matrix product,
-        ``<p> = sum_x w(x) left(x) right(x) / sum_x w(x)``.
+        ``offset`` is the shift in units of the spacing. Each product is split into two halves, so that all
+        averages are one matrix product, ``<p> = sum_x w(x) left(x) right(x) / sum_x w(x)``.
         """
         L = self.L[:, : self.dimension]
         half = (len(self.L) + 1) // 2
@@ -344,7 +365,7 @@ class _Lattice:
         seconds = list(dict.fromkeys(p[half:] for p in products))
         total, scale = np.zeros((2, len(firsts), len(seconds)))
         weight = 0.0
-        last = list(dict.fromkeys(p[-1] for p in products)) if self.peeled else []
+        last = list(dict.fromkeys(p[-1] for p in products)) if self.last_by_table else []
         if last:
             ends, end = self.radius * float(np.sqrt((L[-1] ** 2).sum())), float(self.L[-1, -1])
             means = conditional_means(last, end, ends, self.steps[-1], self.reaches[-1], self.tol)
@@ -363,7 +384,7 @@ class _Lattice:
         return total[at] / weight, scale[at] / weight
 
     def points(self, offset: float) -> Iterator[Array]:
-        """Yield the points of the lattice inside the ball in chunks, shape ``(points, dimension)``."""
+        """Yield the points of the shifted lattice inside the ball in chunks, ``(points, dimension)``."""
         axes = []
         for h, r in zip(self.steps[: self.dimension], self.reaches, strict=False):
             axes.append(h * (np.arange(-np.ceil(r / h), np.ceil(r / h) + 1) + offset))
@@ -389,9 +410,9 @@ class _Lattice:
 
 
 def _product(p: ProductsByVariable, first: int, u: Array, known: dict[tuple[int, Any], Array]) -> Array:
-    """Return the product of functions of variables ``first``, ``first + 1``, ... at points ``u``.
+    """Return the product of functions of the variables ``first``, ``first + 1``, ... at points ``u``.
 
-    ``known`` keeps the values of functions for other products.
+    ``known`` caches the values of functions for other products.
     """
     value = np.ones(u.shape[1])
     for i, parts in enumerate(p, first):

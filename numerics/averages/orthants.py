@@ -26,7 +26,7 @@ from derive.calculus.jumps import Ambiguous, SignMonomial, SignPolynomial, lowes
 from numerics.averages.lattice import Array, cholesky
 from numerics.errors import Unserved
 
-GONE = 1e-11
+ZERO_LENGTH = 1e-11
 """A row shorter than this share of its length before projections counts as zero."""
 SIGNS = 4
 """Largest number of signs in a product."""
@@ -35,7 +35,7 @@ ACCURACY = 1e-14
 
 
 def rows_of(covariance: Array) -> Array:
-    """Return rows whose inner products are the covariance.
+    """Return rows whose inner products are the covariance, ``(variables, rank)``.
 
     Raises SpecError if it has a negative eigenvalue.
     """
@@ -62,7 +62,7 @@ def of_products(functions: Sequence[SignPolynomial], rows: Array) -> tuple[Array
     for i, j in combinations(range(rows.shape[1]), 2):
         for sign in (1, -1):
             gap = np.sqrt(((unit[:, i] - sign * unit[:, j]) ** 2).sum(axis=-1))
-            smallest_gap = np.where(gap > GONE, np.minimum(gap, smallest_gap), smallest_gap)
+            smallest_gap = np.where(gap > ZERO_LENGTH, np.minimum(gap, smallest_gap), smallest_gap)
     return total, ACCURACY * size / smallest_gap
 
 
@@ -83,7 +83,17 @@ def moment(monomials: Sequence[SignMonomial], rows: Array) -> tuple[Array, Array
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows, their infinitesimal parts, and their lengths before any projection."""
+    """Variables ``a_i . x`` as rows a_i, conditional on some of them being zero.
+
+    Attributes
+    ----------
+    rows
+        The rows, ``(tuples, variables, rank)``.
+    small
+        Infinitesimal parts of the rows, which give a sign to a variable that a projection makes zero.
+    lengths
+        Lengths of the rows before any projection, ``(tuples, variables)``.
+    """
 
     rows: Array
     small: Array
@@ -98,9 +108,9 @@ class _Rows:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def gone(self) -> Any:
-        """Return which rows are zero up to rounding, shape (tuples, variables)."""
-        return np.sqrt((self.rows**2).sum(axis=-1)) <= GONE * self.lengths
+    def vanishing(self) -> Any:
+        """Return whether each row is zero up to rounding, shape (tuples, variables)."""
+        return np.sqrt((self.rows**2).sum(axis=-1)) <= ZERO_LENGTH * self.lengths
 
     def overlap(self, i: int, j: int) -> Array:
         """Return the covariance of variables ``i`` and ``j``, shape (tuples,)."""
@@ -116,16 +126,20 @@ class _Rows:
         )
 
     def unit(self, which: list[int]) -> Array:
-        """Return the rows ``which`` at length one, and the infinitesimal part of rows that are zero."""
-        gone = self.gone()[:, which, None]
+        """Return the rows at positions ``which``, divided by their lengths.
+
+        Rows that are zero are replaced by their infinitesimal parts.
+        """
+        vanishing = self.vanishing()[:, which, None]
         x = np.concatenate(
-            [np.where(gone, 0.0, self.rows[:, which]), np.where(gone, self.small[:, which], 0.0)], axis=-1
+            [np.where(vanishing, 0.0, self.rows[:, which]), np.where(vanishing, self.small[:, which], 0.0)],
+            axis=-1,
         )
         return np.asarray(x / np.sqrt((x**2).sum(axis=-1, keepdims=True)))
 
 
 def _moment(ms: tuple[SignMonomial, ...], rows: _Rows, given: bool) -> tuple[Array, Array]:
-    """Return the average of a product of monomials, and the sum of absolute values.
+    """Return the average of a product of monomials ``ms``, and that of the absolute values of its terms.
 
     ``given`` is true while no point mass comes from the derivative of a sign; a point mass of a variable
     without variance is then an error of the user.
@@ -139,13 +153,13 @@ def _moment(ms: tuple[SignMonomial, ...], rows: _Rows, given: bool) -> tuple[Arr
     if at is not None:
         n, s, _ = ms[at]
         lowered = (*ms[:at], (n - 1, s, -1), *ms[at + 1 :])
-        return _pushed(lowered, at, rows, given)
+        return _by_stein(lowered, at, rows, given)
     value = signs(rows.unit([i for i, (_, s, _) in enumerate(ms) if s]))
     return value, np.abs(value)
 
 
-def _pushed(ms: tuple[SignMonomial, ...], by: int, rows: _Rows, given: bool) -> tuple[Array, Array]:
-    """Return ``sum_j <x x_j> <d prod / dx_j>`` for the variable ``x`` at place ``by`` (Stein's lemma)."""
+def _by_stein(ms: tuple[SignMonomial, ...], by: int, rows: _Rows, given: bool) -> tuple[Array, Array]:
+    """Return ``sum_j <x x_j> <d prod / dx_j>`` for the variable ``x`` at position ``by`` (Stein's lemma)."""
     total, size = np.zeros(len(rows)), np.zeros(len(rows))
     for j, m in enumerate(ms):
         overlap = rows.overlap(by, j)
@@ -158,22 +172,28 @@ def _pushed(ms: tuple[SignMonomial, ...], by: int, rows: _Rows, given: bool) -> 
 
 
 def _mass(ms: tuple[SignMonomial, ...], at: int, rows: _Rows, given: bool) -> tuple[Array, Array]:
-    """Return the average with a point mass: the density at zero times the average conditional on zero."""
-    gone = rows.gone()[:, at]
-    if given and np.any(gone):
-        raise Ambiguous("a point mass of a number that does not vary")
-    v = np.where(gone, 1.0, rows.overlap(at, at))
+    """Return the average with a point mass at position ``at``: its density times the conditional average.
+
+    Both are taken at zero. Raise Ambiguous for a given point mass of a variable that does not vary, or times
+    a jump of the same variable.
+    """
+    vanishing = rows.vanishing()[:, at]
+    if given and np.any(vanishing):
+        raise Ambiguous("a point mass of a variable of variance zero has no average")
+    v = np.where(vanishing, 1.0, rows.overlap(at, at))
     order = ms[at][2]
     if order:
         value, scale = _by_parts(ms, at, order - 1, v, rows, given)
-        return np.where(gone, 0.0, value), np.where(gone, 0.0, scale)
+        return np.where(vanishing, 0.0, value), np.where(vanishing, 0.0, scale)
     conditional, others = rows.without(at, v), (*ms[:at], (0, 0, -1), *ms[at + 1 :])
     if given:
-        short = conditional.gone() & ~gone[:, None]
+        short = conditional.vanishing() & ~vanishing[:, None]
         if any(np.any(short[:, i]) for i, (n, s, m) in enumerate(others) if (s or m >= 0) and not n):
-            raise Ambiguous("a point mass of a number, times a jump or a point mass of the same number")
+            raise Ambiguous(
+                "a point mass of a variable is multiplied by a jump or a point mass of the same variable"
+            )
     value, scale = _moment(others, conditional, given)
-    density = np.where(gone, 0.0, 1 / np.sqrt(2 * np.pi * v))
+    density = np.where(vanishing, 0.0, 1 / np.sqrt(2 * np.pi * v))
     return density * value, density * scale
 
 
@@ -182,7 +202,8 @@ def _by_parts(
 ) -> tuple[Array, Array]:
     """Return the average with the derivative of order ``order + 1`` of a point mass, by parts.
 
-    ``<delta' F> = <x delta F> / v - sum_j <x x_j> <delta dF/dx_j> / v`` lowers the order by one.
+    ``at`` is the position of the point mass and ``v`` its variance. ``<delta' F> = <x delta F> / v - sum_j <x
+    x_j> <delta dF/dx_j> / v`` lowers the order by one.
     """
     lower = (*ms[:at], (0, 0, order), *ms[at + 1 :])
     changed = [(-1.0 / v, (at, new), c) for new, c in lowest({(1, 0, order): -S.One}).items()]
@@ -201,9 +222,9 @@ def _by_parts(
 
 
 def signs(unit: Array) -> Array:
-    """Return the mean of the product of signs of ``a_i . x`` for unit vectors, shape (tuples, signs, rank).
+    """Return the mean of the product of the signs of ``a_i . x``, ``(tuples,)``.
 
-    Raises Unserved for more than four signs.
+    ``unit`` are the unit vectors a_i, (tuples, signs, rank). Raises Unserved for more than four signs.
     """
     count = unit.shape[1]
     if count == 0:
@@ -214,17 +235,19 @@ def signs(unit: Array) -> Array:
         return np.asarray(2 / np.pi * _angle(unit[:, 0], unit[:, 1]))
     if count == SIGNS:
         return four(unit)
-    raise Unserved(f"the average of {count} signs: at most {SIGNS}")
+    raise Unserved(
+        f"the average of a product of {count} signs is not known: at most {SIGNS} signs are supported"
+    )
 
 
 def _angle(a: Array, b: Array) -> Array:
-    """Return the arc sine of inner products of unit vectors, to full precision also if they are parallel."""
+    """Return the arc sine of inner products of unit vectors, accurate also where they are parallel."""
     plus, minus = np.sqrt(((a + b) ** 2).sum(axis=-1)), np.sqrt(((a - b) ** 2).sum(axis=-1))
     return np.where(plus + minus > 0, np.arctan2(plus, minus) * 2 - np.pi / 2, 0.0)
 
 
 def four(unit: Array) -> Array:
-    """Return the mean of the product of four signs.
+    """Return the mean of the product of four signs, ``(tuples,)``, for unit vectors (tuples, 4, rank).
 
     The signs are paired so that the inner products between the pairs are small. The value for independent
     pairs is a product of two arcsines. The inner products between the pairs are then switched on (Plackett's
@@ -241,13 +264,13 @@ def four(unit: Array) -> Array:
         others = [k for k in range(4) if k not in (i, j)]
         remaining = 2 / np.pi * _angle(unit[:, others[0]], unit[:, others[1]])
         for sign in (1, -1):
-            same = np.sqrt(((unit[:, i] - sign * unit[:, j]) ** 2).sum(axis=-1)) <= GONE
+            same = np.sqrt(((unit[:, i] - sign * unit[:, j]) ** 2).sum(axis=-1)) <= ZERO_LENGTH
             value = np.where(same, sign * remaining, value)
     return value
 
 
 def _switched(unit: Array, i: int, j: int) -> Array:
-    """Return the contribution of the pair ``i, j`` to the mean of four signs.
+    """Return what the inner product of vectors ``i, j`` adds to the mean of four signs, ``(tuples,)``.
 
     It is an integral over the angle whose sine is ``t`` times the inner product. Variables with these inner
     products are ``sqrt(t) a.x + sqrt(1 - t) a.y`` with an independent ``y`` for each pair.
@@ -271,7 +294,7 @@ def _switched(unit: Array, i: int, j: int) -> Array:
 
 
 def _without(a: Array, unit: Array) -> Array:
-    """Return vectors projected onto the space orthogonal to unit vectors."""
+    """Return vectors ``a`` projected onto the space orthogonal to the unit vectors ``unit``."""
     return np.asarray(a - (a * unit).sum(axis=-1, keepdims=True) * unit)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from sympy import Basic, Expr, Mul
 
 from derive.calculus.jumps import OtherKind, SignPolynomial, jumps, multiplied
-from numerics.averages.kink_quadrature import X, bent_product, compiled, expression, is_smooth
+from numerics.averages.kink_quadrature import X, compiled, expression, is_smooth, kinked_product
 from numerics.averages.lattice import Array, Tensor, averages, check_covariance
 from numerics.averages.orthants import of_products, rows_of
 from numerics.errors import Unserved
@@ -109,19 +109,22 @@ def tensors(lists: Sequence[Sequence[Any]], covariance: Any, rtol: float = 1e-10
         if n not in results:
             fs = [list(labels)[i] for i in n]
             try:
-                results[n] = _bent([jumps(_expression(f), X) for f in fs], K)
+                results[n] = _with_kinks_at_zero([jumps(_expression(f), X) for f in fs], K)
             except OtherKind:
-                results[n] = _between_bends(fs, K, rtol)
+                results[n] = _with_kinks(fs, K, rtol)
     return [results[n] for n in numbers]
 
 
 def _named(f: Any) -> Any:
-    """Return a function that can be a key: a callable as it is, other input as an expression in `X`."""
+    """Return a function in a form that can be a key.
+
+    A callable as it is, other input as an expression in `X`.
+    """
     return f if callable(f) and not isinstance(f, Basic) else expression(f)
 
 
 def _expression(f: Any) -> Expr:
-    """Return a function that is an expression; raise Unserved for a callable."""
+    """Return a function if it is an expression; raise Unserved for a callable, whose kinks are not known."""
     if not isinstance(f, Expr):
         raise Unserved(f"{f} is multiplied by a function with a kink: give it as a SymPy expression")
     return f
@@ -133,9 +136,10 @@ def _expression(f: Any) -> Expr:
 def _smooth(
     lists: Sequence[tuple[int, ...]], table: Sequence[Any], K: Array, rtol: float
 ) -> dict[tuple[int, ...], Tensor]:
-    """Return averages of products of analytic functions, ``lists`` of numbers of functions in ``table``.
+    """Return averages of products of analytic functions.
 
-    All products of the same distinct samples share one lattice.
+    ``lists`` are the positions of the functions of each product in ``table``. All products of the same
+    distinct samples share one lattice.
     """
     tables = {}
     for numbers in lists:
@@ -160,7 +164,10 @@ def _smooth(
 
 
 def _taken(numbers: tuple[int, ...], index: tuple[int, ...], count: int) -> FunctionsBySample:
-    """Return the numbers of the functions of each distinct sample."""
+    """Return for each of ``count`` distinct samples the numbers of the functions that are evaluated there.
+
+    ``index`` is the distinct sample of each function.
+    """
     pairs = list(zip(numbers, index, strict=True))
     return tuple(tuple(sorted(n for n, i in pairs if i == k)) for k in range(count))
 
@@ -168,12 +175,16 @@ def _taken(numbers: tuple[int, ...], index: tuple[int, ...], count: int) -> Func
 # -- functions with kinks at zero ----------------------------------------------------------------------------
 
 
-def _bent(functions: Sequence[SignPolynomial], K: Array) -> Tensor:
-    """Return averages of piecewise polynomials with kinks at zero, one pattern of equal samples at a time."""
+def _with_kinks_at_zero(functions: Sequence[SignPolynomial], K: Array) -> Tensor:
+    """Return averages of products of piecewise polynomials with kinks at zero, for all tuples of samples.
+
+    Each pattern of equal samples is computed at once. ``K`` is the covariance of the samples.
+    """
     value = np.ones((len(K),) * len(functions))
     error = np.zeros_like(value)
     rows = rows_of(K)
-    for index in reversed([*_patterns(len(functions))]):  # different samples first: they refuse most
+    # patterns of different samples come first, because most refusals concern them
+    for index in reversed([*_patterns(len(functions))]):
         count = max(index, default=-1) + 1
         samples = np.array(list(permutations(range(len(K)), count)), dtype=int).reshape(-1, count)
         if count and len(samples):
@@ -186,8 +197,11 @@ def _bent(functions: Sequence[SignPolynomial], K: Array) -> Tensor:
 # -- functions with kinks elsewhere --------------------------------------------------------------------------
 
 
-def _between_bends(functions: Sequence[Expr], K: Array, rtol: float) -> Tensor:
-    """Return averages of functions with kinks anywhere, tuple by tuple; permuted tuples are computed once."""
+def _with_kinks(functions: Sequence[Expr], K: Array, rtol: float) -> Tensor:
+    """Return averages of products of functions with kinks anywhere, for all tuples of samples.
+
+    Tuples are computed one by one, and permuted ones once. ``K`` is the covariance of the samples.
+    """
     value = np.ones((len(K),) * len(functions))
     error = np.zeros_like(value)
     known: dict[frozenset[tuple[int, Expr]], tuple[float, float]] = {}
@@ -196,13 +210,13 @@ def _between_bends(functions: Sequence[Expr], K: Array, rtol: float) -> Tensor:
         parts = [Mul(*[f for f, i in zip(functions, at, strict=True) if i == k]) for k in samples]
         key = frozenset(zip(samples, parts, strict=True))
         if key not in known:
-            known[key] = bent_product(parts, K[np.ix_(samples, samples)], rtol)
+            known[key] = kinked_product(parts, K[np.ix_(samples, samples)], rtol)
         value[at], error[at] = known[key]
     return Tensor(value, error, "panels")
 
 
 def _patterns(count: int) -> Iterator[tuple[int, ...]]:
-    """Yield all ways in which indices can coincide, as the number of the distinct sample at each place."""
+    """Yield all ways in which ``count`` indices can be equal, as the distinct sample of each index."""
     if count == 0:
         yield ()
         return

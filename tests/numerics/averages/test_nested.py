@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal
 from sympy import Abs, Expr, Heaviside, Max, exp, lambdify, symbols, tanh
 
 from numerics.averages import average, tensor
-from numerics.averages.kink_quadrature import Bent, nested
+from numerics.averages.kink_quadrature import KinkedFunction, nested
 from numerics.errors import NotConverged, Unserved
 from tests.chance import excess
 
@@ -16,17 +16,17 @@ u = symbols("u", real=True)
 K = np.array([[1.0, 0.4, -0.2, 0.3], [0.4, 0.8, 0.1, 0.0], [-0.2, 0.1, 1.3, 0.5], [0.3, 0.0, 0.5, 0.9]])
 
 
-def bent(e: Expr, *bends: float) -> Bent:
+def kinked(e: Expr, *kinks: float) -> KinkedFunction:
     function = lambdify(u, e, "numpy")
-    return Bent(lambda x: np.asarray(function(x)) + 0 * x, bends)
+    return KinkedFunction(lambda x: np.asarray(function(x)) + 0 * x, kinks)
 
 
-def test_bends_at_zero_are_known() -> None:
+def test_kinks_at_zero_are_known() -> None:
     """Orthants give the same."""
     fs = [Max(0, u), Heaviside(u), Abs(u), Heaviside(u)]
     exact = tensor(fs, K).value
     for count, at in ((3, (0, 1, 2)), (4, (0, 1, 2, 3))):
-        chosen = [bent(f, 0.0) for f in fs[:count]] if count == 3 else [bent(f, 0.0) for f in fs]
+        chosen = [kinked(f, 0.0) for f in fs[:count]] if count == 3 else [kinked(f, 0.0) for f in fs]
         reference = exact[at] if count == 4 else tensor(fs[:3], K).value[at]
         value, error = nested(chosen, K[:count, :count], 1e-8)
         assert abs(value - reference) < 1e-8
@@ -36,13 +36,13 @@ def test_bends_at_zero_are_known() -> None:
 def test_a_corner_away_from_zero() -> None:
     """Three numbers above thresholds, by the distribution function of Genz."""
     fs = [Heaviside(u - 1), Heaviside(u + 1 / 2), Heaviside(u)]
-    value, _ = nested([bent(f, c) for f, c in zip(fs, (1.0, -0.5, 0.0), strict=True)], K[:3, :3], 1e-9)
+    value, _ = nested([kinked(f, c) for f, c in zip(fs, (1.0, -0.5, 0.0), strict=True)], K[:3, :3], 1e-9)
     genz = multivariate_normal(np.zeros(3), K[:3, :3], seed=1)
     genz.abseps, genz.releps, genz.maxpts = 1e-10, 1e-10, 2_000_000
     assert abs(value - genz.cdf(np.array([-1.0, 0.5, 0.0]))) < 2e-6
 
 
-def test_tensors_of_other_bends() -> None:
+def test_tensors_of_other_kinks() -> None:
     """Against sampling, and against the average of one body."""
     fs = [Abs(u - 1), Max(0, u) + tanh(u), Heaviside(u - 1)]
     small = K[:2, :2]
@@ -64,7 +64,7 @@ def test_tensors_of_other_bends() -> None:
 
 @pytest.mark.slow
 def test_dependent_numbers_are_refused() -> None:
-    step = bent(Heaviside(u - 1), 1.0)
+    step = kinked(Heaviside(u - 1), 1.0)
     with pytest.raises(Unserved, match="only 1 independent"):
         nested([step] * 3, np.ones((3, 3)), 1e-8)
     close = np.full((3, 3), 1 - 1e-9) + 1e-9 * np.eye(3)
@@ -74,7 +74,7 @@ def test_dependent_numbers_are_refused() -> None:
 
 def test_growth_is_reached() -> None:
     """exp(2 u) moves the point of largest weight: <exp(2 u) F(v, w)> = exp(2 <u u>) <F> at means 2 <u .>."""
-    fs = [bent(exp(2 * u)), bent(Heaviside(u - 1), 1.0), bent(Heaviside(u), 0.0)]
+    fs = [kinked(exp(2 * u)), kinked(Heaviside(u - 1), 1.0), kinked(Heaviside(u), 0.0)]
     value, _ = nested(fs, K[:3, :3], 1e-8)
     genz = multivariate_normal(-2 * K[0, 1:3], K[1:3, 1:3])
     genz.abseps, genz.releps = 1e-10, 1e-10

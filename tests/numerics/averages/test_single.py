@@ -115,7 +115,7 @@ def test_constants_and_no_variance() -> None:
 
 def test_what_is_refused() -> None:
     one, two = (x,), (x, y)
-    with pytest.raises(SpecError, match="contains a"):
+    with pytest.raises(SpecError, match="unknown symbols a"):
         average(Symbol("a") * x, one, [[1.0]])
     with pytest.raises(SpecError, match="another shape"):
         average(x * y, two, [[1.0]])
@@ -123,8 +123,8 @@ def test_what_is_refused() -> None:
         average(x * y, two, [[1.0, 2.0], [2.0, 1.0]])
     with pytest.raises(Ambiguous):
         average(Heaviside(x) * DiracDelta(x), one, [[1.0]])
-    with pytest.raises(Unserved, match="couples 3 numbers"):
+    with pytest.raises(Unserved, match="couples 3 variables"):
         average(tanh(x * y * z), (x, y, z), K[:3, :3])
-    with pytest.raises(NotConverged, match=r"not finite|still counts"):
+    with pytest.raises(NotConverged, match=r"not finite|not negligible"):
         average(exp(x**2) * tanh(x) ** 2, one, [[1.0]])
     assert average(exp(x**2 / 4), one, [[1.0]]).value == pytest.approx(float(sqrt(2)), rel=1e-14)
