@@ -54,8 +54,8 @@ def read_average(body: Expr) -> MeanProduct | MeanResponse:
     early, late = (Mul(*[x for x in factors if time in x.free_symbols]) for time in (s, t))
     for x in factors:
         if not x.free_symbols & {s, t}:
-            apart = x.free_symbols - late.free_symbols
-            early, late = (early * x, late) if apart & early.free_symbols else (early, late * x)
+            other_indices = x.free_symbols - late.free_symbols
+            early, late = (early * x, late) if other_indices & early.free_symbols else (early, late * x)
     if t in early.free_symbols or s in late.free_symbols:
         raise Unserved(f"{Average(body)} is not a product of a factor at t and a factor at s")
     return MeanProduct(late, early)

@@ -25,11 +25,22 @@ from numerics.names import MemberKey
 
 @dataclass(frozen=True)
 class EntryVector:
-    """Vector over the units of one population: its node (a quantity or given data) and its indices.
+    """Vector over the units of one population, in the gradient of a weight whose rule acts on each entry.
 
-    ``time_axis`` is the axis of given data that counts steps; None for data that do not change. ``fixed`` are
-    the axes of given data that are read at integers, with these integers; ``kernel`` is the kernel of the
-    given data.
+    Attributes
+    ----------
+    node
+        Name (with integer indices) of a quantity, or of given data.
+    symbols
+        Its indices.
+    given
+        Whether it is given data.
+    time_axis
+        Axis of given data that counts steps; None for data that do not change.
+    fixed
+        Axes of given data that are read at integers, each with its integer.
+    kernel
+        Name of the kernel of the given data.
     """
 
     node: MemberKey
@@ -60,7 +71,10 @@ class GradientTerm:
 
     @cached_property
     def canonical(self) -> tuple[Any, ...]:
-        """A form that does not depend on the names of the indices that are summed over."""
+        """Form of the term that does not depend on the names of summed indices.
+
+        Terms are compared by it.
+        """
         places = [x for v in (self.own, self.other) if v is not None for x in v.symbols]
         order = [x for x in dict.fromkeys((*places, *sorted(self.over, key=str))) if x in self.over]
         slots = {x: Symbol(f"_{k}") for k, x in enumerate(order)}
@@ -73,11 +87,23 @@ class GradientTerm:
 
 @dataclass(frozen=True)
 class EntryArray:
-    """Weight whose rule acts on each entry: the gradient of an entry, the rule, and its indices.
+    """Weight whose rule acts on each entry.
 
-    An entry belongs to a unit of the population of the ``own`` vectors and a unit of the population of the
-    ``other`` vectors of the terms. ``indices`` distinguish the members of a family of weights. Each step is
-    multiplied by ``inside``, a function of the time of the step, in addition to the rate of the rule.
+    An entry belongs to a unit of the population of the ``own`` vectors and a unit (its partner) of the
+    population of the ``other`` vectors of the terms.
+
+    Attributes
+    ----------
+    weight
+        Name of the weight.
+    rule
+        Its training rule.
+    terms
+        Terms of the gradient of an entry.
+    indices
+        Indices of the family of weights.
+    inside
+        Function of the time of a step that multiplies the step, in addition to the rate of the rule.
     """
 
     weight: str
@@ -88,7 +114,7 @@ class EntryArray:
 
     @property
     def given(self) -> str:
-        """Name of the data whose coordinates are the partners; empty if the partners are units."""
+        """Name of the given data whose coordinates are the partners; empty if the partners are units."""
         other = self.terms[0].other
         return other.node[0] if other is not None and other.given else ""
 
@@ -99,7 +125,7 @@ class EntryArray:
 
     @cached_property
     def mirrored(self) -> EntryArray:
-        """The transposed matrix."""
+        """The transposed matrix, with units and partners exchanged."""
         return replace(self, terms=tuple(x.mirrored for x in self.terms))
 
     @cached_property
@@ -109,7 +135,7 @@ class EntryArray:
 
     @property
     def nodes(self) -> tuple[tuple[MemberKey, ...], tuple[MemberKey, ...]]:
-        """Quantities in the gradient: those at the unit and those at its partner."""
+        """Random quantities in the gradient of an entry: those at its unit, and those at its partner."""
         own = [x.own.node for x in self.terms if not x.own.given]
         other = [x.other.node for x in self.terms if x.other is not None and not x.other.given]
         return tuple(dict.fromkeys(own)), tuple(dict.fromkeys(other))
@@ -117,10 +143,22 @@ class EntryArray:
 
 @dataclass(frozen=True)
 class EntrySum:
-    """Term ``sum_over factor * own * E~[V(t) copy(v(t))]``: weight number ``array`` applied to a vector.
+    """Term ``sum_over factor * own * E~[V(t) copy(v(t))]``: a weight V applied to a vector v.
 
-    ``vector`` is defined on the partners; it is None for a vector of weights, of which each unit holds one
-    entry. ``own`` is a factor at the unit itself, or None.
+    Attributes
+    ----------
+    array
+        Position of the weight among all whose rule acts on each entry.
+    transposed
+        Whether its transpose is applied.
+    factor
+        Deterministic factor.
+    vector
+        The vector v on the partners; None for a vector of weights, of which each unit holds one entry.
+    own
+        Factor at the unit itself; None for one.
+    over
+        Summed indices.
     """
 
     array: int
@@ -133,7 +171,17 @@ class EntrySum:
 
 @dataclass(frozen=True)
 class EntryRule:
-    """Compiled rule of one entry: from gradient, states and numbers to the new states and the step Q."""
+    """Compiled rule of one entry: from gradient, states and numbers to the new states and the step Q.
+
+    Attributes
+    ----------
+    function
+        The compiled function.
+    numbers
+        Parameters of the rule, which follow gradient and states as its arguments.
+    states
+        Number of states.
+    """
 
     function: Callable[..., tuple[Any, ...]]
     numbers: tuple[Expr, ...]
@@ -159,7 +207,7 @@ def _compiled(rule: Entrywise) -> EntryRule:
 
 
 def _numbers(e: Expr) -> set[Expr]:
-    """Return the largest symbols and functions of an expression."""
+    """Return the symbols and functions in an expression, without those inside of other functions."""
     if isinstance(e, AppliedUndef | Symbol):
         return {e}
     return {x for arg in e.args for x in _numbers(arg)}
@@ -167,7 +215,19 @@ def _numbers(e: Expr) -> set[Expr]:
 
 @dataclass(frozen=True)
 class StepSum:
-    """Term of an equation that sums steps of entries: kernel, step, vector, and limits of other indices."""
+    """Term of an equation that sums steps of entries over time.
+
+    Attributes
+    ----------
+    kernel
+        Function of both times that multiplies a step.
+    step
+        Step of an entry at the time s.
+    vector
+        Vector that the weight is applied to; None for a vector of weights.
+    limits
+        Limits of the other summed indices.
+    """
 
     kernel: Expr
     step: EntryStep
@@ -183,7 +243,7 @@ def step_sum(leaf: Sum) -> StepSum:
     times = [tuple(x) for x in leaf.limits if x[0] in (s, t)]
     limits = tuple(x for x in leaf.limits if x[0] not in (s, t))
     if times != [(s, 0, t - 1)]:
-        raise Unserved(f"{leaf}: steps of an entrywise rule are summed over s = 0..t - 1")
+        raise Unserved(f"{leaf}: a sum over steps of an entrywise rule must run over s = 0..t - 1")
     kernel, body = leaf.function.as_independent(PairMean, EntryStep, as_Add=False)
     if isinstance(body, EntryStep):
         return StepSum(kernel, body, None, limits)
@@ -202,9 +262,10 @@ def entrywise_rule(program: Program, weight: str) -> Entrywise:
 
 
 def beside_memory(kernel: Expr, rule: Entrywise) -> tuple[Expr, Expr]:
-    """Split ``k(t, s) inside(s) factor(t)`` into ``inside``, a function of s, and ``factor``.
+    """Return ``inside``, a function of s, and ``factor`` of ``kernel = k(t, s) inside(s) factor(t)``.
 
-    Raises Unserved if the other factors couple both times, as for a rule with an index.
+    ``k`` is the memory of the rule. Raises Unserved if the other factors couple both times, as for a rule
+    with an index.
     """
     remainder = kernel / rule.memory(t, s)[1]
     remainder = remainder if t not in remainder.free_symbols else cancel(remainder)

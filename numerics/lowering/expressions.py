@@ -53,7 +53,10 @@ from numerics.names import MemberKey
 
 
 def arranged(a: Array, labels: Sequence[Hashable], indices: Sequence[Hashable]) -> Array:
-    """Return an array with axes ``labels`` on the axes ``indices``; a repeated label is a diagonal."""
+    """Return an array whose axes are named ``labels`` with axes in the order of ``indices``.
+
+    Indices without a label become axes of length one. A label that occurs twice selects the diagonal.
+    """
     place = {x: k for k, x in enumerate(labels)}
     kept = [place[x] for x in indices if x in place]
     if len(place) == len(labels):
@@ -85,7 +88,10 @@ def _leaves(e: Expr) -> set[Expr]:
 
 @lru_cache(maxsize=1024)
 def _slot(i: int) -> Dummy:
-    """Return the variable for leaf ``i``, the same in all functions, so that equal ones are compiled once."""
+    """Return the variable that stands for leaf ``i`` in every function.
+
+    Because it is the same in all functions, equal expressions are compiled once.
+    """
     return Dummy(f"x{i}", real=True)
 
 
@@ -94,7 +100,13 @@ class UnseenJump(Unserved):
 
 
 class CompiledFunction:
-    """Expression as a function of its leaves, with partial derivatives."""
+    """Expression as a function of its leaves, with partial derivatives.
+
+    Parameters
+    ----------
+    expr
+        The expression; ``leaves`` are the arguments of the function.
+    """
 
     def __init__(self, expr: Expr) -> None:
         self.expr = expr
@@ -103,7 +115,7 @@ class CompiledFunction:
         body = expr.xreplace(dict(zip(self.leaves, self.slots, strict=True)))
         self.body = body.replace(KroneckerDelta, lambda a, b: Piecewise((1, Equal(a, b)), (0, True)))
         if self.body.has(Subs, Derivative):
-            raise Unserved(f"{expr} contains a function that is not given; use a named one such as tanh")
+            raise Unserved(f"{expr} contains a function without an expression; use a named one such as tanh")
         self._compiled: dict[tuple[int, Device], Callable[..., Any]] = {}
         self._derivatives: dict[int, Expr] = {}
 
@@ -112,20 +124,25 @@ class CompiledFunction:
         return self.compiled(CPU)(*values)
 
     def partial(self, i: int, *values: Any, on: Device = CPU) -> Any:
-        """Return the value of the derivative by leaf ``i``."""
+        """Return the value of the derivative with respect to leaf ``i``, for values of all leaves."""
         return self.compiled(on, i)(*values)
 
     def derivative(self, i: int) -> Expr:
-        """Return the derivative by leaf ``i``; raise UnseenJump if it contains a delta function."""
+        """Return the derivative with respect to leaf ``i``; raise UnseenJump if it has a delta function."""
         if i not in self._derivatives:
             self._derivatives[i] = self.body.diff(self.slots[i])
         e = self._derivatives[i]
         if e.has(DiracDelta) or any(x.has(self.slots[i]) for x in self.body.atoms(Piecewise)):
-            raise UnseenJump(f"{self.expr} jumps: its derivative has a delta function that no path sees")
+            raise UnseenJump(
+                f"{self.expr} jumps, and sampled paths cannot average the delta function in its derivative"
+            )
         return e
 
     def compiled(self, on: Device, i: int = -1) -> Callable[..., Any]:
-        """Compile the function, or its derivative by leaf ``i``, for arrays on a device."""
+        """Return the function of arrays on a device.
+
+        With i >= 0 its derivative with respect to leaf ``i``.
+        """
         if (i, on) not in self._compiled:
             self._compiled[i, on] = on.function(self.slots, self.body if i < 0 else self.derivative(i))
         return self._compiled[i, on]
@@ -133,16 +150,23 @@ class CompiledFunction:
 
 @lru_cache(maxsize=1024)
 def function(e: Expr) -> CompiledFunction:
-    """Compile an expression as a function of its leaves, once for each expression."""
+    """Return an expression as a function of its leaves; equal expressions are compiled once."""
     return CompiledFunction(e)
 
 
 @dataclass
 class KnownArrays:
-    """Arrays that are equal for all paths: numbers, data, order parameters and scalars known so far.
+    """Arrays that are equal for all paths: numbers, data, and order parameters and scalars known so far.
 
-    Arrays of ``found`` have the axes of the symbol's indices and times in order, and the replicas as the last
-    axis.
+    Attributes
+    ----------
+    values
+        Numbers by the names of symbols.
+    data
+        Data by name.
+    found
+        Order parameters and scalars, with the axes of their indices and times in order, and the replicas as
+        the last axis.
     """
 
     values: Mapping[str, float]
@@ -160,7 +184,7 @@ class KnownArrays:
         return {k: np.asarray(v, dtype=float) for k, v in self.data.items() if not callable(v)}
 
     def __call__(self, e: Expr, at: Places, given: Mapping[Expr, Any] | None = None) -> Any:
-        """Return the value of an expression, broadcast over the axes in ``at``, with the replicas last.
+        """Return the value of an expression at the places ``at`` of its indices, replicas last.
 
         ``given`` are leaves with known values, which have the axis of the replicas too.
         """
@@ -170,7 +194,7 @@ class KnownArrays:
         return f(*[self.leaf(x, at, given or {}) for x in f.leaves])
 
     def leaf(self, x: Expr, at: Places, given: Mapping[Expr, Any]) -> Any:
-        """Return the value of one leaf."""
+        """Return the value of one leaf at the places ``at`` of its indices."""
         if x in given:
             return given[x]
         if isinstance(x, Symbol):
@@ -181,11 +205,11 @@ class KnownArrays:
             return self._spectral(x, at, given)
         if isinstance(x, AppliedUndef):
             return self._applied(x, at)
-        raise Unserved(f"{x} cannot be evaluated here")
+        raise Unserved(f"{x} cannot be evaluated on arrays of known quantities")
 
     def _symbol(self, x: Symbol, at: Places) -> Any:
         """Return the values of an index along its axis, or the number that a symbol stands for."""
-        if x in at:  # positions of indices count from 0, the indices themselves mostly from 1
+        if x in at:  # positions count from 0, the values of most indices from 1
             return np.asarray(_array(at[x]), dtype=float)[..., None] + self.start(x)
         if x.name not in self.values:
             raise ValueError(f"values has no {x}")
@@ -213,7 +237,7 @@ class KnownArrays:
         return self.read(self.arrays[name], x.args, at, name)[..., None]
 
     def at_zero(self, x: AppliedUndef) -> Array | None:
-        """Return the array of a symbol at time zero; None for a symbol that is not read there."""
+        """Return the array of a quantity at time zero; None if ``x`` is not a known quantity at time zero."""
         array = self.found.get(node_at_zero(x) or ("", ()))
         integers = sum(bool(a.is_Integer) for a in x.args)
         if array is None or array.ndim != len(x.args) - integers + 2:
@@ -225,9 +249,9 @@ class KnownArrays:
         return 0 if x in TIMES else self.first.get(x, 1)
 
     def read(self, array: Array, args: Sequence[Expr], at: Places, name: str = "") -> Any:
-        """Return an array at some arguments; a shifted index such as ``p + k`` is periodic.
+        """Return the entries of an array at some arguments; a shifted index such as ``p + k`` is periodic.
 
-        Integers are values of an index of the data called ``name``.
+        Integers among the arguments are values of an index of the data called ``name``.
         """
         places = [
             self.position(name, k, int(a), n) if a.is_Integer else self.place(a, at, n)
@@ -247,7 +271,10 @@ class KnownArrays:
         return value.reshape(*[next(shape) if k in axes else 1 for k in range(ndim)], *shape)
 
     def place(self, a: Expr, at: Places, size: int | None = None) -> Any:
-        """Return the position of an argument along an axis of this size."""
+        """Return the position, or positions, of an argument along an axis of this size.
+
+        A shifted argument is periodic. Raise Unserved for an index without a place in ``at``.
+        """
         if a in at:
             return at[a]
         shift, parts = a.as_coeff_add()
@@ -255,17 +282,20 @@ class KnownArrays:
         for part in parts:
             factor, x = part.as_coeff_Mul()
             if x not in at or x in TIMES or size is None:
-                raise Unserved(f"index {a} has no position here")
+                raise Unserved(f"the values of the index {a} are not known in this expression")
             total = total + int(factor) * (_array(at[x]) + self.start(x))
         return total % size
 
     def _start_of_axis(self, a: Expr) -> int:
-        """Return the first index of an axis that is read at ``p + k``, which is the first value of ``p``."""
+        """Return the index value at which an axis begins whose argument is ``p + k``.
+
+        The first value of ``p``.
+        """
         index = index_of_axis(a, self.first)
         return 1 if index is None else self.first[index]
 
     def position(self, name: str, axis: int, value: int, size: int) -> int:
-        """Return the position of an integer among the values of an index of data."""
+        """Return the position along an axis of the data ``name`` of the integer ``value`` of its index."""
         return self.literals.get((name, axis), Literals()).position(value, size)
 
     def _sum(self, x: Sum, at: Places, given: Mapping[Expr, Any]) -> Any:
@@ -282,7 +312,7 @@ class KnownArrays:
         wider[index] = Axis(0, last - first + 1, ndim, ndim + 1)
         inner = {k: v if np.ndim(v) == 0 else v[..., None, :] for k, v in given.items()}
         value = np.asarray(self(body, wider, inner))
-        if value.ndim < 2 or value.shape[-2] == 1:  # all terms are equal
+        if value.ndim < 2 or value.shape[-2] == 1:  # the summand does not depend on the index
             return (last - first + 1) * (value if value.ndim < 2 else value[..., 0, :])
         return value.sum(axis=-2)
 
@@ -290,7 +320,7 @@ class KnownArrays:
         """Return a function of the singular values of a gradient, along the two axes of its matrix."""
         places = [at.get(index) for index in x.places]
         if not all(isinstance(place, Axis) for place in places):
-            raise Unserved(f"{x} is read at single samples")
+            raise Unserved(f"{x} is read at single samples, and its matrix needs all of them")
         axes = [place.axis for place in places if isinstance(place, Axis)]
         sizes = [place.stop - place.start for place in places if isinstance(place, Axis)]
         matrices = []
@@ -304,7 +334,10 @@ class KnownArrays:
         return np.moveaxis(coefficients(F, *np.broadcast_arrays(*matrices)), (-2, -1), axes)
 
     def _number_in(self, e: Expr, at: Places, given: Mapping[Expr, Any]) -> Float:
-        """Return a parameter of a function of singular values, which must be equal along all axes."""
+        """Return the value of a parameter of a function of singular values.
+
+        Unserved if it is not one number.
+        """
         values = np.unique(np.ravel(self.leaf(e, at, given)))
         if len(values) != 1:
             raise Unserved(f"{e} in a function of singular values has several values at once")
@@ -358,7 +391,11 @@ class TensorReader:
         return self.function(*values) if self.function else values[0]
 
     def _leaf(self, x: Expr) -> Any:
-        """Return how a leaf is read: a number, an argument, an array at indices, or a later look-up."""
+        """Return how a leaf is read.
+
+        A float is a number, an integer the position of an argument, a tuple an array with its index, and an
+        expression is looked up at each call.
+        """
         if x in self.given:
             return self.given.index(x)
         if isinstance(x, Symbol) and x not in (*self.axes, *TIMES):
@@ -385,7 +422,10 @@ class TensorReader:
         return view, [first, *(a.name for a in fixed), *along]
 
     def _looked_up(self, x: Expr, late: Any, early: Any) -> Any:
-        """Return the value of a leaf that is a sum or is read at shifted indices."""
+        """Return the value of a leaf that is a sum or has shifted indices, at the times t and s.
+
+        ``late`` is t and ``early`` is s, each a position or a slice.
+        """
         at: dict[Symbol, Any] = {t: late, s: early}
         for k, a in enumerate(self.axes):
             where = at[a] if a in TIMES else slice(0, self.sizes[a])

@@ -61,10 +61,14 @@ Places = Mapping[Symbol, "int | Axis"]
 """Positions at which an expression is evaluated: for each index or time one position (from 0) or an axis."""
 
 
-def together(nodes: Iterable[GraphNode], links: Iterable[Iterable[GraphNode]]) -> list[tuple[GraphNode, ...]]:
-    """Return the connected components of ``nodes`` under ``links``, each in the order of ``nodes``.
+def connected_groups(
+    nodes: Iterable[GraphNode], links: Iterable[Iterable[GraphNode]]
+) -> list[tuple[GraphNode, ...]]:
+    """Return the connected components of ``nodes``, each in the order of ``nodes``.
 
-    >>> together("abcd", ["ac", "cd"])
+    Each link connects all of its nodes.
+
+    >>> connected_groups("abcd", ["ac", "cd"])
     [('a', 'c', 'd'), ('b',)]
     """
     nodes = list(dict.fromkeys(nodes))
@@ -101,30 +105,30 @@ def moving_nodes(theory: Theory) -> frozenset[MemberKey]:
 
 
 def require_open_numbers(theory: Theory) -> None:
-    """Raise Unserved if an expression reads a scalar of the program at one value of an index."""
+    """Raise Unserved if an expression has a scalar of the program at one index value, such as f(1, t)."""
     known, moving = {node_of(e.lhs) for e in theory.scalars}, moving_nodes(theory)
     for item in (*theory.scalars, *theory.equations):
         for x in sorted(item.rhs.atoms(AppliedUndef), key=str):
             if (str(x.func), ()) in known and node_of(x) not in known and node_at_zero(x) not in moving:
                 raise Unserved(
-                    f"{x} is read at one value of an index: write a sum over the index, or use "
-                    "numerics.solver.direct.evaluate"
+                    f"{x} is read at one value of an index, and arrays have all values: write a sum over the "
+                    "index, or use numerics.solver.direct.evaluate"
                 )
 
 
 def require_present(theory: Theory) -> None:
-    """Raise Unserved if an expression reads a field or a scalar at time zero."""
+    """Raise Unserved if an expression contains a field or a scalar at time zero."""
     moving = moving_nodes(theory)
     for e in expressions_of(theory):
         for x in sorted(e.atoms(AppliedUndef), key=str):
             if node_at_zero(x) in moving:
                 raise Unserved(
-                    f'{x} is a value at time zero, which is served by solver.method = "paths" or "direct"'
+                    f'{x} is a value at time zero, which only solver.method = "paths" or "direct" can use'
                 )
 
 
 def limits(theory: Theory) -> Iterator[tuple[Symbol, Expr, Expr]]:
-    """Yield the range of each index: first those of fields, then those of sums."""
+    """Yield the range ``(index, lower, upper)`` of each index: first those of fields, then those of sums."""
     items: list[Any] = [*theory.equations, *theory.scalars, *theory.order_parameters, *theory.sources]
     for x in (*items, *theory.observables):
         yield from ((r.index, sympify(r.lower), sympify(r.upper)) for r in x.ranges)
@@ -165,7 +169,10 @@ def lowest_values(theory: Theory) -> dict[Symbol, Expr]:
 
 
 def literals_in(theory: Theory, integer: Callable[[Expr], int]) -> dict[Slot, Literals]:
-    """Return the axes that a theory reads at integers; ``integer`` gives the integer value of a bound."""
+    """Return the axes of data that a theory uses at integers, with these integers.
+
+    ``integer`` returns the integer value of a bound.
+    """
     expressions = list(expressions_of(theory))
     if not any(a.is_Integer for e in expressions for x in e.atoms(AppliedUndef) for a in x.args):
         return {}
@@ -188,11 +195,13 @@ def open_args(symbol: AppliedUndef) -> tuple[Symbol, ...]:
     args = tuple(x for x in symbol.args if not x.is_Integer)
     for x in args:
         if x.atoms(AppliedUndef):
-            raise Unserved(f"{symbol.func} is a function that is not given; use a named one such as tanh")
+            raise Unserved(f"{symbol.func} is a function without an expression; use a named one such as tanh")
         if not isinstance(x, Symbol):
-            raise Unserved(f"{symbol} is read at {x}: shifted indices are not served by sampled paths")
+            raise Unserved(f"{symbol} is read at {x}: sampled paths take indices without shifts only")
     if len(set(args)) < len(args) and not set(TIMES) & {x for x in args if args.count(x) > 1}:
-        raise Unserved(f"{symbol} repeats an index")
+        raise Unserved(
+            f"{symbol} has the same index twice, which is not supported: use two indices and a sum"
+        )
     return args
 
 
@@ -217,7 +226,10 @@ def axes_of(symbol: AppliedUndef) -> IndexSymbols:
 
 
 def sizes_of(theory: Theory, values: Mapping[str, RealNumber]) -> dict[str, RealNumber]:
-    """Return the sizes of a theory and its depth among ``values``, numbers by the names of symbols."""
+    """Return the part of ``values`` that are sizes of a theory, or its depth.
+
+    ``values`` are numbers by the names of symbols.
+    """
     bounds = [sympify(theory.program.depth), *(b for _, *ends in limits(theory) for b in ends)]
     return {x.name: values[x.name] for b in bounds for x in b.free_symbols if x.name in values}
 
@@ -225,9 +237,10 @@ def sizes_of(theory: Theory, values: Mapping[str, RealNumber]) -> dict[str, Real
 def integer_of(
     e: Any, values: Mapping[str, RealNumber], at: Mapping[Symbol, RealNumber] | None = None
 ) -> int:
-    """Return the integer value of an expression, for ``values`` of symbols and ``at`` values of indices.
+    """Return the integer value of an expression.
 
-    Raises ValueError for a symbol without a value, and for a number that is not an integer.
+    ``values`` are numbers by names of symbols, ``at`` values of indices. Raises ValueError for a symbol
+    without a value, and for a number that is not an integer.
 
     >>> integer_of(Symbol("P") - 1, {"P": 3})
     2
@@ -254,13 +267,13 @@ def require_steps(theory: Theory) -> None:
     for symbol, body in named:
         if isinstance(symbol, Derivative) or body.has(Integral):
             raise Unserved(
-                f"{symbol} is given by a flow; time counts steps here: use a discrete rule "
-                "(GradientDescent) with a small rate"
+                f"{symbol} is given by a flow, and this method takes rules in steps: use GradientDescent "
+                "with a small rate"
             )
 
 
 def ordered_indices(theory: Theory) -> frozenset[str]:
-    """Return the names of indices that are run through in order, such as positions of a recurrent network."""
+    """Return the names of indices whose values are computed in order, such as positions."""
     program = theory.program
     ordered = {x.name for x in program.fields if x.ordered}
     indices = {i for d in program.definitions if d.name in ordered for i in d.lhs.args[0].free_symbols}
@@ -268,7 +281,7 @@ def ordered_indices(theory: Theory) -> frozenset[str]:
 
 
 def at_integer_depth(theory: Theory, values: Mapping[str, RealNumber]) -> Theory:
-    """Return the theory at the integer depth of its program, or at that of ``values``.
+    """Return the theory at the integer depth of its program, or at the depth in ``values`` if it has one.
 
     Raises ValueError for a theory with layers whose depth is not an integer.
     """
@@ -301,10 +314,11 @@ def distinct_sources(theory: Theory) -> Theory:
     if not renamed:
         return theory
 
-    def apart(e: Any) -> Any:
+    def with_counts(e: Any) -> Any:
+        """Return an expression with the number of arguments in the names of renamed sources."""
         return e.replace(
             lambda x: isinstance(x, AppliedUndef) and (str(x.func), len(x.args)) in renamed,
             lambda x: Function(f"{x.func}[{len(x.args)}]")(*x.args),
         )
 
-    return theory.map(lambda e: apart(e) if isinstance(e, Expr) else e)
+    return theory.map(lambda e: with_counts(e) if isinstance(e, Expr) else e)

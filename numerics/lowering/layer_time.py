@@ -30,10 +30,19 @@ class NotLowered(ValueError):
 
 @dataclass(frozen=True)
 class Read:
-    """Tensor at layers, indices and times, in the order of its axes; a layer is a symbol, 0 or 1.
+    """Tensor at layers, indices and times, as it stands in a product.
 
-    ``layers`` is the number of layer times among the arguments. ``side`` says from which side a value at
-    equal layer times is approached: 1 from tau > tau_, -1 from tau < tau_, 0 if both sides are equal.
+    Attributes
+    ----------
+    name
+        Name of the tensor.
+    args
+        Its arguments in the order of its axes; a layer is a symbol, 0 or 1.
+    layers
+        Number of layer times among the arguments.
+    side
+        Side from which a value at equal layer times is approached: 1 from tau > tau_, -1 from tau < tau_, 0
+        if both sides are equal.
     """
 
     name: str
@@ -44,11 +53,22 @@ class Read:
 
 @dataclass(frozen=True)
 class Span:
-    """Index of a sum: data from 1 on, or times up to the present or to the step before.
+    """Summed index: data from 1 on, or times up to the present or to the step before.
 
-    ``late``: the sum begins after s (or ends before it), so that responses in it must vanish at equal time.
-    ``begins``: the sum begins at s or after it. ``within``: it runs from there to t - 1, so that s is a past
-    time in every term.
+    Attributes
+    ----------
+    index
+        The index.
+    present
+        Whether the sum includes the present time.
+    late
+        Whether the sum begins after s (or ends before it), so that responses in it must vanish at equal time.
+    begins
+        Whether the sum begins at s or after it.
+    within
+        Whether the sum runs from there to t - 1, so that s is a past time in every term.
+    upper
+        Upper end of the sum.
     """
 
     index: Symbol
@@ -63,10 +83,26 @@ class Span:
 class LayerProduct:
     """Product ``number * tensors``, summed over ``spans`` and integrated over ``layer``.
 
-    The number may depend on the times; ``calls`` are given functions of the time and of scalars. ``bound`` is
-    the range of the integral over layer time: ``"below"`` from 0 to tau, ``"above"`` from tau to 1, ``"all"``
-    from 0 to 1. If ``present``, the product is nonzero only at s = t. ``step`` restricts it to one side of
-    the diagonal tau = tau_: above (1) or below (-1). ``equal`` are pairs of indices that must be equal.
+    Attributes
+    ----------
+    number
+        The number, which may depend on the times.
+    reads
+        The tensors.
+    calls
+        Given functions of the time and of scalars.
+    equal
+        Pairs of indices that must be equal.
+    spans
+        Summed indices.
+    layer
+        Layer time of the integral; None without integral.
+    bound
+        Range of the integral: ``"below"`` from 0 to tau, ``"above"`` from tau to 1, ``"all"`` from 0 to 1.
+    present
+        Whether the product is nonzero only at s = t.
+    step
+        Side of the diagonal tau = tau_ at which the product is nonzero: above (1), below (-1), or both (0).
     """
 
     number: Expr
@@ -82,10 +118,18 @@ class LayerProduct:
 
 @dataclass(frozen=True)
 class LayerRow:
-    """Equation of one tensor: its axes (layers, indices, times) and its products.
+    """Equation of one tensor.
 
-    ``symmetric``: a correlation that is equal with its two sides exchanged. ``jumps``: its value differs on
-    both sides of tau = tau_.
+    Attributes
+    ----------
+    name, axes
+        Its name, and its axes: layers, indices, times.
+    products
+        The products whose sum it is.
+    symmetric
+        Whether it is a correlation, which is equal with its two vectors exchanged.
+    jumps
+        Whether its value differs on both sides of tau = tau_.
     """
 
     name: str
@@ -102,7 +146,10 @@ class LayerRow:
 
 @dataclass(frozen=True)
 class LayerTable:
-    """All rows, in groups: the rows of a group depend on each other, or on themselves, within a step."""
+    """All rows, in groups in the order of computation.
+
+    The rows of a group depend on each other, or on themselves, within a step.
+    """
 
     groups: tuple[tuple[LayerRow, ...], ...]
     known: frozenset[str]
@@ -138,7 +185,7 @@ def lower_layer_time(limit: LayerTime) -> LayerTable:
 
 
 def _row(e: Eq, layers: dict[str, int], correlation: bool) -> LayerRow:
-    """Return the row of one equation."""
+    """Return the row of one equation; ``layers`` is the number of layer times of each tensor."""
     products = tuple(_finished(p, e) for p in products_of(e.rhs, layers))
     axes = tuple(e.lhs.args)
     if not all(isinstance(x, Symbol) for x in axes):
@@ -149,7 +196,10 @@ def _row(e: Eq, layers: dict[str, int], correlation: bool) -> LayerRow:
 
 
 def _jumping(rows: list[LayerRow]) -> list[LayerRow]:
-    """Mark rows that read a tensor with a jump at (tau, tau_), outside of an integral, as jumping."""
+    """Return the rows with their jumps marked.
+
+    A row jumps if it uses a tensor with a jump at (tau, tau_), outside of an integral.
+    """
     while True:
         names = {r.name for r in rows if r.jumps}
         marked = [
@@ -162,7 +212,10 @@ def _jumping(rows: list[LayerRow]) -> list[LayerRow]:
 
 
 def reads_across(x: Read, p: LayerProduct, jumping: Collection[str]) -> bool:
-    """Return whether a product reads a tensor with a jump at (tau, tau_), outside of an integral."""
+    """Return whether a product uses the tensor ``x`` at (tau, tau_), outside of an integral, where it jumps.
+
+    ``jumping`` are the names of tensors with a jump.
+    """
     return x.name in jumping and p.layer is None and set(x.args[:2]) == set(LAYER_TIMES)
 
 
@@ -197,7 +250,7 @@ def _factor(e: Expr, layers: dict[str, int]) -> LayerProduct:
     if isinstance(e, Heaviside):
         sides = {tau - tau_: 1, tau_ - tau: -1}
         if e.args[0] not in sides:
-            raise NotLowered(f"{e} is not a step at tau = tau_")
+            raise NotLowered(f"{e} is not a step function at tau = tau_")
         return LayerProduct(S.One, step=sides[e.args[0]])
     if isinstance(e, AppliedUndef):
         return _applied(e, layers)
@@ -208,9 +261,8 @@ def _factor(e: Expr, layers: dict[str, int]) -> LayerProduct:
 
 def _applied(e: AppliedUndef, layers: dict[str, int]) -> LayerProduct:
     """Return a tensor, or a given function of scalars, as a product."""
-    if any(
-        x.has(AppliedUndef) for x in e.args
-    ):  # a given function of a scalar, such as the slope of the loss
+    # a given function of a scalar, such as the slope of the loss
+    if any(x.has(AppliedUndef) for x in e.args):
         return LayerProduct(S.One, calls=(e,))
     name, args = str(e.func), tuple(e.args)
     for suffix, side in SIDES.items():
@@ -220,7 +272,7 @@ def _applied(e: AppliedUndef, layers: dict[str, int]) -> LayerProduct:
 
 
 def _span(index: Symbol, lower: Expr, upper: Expr) -> Span:
-    """Return the range of an index of a sum."""
+    """Return the summed index with its limits; raise NotLowered if it is neither data nor the past."""
     if lower == 1 and not upper.has(t, s):
         return Span(index, False, False, False, False, upper)
     if lower not in (0, s, s + 1) or upper not in (t, t - 1, s, s - 1):
@@ -237,7 +289,9 @@ def _integrated(e: Integral, layers: dict[str, int]) -> Iterator[LayerProduct]:
     ((x, lower, upper),) = e.limits
     bounds = {(S.Zero, tau): "below", (tau, S.One): "above", (S.Zero, S.One): "all"}
     if (lower, upper) not in bounds:
-        raise NotLowered(f"{e} is not an integral over layer time: flows are not served")
+        raise NotLowered(
+            f"{e} is not an integral over layer time: flows have no layer time here, use a rule in steps"
+        )
     for p in products_of(e.function, layers):
         if p.layer is not None:
             raise NotLowered(f"{e} has an integral within an integral over layer time")
@@ -247,7 +301,9 @@ def _integrated(e: Integral, layers: dict[str, int]) -> Iterator[LayerProduct]:
 def _times(a: LayerProduct, b: LayerProduct) -> LayerProduct:
     """Return the product of two products."""
     if (a.layer and b.layer) or (a.step and b.step):
-        raise NotLowered("a product of two integrals over layer time, or of two steps, is not served")
+        raise NotLowered(
+            "a term is a product of two integrals over layer time, or of two step functions at tau = tau_"
+        )
     return LayerProduct(
         a.number * b.number,
         (*a.reads, *b.reads),
@@ -262,21 +318,23 @@ def _times(a: LayerProduct, b: LayerProduct) -> LayerProduct:
 
 
 def _finished(p: LayerProduct, e: Eq) -> LayerProduct:
-    """Return a product; raise NotLowered if its number still contains the depth."""
+    """Return a product of the equation ``e``; raise NotLowered if its number still contains the depth."""
     if p.number.has(L):
         raise NotLowered(f"the equation of {e.lhs} still contains the depth: {p.number}")
     return p
 
 
 def _check(row: LayerRow, p: LayerProduct, jumping: set[str]) -> None:
-    """Raise NotLowered for a response read at its jump, and for a sum that no response makes causal."""
+    """Raise NotLowered for a tensor used at its jump, and for a sum that no response makes causal."""
     for x in p.reads:
         at = x.args[: x.layers]
         if x.name not in jumping or x.side:
             continue
         ends = any(y.is_number for y in at)
         if at[0] == at[1] or (p.layer is None and not ends and set(at) != set(LAYER_TIMES)):
-            raise NotLowered(f"{x.name} jumps at tau = tau_ and is read there by {row.name}")
+            raise NotLowered(
+                f"{x.name} jumps at tau = tau_, where the equation of {row.name} needs its value"
+            )
     pairs = [x.args[-2:] for x in p.reads]
     for span in p.spans:
         begun = not span.begins or (span.index, s) in pairs
@@ -289,7 +347,7 @@ def _check(row: LayerRow, p: LayerProduct, jumping: set[str]) -> None:
 
 
 def _grouped(rows: list[LayerRow]) -> tuple[tuple[LayerRow, ...], ...]:
-    """Return rows in groups, in the order in which a step can compute them."""
+    """Return rows in groups in the order of computation; rows of a group depend on each other."""
     names = [r.name for r in rows]
     edges = [(r.name, n) for r in rows for p in r.products for n in present_names(p) if n in names]
     parts = strongly_connected_components((names, edges))
@@ -297,7 +355,7 @@ def _grouped(rows: list[LayerRow]) -> tuple[tuple[LayerRow, ...], ...]:
 
 
 def present_names(p: LayerProduct) -> Iterator[str]:
-    """Yield the names of the tensors that a product reads at the present time."""
+    """Yield the names of the tensors that a product uses at the present time."""
     past = {x.index for x in p.spans if not x.present}
     if any(x.within for x in p.spans):
         past.add(s)

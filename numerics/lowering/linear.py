@@ -80,7 +80,7 @@ def lower(theory: Theory) -> Table:
 
 
 def node(atom: AppliedUndef) -> FieldAtLayer:
-    """Return name and layer of an applied function; the layer is an integer first argument."""
+    """Return name and layer of an applied function; the layer is an integer first argument, else None."""
     first = atom.args[0] if atom.args else S.Zero
     return str(atom.func), int(first) if len(atom.args) > 1 and first.is_Integer else None
 
@@ -92,7 +92,7 @@ def _indices(atom: Expr) -> tuple[Symbol, ...]:
     """
     for x in atom.args:
         if x.free_symbols and not isinstance(x, Symbol):
-            raise NotLinear(f"{atom} is read at {x}; indices of the march are not shifted")
+            raise NotLinear(f"{atom} is read at {x}, and the linear march takes indices without shifts only")
     return tuple(x for x in atom.args if isinstance(x, Symbol))
 
 
@@ -102,17 +102,19 @@ def _axes(atom: Expr) -> tuple[Symbol, ...]:
 
 
 def require_averages_at_present(theory: Theory) -> None:
-    """Raise NotLinear if an average or a kernel reads a field or a scalar at time zero."""
+    """Raise NotLinear if an average or a kernel contains a field or a scalar at time zero."""
     moving, fields = moving_nodes(theory), {e.name for e in theory.equations}
     equations = {e.rhs for e in theory.equations}
     for e in expressions_of(theory):
         for x in sorted(e.atoms(AppliedUndef), key=str):
             if node_at_zero(x) in moving and not (e in equations and str(x.func) in fields):
-                raise NotLinear(f"{x} is read at time zero in {e}; the march reads fields alone there")
+                raise NotLinear(
+                    f"{x} is read at time zero in {e}; the linear march reads only fields in equations there"
+                )
 
 
 class _Lowering:
-    """State of the lowering of one theory: ranges of indices and products that are computed once a step."""
+    """Conversion of one theory to a table; it holds the ranges of indices and the precomputed products."""
 
     def __init__(self, theory: Theory) -> None:
         self.attributes = {x.name for x in theory.program.attributes}
@@ -188,11 +190,14 @@ class _Lowering:
         )
 
     def known(self, e: Expr) -> bool:
-        """Return whether an expression contains attributes."""
+        """Return whether an expression contains attributes of units."""
         return any(str(a.func) in self.attributes for a in e.atoms(AppliedUndef))
 
     def split(self, e: Expr) -> tuple[Expr, Expr]:
-        """Split an expression into its attributes and the other factors; responses are not split."""
+        """Return the factors of an expression that are attributes of units, and the other factors.
+
+        Responses belong to the others.
+        """
         if isinstance(e, Sum):
             attributes, others = self.split(e.function)
             return attributes, Sum(others, *e.limits)
@@ -202,13 +207,18 @@ class _Lowering:
     # -- fields ----------------------------------------------------------------------------------------
 
     def field(self, row: Row) -> FieldRow:
-        """Return the row of one field: gains of sources and couplings to fields."""
+        """Return the row of one field: gains of sources and couplings to fields.
+
+        Raise NotLinear for a term that is none of these.
+        """
         drives: dict[FieldAtLayer, Expr] = {}
         couplings: list[Coupling] = []
         on_units = row.name in self.on_units
         for part in Add.make_args(row.given):
             if part != 0 and not (on_units and self.constant(part)):
-                raise NotLinear(f"{row.lhs} has the term {part}, which must contain one field; it has none")
+                raise NotLinear(
+                    f"{row.lhs} has the term {part}, which contains no field: each term must contain one"
+                )
         for x in row.sources:
             if _indices(x.field) != _indices(row.lhs):
                 raise NotLinear(f"{row.lhs} is driven by {x.field}, which has other indices")
@@ -234,14 +244,14 @@ class _Lowering:
         if indices:
             names = ", ".join(sorted(map(str, indices)))
             raise NotLinear(
-                f"the coefficient {coefficient} depends on {names}; the march takes tensors alone"
+                f"the coefficient {coefficient} depends on {names}; write it as a given function of them"
             )
 
     @staticmethod
     def require_separate_sources(
         fields: tuple[FieldRow, ...], pairs: Iterable[tuple[FieldAtLayer, FieldAtLayer]]
     ) -> None:
-        """Raise NotLinear if two sources of units with attributes correlate with each other."""
+        """Raise NotLinear if two sources of units with attributes correlate; ``pairs`` have a covariance."""
         driving = {u for row in fields if row.unit for u, _ in row.drives}
         for u, v in pairs:
             if u != v and {u, v} <= driving:
@@ -250,13 +260,13 @@ class _Lowering:
                 )
 
     def constant(self, part: Expr) -> bool:
-        """Return whether an expression consists of attributes only."""
+        """Return whether an expression consists of attributes of units and numbers only."""
         return not part.has(t, s, Sum) and all(
             str(a.func) in self.attributes for a in part.atoms(AppliedUndef)
         )
 
     def coupling(self, row: Row, x: LinearTerm, weight: Expr) -> Coupling:
-        """Return the kernel with which a field enters an equation."""
+        """Return the kernel with which the field of a linear term ``x`` enters the equation ``row``."""
         self.extents |= {r.index: r.upper for r in x.over}
         known: dict[tuple[str, Expr], Reach] = {
             ("", t): "now",
@@ -266,7 +276,9 @@ class _Lowering:
         }
         reach = known.get((x.reach, x.field.args[-1]))
         if reach is None:
-            raise NotLinear(f"{row.lhs} has the term {x.expr}; the march takes sums over past steps")
+            raise NotLinear(
+                f"{row.lhs} has the term {x.expr}, and the linear march takes sums over past steps only"
+            )
         cols = _axes(x.field)
         body = over(weight, [r for r in x.over if r.index not in cols])
         return Coupling(node(x.field), self.kernel(body, _axes(row.lhs), cols, reach))
@@ -291,12 +303,12 @@ class _Lowering:
         return KernelRow(rows, cols, monomials, reach)
 
     def flattened(self, expr: Expr) -> Expr:
-        """Record the ranges of the sums in an expression, and return the expression."""
+        """Return the expression unchanged, after recording the ranges of the sums in it."""
         self.extents |= {lim[0]: lim[2] for x in expr.atoms(Sum) for lim in x.limits}
         return expr
 
     def monomial(self, coefficient: Expr, factors: tuple[Expr, ...], axes: set[Symbol]) -> Monomial:
-        """Return a coefficient and tensors as a monomial of a kernel.
+        """Return a coefficient and tensors as a monomial of a kernel with the given axes.
 
         A sum over an index that does not depend on t, ``sum_j a_j(s) b_j,row(s)``, is moved into a tensor of
         its own, which is computed once a step.
@@ -311,7 +323,9 @@ class _Lowering:
                 parts.append(Factor(DELTA, pair))
                 continue
             if {t, s} <= set(a.args) and a.args[-2:] != (t, s):
-                raise NotLinear(f"{a} is read with its times exchanged; a row at time t is all that is known")
+                raise NotLinear(
+                    f"{a} is read with its times exchanged, and at time t only the row of t is known"
+                )
             parts.append(Factor(node(a), _indices(a)))
         self.require_same_for_all(coefficient)
         summed = sorted({i for f in parts for i in f.indices} - axes, key=str)
@@ -323,7 +337,7 @@ class _Lowering:
             others = {i for f in group for i in f.indices} - inner
             rows = tuple(x for x in sorted(others, key=str) if x != s)
             if not group or t in others or s not in others or not rows:
-                continue  # it depends on t, so that the kernel of each step computes it
+                continue  # the sum depends on t and is computed with the kernel
             name = " ".join(sorted(f"{f.tensor[0]}{f.tensor[1] or ''}{f.indices}" for f in single))
             key = self.hoisted.setdefault(
                 name, Hoisted((f"hoisted{len(self.hoisted)}", None), rows, tuple(single))
@@ -332,13 +346,16 @@ class _Lowering:
         return Monomial(coefficient, tuple(parts), instant)
 
     def factors_of(self, f: Factor) -> tuple[Factor, ...]:
-        """Return the factors of a tensor that is a precomputed product, or the factor itself."""
+        """Return the factors of a tensor that is a precomputed product; another tensor is returned itself."""
         return next((h.factors for h in self.hoisted.values() if h.tensor == f.tensor), (f,))
 
-    # -- what tensors and scalars mean -----------------------------------------------------------------
+    # -- order parameters and scalars ------------------------------------------------------------------
 
     def request(self, q: OrderParameter) -> Request:
-        """Return an order parameter as a correlation of two fields or a response."""
+        """Return an order parameter as a correlation of two fields, or as a response.
+
+        Raise NotLinear if its definition is neither.
+        """
         average = next(iter(q.definition.atoms(Average)))
         unit = None
         body, definition = average.body, q.definition
@@ -359,7 +376,7 @@ class _Lowering:
             return Request("response", node(responding), node(mean.source), factor, unit)
         self.require_same_for_all(factor if unit is None else factor * unit)
         number, pair = _pair(mean.late, mean.early)
-        if mean.early == 1:  # both fields at t
+        if mean.early == 1:  # both fields are at time t
             rows = _axes(q.symbol)
             pair.sort(key=lambda a: not set(_axes(a)) & set(rows[:1]))
         first, second = pair
@@ -378,7 +395,8 @@ class _Lowering:
                 (stand_in, Factor(node(first), _axes(first)), Factor(node(second), _axes(second)))
             )
         for atom in sorted(expr.atoms(AppliedUndef), key=str):
-            if any(x.has(AppliedUndef) for x in atom.args):  # a given function, such as the slope of the loss
+            # a given function of a scalar, such as the slope of the loss, is no input itself
+            if any(x.has(AppliedUndef) for x in atom.args):
                 continue
             stand_in = Symbol(f"in_{atom.func}")
             expr = expr.xreplace({atom: stand_in})
@@ -394,7 +412,7 @@ def _total(body: Expr, limits: tuple[tuple[Expr, ...], ...], indices: tuple[Symb
     m))`` with ``m = max(f)``.
     """
     if any(x not in indices or not body.has(x) for x, *_ in limits):
-        raise NotLinear(f"the sum of {body} does not run over its own indices")
+        raise NotLinear(f"the sum of {body} runs over an index that the scalar or the summand does not have")
     axes = tuple(len(indices) - indices.index(x) for x, *_ in limits)
     exponents = [x.args[0] for x in Mul.make_args(body) if isinstance(x, exp)]
     if not all(any(e.has(x) for e in exponents) for x, *_ in limits):
@@ -424,13 +442,16 @@ def _over_axes(name: str, reduction: Callable[..., Any], axes: tuple[int, ...]) 
 
 
 def _reaching(kernel: KernelRow, reach: Reach) -> tuple[Monomial, ...]:
-    """Return the monomials of a kernel as part of a kernel over the times ``reach``."""
+    """Return the monomials of a kernel as a part of a kernel over the times ``reach``.
+
+    A kernel over the past is then zero at the present time.
+    """
     strict = kernel.reach == "past" and reach == "through"
     return tuple(replace(m, strict=m.strict or strict) for m in kernel.monomials)
 
 
 def _renamed(kernel: KernelRow, names: dict[Symbol, Symbol]) -> tuple[Monomial, ...]:
-    """Return the monomials of a kernel with other names of indices."""
+    """Return the monomials of a kernel with indices renamed according to ``names``."""
 
     def factor(f: Factor) -> Factor:
         return Factor(f.tensor, tuple(names.get(x, x) for x in f.indices))
@@ -439,7 +460,10 @@ def _renamed(kernel: KernelRow, names: dict[Symbol, Symbol]) -> tuple[Monomial, 
 
 
 def _pair(*bodies: Expr) -> tuple[Expr, list[AppliedUndef]]:
-    """Return the number and the two fields of a product; the square of a field counts twice."""
+    """Return the number and the two fields of a product of ``bodies``; a square is the same field twice.
+
+    Raise NotLinear if it does not have two fields.
+    """
     atoms: list[AppliedUndef] = []
     number: Expr = S.One
     for body in bodies:
@@ -456,7 +480,10 @@ def _pair(*bodies: Expr) -> tuple[Expr, list[AppliedUndef]]:
 
 
 def products(expr: Expr) -> Iterable[tuple[Expr, tuple[Expr, ...]]]:
-    """Yield the terms of an expression as coefficient and tensors; inner sums become repeated indices."""
+    """Yield the terms of an expression, each as a coefficient and tensors.
+
+    Inner sums become repeated indices.
+    """
     expr = expr.expand()
     if isinstance(expr, Add):
         for x in expr.args:

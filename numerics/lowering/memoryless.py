@@ -34,11 +34,11 @@ from numerics.lowering.indices import (
     IndexSymbols,
     Places,
     axes_of,
+    connected_groups,
     literals_in,
     node_of,
     require_open_numbers,
     require_present,
-    together,
 )
 from numerics.lowering.sizes import Extents
 from numerics.names import MemberKey
@@ -50,8 +50,16 @@ RANK = 1e-12
 class System:
     """Tables of a theory without memory, for given numbers.
 
-    They hold the ranges of indices, the equations of states, fields and scalars, and in ``names`` the names
-    of quantities that differ between nodes.
+    Attributes
+    ----------
+    extents
+        First value and number of values of each index.
+    states, fields, scalars
+        Equations of states, fields and scalars.
+    start
+        Indices of the Gaussian initial values.
+    names
+        Names of quantities that differ between nodes (points of a quadrature over initial values).
     """
 
     def __init__(self, markov: Markov, values: Mapping[str, float], data: Mapping[str, Any]) -> None:
@@ -97,7 +105,7 @@ class System:
 
     @cached_property
     def layout(self) -> list[tuple[MemberKey, tuple[int, ...], slice]]:
-        """Node, shape and slice of each state in the vector of all states."""
+        """Name, shape and slice of each state in the vector of all states."""
         places, at = [], 0
         for n, x in self.states.items():
             shape = self.shape(axes_of(x.symbol))
@@ -114,10 +122,11 @@ class System:
     def root(self) -> dict[MemberKey, Array]:
         """Matrices that turn independent standard normal numbers into the Gaussian initial values.
 
-        Shapes ``(*indices, dimensions)``; correlated variables share numbers, independent ones do not.
+        They have shapes ``(*indices, dimensions)``; correlated variables share numbers, independent ones do
+        not.
         """
         links = [(node_of(u.symbol), node_of(u.partner)) for u in self.markov.start]
-        blocks = [self.root_of(g) for g in together(self.start, links)]
+        blocks = [self.root_of(g) for g in connected_groups(self.start, links)]
         total, at = sum(next(iter(b.values())).shape[-1] for b in blocks), 0
         roots = {}
         for b in blocks:
@@ -129,7 +138,7 @@ class System:
         return roots
 
     def root_of(self, nodes: tuple[MemberKey, ...]) -> dict[MemberKey, Array]:
-        """Return the matrices of a group of correlated variables.
+        """Return the matrices of a group of correlated initial values ``nodes``.
 
         They are the roots ``V sqrt(lambda)`` of the covariance ``V lambda V^T``. Raises ValueError if the
         covariance has a negative eigenvalue.
@@ -160,7 +169,21 @@ class System:
 
 
 class Present(KnownArrays):
-    """Values at one time: fields on all nodes, and averages over nodes, computed on demand."""
+    """Values at one time: fields on all nodes, and averages over nodes, computed when they are needed.
+
+    Parameters
+    ----------
+    system
+        Tables of the theory.
+    start
+        Gaussian initial values on the nodes.
+    weights
+        Weights of the nodes in averages.
+    states
+        Values of all states, ``(states, nodes)``.
+    time
+        The time.
+    """
 
     def __init__(
         self,
@@ -187,7 +210,7 @@ class Present(KnownArrays):
         return np.concatenate(rows) if rows else np.zeros((0, len(self.weights)))
 
     def array(self, node: MemberKey, x: Expr) -> Array:
-        """Return the array of a field, a scalar or data."""
+        """Return the array of the field, scalar or data ``x``, whose key is ``node``."""
         system = self.system
         if node[0] in system.data and node[1]:  # y(mu, 1) and y(1, mu) are different parts of one array
             node = str(x.func(*(a if a.is_Integer else Symbol("_") for a in x.args))), ()
@@ -207,7 +230,7 @@ class Present(KnownArrays):
         return self.found[node]
 
     def data_now(self, name: str, x: Expr) -> Array:
-        """Return data at the integers among the arguments, and at the present step along axes of time.
+        """Return the data ``name`` at the integers among the arguments of ``x``, and at the present step.
 
         Data of a flow do not depend on time.
         """
@@ -220,7 +243,7 @@ class Present(KnownArrays):
         if not x.has(t):
             return array
         if not self.system.markov.discrete:
-            raise Unserved(f"{x} depends on the time, which is tabulated for steps only")
+            raise Unserved(f"{x} depends on the time, and data that do so are read for rules in steps only")
         for axis in reversed([k for k, a in enumerate(args) if a == t]):
             if not self.time < array.shape[axis]:
                 raise ValueError(f"data[{name!r}] of shape {array.shape} ends before step {self.time:g}")
@@ -249,11 +272,11 @@ class Present(KnownArrays):
             raise ValueError(f"{x.func} has an array with {array.ndim - 1} axes; it has {len(args)} indices")
         missing = [y for a in args for y in a.free_symbols if y not in at]
         if missing:
-            raise Unserved(f"{x} carries the index {missing[0]}, which is not given here")
+            raise Unserved(f"{x} has the index {missing[0]}, which its expression does not have")
         return self.read(array, args, at)
 
     def total(self, x: Sum, axes: IndexSymbols) -> Array:
-        """Return a sum over indices.
+        """Return a sum over indices, with shape ``(*axes, nodes)``.
 
         If the random factors do not have indices of ``axes``, the sum is a matrix product of the other
         factors with them, ``sum_i k[axes, i] x[i, nodes]``.
@@ -270,14 +293,14 @@ class Present(KnownArrays):
             )
             summed: Array = full.sum(axis=tuple(range(len(axes), len(axes) + len(over))))
             return summed
-        gone = tuple(y for y in over if y not in inner)
+        outer_only = tuple(y for y in over if y not in inner)
         known = Mul(*[y for y in factors if not self.system.is_random(y)])
-        kernel = np.asarray(self.value(known, (*axes, *inner, *gone)))[..., 0]
+        kernel = np.asarray(self.value(known, (*axes, *inner, *outer_only)))[..., 0]
         outer_shape = kernel.shape[: len(axes)]
-        kernel = np.broadcast_to(kernel, (*outer_shape, *self.system.shape((*inner, *gone))))
+        kernel = np.broadcast_to(kernel, (*outer_shape, *self.system.shape((*inner, *outer_only))))
         kernel = kernel.sum(axis=tuple(range(len(axes) + len(inner), kernel.ndim)))
-        what = np.asarray(self.value(moving, inner))
-        what = np.broadcast_to(what, (*self.system.shape(inner), what.shape[-1]))
-        flat = kernel.reshape(prod(outer_shape), -1) @ what.reshape(-1, what.shape[-1])
+        summand = np.asarray(self.value(moving, inner))
+        summand = np.broadcast_to(summand, (*self.system.shape(inner), summand.shape[-1]))
+        flat = kernel.reshape(prod(outer_shape), -1) @ summand.reshape(-1, summand.shape[-1])
         result: Array = flat.reshape(*outer_shape, -1)
         return result

@@ -34,7 +34,7 @@ SLICES: dict[Reach, str] = {"past": ":t", "through": ":t+1", "now": "t", "start"
 
 
 def label(node: FieldAtLayer) -> str:
-    """Return the name of a field, source or tensor with its layer.
+    """Return the name of a field, source or tensor with its layer, for print.
 
     >>> label(("h", 2)), label(("Delta", None)), label(("h1", 2))
     ('h2', 'Delta', 'h1_2')
@@ -157,7 +157,7 @@ class OrderParameterReading:
 
 
 def order_parameter(table: Table, tensor: FieldAtLayer) -> OrderParameterReading:
-    """Return the array from which an order parameter of a table is read."""
+    """Return the stored array, and the factors, from which an order parameter of a table is computed."""
     q = table.tensors[tensor]
     if q.unit is not None:
         return OrderParameterReading(tensor, UnitSum(tensor))
@@ -172,7 +172,19 @@ def order_parameter(table: Table, tensor: FieldAtLayer) -> OrderParameterReading
 
 @dataclass(frozen=True)
 class EvaluateRow:
-    """Evaluate a kernel or a covariance at time t, from its monomials, at the ``times`` s."""
+    """Evaluate a kernel or a covariance at time t, from its monomials, at the ``times`` s.
+
+    Attributes
+    ----------
+    target
+        Array that is filled.
+    kernel
+        Monomials of the kernel.
+    times
+        Range of the times s.
+    readings
+        Order parameters among the factors.
+    """
 
     target: CouplingRow | CovarianceRow
     kernel: KernelRow
@@ -211,9 +223,10 @@ class ClearRow:
 
 @dataclass(frozen=True)
 class MultiplyRow:
-    """Add ``gain * left(t, over) @ right(over, times)`` to row t of an array, or begin the row with it.
+    """Add ``gain * left(t, over) @ right(over, times)`` to row t of an array.
 
-    If ``transposed``, the right factor is ``right(times, over)^T``.
+    If ``begins``, the row is set to it instead. If ``transposed``, the right factor is ``right(times,
+    over)^T``.
     """
 
     target: TwoTimeArray
@@ -240,7 +253,7 @@ class MultiplyRow:
 
 @dataclass(frozen=True)
 class AddRow:
-    """Add ``gain * left(t, times)`` to row t of an array, or begin the row with it."""
+    """Add ``gain * left(t, times)`` to row t of an array; if ``begins``, the row is set to it instead."""
 
     target: TwoTimeArray
     times: Reach
@@ -322,7 +335,7 @@ class UnitTerm:
 class UnitEquation:
     """Equation ``field(t) = constant + sum gain * source(t) + sum of terms`` at each unit.
 
-    ``responds`` names all sources on which the field depends.
+    ``drives`` are the sources with their gains. ``responds`` names all sources on which the field depends.
     """
 
     field: FieldAtLayer
@@ -357,7 +370,17 @@ class StepUnits:
 
 @dataclass(frozen=True)
 class UnitSource:
-    """Source on units, its covariance, and whether the row of the present step is read."""
+    """Source on units.
+
+    Attributes
+    ----------
+    source
+        Its name and layer.
+    covariance
+        Its covariance.
+    present
+        Whether the fields depend on the source at the present step.
+    """
 
     source: FieldAtLayer
     covariance: KernelRow
@@ -425,19 +448,19 @@ def _bracketed(indices: Iterable[Symbol]) -> str:
 
 
 def _factor(e: Expr) -> str:
-    """Return the text of a number in front of a product."""
+    """Return the text of a coefficient in front of a product; empty for 1."""
     if e == 1:
         return ""
     return "-" if e == -1 else f"({e})*" if e.is_Add else f"{e}*"
 
 
 def _joined(parts: list[str]) -> str:
-    """Return the text of a sum."""
+    """Return the text of the sum of some terms; "0" without terms."""
     return " + ".join(parts).replace("+ -", "- ") or "0"
 
 
 def _read(f: Factor, at: Expr, name: str | None = None) -> str:
-    """Return the text of a tensor at its indices and times, with ``at`` for s."""
+    """Return the text of a tensor at its indices and times, with the time ``at`` in place of s."""
     times = [str(at if x == s else x) for x in f.indices if x in (t, s)]
     indices = _bracketed(x for x in f.indices if x not in (t, s))
     return f"{name or label(f.tensor)}{indices}" + (f"({', '.join(times)})" if times else "")
@@ -446,7 +469,10 @@ def _read(f: Factor, at: Expr, name: str | None = None) -> str:
 def _monomial(
     m: Monomial, axes: set[Symbol], known: dict[FieldAtLayer, OrderParameterReading], at: Expr
 ) -> str | None:
-    """Return the text of a product of factors at ``at``, summed over other indices; None if it is zero."""
+    """Return the text of a monomial at s = ``at``, summed over indices that are not in ``axes``.
+
+    ``known`` are the order parameters that are printed as stored arrays. None if the product is zero.
+    """
     coefficient, parts = m.coefficient.xreplace({s: at}), []
     for f in m.factors:
         q = known.get(f.tensor)

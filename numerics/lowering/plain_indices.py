@@ -8,8 +8,8 @@ The input is a theory with numbers for its sizes. In the output
   zero;
 - an index that runs over two ranges has a name for each.
 
-:mod:`~numerics.lowering.quantities` reads the result. :func:`put_together` stacks the arrays of members that
-were written out into one array.
+:mod:`~numerics.lowering.quantities` reads the result. :func:`stacked_members` stacks the arrays of members
+that were written out into one array.
 """
 
 from __future__ import annotations
@@ -65,9 +65,18 @@ class WrittenOut:
 
 @dataclass(frozen=True)
 class Plain:
-    """Theory with plain indices, the quantities that were written out, and first indices of data.
+    """Theory with plain indices.
 
-    ``bounds`` are the first and the last value of each index of the quantities that the theory determines.
+    Attributes
+    ----------
+    theory
+        The theory.
+    written_out
+        Quantities that were written out along some of their indices.
+    literals
+        Axes of data that are used at integers, with their first values.
+    bounds
+        First and last value of each index of the quantities that the theory determines.
     """
 
     theory: Theory
@@ -77,7 +86,7 @@ class Plain:
 
 
 def with_plain_indices(sized: SizedTheory) -> Plain:
-    """Return the theory with indices that run over one range each and are read without shifts."""
+    """Return the theory with indices that run over one range each and are not shifted."""
     theory, out = sized.theory, _Unrolling(sized)
     written_out: tuple[WrittenOut, ...] = ()
     if out.slots:
@@ -91,10 +100,13 @@ def with_plain_indices(sized: SizedTheory) -> Plain:
     return Plain(theory, written_out, _literals(sized), _extents(sized, theory))
 
 
-def put_together(
+def stacked_members(
     found: Mapping[MemberKey, Array], written_out: Iterable[WrittenOut]
 ) -> dict[MemberKey, Array]:
-    """Stack the arrays of members that were written out along axes of their own; axis 0 counts replicas."""
+    """Return the arrays with the members of each quantity that was written out stacked in one array.
+
+    The members are removed. Axis 0 of each array counts replicas.
+    """
     whole = dict(found)
     for x in written_out:
         if all(n in whole for n in x.members):
@@ -105,16 +117,17 @@ def put_together(
 
 
 def _literals(sized: SizedTheory) -> dict[Slot, Literals]:
-    """Return the axes of data that are read at integers, with their first values."""
+    """Return the axes of data that are used at integers, with their first values."""
     lowest = {index: sized.integer(lower) for index, lower in lowest_values(sized.theory).items()}
     kernels = {x.kernel for x in sized.theory.program.given}
     return literals_of(expressions_of(sized.theory), lowest, kernels)
 
 
 def ring_of(a: Expr, summed: IndexBounds, whole: IntegerBounds) -> Symbol | None:
-    """Return the index of a sum that runs once around a periodic axis read at ``a``, such as p in ``p - q``.
+    """Return the index of a sum that runs once around a periodic axis used at ``a``, such as p in ``p - q``.
 
-    Such a sum may start anywhere on the axis. The result is None if no index does so, or several do.
+    ``summed`` are the ranges of summed indices, ``whole`` is that of the axis. Such a sum may start anywhere
+    on the axis. The result is None if no index does so, or several do.
 
     >>> p, q = Symbol("p", integer=True), Symbol("q", integer=True)
     >>> ring_of(p - q, {p: (1, 4), q: (-1, 1)}, (1, 4)), ring_of(2 * p, {p: (1, 4)}, (1, 4))
@@ -128,21 +141,21 @@ def ring_of(a: Expr, summed: IndexBounds, whole: IntegerBounds) -> Symbol | None
 
 
 def _symbols(item: Any) -> tuple[AppliedUndef, ...]:
-    """Return the symbols that an item determines: the left-hand side, or both sources of a covariance."""
+    """Return the symbols that an item of a theory determines: its left-hand side, or both sources."""
     if isinstance(item, Source):
         return (item.symbol, item.partner)
     return (item.symbol,)
 
 
 def _body(item: Any) -> Expr:
-    """Return the right-hand side, definition or covariance of an item."""
+    """Return the right-hand side of an equation, the definition of an order parameter, or a covariance."""
     if isinstance(item, Source):
         return sympify(item.covariance)
     return item.rhs if isinstance(item, Equation) else item.definition
 
 
 def _changed(item: Any, change: Callable[[Expr], Expr]) -> Any:
-    """Return an item with a changed body, or the item itself if the body stays equal."""
+    """Return an item of a theory with its body changed by a function; an equal body keeps the item."""
     body = _body(item)
     new = change(body)
     if new == body:
@@ -155,7 +168,10 @@ def _changed(item: Any, change: Callable[[Expr], Expr]) -> Any:
 
 
 def _span(sized: SizedTheory, lower: Any, upper: Any, scope: IndexBounds) -> IntegerBounds:
-    """Return the lowest and the highest value of limits over all values of the indices of ``scope``."""
+    """Return the lowest value of ``lower`` and the highest of ``upper`` over all indices in ``scope``.
+
+    ``scope`` holds the range of each index that the limits may contain.
+    """
     lower, upper = sympify(lower), sympify(upper)
     if lower.is_Integer and upper.is_Integer:
         return int(lower), int(upper)
@@ -174,7 +190,17 @@ def _spans(sized: SizedTheory, ranges: Iterable[IndexRange]) -> dict[Symbol, Int
 
 @dataclass(frozen=True)
 class _SourceUse:
-    """Function of indices in an expression, with the ranges of its indices and those that are summed."""
+    """Function of indices as it stands in an expression.
+
+    Attributes
+    ----------
+    atom
+        The function with its arguments.
+    scope
+        Ranges of the indices there.
+    summed
+        Indices that are summed over there.
+    """
 
     atom: AppliedUndef
     scope: IndexBounds
@@ -184,7 +210,10 @@ class _SourceUse:
 def _uses(
     sized: SizedTheory, e: Expr, scope: IndexBounds, summed: frozenset[Symbol] = frozenset()
 ) -> Iterator[_SourceUse]:
-    """Yield every function of indices in an expression."""
+    """Yield every function of indices in an expression, whose free indices have the ranges ``scope``.
+
+    ``summed`` are the indices of sums around the expression.
+    """
     if isinstance(e, Sum):
         inner = dict(scope)
         for index, lower, upper in reversed(e.limits):
@@ -244,7 +273,7 @@ class _Unrolling:
             self._close()
 
     def _first(self) -> Iterator[Slot]:
-        """Yield positions of indices that are ordered, read shifted, or read over a part of their range."""
+        """Yield positions of indices that are ordered, shifted, or used over a part of their range."""
         ordered = {x.name for x in self.theory.program.fields if x.ordered}
         for e in self.theory.equations:
             name = str(e.symbol.func)
@@ -255,11 +284,15 @@ class _Unrolling:
             name = str(use.atom.func)
             if name in self.sized.random:
                 yield from (
-                    (name, k) for k, a in enumerate(use.atom.args) if self._is_apart((name, k), a, use)
+                    (name, k) for k, a in enumerate(use.atom.args) if self._needs_integers((name, k), a, use)
                 )
 
-    def _is_apart(self, slot: Slot, a: Expr, use: _SourceUse) -> bool:
-        """Return whether a field is read at a part of its range, or shifted without a sum over a ring."""
+    def _needs_integers(self, slot: Slot, a: Expr, use: _SourceUse) -> bool:
+        """Return whether a field is used over a part of its range, or shifted.
+
+        A shift is allowed in a sum over a whole period. ``a`` is the argument of the field at the position
+        ``slot``.
+        """
         if a in TIMES or a.is_Integer:
             return False
         if a.is_Symbol:
@@ -267,7 +300,7 @@ class _Unrolling:
         return ring_of(a, {x: use.scope[x] for x in use.summed}, self.extents[slot]) is None
 
     def _close(self) -> None:
-        """Add the positions of quantities that carry the same indices, until no more are found."""
+        """Add the positions of quantities with the same indices, until none is new."""
         count = 0
         while count != len(self.slots):
             count = len(self.slots)
@@ -291,7 +324,7 @@ class _Unrolling:
         return self.uses[key]
 
     def indices(self, item: Any) -> set[Symbol]:
-        """Return the indices of an item that are written out, with the indices in their limits."""
+        """Return the indices of an item that are written out, and the indices in the limits of their sums."""
         found: set[Symbol] = set()
         for x in self._atoms(item):
             for k, a in enumerate(x.args):
@@ -315,8 +348,8 @@ class _Unrolling:
         rest = tuple(r for r in item.ranges if r.index not in indices)
         for at in self.sized.over(r for r in item.ranges if r.index in indices):
             integers = {x: Integer(n) for x, n in at.items()}
-            body = self.put(_body(item), integers, indices)
-            symbols = [self.put(x, integers, indices) for x in _symbols(item)]
+            body = self.substituted(_body(item), integers, indices)
+            symbols = [self.substituted(x, integers, indices) for x in _symbols(item)]
             if isinstance(item, Source):
                 if self._is_second(item, at):
                     continue
@@ -327,7 +360,7 @@ class _Unrolling:
                 yield replace(item, symbol=symbols[0], definition=body, ranges=rest)
 
     def _is_second(self, item: Source, at: Mapping[Symbol, int]) -> bool:
-        """Return whether the covariance of a pair of members is stored already in the other order.
+        """Return whether the covariance of a pair of members is also stored in the other order.
 
         This needs sources that run over the same members: between a first layer and the others there is one
         order.
@@ -350,8 +383,8 @@ class _Unrolling:
         """Return the integers among the arguments of a source at these values of its indices."""
         return tuple(self.sized.integer(a, at) for a in x.args if a.is_Integer or a.free_symbols & {*at})
 
-    def put(self, e: Expr, at: Mapping[Symbol, Expr], indices: set[Symbol]) -> Expr:
-        """Return an expression with integers for indices, and with sums over ``indices`` written out."""
+    def substituted(self, e: Expr, at: Mapping[Symbol, Expr], indices: set[Symbol]) -> Expr:
+        """Return an expression with integers ``at`` for indices, and sums over ``indices`` written out."""
         if e not in self.symbols:
             self.symbols[e] = e.atoms(Symbol)
         if self.symbols[e].isdisjoint(indices):
@@ -362,19 +395,25 @@ class _Unrolling:
             return Add(*self._terms(e.function, tuple(e.limits), at, indices))
         if isinstance(e, AppliedUndef):
             return e.func(*[self._argument(e, k, a, at) for k, a in enumerate(e.args)])
-        return e.func(*[self.put(x, at, indices) for x in e.args])
+        return e.func(*[self.substituted(x, at, indices) for x in e.args])
 
     def _terms(
         self, body: Expr, limits: tuple[Any, ...], at: Mapping[Symbol, Expr], indices: set[Symbol]
     ) -> Iterator[Expr]:
-        """Yield the terms of a sum, each a sum over the other indices; the last limits are the outer ones."""
+        """Yield the terms of a sum over ``indices``, each a sum over the other indices.
+
+        The last limits are the outer ones.
+        """
         outer = [x for x in limits if x[0] in indices]
         rest = [x for x in limits if x[0] not in indices]
 
         def run(left: list[Any], at: Mapping[Symbol, Expr]) -> Iterator[Expr]:
             if not left:
-                inner = self.put(body, at, indices)
-                ends = [(i, self.put(low, at, indices), self.put(high, at, indices)) for i, low, high in rest]
+                inner = self.substituted(body, at, indices)
+                ends = [
+                    (i, self.substituted(low, at, indices), self.substituted(high, at, indices))
+                    for i, low, high in rest
+                ]
                 yield Sum(inner, *ends) if ends else inner
                 return
             index, lower, upper = left[-1]
@@ -385,10 +424,10 @@ class _Unrolling:
         yield from run(outer, at)
 
     def _argument(self, e: AppliedUndef, k: int, a: Expr, at: Mapping[Symbol, Expr]) -> Expr:
-        """Return an argument with integers for indices; a value beyond its range is periodic.
+        """Return argument ``a`` at position k with integers ``at`` for indices.
 
-        Arrays of constants are not periodic if the program itself shifts an index. If ``p + q`` becomes ``q +
-        2``, the axis still begins at the first value of p.
+        Values beyond the range are periodic. Arrays of constants are not periodic if the program itself
+        shifts an index. If ``p + q`` becomes ``q + 2``, the axis still begins at the first value of p.
         """
         new = a.xreplace(dict(at))
         if (str(e.func), k) in self.shifted:
@@ -398,14 +437,15 @@ class _Unrolling:
         if not new.is_Integer:
             if new == a or str(e.func) in self.known or a.has(AppliedUndef):
                 return new
-            return new + self._of_data(new)[0] - self._of_data(a)[0]  # shifted to where the axis of q begins
+            # positions on an axis count from its first value, which is that of q now, and was that of p
+            return new + self._of_data(new)[0] - self._of_data(a)[0]
         low, high = self.extents.get((str(e.func), k)) or self._of_data(a)
         return Integer(low + (int(new) - low) % (high - low + 1))
 
     def _of_data(self, a: Expr) -> IntegerBounds:
-        """Return the range of an axis of data that is read at ``p + k``, which is that of p.
+        """Return the range of an axis of data that is used at ``p + k``, which is that of p.
 
-        The range begins and ends at 1 without an index.
+        (1, 1) without p.
         """
         index = index_of_axis(a, [x for x in self.sized.lowest if x in self.widest])
         return (1, 1) if index is None else self.widest[index]
@@ -421,7 +461,7 @@ class _Unrolling:
         return found
 
     def written_out(self, item: Any) -> WrittenOut | None:
-        """Return the members of a scalar or order parameter; None if it is not written out."""
+        """Return the members of a scalar, observable or order parameter; None if it is not written out."""
         indices, symbol = self.indices(item), item.symbol
         ranges = [r for r in item.ranges if r.index in indices]
         if not ranges:
@@ -433,7 +473,7 @@ class _Unrolling:
         members = []
         for values in product(*(spans[x] for x in index_of)):
             at = {x: Integer(n) for x, n in zip(index_of, values, strict=True)}
-            members.append(node_of(self.put(symbol, at, indices)))
+            members.append(node_of(self.substituted(symbol, at, indices)))
         return WrittenOut(node_of(symbol), axes, tuple(len(spans[x]) for x in index_of), tuple(members))
 
 
@@ -490,7 +530,10 @@ class _WholeRanges:
         return e.subs({x: values[x.name] for x in e.free_symbols if x.name in values})
 
     def whole(self, index: Symbol, body: Expr, own: IntegerBounds) -> IntegerBounds:
-        """Return the whole range of the functions read at an index, or ``own`` if they have no common one."""
+        """Return the whole range of the functions used at an index.
+
+        ``own`` if they do not have a common one.
+        """
         spans = {
             self.extents[str(x.func), k]
             for x in body.atoms(AppliedUndef)
@@ -523,7 +566,7 @@ class _Names:
         self.ranges: dict[Symbol, IntegerBounds] = {}
 
     def name(self, index: Symbol, lower: Any, upper: Any) -> Symbol:
-        """Return the name of an index that runs over a range."""
+        """Return the name of an index that runs over a range: a new one if it had another range before."""
         free = sympify(lower).free_symbols | sympify(upper).free_symbols
         if index in TIMES or index == ell or any(x.name not in self.sized.values for x in free):
             return index

@@ -53,6 +53,7 @@ from numerics.lowering.entries import (
 from numerics.lowering.expressions import CompiledFunction, function, leaves_of
 from numerics.lowering.indices import (
     TIMES,
+    connected_groups,
     indices_of,
     limits,
     moving_nodes,
@@ -60,7 +61,6 @@ from numerics.lowering.indices import (
     node_of,
     open_args,
     require_open_numbers,
-    together,
 )
 from numerics.lowering.plain_indices import WrittenOut, ring_of, with_plain_indices
 from numerics.lowering.sizes import Extents, SizedTheory
@@ -72,8 +72,18 @@ from numerics.names import MemberKey
 class PastSum:
     """Term ``Sum(kernel * what, over, times)``: a known kernel times a quantity at past times.
 
-    ``symbols`` are the indices of ``what`` as the kernel writes them; ``over`` are all summed indices;
-    ``reach`` is the range of times s: before t ("past"), up to t ("through"), or t only ("now").
+    Attributes
+    ----------
+    kernel
+        The deterministic factor.
+    what
+        The quantity, by name.
+    symbols
+        Its indices as the kernel writes them.
+    over
+        All summed indices.
+    reach
+        Range of the times s: before t ("past"), up to t ("through"), or t only ("now").
     """
 
     kernel: Expr
@@ -90,7 +100,17 @@ class PastSum:
 
 @dataclass(frozen=True)
 class Quantity:
-    """Random quantity at time t, which differs between paths: a field or a function of fields."""
+    """Random quantity at time t, which differs between paths: a field or a function of fields.
+
+    Attributes
+    ----------
+    node
+        Its name with integer indices.
+    indices, sizes
+        Its other indices, and their numbers of values.
+    expr
+        Its expression.
+    """
 
     node: MemberKey
     indices: tuple[Symbol, ...]
@@ -109,7 +129,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class PathCorrelation:
-    """Average ``<X(t) Y(s)>``, or ``<X(t)>``: the quantities and the indices that they carry."""
+    """Average ``<X(t) Y(s)>``, or ``<X(t)>`` if ``second`` is None: names and indices of X and Y."""
 
     first: MemberKey
     first_symbols: tuple[Symbol, ...]
@@ -119,7 +139,7 @@ class PathCorrelation:
 
 @dataclass(frozen=True)
 class Responding:
-    """Average response ``<d X(t) / d source(s)>``."""
+    """Average response ``<d X(t) / d source(s)>``: names and indices of X and of the source."""
 
     what: MemberKey
     symbols: tuple[Symbol, ...]
@@ -129,7 +149,19 @@ class Responding:
 
 @dataclass(frozen=True)
 class PathEntry:
-    """Order parameter or scalar: its indices, its expression, and the averages in the expression."""
+    """Order parameter or scalar as an expression of averages.
+
+    Attributes
+    ----------
+    node, args
+        Its name with integer indices, and its other indices and times.
+    expr
+        Its expression.
+    averages
+        The averages in the expression.
+    causal
+        Times of a response: ``"strict"`` for s < t, ``"past"`` for s <= t; empty otherwise.
+    """
 
     node: MemberKey
     args: tuple[Symbol, ...]
@@ -166,7 +198,15 @@ class Covariance:
 
 @dataclass(frozen=True)
 class SampledPopulation:
-    """Units that are sampled jointly: numbers of their groups of correlated sources, and their nodes."""
+    """Units that are sampled jointly.
+
+    Attributes
+    ----------
+    groups
+        Positions of their groups of correlated sources.
+    members
+        Their sources, quantities and attributes.
+    """
 
     groups: tuple[int, ...]
     members: tuple[MemberKey, ...]
@@ -244,7 +284,7 @@ class QuantityTables:
         return self.extents.shape(symbols)
 
     def node(self, x: AppliedUndef) -> MemberKey:
-        """Return the node of a field or scalar, which may be read at time zero."""
+        """Return the key of a field or scalar: its name with integer indices, without a time that is zero."""
         return node_at_zero(x) or node_of(x) if self.is_at_zero(x) else node_of(x)
 
     def is_at_zero(self, x: AppliedUndef) -> bool:
@@ -256,20 +296,20 @@ class QuantityTables:
         return is_random(e, frozenset(self.random))
 
     def feeds(self, q: Quantity) -> list[MemberKey]:
-        """Return the random nodes in the equation of a quantity."""
+        """Return the random quantities in the equation of a quantity."""
         nodes = [self.node(x) for x in q.function.leaves if isinstance(x, AppliedUndef) and self.is_random(x)]
         nodes += [n for x in q.entries.values() for n in self.own_nodes(x)]
         nodes += [x.own.node for x in q.entries.values() if x.own is not None]
         return nodes + [m.what for ms in q.memories.values() for m in ms]
 
     def own_nodes(self, x: EntrySum) -> tuple[MemberKey, ...]:
-        """Return the quantities at the unit itself in the gradient of a weight."""
+        """Return the quantities at the unit itself in the gradient of the weight that ``x`` applies."""
         return self.weights[x.array].nodes[int(x.transposed)]
 
     @cached_property
     def groups(self) -> list[tuple[MemberKey, ...]]:
         """Groups of correlated sources."""
-        return together(self.sources, self.covariances)
+        return connected_groups(self.sources, self.covariances)
 
     @cached_property
     def components(self) -> list[tuple[MemberKey, ...]]:
@@ -281,13 +321,13 @@ class QuantityTables:
         there = {*self.sources, *self.quantities, *self.attributes}
         for name, literals in sorted({n for link in links for n in link} - there):
             raise Unserved(
-                f"{name} is read at the integers {literals}, but its equation is that of all indices"
+                f"{name} is read at the integers {literals}, but its equation holds for all values"
             )
-        return together([*self.sources, *self.quantities, *self.attributes], links)
+        return connected_groups([*self.sources, *self.quantities, *self.attributes], links)
 
     @cached_property
     def populations(self) -> list[SampledPopulation]:
-        """Components that contain sources."""
+        """Components of coupled quantities that contain sources."""
         number = {n: i for i, group in enumerate(self.groups) for n in group}
         found = [(x, tuple(dict.fromkeys(number[n] for n in x if n in number))) for x in self.components]
         return [SampledPopulation(groups, members) for members, groups in found if groups]
@@ -361,7 +401,7 @@ class _QuantityReader:
     # -- sources and fields ----------------------------------------------------------------------------
 
     def _source(self, symbol: AppliedUndef, partner: AppliedUndef, covariance: Expr, ranges: Any) -> None:
-        """Read a pair of sources and their covariance."""
+        """Store a pair of sources and their covariance."""
         self.extents.add(r.limits for r in ranges)
         for x in (symbol, partner):
             if len(open_args(x)) - len(indices_of(x)) != 1:
@@ -372,23 +412,23 @@ class _QuantityReader:
         )
 
     def _field(self, lhs: Expr, rhs: Expr, ranges: Any) -> None:
-        """Read the equation of a field."""
+        """Store the equation of a field; raise Unserved for a flow or a field with several equations."""
         if lhs.is_Derivative:
-            raise Unserved(f"{lhs} is given by a flow; sampled paths count steps: use a rule in steps")
+            raise Unserved(f"{lhs} is given by a flow, and sampled paths take rules in steps only")
         if open_args(lhs) != (*indices_of(lhs), t):
             raise Unserved(f"the equation of {lhs} does not end with one time t")
         self.extents.add(r.limits for r in ranges)
         node = node_of(lhs)
         if node in self.tables.quantities:
-            raise Unserved(f"{lhs} is given by cases, by an equation for each: write one equation")
+            raise Unserved(f"{lhs} has several equations, one for each case: write one equation")
         self.tables.quantities[node] = self._quantity(node, indices_of(lhs), rhs)
 
     def _quantity(self, node: MemberKey, indices: tuple[Symbol, ...], expr: Expr) -> Quantity:
-        """Read the expression of a quantity.
+        """Return a quantity with the indices ``indices`` that has the value of an expression.
 
         Sums over the past that are added become one leaf, so that their kernels are added before the past is
         read. A smooth function of fields, such as tanh(h), becomes a quantity of its own, which other
-        quantities can read.
+        quantities can use.
         """
         is_random = self.tables.is_random
         expr = expr.replace(lambda x: isinstance(x, Sum), self._gates_outside)
@@ -414,13 +454,16 @@ class _QuantityReader:
                 memories[x] = _joined(self._memory(y, term, indices) for y in sums for term in _terms(y))
             elif isinstance(x, AppliedUndef) and is_random(x):
                 if x.args[-1] != t and not self.tables.is_at_zero(x):
-                    raise Unserved(f"{x} stands in an equation at time t")
+                    raise Unserved(f"{x} is read at another time than t, in an equation at time t")
                 if set(indices_of(x)) - set(indices):
-                    raise Unserved(f"{x} carries an index that {node[0]} does not have")
+                    raise Unserved(f"{x} has an index that {node[0]} does not have")
         return Quantity(node, indices, self.extents.shape(indices), expr, memories, entries)
 
     def _gates_outside(self, x: Sum) -> Expr:
-        """Move random factors at the present time, such as gates, in front of a sum over the past."""
+        """Return a sum over the past with its random factors at the present time in front of it.
+
+        Gates of recurrent networks are such factors.
+        """
         bound = {limit[0] for limit in x.limits}
         if s not in bound:
             return x
@@ -438,7 +481,10 @@ class _QuantityReader:
     # -- weights whose rule acts on each entry ---------------------------------------------------------
 
     def _entry_sum(self, leaf: Sum, own: tuple[Symbol, ...]) -> EntrySum:
-        """Read a sum over steps of entries as a weight that is applied to a vector."""
+        """Return a sum over steps of entries as a weight that is applied to a vector.
+
+        ``own`` are the indices of the equation in which the sum stands.
+        """
         steps = step_sum(leaf)
         rule = entrywise_rule(self.theory.program, steps.step.weight)
         self.extents.add(steps.limits)
@@ -458,11 +504,14 @@ class _QuantityReader:
         over = tuple(x[0] for x in steps.limits)
         carried = {*indices, *(x for v in (vector, moving) if v is not None for x in v.symbols)}
         if carried - {*own, *over}:
-            raise Unserved(f"{leaf} carries an index that its equation does not have")
+            raise Unserved(f"{leaf} has an index that its equation does not have")
         return EntrySum(number, transposed, factor, vector, moving, over)
 
     def _number_of(self, array: EntryArray) -> tuple[int, bool]:
-        """Return the number of a weight among all, and whether it is stored as its transpose."""
+        """Return the position of a weight among all, and whether it is stored as its transpose.
+
+        A new weight is added to the list.
+        """
         keys = [x.key for x in self.tables.weights]
         if array.key in keys:
             return keys.index(array.key), False
@@ -473,7 +522,10 @@ class _QuantityReader:
         return len(keys), False
 
     def _gradient_term(self, own: Expr, other: Expr, limits: tuple[Any, ...]) -> GradientTerm:
-        """Read a term of the gradient of an entry."""
+        """Return a term of the gradient of an entry.
+
+        ``own`` is its factor at the unit, with all numbers, and ``other`` that at its partner.
+        """
         self.extents.add(limits)
         factors = Mul.make_args(own)
         moving = Mul(*[x for x in factors if self.tables.is_random(x)])
@@ -482,10 +534,12 @@ class _QuantityReader:
         return GradientTerm(kernel, self._entry_vector(moving, s), partner, tuple(x[0] for x in limits))
 
     def _entry_vector(self, e: Expr, time: Symbol) -> EntryVector:
-        """Read a vector in the gradient of an entry, or a vector to which a weight is applied."""
+        """Return a vector in the gradient of an entry, or one that a weight is applied to, at ``time``."""
         if isinstance(e, AppliedUndef) and self.theory.program.given_of(str(e.func)) is not None:
             if not all(isinstance(x, Symbol) or x.is_Integer for x in e.args):
-                raise Unserved(f"{e} is read at shifted indices")
+                raise Unserved(
+                    f"{e} is read at shifted indices, and given data are read at plain indices only"
+                )
             axis = next((k for k, x in enumerate(e.args) if x == time), None)
             fixed = tuple((k, int(x)) for k, x in enumerate(e.args) if x.is_Integer)
             symbols = tuple(x for x in e.args if x != time and not x.is_Integer)
@@ -495,7 +549,10 @@ class _QuantityReader:
         return EntryVector(*self._piece(e, time))
 
     def _memory(self, leaf: Sum, body: Expr, own: tuple[Symbol, ...]) -> PastSum:
-        """Read a term of a sum over the past; its indices are ``own`` and the summed ones."""
+        """Return the term ``body`` of the sum ``leaf`` over the past.
+
+        Its indices are ``own`` and the summed ones.
+        """
         over = tuple(x[0] for x in leaf.limits if x[0] not in TIMES)
         self.extents.add(x for x in leaf.limits if x[0] not in TIMES)
         reach = _reach(leaf)
@@ -509,14 +566,15 @@ class _QuantityReader:
             raise Unserved(f"{leaf}: {what} is read at two times")
         node, symbols = self._piece(what, time)
         if set(symbols) - set(over) - set(own):
-            raise Unserved(f"{leaf}: {what} carries an index that is not summed")
+            raise Unserved(f"{leaf}: {what} has an index that is neither summed nor one of the equation")
         kernel = Mul(*[x for x in factors if not self.tables.is_random(x)])
         return PastSum(kernel, node, symbols, over, reach)
 
     def _unshifted(self, what: Expr, over: tuple[Symbol, ...]) -> list[tuple[Symbol, Expr]]:
-        """Return substitutions that remove the shift of an index on a ring, as in ``p + k``.
+        """Return substitutions that remove the shift of a periodic index in ``what``, as in ``p + k``.
 
-        They are allowed because a sum over a whole ring may start anywhere.
+        They are allowed because a sum over a whole period may start anywhere. ``over`` are the summed
+        indices.
         """
         found: dict[Symbol, Expr] = {}
         first, sizes = self.extents.first, self.extents.sizes
@@ -530,12 +588,15 @@ class _QuantityReader:
         return list(found.items())
 
     def _piece(self, e: Expr, time: Symbol) -> tuple[MemberKey, tuple[Symbol, ...]]:
-        """Return the quantity that equals an expression at ``time``, made if needed, and its indices."""
+        """Return the name of the quantity that equals an expression at ``time``, and its indices.
+
+        The quantity is made if it does not exist yet.
+        """
         if isinstance(e, AppliedUndef) and node_of(e) in self.known:
             return node_of(e), indices_of(e)
-        free = e.free_symbols  # without those that a sum in it runs over
+        free = e.free_symbols  # indices of sums inside of e are not free
         applied = (i for x in sorted(e.atoms(AppliedUndef), key=str) for i in indices_of(x))
-        # an index may be a number, as in 1/(p + p*exp(h(mu, r, t)))
+        # the value of an index may be a factor, as that of p in 1/(p + p*exp(h(mu, r, t)))
         numbers = (x for x in sorted(free, key=str) if x in self.extents.sizes)
         symbols = tuple(i for i in dict.fromkeys((*applied, *numbers)) if i in free)
         for x in symbols:
@@ -550,7 +611,7 @@ class _QuantityReader:
         return self.pieces[bare], symbols
 
     def _slot(self, n: int, x: Symbol) -> Symbol:
-        """Return the n-th index of a piece, with a different symbol for each range."""
+        """Return the n-th index of a new quantity, in place of ``x``; each range has a symbol of its own."""
         first, size = self.extents.first[x], self.extents.sizes[x]
         slot = Symbol(f"_{n}[{first}:{size}]", integer=True)
         self.extents.first[slot], self.extents.sizes[slot] = first, size
@@ -559,14 +620,14 @@ class _QuantityReader:
     # -- averages --------------------------------------------------------------------------------------
 
     def _entry(self, symbol: AppliedUndef, body: Expr, ranges: Any, item: OrderParameter) -> None:
-        """Read an order parameter."""
+        """Store an order parameter with the definition ``body``."""
         if tuple(x for x in open_args(symbol) if x in TIMES) not in ((t, s), (t,)):
-            raise Unserved(f"{symbol} does not end with t, s")
+            raise Unserved(f"the arguments of {symbol} must end with t, s or with t")
         self.tables.entries[node_of(symbol)] = self._read(symbol, body, ranges, item.causal)
         self._exchange(symbol)
 
     def _exchange(self, symbol: AppliedUndef) -> None:
-        """Find the classes of exchangeable values that the indices of an order parameter or number have."""
+        """Store the classes of exchangeable values that the indices of an order parameter or scalar have."""
         name, places = str(symbol.func), {x: k for k, x in enumerate(symbol.args)}
         self.tables.exchanged[node_of(symbol)] = {
             x: number
@@ -576,7 +637,7 @@ class _QuantityReader:
         }
 
     def _read(self, symbol: AppliedUndef, body: Expr, ranges: Any, causal: str = "") -> PathEntry:
-        """Read an order parameter or scalar, the averages in it, and the sums over averages."""
+        """Return an order parameter or scalar with the averages in it, and the sums over averages."""
         self.extents.add(r.limits for r in ranges)
         args = open_args(symbol)
         sums: dict[Expr, PathEntry] = {}
@@ -590,7 +651,7 @@ class _QuantityReader:
         return PathEntry(node_of(symbol), args, body, averages, causal, sums)
 
     def _average(self, a: Average) -> PathCorrelation | Responding:
-        """Read an average as a correlation of quantities or a response of one."""
+        """Return an average as a correlation of quantities, or as a response of one."""
         mean = read_average(a.body)
         if isinstance(mean, MeanResponse):
             what, symbols = self._piece(mean.body, t)
@@ -653,7 +714,10 @@ def with_attributes_as_fields(theory: Theory) -> Theory:
 
 
 def _attributes_at(e: Expr, names: set[str], time: Symbol) -> Expr:
-    """Replace attributes by fields at ``time``, or at the time of the sum or factor around them."""
+    """Return an expression with attributes as fields at ``time``, or at the time of the sum around them.
+
+    In a product inside of an average they have the time of their factor.
+    """
     if isinstance(e, AppliedUndef) and str(e.func) in names:
         return e.func(time)
     if isinstance(e, Average):
@@ -671,12 +735,12 @@ def _attributes_at(e: Expr, names: set[str], time: Symbol) -> Expr:
 
 
 def _outer(x: Expr, e: Expr) -> bool:
-    """Return whether a sum is not inside of another sum."""
+    """Return whether the sum ``x`` in ``e`` is not inside of another sum."""
     return not any(y != x and y.has(x) for y in e.atoms(Sum))
 
 
 def _is_smooth(x: Expr) -> bool:
-    """Return whether an expression is a smooth function of fields at t."""
+    """Return whether an expression is a smooth function of fields at t, and not a field itself."""
     fields = x.atoms(AppliedUndef)
     plain = all(a.is_Integer or isinstance(a, Symbol) for y in fields for a in y.args)
     rough = x.has(Piecewise, Heaviside, Abs, sign, Max, Min, DiracDelta)
@@ -684,7 +748,7 @@ def _is_smooth(x: Expr) -> bool:
 
 
 def _reach(leaf: Sum) -> Reach:
-    """Return the times at which a sum reads quantities; raise Unserved for a part of the past."""
+    """Return the times at which a sum uses quantities; raise Unserved for a part of the past."""
     times = [x for x in leaf.limits if x[0] in TIMES]
     if not times:
         return "now"
@@ -696,7 +760,10 @@ def _reach(leaf: Sum) -> Reach:
 
 
 def _joined(memories: Iterable[PastSum]) -> list[PastSum]:
-    """Join sums over the past of the same quantity and times by adding their time-dependent kernels."""
+    """Return sums over the past, with those of the same quantity and times added.
+
+    A kernel that does not depend on t is added to an equal one only.
+    """
     found: dict[Any, PastSum] = {}
     for m in memories:
         key = replace(m, kernel=sympify(1) if t in m.kernel.free_symbols else m.kernel)

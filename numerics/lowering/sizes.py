@@ -33,7 +33,15 @@ from numerics.quotients import without_overflow
 
 @dataclass(frozen=True, eq=False)
 class SizedTheory:
-    """Theory in steps and at integer depth, with the numbers of its sizes by the names of symbols."""
+    """Theory in steps and at integer depth, with the numbers of its sizes.
+
+    Attributes
+    ----------
+    theory
+        The theory.
+    values
+        Numbers by the names of symbols.
+    """
 
     theory: Theory
     values: Mapping[str, RealNumber]
@@ -63,20 +71,23 @@ class SizedTheory:
 
     @cached_property
     def ordered(self) -> frozenset[str]:
-        """Names of indices that are run through in order (never periodic)."""
+        """Names of indices whose values are computed in order, such as positions; they are never periodic."""
         return ordered_indices(self.theory)
 
     @cached_property
     def lowest(self) -> dict[Symbol, Expr]:
-        """The first value of each index; those of fields precede those that are only summed over."""
+        """The first value of each index; fields decide before sums."""
         return lowest_values(self.theory)
 
     def integer(self, e: Any, at: Mapping[Symbol, int] | None = None) -> int:
-        """Return the integer value of an expression of sizes; raise ValueError for another number."""
+        """Return the integer value of an expression of sizes and of indices, which have the values ``at``.
+
+        Raise ValueError if the value is not an integer.
+        """
         return integer_of(e, self.values, at)
 
     def is_ordered(self, e: Expr) -> bool:
-        """Return whether an expression has an index that is run through in order."""
+        """Return whether an expression has an index whose values are computed in order."""
         return any(str(x) in self.ordered for x in e.free_symbols)
 
     def over(self, ranges: Iterable[IndexRange]) -> Iterator[dict[Symbol, int]]:
@@ -91,7 +102,14 @@ class SizedTheory:
 class Extents:
     """First value and number of values of each index, collected from ranges and limits of sums.
 
-    ``integer`` returns the integer value of a bound; bounds contain only symbols of ``values``.
+    Attributes
+    ----------
+    integer
+        Function that returns the integer value of a bound.
+    values
+        Numbers by the names of the symbols that bounds may contain.
+    first, sizes
+        First value and number of values of each index.
     """
 
     integer: Callable[[Any], int]

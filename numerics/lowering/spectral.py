@@ -27,7 +27,7 @@ RANK = 1e-10
 
 
 def coefficients(F: Expr, left: Array, right: Array) -> Array:
-    """Return X for matrices of inner products, shape ``(..., n, n)``.
+    """Return X for matrices of inner products ``left`` = G and ``right`` = K, shape ``(..., n, n)``.
 
     >>> from sympy import S
     >>> coefficients(S.One, np.diag([4.0, 1.0]), np.eye(2))
@@ -56,6 +56,6 @@ def _roots(matrix: Array) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=32)
 def _function(F: Expr) -> Any:
-    """Compile F as a function of arrays."""
+    """Return F as a function of arrays of singular values."""
     compiled = lambdify([sigma], F, "numpy")
     return lambda x: compiled(x) * np.ones_like(x)

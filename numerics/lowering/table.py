@@ -26,7 +26,7 @@ DELTA: FieldAtLayer = ("delta", None)
 
 @dataclass(frozen=True)
 class Factor:
-    """Tensor with its index symbols, in the order in which it is stored."""
+    """Tensor with its index symbols, in the order of its axes."""
 
     tensor: FieldAtLayer
     indices: tuple[Symbol, ...]
@@ -94,9 +94,18 @@ class FieldRow:
 
 @dataclass(frozen=True)
 class Request:
-    """Request for an order parameter: a correlation of two fields, or a response to a source.
+    """Order parameter of a table: a correlation of two fields, or the response of a field to a source.
 
-    On units with attributes it is the sum over units with the weight ``unit``, a function of attributes.
+    Attributes
+    ----------
+    kind
+        "correlation" or "response".
+    first, second
+        Both fields, or field and source.
+    factor
+        Number in front.
+    unit
+        Weight of a sum over units with attributes, a function of attributes; None without attributes.
     """
 
     kind: Literal["correlation", "response"]
@@ -108,7 +117,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Hoisted:
-    """Product ``tensor[s, rows]`` that does not depend on t and is computed once a step."""
+    """Product ``tensor[s, rows]`` of ``factors`` that does not depend on t; each step computes it once."""
 
     tensor: FieldAtLayer
     rows: tuple[Symbol, ...]
@@ -117,9 +126,10 @@ class Hoisted:
 
 @dataclass(frozen=True)
 class ScalarRow:
-    """Scalar for each of its indices: an ``expression`` in symbols for its inputs.
+    """Scalar for each of its indices: an ``expression`` in symbols for its averages and inputs.
 
-    Each of ``averages`` is that of two fields at equal time.
+    Each of ``averages`` is a symbol with two fields whose product is averaged at equal time. Each of
+    ``inputs`` is a symbol with the tensor that it stands for.
     """
 
     name: str

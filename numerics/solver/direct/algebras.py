@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from numerics.lowering.expressions import CompiledFunction, UnseenJump
-from numerics.lowering.indices import together
+from numerics.lowering.indices import connected_groups
 from numerics.solver.direct.interpret import ALL, Interpreter, NonlinearTheory, RandomValue, RandomVariables
 from numerics.solver.direct.layout import EntryKey, Layout, OpenTimeKey
 from numerics.stats import normal_points
@@ -415,6 +415,6 @@ def _groups(layout: Layout, samples: int) -> dict[OpenTimeKey, Gaussian]:
     """Return the group of correlated sources to which each source belongs, by key without times."""
     keys = {x for pair in layout.covariances for x in pair}
     groups: dict[OpenTimeKey, Gaussian] = {}
-    for correlated in together(keys, layout.covariances):
+    for correlated in connected_groups(keys, layout.covariances):
         groups |= dict.fromkeys(correlated, Gaussian(samples))
     return groups

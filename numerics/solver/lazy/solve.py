@@ -24,7 +24,7 @@ from derive.theory import OrderParameter, Theory
 from numerics.averages.kink_quadrature import Moment
 from numerics.errors import Unserved
 from numerics.lowering.expressions import layers_written_out
-from numerics.lowering.indices import RealNumber, at_integer_depth, axes_of, node_of, together
+from numerics.lowering.indices import RealNumber, at_integer_depth, axes_of, connected_groups, node_of
 from numerics.lowering.memoryless import Present, System
 from numerics.names import MemberKey
 from numerics.quotients import without_overflow
@@ -286,7 +286,7 @@ class _LazySolver(Present):
         """Return the sources in an expression, in mutually independent groups."""
         links: Groups = [(node_of(u.symbol), node_of(u.partner)) for u in self.static.sources]
         links += [tuple(map(node_of, self.combination(x) or ())) for x in self.atoms(e)]
-        return together((n for link in links for n in link), filter(None, links))
+        return connected_groups((n for link in links for n in link), filter(None, links))
 
     def of(self, e: Expr, groups: Groups) -> set[int]:
         """Return the numbers of the groups of independent sources on which an expression depends."""

@@ -25,7 +25,7 @@ from numerics.errors import Unserved
 from numerics.lowering.entries import EntryArray
 from numerics.lowering.expressions import CompiledFunction, KnownArrays, UnseenJump, observable
 from numerics.lowering.indices import RealNumber, indices_of, node_of, sizes_of
-from numerics.lowering.plain_indices import put_together
+from numerics.lowering.plain_indices import stacked_members
 from numerics.lowering.quantities import PathCorrelation, PathEntry, Responding, read_quantities
 from numerics.lowering.sizes import SizedTheory
 from numerics.names import MemberKey
@@ -655,7 +655,7 @@ class Prepared:
                 side[node_of(e.lhs)] = observable(e, *given, self.tables.sizes)
             side |= single
             found = {n: np.moveaxis(x, -1, 0) for n, x in side.items()}
-            yield put_together(found, self.tables.written_out)
+            yield stacked_members(found, self.tables.written_out)
 
     def _written(self, march: PathMarch) -> dict[MemberKey, Array]:
         """Return the responses that were computed again for the result, axes as written, replicas last."""

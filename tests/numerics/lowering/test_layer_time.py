@@ -58,7 +58,7 @@ def test_gradients_come_before_what_reads_them_at_the_same_step() -> None:
     [
         (sin(C(tau, t, s)), "not a product of tensors"),
         (L * C(tau, t, s), "still contains the depth"),
-        (Integral(C(tau, t, r), (r, s, t)), "flows are not served"),
+        (Integral(C(tau, t, r), (r, s, t)), "use a rule in steps"),
         (Sum(C(tau, t, r), (r, 0, t - 2)), "not a sum over the past"),
         (Sum(C(tau, t, r), (r, s, t - 1)), "the sum over s_ .* no response that restricts it"),
         (Heaviside(tau - 2 * tau_) * KroneckerDelta(s, t), "not a step"),
@@ -66,7 +66,7 @@ def test_gradients_come_before_what_reads_them_at_the_same_step() -> None:
             Integral(C(between, t, s), (between, 0, tau)) * Integral(C(between, t, s), (between, 0, tau)),
             "two integrals",
         ),
-        (Heaviside(tau - tau_) * KroneckerDelta(s, t) + C(tau, t, s) * R(tau, tau, t, s), "is read there"),
+        (Heaviside(tau - tau_) * KroneckerDelta(s, t) + C(tau, t, s) * R(tau, tau, t, s), "needs its value"),
     ],
 )
 def test_what_is_no_sum_of_products_over_the_past_is_refused(rhs: object, reason: str) -> None:
