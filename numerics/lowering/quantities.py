@@ -70,13 +70,13 @@ from numerics.names import MemberKey
 
 @dataclass(frozen=True)
 class PastSum:
-    """Term ``Sum(kernel * what, over, times)``: a known kernel times a quantity at past times.
+    """Term ``Sum(kernel * quantity, over, times)``: a known kernel times a quantity at past times.
 
     Attributes
     ----------
     kernel
         The deterministic factor.
-    what
+    quantity
         The quantity, by name.
     symbols
         Its indices as the kernel writes them.
@@ -87,7 +87,7 @@ class PastSum:
     """
 
     kernel: Expr
-    what: MemberKey
+    quantity: MemberKey
     symbols: tuple[Symbol, ...]
     over: tuple[Symbol, ...]
     reach: Reach
@@ -138,10 +138,10 @@ class PathCorrelation:
 
 
 @dataclass(frozen=True)
-class Responding:
+class PathResponse:
     """Average response ``<d X(t) / d source(s)>``: names and indices of X and of the source."""
 
-    what: MemberKey
+    quantity: MemberKey
     symbols: tuple[Symbol, ...]
     source: MemberKey
     source_symbols: tuple[Symbol, ...]
@@ -166,7 +166,7 @@ class PathEntry:
     node: MemberKey
     args: tuple[Symbol, ...]
     expr: Expr
-    averages: Mapping[Expr, PathCorrelation | Responding]
+    averages: Mapping[Expr, PathCorrelation | PathResponse]
     causal: str = ""
     sums: Mapping[Expr, PathEntry] = field(default_factory=dict)
     """Sums over indices of expressions with averages, as entries with these indices."""
@@ -184,7 +184,7 @@ class PathEntry:
     @cached_property
     def is_response(self) -> bool:
         """Whether one of its averages is a response."""
-        return any(isinstance(x, Responding) for x in self.averages.values())
+        return any(isinstance(x, PathResponse) for x in self.averages.values())
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,7 @@ class QuantityTables:
         nodes = [self.node(x) for x in q.function.leaves if isinstance(x, AppliedUndef) and self.is_random(x)]
         nodes += [n for x in q.entries.values() for n in self.own_nodes(x)]
         nodes += [x.own.node for x in q.entries.values() if x.own is not None]
-        return nodes + [m.what for ms in q.memories.values() for m in ms]
+        return nodes + [m.quantity for ms in q.memories.values() for m in ms]
 
     def own_nodes(self, x: EntrySum) -> tuple[MemberKey, ...]:
         """Return the quantities at the unit itself in the gradient of the weight that ``x`` applies."""
@@ -349,7 +349,7 @@ def read_quantities(sized: SizedTheory) -> QuantityTables:
     >>> from derive.program import mlp
     >>> tables = read_quantities(SizedTheory.of(mean_field(mlp(2, "tanh")), {"P": 3}))
     >>> (sums,) = tables.quantities["h", (1,)].memories.values()
-    >>> [(x.kernel, x.what, x.reach) for x in sums]
+    >>> [(x.kernel, x.quantity, x.reach) for x in sums]
     [(eta*gamma0*Delta(alpha, s)*K_x(mu, alpha), ('g', (1,)), 'past')]
     """
     reader = _QuantityReader(sized)
@@ -561,17 +561,17 @@ class _QuantityReader:
         moving = [x for x in factors if self.tables.is_random(x)]
         around = self._unshifted(Mul(*moving), over)
         factors = tuple(x.subs(around) for x in factors)
-        what = Mul(*[x.subs(around) for x in moving])
-        if what.free_symbols & (set(TIMES) - {time}):
-            raise Unserved(f"{leaf}: {what} is read at two times")
-        node, symbols = self._piece(what, time)
+        factor = Mul(*[x.subs(around) for x in moving])
+        if factor.free_symbols & (set(TIMES) - {time}):
+            raise Unserved(f"{leaf}: {factor} is read at two times")
+        node, symbols = self._piece(factor, time)
         if set(symbols) - set(over) - set(own):
-            raise Unserved(f"{leaf}: {what} has an index that is neither summed nor one of the equation")
+            raise Unserved(f"{leaf}: {factor} has an index that is neither summed nor one of the equation")
         kernel = Mul(*[x for x in factors if not self.tables.is_random(x)])
         return PastSum(kernel, node, symbols, over, reach)
 
-    def _unshifted(self, what: Expr, over: tuple[Symbol, ...]) -> list[tuple[Symbol, Expr]]:
-        """Return substitutions that remove the shift of a periodic index in ``what``, as in ``p + k``.
+    def _unshifted(self, factor: Expr, over: tuple[Symbol, ...]) -> list[tuple[Symbol, Expr]]:
+        """Return substitutions that remove the shift of a periodic index in ``factor``, as in ``p + k``.
 
         They are allowed because a sum over a whole period may start anywhere. ``over`` are the summed
         indices.
@@ -579,7 +579,7 @@ class _QuantityReader:
         found: dict[Symbol, Expr] = {}
         first, sizes = self.extents.first, self.extents.sizes
         summed = {x: (first[x], first[x] + sizes[x] - 1) for x in over}
-        for x in sorted(what.atoms(AppliedUndef), key=str):
+        for x in sorted(factor.atoms(AppliedUndef), key=str):
             for k, a in enumerate(x.args):
                 whole = self.bounds.get((str(x.func), k))
                 ring = ring_of(a, summed, whole) if whole else None
@@ -650,12 +650,12 @@ class _QuantityReader:
         averages = {a: self._average(a) for a in leaves_of(body) if isinstance(a, Average)}
         return PathEntry(node_of(symbol), args, body, averages, causal, sums)
 
-    def _average(self, a: Average) -> PathCorrelation | Responding:
+    def _average(self, a: Average) -> PathCorrelation | PathResponse:
         """Return an average as a correlation of quantities, or as a response of one."""
         mean = read_average(a.body)
         if isinstance(mean, MeanResponse):
-            what, symbols = self._piece(mean.body, t)
-            return Responding(what, symbols, node_of(mean.source), indices_of(mean.source))
+            node, symbols = self._piece(mean.body, t)
+            return PathResponse(node, symbols, node_of(mean.source), indices_of(mean.source))
         late = self._piece(mean.late, t)
         if mean.early == 1:
             return PathCorrelation(*late)

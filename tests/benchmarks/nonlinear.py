@@ -14,7 +14,7 @@ from derive.program import P, eta, gamma0, mlp
 from derive.theory import Theory, mean_field
 from numerics.experiment import Experiment
 from numerics.lowering.indices import TIMES
-from numerics.lowering.quantities import Responding, read_quantities
+from numerics.lowering.quantities import PathResponse, read_quantities
 from numerics.lowering.sizes import SizedTheory
 from numerics.solver import solve
 from numerics.solver.paths import Solved, solve_particles
@@ -127,13 +127,16 @@ def operations(size: tuple[int, int, int], samples: int) -> float:
     with_paths, squares = 0.0, 0.0
     asked = set()
     for q in model.tables.quantities.values():
-        for what in {m.what for ms in q.memories.values() for m in ms}:
+        for what in {m.quantity for ms in q.memories.values() for m in ms}:
             inner = prod(model.tables.quantities[what].sizes)
             with_paths += prod(q.sizes) * inner
     for e in model.tables.entries.values():
         for c in e.averages.values():
-            if isinstance(c, Responding):
-                m, n = size_of(model, group_of(model, c.source)), prod(model.tables.quantities[c.what].sizes)
+            if isinstance(c, PathResponse):
+                m, n = (
+                    size_of(model, group_of(model, c.source)),
+                    prod(model.tables.quantities[c.quantity].sizes),
+                )
                 asked.add(group_of(model, c.source))
                 with_paths += m * n
                 squares += n * m**2 * (2 + 1 + 1) / 3  # moments of entries; there and back through a triangle

@@ -20,7 +20,7 @@ from numerics.errors import Unserved
 from numerics.lowering.entries import EntrySum
 from numerics.lowering.expressions import UnseenJump
 from numerics.lowering.indices import TIMES, node_of
-from numerics.lowering.quantities import PathCorrelation, PathEntry, QuantityTables, Responding
+from numerics.lowering.quantities import PathCorrelation, PathEntry, PathResponse, QuantityTables
 from numerics.names import MemberKey
 from numerics.solver.linear.plan import NotCausal, in_order
 
@@ -87,7 +87,7 @@ class Model:
     def read_later(self) -> set[MemberKey]:
         """Quantities that are read after their step: by sums over the past, averages or rounding errors."""
         sums = [m for q in self.tables.quantities.values() for ms in q.memories.values() for m in ms]
-        found = {m.what for m in sums if m.reach != "now"}
+        found = {m.quantity for m in sums if m.reach != "now"}
         entries = [*self.tables.entries.values(), *self.tables.scalars.values()]
         for e in entries:
             entries += e.sums.values()
@@ -105,10 +105,10 @@ class Model:
         return read & {*tables.quantities}
 
     @cached_property
-    def kinds(self) -> dict[Responding, str]:
+    def kinds(self) -> dict[PathResponse, str]:
         """``linear``, ``smooth`` or ``jumps`` for the functions between a source and a response."""
         averages = [c for e in self.tables.entries.values() for c in e.averages.values()]
-        return {c: _kind(self, c) for c in averages if isinstance(c, Responding)}
+        return {c: _kind(self, c) for c in averages if isinstance(c, PathResponse)}
 
     @cached_property
     def entries_of_variance(self) -> dict[MemberKey, list[PathEntry]]:
@@ -166,7 +166,7 @@ def sources_now(model: Model, what: MemberKey, group: int) -> frozenset[MemberKe
             q = tables.quantities[n]
             applied = (x for x in q.function.leaves if isinstance(x, AppliedUndef) and tables.is_random(x))
             todo += [node_of(x) for x in applied if x.args[-1] == t]
-            todo += [m.what for ms in q.memories.values() for m in ms if m.through]
+            todo += [m.quantity for ms in q.memories.values() for m in ms if m.through]
     return frozenset(seen.intersection(model.groups[group]))
 
 
@@ -175,11 +175,11 @@ def moves(model: Model, group: tuple[MemberKey, ...]) -> bool:
     return not model.moving_sources.isdisjoint(group)
 
 
-def _kind(model: Model, c: Responding) -> str:
+def _kind(model: Model, c: PathResponse) -> str:
     """Return the kind of the functions between the source and the quantity of a response."""
     tables = model.tables
     group = group_of(model, c.source)
-    way = involved(model, c.what, group)
+    way = involved(model, c.quantity, group)
     feels = {*way, *model.groups[group]}
     linear = True
     for n in way:
@@ -209,7 +209,7 @@ def derivative_paths(model: Model, responses: Iterable[MemberKey], samples: int)
     them.
     """
     ways = (c for n in responses for c in model.tables.entries[n].averages.values())
-    linear = all(model.kinds[c] == "linear" for c in ways if isinstance(c, Responding))
+    linear = all(model.kinds[c] == "linear" for c in ways if isinstance(c, PathResponse))
     return min(2, samples) if linear else samples
 
 
@@ -260,7 +260,7 @@ def _needs(  # noqa: PLR0912 - one branch for each kind of operation
                 for m in q.memories[x]:
                     yield from _reads(model, m.kernel, present=m.through)
                     if m.through:
-                        yield from _drawn(model, m.what)
+                        yield from _drawn(model, m.quantity)
             elif tables.is_random(x):
                 yield from _drawn(model, tables.node(x))
             else:
@@ -281,8 +281,8 @@ def _applied(model: Model, x: EntrySum) -> Iterator[PathOperation]:
 def _averages(model: Model, kind: str, e: PathEntry) -> Iterator[PathOperation]:
     """Yield the operations of this step that the averages of an order parameter read."""
     for mean in e.averages.values():
-        if isinstance(mean, Responding):
-            yield from _drawn(model, mean.what)
+        if isinstance(mean, PathResponse):
+            yield from _drawn(model, mean.quantity)
             if e.causal != "strict":
                 yield _random(model, mean.source)
         else:

@@ -31,9 +31,9 @@ from numerics.lowering.quantities import (
     PastSum,
     PathCorrelation,
     PathEntry,
+    PathResponse,
     Quantity,
     QuantityTables,
-    Responding,
 )
 from numerics.names import MemberKey
 from numerics.solver.paths.causal_order import (
@@ -89,7 +89,7 @@ class AverageRecipe:
 
     axes: IndexSymbols
     sizes: tuple[int, ...]
-    averages: tuple[PathCorrelation | Responding | AverageRecipe, ...]
+    averages: tuple[PathCorrelation | PathResponse | AverageRecipe, ...]
     reading: TensorReader
 
     def shape(self, late: slice, early: slice) -> tuple[int, ...]:
@@ -190,7 +190,7 @@ class PathMarch:
             group_of(model, c.source)
             for n, e in tables.entries.items()
             for c in e.averages.values()
-            if isinstance(c, Responding) and n not in jacobian
+            if isinstance(c, PathResponse) and n not in jacobian
         }
         self.constant = {i for i, g in enumerate(model.groups) if not moves(model, g)} - asked
         still = {n for i in self.constant for n in model.groups[i]}
@@ -257,7 +257,7 @@ class PathMarch:
         count = derivative_paths(model, jacobian, self.samples)
         self.tangents = Tangents(self, jacobian, count) if jacobian else None
         self.undamped = undamped
-        self.moments_of: dict[Responding, tuple[int, PathArray]] = {}
+        self.moments_of: dict[PathResponse, tuple[int, PathArray]] = {}
         self.single = {n: np.zeros_like(self.arrays[n]) for n in again | undamped}
         own = {n: written(tables.entries[n], axes[n], x) for n, x in self.single.items()}
         found = known.found | own
@@ -463,7 +463,7 @@ class PathMarch:
                 continue
             upto = now + 1 if term.memory.through else now
             times = slice(now if term.present else 0, upto)
-            kernel, past = self.kernel(q, term, times, now), (term.memory.what, term.present)
+            kernel, past = self.kernel(q, term, times, now), (term.memory.quantity, term.present)
             if past in found:
                 long, short = sorted((found[past], kernel), key=lambda k: -k.shape[2])
                 rows = max(long.shape[1], short.shape[1])
@@ -515,7 +515,7 @@ class PathMarch:
             upto = now + 1 if term.memory.through else now
             if term.steady and term.done < upto:
                 kernel = self.kernel(q, term, slice(term.done, upto), now)
-                term.total = term.total + self.applied(kernel, term.memory.what, term.done)
+                term.total = term.total + self.applied(kernel, term.memory.quantity, term.done)
                 term.done = upto
             if term.done:
                 total = term.total + total if np.ndim(total) else term.total
@@ -662,7 +662,7 @@ class PathMarch:
         return ""
 
     def correlate(
-        self, e: AverageRecipe, c: PathCorrelation | Responding, late: slice, early: slice
+        self, e: AverageRecipe, c: PathCorrelation | PathResponse, late: slice, early: slice
     ) -> Array:
         """Return the average ``c``, ``<X(t) Y(s)>`` or ``<X(t)>``, for t in ``late`` and s in ``early``.
 
@@ -739,7 +739,7 @@ class PathMarch:
         """
         own, given = self.averaged[e.node], []
         for c in e.averages.values():
-            assert isinstance(c, Responding)
+            assert isinstance(c, PathResponse)
             found = self.responding(c, carried, now, count, damped=damped)
             given.append(self.arranged(own, found, c.symbols, c.source_symbols))
         return self.made(own, slice(now, now + 1), slice(0, count), given)
@@ -758,7 +758,7 @@ class PathMarch:
             self.present[what, group] = [k + i for k, m in some for i in range(m)]
         return self.present[what, group]
 
-    def moments(self, c: Responding, group: Growing, now: int) -> PathArray:
+    def moments(self, c: PathResponse, group: Growing, now: int) -> PathArray:
         """Return ``<X(now) z>`` for the quantity X of a response and the normal numbers z of its sources.
 
         ``c`` is the response, ``group`` the sources. The values of a step are kept, because responses with
@@ -766,12 +766,12 @@ class PathMarch:
         """
         step, found = self.moments_of.get(c, (-1, None))
         if step != now:
-            found = group.moments(self._over_units(self.random[c.what][:, now], self.samples))
+            found = group.moments(self._over_units(self.random[c.quantity][:, now], self.samples))
             self.moments_of[c] = now, found
         return found
 
     def responding(
-        self, c: Responding, carried: Tangents | None, now: int, count: int, *, damped: bool
+        self, c: PathResponse, carried: Tangents | None, now: int, count: int, *, damped: bool
     ) -> Array:
         """Return ``<d X(now) / d source(s)>`` for the ``count`` times s < count.
 
@@ -782,12 +782,12 @@ class PathMarch:
         index = group_of(self.model, c.source)
         group, nodes = self.groups[index], self.model.groups[index]
         if carried is not None:
-            found = carried.mean(c.what, index, now, count)
+            found = carried.mean(c.quantity, index, now, count)
         else:
             # of the sources at this step, the lemma includes only those that the quantity reads, because the
             # response to a source that is constant in time would otherwise be divided between past and
             # present
-            present = [now * group.size + k for k in self.read_now(c.what, index)]
+            present = [now * group.size + k for k in self.read_now(c.quantity, index)]
             seen = group.responses(self.moments(c, group, now), now * group.size, present, damped=damped)
             found = np.zeros((*seen.shape[:2], count * group.size))
             both = min(seen.shape[2], found.shape[2])
@@ -903,11 +903,11 @@ class Tangents:
         self.ways: dict[MemberKey, dict[int, None]] = {}
         for n in wanted:
             for c in tables.entries[n].averages.values():
-                assert isinstance(c, Responding)
+                assert isinstance(c, PathResponse)
                 group = group_of(model, c.source)
-                for x in involved(model, c.what, group):
+                for x in involved(model, c.quantity, group):
                     self.ways.setdefault(x, {})[group] = None
-        self.kept = {m.what for q in tables.quantities.values() for ms in q.memories.values() for m in ms}
+        self.kept = {m.quantity for q in tables.quantities.values() for ms in q.memories.values() for m in ms}
         self.panels: dict[tuple[MemberKey, int], list[PathArray]] = {}
         self.current: dict[tuple[MemberKey, int], tuple[int, PathArray]] = {}
         self.first: dict[tuple[MemberKey, int], PathArray | None] = {}
@@ -1059,7 +1059,7 @@ class Tangents:
         total: PathArray | None = None
         for m in q.memories[leaf]:
             if m.through:
-                self.of(m.what, group, now)
+                self.of(m.quantity, group, now)
         for (what, present), some in march.pasts(q, self.terms[q.node, leaf], now, steady=True).items():
             kernel = np.broadcast_to(some, (len(some), prod(q.sizes), *some.shape[2:]))
             if what in march.model.groups[group]:

@@ -22,9 +22,9 @@ from numerics.lowering.quantities import (
     PastSum,
     PathCorrelation,
     PathEntry,
+    PathResponse,
     Quantity,
     QuantityTables,
-    Responding,
 )
 from numerics.names import MemberKey
 from numerics.solver.paths.causal_order import Model, group_of, sources_now
@@ -236,9 +236,9 @@ def _vanishes(e: PathEntry, known: Mapping[MemberKey, int]) -> bool:
     return bool(zero) and e.expr.xreplace(zero) == 0
 
 
-def _parity_within(c: PathCorrelation | Responding, known: Mapping[MemberKey, int]) -> int:
+def _parity_within(c: PathCorrelation | PathResponse, known: Mapping[MemberKey, int]) -> int:
     """Return the parity of what an average is taken of."""
-    first, second = (c.what, c.source) if isinstance(c, Responding) else (c.first, c.second)
+    first, second = (c.quantity, c.source) if isinstance(c, PathResponse) else (c.first, c.second)
     return known.get(first, NEITHER) * (EVEN if second is None else known.get(second, NEITHER))
 
 
@@ -255,7 +255,7 @@ def _sign(
             return parity_of_rule(tables.weights[entries.array].rule)
         return own.pop() if len(own) == 1 else NEITHER
     if leaf in q.memories:
-        terms = {known.get(m.what, NEITHER) for m in q.memories[leaf]}
+        terms = {known.get(m.quantity, NEITHER) for m in q.memories[leaf]}
         terms = terms if complete else terms - {NEITHER}
         return terms.pop() if len(terms) == 1 else NEITHER
     if isinstance(leaf, AppliedUndef) and tables.is_random(leaf):
@@ -296,4 +296,4 @@ def _is_unknown(q: Quantity, leaf: Expr, known: Mapping[MemberKey, int]) -> bool
     """Return whether no term of a sum over the past has a known parity."""
     if leaf in q.entries:
         return True
-    return not any(m.what in known for m in q.memories[leaf])
+    return not any(m.quantity in known for m in q.memories[leaf])

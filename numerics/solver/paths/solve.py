@@ -26,7 +26,7 @@ from numerics.lowering.entries import EntryArray
 from numerics.lowering.expressions import CompiledFunction, KnownArrays, UnseenJump, observable
 from numerics.lowering.indices import RealNumber, indices_of, node_of, sizes_of
 from numerics.lowering.plain_indices import stacked_members
-from numerics.lowering.quantities import PathCorrelation, PathEntry, Responding, read_quantities
+from numerics.lowering.quantities import PathCorrelation, PathEntry, PathResponse, read_quantities
 from numerics.lowering.sizes import SizedTheory
 from numerics.names import MemberKey
 from numerics.paths import Block, Paths, dimension, gathered
@@ -393,7 +393,7 @@ class Prepared:
     def _jumps(self, n: MemberKey) -> bool:
         """Return whether a function between source and quantity of the response with key ``n`` jumps."""
         averages = self.tables.entries[n].averages.values()
-        return any(isinstance(c, Responding) and self.model.kinds[c] == "jumps" for c in averages)
+        return any(isinstance(c, PathResponse) and self.model.kinds[c] == "jumps" for c in averages)
 
     @property
     def entries(self) -> int:
@@ -404,7 +404,7 @@ class Prepared:
             for n, how in self.chosen.items()
             if how == "stein"
             for c in self.tables.entries[n].averages.values()
-            if isinstance(c, Responding)
+            if isinstance(c, PathResponse)
         }
         sizes = [sum(prod(self.tables.sources[n][1]) for n in model.groups[i]) for i in asked]
         return self.steps * max(sizes, default=0)
@@ -528,7 +528,9 @@ class Prepared:
         past = 0.0
         for q in self.tables.quantities.values():
             for ms in q.memories.values():
-                read = {m.what: prod(self.tables.size(m.symbols)) for m in ms if t in m.kernel.free_symbols}
+                read = {
+                    m.quantity: prod(self.tables.size(m.symbols)) for m in ms if t in m.kernel.free_symbols
+                }
                 past += self.units[q.node] * prod(q.sizes) * sum(read.values()) * T**2 / 2
         pairs = [
             self._units_of(e) * prod(sizes[x] for x in e.args if x in sizes) * T**2 / 2
@@ -708,7 +710,7 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[MemberKey, st
     """
     chosen: dict[MemberKey, str] = {}
     responding = {
-        n: [c for c in e.averages.values() if isinstance(c, Responding)]
+        n: [c for c in e.averages.values() if isinstance(c, PathResponse)]
         for n, e in model.tables.entries.items()
     }
     linear = {model.kinds[c] for ways in responding.values() for c in ways} == {"linear"}
