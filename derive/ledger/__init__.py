@@ -116,7 +116,7 @@ class Entry:
     evidence: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a field is malformed or if the verdict lacks what it needs."""
+        """Raise ValueError if a field is malformed, or if the verdict needs a field that is empty."""
         self._require(_SOURCE.fullmatch(self.source), "source", "must be a name and a year")
         like = "must be like 16, F.2, Table 1, Figure 3, Algorithm 1, Lemma 4.3 or F.12 text"
         self._require(_NUMBER.fullmatch(self.number), "number", like)
@@ -138,7 +138,10 @@ class Entry:
         self._require(not needless, "cause", f"a verdict {self.verdict!r} is no finding and has no cause")
 
     def _require(self, condition: object, name: str, problem: str) -> None:
-        """Raise ValueError, naming the field and its value, unless the condition holds."""
+        """Raise ValueError if ``condition`` is false.
+
+        The message gives the field ``name``, its value and ``problem``.
+        """
         if not condition:
             raise ValueError(f"{self.source} {self.number}: {name} = {getattr(self, name)!r}: {problem}")
 
@@ -192,7 +195,7 @@ def display(latex: str) -> str:
 
 
 def _balanced(latex: str) -> bool:
-    """Return whether the braces of a LaTeX formula are balanced."""
+    """Return whether every brace of a LaTeX formula has its partner; escaped braces do not count."""
     depth = 0
     for token in re.findall(r"\\.|[{}]", latex):
         depth += {"{": 1, "}": -1}.get(token, 0)
@@ -214,7 +217,7 @@ def _paper(source: str) -> tuple[Entry, ...]:
 def _file(source: str) -> dict[str, Any]:
     """Return the parsed TOML file of a paper; raise LookupError if there is no file for it."""
     if source not in PAPERS:
-        raise LookupError(f"source = {source!r}: no such paper in the ledger, which has {', '.join(PAPERS)}")
+        raise LookupError(f"source = {source!r}: the ledger has no such paper; it has {', '.join(PAPERS)}")
     return tomllib.loads(Path(__file__).with_name(f"{source}.toml").read_text(encoding="utf-8"))
 
 
@@ -308,7 +311,10 @@ def causes(source: str | None = None) -> tuple[Cause, ...]:
     for row in _file(source).get("cause", []):
         affected = tuple(entry for entry in _paper(source) if entry.cause == row["name"])
         if {entry.verdict for entry in affected} != {row["verdict"]}:
-            raise ValueError(f"{source}: cause = {row['name']!r}: its entries must be {row['verdict']!r}")
+            raise ValueError(
+                f"{source}: cause = {row['name']!r}: the verdict of all its entries must be "
+                f"{row['verdict']!r}"
+            )
         headline = " ".join(row["headline"].split())
         listed.append(
             Cause(
@@ -352,7 +358,7 @@ def find(source: str, number: str) -> Entry:
     for entry in entries(source):
         if entry.number == number:
             return entry
-    raise LookupError(f"number = {number!r}: no such equation of {source} in the ledger")
+    raise LookupError(f"number = {number!r}: the ledger has no such equation of {source}")
 
 
 @dataclass(frozen=True)
@@ -379,7 +385,7 @@ class Recorded:
 
 @cache
 def _numbers() -> dict[str, Any]:
-    """Return the parsed file of recorded results."""
+    """Return the parsed file of recorded results, ``numbers.json``."""
     return dict(json.loads(Path(__file__).with_name("numbers.json").read_text(encoding="utf-8")))
 
 
@@ -414,7 +420,7 @@ def recorded() -> dict[str, Recorded]:
     }
 
 
-def apart(entry: Entry) -> tuple[str, float, float] | None:
+def distinguishing_number(entry: Entry) -> tuple[str, float, float] | None:
     """Return the measured number that distinguishes the printed form from the correct one.
 
     Parameters
@@ -434,7 +440,7 @@ def apart(entry: Entry) -> tuple[str, float, float] | None:
 
     Examples
     --------
-    >>> apart(find("selfconsistent2023", "D.52"))
+    >>> distinguishing_number(find("selfconsistent2023", "D.52"))
     ('Z with 2 pi minus 1', 5.283185307179502, 1e-10)
     """
     rows = [x for name in entry.evidence if name in recorded() for x in recorded()[name].numbers]
@@ -496,7 +502,7 @@ def render(entries: Iterable[Entry], format: str = "text", full: bool = False) -
 
 
 def _text(entries: list[Entry], full: bool) -> str:
-    """Return entries as text, with all fields if `full`."""
+    """Return entries as text, with their reasons, or with all fields and results if ``full``."""
     widths = [max((len(getattr(e, k)) for e in entries), default=0) for k in ("source", "number", "verdict")]
     lines: list[str] = []
     for e in entries:
@@ -505,16 +511,17 @@ def _text(entries: list[Entry], full: bool) -> str:
         if not full:
             lines += [*_wrapped(e.why), *(x for name in e.evidence for x in _wrapped(f"shown by {name}"))]
             continue
-        off = apart(e)
+        difference = distinguishing_number(e)
         summaries = {name: recorded()[name].summary for name in e.evidence if name in recorded()}
         parts = {
             "printed": e.printed,
-            "true": e.correct,
-            "apart": off and f"{off[1]:.2g} ({off[0]}; {off[2]:.1g} is allowed)",
-            "again": e.evidence and f"dmft ledger {e.source} {shlex.quote(e.number)} --check",
+            "correct": e.correct,
+            "difference": difference
+            and f"{difference[1]:.2g} ({difference[0]}; tolerance {difference[2]:.1g})",
+            "measure again": e.evidence and f"dmft ledger {e.source} {shlex.quote(e.number)} --check",
             "why": e.why,
             "derived": e.derived,
-            "perhaps our copy": e.copy,
+            "possible slips of our copy": e.copy,
         }
         parts |= {f"shown by {name}": summaries.get(name, "not recorded") for name in e.evidence}
         lines += [line for word, text in parts.items() if text for line in _wrapped(f"{word}: {text}")]
@@ -522,14 +529,14 @@ def _text(entries: list[Entry], full: bool) -> str:
 
 
 def _wrapped(text: str) -> list[str]:
-    """Return the indented lines of a text."""
+    """Return a text as indented lines of at most 110 characters."""
     return textwrap.wrap(
         text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
     )
 
 
 def _latex(entries: list[Entry]) -> str:
-    """Return entries as a LaTeX longtable."""
+    """Return entries as a LaTeX longtable with equation, verdict, printed form and reason."""
     head = [
         r"\begin{longtable}{p{0.12\textwidth}p{0.1\textwidth}p{0.7\textwidth}}",
         r"equation & verdict & what is printed, and why the verdict \\ \hline",
@@ -549,10 +556,10 @@ __all__ = [
     "Cause",
     "Entry",
     "Recorded",
-    "apart",
     "causes",
     "citation",
     "display",
+    "distinguishing_number",
     "entries",
     "find",
     "recorded",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 
-from derive.ledger import VERDICTS, Cause, Entry, apart, display, recorded
+from derive.ledger import VERDICTS, Cause, Entry, display, distinguishing_number, recorded
 
 
 def entry_text(e: Entry) -> str:
@@ -90,10 +90,10 @@ def pieces(chosen: list[Entry]) -> str:
 
 def distance(e: Entry) -> str:
     """Return the largest rejected deviation of the printed equation, with its label and the allowed value."""
-    off = apart(e)
-    if off is None:
+    difference = distinguishing_number(e)
+    if difference is None:
         return "nothing that is rejected"
-    label, value, allowed = off
+    label, value, allowed = difference
     return f"**{value:.2g}** ({plain(label)}; {allowed:.1g} is allowed)"
 
 

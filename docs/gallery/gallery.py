@@ -39,7 +39,7 @@ from matplotlib.ticker import NullFormatter
 
 import derive
 import numerics
-from derive.ledger import FINDINGS, Entry, apart, entries, find
+from derive.ledger import FINDINGS, Entry, distinguishing_number, entries, find
 from numerics.plots import name_ends, save_figure
 from numerics.stats import bound, extrapolate
 from numerics.verification import compare
@@ -473,7 +473,7 @@ def made(  # noqa: PLR0913 (the options of the command line)
         picture = run.save(suffix)
     told = verdicts(paper, name, numbers)
     for e in told:
-        far = apart(e) if e.verdict in FINDINGS else None
+        far = distinguishing_number(e) if e.verdict in FINDINGS else None
         print(f"  ledger {e.number}, {e.title}: {e.verdict}" + (f" ({far[0]}: {far[1]:.3g})" if far else ""))
     record = {
         "paper": paper,
