@@ -55,7 +55,7 @@ COARSE = 1e-2
 
 
 LOWEST = 4
-"""Lowest order of words at fixed error, which need two orders of feedback."""
+"""Lowest order of :func:`resum`, which needs two corrections in gamma0^2 to estimate its truncation error."""
 
 Expandable = Problem | Experiment | Program | Theory | str | Path
 """Sources of an expansion: an experiment, its file, a problem, or a program or theory with its numbers."""
@@ -89,17 +89,17 @@ def series(experiment: Experiment, order: int) -> Expansion:
     experiment.require_moving_features("the expansion in gamma0")
     require_order(experiment, order, experiment.solver)
     _check_error(theory_of(experiment), order, "training.objective", experiment.objective)
-    program, said = program_of(experiment, L), ("network.activation", experiment.network.activation)
+    program, key_and_value = program_of(experiment, L), ("network.activation", experiment.network.activation)
     if not is_linear(experiment.network.activation):
         _check_samples("data.kind", experiment.spec.kind, experiment.spec.kind == "fixed")
         if not order or not slope_jumps(program):
-            return trees.nonlinear(program, order, *said)
+            return trees.nonlinear(program, order, *key_and_value)
         one = not experiment.symbolic and experiment.depth == 1
-        return kinks.series(program_of(experiment) if one else program, order, *said)
+        return kinks.series(program_of(experiment) if one else program, order, *key_and_value)
     try:
         return _expansion(program, order)
     except NotApplicable:
-        pass  # words do not apply, or the data are random
+        pass  # no series of words exists, or the data are random: expand the theory order by order
     try:
         return expand_strength(theory_of(experiment), order)
     except NotApplicable as reason:
@@ -179,7 +179,9 @@ def expand(
     require_order(problem, order, problem.solver, symbols=False)
     _check_error(problem.theory, order, *problem.key_and_value("training.objective"))
     if problem.flow and error_jumps(problem.program):
-        reason = "jumps in the output: no integrator of a series follows its flow"
+        reason = (
+            "has an error that jumps as a function of the output, so that no series of a flow is integrated"
+        )
         raise SpecError(
             *problem.key_and_value("training.objective"), reason, '"square", "logistic", or rule = "gd"'
         )
@@ -193,7 +195,7 @@ def expand(
         return strength_series(problem, order)
 
     def evaluate(grid: TimeGrid | None) -> OrderByOrder:
-        """Return the coefficients on one time grid."""
+        """Return the coefficients on one time grid; None stands for the steps of the rule."""
         return OrderByOrder(Setting(problem, grid), closure, order)
 
     return evaluated(
@@ -244,16 +246,17 @@ def forecast(source: Expandable, order: int, *, symbols: bool = False) -> float:
         return 0.0 if slope_jumps(problem.program) else _power(*TREES, order)
     if problem.depth is None or has_words(problem):
         return WORDS[0] * float(order) ** WORDS[1]
-    said = answer(MarchMethod(), problem, "auto")
-    return said.cost * (order + 2.0) ** 2 if isinstance(said, Yes) else 0.0
+    reply = answer(MarchMethod(), problem, "auto")
+    return reply.cost * (order + 2.0) ** 2 if isinstance(reply, Yes) else 0.0
 
 
 def _power(first: float, base: float, n: int) -> float:
-    """Return ``first base^n``, infinite for very large n."""
+    """Return ``first base^n`` for an estimate of seconds, infinite from n = ``MOST_ORDERS`` on."""
     return first * base**n if n < MOST_ORDERS else float("inf")
 
 
 MOST_ORDERS = 400
+"""Order from which on an estimate of seconds is infinite, because ``base^n`` would overflow."""
 
 
 def require_order(source: Expandable, order: int, solver: Solver, *, symbols: bool = True) -> None:
@@ -278,8 +281,9 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
     Returns
     -------
     xarray.Dataset
-        ``error`` and ``train_loss`` with estimates ``*_truncation``: the change of the solution if f is
-        perturbed by the change that the last use of the closure's laws makes.
+        ``error`` and ``train_loss`` with estimates ``*_truncation``: the change of the solution if the
+        output f is perturbed by its estimated truncation error.  That is the change of f when the
+        equations of the closure are used once more.
 
     Raises
     ------
@@ -301,7 +305,10 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
     last = order // 2 * 2
 
     def attempt(setting: Setting) -> tuple[Array, Array]:
-        """Return the error and the perturbed error on one time grid."""
+        """Return the error, and the error if f is perturbed by its truncation error, on one time grid.
+
+        Both (T, P).
+        """
         closed = Closed.of(setting, closure)
         return solved(AtFixedError(closed, setting, strength, last))
 
@@ -311,33 +318,33 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
     else:
 
         def lazy(grid: TimeGrid) -> Attempt[None]:
-            """Return the error of the lazy network on one time grid."""
+            """Return the error at gamma0 = 0 on one time grid, by which the number of nodes is chosen."""
             setting = Setting(problem, grid)
             closed = Closed.of(setting, closure)
             nothing = np.zeros((closed.T, closed.P))
-            found, _ = setting.answer(closed.weight, closed.gain * closed.kernel, nothing)
-            return Attempt(found[grid.outputs], None)
+            error, _ = setting.error_and_output(closed.weight, closed.gain * closed.kernel, nothing)
+            return Attempt(error[grid.outputs], None)
 
         enough = len(refine(AdamsBashforth(problem.times, COARSE), lazy).grid.nodes)
 
         def on(grid: TimeGrid) -> Attempt[tuple[Array, Array]]:
-            """Return the resummed error on one time grid.
+            """Return the error, and the error for a perturbed f, of a flow on one time grid.
 
-            Raise Diverged on grids too coarse for the lazy network.
+            Raises Diverged on a grid that is too coarse even at gamma0 = 0.
             """
             if len(grid.nodes) < enough:
                 raise Diverged("the grid is too coarse for the lazy network")
-            found, pushed = (x[grid.outputs] for x in attempt(Setting(problem, grid)))
-            return Attempt(found, (found, pushed))
+            error, perturbed = (x[grid.outputs] for x in attempt(Setting(problem, grid)))
+            return Attempt(error, (error, perturbed))
 
         _, errors, notes = refine(AdamsBashforth(problem.times, problem.solver.rtol), on).parts
-    error, pushed = (x[:, : problem.seen] for x in errors)
+    error, perturbed = (x[:, : problem.seen] for x in errors)
     loss = mean_square(error)
     values = {
         "error": (("time", "sample"), error),
-        "error_truncation": (("time", "sample"), np.abs(error - pushed)),
+        "error_truncation": (("time", "sample"), np.abs(error - perturbed)),
         "train_loss": (("time",), loss),
-        "train_loss_truncation": (("time",), np.abs(loss - mean_square(pushed))),
+        "train_loss_truncation": (("time",), np.abs(loss - mean_square(perturbed))),
     }
     attributes = {
         "spec": problem.text,
@@ -390,11 +397,13 @@ def evaluated_at(
     """
     asked = Problem.of(source)
     asked.require_no_attributes("the expansion")
-    problem = asked.at_all_times()  # a sum at one time is judged by its neighbours
+    problem = asked.at_all_times()  # the error estimate of a sum at one time uses neighbouring times
     gamma0, chosen = _strength(problem), ResummationMethod(method or "pade")
     if order and slope_jumps(problem.program):
         if method is not None:
-            reason = "two powers of |gamma0| are known, which do not tell what their sum misses"
+            reason = (
+                "two powers of |gamma0| are known, which do not determine the truncation error of their sum"
+            )
             raise SpecError("--resum", str(method), reason, "no --resum, or a smooth activation")
         return expand(asked, order, progress=progress)
     if chosen is ResummationMethod.SELF_CONSISTENT:
@@ -406,9 +415,9 @@ def evaluated_at(
     notes = {"gamma0": gamma0, "resummation": str(chosen)}
     try:
         if chosen is ResummationMethod.SELF_CONSISTENT:
-            found = resum(problem, order, gamma0)
+            values_at = resum(problem, order, gamma0)
         else:
-            found = resummed(result[names], gamma0, chosen)
+            values_at = resummed(result[names], gamma0, chosen)
     except NotConverged as failure:
         if method is not None:
             raise
@@ -416,16 +425,16 @@ def evaluated_at(
         return at_times(result.assign_attrs(failed), asked.held)
     values = {}
     for name in names:
-        values[f"{name}{RESUMMED}"] = found[name]
-        values[f"{name}{TRUNCATION}"] = found[f"{name}{TRUNCATION}"]
-    notes["resummation_status"] = found.attrs["status"]
-    if "failed" in found.attrs:
-        notes["resummation_failed"] = found.attrs["failed"]
+        values[f"{name}{RESUMMED}"] = values_at[name]
+        values[f"{name}{TRUNCATION}"] = values_at[f"{name}{TRUNCATION}"]
+    notes["resummation_status"] = values_at.attrs["status"]
+    if "failed" in values_at.attrs:
+        notes["resummation_failed"] = values_at.attrs["failed"]
     return at_times(result.assign(values).assign_attrs(notes), asked.held)
 
 
 def below_zero(series: xr.Dataset, gamma0: float) -> str:
-    """Return a sentence if the summed series of the loss is negative, or an empty string.
+    """Return a sentence if the summed series of the loss is negative at some time, else an empty string.
 
     The loss of order zero is that of the lazy network; sums are checked where it is positive beyond rounding.
 
@@ -445,21 +454,27 @@ def below_zero(series: xr.Dataset, gamma0: float) -> str:
         wrong = (total < -ROUNDED * np.abs(start).max()) & (start > 0)
         if wrong.any():
             when = f"t = {float(series.time.values[int(np.argmax(wrong))]):g}"
-            said = f"the series of train_loss to order {int(order)} is below zero at gamma0 = {gamma0:g} from"
-            return f"{said} {when} on: a smaller gamma0, fewer steps or `dmft solve` would do"
+            sentence = (
+                f"the series of train_loss to order {int(order)} is below zero at gamma0 = {gamma0:g} from"
+            )
+            return f"{sentence} {when} on: a smaller gamma0, fewer steps or `dmft solve` would do"
     return ""
 
 
 ROUNDED = 1e-9
-"""Share of the first loss below which a negative sum is a rounding error."""
+"""Fraction of the initial loss below which a negative sum counts as a rounding error."""
 
 
 def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:
-    """Raise SpecError beyond order 0 if the error jumps as a function of the output."""
+    """Raise SpecError beyond order 0 if the error jumps as a function of the output.
+
+    ``key`` and ``value`` are the key of the experiment file that sets the loss, and its value, for the
+    message.
+    """
     try:
         law = ErrorLaw.of(theory)
     except NotApplicable:
-        return  # no output that it is a function of: another expansion says whether it applies
+        return  # the error is not a function of one output: the expansion that is chosen later refuses it
     try:
         slope_of(law, min(order, 1))
     except NotApplicable as reason:
@@ -467,26 +482,29 @@ def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:
 
 
 def _strength(problem: Problem) -> float:
-    """Return the gamma0 of a problem."""
+    """Return the number for gamma0 in a problem."""
     return float(problem.numbers[gamma0_symbol])
 
 
 def _check_samples(key: str, kind: Any, seen: bool) -> None:
-    """Raise SpecError for random data."""
+    """Raise SpecError, for this key and value of the file, unless samples are given (``seen``)."""
     if not seen:
-        reason = "nonlinear networks on random data have no expansion: their theory is not expanded in gamma0"
+        reason = "is not fixed samples: the theory of a nonlinear network on random data has no expansion"
         raise SpecError(key, kind, reason, '"fixed"')
 
 
 def _resummable(problem: Problem, order: int) -> LinearClosure:
-    """Return the closure of a problem that can be resummed at fixed error; raise SpecError for others."""
+    """Return the closure of a problem whose series can be resummed with the error not expanded.
+
+    Raises SpecError for another network, a loss that is not square, or an order that is too low.
+    """
     check_order(order, LOWEST)
     closure = closure_of(problem)
     if closure is None:
         reason = "is for linear networks whose closure has a series of words"
         raise SpecError("--resum", "self-consistent", reason, '"sum" or "pade"')
     if not squares_errors(problem, loss_of(problem.program)):
-        reason = "is for the square loss, which is read off the error"
+        reason = "is for the square loss, which follows from the error alone"
         raise SpecError("--resum", "self-consistent", reason, '"sum" or "pade"')
     return closure
 
@@ -508,7 +526,10 @@ def has_words(source: Expandable) -> bool:
 
 
 def closure_of(problem: Problem) -> LinearClosure | None:
-    """Return the closure of a linear network with one output on given samples; None without words."""
+    """Return the closure of a linear network with one output on given samples.
+
+    Returns None if the network is another one, or if its closure has no series of words.
+    """
     if not problem.seen or problem.outputs > 1:
         return None
     return _closure(symbolic(problem))
@@ -516,7 +537,7 @@ def closure_of(problem: Problem) -> LinearClosure | None:
 
 @lru_cache(maxsize=64)
 def _closure(program: Program) -> LinearClosure | None:
-    """Return the closure of a program, cached; None without a series of words."""
+    """Return the closure of a program, cached; None if its theory is nonlinear or has no series of words."""
     try:
         return _expansion(integrated(program), 0).closure
     except NotApplicable:
@@ -525,7 +546,7 @@ def _closure(program: Program) -> LinearClosure | None:
 
 @lru_cache(maxsize=16)
 def _expansion(program: Program, order: int) -> LinearExpansion:
-    """Return the series of words of a program, cached."""
+    """Return the expansion of a linear program in words, cached."""
     return expand_linear(mean_field(program), order)
 
 

@@ -63,21 +63,22 @@ DATA = operator(INPUT_KERNEL)
 PROBED = 16
 """Number of times from which the dependence of the output at order 0 on the error is found."""
 FEW = 5
-"""Number of operators up to which sums are not computed until they are multiplied."""
+"""Number of operators up to which a sum is kept as a list until it is multiplied."""
 CACHED = 2**18
-"""Number of floats that fit the cache."""
+"""Number of floats that fit into the cache of a processor."""
 LEFT, LOST = 1e-9, 1e-5
-"""Largest residual of the error's equation, relative to its largest term; and the largest that is taken for
-rounding, if kernels of too long steps have grown large."""
+"""Largest residual of the error's equation, relative to its largest term, that is accepted; and the largest
+that counts as rounding, which is amplified if kernels grow because steps are too long."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClosureLayers:
-    """Equations of a closure layer by layer, at a depth, without numbers and times.
+    """Equations of a closure for each layer of a network of given depth, without numbers and times.
 
-    ``base`` maps each operator to the layer where it is given and to its value there; ``laws`` and
-    ``made_of`` hold its equation, and the parts of a kernel (responses, and remembered correlations), at each
-    layer; ``products`` the terms of the tangent kernel as (left, right), each by name and layer or as data.
+    ``base`` maps each operator to the layer where it is given and to its value there; ``laws`` maps it to its
+    right-hand side at each layer; ``made_of`` maps each kernel to its responses and to the correlations that
+    the error multiplies in it; ``products`` are the terms of the tangent kernel as (left, right), each by
+    name and layer or as data.
     """
 
     depth: int
@@ -90,42 +91,45 @@ class ClosureLayers:
 
     @cached_property
     def correlations(self) -> list[str]:
-        """Names of the operators that are correlations."""
+        """Names of the operators that are correlations; the others are responses."""
         return [x for x in self.laws if self.base.get(x, (0, 0))[1] != 0]
 
     @cached_property
     def constants(self) -> list[Symbol]:
-        """Constants in the laws."""
-        found = [self.average, *(e for law in self.laws.values() for e in law.values())]
-        return sorted({x for e in found for x in e.free_symbols if x.is_commutative} - {gamma0}, key=str)
+        """Symbols that need numbers in the equations, except gamma0."""
+        equations = [self.average, *(e for law in self.laws.values() for e in law.values())]
+        return sorted({x for e in equations for x in e.free_symbols if x.is_commutative} - {gamma0}, key=str)
 
     def is_correlation(self, x: Expr) -> bool:
-        """Return whether an operator is a correlation, or data, which are of low rank."""
+        """Return whether an operator is a correlation or a data kernel, and so stored with low rank."""
         return bool(x.is_Symbol) or place_of(x)[0] in self.correlations
 
     def inwards(self, name: str) -> list[int]:
-        """Return the layers in order, from the end where an operator is given."""
+        """Return the layers in the order in which an operator is computed, from the end where it is given."""
         place = self.base[name][0]
         return sorted(range(1, self.depth + 1), key=lambda k: abs(k - place))
 
 
 @lru_cache(maxsize=64)
 def layers_of(closure: LinearClosure, depth: int) -> ClosureLayers:
-    """Return the equations of a closure at a depth; raise NotApplicable without a family of layers."""
+    """Return the equations of a closure for each layer of a network of this depth.
+
+    Raises NotApplicable for a closure without a family of layers.
+    """
     if closure.layers is None:
-        raise NotApplicable("the expansion needs a family of layers")
+        raise NotApplicable("the expansion needs a family of layers: derive the theory at symbolic depth")
     upper, every = closure.layers.upper, range(1, depth + 1)
 
     def site(e: Expr | int) -> int:
-        """Return a layer as a number."""
+        """Return an expression for a layer as an integer, at this depth."""
         return int(sympify(e).subs(upper, depth))
 
     def place(a: AppliedUndef, layer: int) -> OperatorAtLayer:
-        """Return the name and the layer of an operator."""
+        """Return the name and the layer of the order parameter ``a`` in an equation at ``layer``."""
         return str(a.func), site(a.args[0].subs(ell, layer))
 
     def factor(a: AppliedUndef | None, layer: int) -> Expr | OperatorAtLayer:
-        """Return a factor of the tangent kernel, by name and layer or as data."""
+        """Return a factor of the tangent kernel by name and layer, or the operator of a constant kernel."""
         if a is None:
             return J
         return place(a, layer) if str(a.func) in laws else operator(str(a.func))
@@ -158,16 +162,17 @@ def layers_of(closure: LinearClosure, depth: int) -> ClosureLayers:
 
 @lru_cache(maxsize=10_000)
 def place_of(x: Indexed) -> OperatorAtLayer:
-    """Return the name and the layer of an operator."""
+    """Return the name and the layer of an operator ``X[layer]``."""
     return x.base.label.name, int(x.indices[0])
 
 
 class ClosurePlan:
-    """Orders 0, 1, 2, ... of every operator at every layer, as operations on a tape, without arrays.
+    """Plan of all orders of every operator at every layer, as operations on a tape, without arrays.
 
-    The error is found order by order, with f; or it is ``given``, as if it did not depend on gamma0.
-    ``errors`` maps orders to whether the error may differ from zero.  If another plan is given as ``found``,
-    correlations are taken from it, and products of causal operators are taken one after another.
+    The error is found order by order, with the output f; or, with ``given``, it is an input that does not
+    depend on gamma0.  ``errors`` maps orders to whether the error may differ from zero.  If another plan is
+    given as ``base``, correlations are taken from it, and products of causal operators are taken one after
+    another.
     """
 
     def __init__(
@@ -175,74 +180,75 @@ class ClosurePlan:
         layers: ClosureLayers,
         numbers: Mapping[Symbol, float],
         given: bool = False,
-        found: ClosurePlan | None = None,
+        base: ClosurePlan | None = None,
     ) -> None:
         self.layers, self.numbers = layers, numbers
         self.tape = Tape(FEW)
-        self.found = found
-        self.errors: dict[int, bool] = found.errors if found else {0: True} if given else {}
+        self.base_plan = base
+        self.errors: dict[int, bool] = base.errors if base else {0: True} if given else {}
         self.given, self.outputs = given, list[tuple[Combination | None, Combination | None]]()
         self.operators: dict[OperatorAtLayer, Stream] = {}
         tape = self.tape.multiply, self.tape.add, self.tape.times
         self.algebra = SeriesAlgebra(
-            self.known, self.number, layers.is_correlation, *tape, in_turn=found is not None
+            self.known, self.number, layers.is_correlation, *tape, in_turn=base is not None
         )
         self.average, self.tangent = self.algebra.series(layers.average), Stream(self.entrywise)
 
     def number(self, e: Expr) -> float:
-        """Return the value of a constant of the closure."""
+        """Return the number of a constant expression in the equations."""
         return float(e if e.is_Number else e.subs(self.numbers))
 
     def known(self, x: Expr) -> Stream:
-        """Return the series of an operator by its symbol: data, or one of the family at a layer."""
+        """Return the series of an operator in an equation: a kernel of the data, or ``X[layer]``."""
         return self.constant(x) if x.is_Symbol else self.operator(*place_of(x))
 
     def constant(self, x: Expr) -> Stream:
-        """Return the series of a kernel without memory."""
+        """Return the series of a kernel that does not depend on gamma0: only its order 0 is not zero."""
         value = self.tape.constant(x, samples=x != J)
         return Stream(lambda n: value if n == 0 else None)
 
     def operator(self, name: str, site: int) -> Stream:
-        """Return the series of one operator at one layer, made once."""
+        """Return the series of the operator ``name`` at a layer, the same object at every call."""
         if (name, site) not in self.operators:
             self.operators[name, site] = self.stream(name, site)
         return self.operators[name, site]
 
     def stream(self, name: str, site: int) -> Stream:
-        """Return a new series of one operator at one layer, from its base or its law."""
+        """Return a new series of the operator ``name`` at a layer, from its given value or its equation."""
         base, laws = self.layers.base, self.layers.laws
         if name in base and base[name][0] == site:
             value = base[name][1]
             return self.constant(value) if value != 0 else Stream(lambda n: None)
         if name not in laws:
             return self.remembering(name, site)
-        if self.found and name in self.layers.correlations:
-            known = self.found.operator(name, site)
-            return Stream(lambda n: (x := known.at(n)) and self.tape.found(x.kind, name, n, site))
+        if self.base_plan and name in self.layers.correlations:
+            known = self.base_plan.operator(name, site)
+            return Stream(lambda n: (x := known.at(n)) and self.tape.external(x.kind, name, n, site))
         inner: list[Stream] = []
 
         def rule(n: int) -> Combination | None:
-            """Return the coefficient of order n from the law."""
-            if not inner:  # deferred, so that a law may name the layers that it is made from
+            """Return the coefficient of order n of the operator from its equation; None for zero."""
+            if not inner:  # built when first needed, because equations of other layers may refer to this one
                 inner.append(self.algebra.series(laws[name][site]))
-            found: Combination | None = inner[0].at(n)
-            return found
+            coefficient: Combination | None = inner[0].at(n)
+            return coefficient
 
         return Stream(rule) if name in self.layers.correlations else self.algebra.new(rule)
 
     def remembering(self, name: str, site: int) -> Stream:
-        """Return the series of a kernel: response of the next layer plus remembered correlations."""
+        """Return the series of a kernel: a response, plus correlations times the error."""
         kernel = self.layers.kernels[name]
         responses, memories = (
             [self.operator(*x) for x in places] for places in self.layers.made_of[name, site]
         )
 
         def rule(n: int) -> Combination | None:
-            """Return the coefficient of order n: responses, and products of errors and correlations."""
+            """Return order n of the kernel: responses, plus products of errors and correlations."""
             if not self.given and n >= len(self.errors):
                 raise NotApplicable(
-                    f"{name} at order {n} is needed for correlations of that order, or before the error at "
-                    f"order {len(self.errors) - 1} is known"
+                    f"the kernel {name} at order {n} needs the error at order {n}, but errors are known "
+                    "up to order "
+                    f"{len(self.errors) - 1} only"
                 )
             parts = [x.at(n) for x in responses]
             for j, x in product((j for j in range(n + 1) if self.errors.get(j)), memories):
@@ -253,9 +259,11 @@ class ClosurePlan:
         return self.algebra.new(rule)
 
     def output(self, n: int) -> tuple[Combination | None, Combination | None]:
-        """Return the operator whose diagonal is f at order n, without and with the error of that order.
+        """Return (rest, whole) of order n: f_n is the diagonal of ``whole``.
 
-            f_n = [average]_(n+1) ,    Delta_n is zero unless f_n without it, or Delta_k Delta_(n-k), is not
+        ``rest`` leaves out the error of order n.
+
+            f_n = [average]_(n+1) ,    Delta_n is zero unless rest, or some Delta_k Delta_(n-k), is not
 
         because the error's order n is made of products of the output's lower orders.
         """
@@ -264,7 +272,8 @@ class ClosurePlan:
             self.algebra.forget(now)
             for name in self.layers.correlations:
                 for site in self.layers.inwards(name):
-                    self.operator(name, site).at(now)  # needs no error of this order
+                    # computed before the error, because correlations need it at lower orders only
+                    self.operator(name, site).at(now)
             rest = None
             if not self.given:
                 self.errors[now] = False
@@ -277,13 +286,14 @@ class ClosurePlan:
 
     @cached_property
     def densities(self) -> ClosurePlan:
-        """Plan of densities in time, whose correlations are those of this plan."""
-        return ClosurePlan(self.layers, self.numbers, found=self)
+        """Plan for the responses of a flow as densities in time, with the correlations of this plan."""
+        return ClosurePlan(self.layers, self.numbers, base=self)
 
     def entrywise(self, n: int) -> list[tuple[Combination | None, Combination]]:
-        """Return order n of the tangent kernel, ``sum_k G_k H_(n-k)`` entry by entry, summed over layers.
+        """Return order n of the tangent kernel, ``sum_k G_k H_(n-k)`` entry by entry, as pairs of factors.
 
-        Common factors are taken out of the sum, the most frequent first; None stands for the kernel 1.
+        The kernel is the sum over pairs; None as first factor stands for the kernel 1.  Common factors are
+        taken out of the sum, the most frequent first.
         """
         pairs: Counter[tuple[int, int]] = Counter()
         for places in self.layers.products:
@@ -293,30 +303,30 @@ class ClosurePlan:
                 if left is not None and right is not None:
                     both = product(left.terms.items(), right.terms.items())
                     pairs.update({(i, j): a * b for (i, a), (j, b) in both})
-        found: list[tuple[Combination | None, Combination]] = []
+        factors: list[tuple[Combination | None, Combination]] = []
         while pairs:
             (side, place), _ = Counter(x for pair in pairs for x in enumerate(pair)).most_common(1)[0]
             chosen = [pair for pair in pairs if pair[side] == place]
             others = {pair[1 - side]: pairs.pop(pair) for pair in chosen}
             fixed, rest = Combination(self.tape, {place: 1.0}), Combination(self.tape, others)
             one = self.tape.steps[place] == ("constant", J)
-            found.append((rest, fixed) if side else (None if one else fixed, rest))
-        return found
+            factors.append((rest, fixed) if side else (None if one else fixed, rest))
+        return factors
 
 
 @lru_cache(maxsize=64)
 def plan_of(
     layers: ClosureLayers, numbers: tuple[tuple[Symbol, float], ...], given: bool = False
 ) -> ClosurePlan:
-    """Return the plan of a closure at a depth with numbers for its constants, cached."""
+    """Return the plan for the equations of all layers and the numbers of their constants, cached."""
     return ClosurePlan(layers, dict(numbers), given)
 
 
 class Closed:
-    """Arrays of the operators of a plan on one time grid.
+    """Arrays of the operators of a plan on one time grid of T times, for P samples.
 
-    ``memory[C]`` is the weight with which kernel C remembers, (T, T); ``kernel`` the kernel of the data, (P,
-    P).
+    ``memory[C]`` is the weight of past updates in the kernel C, (T, T); ``kernel`` the kernel of the data,
+    (P, P).
     """
 
     def __init__(self, plan: ClosurePlan, memory: Mapping[str, Array], kernel: Array) -> None:
@@ -329,33 +339,33 @@ class Closed:
 
     @classmethod
     def of(cls, setting: Setting, closure: LinearClosure) -> Self:
-        """Return the arrays of the closure of a problem, with its numbers, depth and data."""
+        """Return the evaluation of a closure for the numbers, the depth and the data of a problem."""
         layers = layers_of(closure, setting.depth)
         numbers = tuple((x, setting.numbers[x]) for x in layers.constants)
         return cls(plan_of(layers, numbers), memories(setting, closure), setting.kernel)
 
     def upto(self, now: int | None = None) -> Closed:
-        """Return the same equations up to a time, with nothing computed yet."""
+        """Return the same equations on the first ``now`` times, with nothing computed yet."""
         return Closed(self.plan, {k: v[:now, :now] for k, v in self.memory.items()}, self.kernel)
 
     # -- operators -------------------------------------------------------------------------------------
 
     def value(self, name: str, n: int, site: int) -> LayerOperator | None:
-        """Return order n of an operator at a layer."""
+        """Return order n of the operator ``name`` at a layer as an array; None if it vanishes."""
         return self.array(self.plan.operator(name, site).at(n))
 
     def array(self, x: Combination | None) -> LayerOperator | None:
-        """Return the array of a combination of steps."""
+        """Return a linear combination of results on the tape as an array; None for None, which is zero."""
         return None if x is None else summed([(c, self.step(i)) for i, c in x.terms.items()])
 
     def step(self, i: int) -> LayerOperator:
-        """Return the result of a step, computed once."""
+        """Return the result of the step with number i on the tape, from the cache if it has been computed."""
         if i not in self.known:
             self.known[i] = self.carried_out(*self.plan.tape.steps[i])
         return self.known[i]
 
     def carried_out(self, what: str, *of: Any) -> LayerOperator:
-        """Return the result of a step from earlier ones."""
+        """Return the result of the operation ``what`` on the results of earlier steps ``of``."""
         if what == "product":
             return self.multiply(self.step(of[0]), self.step(of[1]))
         if what == "transpose":
@@ -370,17 +380,17 @@ class Closed:
         return self.constant(of[0])
 
     def multiply(self, a: LayerOperator, b: LayerOperator) -> LayerOperator:
-        """Return the product of two operators."""
+        """Return the operator product ``a b``: matrix products over times and samples."""
         return multiplied(a, b)
 
     def constant(self, x: Expr) -> SeparableKernel:
-        """Return a kernel without memory as an operator."""
+        """Return the kernel of the data, or the kernel that is 1, as a time-independent operator."""
         if x == J:
             core = np.ones((1, 1))
         elif x == DATA:
             core = self.kernel
         else:
-            raise NotApplicable(f"the kernel {x} is not given")
+            raise NotApplicable(f"the constant kernel {x} in the closure is not the kernel of the data")
         eye = np.broadcast_to(np.eye(len(core)), (self.T, *core.shape))
         return SeparableKernel(eye, core, eye)
 
@@ -388,31 +398,33 @@ class Closed:
 
     @cached_property
     def weight(self) -> Array:
-        """Weight with which an update at s enters at t, (T, T)."""
+        """Weight with which an update at time s enters fields at time t, (T, T)."""
         return next(iter(self.memory.values()))
 
     @cached_property
     def gain(self) -> float:
-        """Factor in ``f_0(t) = gain K_x sum_s w(t, s) Delta_0(s)``, found from f_0 at a random error.
+        """Factor in ``f_0(t) = gain K_x sum_s w(t, s) Delta_0(s)``, fitted to f_0 for a random error.
 
         Raises :class:`~derive.errors.NotApplicable` if f_0 depends on the error in another way.
         """
         some = np.linspace(0, self.T - 1, min(PROBED, self.T)).astype(int)
         lazy = Closed(self.plan, {k: v[np.ix_(some, some)] for k, v in self.memory.items()}, self.kernel)
         lazy.remember(np.random.default_rng(0).standard_normal((lazy.T, self.P)))
-        size = float(np.max(np.abs(self.kernel))) or 1.0  # squares of the smallest kernels are no numbers
+        size = float(np.max(np.abs(self.kernel))) or 1.0  # without units, squares of small kernels underflow
         f, known = lazy.output(0) / size, lazy.weight @ lazy.errors[0] @ (self.kernel / size)
-        scale = float(np.max(np.abs(known))) or 1.0  # nor are those of the shortest times
+        scale = float(np.max(np.abs(known))) or 1.0  # and so do squares of outputs after short times
         if scale < np.finfo(float).tiny:
-            raise Diverged(f"what is learnt in so short a time, {scale:.0e}, is rounded away")
+            raise Diverged(f"the output after so short a time, {scale:.0e}, is below the smallest number")
         f, known = f / scale, known / scale
         gain = float(np.vdot(known, f)) / max(float(np.vdot(known, known)), 1e-300)
         if np.max(np.abs(f - gain * known)) > LEFT * np.max(np.abs(f)):
-            raise NotApplicable("the output at order 0 is no multiple of what the data's kernel remembers")
+            raise NotApplicable(
+                "the output at order 0 is not a multiple of the data kernel times past errors"
+            )
         return gain
 
     def advance(self, setting: Setting) -> None:
-        """Compute the next order of everything.
+        """Compute the error and the output at the next order.
 
         f_n contains Delta_n as f_0 contains Delta_0: :attr:`gain` times the memory of the input kernel,
         because the average f is linear in the error at lowest order in gamma0.  The residual of its equation
@@ -424,29 +436,35 @@ class Closed:
         drive = law.order([*self.outputs, f])
         self.errors.append(np.zeros((self.T, self.P)))
         if np.any(drive):
-            self.errors[n], _ = setting.answer(self.weight, self.gain * self.kernel, f, self.outputs)
+            self.errors[n], _ = setting.error_and_output(
+                self.weight, self.gain * self.kernel, f, self.outputs
+            )
             f = self.diagonal(whole)
             left = np.max(np.abs(law.order([*self.outputs, f]) - self.errors[n]))
             scale = max(float(np.max(np.abs(x))) for x in (drive, self.errors[n]))
             if LEFT * scale < left <= LOST * scale:
-                raise Diverged(f"Delta at order {n} has lost its accuracy: {left / scale:.1e} is rounding")
+                raise Diverged(
+                    f"Delta at order {n} is not accurate: its equation has a rounding error of "
+                    f"{left / scale:.1e}"
+                )
             if left > LEFT * scale:
                 raise NotApplicable(
-                    f"the error's equation at order {n} is not that of order 0: {left:.1e} is left"
+                    f"the equation of the error at order {n} is not that of order 0: its residual is "
+                    f"{left:.1e}"
                 )
         self.outputs.append(f)
 
     def remember(self, error: Array) -> None:
-        """Use ``error`` (T, P) as the error, as if it did not depend on gamma0."""
+        """Set the error to an array (T, P) that does not depend on gamma0, and clear the cache."""
         self.plan = plan_of(self.layers, tuple(self.plan.numbers.items()), given=True)
         self.errors, self.known = [error], {}
 
     def output(self, n: int) -> Array:
-        """Return f at order n, (T, P)."""
+        """Return order n of the output f, (T, P)."""
         return self.diagonal(self.plan.output(n)[1])
 
     def diagonal(self, x: Combination | None) -> Array:
-        """Return the entries at equal times of a combination, (T, P)."""
+        """Return the entries at equal times, (T, P), of a linear combination of results on the tape."""
         total = np.zeros((self.T, self.P))
         for i, c in {} if x is None else x.terms.items():
             value = self.step(i)
@@ -457,7 +475,7 @@ class Closed:
     # -- values ----------------------------------------------------------------------------------------
 
     def tangent(self, n: int, out: Times, into: Array) -> None:
-        """Compute order n of the tangent kernel at output times, (out, P, out, P).
+        """Write order n of the tangent kernel at output times to the array ``into``, (out, P, out, P).
 
             sum_i x_i(t, s) left_i(t) core_i right_i(s)^T ,
 
@@ -488,35 +506,35 @@ class Closed:
 
 
 class Densities(Closed):
-    """The same steps for densities in time: memories without quadrature weights, integrals in place of sums.
+    """Evaluation of the same plan for densities in time: integrals in place of sums over nodes.
 
-    A memory holds the weights of the quadrature times the part that is ``kept`` at t of an update at s (all
-    of it without momentum), and a factor, which follows from their sums.
+    A memory of ``sums`` is the product of quadrature weights, of the part of an update at s that is still
+    there at t (all of it without momentum), and of a constant factor, which follows from their sums.
     """
 
-    def __init__(self, found: Closed, setting: Setting, grid: TimeGrid) -> None:
+    def __init__(self, sums: Closed, setting: Setting, grid: TimeGrid) -> None:
         given = setting.problem.program, setting.numbers, grid.nodes
-        kept = tables_of(*given, np.tri(found.T))["w"]
+        kept = tables_of(*given, np.tri(sums.T))["w"]
         whole = float(np.sum(setting.tables["w"][-1]))
-        plain = {name: kept * (float(np.sum(w[-1])) / whole) for name, w in found.memory.items()}
-        super().__init__(found.plan.densities, plain, found.kernel)
-        self.found, self.weights, self.errors = found, list(interval_weights(grid.nodes)), found.errors
+        plain = {name: kept * (float(np.sum(w[-1])) / whole) for name, w in sums.memory.items()}
+        super().__init__(sums.plan.densities, plain, sums.kernel)
+        self.sums, self.weights, self.errors = sums, list(interval_weights(grid.nodes)), sums.errors
 
     def carried_out(self, what: str, *of: Any) -> LayerOperator:
-        """Return the result of a step; correlations come from the arrays of the sums."""
-        value = self.found.value(*of) if what == "found" else super().carried_out(what, *of)
+        """Return the result of an operation; correlations are those of the evaluation by sums."""
+        value = self.sums.value(*of) if what == "external" else super().carried_out(what, *of)
         assert value is not None
         return value
 
     def multiply(self, a: LayerOperator, b: LayerOperator) -> LayerOperator:
-        """Return the product of two operators, of causal ones as an integral in time."""
+        """Return the operator product ``a b``, by quadrature in time for two causal operators."""
         if isinstance(a, Dense) and isinstance(b, Dense):
             return Dense(convolved(a.block, b.block, self.weights))
         return multiplied(a, b)
 
 
 class OrderByOrder:
-    """Coefficients up to ``order`` of a problem whose network has this closure, on one time grid."""
+    """Coefficients up to ``order`` of a linear network on one time grid, from its closure."""
 
     def __init__(self, setting: Setting, closure: LinearClosure, order: int) -> None:
         self.setting, self.order = setting, order
@@ -529,22 +547,22 @@ class OrderByOrder:
         self.notes: dict[str, Any] = {}
 
     def watched(self) -> Array:
-        """Return errors at every order and node, (order + 1, T, P)."""
+        """Return the error at every order and time, (order + 1, T, P)."""
         return np.stack(self.closed.errors)
 
     def values(self) -> dict[str, Array]:
-        """Return every variable at output times, orders first."""
+        """Return each result variable by name at output times, with the orders that do not vanish first."""
         P, closed, grid = self.closed.P, self.closed, self.setting.grid
         out: Times = slice(None) if grid is None else grid.outputs
         source = closed if grid is None else Densities(closed, self.setting, grid)
 
         orders, depth, T = self.orders, self.setting.depth, len(self.setting.problem.times)
 
-        def read(name: str, found: Closed, rows: int, cols: int) -> Array:
-            """Return an operator with axes: orders, layers, times t, rows, times s, columns."""
+        def read(name: str, evaluation: Closed, rows: int, cols: int) -> Array:
+            """Return the operator ``name``, (orders, layers, times t, rows, times s, columns)."""
             values = np.zeros((len(orders), depth, T, rows, T, cols))
             for (i, n), k in product(enumerate(orders), range(depth)):
-                if (x := found.value(name, n, k + 1)) is not None:
+                if (x := evaluation.value(name, n, k + 1)) is not None:
                     x.at(out, values[i, k])
             return values
 
@@ -563,7 +581,7 @@ class OrderByOrder:
 
 
 def memories(setting: Setting, closure: LinearClosure) -> dict[str, Array]:
-    """Return the weight with which each kernel remembers, (T, T), by its name."""
+    """Return the weight of past updates in each causal kernel, (T, T), by the name of the kernel."""
     causal = [k for k in closure.kernels if k.causal and k.definition != 0]
     weights = {k.name: memory_weight(k, ERROR, tuple(setting.tables)) for k in causal}
     known = setting.numbers, setting.times, setting.tables

@@ -52,17 +52,17 @@ class Coefficients(Protocol):
 
     @property
     def orders(self) -> Sequence[int]:
-        """Orders at which a variable may differ from zero."""
+        """Orders at which a variable may differ from zero, ascending."""
 
     @property
     def notes(self) -> dict[str, Any]:
-        """Attributes of the result."""
+        """Further attributes of the result dataset, by name."""
 
     def watched(self) -> Array:
-        """Return the values on which a flow's grid is refined, (orders, nodes, ...)."""
+        """Return the values that must converge as a flow's grid is refined, (orders, nodes, ...)."""
 
     def values(self) -> dict[str, Array]:
-        """Return every result variable at output times, with one entry for each of ``orders`` first."""
+        """Return each result variable by name at output times; the first axis is that of ``orders``."""
 
 
 Evaluator = Callable[[TimeGrid | None], Coefficients]
@@ -79,12 +79,12 @@ def evaluated(  # noqa: PLR0913 - options of every series, most of them keyword-
     every: bool = False,
     attributes: Mapping[str, Any],
 ) -> xr.Dataset:
-    """Return the labelled coefficients of an evaluator, or means over several with standard errors.
+    """Return the coefficients of an evaluator as a dataset, or means over several with standard errors.
 
-    Each evaluator (replica) is made when it is needed.  The first finds the grid on which a flow converges,
-    or, if ``steps`` are given, the grid of these.  Orders that vanish are left out, unless ``every``;
-    ``started`` is the start of the wall time; ``attributes`` are added to the result.  Raises
-    :class:`~numerics.errors.NotConverged` for a flow that does not converge.
+    Each item of ``evaluators`` returns the evaluator of one replica when it is called.  The first replica
+    finds the grid on which a flow converges, or, if ``steps`` are given, the grid of these.  Orders that
+    vanish are left out, unless ``every``; ``started`` is the start of the wall time; ``attributes`` are added
+    to the result. Raises :class:`~numerics.errors.NotConverged` for a flow that does not converge.
     """
     if problem.flow:
         steps = AdamsBashforth(problem.times, problem.solver.rtol)
@@ -95,12 +95,12 @@ def evaluated(  # noqa: PLR0913 - options of every series, most of them keyword-
     for number, make in enumerate(evaluators):
         evaluate = make()
         if steps is None or grid is not None:
-            found = evaluate(grid)
+            coefficients = evaluate(grid)
         else:
-            grid, found, notes = refine(steps, partial(_attempt, evaluate)).parts
+            grid, coefficients, notes = refine(steps, partial(_attempt, evaluate)).parts
         if number == 1:
             runs.add(values)
-        values = found.values()
+        values = coefficients.values()
         if number:
             runs.add(values)
         if progress is not None:
@@ -108,32 +108,32 @@ def evaluated(  # noqa: PLR0913 - options of every series, most of them keyword-
     if runs.counts:
         values = runs.mean() | {k + STDERR: v for k, v in runs.stderr().items()}
         notes["replicas"] = number + 1
-    kept = [i for i, n in enumerate(found.orders) if n == 0 or every or _occurs(values, i)]
+    kept = [i for i, n in enumerate(coefficients.orders) if n == 0 or every or _occurs(values, i)]
     return dataset(
-        values if len(kept) == len(found.orders) else {k: v[kept] for k, v in values.items()},
+        values if len(kept) == len(coefficients.orders) else {k: v[kept] for k, v in values.items()},
         times=problem.times if steps is None else steps.times,
         spec=problem.text,
         data_sha256=problem.data_sha256,
         held=problem.held,
         time_name=problem.time_name,
         loss=loss_in_words(problem, values),
-        orders=[found.orders[i] for i in kept],
+        orders=[coefficients.orders[i] for i in kept],
         truncation_order=order,
         wall_time_s=clock.perf_counter() - started,
         **attributes,
         **notes,
-        **found.notes,
+        **coefficients.notes,
     )
 
 
 def _attempt(evaluate: Evaluator, grid: TimeGrid) -> Attempt[Coefficients]:
-    """Return the coefficients on a grid, with the values that are refined."""
-    found = evaluate(grid)
-    return Attempt(found.watched()[:, grid.outputs], found)
+    """Return the coefficients on one grid of a flow, with the values that must converge."""
+    coefficients = evaluate(grid)
+    return Attempt(coefficients.watched()[:, grid.outputs], coefficients)
 
 
 def _occurs(values: Mapping[str, Array], i: int) -> bool:
-    """Return whether a variable differs from zero.
+    """Return whether any variable differs from zero at the order with position i.
 
     Tangent kernels, which may be rounding errors, do not count.
     """
@@ -149,14 +149,17 @@ def check_order(order: int, lowest: int = 0) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A problem on given samples, test points last, in steps or on the ``grid`` of a flow."""
+    """Problem on given samples, test points last, with a grid of times.
+
+    Times are the steps of the rule, or the nodes of ``grid`` for a flow.
+    """
 
     problem: Problem
     grid: TimeGrid | None = None
 
     @property
     def numbers(self) -> Mapping[Symbol, float]:
-        """Numbers for the symbols of the theory."""
+        """Numbers for the symbols of the theory, such as gamma0 and the learning rate."""
         return self.problem.numbers
 
     @property
@@ -171,17 +174,17 @@ class Setting:
 
     @property
     def targets(self) -> Array:
-        """Targets, (P,); zero where they are not known."""
+        """Targets of the samples, (P,); zero for test points whose targets are not given."""
         return np.asarray(self.problem.arrays[TARGETS])
 
     @cached_property
     def error(self) -> Composed:
-        """The error as a function of the output."""
+        """The error (minus the derivative of the loss) as a numerical function of the output."""
         return Composed(ErrorLaw.of(self.problem.theory), self.problem.arrays)
 
     @property
     def times(self) -> int:
-        """Number of steps or nodes."""
+        """Number T of times: steps of the rule, or nodes of the grid of a flow."""
         return len(self.problem.times) if self.grid is None else len(self.grid.nodes)
 
     @property
@@ -191,19 +194,24 @@ class Setting:
 
     @cached_property
     def tables(self) -> dict[str, Array]:
-        """Functions of time in the rule's memory, by name: its own tables, or the integrator's weights."""
+        """Functions of two times in the memory of the rule, (T, T) by name.
+
+        They are the rule's own functions in steps, and the weights of the integrator for a flow.
+        """
         problem = self.problem
         if self.grid is None:
             return {**{name: problem.arrays[name] for name in problem.program.tables}, **problem.memory}
         return tables_of(problem.program, problem.numbers, self.grid.nodes, self.grid.weights)
 
-    def answer(
+    def error_and_output(
         self, weight: Array, feedback: Array, rest: Array, lower: Sequence[Array] = ()
     ) -> tuple[Array, Array]:
-        """Return Delta_n and f_n, (T, P), from the ``rest`` of f_n and ``lower`` orders of f.
+        """Return the error Delta_n and the output f_n, (T, P), which depend on each other.
 
-        ``weight`` is (T, T) and strictly lower triangular.  Raises :class:`~numerics.errors.Diverged` if
-        Delta_n grows beyond RUNAWAY times its source.
+        ``f_n = rest + feedback sum_s weight(t, s) Delta_n(s)``, and Delta_n follows from f_n and the
+        ``lower`` orders of f.  ``weight`` is (T, T), strictly lower triangular, and ``feedback`` (P, P).
+        Raises :class:`~numerics.errors.Diverged` if Delta_n grows beyond RUNAWAY times its value without
+        feedback.
         """
         f, error, law = rest.copy(), np.zeros_like(rest), self.error
         bound = RUNAWAY * max(float(np.max(np.abs(law.order([*lower, rest])))), 1e-300)
@@ -220,7 +228,7 @@ class Setting:
 
 
 class Composed:
-    """A function of the output, with numbers for everything else: its orders from those of the output.
+    """Numerical function e of the output, and its orders for an output that is a power series in g.
 
         [e(f_0 + g f_1 + ...)]_n = sum_k e^(k)(f_0)/k! [(g f_1 + g^2 f_2 + ...)^k]_n
 
@@ -232,20 +240,23 @@ class Composed:
         self.law, self.data = law, [np.asarray(data[name]) for name in names]
 
     def __call__(self, f: Array) -> Array:
-        """Return the function at an output."""
+        """Return e at an output f, (..., samples)."""
         return self._slope(0, f)
 
     def slope(self, k: int, f: Array) -> Array:
-        """Return ``e^(k)/k!`` at an output."""
+        """Return the Taylor coefficient ``e^(k)/k!`` at an output f, in the shape of f."""
         with np.errstate(over="ignore"):
             return np.broadcast_to(self._slope(k, f), f.shape).astype(float)
 
     def _slope(self, k: int, f: Array) -> Array:
-        """Return ``e^(k)/k!`` as compiled; a sample index has the values 1, 2, ...."""
+        """Return ``e^(k)/k!`` at an output by its compiled function, which may return a smaller shape.
+
+        Samples are numbered 1, 2, ... where the function depends on the number of the sample.
+        """
         return slope_of(self.law, k)(np.arange(1.0, f.shape[-1] + 1), f, *self.data)
 
     def order(self, outputs: Sequence[Array]) -> Array:
-        """Return the last order of the function, from the orders of the output."""
+        """Return ``[e(f)]_n`` from the orders ``outputs = (f_0, ..., f_n)`` of the output."""
         f0, *higher = outputs
         n = len(higher)
         power: list[Array | float] = [1.0, *[0.0] * n]
@@ -259,9 +270,10 @@ class Composed:
 
 @lru_cache(maxsize=256)
 def slope_of(law: ErrorLaw, k: int) -> Callable[..., Array]:
-    """Return ``e^(k)/k!`` as a function of the number of the sample, the output and the arrays.
+    """Return ``e^(k)/k!`` of the error e as a compiled function of sample number, output and arrays.
 
-    Raises :class:`~derive.errors.NotApplicable` if the error or a derivative of it jumps.
+    The arrays are in the order of their names. Raises :class:`~derive.errors.NotApplicable` if the error or a
+    derivative of it jumps.
     """
     arguments = [law.output, *sorted(law.body.atoms(AppliedUndef) - {law.output}, key=lambda x: str(x.func))]
     names = {x: Symbol(str(x.func)) for x in arguments}
@@ -271,10 +283,13 @@ def slope_of(law: ErrorLaw, k: int) -> Callable[..., Array]:
 
 
 def symbolic(problem: Problem) -> Program:
-    """Return the program with symbolic layer and depth, if its layers are a family; else the program."""
+    """Return the program of a problem with symbolic layer and depth.
+
+    The program itself if it has no such form.
+    """
     if problem.experiment is not None:
-        written, own = program_of(problem.experiment), problem.program
-        pairs = zip((written, *written.trained()), (own, *own.trained()), strict=True)
+        written, trained = program_of(problem.experiment), problem.program
+        pairs = zip((written, *written.trained()), (trained, *trained.trained()), strict=True)
         rules = {x.rule: y.rule for x, y in pairs}
         return program_of(problem.experiment, L).with_rules(lambda rule: rules.get(rule, rule))
     if problem.family is not None:
@@ -294,43 +309,44 @@ def parted(
     *,
     nonlinear: bool = False,
 ) -> dict[str, Array]:
-    """Return the contract's variables at ``orders``, from those of all samples.
+    """Return the result variables at ``orders``, with training samples and test points separated.
 
-    Errors and outputs (order, time, sample[, channel]) are those of all orders 0, 1, ...; ``kernels`` those
-    of ``orders``.
+    Errors and outputs (order, time, sample[, channel]) are those of all orders 0, 1, ... and all samples;
+    ``kernels`` are those of ``orders``.
     """
     held, at, loss = problem.held_out, list(orders), loss_of(problem.program)
     count = None if held is None else held.training
     error = error[:, :, :count]
-    found = {"error": error[at]}
+    values = {"error": error[at]}
     trained, tested = slice(problem.seen), slice(problem.seen, None)
     if squares_errors(problem, loss):
-        found["train_loss"] = squared(error)[at]
+        values["train_loss"] = squared(error)[at]
     elif loss is not None:
-        found |= {name: x[at] for name, x in _losses(problem, loss, trained, f[:, :, :count]).items()}
+        values |= {name: x[at] for name, x in _losses(problem, loss, trained, f[:, :, :count]).items()}
     for name, x in kernels.items():
-        found[name] = x if count is None else of_training(name, x, count, nonlinear, leading=1)
+        values[name] = x if count is None else of_training(name, x, count, nonlinear, leading=1)
     if held is not None:
-        found["test_f"] = f[at][:, :, count:]
+        values["test_f"] = f[at][:, :, count:]
         if held.targets is None or loss is None:
-            return found
+            return values
         if loss.is_square:
-            missed = -f[:, :, count:]
-            missed[0] += held.targets
-            return found | {"test_error": missed[at], "test_loss": squared(missed)[at]}
-        found["test_loss"] = _losses(problem, loss, tested, f[:, :, count:])["train_loss"][at]
-    return found
+            test_error = -f[:, :, count:]
+            test_error[0] += held.targets
+            return values | {"test_error": test_error[at], "test_loss": squared(test_error)[at]}
+        values["test_loss"] = _losses(problem, loss, tested, f[:, :, count:])["train_loss"][at]
+    return values
 
 
 def _losses(problem: Problem, loss: SampleLoss, samples: slice, f: Array) -> dict[str, Array]:
-    """Return the orders of the loss from those of the output (order, time, sample[, channel]).
+    """Return the orders of the loss on the samples in the slice, (order, time), by variable name.
 
-    If errors are differences, the orders of the mean square error are returned too.
+    ``f`` is the output (order, time, sample[, channel]).  If errors are differences, the orders of the mean
+    square error are returned too.
     """
     bodies = {"train_loss": loss.expression}
     if loss.difference is not None and not loss.is_square:
         bodies["mean_square_error"] = loss.difference**2
-    found = {}
+    losses = {}
     for name, body in bodies.items():
         body = body.subs({x: v for x, v in problem.values.items() if isinstance(x, Symbol)})
         data = {
@@ -341,8 +357,8 @@ def _losses(problem: Problem, loss: SampleLoss, samples: slice, f: Array) -> dic
             data[SAMPLE_WEIGHT] = np.ones_like(data[SAMPLE_WEIGHT])
         law = Composed(ErrorLaw(body, loss.output), data)
         orders = [law.order(list(f[: n + 1])) for n in range(len(f))]
-        found[name] = np.stack([x.reshape(*x.shape[:2], -1).sum(axis=2).mean(axis=1) for x in orders])
-    return found
+        losses[name] = np.stack([x.reshape(*x.shape[:2], -1).sum(axis=2).mean(axis=1) for x in orders])
+    return losses
 
 
 def squared(error: Array) -> Array:

@@ -45,22 +45,25 @@ from numerics.expansion.resummation import Resummed, resum
 Array = NDArray[np.float64]
 
 ROUNDING = 1e-14
-"""Terms below this share of the largest of their order, or of order zero, are rounding errors."""
+"""Terms below this fraction of the largest of their order, or of order zero, are rounding errors."""
 SETTLED = 1e-12
 """Relative change below which responses have converged."""
 SWEEPS = 100
+"""Largest number of iterations for responses."""
 
 AT_REST = 1e-9
 """Change of the error, relative to its start, below which it has converged."""
 ROUGHLY = 1e-3
+"""The same on all time intervals but the last one, and for the perturbed error."""
 STEPS = 60
+"""Largest number of iterations for the error on one time interval."""
 HORIZONS = 8
 """Number of growing time intervals on which the error is found, each from the solution of the one before."""
 
 
 @dataclass(frozen=True)
 class AtFixedError:
-    """Equation of the error, with f resummed to ``order`` at ``gamma0``."""
+    """Equation ``Delta = y - f[Delta]`` of the error Delta, with f resummed to ``order`` at ``gamma0``."""
 
     closed: Closed
     setting: Setting
@@ -68,34 +71,41 @@ class AtFixedError:
     order: int
 
     def upto(self, now: int) -> AtFixedError:
-        """Return the same equation up to a time."""
+        """Return the same equation on the first ``now`` times only."""
         return replace(self, closed=self.closed.upto(now))
 
-    def step(self, error: Array, pushed: Array | None = None) -> tuple[Array, Array]:
-        """Return the error that follows from f at ``error``, and the estimated truncation error of f.
+    def step(self, error: Array, perturbation: Array | None = None) -> tuple[Array, Array]:
+        """Return (new error, truncation error of f), (T, P): one iteration of the equation from ``error``.
 
-        ``pushed`` is added to f.
+        ``pushed`` is a perturbation that is added to f.
         """
         rest = beyond_lowest(self.closed.upto(), error, self.order, self.gamma0)
-        outer = rest.value + (0.0 if pushed is None else pushed)
-        found, _ = self.setting.answer(self.closed.weight, self.closed.gain * self.closed.kernel, outer)
-        return found, rest.error
+        outer = rest.value + (0.0 if perturbation is None else perturbation)
+        new_error, _ = self.setting.error_and_output(
+            self.closed.weight, self.closed.gain * self.closed.kernel, outer
+        )
+        return new_error, rest.error
 
-    def settled(self, error: Array, tolerance: float, pushed: Array | None = None) -> tuple[Array, Array]:
-        """Iterate :meth:`step` until the change is below ``tolerance``; raise NotConverged if it is not."""
+    def converged(
+        self, error: Array, tolerance: float, perturbation: Array | None = None
+    ) -> tuple[Array, Array]:
+        """Return (error, truncation error of f) after iterations of :meth:`step` have converged.
+
+        They have if the change is at most ``tolerance``; otherwise raises NotConverged.
+        """
         for _ in range(STEPS):
-            new, missed = self.step(error, pushed)
+            new, truncation = self.step(error, perturbation)
             change, error = float(np.max(np.abs(new - error))), new
             if change <= tolerance:
-                return error, missed
+                return error, truncation
         raise NotConverged(
-            f"the error at gamma0 = {self.gamma0} does not settle at order {self.order} "
+            f"the error at gamma0 = {self.gamma0} does not converge at order {self.order} "
             f"(change {change:.1e}): a smaller gamma0 or a higher order would do"
         )
 
 
 def solved(problem: AtFixedError) -> tuple[Array, Array]:
-    """Return the error, (T, P), and the error if f is perturbed by its estimated truncation error.
+    """Return (error, perturbed error), (T, P): the solution, and that for f changed by its truncation error.
 
     Raises :class:`~numerics.errors.NotConverged` if the series of the words fails, or the equation does not
     converge.
@@ -103,26 +113,26 @@ def solved(problem: AtFixedError) -> tuple[Array, Array]:
     T = problem.closed.T
     error = problem.setting.error.order([np.zeros((1, problem.closed.P))])
     scale = max(float(np.max(np.abs(error))), 1e-300)
-    missed = np.zeros_like(error)
+    truncation = np.zeros_like(error)
     for part in range(1, HORIZONS + 1):
         now = max(min(2, T), -(-T * part // HORIZONS))
         error = np.concatenate([error, np.repeat(error[-1:], max(now - len(error), 0), axis=0)])
         tolerance = (AT_REST if part == HORIZONS else ROUGHLY) * scale
-        error, missed = problem.upto(now).settled(error, tolerance)
-    pushed, _ = problem.settled(error, ROUGHLY * scale, np.where(error < 0, 1, -1) * missed)
-    return error, pushed
+        error, truncation = problem.upto(now).converged(error, tolerance)
+    perturbed, _ = problem.converged(error, ROUGHLY * scale, np.where(error < 0, 1, -1) * truncation)
+    return error, perturbed
 
 
 def beyond_lowest(closed: Closed, error: Array, order: int, gamma0: float) -> Resummed:
-    """Return f[Delta] without its term of lowest order, linear in Delta, and its truncation error."""
+    """Return the output f[Delta] for a given error, without its lowest order, linear in Delta."""
     if gamma0 == 0:
         return Resummed(np.zeros_like(error), np.zeros_like(error), np.zeros(error.shape, dtype=bool))
-    found = output_at(closed, error, order, gamma0)
-    return Resummed(found.value - closed.output(0), found.error, found.failed)
+    output = output_at(closed, error, order, gamma0)
+    return Resummed(output.value - closed.output(0), output.error, output.failed)
 
 
 class AtStrength(SeriesAlgebra):
-    """Operator expressions at a number for gamma0: every series has one coefficient, its value."""
+    """Operator expressions at a number for gamma0: every series has only the coefficient 0, its value."""
 
     def __init__(self, laws: ClosureAtStrength) -> None:
         closed = laws.closed
@@ -131,16 +141,16 @@ class AtStrength(SeriesAlgebra):
         self.strength = laws.strength
 
     def scaled(self, factor: Expr, x: Stream) -> Stream:
-        """Return a number, with gamma0 in it, times a value."""
+        """Return a value times a number, in which gamma0 has its numerical value."""
         constant, power = scale_of(factor)
         number = self.number(constant) * self.strength**power
         return self.new(lambda n: None if (found := x.at(n)) is None else times(number, found))
 
     def resolved(self, loop: Expr, x: Stream) -> Stream:
-        """Return ``(1 - loop)^-1 x``.
+        """Return ``(1 - loop)^-1 x``, where the loop is a product of operators.
 
-        If the loop's first letter leads from fewer entries to more, the smaller equations are solved:
-        ``(1 - a b)^-1 x = x + a (1 - b a)^-1 b x``.
+        If the first operator of the loop maps fewer entries to more, the smaller equations are solved: ``(1 -
+        a b)^-1 x = x + a (1 - b a)^-1 b x``.
         """
         number, factors = split(loop) if isinstance(loop, Mul) else (loop, ())
         if len(factors) > 1:
@@ -154,7 +164,7 @@ class AtStrength(SeriesAlgebra):
 
 
 def solved_for(loop: LayerOperator | None, x: LayerOperator | None) -> LayerOperator | None:
-    """Return ``(1 - loop)^-1 x`` for a causal loop."""
+    """Return ``(1 - loop)^-1 x`` for arrays, where ``loop`` is causal; None stands for zero."""
     if loop is None or x is None:
         return x
     assert isinstance(loop, Dense)
@@ -166,7 +176,10 @@ def solved_for(loop: LayerOperator | None, x: LayerOperator | None) -> LayerOper
 
 
 class ClosureAtStrength:
-    """Operators of the closure at one gamma0: ``values`` by name and layer, others by their laws."""
+    """Operators of the closure at one gamma0, by name and layer.
+
+    ``values`` are those known; others are computed from their equations when they are needed.
+    """
 
     def __init__(
         self, closed: Closed, strength: float, values: Mapping[OperatorAtLayer, LayerOperator | None]
@@ -174,13 +187,13 @@ class ClosureAtStrength:
         self.closed, self.strength, self.values = closed, strength, dict(values)
 
     def value(self, x: Expr) -> LayerOperator | None:
-        """Return an operator by its symbol."""
+        """Return an operator ``X[layer]``, or a constant kernel, as an array; None for zero."""
         if x.is_Symbol:
             return self.closed.constant(x)
         return self.at(*place_of(x))
 
     def at(self, name: str, site: int) -> LayerOperator | None:
-        """Return an operator at a layer, computed once."""
+        """Return the operator ``name`` at a layer: its given value, or that of its equation, cached."""
         if (name, site) not in self.values:
             place, end = self.closed.layers.base[name]
             if site != place:
@@ -190,19 +203,19 @@ class ClosureAtStrength:
         return self.values[name, site]
 
     def by_law(self, name: str, site: int) -> LayerOperator | None:
-        """Return the right-hand side of an operator's law at the present values."""
-        found: LayerOperator | None = AtStrength(self).series(self.closed.layers.laws[name][site]).at(0)
-        return found
+        """Return the right-hand side of the equation of an operator at a layer, for the present values."""
+        value: LayerOperator | None = AtStrength(self).series(self.closed.layers.laws[name][site]).at(0)
+        return value
 
     def output(self) -> Array:
-        """Return f, (T, P): the average of its law divided by gamma0."""
+        """Return the output f, (T, P): the average of the closure divided by gamma0."""
         closed = self.closed
         value = AtStrength(self).series(closed.layers.average).at(0)
         assert isinstance(value, SeparableKernel)
         return value.diagonal().reshape(closed.T, closed.P) / self.strength
 
     def without(self, names: list[str]) -> ClosureAtStrength:
-        """Return the same values without those of some operators, which their laws then give."""
+        """Return the closure without the values of these operators, which their equations then give."""
         return ClosureAtStrength(
             self.closed, self.strength, {x: v for x, v in self.values.items() if x[0] not in names}
         )
@@ -214,9 +227,10 @@ def with_kernels(
     given: Mapping[OperatorAtLayer, LayerOperator | None],
     memories: Mapping[OperatorAtLayer, LayerOperator],
 ) -> ClosureAtStrength:
-    """Return the closure with given correlations, and kernels consistent with memories and responses.
+    """Return the closure with given correlations, and with responses and kernels that satisfy its equations.
 
-    Every letter is strictly causal, so that the iteration ends at any gamma0.
+    ``memories`` are the parts of the kernels that contain the error.  Responses are found by iteration, which
+    ends at any gamma0 because every operator in them is strictly causal.
     """
     laws = ClosureAtStrength(closed, strength, given)
     responses = [x for x in closed.layers.laws if x not in closed.layers.correlations]
@@ -237,11 +251,14 @@ def with_kernels(
                         laws.values[kernel] = add(memory, *[laws.values[x] for x in sources])
         if change <= SETTLED:
             return laws
-    raise NotConverged(f"the responses at gamma0 = {strength} do not settle: a smaller gamma0 would do")
+    raise NotConverged(f"the responses at gamma0 = {strength} do not converge: a smaller gamma0 would do")
 
 
 def moved(old: LayerOperator | None, new: LayerOperator | None) -> float:
-    """Return the change of a causal operator, relative to its size."""
+    """Return the largest change of an entry of a causal operator, relative to its largest entry.
+
+    The new value None, which is zero, has no change.
+    """
     if not isinstance(new, Dense):
         return 0.0
     gap = new.block - old.block if isinstance(old, Dense) else new.block
@@ -249,9 +266,10 @@ def moved(old: LayerOperator | None, new: LayerOperator | None) -> float:
 
 
 def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resummed:
-    """Return f with ``error`` not expanded; its error is the change by one use of the laws.
+    """Return the output f for a given error, resummed to ``order`` at the gamma0 ``strength``.
 
-    Raises :class:`~numerics.errors.NotConverged` if a memory has no approximant.
+    The error estimate is the change of f when the equations of the closure are used once more.  Raises
+    :class:`~numerics.errors.NotConverged` if a memory has no approximant.
     """
     closed.remember(error)
     bodies = {kernel: remembers for kernel, (_, remembers) in closed.layers.made_of.items()}
@@ -259,10 +277,10 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resu
     series = Series(closed, error, order, strength)
 
     def memory(laws: ClosureAtStrength, kernel: OperatorAtLayer) -> LayerOperator:
-        """Return the memory of a kernel from correlations at their values."""
-        found = add(*[series.memory(kernel[0], laws.at(*x)) for x in bodies[kernel]])
-        assert found is not None
-        return found
+        """Return the part of a kernel that contains the error, from the values of the correlations in it."""
+        total = add(*[series.memory(kernel[0], laws.at(*x)) for x in bodies[kernel]])
+        assert total is not None
+        return total
 
     ends = {(name, place) for name, (place, _) in closed.layers.base.items()}
     inner = {x for xs in bodies.values() for x in xs if x not in ends}
@@ -275,7 +293,9 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resu
     first = with_kernels(closed, strength, given, memories)
     before = first.output()
     for x in sorted(x for x in inner if x[0] not in narrow):
-        first.at(*x)  # with the correlations that were resummed; these come anew after it
+        # Evaluate the other correlations while the resummed ones have their values; the equations then give
+        # the resummed ones anew.
+        first.at(*x)
     following = first.without(narrow)
     given = {x: following.at(*x) for x in inner if x[0] in narrow}
     memories = {x: memory(following, x) for x in bodies}
@@ -284,66 +304,70 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resu
 
 
 class Series:
-    """Coefficients up to an order of the memories of kernels, and their approximants."""
+    """Power series in gamma0, for a given error, of memories and correlations, and their sums."""
 
     def __init__(self, closed: Closed, error: Array, order: int, strength: float) -> None:
         self.closed, self.error, self.order, self.strength = closed, error, order, strength
         self.modes = np.linalg.eigh(closed.kernel)[1]
 
     def memory(self, kernel: str, body: LayerOperator | None) -> LayerOperator | None:
-        """Return the memory of a kernel for a correlation."""
+        """Return the memory of a correlation in a kernel: its product with error and weight."""
         if body is None:
             return None
         return remembered(self.closed.layers.kernels[kernel], self.closed.memory[kernel], self.error, body)
 
     def remembered(self, kernel: OperatorAtLayer) -> Dense:
-        """Return the memory of a kernel with samples on its left, resummed in each mode of the data."""
+        """Return the memory in a kernel with samples on its left, resummed in each eigenmode of the data."""
         bodies = self.closed.layers.made_of[kernel][1]
         T, P = self.closed.T, self.closed.P
         past = np.tril_indices(T, -1)
-        found = np.zeros((self.order + 1, len(past[0]), P))
+        coefficients = np.zeros((self.order + 1, len(past[0]), P))
         for n in range(self.order + 1):
             value = add(*[self.memory(kernel[0], self.closed.value(x, n, k)) for x, k in bodies])
             if value is not None:
                 assert isinstance(value, Dense)
-                found[n] = value.block[past[0], :, past[1], 0] @ self.modes
+                coefficients[n] = value.block[past[0], :, past[1], 0] @ self.modes
         block = np.zeros((T, P, T, 1))
-        block[past[0], :, past[1], 0] = self.value(found) @ self.modes.T
+        block[past[0], :, past[1], 0] = self.value(coefficients) @ self.modes.T
         return Dense(block)
 
     def correlation(self, name: str, site: int) -> SeparableKernel:
-        """Return a correlation without samples, resummed entry by entry."""
+        """Return a correlation without sample indices at a layer, resummed entry by entry."""
         T = self.closed.T
         past = np.tril_indices(T)
-        found = np.zeros((self.order + 1, len(past[0]), 1))
+        coefficients = np.zeros((self.order + 1, len(past[0]), 1))
         for n in range(self.order + 1):
             value = self.closed.value(name, n, site)
             if value is not None:
-                found[n, :, 0] = value.at(np.arange(T))[past[0], 0, past[1], 0]
+                coefficients[n, :, 0] = value.at(np.arange(T))[past[0], 0, past[1], 0]
         core = np.zeros((T, T))
-        core[past] = self.value(found)[:, 0]
+        core[past] = self.value(coefficients)[:, 0]
         one = np.eye(T)[:, None, :]
         return SeparableKernel(one, core + np.tril(core, -1).T, one)
 
     def value(self, series: Array) -> Array:
-        """Return the resummed series, orders first, modes last.
+        """Return the sums at gamma0 of series of even powers; the first axis is the order, the last the mode.
 
-        If the series of a mode has no approximant, one for all modes together is used.
+        If the series of a mode has no approximant, one for all modes together is used; raises NotConverged if
+        that has none either.
         """
         if np.any(series[1::2]):
-            raise NotConverged("there are odd powers of gamma0: resummation in gamma0^2 does not apply")
+            raise NotConverged(
+                "the series has odd powers of gamma0, so that it is not resummed in gamma0^2; use sum or pade"
+            )
         even, z = series[::2], self.strength**2
         terms = np.abs(even) * (z ** np.arange(len(even)))[:, None, None]
         even = np.where(terms > ROUNDING * terms.max(axis=(1, 2), keepdims=True), even, 0.0)
         even = np.where(terms > ROUNDING * terms[0].max(), even, 0.0)
-        own = resum(even, z)
-        if not own.failed.any():
-            return own.value
-        # where a mode's own series has no approximant, that of all modes together may have one
-        found = np.where(own.failed, resum(even, z, shared=1).value, own.value)
-        if np.isnan(found).any():
+        by_mode = resum(even, z)
+        if not by_mode.failed.any():
+            return by_mode.value
+        # If the series of a single mode has no approximant, one with a denominator common to all modes may
+        # exist.
+        values = np.where(by_mode.failed, resum(even, z, shared=1).value, by_mode.value)
+        if np.isnan(values).any():
             raise NotConverged(
-                f"the words up to order {self.order} say nothing about gamma0 = {self.strength}: "
+                f"the series up to order {self.order} has no approximant at gamma0 = {self.strength}: "
                 "a smaller gamma0 or a higher order would do"
             )
-        return found
+        return values

@@ -57,47 +57,63 @@ class AtStrengths:
     def __init__(self, problem: Problem, order: int) -> None:
         self.problem, self.orders, self.notes = problem, range(order + 1), dict[str, Any]()
         if problem.flow or problem.program.noisy or not problem.seen or gamma0 not in problem.numbers:
-            raise NotApplicable("solutions are exact in steps on given samples, without noise")
+            raise NotApplicable(
+                "exact solutions at several gamma0 exist for rules in steps on given samples, without noise"
+            )
         before = self.coefficients(RADII[0])
         for radius in RADII[1:]:
             now = self.coefficients(radius)
-            found = {name: self.settled(x, now[name], radius) for name, x in before.items()}
-            if all(x is not None for x in found.values()):
+            agreeing = {name: self.agreeing(x, now[name], radius) for name, x in before.items()}
+            if all(x is not None for x in agreeing.values()):
                 break
             before = now
         else:
-            raise NotApplicable("solutions at small gamma0 are no polynomials in it")
-        self.found = {name: x for name, x in found.items() if x is not None}
+            raise NotApplicable("solutions at small gamma0 are not polynomials in gamma0")
+        self.series = {name: x for name, x in agreeing.items() if x is not None}
 
-    def settled(self, first: Array, second: Array, radius: float) -> Array | None:
-        """Return coefficients that agree at two radii, with zeros below rounding; None if they differ."""
-        size, apart = (np.abs(x).reshape(len(x), -1).max(axis=1) for x in (second, first - second))
+    def agreeing(self, first: Array, second: Array, radius: float) -> Array | None:
+        """Return the coefficients if those from two radii of gamma0 agree, else None.
+
+        Coefficients below their rounding error are set to zero. ``first`` and ``second`` are the coefficients
+        at the larger and at the smaller radius, orders first.
+        """
+        size, difference = (np.abs(x).reshape(len(x), -1).max(axis=1) for x in (second, first - second))
         lost = ROUNDING * size[0] * radius ** -np.arange(float(len(first)))
-        if (apart > np.maximum(KNOWN * size, lost)).any():
+        if (difference > np.maximum(KNOWN * size, lost)).any():
             return None
-        nothing = size <= np.maximum(10 * apart, lost)
+        nothing = size <= np.maximum(10 * difference, lost)
         return np.where(nothing.reshape(-1, *[1] * (first.ndim - 1)), 0.0, first)
 
     def coefficients(self, radius: float) -> dict[str, Array]:
-        """Return the coefficients of each variable, orders first, from solutions at gamma0 up to a radius."""
-        count = 2 * ((len(self.orders) + MORE) // 2)  # an even number leaves zero out
+        """Return the coefficients of each variable by name, orders first.
+
+        They are those of the polynomial through solutions at Chebyshev points in ``[-radius, radius]`` of
+        gamma0.
+        """
+        count = 2 * ((len(self.orders) + MORE) // 2)  # gamma0 = 0 is not among an even number of points
         points = np.cos(np.pi * (np.arange(count) + 0.5) / count)
         solutions = [self.solution(radius * x) for x in points]
         return {name: self.fitted(points, [x[name] for x in solutions], radius) for name in solutions[0]}
 
     def fitted(self, points: Array, values: list[Array], radius: float) -> Array:
-        """Return the coefficients of the polynomial through values at points in units of a radius."""
+        """Return the coefficients, orders first, of the polynomial in gamma0 through the ``values``.
+
+        ``points`` are the gamma0 of the values, divided by ``radius``.
+        """
         flat = np.stack(values).reshape(len(points), -1)
         through = chebyshev.chebfit(points, flat, len(points) - 1)
         powers = np.zeros_like(through)
         for k, x in enumerate(through.T):
-            found = chebyshev.cheb2poly(x)
-            powers[: len(found), k] = found
+            in_powers = chebyshev.cheb2poly(x)
+            powers[: len(in_powers), k] = in_powers
         scaled = powers[: len(self.orders)] * radius ** -np.arange(float(len(self.orders)))[:, None]
         return np.asarray(scaled.reshape(len(self.orders), *values[0].shape))
 
     def solution(self, strength: float) -> dict[str, Array]:
-        """Return errors and losses at a gamma0."""
+        """Return errors and losses, by their names in results, at the gamma0 ``strength``.
+
+        Raises NotApplicable if two replicas differ, so that the solution is not exact.
+        """
         problem = self.problem
         values = {**problem.values, gamma0: strength}
         steps, data = len(problem.times), problem.data
@@ -109,24 +125,26 @@ class AtStrengths:
         dimensions = steps * sum(size_of(model, i) for i in range(len(model.groups)))
         samples = max(64, 2 ** int(np.ceil(np.log2(4 * dimensions + 4))))
         if samples > LARGEST:
-            raise NotApplicable("its exact solution needs too many paths")
+            raise NotApplicable(f"the exact solution needs {samples} paths, more than {LARGEST}")
         seeds = np.random.SeedSequence(problem.solver.seed).spawn(2)
         one, other = (self.variables(run) for run in prepared.runs(samples, seeds))
         for name, x in one.items():
             if np.abs(x - other[name]).max() > EXACT * np.abs(x).max():
-                raise NotApplicable("its solution is sampled, and no series is read off")
+                raise NotApplicable(
+                    "two replicas of the solution differ, so that it is not exact and has no series"
+                )
         return {name: (x + other[name]) / 2 for name, x in one.items()}
 
     def variables(self, run: Mapping[MemberKey, Array]) -> dict[str, Array]:
-        """Return errors and losses of a solution by their names in results."""
-        found = {name: one_sample(run[x, ()], self.problem.program) for name, x in NAMES.items()}
-        found = split(self.problem, found, nonlinear=self.problem.by_sample)
-        return {name: x for name, x in found.items() if name != OUTPUT}
+        """Return errors and losses of a solution, by their names in results."""
+        variables = {name: one_sample(run[x, ()], self.problem.program) for name, x in NAMES.items()}
+        variables = split(self.problem, variables, nonlinear=self.problem.by_sample)
+        return {name: x for name, x in variables.items() if name != OUTPUT}
 
     def watched(self) -> Array:
-        """Return errors at all orders."""
-        return self.found["error"]
+        """Return the errors at all orders, (orders, T, ...), as the values that must converge."""
+        return self.series["error"]
 
     def values(self) -> dict[str, Array]:
-        """Return the variables of a result."""
-        return self.found
+        """Return the coefficients of errors and losses by their names in results, orders first."""
+        return self.series

@@ -71,17 +71,18 @@ DIRECTIONS = 256
 """Default number of directions of a unit's sources in each replica, with several layers."""
 
 PARALLEL = 1e-9
+"""Samples whose cosine differs from 1 or -1 by less than this are parallel."""
 
 
 def series(program: Program, order: int, key: str, value: Any) -> KinkExpansion:
-    """Return the derived series of a program, all known orders of it.
+    """Return the derived series in ``|gamma0|`` of a program, with all orders that are known.
 
-    Raises :class:`~numerics.errors.SpecError` for an order above two, and, naming this key, for other
-    functions with kinks.
+    Raises :class:`~numerics.errors.SpecError` for an order above two, and, for this key and value of the
+    file, for other activations with kinks.
     """
     if order > HIGHEST:
         accepted = f"0 to {HIGHEST}, or a smooth activation"
-        raise SpecError("--order", order, "powers of |gamma0| are known for the lowest orders only", accepted)
+        raise SpecError("--order", order, f"powers of |gamma0| are known up to {HIGHEST} only", accepted)
     try:
         return _derived(program)
     except NotApplicable as error:
@@ -93,7 +94,7 @@ def series(program: Program, order: int, key: str, value: Any) -> KinkExpansion:
 
 @lru_cache(maxsize=16)
 def _derived(program: Program) -> KinkExpansion:
-    """Return the derived series of a program, cached."""
+    """Return the derived series in ``|gamma0|`` of a program, cached."""
     return derived(mean_field(program))
 
 
@@ -136,8 +137,8 @@ def expand_kinks(whole: Problem, order: int, *, progress: Progress | None = None
 
     def replica(k: int) -> Evaluator:
         """Return the evaluator of replica k."""
-        own = Points(POINTS, (seed, k))
-        return partial(evaluate, shared or Statics(expansion.bulk, *data, own, exact, needed), k)
+        points = Points(POINTS, (seed, k))
+        return partial(evaluate, shared or Statics(expansion.bulk, *data, points, exact, needed), k)
 
     notes = {"method": "expansion in |gamma0|, with units at the kink", "powers_of": "|gamma0|"}
     sizes = ({"samples": 2 * POINTS * REPLICAS} if many else {}) | ({"directions": 4 * count} if deep else {})
@@ -146,8 +147,8 @@ def expand_kinks(whole: Problem, order: int, *, progress: Progress | None = None
     result = evaluated(whole, replicas, order, started, progress=progress, every=True, attributes=attributes)
     known = expansion.known
     for name, variable in result.data_vars.items():
-        own = str(name).removesuffix(STDERR)
-        variable.attrs["known_to_order"] = min(known[NAMES.get(own, own)], order)
+        variable_name = str(name).removesuffix(STDERR)
+        variable.attrs["known_to_order"] = min(known[NAMES.get(variable_name, variable_name)], order)
     return result
 
 
@@ -163,10 +164,12 @@ NAMES = {
 
 
 def _check_apart(K: Array) -> None:
-    """Raise SpecError for samples that are zero or parallel."""
+    """Raise SpecError for samples that are zero or parallel, from the kernel of the data K (P, P)."""
     size = np.sqrt(np.diag(K))
     if np.any(size == 0):
-        raise SpecError("data", "a sample with K_x = 0", "stands at the kink from the start", "inputs not 0")
+        raise SpecError(
+            "data", "a sample with K_x = 0", "has all its units at the kink initially", "inputs not 0"
+        )
     overlap = np.abs(K / np.outer(size, size)) - np.eye(len(K))
     if np.any(overlap > 1 - PARALLEL):
         i, j = np.argwhere(overlap > 1 - PARALLEL)[0]
@@ -179,7 +182,7 @@ def _check_apart(K: Array) -> None:
 
 
 class AtKinks(Evaluation):
-    """Orders 0 to 2: those of units away from the kink, plus the contribution of units at the kink."""
+    """Coefficients of orders 0 to 2 in ``|gamma0|``, from units away from the kink and units at it."""
 
     def __init__(
         self,
@@ -191,29 +194,35 @@ class AtKinks(Evaluation):
     ) -> None:
         self.series, self.known = series, series.known
         self.directions = directions
-        self.found: KinkLayers | None = None
+        self.kink_layers: KinkLayers | None = None
         super().__init__(setting, statics, order)
 
     def error(self, n: int) -> tuple[Array, Array]:
-        """Return Delta_n and f_n; ``Delta_1`` responds to the contribution of units at the kink to f."""
+        """Return Delta_n and f_n, (T, P), NaN if they are not known.
+
+        ``Delta_1`` responds to the contribution to f of units at the kink.
+        """
         if n == 0:
             return super().error(0)
         if n > self.known[ERROR]:
             unknown = np.full_like(self.errors[0], np.nan)
             return unknown, unknown
         times = TwoTimes(self.statics, self.series.laws, self.weight, self.errors)
-        self.found = KinkLayers(self.series, times, self.directions)
-        return self.answered(self.found.output, self.feedback(0), n)
+        self.kink_layers = KinkLayers(self.series, times, self.directions)
+        return self.error_and_output(self.kink_layers.output, self.feedback(0), n)
 
     def kernel(self, name: str, n: int, layer: int, out: Index) -> Array:
-        """Return order n of an order parameter at one layer; NaN if it is not known."""
+        """Return order n of an order parameter at a layer and output times, (out, P, out, P).
+
+        NaN if it is not known.
+        """
         total = super().kernel(name, n, layer, out)
         if n == 0 or (name, layer) in self.statics.bases:
             return total
         if n > self.known[name]:
             return np.full_like(total, np.nan)
-        assert self.found is not None
-        moving = self.found.times.moving.get((name, n, layer))
+        assert self.kink_layers is not None
+        moving = self.kink_layers.times.moving.get((name, n, layer))
         return total if moving is None else total + moving[out][:, :, out]
 
 
@@ -221,25 +230,25 @@ class AtKinks(Evaluation):
 
 
 class UnitMotion:
-    """Derived motion of a unit in one layer, as arrays and functions.
+    """Equation of motion of a unit at the kink in one layer, as arrays and functions.
 
-    ``push`` (P, P, T, T) is the effect of slopes at earlier times, ``[h_i - u_i]_1(t) = sum_b sum_s push(i,
-    b, t, s) slope_b(s) r_b``; ``place(x, xi)`` is the place of the unit without it, ``side`` its slope at a
-    place, and ``phi`` the activation.
+    ``slope_effect`` W (P, P, T, T) is the effect of slopes at earlier times, ``[h_i - u_i]_1(t) = sum_b sum_s
+    W(i, b, t, s) slope_b(s) r_b``; ``place(x, xi)`` is the position of the unit without it, ``side`` its
+    slope at a position, and ``phi`` the activation.
     """
 
     def __init__(
         self, series: KinkExpansion, statics: Statics, layer: int, weight: Array, error: Array
     ) -> None:
         T, P = error.shape
-        self.push = np.zeros((P, P, T, T))
+        self.slope_effect = np.zeros((P, P, T, T))
         for p, c in series.motion.items():
             root, node = p.nodes
             assert (root.phi, root.r, node.phi, node.r) == ((), 0, (1,), 1), "linear in one slope and its r"
             known = [(statics.value(y.tensor, layer + y.shift), list(y.samples)) for y in p.statics]
             now, past = TIMES, TIMES + 1
             parts = [*known, (weight, [now, past]), (error, [past, node.sample])]
-            self.push += float(c) * contracted([ROW, node.sample, now, past], *parts)
+            self.slope_effect += float(c) * contracted([ROW, node.sample, now, past], *parts)
         z = Symbol("z", real=True)
         self.place = lambdify((x, xi(t)), series.place)
         self.side = lambdify(z, series.side(z))
@@ -248,10 +257,11 @@ class UnitMotion:
 
 @dataclass(frozen=True)
 class Sources:
-    """Values of the units of one sign pattern, one column for each direction.
+    """Values of the sources of units at a kink, for one pattern of signs of the other samples' u.
 
-    ``slopes``, ``features`` and ``upsilon`` (P,) belong to the samples; ``r`` and ``rho`` are (P, N), ``xi``
-    is (T, N); ``dimension`` is that of the Gaussian vector, here of length one, of which they are functions.
+    ``slopes``, ``features`` and ``upsilon`` (P,) belong to the samples; ``r`` and ``rho`` are (P, N) and
+    ``xi`` is (T, N), for N sampled directions; ``dimension`` is that of the Gaussian vector, here of length
+    one, of which they are functions.
     """
 
     slopes: Array
@@ -265,11 +275,12 @@ class Sources:
 
 @dataclass(frozen=True)
 class UnitsAtKink:
-    """Units at the kink of ``sample`` on intervals of starts: middles ``x``, ``widths``, their ``column``.
+    """Units at the kink of ``sample``, by intervals of initial positions x with constant slopes.
 
-    The integrand is constant or linear on each, so that the midpoint rule is exact.  ``slope`` is (T,
-    intervals), ``start`` that of the start; ``low`` and ``high`` are the times whose crossings bound the
-    intervals (-1: none).
+    ``x`` are the middles of the intervals, ``widths`` their lengths and ``column`` their directions.  The
+    integrand is constant or linear on each, so that the midpoint rule is exact.  ``slope`` is (T, intervals),
+    ``start`` that of the initial position; ``low`` and ``high`` are the times at which units at the two ends
+    of the interval cross the kink (-1: none).
     """
 
     sample: int
@@ -284,19 +295,27 @@ class UnitsAtKink:
     motion: UnitMotion
 
     def add(self, total: Array, jump: AverageJump, share: float) -> None:
-        """Add the jump's integral, for all observed samples, to ``total``, (T, P, T or 1, P or 1)."""
+        """Add the integral of a jump over these units, times ``share``, to ``total``, (T, P, T or 1, P or 1).
+
+        ``share`` is the density of the units times the probability of their signs.
+        """
         self._add(total, jump.cases, share, self.widths)
         if jump.after:
             self._add(total, jump.after, share, None)
 
     def _add(self, total: Array, cases: Cases, share: float, widths: Array | None) -> None:
-        """Add the integral of some cases of a jump to ``total``; without ``widths`` at the crossings only."""
+        """Add the integral over x of some cases of a jump to ``total``.
+
+        Without ``widths`` no integral is taken.
+
+        The cases then do not depend on x.
+        """
         others = [i for i in range(len(self.sources.slopes)) if i != self.sample]
         T = len(self.slope)
         dx = np.ones(self.sources.r.shape[1]) if widths is None else widths
-        for own, e in cases.items():
-            first = [self.sample] if own[0] else others
-            second = [0] if len(own) == 1 else [self.sample] if own[-1] else others
+        for are_kappa, e in cases.items():
+            first = [self.sample] if are_kappa[0] else others
+            second = [0] if len(are_kappa) == 1 else [self.sample] if are_kappa[-1] else others
             for number, early, late in read(e):
                 degree = sum(power for name, _, _, power in early + late if name in LINEAR)
                 scale = radius(self.sources.dimension, degree + (widths is not None))
@@ -312,7 +331,10 @@ class UnitsAtKink:
                             total[:, i, :, j] += scale * np.broadcast_to((left * dx) @ right.T, (T, T))
 
     def turning(self, jump: AverageJump) -> Array:
-        """Return the integral of a jump linear in ``turned``, (T, T): a perturbation moves an edge."""
+        """Return the integral over x of a jump linear in ``turned``, (T, T): time, perturbed time.
+
+        A perturbation of u moves the ends of the intervals.
+        """
         times = np.arange(len(self.slope))[:, None]
         edges = (times == self.low).astype(float) - (times == self.high)
         total = np.zeros((len(self.slope), len(self.slope)))
@@ -326,72 +348,91 @@ class UnitsAtKink:
     # -- fields ----------------------------------------------------------------------------------------
 
     def factor(self, parts: tuple[FieldPower, ...], i: int, j: int, columns: bool) -> Array:
-        """Return a product of fields at all times, (T or 1, intervals or columns); mu is i and alpha is j."""
-        found = np.ones((1, 1))
+        """Return a product of fields, (T or 1, intervals), or (T or 1, directions) if ``columns``.
+
+        The samples mu and alpha have the numbers i and j.
+        """
+        product = np.ones((1, 1))
         for name, who, timed, power in parts:
             sample = self.sample if who == kappa else i if who == mu else j
             field = self.source(name, sample) if columns else self.field(name, sample, timed)
-            found = found * field**power
+            product = product * field**power
         size = self.sources.r.shape[1] if columns else len(self.x)
-        return np.broadcast_to(found, (len(found), size))
+        return np.broadcast_to(product, (len(product), size))
 
     def source(self, name: str, sample: int) -> Array:
-        """Return a field that does not depend on the start, (T or 1, columns or 1).
+        """Return a field that does not depend on the initial position x, (T or 1, directions or 1).
 
-        Raise KeyError for others.
+        Raises KeyError for a field that does.
         """
-        own = self.sources
+        sources = self.sources
         if name in ("r", "rho"):
-            return np.asarray(getattr(own, name)[None, sample])
+            return np.asarray(getattr(sources, name)[None, sample])
         if name == "xi":
-            return own.xi
-        static = {"sigma": own.slopes, "phi": own.features, "upsilon": own.upsilon}
+            return sources.xi
+        static = {"sigma": sources.slopes, "phi": sources.features, "upsilon": sources.upsilon}
         return np.full((1, 1), static[name][sample])
 
     def field(self, name: str, sample: int, timed: bool) -> Array:
-        """Return a field of the unit, (T or 1, intervals or 1); raise KeyError for an unknown one."""
+        """Return a field of the units at one sample, (T or 1, intervals or 1); KeyError for an unknown name.
+
+        ``timed`` is true for a slope at its time, false for the initial one.
+        """
         if name == "sigma" and sample == self.sample:
             return self.slope if timed else self.start[None]
         if name in ("X", "Xbar"):
-            own = self.motion.place(self.x, self.sources.xi[:, self.column])
-            return np.asarray(self.moved(self.sample, name == "X") + own)
+            of_source = self.motion.place(self.x, self.sources.xi[:, self.column])
+            return np.asarray(self.moved(self.sample, name == "X") + of_source)
         if name in ("V", "Vbar"):
             return self.moved(sample, name == "V")
-        found = self.source(name, sample)
-        return found if found.shape[1] == 1 else found[:, self.column]
+        static = self.source(name, sample)
+        return static if static.shape[1] == 1 else static[:, self.column]
 
     def moved(self, sample: int, followed: bool) -> Array:
-        """Return ``[h - u]_1`` of a sample: contributions of the other samples' slopes and of its own."""
-        if (sample, followed) not in self.found:
-            push, r = self.motion.push[sample, self.sample], self.sources.r[self.sample, self.column]
-            own = push @ self.slope if followed else push.sum(axis=1)[:, None] * self.start
-            self.found[sample, followed] = self.pushes[sample][:, self.column] + own * r
-        return np.asarray(self.found[sample, followed])
+        """Return ``[h - u]_1`` of the units at one sample, (T, intervals).
+
+        With ``followed`` slopes at the unit's own kink are those at each time, else the initial ones.
+        """
+        if (sample, followed) not in self.moved_cache:
+            push, r = self.motion.slope_effect[sample, self.sample], self.sources.r[self.sample, self.column]
+            from_kink = push @ self.slope if followed else push.sum(axis=1)[:, None] * self.start
+            self.moved_cache[sample, followed] = (
+                self.from_other_samples[sample][:, self.column] + from_kink * r
+            )
+        return np.asarray(self.moved_cache[sample, followed])
 
     @cached_property
-    def found(self) -> dict[tuple[int, bool], Array]:
-        """Cache of :meth:`moved`."""
+    def moved_cache(self) -> dict[tuple[int, bool], Array]:
+        """Cache of the results of :meth:`moved`."""
         return {}
 
     @cached_property
-    def pushes(self) -> Array:
-        """Contribution of the slopes at the other samples, (P, T, columns)."""
-        return pushes(self.sample, self.sources, self.motion)
+    def from_other_samples(self) -> Array:
+        """Contribution to ``[h_i - u_i]_1`` of the slopes at the other samples, (P, T, directions)."""
+        return from_other_samples(self.sample, self.sources, self.motion)
 
 
-def pushes(k: int, sources: Sources, motion: UnitMotion) -> Array:
-    """Return ``[h_i - u_i]_1`` from the slopes at the samples but k, which are constant, (P, T, columns)."""
+def from_other_samples(k: int, sources: Sources, motion: UnitMotion) -> Array:
+    """Return the part of ``[h_i - u_i]_1`` from the slopes at the samples other than k, (P, T, directions).
+
+    These slopes are constant in time.
+    """
     others = np.array([i != k for i in range(len(sources.slopes))])
-    return np.asarray(np.einsum("ibt,b,bn->itn", motion.push.sum(axis=3), sources.slopes * others, sources.r))
+    return np.asarray(
+        np.einsum("ibt,b,bn->itn", motion.slope_effect.sum(axis=3), sources.slopes * others, sources.r)
+    )
 
 
 def follow(k: int, sources: Sources, motion: UnitMotion) -> UnitsAtKink:
-    """Return units of all starts: intervals of starts, split where a place crosses zero."""
-    own, N = motion.push[k, k], sources.r.shape[1]
-    T = len(own)
-    given = pushes(k, sources, motion)[k] + motion.place(0.0, sources.xi)
+    """Return the units at the kink of sample k at all initial positions.
+
+    Intervals of initial positions are divided where the position crosses zero at some time.
+    """
+    from_kink, N = motion.slope_effect[k, k], sources.r.shape[1]
+    T = len(from_kink)
+    given = from_other_samples(k, sources, motion)[k] + motion.place(0.0, sources.xi)
     steepest = np.abs(motion.side(np.array([-1.0, 1.0]))).max()
-    reach = np.abs(given).max(axis=0) + np.abs(own).sum(axis=1).max() * steepest * np.abs(sources.r[k])
+    reach = np.abs(given).max(axis=0) + np.abs(from_kink).sum(axis=1).max() * steepest * np.abs(sources.r[k])
     reach = 1.001 * reach + 1e-300
     zero = np.zeros(N)
     low, high = np.concatenate([-reach, zero]), np.concatenate([zero, reach])
@@ -400,7 +441,7 @@ def follow(k: int, sources: Sources, motion: UnitMotion) -> UnitsAtKink:
     early, late = np.concatenate([none, first]), np.concatenate([first, none])
     on = np.zeros((0, 2 * N))
     for now in range(T):
-        moved = given[now, column] + own[now, :now] @ on * sources.r[k, column]
+        moved = given[now, column] + from_kink[now, :now] @ on * sources.r[k, column]
         cut = (low < -moved) & (-moved < high)
         at = -moved[cut]
         low, high = np.concatenate([low, at]), np.concatenate([np.where(cut, -moved, high), high[cut]])
@@ -424,8 +465,8 @@ LINEAR = ("X", "Xbar", "V", "Vbar", "xi", "r", "rho")
 
 @lru_cache(maxsize=64)
 def read(e: Expr) -> list[tuple[float, tuple[FieldPower, ...], tuple[FieldPower, ...]]]:
-    """Return a jump as a sum of products: a number, factors at t or static, factors at s."""
-    found = []
+    """Return a jump as a sum of products (number, factors at t or constant, factors at s)."""
+    products = []
     for term in Add.make_args(e.expand()):
         number, rest = term.as_coeff_Mul()
         early: list[FieldPower] = []
@@ -435,12 +476,12 @@ def read(e: Expr) -> list[tuple[float, tuple[FieldPower, ...], tuple[FieldPower,
             who = next((x for x in (mu, alpha, kappa) if base.has(x)), kappa)
             part = (str(base.func), who, base.has(t, s), int(power))
             (late if base.has(s) else early).append(part)
-        found.append((float(number), tuple(early), tuple(late)))
-    return found
+        products.append((float(number), tuple(early), tuple(late)))
+    return products
 
 
 def radius(dimension: int, power: int) -> float:
-    """Return the mean of a power of the length of a standard normal vector.
+    """Return the mean of a power of the length of a standard normal vector of this dimension.
 
     >>> print(f"{radius(3, 2):.12f}")
     3.000000000000
@@ -454,9 +495,10 @@ SMALL = 1e-12
 
 @dataclass(eq=False)
 class TwoTimes:
-    """Laws of one layer evaluated at each layer, from static tensors and functions of two times.
+    """Contributions of units that keep their slopes, evaluated at each layer.
 
-    ``moving[name, order, layer]`` is (T, P, T, P), zero if missing.  ``weight`` and ``errors`` are those of
+    ``moving[name, order, layer]`` are the functions of two times found so far, (T, P, T, P), zero if missing;
+    ``laws`` the derived terms.  ``weight`` and ``errors`` are those of
     :class:`~numerics.expansion.trees.Evaluation`.
     """
 
@@ -467,7 +509,7 @@ class TwoTimes:
     moving: dict[tuple[str, int, int], Array] = field(default_factory=dict)
 
     def value(self, name: str, n: int, layer: int) -> Array:
-        """Return a law of the population at ``layer``: (T, P, T, P), or (T, P) for f."""
+        """Return order n of a contribution, for the units of ``layer``: (T, P, T, P), or (T, P) for f."""
         single = name == OUTPUT
         total = np.zeros(self.errors[0].shape * (1 if single else 2))
         for p, c in self.laws.get((name, n), {}).items():
@@ -475,7 +517,7 @@ class TwoTimes:
         return total
 
     def piece(self, p: Piece, layer: int, single: bool) -> Array:
-        """Return one product, summed over its inner times and samples."""
+        """Return one product at ``layer``, (T, P, T, P), or (T, P) if ``single``; see :func:`summed`."""
         places = {x.sample: TIMES + i for i, x in reversed(list(enumerate(p.nodes)))}
         parts: list[tuple[Array, list[int]]] = []
         for static in p.statics:
@@ -496,13 +538,17 @@ class TwoTimes:
 
 @dataclass(frozen=True)
 class Directions:
-    """Directions of Gaussian vectors: ``count`` of them, and as many with r, xi or both reversed."""
+    """Directions of Gaussian vectors: ``count`` random ones, and as many with r, xi or both reversed."""
 
     count: int
     seeds: tuple[int, ...]
 
     def of(self, first: int, second: int, place: tuple[int, ...]) -> Array:
-        """Return unit vectors, (first + second, 4 count): r depends on the first part, xi on the second."""
+        """Return unit vectors, (first + second, 4 count), with ``place`` as part of the seed.
+
+        r depends on the first ``first`` entries, xi on the others.  One entry has the two directions 1 and
+        -1.
+        """
         if first + second == 1:
             return np.array([[1.0, -1.0]])
         x = normal_points(self.count, first + second, [*self.seeds, *place])
@@ -512,7 +558,11 @@ class Directions:
 
 
 class KinkLayers:
-    """All layers: ``times.moving`` holds Phi, G and responses, ``output`` the source of ``-Delta_1``."""
+    """Contributions of all orders and layers, with units at the kink.
+
+    ``times.moving`` holds Phi, G and responses; ``output`` is the part of f_1 that drives ``Delta_1``, (T,
+    P).
+    """
 
     def __init__(self, series: KinkExpansion, times: TwoTimes, directions: Directions) -> None:
         self.series, self.times, self.directions = series, times, directions
@@ -538,7 +588,7 @@ class KinkLayers:
     # -- from layer to layer ---------------------------------------------------------------------------
 
     def down(self, layer: int) -> None:
-        """Compute the kernel of z, G, and B, which is stored one layer below."""
+        """Compute at a layer the kernel of z, then G, then B, which is stored one layer below."""
         moving, times = self.times.moving, self.times
         if self.site.backward is not None:
             for n in (LOWEST, 0):
@@ -554,7 +604,7 @@ class KinkLayers:
                 )
 
     def up(self, layer: int) -> None:
-        """Compute the kernel of h, A and Phi."""
+        """Compute at a layer the kernel of h, then A, then Phi."""
         moving, times = self.times.moving, self.times
         if self.site.forward is not None:
             moving["C", 1, layer] = self.memory(FIELD, 1, layer)
@@ -567,7 +617,7 @@ class KinkLayers:
         )
 
     def memory(self, field: str, n: int, layer: int) -> Array:
-        """Return a kernel at order n without the contribution of Delta_1."""
+        """Return order n of the kernel of h or z, (T, P, T, P), without the contribution of Delta_1."""
         T, P = self.error.shape
         total = np.zeros((T, P, T, P))
         for edge in self.site.h if field == FIELD else self.site.z:
@@ -582,9 +632,10 @@ class KinkLayers:
     # -- units at the kink -----------------------------------------------------------------------------
 
     def crossing(self, layer: int) -> dict[str, Array]:
-        """Return the contributions of units at the kink by name; f has no second time and sample.
+        """Return the contributions of units at the kink of a layer, by the name of the order parameter.
 
-        A and B stand at the second time t.
+        f has no second time and sample.  A and B are summed over the time of the perturbation, and stand at s
+        = t.
         """
         T, P = self.error.shape
         jumps = self.series.jumps
@@ -601,8 +652,8 @@ class KinkLayers:
         K = self.statics.correlation(self.site.u.name, layer + self.site.u.shift)
         for k in range(P):
             sources = Patterns(self, motion, layer, k, K)
-            for share, own in sources:
-                units = follow(k, own, motion)
+            for share, pattern in sources:
+                units = follow(k, pattern, motion)
                 share *= self.density(K[k, k])
                 for name in wanted:
                     units.add(total[name], jumps[name], share)
@@ -613,7 +664,10 @@ class KinkLayers:
 
 
 class Patterns:
-    """Units at the kink of sample k by the signs of the others' u: probabilities and values."""
+    """Units at the kink of sample k for each pattern of signs of the other samples' u.
+
+    Iteration yields the probability of the pattern and the sources of its units.
+    """
 
     def __init__(self, layers: KinkLayers, motion: UnitMotion, layer: int, k: int, K: Array) -> None:
         self.layers, self.motion, self.layer, self.k, self.K = layers, motion, layer, k, K
@@ -621,7 +675,7 @@ class Patterns:
 
     @cached_property
     def gaussian(self) -> tuple[Array, Array, Array, int]:
-        """Values r, rho and xi in each direction, and the dimension."""
+        """Values of r, rho and xi in each direction, and the dimension of the Gaussian vector behind them."""
         layers, layer = self.layers, self.layer
         site, drift = layers.site, layers.drift[layer][:, self.k, :, self.k]
         G = layers.statics.correlation(site.r.name, layer + site.r.shift)
@@ -632,9 +686,9 @@ class Patterns:
         return left @ first, rho, right @ second, len(unit)
 
     def sources(self, signs: Array, means: Array) -> Sources:
-        """Return the units whose u have these signs, with these means."""
+        """Return the sources of units whose u have these signs, and means for these signs; both (P,)."""
         r, rho, xi, dimension = self.gaussian
-        # on one side phi is linear: its mean is phi of the mean
+        # On one side of the kink phi is linear, so that the mean of phi(u) is phi of the mean of u.
         slopes, features = np.asarray(self.motion.side(signs)), np.asarray(self.motion.phi(means))
         upsilon = np.zeros(len(means))
         if BACKWARD_RESPONSE in self.layers.series.jumps and self.layer > 1:
@@ -646,7 +700,10 @@ class Patterns:
             yield share, self.sources(signs, means)
 
     def sides(self) -> Iterator[tuple[float, Array, Array]]:
-        """Yield signs of the others given ``u_k = 0``, with their probability and the means of u."""
+        """Yield (probability, signs, means): each pattern of signs of the others given ``u_k = 0``.
+
+        ``means`` are the means of u for this pattern; the entry k is zero in both arrays (P,).
+        """
         K, k, P = self.K, self.k, len(self.K)
         others = [i for i in range(P) if i != k]
         left = (K - np.outer(K[k], K[k]) / K[k, k])[np.ix_(others, others)]
@@ -655,22 +712,22 @@ class Patterns:
             yield 1.0, signs, means
         elif self.points is None:
             rows = rows_of(left)[None]
-            for own in product((1, -1), repeat=len(others)):
-                step = [sided(0, sign) for sign in own]
+            for pattern in product((1, -1), repeat=len(others)):
+                step = [sided(0, sign) for sign in pattern]
                 share = float(of_products(step, rows)[0][0])
                 if share <= 0:
                     continue
                 first = [
                     float(of_products([*step[:i], sided(1, sign), *step[i + 1 :]], rows)[0][0])
-                    for i, sign in enumerate(own)
+                    for i, sign in enumerate(pattern)
                 ]
                 signs, means = np.zeros(P), np.zeros(P)
-                signs[others], means[others] = own, np.array(first) / share
+                signs[others], means[others] = pattern, np.array(first) / share
                 yield share, signs, means
         else:
             u = self.points.of(left, k)
-            found, which = np.unique(u > 0, axis=0, return_inverse=True)
-            for j, on in enumerate(found):
+            patterns, which = np.unique(u > 0, axis=0, return_inverse=True)
+            for j, on in enumerate(patterns):
                 here = u[which.ravel() == j]
                 signs, means = np.zeros(P), np.zeros(P)
                 signs[others], means[others] = np.where(on, 1, -1), here.mean(axis=0)
@@ -678,19 +735,22 @@ class Patterns:
 
 
 def sided(power: int, sign: int) -> SignPolynomial:
-    """Return ``x**power`` where x has this sign, as a sign polynomial."""
+    """Return ``x**power`` where x has this sign, and zero elsewhere, as a sign polynomial."""
     return {(power, 0, -1): Rational(1, 2), (power, 1, -1): Rational(sign, 2)}
 
 
 def root(C: Array) -> Array:
-    """Return ``X`` with ``X X^T = C``, a column for each direction in which C is not zero."""
+    """Return a matrix ``X`` with ``X X^T = C``, with one column for each direction in which C is not zero."""
     values, vectors = np.linalg.eigh((C + C.T) / 2)
     kept = values > SMALL * max(values[-1], 0.0)
     return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
 
 
 def since_start(drift: Expr, C: Array) -> Array:
-    """Return the covariance of the change of a source: the derived ``drift``, with C at its order two."""
+    """Return the covariance of the change of a source since the initial time, (T, P, T, P).
+
+    ``drift`` is its derived form in terms of the source's covariance at order two, whose values are C.
+    """
     total = np.zeros_like(C)
     for term in Add.make_args(drift):
         number, kernel = term.as_coeff_Mul()

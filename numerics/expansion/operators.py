@@ -36,14 +36,14 @@ Times = NDArray[np.intp] | slice
 """Positions of steps or nodes, or a slice, which needs no copies."""
 
 KEPT = 1e-16
-"""Share of the largest singular value of a separable operator below which one is a rounding error."""
+"""Fraction of the largest singular value of a separable operator below which one is a rounding error."""
 RANK = 32
 """Rank up to which sums are not compressed."""
 
 
 @dataclass(frozen=True)
 class Dense:
-    """A causal operator: block (T, rows, T, cols)."""
+    """Causal operator as a dense array ``block``, (T, rows, T, cols)."""
 
     block: Array
 
@@ -54,15 +54,15 @@ class Dense:
         return a.reshape(a.shape[0] * a.shape[1], -1)
 
     def transpose(self) -> Dense:
-        """Return the transposed operator."""
+        """Return the transposed operator: rows and columns, and the two times, exchanged."""
         return Dense(self.block.transpose(2, 3, 0, 1))
 
     def at(self, out: Times, into: Array | None = None) -> Array:
-        """Return entries at output times, (out, rows, out, cols), written to ``into`` if it is given."""
-        found = self.block[out][:, :, out]
+        """Return the entries at output times, (out, rows, out, cols), written to ``into`` if it is given."""
+        entries = self.block[out][:, :, out]
         if into is None:
-            return found
-        into[...] = found
+            return entries
+        into[...] = entries
         return into
 
 
@@ -75,22 +75,22 @@ class SeparableKernel:
     right: Array
 
     def transpose(self) -> SeparableKernel:
-        """Return the transposed operator."""
+        """Return the transposed operator: rows and columns, and the two times, exchanged."""
         return SeparableKernel(self.right, self.core.T, self.left)
 
     def at(self, out: Times, into: Array | None = None) -> Array:
-        """Return entries at output times, (out, rows, out, cols), in a contiguous ``into`` if given."""
+        """Return the entries at output times, (out, rows, out, cols), in a contiguous ``into`` if given."""
         (rows, k), (cols, m) = self.left.shape[1:], self.right.shape[1:]
         a, b = self.left[out].reshape(-1, k) @ self.core, self.right[out].reshape(-1, m)
-        found = np.empty((len(a) // rows, rows, len(b) // cols, cols)) if into is None else into
-        if self.left.strides[0] == 0:  # the same at all times
-            found.reshape(len(found), rows, -1)[...] = a[:rows] @ b.T
+        entries = np.empty((len(a) // rows, rows, len(b) // cols, cols)) if into is None else into
+        if self.left.strides[0] == 0:  # `left` is broadcast along time, so that one time is computed for all
+            entries.reshape(len(entries), rows, -1)[...] = a[:rows] @ b.T
         else:
-            np.matmul(a, b.T, out=found.reshape(len(a), len(b)))
-        return found
+            np.matmul(a, b.T, out=entries.reshape(len(a), len(b)))
+        return entries
 
     def diagonal(self) -> Array:
-        """Return entries at equal times, (T, rows, cols)."""
+        """Return the entries at equal times, (T, rows, cols)."""
         return (self.left @ self.core) @ self.right.transpose(0, 2, 1)
 
 
@@ -98,7 +98,7 @@ LayerOperator = Dense | SeparableKernel
 
 
 def multiplied(a: LayerOperator, b: LayerOperator) -> LayerOperator:
-    """Return the product of two operators."""
+    """Return the operator product ``a b``: summed over the inner time and the inner sample index."""
     if isinstance(a, Dense) and isinstance(b, Dense):
         shape = (*a.block.shape[:2], *b.block.shape[2:])
         return Dense((a.matrix @ b.matrix).reshape(shape))
@@ -114,7 +114,11 @@ def multiplied(a: LayerOperator, b: LayerOperator) -> LayerOperator:
 
 
 def remembered(kernel: Kernel, w: Array, error: Array, body: LayerOperator) -> Dense:
-    """Return ``w(t, s) sum_a Delta_a(s) X_row,a(t, s)``, or ``w Delta_col(s) X(t, s)``, X the ``body``."""
+    """Return the memory of the operator X = ``body`` in a kernel, for a weight w (T, T) and error (T, P).
+
+    It is ``w(t, s) sum_a Delta_a(s) X_row,a(t, s)`` for a kernel with samples on its left, else ``w(t, s)
+    Delta_col(s) X(t, s)``.
+    """
     if not kernel.rows:
         block = (body.block if isinstance(body, Dense) else body.at(np.arange(len(w))))[:, 0, :, 0] * w
         return Dense(block[:, None, :, None] * error[None, None])
@@ -129,7 +133,10 @@ def remembered(kernel: Kernel, w: Array, error: Array, body: LayerOperator) -> D
 
 
 def convolved(a: Array, b: Array, weights: Sequence[Array]) -> Array:
-    """Return ``int_s^t a(t, t') b(t', s) dt'`` for blocks (T, rows, T, cols), with the weights of each t."""
+    """Return ``int_s^t a(t, t') b(t', s) dt'`` for blocks (T, rows, T, cols).
+
+    ``weights[n]`` are the quadrature weights for t at node n: by t' and s.
+    """
     out = np.zeros((*a.shape[:3], b.shape[3]))
     for n, w in enumerate(weights):
         inner = b[: n + 1, :, : n + 1] * w.T[:, None, :, None]
@@ -142,41 +149,39 @@ def convolved(a: Array, b: Array, weights: Sequence[Array]) -> Array:
 
 @lru_cache(maxsize=64)
 def memory_weight(kernel: Kernel, error: str, tables: tuple[str, ...]) -> Expr:
-    """Return the factor of a kernel's memory besides error and correlation.
+    """Return the weight of past updates in a kernel: its factors other than the error and the correlation.
 
-    ``tables`` are functions of t and s.
-
-    Functions of the times only (momentum) are read at steps 0..T-1.
+    Functions of t and s that are in ``tables`` belong to the weight, others do not.
     """
     part = next(
         x
         for x in Add.make_args(kernel.definition)
         if any(str(a.func) == error for a in x.atoms(AppliedUndef))
     )
-    own = [
+    weights = [
         x
         for x in _factors(part)
         if not isinstance(x, AppliedUndef) or (set(x.args) <= {t, s} and str(x.func) in tables)
     ]
-    return Mul(*own)
+    return Mul(*weights)
 
 
 def time_table(weight: Expr, known: Mapping[Symbol, float], T: int, tables: Mapping[str, Array]) -> Array:
     """Return a weight k(t, s) of past updates at steps 0..T-1, (T, T) strictly lower triangular.
 
-    Functions of t and s are looked up in ``tables``.
+    ``known`` are the numbers of its symbols, ``tables`` the values of its functions of t and s.
 
     >>> time_table(2 * (t - s), {}, 2, {}).tolist()
     [[0.0, 0.0], [2.0, 0.0]]
     """
     numbers = {str(x): v for x, v in known.items()}
-    with np.errstate(all="ignore"):  # beyond s = t, which is left out
-        found = KnownArrays(numbers, tables)(weight, {t: Axis(0, T, 0, 2), s: Axis(0, T, 1, 2)})
-    return np.asarray(np.tril(np.broadcast_to(found, (T, T, 1))[..., 0], -1))
+    with np.errstate(all="ignore"):  # values at s >= t may be undefined, and are set to zero below
+        table = KnownArrays(numbers, tables)(weight, {t: Axis(0, T, 0, 2), s: Axis(0, T, 1, 2)})
+    return np.asarray(np.tril(np.broadcast_to(table, (T, T, 1))[..., 0], -1))
 
 
 def _factors(e: Expr) -> list[Expr]:
-    """Return the factors of a product, with those inside sums."""
+    """Return the factors of a product; a factor that is a sum is replaced by the factors of its summand."""
     out: list[Expr] = []
     for x in Mul.make_args(e):
         out += _factors(x.function) if isinstance(x, Sum) else [x]
@@ -187,7 +192,7 @@ def _factors(e: Expr) -> list[Expr]:
 
 
 class Kind(NamedTuple):
-    """Properties of an operator: causal or not, with samples on its left and on its right or not."""
+    """Kind of an operator: whether it is causal, and whether it has sample indices on its left and right."""
 
     causal: bool
     rows: bool
@@ -196,27 +201,27 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Combination:
-    """Linear combination of operators on a tape, by their positions."""
+    """Linear combination of operators on a tape: ``terms`` maps the positions of steps to coefficients."""
 
     tape: Tape
     terms: Mapping[int, float]
 
     @property
     def kind(self) -> Kind:
-        """Kind of every term."""
+        """Kind of all terms, which is the same."""
         return self.tape.kinds[next(iter(self.terms))]
 
     def transpose(self) -> Combination:
-        """Return the transposed combination."""
+        """Return the combination of the transposed operators."""
         return Combination(self.tape, {self.tape.transposed(i): c for i, c in self.terms.items()})
 
 
 class Tape:
-    """Operations on operators in an order in which they can be carried out, each once.
+    """List of operations on operators, each recorded once, in an order in which they can be carried out.
 
-    A step holds the operation, the positions of its operands, and coefficients.  Sums stay sums until a
-    causal one is multiplied, or one has more than ``most`` terms, so that coefficients are collected and
-    operands that differ by a factor between layers are multiplied once.
+    A step holds the name of the operation, the positions of its operands, and coefficients.  Sums stay linear
+    combinations until a causal one is multiplied, or one has more than ``most`` terms, so that coefficients
+    are collected and operands that differ by a factor between layers are multiplied once.
     """
 
     def __init__(self, most: int) -> None:
@@ -226,7 +231,7 @@ class Tape:
         self.places: dict[tuple[Any, ...], int] = {}
 
     def place(self, kind: Kind, *step: Any) -> int:
-        """Return the position of a step, added if it is new."""
+        """Return the position of a step on the tape; a new step is appended."""
         if step not in self.places:
             self.places[step] = len(self.steps)
             self.steps.append(step)
@@ -234,7 +239,7 @@ class Tape:
         return self.places[step]
 
     def transposed(self, i: int) -> int:
-        """Return the position of a transpose; constants are symmetric."""
+        """Return the position of the transpose of the operator at position i; constants are symmetric."""
         what, *of = self.steps[i]
         if what in ("transpose", "constant"):
             return int(of[0]) if what == "transpose" else i
@@ -242,42 +247,45 @@ class Tape:
         return self.place(Kind(causal, cols, rows), "transpose", i)
 
     def one(self, x: Combination) -> tuple[int, float]:
-        """Return a combination as a number times one operator."""
+        """Return (position, factor): the combination is the factor times the operator at this position.
+
+        A combination of several terms is recorded as a sum.
+        """
         if len(x.terms) > 1:
             return self.place(x.kind, "sum", *sorted(x.terms.items())), 1.0
         return next(iter(x.terms.items()))
 
     def constant(self, x: Expr, samples: bool) -> Combination:
-        """Return a kernel without memory."""
+        """Return the constant kernel x as a combination; ``samples`` says whether it has sample indices."""
         return Combination(self, {self.place(Kind(False, samples, samples), "constant", x): 1.0})
 
     def remembered(self, kernel: Kernel, order: int, body: Combination) -> Combination:
-        """Return the memory of a correlation in a kernel, with the error of one order."""
+        """Return the memory of a correlation ``body`` in a kernel, with the error of this order."""
         kind = Kind(True, bool(kernel.rows), bool(kernel.cols))
         step = "remembered", kernel.name, order, *sorted(body.terms.items())
         return Combination(self, {self.place(kind, *step): 1.0})
 
-    def found(self, kind: Kind, name: str, n: int, site: int) -> Combination:
-        """Return an order of an operator at a layer that another plan computes."""
-        return Combination(self, {self.place(kind, "found", name, n, site): 1.0})
+    def external(self, kind: Kind, name: str, n: int, site: int) -> Combination:
+        """Return order n of the operator ``name`` at a layer, which another plan computes."""
+        return Combination(self, {self.place(kind, "external", name, n, site): 1.0})
 
     def multiply(self, a: Combination, b: Combination) -> Combination:
-        """Return the operator product, term by term for a correlation."""
+        """Return the operator product ``a b``; correlations are multiplied term by term."""
         kind = Kind(a.kind.causal and b.kind.causal, a.kind.rows, b.kind.cols)
         pairs = product(*([self.one(x)] if x.kind.causal else x.terms.items() for x in (a, b)))
         return Combination(self, {self.place(kind, "product", i, j): x * y for (i, x), (j, y) in pairs})
 
     def times(self, number: float, x: Combination) -> Combination:
-        """Return a multiple of a combination."""
+        """Return a combination multiplied by a number."""
         return Combination(self, {i: number * c for i, c in x.terms.items()})
 
     def add(self, *xs: Combination | None) -> Combination | None:
-        """Return the sum; None counts as zero."""
-        found = [x for x in xs if x is not None]
-        if len(found) < 2:
-            return found[0] if found else None
+        """Return the sum of combinations; None stands for zero."""
+        nonzero = [x for x in xs if x is not None]
+        if len(nonzero) < 2:
+            return nonzero[0] if nonzero else None
         terms: Counter[int] = Counter()
-        for x in found:
+        for x in nonzero:
             terms.update(x.terms)
         total = Combination(self, terms)
         return total if len(terms) <= self.most else Combination(self, dict([self.one(total)]))
@@ -285,13 +293,13 @@ class Tape:
 
 @dataclass(eq=False)
 class Stream:
-    """Power series given by the rule of its coefficients, each computed once."""
+    """Power series whose coefficient of order n is ``rule(n)``, computed once; None stands for zero."""
 
     rule: Callable[[int], Any]
     known: dict[int, Any] = field(default_factory=dict)
 
     def at(self, n: int) -> Any:
-        """Return the coefficient of order n."""
+        """Return the coefficient of order n, from the cache if it has been computed."""
         if n < 0:
             return None
         if n not in self.known:
@@ -301,23 +309,23 @@ class Stream:
 
 @lru_cache(maxsize=10_000)
 def split(e: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-    """Return the commuting factor of a product, and its operators in order."""
+    """Return the commuting factor of a product, and its operators from left to right."""
     numbers, factors = e.args_cnc()
     return Mul(*numbers), tuple(factors)
 
 
 @lru_cache(maxsize=10_000)
 def scale_of(factor: Expr) -> tuple[Expr, int]:
-    """Return a constant without gamma0, and its power of gamma0."""
+    """Return (c, n) of a commuting factor ``c gamma0^n``."""
     number, power = factor.as_coeff_exponent(gamma0)
     return number, int(power)
 
 
 @lru_cache(maxsize=10_000)
 def loop_of(inverse: Pow) -> Expr:
-    """Return the x of ``(1 - x)^-1``."""
+    """Return the operator x of an inverse ``(1 - x)^-1``."""
     if inverse.exp != -1:
-        raise NotImplementedError(f"{inverse}: only inverses of series that start with 1")
+        raise NotImplementedError(f"the power {inverse} is not the inverse of a series that starts with 1")
     return (1 - inverse.base).expand()
 
 
@@ -341,18 +349,18 @@ class SeriesAlgebra:
     streams: list[Stream] = field(default_factory=list)
 
     def new(self, rule: Callable[[int], Any]) -> Stream:
-        """Return a series that :meth:`forget` can reset."""
-        found = Stream(rule)
-        self.streams.append(found)
-        return found
+        """Return a series with this rule, whose coefficients :meth:`forget` can delete."""
+        stream = Stream(rule)
+        self.streams.append(stream)
+        return stream
 
     def forget(self, n: int) -> None:
-        """Drop coefficients from order n on, because a series that they depend on has changed."""
+        """Delete coefficients from order n on, because a series on which they depend has changed."""
         for x in self.streams:
             x.known = {k: v for k, v in x.known.items() if k < n}
 
     def series(self, e: Expr) -> Stream:
-        """Return the series of an expression that contains an operator in each term."""
+        """Return the power series of an operator expression, which has an operator in each term."""
         if isinstance(e, Indexed):
             return self.known(e)
         if isinstance(e, Transpose):
@@ -362,20 +370,20 @@ class SeriesAlgebra:
         if e.is_Symbol and not e.is_commutative:
             return self.known(e)
         number, factors = split(e)
-        # start with what is in the middle: it is of low rank, and everything else acts on it
+        # Start with the first factor of low rank, because then every other factor acts on a thin matrix.
         start = next((k for k, x in enumerate(factors) if self.is_separable(x)), len(factors) - 1)
-        found = self.series(factors[start])
+        stream = self.series(factors[start])
         for x in reversed(factors[:start]):
-            found = self.applied(x, found)
+            stream = self.applied(x, stream)
         if factors[start + 1 :]:
-            found = self.transposed(found)
+            stream = self.transposed(stream)
             for x in factors[start + 1 :]:
-                found = self.applied(flipped(x), found)
-            found = self.transposed(found)
-        return self.scaled(number, found)
+                stream = self.applied(flipped(x), stream)
+            stream = self.transposed(stream)
+        return self.scaled(number, stream)
 
     def transposed(self, x: Stream) -> Stream:
-        """Return the series of the transposes."""
+        """Return the series of the transposed coefficients."""
 
         def rule(n: int) -> Any:
             """Return the transposed coefficient of order n."""
@@ -385,13 +393,13 @@ class SeriesAlgebra:
         return self.new(rule)
 
     def is_separable(self, e: Expr) -> bool:
-        """Return whether ``e`` is a correlation, or a sum of words around one."""
+        """Return whether ``e`` is of low rank: a correlation, or a sum of products with one."""
         if isinstance(e, Add):
             return all(any(self.is_separable(x) for x in split(part)[1]) for part in e.args)
         return not isinstance(e, Pow | Transpose) and self.is_correlation(e)
 
     def applied(self, e: Expr, x: Stream) -> Stream:
-        """Return the series of ``e`` times ``x``."""
+        """Return the series of the operator expression ``e`` times the series x."""
         if isinstance(e, Add):
             return self.sum([self.applied(part, x) for part in e.args])
         if e.is_commutative:
@@ -407,26 +415,26 @@ class SeriesAlgebra:
         return self.new(lambda n: self.convolution(operator, x, n))
 
     def resolved(self, loop: Expr, x: Stream) -> Stream:
-        """Return ``(1 - loop)^-1 x``, that is y with ``y = x + loop y``.
+        """Return ``(1 - loop)^-1 x``, the series y with ``y = x + loop y``.
 
         The loop is a square operator.  If y has samples only on its right, the product of the loop is
         computed first, because it is smaller; else each of its factors is applied to y.
         """
 
         def rule(n: int) -> Any:
-            """Return the coefficient of order n."""
+            """Return order n of y, which needs lower orders of y only."""
             first = next((v for k in range(n + 1) if (v := x.at(k)) is not None), None)
             flat = not self.in_turn and first is not None and first.kind == Kind(True, False, True)
             return self.add(x.at(n), (at_once if flat else by_factors).at(n))
 
-        found = self.new(rule)
-        by_factors = self.applied(loop, found)
+        solution = self.new(rule)
+        by_factors = self.applied(loop, solution)
         whole = self.series(loop)
-        at_once = self.new(lambda n: self.convolution(whole, found, n, start=1))
-        return found
+        at_once = self.new(lambda n: self.convolution(whole, solution, n, start=1))
+        return solution
 
     def scaled(self, factor: Expr, x: Stream) -> Stream:
-        """Return a number times a power of gamma0, times a series."""
+        """Return a series times a commuting factor, a number times a power of gamma0."""
         number, power = scale_of(factor)
         value = self.number(number)
         if (power, value) == (0, 1.0):
@@ -434,28 +442,28 @@ class SeriesAlgebra:
 
         def rule(n: int) -> Any:
             """Return the scaled coefficient of order n."""
-            found = x.at(n - power)
-            return None if found is None else self.times(value, found)
+            coefficient = x.at(n - power)
+            return None if coefficient is None else self.times(value, coefficient)
 
         return self.new(rule)
 
     def sum(self, xs: list[Stream]) -> Stream:
-        """Return the sum of series."""
+        """Return the sum of several series."""
         return self.new(lambda n: self.add(*[x.at(n) for x in xs]))
 
     def convolution(self, a: Stream, b: Stream, n: int, start: int = 0) -> Any:
-        """Return order n of a product whose first factor begins at order ``start``."""
-        found = []
+        """Return order n of the product ``a b``, where a begins at order ``start``."""
+        products = []
         for k in range(start, n + 1):
             right = b.at(n - k)
             if right is not None and (left := a.at(k)) is not None:
-                found.append(self.multiply(left, right))
-        return self.add(*found)
+                products.append(self.multiply(left, right))
+        return self.add(*products)
 
 
 @lru_cache(maxsize=10_000)
 def flipped(e: Expr) -> Expr:
-    """Return the transpose of a product, sum or inverse of operators."""
+    """Return the transpose of an operator expression: a product, sum or inverse of operators."""
     if isinstance(e, Transpose):
         return e.args[0]
     if isinstance(e, Add):
@@ -472,23 +480,26 @@ def flipped(e: Expr) -> Expr:
 
 
 def times(number: float, a: LayerOperator) -> LayerOperator:
-    """Return a multiple of an operator."""
+    """Return an operator multiplied by a number."""
     return (
         Dense(number * a.block) if isinstance(a, Dense) else SeparableKernel(a.left, number * a.core, a.right)
     )
 
 
 def add(*xs: LayerOperator | None) -> LayerOperator | None:
-    """Return the sum of operators of one kind; None counts as zero."""
-    found = [x for x in xs if x is not None]
-    if len(found) < 2:
-        return found[0] if found else None
-    total = summed([(1.0, x) for x in found])
+    """Return the sum of operators that are all causal or all separable; None stands for zero.
+
+    A separable sum is compressed to fewer columns.
+    """
+    nonzero = [x for x in xs if x is not None]
+    if len(nonzero) < 2:
+        return nonzero[0] if nonzero else None
+    total = summed([(1.0, x) for x in nonzero])
     return total if isinstance(total, Dense) else compressed(total)
 
 
 def summed(terms: Sequence[tuple[float, LayerOperator]]) -> LayerOperator:
-    """Return a linear combination of operators of one kind."""
+    """Return the linear combination of pairs (number, operator), all causal or all separable."""
     if len(terms) == 1:
         return terms[0][1] if terms[0][0] == 1 else times(*terms[0])
     if all(isinstance(x, Dense) for _, x in terms):
@@ -498,7 +509,7 @@ def summed(terms: Sequence[tuple[float, LayerOperator]]) -> LayerOperator:
         return Dense(total)
     parts = [(number, x) for number, x in terms if isinstance(x, SeparableKernel)]
     if len(parts) < len(terms):
-        raise TypeError("a causal operator and a correlation do not add up")
+        raise TypeError("a causal operator (dense) and a correlation (separable) cannot be added")
     core = np.zeros((sum(len(x.core) for _, x in parts), sum(len(x.core.T) for _, x in parts)))
     i = j = 0
     for number, x in parts:
@@ -511,7 +522,12 @@ def summed(terms: Sequence[tuple[float, LayerOperator]]) -> LayerOperator:
 
 
 def compressed(a: SeparableKernel) -> SeparableKernel:
-    """Return the operator with as few columns as needed, up to rounding errors of its largest entries."""
+    """Return a separable operator with as few columns as needed, by singular values.
+
+    Small ones are unchanged.
+
+    The error is a rounding error relative to the largest entries.
+    """
     if max(a.core.shape) <= RANK:
         return a
     (T, n, k), (S, m, j) = a.left.shape, a.right.shape

@@ -83,13 +83,13 @@ def size_series(source: ProblemSource, size: str, order: int, together: tuple[st
     key, symbol = SIZES[size]
     multiples = {SIZES[x][1]: ratios[x] / ratios[size] * symbol for x in together}
     try:
-        found = expand_sizes(problem.discrete, symbol, order, multiples)
-        table = _table(found, problem.depth or 0)
+        expansion = expand_sizes(problem.discrete, symbol, order, multiples)
+        table = _table(expansion, problem.depth or 0)
     except NotApplicable as reason:
         raise SpecError(
             key, float(ratios[size]), f"no series in 1/{size}: {reason}", "mean-field networks"
         ) from None
-    return _evaluated(problem, found, table, started)
+    return _evaluated(problem, expansion, table, started)
 
 
 @one_thread
@@ -107,16 +107,16 @@ def step_size_series(source: ProblemSource, order: int, rtol: float = 1e-5) -> x
     problem.require_no_attributes("the expansion")
     key, rule = problem.key_and_value("training.rule")
     if problem.flow or rule == "sgd":
-        raise SpecError(key, rule, "has no steps that become small", "gd")
+        raise SpecError(key, rule, "is not a rule with steps whose limit is a flow", "gd")
     if problem.experiment is not None:
         problem.experiment.require_constant("an expansion in it", "learning_rate")
     try:
-        found = expand_step_size(problem.theory, order)
-        table = _table(found, problem.depth or 0)
+        expansion = expand_step_size(problem.theory, order)
+        table = _table(expansion, problem.depth or 0)
     except NotApplicable as reason:
         raise SpecError(key, rule, str(reason), "gd without decay, momentum and temperature") from None
     steps = AdamsBashforth(problem.times * problem.numbers[eta], rtol)
-    return _evaluated(problem, found, table, started, steps)
+    return _evaluated(problem, expansion, table, started, steps)
 
 
 @one_thread
@@ -158,7 +158,7 @@ def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
             raise NotApplicable(f"units have attributes ({', '.join(problem.attributes)})")
         if (moving := steady_data(problem)) is not None:
             raise NotApplicable(moving.reason)
-        found, table = _in_strength(problem.program, problem.reductions, tuple(problem.layered), order)
+        expansion, table = _in_strength(problem.program, problem.reductions, tuple(problem.layered), order)
     except NotApplicable as reason:
         with suppress(NotApplicable):
             return _from_solutions(problem, order, started)
@@ -171,20 +171,26 @@ def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
         raise SpecError(
             *problem.key_and_value("network.gamma0"), f"the theory has no series in it: {reason}", accepted
         ) from None
-    return _evaluated(problem, found, table, started)
+    return _evaluated(problem, expansion, table, started)
 
 
 def _from_solutions(problem: Problem, order: int, started: float) -> xr.Dataset:
-    """Return the series of errors and losses, from solutions; raise NotApplicable if these are not exact."""
-    found = AtStrengths(problem, order)
+    """Return the series in gamma0 of errors and losses, from exact solutions at several values of gamma0.
+
+    Raises NotApplicable if the solutions are not exact.
+    """
+    coefficients = AtStrengths(problem, order)
     attributes = {"method": "expansion in gamma0, from exact solutions at several"}
-    return evaluated(problem, [lambda: lambda _: found], order, started, attributes=attributes)
+    return evaluated(problem, [lambda: lambda _: coefficients], order, started, attributes=attributes)
 
 
 def _evaluated(
     problem: Problem, series: TheorySeries, table: Table, started: float, steps: AdamsBashforth | None = None
 ) -> xr.Dataset:
-    """Return the series of a theory as arrays; in gamma0 only the orders that do not vanish."""
+    """Return the coefficients of an expanded theory as a dataset, by a march of its rows in ``table``.
+
+    A series in gamma0 has only the orders that do not vanish.
+    """
     return evaluated(
         problem,
         [lambda: partial(OfTheory, problem, series, table)],
@@ -200,13 +206,17 @@ def _evaluated(
 def _in_strength(
     program: Program, reductions: tuple[Reduction, ...], layered: LayerFunctionNames, order: int
 ) -> tuple[StrengthSeries, Table]:
-    """Return the series of a program's theory in gamma0, and its rows, cached."""
-    found = expand_strength(derived(integrated(program), reductions, layered), order)
-    return found, _table(found, int(program.depth))
+    """Return the theory of a program expanded in gamma0, and its rows for the march, cached."""
+    expansion = expand_strength(derived(integrated(program), reductions, layered), order)
+    return expansion, _table(expansion, int(program.depth))
 
 
 def _table(series: TheorySeries, depth: int) -> Table:
-    """Return the rows of the expanded theory, with further order parameters at the first and last layers."""
+    """Return the rows of the expanded theory, and which order parameters the march computes.
+
+    Correlations and responses that results need but that the theory does not contain, such as those at the
+    first and last layers, are added.
+    """
     try:
         order, table = series.order, lower(series.expanded)
     except NotLinear as reason:
@@ -216,10 +226,13 @@ def _table(series: TheorySeries, depth: int) -> Table:
 
     driven = {row.field: row.drives[0][0] for row in table.fields if row.drives}
 
-    def push(name: str, layer: int, field: FieldAtLayer, pushed: FieldAtLayer) -> None:
-        """Add the response of a field to the source of another one."""
-        if field in there and pushed in driven:
-            more[name, layer] = Request("response", field, driven[pushed], S.One)
+    def add_response(name: str, layer: int, field: FieldAtLayer, perturbed: FieldAtLayer) -> None:
+        """Add the response of ``field`` to the source of the field ``pushed``, as ``name`` at a layer.
+
+        Nothing is added if either field has no row, or the second one no source.
+        """
+        if field in there and perturbed in driven:
+            more[name, layer] = Request("response", field, driven[perturbed], S.One)
 
     if any(e.name == ERROR for e in series.theory.scalars):
         for (name, a), layer in product(((LINEAR_KERNEL, FIELD), (GRADIENT_KERNEL, GRADIENT)), layers):
@@ -227,39 +240,45 @@ def _table(series: TheorySeries, depth: int) -> Table:
                 pair = (named(a, n), layer), (named(a, k), layer)
                 if n + k <= order and there >= set(pair):
                     more[named(name, n, k), layer] = Request("correlation", *pair, S.One)
-        if isinstance(series, StrengthSeries):  # the papers' A and B have 1/gamma0 in front
+        # A and B are responses divided by gamma0, so that their order n is order n + 1 of the response.
+        if isinstance(series, StrengthSeries):
             for n, layer in product(range(1, order + 2), layers):
-                push(named(FORWARD_RESPONSE, n), layer, (named(FIELD, n), layer), (GRADIENT, layer))
-                push(named(BACKWARD_RESPONSE, n), layer, (named(GRADIENT, n), layer + 1), (FIELD, layer + 1))
+                add_response(named(FORWARD_RESPONSE, n), layer, (named(FIELD, n), layer), (GRADIENT, layer))
+                add_response(
+                    named(BACKWARD_RESPONSE, n), layer, (named(GRADIENT, n), layer + 1), (FIELD, layer + 1)
+                )
     elif any(name.startswith("R_hr") for name, _ in table.tensors):
         for n in range(order + 1):
-            push(named("R_hr", n), depth, (named(FIELD, n), depth), (GRADIENT, depth))
+            add_response(named("R_hr", n), depth, (named(FIELD, n), depth), (GRADIENT, depth))
     return replace(table, tensors={**more, **table.tensors})
 
 
 def partial_sum(series: xr.Dataset, value: float, order: int | None = None) -> xr.Dataset:
-    """Return the series at one value of its variable, up to an order, without the dimension ``order``."""
+    """Return a series summed up to an order at one value of its variable, without dimension ``order``."""
     kept = series if order is None else series.sel(order=[n for n in series.order.values if n <= order])
     powers = xr.DataArray(value ** kept.order.values.astype(float), dims="order")
     return (kept * powers).sum("order", skipna=False)
 
 
 def truncation_error(series: xr.Dataset, value: float) -> dict[str, float]:
-    """Return an estimate of the truncation error of the largest entry of each variable.
+    """Return an estimate of the truncation error of each variable, by its name.
 
     The estimate is that of :meth:`~derive.expansion.PowerSeries.error_estimate` for the largest entries of
     the coefficients; it is infinite if these grow as fast as the powers fall.  It is not a bound.
     """
     x = Symbol("x", positive=True)
-    found = {}
+    estimates = {}
     for name, a in series.data_vars.items():
         sizes = [Float(float(np.abs(a.sel(order=n)).max())) for n in series.order.values]
-        found[str(name)] = float(PowerSeries(tuple(sizes), x).error_estimate().subs(x, value))
-    return found
+        estimates[str(name)] = float(PowerSeries(tuple(sizes), x).error_estimate().subs(x, value))
+    return estimates
 
 
 def _size(problem: Problem, size: str) -> float:
-    """Return the value of a size; raise SpecError if the problem has none."""
+    """Return the number for a size (``nu``, ``alpha`` or ``alpha_B``) in a problem.
+
+    Raises SpecError if the problem does not have the size, or has several numbers for it.
+    """
     if size not in SIZES:
         raise SpecError("size", size, "is not a size of a theory", ", ".join(SIZES))
     key, symbol = SIZES[size]
@@ -274,7 +293,10 @@ def _size(problem: Problem, size: str) -> float:
 
 
 class OfTheory:
-    """March of an expanded theory; for a flow, or on a ``grid`` in place of steps, without responses."""
+    """Coefficients from a march of the expanded theory, in steps, or on the ``grid`` of a flow.
+
+    A flow has no responses.
+    """
 
     def __init__(self, problem: Problem, series: TheorySeries, table: Table, grid: TimeGrid | None) -> None:
         self.problem, self.series, self.grid = problem, series, grid
@@ -295,18 +317,21 @@ class OfTheory:
         )
 
     def watched(self) -> Array:
-        """Return errors on samples, or ``C_v`` at equal times; (orders, T, ...)."""
+        """Return the values that must converge as the grid of a flow is refined, (orders, T, ...).
+
+        They are the errors of given samples, or ``C_v`` at equal times.
+        """
         if self.problem.seen:
             return self.scalar(ERROR)
         value: Array = np.einsum("ntctc->nt", self.correlation(C_LEARNT, None))
         return value
 
     def values(self) -> dict[str, Array]:
-        """Return the contract's variables, orders first."""
+        """Return each result variable by name at output times, orders first."""
         return self.of_samples() if self.problem.seen else self.of_random_data()
 
     def of_samples(self) -> dict[str, Array]:
-        """Return the variables on given samples."""
+        """Return the result variables of a problem on given samples, by name, orders first."""
         problem, layers = self.problem, range(1, (self.problem.depth or 0) + 1)
         at = slice(None) if self.grid is None else self.grid.outputs
         error, f = self.watched()[:, at], self.scalar(OUTPUT)[:, at]
@@ -331,72 +356,73 @@ class OfTheory:
             if self.series.theory.observables:
                 tensors: dict[FieldAtLayer, Array] = {
                     (name, k): x
-                    for name, own in ((LINEAR_KERNEL, H), (GRADIENT_KERNEL, G))
-                    for k, x in own.items()
+                    for name, kernel_by_layer in ((LINEAR_KERNEL, H), (GRADIENT_KERNEL, G))
+                    for k, x in kernel_by_layer.items()
                 }
                 kernels["tangent_kernel"] = self.tangent(tensors, many)
         return parted(problem, error, f, kernels, self.orders)
 
     def of_random_data(self) -> dict[str, Array]:
-        """Return the variables on random data."""
+        """Return the result variables of a problem on random data, by name, orders first."""
         tensors, values = self.run.plan.table.tensors, {}
         for name in RANDOM:
             layers = list(dict.fromkeys(k for n, k in tensors if orders_in(n)[0] == name))
             if not layers or (self.grid is not None and name.startswith("R_")):
                 continue
-            found = {k: of_outputs(self.at_outputs(name, k)) for k in layers}
-            values[name] = by_layer(found, range(1, (self.problem.depth or 0) + 1), axis=1)
+            by_number = {k: of_outputs(self.at_outputs(name, k)) for k in layers}
+            values[name] = by_layer(by_number, range(1, (self.problem.depth or 0) + 1), axis=1)
         test = _equal(values[C_LEARNT])
         test[0] += self.problem.numbers.get(label_noise, 0.0) ** 2 * self.problem.outputs
         train = _equal(values["C_Delta"]) if "C_Delta" in values else test
         return {"train_loss": train, "test_loss": test} | values
 
     def scalar(self, name: str) -> Array:
-        """Return orders 0, 1, ... of a scalar, (orders, T, ...)."""
-        found = [
+        """Return all orders of the scalar ``name``, such as the error, (orders, T, ...)."""
+        orders = [
             next((self.run.scalars[x] for _, k in part if (x := named(name, *k)) in self.run.scalars), None)
             for part in self.series.parts(name)
         ]
-        shape = next(x for x in found if x is not None)
-        return np.stack([np.zeros_like(shape) if x is None else x for x in found])
+        shape = next(x for x in orders if x is not None)
+        return np.stack([np.zeros_like(shape) if x is None else x for x in orders])
 
     def unknown(self, name: str, layer: int) -> bool:
-        """Return whether the theory has no correlation of this name at a layer."""
+        """Return whether the expanded theory has no order of the correlation ``name`` at a layer."""
         tensors = self.run.plan.table.tensors
         return not any(
             (named(name, *k), layer) in tensors for part in self.series.parts(name) for _, k in part
         )
 
     def correlation(self, name: str, layer: int | None) -> Array:
-        """Return orders 0, 1, ... of an order parameter of two times, (orders, T, n, T, m)."""
+        """Return all orders of the order parameter ``name`` at a layer, (orders, T, n, T, m)."""
         numbers, tensors = self.problem.numbers, self.run.plan.table.tensors
-        found: list[Array | None] = []
+        orders: list[Array | None] = []
         for parts in self.series.parts(name):
             known = [(c, (named(name, *k), layer)) for c, k in parts]
             arrays = [float(c.subs(numbers)) * self.run.tensor(n) for c, n in known if n in tensors]
-            found.append(sum(arrays[1:], arrays[0]) if arrays else None)
-        shape = next(x for x in found if x is not None)
-        return np.stack([np.zeros_like(shape) if x is None else x for x in found])
+            orders.append(sum(arrays[1:], arrays[0]) if arrays else None)
+        shape = next(x for x in orders if x is not None)
+        return np.stack([np.zeros_like(shape) if x is None else x for x in orders])
 
     def at_outputs(self, name: str, layer: int | None) -> Array:
-        """Return orders of an order parameter at output times."""
+        """Return all orders of an order parameter at output times, (orders, out, n, out, m)."""
         a, grid = self.correlation(name, layer), self.grid
         return a if grid is None else a[:, grid.outputs][:, :, :, grid.outputs]
 
     def response(self, name: str, layer: int) -> Array:
-        """Return orders 0, 1, ... of A or B, (orders, T, n, T, m); zero where it vanishes."""
+        """Return all orders of the response A or B at a layer, (orders, T, n, T, m); zero if it vanishes."""
         samples, outputs = int(self.problem.numbers[P]), self.problem.outputs
         rows, columns = (samples, outputs) if name == FORWARD_RESPONSE else (outputs, samples)
-        found = np.zeros((len(self.orders), self.run.steps, rows, self.run.steps, columns))
+        response = np.zeros((len(self.orders), self.run.steps, rows, self.run.steps, columns))
         for n in self.orders:
             if (named(name, n + 1), layer) in self.run.plan.table.tensors:
-                found[n] = self.run.tensor((named(name, n + 1), layer))
-        return found
+                response[n] = self.run.tensor((named(name, n + 1), layer))
+        return response
 
     def tangent(self, tensors: Mapping[FieldAtLayer, Array], many: bool) -> Array:
-        """Return the orders of the tangent kernel, from those of its factors.
+        """Return all orders of the tangent kernel from those of its factors.
 
-        The product is evaluated at ``2 order + 1`` values of gamma0, from which its coefficients follow: a
+        ``tensors`` are the orders of H and G by name and layer; ``many`` is true for several outputs.  The
+        product is evaluated at ``2 order + 1`` values of gamma0, from which its coefficients follow: a
         polynomial of twice the order is cut off exactly.
         """
         order, data, numbers = self.series.order, self.problem.arrays, self.problem.numbers
@@ -408,11 +434,11 @@ class OfTheory:
             value = np.tensordot(a, powers[:, : order + 1], (0, 1)).transpose(1, 3, 0, 2, 4)
             at[name, (layer or 0,)] = value if name == LINEAR_KERNEL or many else value[0, 0]
         known = {str(k): v for k, v in numbers.items()}
-        found = observable(equation, at, known, data, (t, s, *axes_of(equation.lhs)))
-        return np.tensordot(np.linalg.inv(powers)[: order + 1], found, (1, -1))
+        products = observable(equation, at, known, data, (t, s, *axes_of(equation.lhs)))
+        return np.tensordot(np.linalg.inv(powers)[: order + 1], products, (1, -1))
 
 
 def _equal(a: Array) -> Array:
-    """Return a correlation at equal times, summed over outputs."""
+    """Return a correlation (orders, T, [n,] T[, n]) at equal times, summed over outputs, (orders, T)."""
     value: Array = np.einsum("ntt->nt" if a.ndim == 3 else "nttcc->nt", a)
-    return value.copy()  # of one output it is a view
+    return value.copy()  # einsum returns a view of `a` if there is one output

@@ -40,7 +40,7 @@ ROUNDING = 4e-15
 
 
 class ResummationMethod(StrEnum):
-    """Methods that evaluate a series."""
+    """Methods that evaluate a power series at one gamma0."""
 
     SUM = "sum"
     PADE = "pade"
@@ -49,7 +49,10 @@ class ResummationMethod(StrEnum):
 
 @dataclass(frozen=True)
 class Resummed:
-    """Values of a series, estimates of the truncation error, and failed entries, where both are NaN."""
+    """Values of a series at one point, estimated truncation errors, and which entries failed.
+
+    Value and error of a failed entry are NaN.
+    """
 
     value: Array
     error: Array
@@ -69,55 +72,56 @@ def partial_sums(coefficients: ArrayLike, z: float) -> Resummed:
     (1.875, 0.125, False)
     """
     terms = _terms(np.asarray(coefficients, dtype=np.float64), z)
-    told = _told(terms)
-    value, left = terms.sum(axis=0), np.where(told, 0.0, np.abs(terms)).sum(axis=0)
-    sizes = np.abs(np.where(told, terms, 0.0)[-4:])
-    apart = len(sizes) // 2
-    if apart == 0:
+    significant = _above_rounding(terms)
+    value, left = terms.sum(axis=0), np.where(significant, 0.0, np.abs(terms)).sum(axis=0)
+    sizes = np.abs(np.where(significant, terms, 0.0)[-4:])
+    half = len(sizes) // 2
+    if half == 0:
         late = early = sizes[-1]
     else:
-        late, early = sizes[apart:].max(axis=0), sizes[: len(sizes) - apart].max(axis=0)
+        late, early = sizes[half:].max(axis=0), sizes[: len(sizes) - half].max(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(late == 0, 0.0, (late / early) ** (1.0 / max(apart, 1)))
-        size = np.maximum(sizes[-1], sizes[-2] * ratio) if apart else sizes[-1]
+        ratio = np.where(late == 0, 0.0, (late / early) ** (1.0 / max(half, 1)))
+        size = np.maximum(sizes[-1], sizes[-2] * ratio) if half else sizes[-1]
         error = np.where(size == 0, 0.0, size * ratio / (1 - ratio)) if len(sizes) > 2 else sizes[-1]
     failed = ~(ratio < 1)
     return Resummed(np.where(failed, np.nan, value), np.where(failed, np.nan, error + left), failed)
 
 
 def _terms(c: Array, z: float) -> Array:
-    """Return the terms ``c[k] z**k``."""
+    """Return the terms ``c[k] z**k`` of a series, in the shape of c."""
     return c * (z ** np.arange(len(c))).reshape(-1, *[1] * (c.ndim - 1))
 
 
-def _told(terms: Array) -> NDArray[np.bool_]:
-    """Return which terms are larger than rounding errors of the largest of their entry.
+def _above_rounding(terms: Array) -> NDArray[np.bool_]:
+    """Return, in the shape of ``terms``, which of them exceed the rounding error of their entry's largest.
 
-    The loss after one step does not depend on gamma0: its higher orders are rounding errors, whose ratios
-    have no meaning.
+    Only these have meaning.  The loss after one step, for example, does not depend on gamma0: its higher
+    orders are rounding errors, whose ratios have no meaning.
     """
     sizes = np.abs(terms)
-    told: NDArray[np.bool_] = ~np.isfinite(sizes) | (sizes > ROUNDING * sizes.max(axis=0))
-    return told
+    significant: NDArray[np.bool_] = ~np.isfinite(sizes) | (sizes > ROUNDING * sizes.max(axis=0))
+    return significant
 
 
 def pade(coefficients: ArrayLike, m: int, n: int, z: float, shared: int = 0) -> Resummed:
-    """Return the approximants [m/n] at ``z >= 0``; those that cannot be trusted have failed.
+    """Return the Padé approximants [m/n] at ``z >= 0``; those that cannot be trusted have failed.
 
-    The entries along the last ``shared`` axes have one common denominator, by least squares, because they are
-    functions with the same singularities.  The ``error`` is only that of rounding: see :func:`resum`.  Raises
-    ValueError for too few coefficients.
+    Coefficients have the power of z first.  The entries along the last ``shared`` axes have one common
+    denominator, by least squares, because they are functions with the same singularities.  The ``error`` is
+    only that of rounding: see :func:`resum`.  Raises ValueError for too few coefficients.
 
     >>> pade([1.0, -1.0, 1.0], 1, 1, 3.0).value.round(12)
     np.float64(0.25)
     """
     c = np.asarray(coefficients, dtype=np.float64)
     if m + n >= len(c):
-        raise ValueError(f"[{m}/{n}] needs {m + n + 1} coefficients; there are {len(c)}")
+        raise ValueError(f"the approximant [{m}/{n}] needs {m + n + 1} coefficients; there are {len(c)}")
     shape = c.shape[1:]
     alone = shape[: len(shape) - shared]
-    flat = c[: m + n + 1].reshape(m + n + 1, int(np.prod(alone)), -1)  # powers, groups, members
-    # in units in which the coefficients are about as large as the first of them
+    # axes of `flat`: powers of z, groups with a common denominator, members of a group
+    flat = c[: m + n + 1].reshape(m + n + 1, int(np.prod(alone)), -1)
+    # z is measured in units in which the coefficients are about as large as the first one
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         sizes = np.abs(flat).max(axis=2)
         powers = np.arange(1, len(flat))
@@ -150,7 +154,7 @@ def pade(coefficients: ArrayLike, m: int, n: int, z: float, shared: int = 0) -> 
 
 
 def _polynomial(c: Array, x: Array) -> Array:
-    """Return the polynomial with coefficients ``c`` at x."""
+    """Return ``sum_k c[k] x**k``; further axes of c are those of x."""
     total: Array = np.zeros(1)
     for k in range(len(c) - 1, -1, -1):
         total = total * x + c[k]
@@ -158,19 +162,19 @@ def _polynomial(c: Array, x: Array) -> Array:
 
 
 def approximants(order: int) -> list[tuple[int, int]]:
-    """Return the degrees tried for coefficients up to ``order``: with all coefficients first.
+    """Return the degrees (m, n) of the Padé approximants to try, for coefficients up to ``order``.
 
-    Of two as near to the diagonal, the one with more poles comes first, because singularities of a theory
-    that can diverge are poles.
+    Those that use all coefficients come first.  Of two as near to the diagonal, the one with more poles comes
+    first, because singularities of a theory that can diverge are poles.
 
     >>> approximants(4)
     [(2, 2), (1, 3), (3, 1), (1, 2), (2, 1)]
     """
-    found = [(order - n, n) for n in range(1, order)]
-    found.sort(key=lambda x: (abs(x[0] - x[1]), -x[1]))
+    full = [(order - n, n) for n in range(1, order)]
+    full.sort(key=lambda x: (abs(x[0] - x[1]), -x[1]))
     less = [(order - 1 - n, n) for n in range(1, order)]
     less.sort(key=lambda x: (abs(x[0] - x[1]), -x[1]))
-    return [*found[:3], *less[:2]] if order > 1 else []
+    return [*full[:3], *less[:2]] if order > 1 else []
 
 
 def resum(coefficients: ArrayLike, z: float, shared: int = 0) -> Resummed:
@@ -187,11 +191,11 @@ def resum(coefficients: ArrayLike, z: float, shared: int = 0) -> Resummed:
     """
     c = np.asarray(coefficients, dtype=np.float64)
     plain = partial_sums(c, z)
-    c = np.where(_told(_terms(c, z)), c, 0.0)
-    found = [pade(c, m, n, z, shared) for m, n in approximants(len(c) - 1)]
+    c = np.where(_above_rounding(_terms(c, z)), c, 0.0)
+    candidates = [pade(c, m, n, z, shared) for m, n in approximants(len(c) - 1)]
     value, error = np.full(c.shape[1:], np.nan), np.full(c.shape[1:], 0.0)
     seen = np.zeros(c.shape[1:], dtype=int)
-    for x in found:
+    for x in candidates:
         gap = np.where(seen == 0, x.error, np.abs(x.value - value))
         use = ~x.failed & (seen < 3)
         error = np.where(use, np.maximum(error, gap), error)
@@ -230,7 +234,7 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
     step = gcd(*orders) or 1
     evaluate = resum if method == "pade" else partial_sums
     top = max([*orders, int(series.attrs.get("truncation_order", 0)) // step * step])
-    found: dict[str, tuple[tuple[str, ...], Array, dict[str, str]]] = {}
+    variables: dict[str, tuple[tuple[str, ...], Array, dict[str, str]]] = {}
     failed: dict[str, str] = {}
     for name, array in series.data_vars.items():
         dense = np.zeros((top // step + 1, *array.shape[1:]))
@@ -245,16 +249,16 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
             failed[str(name)] = f"{int(bad.sum())} of {bad.size}"
             if bad.all():
                 raise NotConverged(
-                    f"the series of {name} to order {top} says nothing about gamma0 = {gamma0}: "
+                    f"the series of {name} to order {top} does not converge at gamma0 = {gamma0}: "
                     "a smaller gamma0, or a higher order, would do"
                 )
         dims = tuple(map(str, array.dims[1:]))
-        missed = np.where(np.any(dense[1:], axis=0), _largest_around(values.error, dims), values.error)
+        truncation = np.where(np.any(dense[1:], axis=0), _largest_around(values.error, dims), values.error)
         words = str(array.attrs.get("long_name", name))
-        found[str(name)] = (dims, values.value, {"long_name": words})
-        found[f"{name}{TRUNCATION}"] = (
+        variables[str(name)] = (dims, values.value, {"long_name": words})
+        variables[f"{name}{TRUNCATION}"] = (
             dims,
-            missed,
+            truncation,
             {"long_name": f"estimated truncation error of {words}"},
         )
     status = str(series.attrs.get("status", "ok")) if not failed else "partial"
@@ -262,19 +266,22 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
     if failed:
         notes["failed"] = ", ".join(f"{k}: {v}" for k, v in failed.items())
     return xr.Dataset(
-        found, {k: v for k, v in series.coords.items() if k != "order"}, {**series.attrs, **notes}
+        variables, {k: v for k, v in series.coords.items() if k != "order"}, {**series.attrs, **notes}
     )
 
 
 def _largest_around(error: Array, dims: tuple[str, ...]) -> Array:
-    """Return the largest error of the neighbouring times; failed entries are unchanged."""
-    found = error
+    """Return for each entry the largest error at neighbouring times; failed entries are unchanged.
+
+    ``dims`` are the names of the axes; a tenth of the times on either side count as neighbours.
+    """
+    largest = error
     for axis, dim in enumerate(dims):
         if dim in TIMES:
-            here, count = np.moveaxis(found, axis, 0), found.shape[axis]
+            here, count = np.moveaxis(largest, axis, 0), largest.shape[axis]
             wide = here.copy()
             for k in range(1, min(count, 1 + max(1, count // 10))):
                 wide[k:] = np.fmax(wide[k:], here[:-k])
                 wide[:-k] = np.fmax(wide[:-k], here[k:])
-            found = np.moveaxis(wide, 0, axis)
-    return np.where(np.isnan(error), np.nan, found)
+            largest = np.moveaxis(wide, 0, axis)
+    return np.where(np.isnan(error), np.nan, largest)

@@ -38,13 +38,19 @@ DATA = INPUT_KERNEL
 
 @dataclass(frozen=True)
 class Points:
-    """Sampling of averages over many samples, where quadrature is too slow: ``count`` points, and seeds."""
+    """Sample of the sources for averages over many samples, where quadrature is too slow.
+
+    ``count`` is the number of points, beside as many opposite ones; ``seeds`` determine them.
+    """
 
     count: int
     seeds: tuple[int, ...]
 
     def of(self, covariance: Array, layer: int) -> Array:
-        """Return points of the sources of a layer, (2 count, P), in opposite pairs of exact covariance."""
+        """Return points of Gaussian sources, (2 count, P), with exactly this covariance (P, P).
+
+        Every point comes with its negative; ``layer`` is part of the seed.
+        """
         size = len(covariance)
         x = normal_points(self.count, size, [*self.seeds, layer]).T
         x = x @ np.linalg.inv(np.linalg.cholesky(x.T @ x / len(x))).T
@@ -54,11 +60,12 @@ class Points:
 
 
 class Moments:
-    """Averages ``<prod_i prod_{a in pattern_i} phi^(a)(u_i)>`` for all samples i.
+    """Averages ``<prod_i prod_{a in pattern_i} phi^(a)(u_i)>`` over Gaussian u, for all tuples of samples.
 
-    They are computed by quadrature, with errors within ``rtol``.  With ``points``, averages over more than
-    two samples are sampled, and those by quadrature are copied from ``known`` moments of the same covariance.
-    Raises :class:`~numerics.errors.SpecError` for undefined averages, such as a jump times a point mass.
+    A pattern holds the orders of the derivatives at each sample.  Averages are computed by quadrature, with
+    errors within ``rtol``.  With ``points``, averages over more than two samples are means over these, and
+    those by quadrature are copied from ``known`` moments of the same covariance.  Raises
+    :class:`~numerics.errors.SpecError` for undefined averages, such as a jump times a point mass.
     """
 
     def __init__(
@@ -71,15 +78,15 @@ class Moments:
         known: Moments | None = None,
     ) -> None:
         self.covariance = np.asarray(covariance, dtype=float)
-        found = sorted({tuple(sorted(p)) for p in patterns})
-        top = max((a for p in found for orders in p for a in orders), default=0)
+        unique = sorted({tuple(sorted(p)) for p in patterns})
+        top = max((a for p in unique for orders in p for a in orders), default=0)
         x = phi.variables[0]
         self.slopes = [phi.expr.diff(x, k).doit() for k in range(top + 1)]
         P = len(self.covariance)
-        self.arrays = {p: np.zeros((P,) * len(p)) for p in found}
+        self.arrays = {p: np.zeros((P,) * len(p)) for p in unique}
         self.error = 0.0
-        # what vanishes is left out, so that polynomials are no exception
-        alive = [p for p in found if all(self.slopes[a] != 0 for orders in p for a in orders)]
+        # Averages that contain a derivative of phi that vanishes, as those of polynomials do, are zero.
+        alive = [p for p in unique if all(self.slopes[a] != 0 for orders in p for a in orders)]
         sampled = [p for p in alive if points is not None and len(p) > PAIRS]
         exact = [p for p in alive if p not in sampled]
         if known is not None and np.array_equal(known.covariance, self.covariance):
@@ -94,17 +101,17 @@ class Moments:
             self.sample(sampled, points)
 
     def sample(self, patterns: list[Pattern], points: Array) -> None:
-        """Compute means over points, as products of matrices."""
+        """Compute the averages of patterns as means over points (points, P), by products of matrices."""
         needed = {a for p in patterns for orders in p for a in orders}
         at = {a: compiled(expression(self.slopes[a]))(points) for a in needed}
         at = {a: np.broadcast_to(v, points.shape) for a, v in at.items()}
 
         def factor(orders: tuple[int, ...]) -> Array:
-            """Return the product of derivatives at one sample, (points, P)."""
+            """Return the product of the derivatives of phi of these orders, (points, P)."""
             return np.asarray(np.prod([at[a] for a in orders], axis=0))
 
         def joined(parts: Pattern) -> Array:
-            """Return the product of factors of several samples, (points, P^n)."""
+            """Return the products of the factors of n samples, for all tuples of them, (points, P^n)."""
             value = np.ones((len(points), 1))
             for orders in parts:
                 value = (value[:, :, None] * factor(orders)[:, None, :]).reshape(len(points), -1)
@@ -116,7 +123,7 @@ class Moments:
             self.arrays[p] = (joined(p[:half]).T @ joined(p[half:]) / len(points)).reshape((P,) * len(p))
 
     def __call__(self, pattern: Pattern) -> Array:
-        """Return the average of a pattern, one axis for each of its samples."""
+        """Return the averages of a pattern, with one axis of length P for each of its samples."""
         order = sorted(range(len(pattern)), key=lambda i: pattern[i])
         array = self.arrays[tuple(pattern[i] for i in order)]
         return np.transpose(array, np.argsort(order))
@@ -124,10 +131,10 @@ class Moments:
 
 @dataclass(eq=False)
 class Statics:
-    """Static tensors of a network of ``depth`` layers on data with this ``kernel``.
+    """Static tensors (independent of time) of a network of ``depth`` layers on data with this ``kernel``.
 
-    ``exact`` are averages of other replicas by layer, of which those that are not sampled are shared;
-    ``needed`` are further averages, at every layer.
+    ``skipped`` are the tensors whose averages are not needed.  ``exact`` are averages of other replicas by
+    layer, of which those that are not sampled are shared; ``needed`` are further averages, at every layer.
     """
 
     expansion: NonlinearExpansion
@@ -143,23 +150,24 @@ class Statics:
 
     @cached_property
     def bases(self) -> dict[tuple[str, int], Array]:
-        """Given values beyond the first and the last layer."""
+        """Given values of order parameters beyond both ends of the network, (P, P), by name and layer."""
         P = len(self.kernel)
-        found = {}
+        values = {}
         for (name, layer), value in self.expansion.site.bases.items():
             number = int(layer.subs(L, self.depth))
             array = self.kernel if value.free_symbols else np.full((P, P), float(value))
-            found[name, number] = array
+            values[name, number] = array
         if self.expansion.site.u.given:
-            found[FEATURE_KERNEL, 0] = self.kernel
-        return found
+            values[FEATURE_KERNEL, 0] = self.kernel
+        return values
 
     def value(self, tensor: ForestCoefficient, layer: int) -> Array:
         """Return a tensor, one axis for each sample: the row's, the column's if any, then the others."""
         if tensor.name == DATA:
             return self.kernel
         if (tensor, layer) not in self.known:
-            # from the end where it is given, so that recursions are not nested as deep as the network
+            # Layers are evaluated one after another from the end where the tensor is given, because recursive
+            # calls through all layers would exceed Python's limit in deep networks.
             forward = tensor.name in FORWARD
             for k in range(min(1, layer), layer + 1) if forward else range(self.depth + 1, layer - 1, -1):
                 if (tensor, k) not in self.known and (k == layer or 1 <= k <= self.depth):
@@ -167,39 +175,48 @@ class Statics:
         return self.known[tensor, layer]
 
     def correlation(self, name: str, layer: int) -> Array:
-        """Return the covariance of a source at order 0; with one layer the kernel may be given, or 1."""
+        """Return the correlation ``name`` at order 0 and a layer, (P, P).
+
+        The name "1" stands for the number one.
+        """
         if name == "1":
             return np.ones_like(self.kernel)
         return self.value(ForestCoefficient(name, 0, PAIR), layer)
 
     def evaluated(self, tensor: ForestCoefficient, layer: int) -> Array:
-        """Return a tensor from its law, or from its base."""
-        own = samples_of(tensor.shape)
-        total = np.zeros((len(self.kernel),) * len(own))
+        """Return a tensor at a layer from its recursion, or its given value beyond an end of the network."""
+        samples = samples_of(tensor.shape)
+        total = np.zeros((len(self.kernel),) * len(samples))
         base = self.bases.get((tensor.name, layer))
         if base is not None:
             return base if tensor.order == 0 and tensor.shape == PAIR else total
         law = self.expansion.laws[tensor]
         for p, c in law.terms.items():
-            total += self.term(p, float(c), layer - law.shift, own)
+            total += self.term(p, float(c), layer - law.shift, samples)
         return total
 
-    def term(self, p: Piece, coefficient: float, layer: int, own: tuple[int, ...]) -> Array:
-        """Return a product, as an array over the samples in ``own``."""
+    def term(self, p: Piece, coefficient: float, layer: int, samples: tuple[int, ...]) -> Array:
+        """Return one product of a recursion as an array over the samples ``own``, times its coefficient.
+
+        ``layer`` is that over whose sources the recursion averages.
+        """
         value = np.array(coefficient)
         for x in p.statics:
             array = self.value(x.tensor, layer + x.shift)
             if not np.any(array):
-                return np.zeros((len(self.kernel),) * len(own))
-            value = value * arranged(array, x.samples, own)
+                return np.zeros((len(self.kernel),) * len(samples))
+            value = value * arranged(array, x.samples, samples)
         if p.averages:
             labels = tuple(i for i, _ in p.averages)
             orders = tuple(o for _, o in p.averages)
-            value = value * arranged(self.averages(layer)(orders), labels, own)
+            value = value * arranged(self.averages(layer)(orders), labels, samples)
         return value
 
     def averages(self, layer: int) -> Moments:
-        """Return averages over the sources of a layer; all that its laws need are computed together."""
+        """Return the averages over the sources of a layer.
+
+        All that its recursions need are computed together.
+        """
         if layer not in self.moments:
             site = self.expansion.site
             covariance = self.value(ForestCoefficient(site.u.name, 0, PAIR), layer + site.u.shift)
@@ -216,8 +233,8 @@ class Statics:
         return self.moments[layer]
 
     def patterns(self, layer: int) -> set[Pattern]:
-        """Return the averages in the laws of a layer, and those that are needed besides."""
-        found = set(self.needed)
+        """Return the averages that the recursions of a layer need, and those in ``needed``."""
+        patterns = set(self.needed)
         for x, law in self.expansion.laws.items():
             beyond = (x.name, layer + law.shift) in self.bases or not 1 <= layer + law.shift <= self.depth
             unread = (x.name == OUTPUT and layer != self.depth) or (
@@ -227,11 +244,11 @@ class Statics:
                 continue
             for p in law.terms:
                 if p.averages and not self.vanishes(p, layer):
-                    found.add(tuple(o for _, o in p.averages))
-        return found
+                    patterns.add(tuple(o for _, o in p.averages))
+        return patterns
 
     def vanishes(self, p: Piece, layer: int) -> bool:
-        """Return whether a factor is zero because it is beyond the first or last layer."""
+        """Return whether a product is zero because a factor is beyond an end of the network."""
         for x in p.statics:
             base = self.bases.get((x.tensor.name, layer + x.shift))
             if base is not None and (x.tensor.order > 0 or not np.any(base)):
@@ -240,7 +257,10 @@ class Statics:
 
 
 def contracted(out: list[int], *parts: tuple[Array, list[int]]) -> Array:
-    """Return products summed over the axes that are not in ``out``; axes have numbers."""
+    """Return the product of arrays, summed over all axes whose labels are not in ``out``.
+
+    Each part is an array with the labels of its axes; ``out`` are those of the result.
+    """
     names = {i: chr(ord("a") + n) for n, i in enumerate(sorted({i for _, axes in parts for i in axes}))}
     spec = ",".join("".join(names[i] for i in axes) for _, axes in parts)
     target = "".join(names[i] for i in out)

@@ -50,14 +50,11 @@ def expand_nonlinear(
     *,
     progress: Progress | None = None,
 ) -> xr.Dataset:
-    """Return the coefficients of gamma0^n, n <= ``order``, of every result variable.
+    """Return the coefficients of gamma0^n, n <= ``order``, of every result variable of a nonlinear network.
 
-    Zero orders are left out.
-
-    They are those of ``expansion`` if it is given, else of the problem's theory.
-
-    Raises :class:`~numerics.errors.SpecError` for kinks beyond order 0 and for networks whose theory is not
-    expanded, :class:`~numerics.errors.Diverged` for a learning rate too large for the lazy network,
+    They are those of ``expansion`` if it is given, else of the problem's theory.  Orders that vanish are left
+    out.  Raises :class:`~numerics.errors.SpecError` for kinks beyond order 0 and for networks whose theory is
+    not expanded, :class:`~numerics.errors.Diverged` for a learning rate too large for the lazy network,
     :class:`~numerics.errors.NotConverged` if a flow does not converge to ``solver.rtol``, or an average does
     not converge.
 
@@ -75,7 +72,7 @@ def expand_nonlinear(
         )
     bends = expansion.activation.expr.has(*KINKS)
     responses = few and not problem.flow and not bends
-    # B of order 0 stands in the other laws beyond order 0
+    # B is not computed for its own sake; but its order 0 occurs in the recursions of order 1 and higher.
     skipped = frozenset() if responses else frozenset(f"B{n}" for n in range(min(order, 1), order + 1))
     whole, exact = Setting(problem), dict[int, Moments]()
     count = 1 << max(4, int(np.ceil(np.log2((solver.samples or SAMPLES) / (2 * REPLICAS)))))
@@ -102,12 +99,15 @@ def expand_nonlinear(
 
 
 def accuracy(problem: Problem) -> float:
-    """Return the tolerance of averages by quadrature."""
+    """Return the tolerance of averages by quadrature, which is stricter than ``solver.rtol``."""
     return min(1e-2 * problem.solver.rtol, 1e-9)
 
 
 def nonlinear(program: Program, order: int, key: str, value: Any) -> NonlinearExpansion:
-    """Return the derived series of a program; raise SpecError with this key if no series exists."""
+    """Return the derived series of a nonlinear program.
+
+    Raises SpecError, for this key and value of the file, if no series exists.
+    """
     try:
         return _expansion(program, order)
     except NotApplicable as reason:
@@ -118,7 +118,7 @@ def nonlinear(program: Program, order: int, key: str, value: Any) -> NonlinearEx
 
 @lru_cache(maxsize=16)
 def _expansion(program: Program, order: int) -> NonlinearExpansion:
-    """Return the derived series of a program, cached."""
+    """Return the derived series of a nonlinear program, cached."""
     return derived(mean_field(program), order)
 
 
@@ -135,37 +135,38 @@ def summed(
     out: Index | None = None,
     single: bool = False,
 ) -> Array:
-    """Return ``parts`` times ``k(t, t') Delta_a(t')`` of every earlier time ``t'``, summed over inner nodes.
+    """Return the sum over earlier times and inner samples of a forest, with ``parts`` as further factors.
 
-    ``weight`` is the rule's k(t, s), (T, T) strictly lower; ``errors[n]`` the error's order n, (T, P).  The
-    result is (T, P, T, P), or only at the times ``out``: of the first root and of the second one, or of the
-    perturbed node; (T, P) of the first root if ``single``.
+    Each earlier time t' has the factor ``k(t, t') Delta_a(t')``, where t is the time of its parent.
+    ``parts`` are arrays with labels of their axes.  ``weight`` is the rule's k(t, s), (T, T) strictly lower;
+    ``errors[n]`` the error's order n, (T, P).  The result is (T, P, T, P), or only at the times ``out``: of
+    the first root and of the second one, or of the perturbed node; (T, P) of the first root if ``single``.
     """
     T, P = errors[0].shape
     marked = next((i for i, x in enumerate(nodes) if x.marked), None)
     row, *ends = [i for i, x in enumerate(nodes) if x.parent < 0]
     ends += [] if marked in (None, row) else [marked]
     at = {i: np.arange(T) if out is None else out for i in (row, *ends)}
-    every, found = np.arange(T), list(parts)
+    every, factors = np.arange(T), list(parts)
     for i, x in enumerate(nodes):
         if x.parent >= 0 and x.error != OPAQUE:
             here = at.get(i, every)
             kept = weight[np.ix_(at.get(x.parent, every), here)]
-            found += [(kept, [TIMES + x.parent, TIMES + i]), (errors[x.error][here], [TIMES + i, x.sample])]
+            factors += [(kept, [TIMES + x.parent, TIMES + i]), (errors[x.error][here], [TIMES + i, x.sample])]
     axes: list[int] = []
     for i, sample in zip((row, *ends), (ROW, COL), strict=False):
         axes += [TIMES + i, sample]
-        found.append((np.ones((len(at[i]), P)), axes[-2:]))
-    value = contracted(axes, *found)
+        factors.append((np.ones((len(at[i]), P)), axes[-2:]))
+    value = contracted(axes, *factors)
     if single or ends:
         return value
     full, n, m = np.zeros(value.shape * 2), np.arange(len(at[row]))[:, None], np.arange(P)
-    full[n, m, n, m] = value  # pushed at the same time, and then at the same sample
+    full[n, m, n, m] = value  # the perturbed node is the root: a response at equal times and samples only
     return full
 
 
 class Evaluation:
-    """Errors at every order and order parameters, on one time grid.
+    """Coefficients of errors, outputs and order parameters of a nonlinear network, on one time grid.
 
     ``order`` is that of the statics' expansion by default; ``responses`` says whether A and B are computed.
     """
@@ -184,7 +185,7 @@ class Evaluation:
             self.errors[n], self.outputs[n] = self.error(n)
 
     def error(self, n: int) -> tuple[Array, Array]:
-        """Return Delta_n and f_n: f_n is linear in Delta_n, and its other terms are known."""
+        """Return Delta_n and f_n, (T, P): f_n is linear in Delta_n, and its other terms are known."""
         rest = np.zeros((len(self.weight), len(self.setting.targets)))
         feedback: Array | None = None
         for forest in self.expansion.forests(OUTPUT, n):
@@ -194,20 +195,23 @@ class Evaluation:
                 feedback = tensor
             else:
                 rest += self.summed(forest, tensor, single=True)
-        return self.answered(rest, feedback, n)
+        return self.error_and_output(rest, feedback, n)
 
-    def answered(self, rest: Array, feedback: Array | None, n: int) -> tuple[Array, Array]:
-        """Return Delta_n and ``f_n = rest + feedback int Delta_n``; raise Diverged."""
+    def error_and_output(self, rest: Array, feedback: Array | None, n: int) -> tuple[Array, Array]:
+        """Return Delta_n and ``f_n = rest + feedback int Delta_n``, (T, P).
+
+        ``feedback`` is (P, P), None if f_n does not contain Delta_n.  Raises Diverged.
+        """
         lower = [self.outputs[k] for k in range(n)]
         drive = self.setting.error.order([*lower, rest])
         if not np.any(drive):
             return drive, rest
-        if feedback is None:  # lower orders of f alone, of a loss that is not square
+        if feedback is None:  # a loss that is not square may drive Delta_n by lower orders of f alone
             return drive, rest
-        return self.setting.answer(self.weight, feedback, rest, lower)
+        return self.setting.error_and_output(self.weight, feedback, rest, lower)
 
     def feedback(self, n: int) -> Array:
-        """Return the factor of the integral of Delta_n in f_n: the tangent kernel at order 0."""
+        """Return the factor of the integral of Delta_n in f_n, (P, P): the tangent kernel at order 0."""
         forest = next(x for x in self.expansion.forests(OUTPUT, n) if any(node.error == n for node in x))
         return self.statics.value(ForestCoefficient(OUTPUT, n, forest), self.depth)
 
@@ -224,7 +228,7 @@ class Evaluation:
         return total
 
     def summed(self, forest: Forest, tensor: Array, **options: Any) -> Array:
-        """Return a tensor times its forest."""
+        """Return a tensor times its forest, summed over earlier times; see :func:`summed`."""
         return summed(forest, [(tensor, [*samples_of(forest)])], self.weight, self.errors, **options)
 
     def tangent(self, n: int, out: Index) -> Array:
@@ -246,20 +250,20 @@ class Evaluation:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """Largest error of an average."""
+        """Largest error of an average, as the attribute ``average_error`` of the result."""
         return {"average_error": max(m.error for m in self.statics.moments.values())}
 
     def watched(self) -> Array:
-        """Return errors at every order and node, (orders, nodes, P)."""
+        """Return the errors, (orders, nodes, P), which must converge as a flow's grid is refined."""
         return np.stack(list(self.errors.values()))
 
     def values(self) -> dict[str, Array]:
-        """Return every variable at output times, orders first."""
+        """Return each result variable by name at output times, orders first."""
         out, layers = self.setting.out, range(1, self.depth + 1)
         size = (len(out), len(self.setting.targets)) * 2
-        found = {}
+        kernels_by_name = {}
         for name in (FEATURE_KERNEL, GRADIENT_KERNEL, *self.responses):
-            # at the last layer B is zero, and A, which no layer reads, is not known
+            # At the last layer B is zero; A is not computed there (NaN), because no other layer needs it.
             last = {FORWARD_RESPONSE: np.full(size, np.nan), BACKWARD_RESPONSE: np.zeros(size)}.get(name)
             kernels = [
                 [
@@ -268,22 +272,25 @@ class Evaluation:
                 ]
                 for n in self.orders
             ]
-            found[name] = np.array(kernels).transpose(0, 1, 2, 4, 3, 5)
+            kernels_by_name[name] = np.array(kernels).transpose(0, 1, 2, 4, 3, 5)
         tangent = np.stack([self.tangent(n, out) for n in self.orders])
-        found["tangent_kernel"] = tangent.transpose(0, 1, 3, 2, 4)
+        kernels_by_name["tangent_kernel"] = tangent.transpose(0, 1, 3, 2, 4)
         error, f = (np.stack([x[n][out] for n in self.orders]) for x in (self.errors, self.outputs))
-        return parted(self.setting.problem, error, f, found, self.orders, nonlinear=True)
+        return parted(self.setting.problem, error, f, kernels_by_name, self.orders, nonlinear=True)
 
 
 def products(expansion: NonlinearExpansion, depth: int) -> list[list[tuple[str, int]]]:
-    """Return the tangent kernel as a sum of products of order parameters (name, layer), with given data."""
-    found = []
+    """Return the tangent kernel as a sum of products: for each, the (name, layer) of its order parameters.
+
+    The kernel of the data is named as Phi at layer 0.
+    """
+    terms = []
     for y in expansion.site.tangent:
         layers: Iterable[int] = (0,)
         if y.layers:
             layers = range(int(y.layers.lower), int(y.layers.upper.subs(L, depth)) + 1)
         for k in layers:
-            # the data's kernel is what Phi is before the first layer
+            # The kernel of the data takes the place of Phi before the first layer.
             factors = [(FEATURE_KERNEL, 0)] if y.given != 1 else []
-            found.append(factors + [(name, int(at.subs({ell: k, L: depth}))) for name, at in y.factors])
-    return found
+            terms.append(factors + [(name, int(at.subs({ell: k, L: depth}))) for name, at in y.factors])
+    return terms

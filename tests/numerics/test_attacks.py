@@ -220,7 +220,7 @@ RUNAWAY = {
         changed(LINEAR, network={"gamma0": 1e160}),
         ("expand",),
         {},
-        "says nothing about gamma0",
+        "does not converge at gamma0",
     ),
     "temperature": (
         changed(LINEAR, training={"temperature": 1e200}),

@@ -165,7 +165,7 @@ def test_entries_that_fail_are_reported() -> None:
     assert at.attrs["status"] == "partial"
     assert at.attrs["failed"] == "train_loss: 1 of 2"
     assert np.isnan(at.train_loss.values).tolist() == [False, True]
-    with pytest.raises(NotConverged, match="says nothing about gamma0 = 2"):
+    with pytest.raises(NotConverged, match="does not converge at gamma0 = 2"):
         resummed(series.isel(time=[1]), 2.0, "sum")
 
 
