@@ -197,7 +197,10 @@ def inconsistent_uses(
     for use in (*heads, *(a for e in expressions for a in sorted(e.atoms(AppliedUndef), key=spelled))):
         name = str(use.func)
         if name in weights and len(use.args) != weights[name]:
-            yield f"{use} is called like the weight {name}: give one of them another name"
+            yield (
+                f"{use} has {len(use.args)} arguments, but the weight {name} has {weights[name]}: "
+                f"write the weight with its indices, or give the function {name} another name"
+            )
         if name in attributes and len(use.args) != 1:
             yield f"{use} is the attribute {name}, whose one index is that of a unit: write {name}(k)"
         known = first.setdefault(name, use)

@@ -178,7 +178,7 @@ def test_an_output_may_be_called_like_a_source() -> None:
         ({"i": "s"}, "the index s is called like a time"),
         ({"eta": "w"}, "two symbols are called w"),
         ({"eta": "P"}, "P is the number of samples, and another symbol is called P"),
-        ({"c": "w"}, "w(t) is called like the weight w"),
+        ({"c": "w"}, "w(t) has 1 arguments, but the weight w has 0"),
         *(({"a": x}, "is no name of a field") for x in BAD),
         *(({"U": x}, "is no name of a matrix") for x in BAD),
         *(({"K": x}, "is no name of a kernel") for x in BAD),
