@@ -43,9 +43,9 @@ from derive.errors import NotApplicable
 
 @dataclass(frozen=True)
 class Separable:
-    """Solution of ``dx/dt = rate``: ``elapsed`` is the time to reach x, ``solution`` is x at time t.
+    """Solution of ``dx/dt = rate``: the time ``elapsed`` until x is reached, and ``solution``, x at time t.
 
-    The time also is ``weight * log(growth)``, because ``atanh z = log((1 + z)/(1 - z))/2``.
+    The time is also ``weight * log(growth)``, because ``atanh z = log((1 + z)/(1 - z))/2``.
     """
 
     rate: Expr
@@ -56,7 +56,7 @@ class Separable:
 
 
 def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
-    """Solve ``dx/dt = rate(x)`` from ``start``.
+    """Solve ``dx/dt = rate(x)`` with ``x = start`` at time 0; ``time`` is the symbol of time in the solution.
 
     Raises :class:`NotApplicable` unless the rate is rational in x and one square root of a quadratic, and
     ``dt/dw`` in Euler's variable w has exactly two simple poles.
@@ -84,7 +84,7 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     begin = inverse.subs(x, start)
 
     def reduced(v: Expr) -> Expr:
-        """Return the argument of atanh."""
+        """Return the argument of atanh: Euler's variable v, scaled so that the poles are at -1 and 1."""
         return (v - middle) / half
 
     def ratio(v: Expr) -> Expr:
@@ -102,7 +102,7 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
 
 
 def _radical(rate: Expr, x: Symbol) -> Expr:
-    """Return the only square root of a quadratic in ``rate``."""
+    """Return the square root of a quadratic in x in ``rate``; raise NotApplicable unless there is one."""
     radicals = [p for p in rate.atoms(Pow) if p.exp == Rational(1, 2) and p.has(x)]
     if len(radicals) != 1 or not radicals[0].base.is_polynomial(x) or Poly(radicals[0].base, x).degree() != 2:
         raise NotApplicable(f"{rate}: must contain one square root of a quadratic in {x}")
@@ -110,7 +110,10 @@ def _radical(rate: Expr, x: Symbol) -> Expr:
 
 
 def _two_poles(integrand: Expr, w: Symbol) -> tuple[Expr, Expr]:
-    """Return the two poles of an integrand, the lower one first."""
+    """Return the two simple poles of ``integrand`` as a function of w, the lower one first.
+
+    Raises NotApplicable for any other poles.
+    """
     numerator, denominator = fraction(together(integrand))
     poles = roots(Poly(denominator, w))
     if len(poles) != 2 or set(poles.values()) != {1} or Poly(numerator, w).degree() > 0:
@@ -120,7 +123,7 @@ def _two_poles(integrand: Expr, w: Symbol) -> tuple[Expr, Expr]:
 
 
 def _over_roots(e: Expr) -> Expr:
-    """Simplify a rational function of square roots, which are replaced by symbols with known squares."""
+    """Simplify a rational function of square roots, in which each root is a symbol with a known square."""
     radicals = sorted((p for p in e.atoms(Pow) if p.exp in (Rational(1, 2), Rational(-1, 2))), key=str)
     bases = {p.base for p in radicals}
     letters = {sqrt(base): Dummy(f"S{k}", positive=True) for k, base in enumerate(sorted(bases, key=str))}
@@ -133,7 +136,7 @@ def _over_roots(e: Expr) -> Expr:
 
 
 def _hyperbolic(e: Expr, E: Symbol, angle: Expr) -> Expr:
-    """Return a rational function of ``E = exp(angle)`` in cosh and sinh of multiples of the angle."""
+    """Return a rational function of ``E = exp(angle)`` as one of cosh and sinh of multiples of the angle."""
     top, bottom = (Poly(p, E) for p in fraction(e))
     half = (bottom.degree() + min(k[0] for k in bottom.monoms())) // 2
 
@@ -149,12 +152,12 @@ def _hyperbolic(e: Expr, E: Symbol, angle: Expr) -> Expr:
 
 
 def _lowered(e: Expr, letter: Symbol, square: Expr) -> Expr:
-    """Return a polynomial in a symbol of known square, reduced to degree one."""
+    """Return a polynomial in ``letter`` reduced to degree one, where ``letter**2`` equals ``square``."""
     return Poly(e, letter).rem(Poly(letter**2 - square, letter)).as_expr()
 
 
 def conserved(odes: Sequence[Eq], degree: int = 2) -> tuple[Expr, ...]:
-    """Return polynomials in the unknowns, of at most ``degree``, that are constant along solutions.
+    """Return polynomials of the unknowns, of at most ``degree``, that are constant along solutions.
 
     Polynomials of invariants of lower degree are left out. The equations must be autonomous and polynomial in
     the unknowns; parameters may enter rationally. Raises ValueError otherwise.
@@ -186,7 +189,11 @@ def conserved(odes: Sequence[Eq], degree: int = 2) -> tuple[Expr, ...]:
 
 
 def _invariants(flow: dict[Symbol, Expr], names: list[Symbol], degree: int) -> list[Expr]:
-    """Return a basis of the kernel of ``I -> dI/dt`` on polynomials without constant term."""
+    """Return a basis of the polynomials of at most ``degree`` that are constant along the flow.
+
+    They are the kernel of ``I -> dI/dt`` on polynomials without constant term. ``flow`` maps each unknown of
+    ``names`` to its time derivative.
+    """
     choices = (c for d in range(1, degree + 1) for c in combinations_with_replacement(names, d))
     monomials = [Mul(*c) for c in choices]
     images = [Poly(Add(*[m.diff(x) * flow[x] for x in names]), *names).as_dict() for m in monomials]
@@ -199,7 +206,7 @@ def _invariants(flow: dict[Symbol, Expr], names: list[Symbol], degree: int) -> l
 
 
 def _products(found: list[Expr], names: list[Symbol], degree: int) -> list[Expr]:
-    """Return the products of known invariants up to a degree."""
+    """Return the products, with repetition, of the invariants ``found`` that have at most ``degree``."""
     size = {x: Poly(x, *names).total_degree() for x in found}
     return [
         Mul(*c).expand()
@@ -210,7 +217,7 @@ def _products(found: list[Expr], names: list[Symbol], degree: int) -> list[Expr]
 
 
 def _independent(candidate: Expr, known: list[Expr], names: list[Symbol]) -> bool:
-    """Return whether a polynomial is not a linear combination of known ones."""
+    """Return whether the polynomial ``candidate`` is not a linear combination of those in ``known``."""
     rows = [Poly(x, *names).as_dict() for x in (*known, candidate)]
     powers = sorted({k for row in rows for k in row})
     table = Matrix([[row.get(k, S.Zero) for row in rows] for k in powers])

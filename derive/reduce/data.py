@@ -67,20 +67,20 @@ def absorb_factors(theory: Theory, *sources: str) -> Theory:
 
 
 def _absorbed(theory: Theory, name: str, factor: Expr) -> Theory:
-    """Return the theory with one source divided by its factor."""
+    """Return the theory with the source ``name`` redefined as ``factor`` times the old one."""
     pushed = [_pushed(theory, q, name, factor) for q in theory.order_parameters]
     scales = {q.name: x for q, (_, x) in zip(theory.order_parameters, pushed, strict=True) if x != 1}
 
     def rescaled(e: Expr) -> Expr:
-        """Return an expression with rescaled responses."""
+        """Return an expression in responses to the new source: multiples replace those to the old one."""
         return rewritten(e, scales, lambda x: scales[str(x.func)] * x)
 
     def bare(e: Expr) -> Expr:
-        """Return an expression with the rescaled source."""
+        """Return an expression with the old source replaced by the new one over its factor."""
         return rewritten(e, [name], lambda x: x / factor)
 
     def own(u: Source) -> Expr:
-        """Return the factor of the covariance."""
+        """Return the factor that the covariance ``u`` gains: ``factor`` once for each of its two fields."""
         return Mul(*[factor for x in (u.symbol, u.partner) if _called(x, name)])
 
     moved = theory.map(lambda e: rescaled(sympify(e)))
@@ -93,7 +93,11 @@ def _absorbed(theory: Theory, name: str, factor: Expr) -> Theory:
 
 
 def source_factor(theory: Theory, name: str) -> Expr:
-    """Return the factor of a source wherever it occurs, without sign and time-dependent parts."""
+    """Return the constant factor with which the source ``name`` enters equations, without its sign.
+
+    Factors that depend on time are left out. Raises NotApplicable if there is no such source, or if it enters
+    with different factors.
+    """
     factors = set()
     for e in theory.equations:
         for x in e.terms:
@@ -108,9 +112,10 @@ def source_factor(theory: Theory, name: str) -> Expr:
 
 
 def _pushed(theory: Theory, q: OrderParameter, name: str, factor: Expr) -> tuple[OrderParameter, Expr]:
-    """Return a response to the scaled source, and its old value in units of the new.
+    """Return an order parameter as response to the scaled source, and the old response over the new one.
 
-    Attributes of the unit in front of the response stay in the average; numbers are moved out.
+    Attributes of the unit in front of the response stay in the average; numbers are moved out. The second
+    value is 1 if the order parameter is no response to the source ``name``.
     """
     old = next((x for x in q.definition.atoms(Response) if _called(x.source, name)), None)
     if old is None:
@@ -123,7 +128,7 @@ def _pushed(theory: Theory, q: OrderParameter, name: str, factor: Expr) -> tuple
 
 
 def _called(x: Expr, name: str) -> bool:
-    """Return whether an expression is a function of this name."""
+    """Return whether ``x`` is an application of the function ``name``."""
     return isinstance(x, AppliedUndef) and str(x.func) == name
 
 
@@ -154,7 +159,7 @@ def instant_responses(theory: Theory) -> Theory:
 
 
 def _instant(theory: Theory, q: OrderParameter) -> Expr | None:
-    """Return the factor of delta(t, s) in a response; None if the response has memory."""
+    """Return the factor of the Kronecker delta of times in a response, or None if the response has memory."""
     node = next(iter(q.definition.atoms(Response)))
     # in terms of sources at the same time, if the field contains nothing else
     local = (e for e in reversed(theory.equations) if not any(x.remembers or x.over for x in e.terms))
@@ -176,7 +181,10 @@ def _instant(theory: Theory, q: OrderParameter) -> Expr | None:
 
 
 def _at_once(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:
-    """Yield ``sum_over coefficient(t) f(t)`` for ``coefficient(t) sum_over sum_s delta(t, s) f(s)``."""
+    """Yield a term with the response ``q`` replaced by ``value`` times a Kronecker delta of its two times.
+
+    The delta removes the sum over past times. Nothing is yielded if the sum excludes the present.
+    """
     hits = [a for a in x.expr.atoms(AppliedUndef) if is_at(a, q.symbol)]
     if not hits:
         yield x
@@ -221,13 +229,13 @@ def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
 
 
 def _limit(theory: Theory, x: Symbol, value: Expr) -> Theory:
-    """Return the limit of a theory in one parameter."""
+    """Return the limit of a theory as the parameter ``x`` goes to ``value``."""
     theory = absorb_factors(theory, *scaled_sources(theory, x))
     sources = [replace(u, covariance=at_limit(u.covariance, x, value)) for u in theory.sources]
     dead = {u.symbol.func for u in sources if u.covariance == 0 and u.symbol.func == u.partner.func}
 
     def equation(e: Equation) -> Equation:
-        """Return the limit of an equation."""
+        """Return the limit of an equation, without terms of vanished sources and terms that go to zero."""
         alive = (y for y in e.terms if not any(a.func in dead for a in y.field.atoms(AppliedUndef)))
         found = (_term_at_limit(y, x, value) for y in alive)
         return replace(e, terms=tuple(y for y in found if y.expr != 0))
@@ -244,7 +252,7 @@ def _limit(theory: Theory, x: Symbol, value: Expr) -> Theory:
 
 
 def _term_at_limit(term: Term, x: Symbol, value: Expr) -> Term:
-    """Return a term in the limit; factors of ``x`` that were in front of it stay there."""
+    """Return the limit of a term as ``x`` goes to ``value``; constant factors in front of it stay there."""
     fixed, moving = term.coefficient.as_independent(x, as_Add=False)
     if not (term.remembers or term.over) or moving.has(AppliedUndef) or term.field.has(x):
         return term.put(at_limit(term.expr, x, value))
@@ -253,7 +261,7 @@ def _term_at_limit(term: Term, x: Symbol, value: Expr) -> Term:
 
 
 def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
-    """Return the limit of an expression that depends on ``x`` through factors only.
+    """Return the limit, as ``x`` goes to ``value``, of an expression with ``x`` in factors only.
 
     Factors in front of a sum are moved inside first. Raises :class:`NotApplicable` for any other dependence,
     and if there is no finite limit.
@@ -289,14 +297,14 @@ def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
 
 
 def scaled_sources(theory: Theory, x: Symbol) -> list[str]:
-    """Return the names of the sources with the parameter in their factors."""
+    """Return the names of the sources that enter an equation with a factor of the parameter ``x``."""
     own = {u.symbol.func for u in theory.sources}
     local = (y for e in theory.equations for y in e.terms if not (y.remembers or y.over) and y.expr.has(x))
     return sorted({str(a.func) for y in local for a in y.field.atoms(AppliedUndef) if a.func in own})
 
 
 def _needed(theory: Theory) -> Theory:
-    """Return the theory without responses that no equation contains."""
+    """Return the theory without those responses that no equation contains."""
     used = {a.func for e in (*theory.equations, *theory.scalars) for a in e.rhs.atoms(AppliedUndef)}
     kept = tuple(q for q in theory.order_parameters if q.kind != "response" or q.symbol.func in used)
     return replace(theory, order_parameters=kept)
@@ -360,7 +368,10 @@ UNITS = Symbol("n_units", integer=True, positive=True)
 
 
 class _Modes:
-    """Averages over modes as sums over them; with ``averages`` as means over them."""
+    """Rewriting of averages over units with attributes (modes) as sums over them.
+
+    With ``averages`` they become means over the units.
+    """
 
     def __init__(self, theory: Theory, *, averages: bool = False) -> None:
         """Find the fields and sources of the modes, and the order parameters averaged over them."""
@@ -385,7 +396,7 @@ class _Modes:
         return any(str(a.func) in self.own for a in e.atoms(AppliedUndef))
 
     def theory(self) -> Theory:
-        """Return the theory with sums over modes."""
+        """Return the theory with sums, or means, over modes."""
         label = "means over units" if self.averages else "sums over modes"
         reduction = f"{self.old.reduction}, {label}".strip(", ")
         new = replace(self.old.each(self.of_every_unit), observables=(), reduction=reduction)
@@ -398,18 +409,21 @@ class _Modes:
         return new
 
     def summed(self, e: Expr) -> Expr:
-        """Return an expression with averages over modes as sums over modes."""
+        """Return an expression in the new order parameters, which are sums over modes instead of averages.
+
+        With ``averages`` order parameters are not changed. Fields receive the index of the mode.
+        """
         e = sympify(e)
         return self.indexed(e if self.averages else rewritten(e, self.sums, lambda x: x / self.number))
 
     def indexed(self, e: Expr) -> Expr:
-        """Return an expression with the unit as first index of fields and sources of the modes."""
+        """Return an expression with the index of the mode first among arguments of the modes' fields."""
         return rewritten(
             e, self.own, lambda x: x if x.args[:1] == (self.unit,) else x.func(self.unit, *x.args)
         )
 
     def of_every_unit(self, x: Any) -> Iterator[Any]:
-        """Yield an equation, source or order parameter with the index of the unit."""
+        """Yield an equation, source or order parameter with the index of the mode in it."""
         if not isinstance(x, OrderParameter):
             ranges = (self.over, *x.ranges) if self.lives(x.symbol) else x.ranges
             yield replace(x.map(self.summed), ranges=ranges)
@@ -428,7 +442,11 @@ BIAS, WIDTH, DATA, NOISE = "bias", "limited width", "limited data", "label noise
 
 @dataclass(frozen=True)
 class Part:
-    """Contribution of ``source`` to a correlation function; ``label`` names the kind of error."""
+    """Contribution of one source of error to a correlation function.
+
+    ``label`` is the kind of error, ``source`` the name of the Gaussian source or given vector, and ``expr``
+    the contribution.
+    """
 
     label: str
     source: str
@@ -449,11 +467,11 @@ class LossDecomposition:
 
     @property
     def eq(self) -> Eq:
-        """The identity ``correlation = sum of parts``."""
+        """The equation ``correlation = sum of contributions``."""
         return Eq(self.correlation, Add(*[p.expr for p in self.parts]), evaluate=False)
 
     def part(self, label: str) -> Expr:
-        """Return the sum of the parts with this label; zero if there are none."""
+        """Return the sum of the contributions with a label such as "bias"; zero if there are none."""
         return Add(*[p.expr for p in self.parts if p.label == label])
 
     def _repr_latex_(self) -> str:
@@ -479,7 +497,7 @@ def loss_decomposition(theory: Theory, name: str = "C_v") -> LossDecomposition:
 
 @dataclass(frozen=True)
 class _Entry:
-    """Source in an equation, with its factor."""
+    """Source or given vector in an equation, with the factor that multiplies it there."""
 
     equation: Equation
     symbol: AppliedUndef
@@ -487,7 +505,7 @@ class _Entry:
 
 
 class _Decomposition:
-    """Decomposition of one correlation function.
+    """Decomposition of the correlation function ``name`` of one field by the sources of error.
 
     ``depth`` counts nested decompositions, so that summation indices differ.
     """
@@ -506,7 +524,7 @@ class _Decomposition:
         self.transfers: dict[str, Transfer] = {}
 
     def result(self) -> LossDecomposition:
-        """Return the decomposition with its parts in a fixed order."""
+        """Return the decomposition, with its contributions in the order bias, width, data, label noise."""
         order = (BIAS, WIDTH, DATA, NOISE)
         parts_found = [x for pair in self.pairs() for x in self.parts(*pair)]
         parts = tuple(sorted(parts_found, key=lambda p: order.index(p.label)))
@@ -515,7 +533,10 @@ class _Decomposition:
     # -- which sources ---------------------------------------------------------------------------------------
 
     def entries(self) -> Iterator[_Entry]:
-        """Yield the sources and given vectors in the equations of the population."""
+        """Yield the sources and given vectors in the equations of the field's population.
+
+        Raises NotApplicable if another quantity drives these equations.
+        """
         rows = tuple(population(self.theory, str(self.now.func)))
         names = {e.name for e in rows}
         for row in linear_form(self.theory, rows).rows:
@@ -530,7 +551,7 @@ class _Decomposition:
                 yield from (_Entry(row, a, part / a) for a in vectors)
 
     def pairs(self) -> Iterator[tuple[_Entry, _Entry, Expr, str]]:
-        """Yield pairs of correlated entries with their covariance at the two times and their label."""
+        """Yield pairs of correlated sources, each with the covariance at two times and the kind of error."""
         entries = list(self.entries())
         for x in entries:
             for y in entries:
@@ -542,7 +563,7 @@ class _Decomposition:
                     yield x, y, value, self.label(x)
 
     def label(self, x: _Entry) -> str:
-        """Return the kind of error of a source."""
+        """Return the kind of error of a source: limited width or data if a matrix gives it, else bias."""
         matrices = {u.matrix for u in self.theory.sources if x.symbol.func in (u.symbol.func, u.partner.func)}
         for m in self.program.matrices:
             if gaussian(m).name in matrices:
@@ -552,7 +573,10 @@ class _Decomposition:
     # -- one part --------------------------------------------------------------------------------------------
 
     def parts(self, x: _Entry, y: _Entry, covariance: Expr, label: str) -> Iterator[Part]:
-        """Yield the part of a pair, or several parts if it contains errors of samples with label noise."""
+        """Yield the contribution of a pair of sources with their ``covariance``.
+
+        If the covariance contains errors of samples with label noise, there are two contributions.
+        """
         source = str(x.symbol.func)
         split = self.samples(covariance) if label == DATA and self.depth == 0 else ()
         for inner, value in split:
@@ -562,7 +586,11 @@ class _Decomposition:
             yield Part(label, source, self.form(x, y, covariance))
 
     def samples(self, covariance: Expr) -> tuple[tuple[Part, Expr], ...]:
-        """Return the covariance with the errors of samples split, if they have label noise."""
+        """Return the parts of a covariance that contains errors of samples with label noise.
+
+        Each part is a contribution to the correlation of these errors and the covariance with that
+        contribution in place of the correlation. The result is empty without label noise.
+        """
         for q in self.theory.correlations():
             hits = [a for a in covariance.atoms(AppliedUndef) if a.func == q.symbol.func]
             if hits:
@@ -577,7 +605,11 @@ class _Decomposition:
         return ()
 
     def form(self, x: _Entry, y: _Entry, covariance: Expr) -> Expr:
-        """Return ``sum over s_1, s_2 of H(t, s_1) <x(s_1) y(s_2)> H(s, s_2)``, with the weights of q."""
+        """Return the quadratic form of a pair of sources x, y in their transfer functions H.
+
+        It is ``sum over s_1, s_2 of H(t, s_1) <x(s_1) y(s_2)> H(s, s_2)``, in the definition of the
+        correlation.
+        """
         body = self.carried(x, self.now, 1) * covariance * self.carried(y, self.past, 2)
         body *= self.average.args[0] / (self.now * self.past)
         limits = [(self.inner(r.index, i), 1, r.upper) for e, i in ((x, 1), (y, 2)) for r in self.channels(e)]
@@ -587,7 +619,10 @@ class _Decomposition:
         return self.q.definition.xreplace({self.average: value})
 
     def carried(self, x: _Entry, at: AppliedUndef, i: int) -> Expr:
-        """Return the factor of a source at its time, times the transfer function from there."""
+        """Return the factor of a source times the transfer function from its equation to the field ``at``.
+
+        ``i`` is 1 for the first and 2 for the second source of a pair.
+        """
         into = x.equation.name
         if into not in self.transfers:
             self.transfers[into] = transfer(self.theory, into)
@@ -596,13 +631,13 @@ class _Decomposition:
         return x.factor.xreplace(self.within(x, i)) * h.func(*at.args[:-1], *names, at.args[-1], time)
 
     def within(self, x: _Entry, i: int) -> dict[Expr, Expr]:
-        """Return the indices and the time of an entry under their names inside the sums."""
+        """Return summation variables for the indices and the time of source ``i`` (1 or 2) of a pair."""
         return {r.index: self.inner(r.index, i) for r in self.channels(x)} | {t: self.inner(s, i)}
 
     def channels(self, x: _Entry) -> list[IndexRange]:
-        """Return the ranges of the entry's equation other than that of the unit."""
+        """Return the ranges of the indices of a source's equation other than that of the unit."""
         return [r for r in x.equation.ranges if r.index not in self.units]
 
     def inner(self, index: Symbol, i: int) -> Symbol:
-        """Return the name of an index or time of the first or second entry."""
+        """Return the summation variable for an index or time of source ``i`` (1 or 2) of a pair: ``s_1``."""
         return Symbol(f"{index.name}_{2 * self.depth + i}", **index.assumptions0)

@@ -61,13 +61,13 @@ _PAIR = ((mu, 1, P), (alpha, 1, P))
 
 @dataclass(frozen=True)
 class Equilibrium(ConditionalResult):
-    """Action per unit of width and its stationary point, for a chain of ``depth`` hidden layers.
+    """Action per unit of width and its saddle point, for a chain of ``depth`` hidden layers.
 
     ``inverse_temperature`` is b and ``prior`` the variance of a weight without data (in units of the initial
     variance). ``algebra`` is the action without the integrals over fields, and ``exponent`` that of the
     integral over one unit of layer ell; ``fhat``, ``Phihat`` and ``hhat`` are conjugate variables, on the
     imaginary axis. ``Phi(0, mu, alpha)`` is the kernel of the inputs, ``error`` minus the derivative of the
-    loss.
+    loss, ``field`` the preactivation ``h`` and ``phi`` its activation.
     """
 
     depth: Expr
@@ -82,13 +82,17 @@ class Equilibrium(ConditionalResult):
 
     @property
     def action(self) -> Expr:
-        """The action per N."""
+        """The action per N, with the logarithms of the single-site integrals of all layers."""
         return self.algebra + Sum(log(Partition("ell", self.exponent)), (ell, 1, self.depth))
 
     # -- its stationary point --------------------------------------------------------------------------------
 
     def variation(self, target: AppliedUndef, ranges: tuple[IndexRange, ...] = ()) -> Expr:
-        """Return ``dS / d target``; the derivative of a single-site integral is an average."""
+        """Return the derivative ``dS / d target`` of the action by an order parameter or its conjugate.
+
+        ``ranges`` are those of the target's indices besides the samples mu and alpha. The derivative of a
+        single-site integral is an average.
+        """
         both = (IndexRange(mu, S.One, P), IndexRange(alpha, S.One, P), *ranges)
         algebra = functional_derivative(self.algebra, target, both)
         inner = functional_derivative(Sum(self.exponent, (ell, 1, self.depth)), target, both)
@@ -257,7 +261,7 @@ class Equilibrium(ConditionalResult):
         names = [given, *[kernel for kernel, _ in layers]]
 
         def put(e: Expr) -> Expr:
-            """Return an expression with the given numbers."""
+            """Return an expression with the given numbers in place of symbols, without the input kernel."""
             return e.subs({x: known[x.name] for x in e.free_symbols if x.name in known and x != given})
 
         kernels: dict[Symbol, Expr] = {}
@@ -300,7 +304,7 @@ def equilibrium(theory: Theory) -> Equilibrium:
 
 
 def _gibbs(decay: Expr, diffusion: Expr) -> tuple[Expr, Expr]:
-    """Return inverse temperature and prior variance of the density p for which no current flows.
+    """Return inverse temperature and prior variance of the density p of weights without current.
 
     The velocity of the weights is ``v = push - decay theta``, so ``v p - (diffusion/2) dp/dtheta = 0``.
     """
@@ -321,7 +325,7 @@ class _Measure:
     """
 
     def __init__(self, theory: Theory, strength: Expr, inverse_temperature: Expr, prior: Expr) -> None:
-        """Read the chain of layers and its kernel."""
+        """Read the chain of layers and its kernel off the program and the theory."""
         self.theory, self.program, self.prior = theory, theory.program, prior
         self.chain = Chain(self.program)
         self.depth, self.scale = self.program.depth, self.program.scale
@@ -333,17 +337,17 @@ class _Measure:
         self.kernel, self.known = Phi(ell, mu, alpha), timeless(kernels[0].symbol)
 
     def action(self) -> Equilibrium:
-        """Return the action with its exponents."""
+        """Return the equilibrium with its action, before the saddle point is solved."""
         error = timeless(next(e.rhs for e in self.theory.scalars if not e.rhs.has(Average)))
         given = self.depth, self.scale, self.inverse_temperature, self.prior, self.chain.h, self.chain.phi
         return Equilibrium(*given, error, self.exponent(), self.algebra())
 
     def feature(self, site: Expr, sample: Expr) -> Expr:
-        """Return ``phi(h)`` of one layer, without time."""
+        """Return ``phi(h)`` at a layer ``site`` and a ``sample``, without time."""
         return self.chain.phi.xreplace({self.chain.h: self.chain.h.func(site, sample)})
 
     def covariance(self, u: Source) -> Expr:
-        """Return ``<u_mu u_alpha>`` of a product with prior weights, in terms of the kernel below."""
+        """Return ``<u_mu u_alpha>`` of a product with weights of the prior: its variance times a kernel."""
         entries = entry_covariance(self.program.rule, t, s)
         number, kernel = simplify(u.covariance / entries).as_independent(AppliedUndef, as_Add=False)
         if number != 1:
@@ -353,13 +357,17 @@ class _Measure:
         return self.prior * timeless(kernel)
 
     def sources(self, name: str) -> list[Source]:
-        """Return the Gaussian products in a field."""
+        """Return the Gaussian sources in the equations of the field ``name``."""
         terms = (x for e in self.theory.equations if e.name == name for x in e.terms)
         products = [x.field for x in terms if x.kind == "source"]
         return [u for u in self.theory.sources if u.symbol in products]
 
     def exponent(self) -> Expr:
-        """Return the exponent of one unit: constraint, averaged product, conjugate of the kernel."""
+        """Return the exponent of one unit of layer ell.
+
+        Its terms are the constraint of the preactivation, the averaged product, and the conjugate of the
+        kernel.
+        """
         for u in self.sources(str(self.chain.h.func)):
             value, layer = self.covariance(u), u.symbol.args[0] - 1
             if layer != 0 and value != self.prior * self.known.xreplace({ell: layer}):
@@ -370,7 +378,7 @@ class _Measure:
         return constraint + _cumulant(-I, lambda i: hhat(ell, i), below) - Sum(conjugate, *_PAIR)
 
     def conjugate(self, e: Expr) -> Expr:
-        """Return half of an expression times the conjugate kernel."""
+        """Return half of ``e`` times the conjugate kernel ``Phihat`` of layer ell."""
         return _HALF * e * Phihat(*self.kernel.args)
 
     def algebra(self) -> Expr:
@@ -401,12 +409,12 @@ class _Measure:
 
 
 def _cumulant(factor: Expr, hat: Callable[[Expr], Expr], covariance: Expr) -> Expr:
-    """Return the exponent of ``<exp(factor sum_mu hat_mu u_mu)>`` for Gaussian u."""
+    """Return the exponent of ``<exp(factor sum_mu hat_mu u_mu)>`` for Gaussian u with ``covariance``."""
     return factor**2 * _HALF * Sum(hat(mu) * hat(alpha) * covariance, *_PAIR)
 
 
 def _isolate(condition: Expr, unknown: AppliedUndef) -> Expr:
-    """Solve a condition that is linear in ``unknown``."""
+    """Solve ``condition = 0``, which is linear in ``unknown``, for it; raise NotApplicable if it is not."""
     slope = condition.coeff(unknown)
     constant = condition - slope * unknown
     if slope == 0 or constant.expand().has(unknown):
@@ -424,7 +432,7 @@ def _linear_root(e: Expr, x: Symbol) -> Expr:
 
 
 def _symmetric(e: Expr) -> Expr:
-    """Return an expression with standard indices of its symmetric kernels: the free index first."""
+    """Return an expression with mu as first index of its symmetric kernels ``Phi`` and ``Phihat``."""
 
     def turned(x: AppliedUndef) -> Expr:
         site, a, b = x.args

@@ -70,7 +70,7 @@ def frozen_features(theory: Theory) -> Theory:
 
 
 class _Frozen:
-    """Transfer of the updates from the fields of a theory to its outputs."""
+    """Construction of the lazy limit: updates are removed from fields and added to the outputs."""
 
     def __init__(self, source: Theory) -> None:
         """Read the program; raise NotApplicable if there is no output with its own error."""
@@ -83,7 +83,7 @@ class _Frozen:
         self.output, self.error = str(roles.output.func), str(roles.error.func)
 
     def theory(self) -> Theory:
-        """Return the theory of the limit."""
+        """Return the theory of the lazy limit."""
         added = [x for w in self.program.trained() for x in self.added(w)]
         equations = [self.still(e) for e in self.source.equations]
         parts = tuple(Term.local(x, "definition") for _, xs in added for x in xs)
@@ -98,12 +98,15 @@ class _Frozen:
         )
 
     def still(self, e: Equation) -> Equation:
-        """Return the equation of a field without responses and updates."""
+        """Return the equation of a field at its initial value, without responses and updates."""
         terms = tuple(x for x in e.terms if x.kind in ("source", "definition"))
         return replace(e, terms=terms or (Term.local(S.Zero),))
 
     def added(self, w: TrainedMatrix | TrainedVector) -> Iterator[tuple[Equation, list[Expr]]]:
-        """Yield the fields of the updates of a weight, with the changes of the output by them."""
+        """Yield the equation of each field of updates of a weight, with the changes of the output by it.
+
+        A field of updates, ``moved``, is the sum of the weight's updates in one field of the network.
+        """
         if not isinstance(w.rule, NonlinearRule):
             raise NotApplicable(f"{w.name} moves by a linear rule, whose lazy limit has a tangent kernel")
         gradient = self.gradient(w)
@@ -117,12 +120,12 @@ class _Frozen:
                 yield replace(e, lhs=symbol, terms=terms), [Average(change.xreplace(k)) for k in places]
 
     def named(self, weight: str, e: Equation) -> AppliedUndef:
-        """Return the field of the updates of a weight in another field."""
+        """Return the symbol of the updates of a ``weight`` in the field of the equation ``e``."""
         name = free_name(f"moved_{weight}", {*self.reading.registry.taken, *self.reading.registry.found})
         return Function(name)(*e.lhs.args)
 
     def uses(self, w: TrainedMatrix | TrainedVector) -> Iterator[tuple[Definition, Application | Parameter]]:
-        """Yield the forward uses of a weight, with the definitions that contain them."""
+        """Yield the forward uses of a weight, each with the definition of a field that contains it."""
         for d in self.reading.definitions:
             if isinstance(w, TrainedMatrix):
                 products: list[Any] = [a for a in self.reading.products[d] if a.matrix == w.initial]
@@ -131,7 +134,10 @@ class _Frozen:
                 yield from ((d, p) for p in self.reading.parameters[d] if p.initial == w.initial)
 
     def equations_of(self, d: Definition) -> Iterator[tuple[Equation, dict[Any, Any]]]:
-        """Yield the equations of a definition (of a family, or of its members) with their layers."""
+        """Yield the theory's equations that come from a definition, each with its layer.
+
+        The layer is ``{ell: value}``, or empty if the equation is that of the whole family.
+        """
         for e in (e for e in self.source.equations if e.name == d.name):
             if e.lhs == d.lhs:
                 yield e, {}
@@ -142,7 +148,10 @@ class _Frozen:
                     yield e, {ell: at}
 
     def gradient(self, w: TrainedMatrix | TrainedVector) -> Expr:
-        """Return the gradient of an output by the field that a weight enters."""
+        """Return the derivative of an output by the field that a weight enters, times units over N.
+
+        Raises NotApplicable unless the weight's update contains the error of exactly one output.
+        """
         (u, *more) = w.update.terms
         errors = [a for a in u.coefficient.atoms(AppliedUndef) if str(a.func) == self.error]
         if more or len(errors) != 1:

@@ -32,7 +32,8 @@ class NotHomogeneous(NotApplicable):
 def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
     """Return the power of c that ``e`` gains if each key of ``powers`` is multiplied by c to its value.
 
-    All combinations of signs of the keys are checked. Raises :class:`NotHomogeneous`.
+    All combinations of signs of the keys are checked. Raises :class:`NotHomogeneous` if ``e`` gains no power,
+    or different powers for different signs.
 
     >>> from sympy.abc import x, y
     >>> exponent(x**2 * y + y**3, {x: 1, y: 1})
@@ -77,7 +78,10 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
 
 @dataclass(frozen=True)
 class Homogeneity:
-    """Degree kappa of ``f(c theta) = c^kappa f(theta)``, and the degree of each field (of layer ell) of f."""
+    """Degree ``kappa`` of a network in its weights: ``f(c theta) = c^kappa f(theta)``.
+
+    ``fields`` are the degrees of the fields on which f depends, those of layer families as functions of ell.
+    """
 
     kappa: Expr
     fields: Mapping[str, Expr]
@@ -112,7 +116,7 @@ def output(program: Program) -> Definition:
 
 
 class _Degrees:
-    """Degrees of fields in the weights; those of a family of layers obey a recursion over layers."""
+    """Degrees of fields in the trained weights; those of a layer family obey a recursion over layers."""
 
     def __init__(self, program: Program) -> None:
         """Read definitions and names of trained weights."""
@@ -123,7 +127,7 @@ class _Degrees:
         self.open: dict[str, Expr] = {}  # symbols of degrees that are being computed
 
     def of(self, atom: AppliedUndef) -> Expr:
-        """Return the degree of one field or scalar."""
+        """Return the degree in the weights of one field or scalar; zero for given data."""
         name, program = str(atom.func), self.program
         if name in program.constants or program.given_of(name) or program.attribute_of(name):
             return S.Zero
@@ -139,7 +143,11 @@ class _Degrees:
         return self.known[name].xreplace({_index(d): atom.args[0] for d in family})
 
     def family(self, name: str, inside: list[Definition], ends: list[Definition]) -> Expr:
-        """Solve ``d(n + 1) = a d(n) + b`` from the end of a family; all its terms must scale alike."""
+        """Return the degree of a layer family by solving ``d(n + 1) = a d(n) + b`` from its first layer.
+
+        ``inside`` is the definition of the family and ``ends`` that of the first layer. All terms must have
+        the same degree.
+        """
         if len(ends) != 1 or len(inside) > 1:
             raise NotApplicable(f"{name} is not a chain of layers with one end")
         start = self.of_sum(ends[0])
@@ -160,12 +168,12 @@ class _Degrees:
         return self.known[name]
 
     def of_terms(self, d: Definition) -> list[Expr]:
-        """Return the degrees of the terms of a definition."""
+        """Return the degree in the weights of each term of a definition."""
         whole = d.rhs if d.rhs.has(Product, Mean, Sum) else d.rhs.expand()
         return [self.of_term(x) for x in Add.make_args(whole)]
 
     def of_sum(self, d: Definition) -> Expr:
-        """Return the degree of the right-hand side of a definition, which all of its terms must have."""
+        """Return the degree of a definition; raise NotHomogeneous if its terms have different degrees."""
         first, *others = self.of_terms(d)
         for p in others:
             if simplify(p - first) != 0:
@@ -173,13 +181,13 @@ class _Degrees:
         return first
 
     def of_term(self, e: Expr) -> Expr:
-        """Return the degree of an entrywise expression, a product with a matrix, a mean or a sum."""
+        """Return the degree of a term: an entrywise expression, a product with a matrix, a mean or a sum."""
         if isinstance(e, Sum | Mean):
             return self.of_term(e.args[0])
         powers: dict[Expr, Expr] = {}
 
         def masked(e: Expr, x: Expr, power: Expr) -> Expr:
-            """Return an expression with a symbol of known degree in place of ``x``."""
+            """Return ``e`` with a symbol of degree ``power`` in place of its part ``x``."""
             slot = Dummy(str(x.func) if isinstance(x, AppliedUndef) else "slot", real=True)
             powers[slot] = power
             return e.xreplace({x: slot})
@@ -199,7 +207,7 @@ class _Degrees:
 
 
 def _index(d: Definition) -> Symbol | None:
-    """Return the layer index of a family; None for a single definition."""
+    """Return the layer index of the definition of a family; None for a single definition."""
     site = d.lhs.args[0] if d.lhs.args else S.Zero
     return next((r.index for r in d.ranges if site.has(r.index) and r.index not in (mu, alpha)), None)
 
@@ -220,7 +228,7 @@ class Chain:
     """
 
     def __init__(self, program: Program) -> None:
-        """Find the readout and the last layer, and check the inner layers."""
+        """Find the readout and the last layer in the program, and check the inner layers."""
         self.program = program
         body = next(iter(output(program).rhs.atoms(Mean))).args[0]
         names = {parameter(v).name for v in program.vectors}

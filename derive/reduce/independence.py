@@ -42,12 +42,12 @@ def independent_backward(program: Program, names: dict[str, str] | None = None) 
     copies = {x: (names or {}).get(x, f"{x}_back") for x in doubled}
 
     def own(x: Product) -> Expr:
-        """Return a product with the copy of its matrix."""
+        """Return a transposed product with the independent copy of its matrix."""
         name, args = copies[_name(x)], x.matrix.args
         return Product(Function(name)(*args) if args else Symbol(name), True, x.vector)
 
     def backward(x: Expr) -> bool:
-        """Return whether an expression is a transposed use of such a matrix."""
+        """Return whether an expression is a transposed product with a matrix that has a copy."""
         return isinstance(x, Product) and x.transposed and _name(x) in copies
 
     definitions = tuple(replace(d, rhs=d.rhs.replace(backward, own)) for d in program.definitions)
@@ -77,12 +77,12 @@ def _name(x: Product) -> str:
 
 @dataclass(frozen=True)
 class Independence:
-    """Difference of the theories of a program and of the program with an independent backward pass.
+    """Difference between the theory of a program and that of the program with an independent backward pass.
 
-    ``lost`` are the terms, with their left-hand sides, of the first theory only, ``gained`` those of the
-    second only, ``vanished`` the order parameters that the second does not have. ``gaussian`` says whether
-    every matrix product of the second is a Gaussian source plus memory, ``same_sources`` whether the
-    covariances are the same functions of the kernels.
+    ``lost`` are (left-hand side, term) of terms that only the first theory has, and ``gained`` those that
+    only the second one has. ``vanished`` are the order parameters that the second one lacks. ``gaussian`` is
+    true if every matrix product of the second is a Gaussian source plus memory, and ``same_sources`` if both
+    have the same covariances as functions of the kernels.
     """
 
     lost: tuple[tuple[Expr, Term], ...]

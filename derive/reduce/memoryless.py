@@ -2,8 +2,8 @@
 
 A sum over past times is a running total if the present enters it only as a factor, so that the times of its
 terms need not be stored. With one hidden layer all sums have this form, for any nonlinearity, also with
-momentum and weight decay; Gaussian variables are drawn once at time 0 (:func:`markov`). If a field relaxes
-from its start, its noise and its updates at one rate, the field itself is the state (:func:`motions`).
+momentum and weight decay; Gaussian variables are drawn once at time 0 (:func:`markov`). If the initial value,
+the noise and the updates of a field decay at one rate, the field itself is the state (:func:`motions`).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from derive.theory import Equation, Source, Term, Theory
 
 @dataclass(frozen=True)
 class State:
-    """Running total of a sum over past times.
+    """State of a memoryless theory: the running total of a sum over past times.
 
-    ``definition`` is the sum that ``symbol`` stands for, zero at time 0; ``motion`` follows by
+    ``definition`` is the sum for which ``symbol`` stands, zero at time 0; ``motion`` follows by
     differentiation: ``d symbol/dt = ...``, or ``symbol(t + 1) = ...`` in steps, with a right-hand side at
     time t only.
     """
@@ -53,11 +53,11 @@ class State:
 
 @dataclass(frozen=True)
 class Markov:
-    """Theory as a dynamical system: the present state determines the next one, given the draw at time 0.
+    """Theory as a dynamical system: the present state determines the next one.
 
-    ``start`` are the Gaussian variables (sources at time 0) with their covariances, ``states`` the running
-    totals, ``fields`` the fields at time t in terms of both and of each other. Scalars and order parameters
-    are averages over ``start``.
+    ``start`` are the Gaussian variables that are drawn at time 0 (sources) with their covariances, ``states``
+    the running totals, and ``fields`` the fields at time t in terms of both and of each other. Scalars and
+    order parameters are averages over ``start``.
     """
 
     theory: Theory
@@ -117,11 +117,11 @@ def markov(theory: Theory) -> Markov:
 
 @dataclass(frozen=True)
 class Motion:
-    """Motion of a field: ``dx = (gain - rate x) dt + noise``, in steps ``x(t + 1) = (1 - rate) x + gain``.
+    """Equation of motion of a field x: ``dx = (gain - rate x) dt + noise``.
 
-    ``gains`` are terms at time t, each a number times a field, summed. ``partner`` is the field at other
-    indices: the covariance of the noise with it is ``diffusion`` per unit of time, that of the field
-    ``start`` at time 0.
+    In steps it is ``x(t + 1) = (1 - rate) x + gain + noise``. ``gains`` are terms at time t whose sum is
+    ``gain``, each a number times a field. ``partner`` is the field at other indices: the covariance of the
+    noise of the two is ``diffusion`` per unit of time, and that of the two fields at time 0 is ``start``.
     """
 
     field: AppliedUndef
@@ -134,22 +134,22 @@ class Motion:
 
     @property
     def gain(self) -> Expr:
-        """The sum of the updates."""
+        """The change of the field by updates of weights, per step or unit of time."""
         return Add(*[x.expr for x in self.gains])
 
     @property
     def velocity(self) -> Expr:
-        """The drift of a flow, with constant factors in front of sums."""
+        """The drift ``gain - rate x``, with constant factors in front of sums."""
         return drawn_out(self.gain, lambda y: not y.atoms(AppliedUndef)) - self.rate * self.field
 
     @property
     def eq(self) -> Eq:
-        """The drift of a flow as a SymPy equation."""
+        """The drift as a differential equation ``dx/dt = velocity``, without noise."""
         return Eq(Derivative(self.field, t), self.velocity, evaluate=False)
 
 
 def motions(theory: Theory) -> tuple[Motion, ...]:
-    """Return the motion of every field that is not a function of others at the same time, without memory.
+    """Return the motion of every field with a source or memory, if the theory needs no stored past.
 
     Raises :class:`NotApplicable` if a source changes with the fields (deeper networks), does not relax
     exponentially, or if updates decay otherwise than the initial value (momentum).
@@ -164,7 +164,7 @@ def motions(theory: Theory) -> tuple[Motion, ...]:
 
 
 def _motion(theory: Theory, e: Equation) -> Motion:
-    """Return the motion of the field of an equation."""
+    """Return the equation of motion of the field of ``e``; raise NotApplicable if it has none."""
     discrete = theory.program.rule.discrete
     named = {x.field for x in e.terms if x.kind == "source"}
     sources = [u for u in theory.sources if u.symbol in named]
@@ -188,7 +188,10 @@ def _motion(theory: Theory, e: Equation) -> Motion:
 
 
 def _relaxed(u: Source, discrete: bool) -> tuple[Expr, Expr, Expr]:
-    """Return rate, noise and initial variance of a source; raise NotApplicable if it is not Markov."""
+    """Return relaxation rate, noise per time and initial variance of a Gaussian source.
+
+    Raises NotApplicable if the source is not a Markov process.
+    """
     moved = [a for a in u.covariance.atoms(AppliedUndef) if {t, s} & a.free_symbols]
     if moved:
         raise NotApplicable(f"the source {u.symbol} moves with {moved[0]}: its process is not Markov")
@@ -252,7 +255,10 @@ def exponential(rule: TrainingRule) -> tuple[Expr, Expr, Expr]:
 
 
 def _drawn(theory: Theory) -> tuple[tuple[Source, ...], dict[str, Expr]]:
-    """Return the sources at time 0, and the factor of each at time t."""
+    """Return the sources at time 0, and for each name the factor of a source at time t.
+
+    A source at time t is this factor times its value at time 0.
+    """
     sources: list[Source] = []
     scales: dict[str, Expr] = {}
     for u in theory.sources:
@@ -274,11 +280,10 @@ def _drawn(theory: Theory) -> tuple[tuple[Source, ...], dict[str, Expr]]:
 
 
 def _scale(covariance: Expr, first: Expr) -> Expr | None:
-    """Return the time factor ``c``, ``c(0) = 1``, of a covariance ``c(t) c(s) first``.
+    """Return the factor ``c``, with ``c(0) = 1``, of a covariance ``c(t) c(s) first``, or None.
 
-    None for other covariances.
-
-    A function of times that the program does not give, such as a kernel, has no such factor.
+    None stands for covariances without such a factor. They include all functions of times that the program
+    does not give, such as a kernel.
     """
     if not covariance.has(t, s):
         return S.One
@@ -293,7 +298,7 @@ def _scale(covariance: Expr, first: Expr) -> Expr | None:
 
 
 def _at(e: Expr, now: Expr) -> Expr:
-    """Return an expression at time ``now``, with s = 0."""
+    """Return an expression with t replaced by ``now`` and s by 0."""
     return e.xreplace({t: now, s: S.Zero})
 
 
@@ -302,7 +307,10 @@ def _at(e: Expr, now: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class _Running:
-    """Sums over past times with one common ``factor`` of the present; their kernels contain it."""
+    """Sums over past times whose terms depend on the present time t by one common ``factor``.
+
+    ``parts`` are the terms; their kernels contain the factor.
+    """
 
     factor: Expr
     parts: tuple[Term, ...]
@@ -310,19 +318,19 @@ class _Running:
 
     @property
     def total(self) -> Expr:
-        """The sum of the parts."""
+        """The sum of the terms."""
         return Add(*[x.expr for x in self.parts])
 
     @property
     def rate(self) -> Expr:
-        """The rate ``factor'/factor``, in steps ``factor(t + 1)/factor - 1``."""
+        """Growth rate of the common factor: ``factor'/factor``, in steps ``factor(t + 1)/factor - 1``."""
         if self.discrete:
             return _tidy(self.factor.xreplace({t: t + 1}) / self.factor) - 1
         return _tidy(self.factor.diff(t) / self.factor)
 
     @property
     def gains(self) -> tuple[Term, ...]:
-        """The terms at s = t; in steps, as they are counted one step later."""
+        """The terms at s = t, by which the sum grows; in steps times the growth of the factor in one step."""
         change = self.factor.xreplace({t: t + 1}) / self.factor if self.discrete else S.One
         gains = []
         for x in self.parts:
@@ -332,7 +340,7 @@ class _Running:
         return tuple(gains)
 
     def motion(self, symbol: AppliedUndef) -> Eq:
-        """Return the derivative (or the next value) of the sum, by the product rule."""
+        """Return the equation of motion of the sum ``symbol``: for its derivative or its next value."""
         added = Add(*[over(x.kernel * x.field, x.over) for x in self.gains])
         if self.discrete:
             return Eq(symbol.xreplace({t: t + 1}), (1 + self.rate) * symbol + added, evaluate=False)
@@ -340,7 +348,10 @@ class _Running:
 
 
 def _sums(e: Equation, discrete: bool) -> tuple[list[Term], list[_Running]]:
-    """Return the terms of an equation at time t, and its sums over past times by their factors."""
+    """Return the terms of an equation at time t, and its sums over past times.
+
+    The sums are grouped by the common factor with which they depend on t.
+    """
     if e.lhs.is_Derivative:
         raise NotApplicable(f"{e.lhs} already has a differential equation")
     kept: list[Term] = []
@@ -361,7 +372,10 @@ def _sums(e: Equation, discrete: bool) -> tuple[list[Term], list[_Running]]:
 
 
 def _separated(x: Term, lhs: Expr) -> list[tuple[Expr, Expr]]:
-    """Return the kernel as a sum of products, each with its factor that depends on t."""
+    """Return the kernel of a term as a sum of products, as pairs (factor that depends on t, product).
+
+    Raises NotApplicable if a product contains t and s together, or if t enters by a field.
+    """
     products = []
     for a in sorted((x.coefficient * x.kernel * x.field).atoms(AppliedUndef), key=str):
         if a.has(t):
@@ -392,9 +406,9 @@ def _tidy(e: Expr) -> Expr:
 
 
 def _positive(e: Expr) -> tuple[Expr, dict[Expr, Expr]]:
-    """Return an expression with bases of powers of times as positive symbols, and the bases.
+    """Return an expression with positive symbols for the bases of powers of times, and these bases.
 
-    ``b**(t - s)`` is a product only if b is not zero.
+    The symbols make ``b**(t - s)`` a product, which it is only if b is not zero.
     """
     powers_of = {x.base for x in e.atoms(Pow) if x.exp.free_symbols}
     bases = {x: Dummy("b", positive=True) for x in sorted(powers_of, key=str)}

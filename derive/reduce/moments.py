@@ -31,13 +31,13 @@ from derive.theory.conditioning import theory_of
 
 @dataclass(frozen=True)
 class TwoLayer:
-    """Theory of one hidden layer under gradient flow.
+    """Theory of one hidden layer under gradient flow, as differential equations.
 
-    ``fields`` are the field equations (F.5, E.1; with noise their drift), ``start`` the covariances of the
-    fields at time 0, ``moments`` the definitions of the one-time functions, ``rates`` their equations with
-    averages (F.6). ``closed`` are these and the equation of the error without averages (F.7; empty if
-    averages remain), ``error`` is the equation of the error in either case, ``initial`` are the values at
-    time 0.
+    ``fields`` are the equations of the fields (F.5, E.1; with noise their drift), ``start`` the covariances
+    of the fields at time 0, ``moments`` the definitions of moments at one time, such as ``H(mu, alpha, t)``,
+    and ``rates`` the equations of the moments with averages (F.6). ``closed`` are these and the equation of
+    the error without averages (F.7; empty if averages remain), ``error`` is the equation of the error in
+    either case, and ``initial`` are the values at time 0.
     """
 
     theory: Theory
@@ -50,9 +50,9 @@ class TwoLayer:
     initial: tuple[Eq, ...]
 
     def rate(self, name: str) -> Expr:
-        """Return the time derivative of a one-time function in closed form.
+        """Return the time derivative of the moment or error ``name`` in closed form.
 
-        Raise KeyError for an unknown moment.
+        Raises KeyError if it has no closed equation.
         """
         for e in (*self.closed, self.error):
             if str(e.lhs.args[0].func) == name:
@@ -130,7 +130,7 @@ def two_layer(theory: Theory | Program) -> TwoLayer:
 
 @dataclass(frozen=True)
 class MomentSteps:
-    """Map of one-time functions: ``step[x]`` is x after one step, ``initial[x]`` is x at time 0."""
+    """Map of moments at one time: ``step[x]`` is x after one step, and ``initial[x]`` is x at time 0."""
 
     theory: Theory
     step: dict[Expr, Expr]
@@ -143,9 +143,9 @@ class MomentSteps:
 
 
 def moment_steps(theory: Theory) -> MomentSteps:
-    """Return the map of the moments of a linear theory of one hidden layer in exact steps.
+    """Return the exact map of the moments of a linear network with one hidden layer by one step.
 
-    The one-time functions are the correlation functions at equal times and the error. Weights may decay and
+    The moments are the correlation functions at equal times, and the error. Weights may decay and
     diffuse. Raises :class:`NotApplicable` for a flow, for a theory with memory, and if the moments do not
     close.
 
@@ -175,10 +175,10 @@ def moment_steps(theory: Theory) -> MomentSteps:
 
 
 class _Moments:
-    """One-time functions of a theory without memory, and averages in terms of them."""
+    """Moments at one time of a theory without memory, and averages in terms of them."""
 
     def __init__(self, theory: Theory, site: SingleSite) -> None:
-        """Define the one-time functions."""
+        """Define the moments, and find the output, the error and the average in the output."""
         self.theory, self.unfolded = theory, site.unfolded  # in terms of the independent fields
         self.motions = {str(x.field.func): x for x in site.flows}
         self.moments = [self.moment(q) for q in theory.correlations()]
@@ -187,7 +187,7 @@ class _Moments:
         self.average: Average = next(iter(self.output.rhs.atoms(Average)))
 
     def moment(self, q: OrderParameter) -> Eq:
-        """Return the one-time function of an order parameter with its definition."""
+        """Return the moment at equal times of a correlation function, as ``symbol = average``."""
         body = q.definition.args[0].subs(ell, 1).xreplace({s: t})
         indices = [x for x in q.symbol.args if x not in (ell, t, s) and x != 1]
         return Eq(Function(q.name)(*indices, t), Average(body), evaluate=False)
@@ -204,12 +204,12 @@ class _Moments:
         return solve(given.lhs - given.rhs.xreplace({f.lhs: f.rhs}), self.average)[0]
 
     def named(self, e: Expr) -> Expr:
-        """Return an expression with averages replaced by the one-time functions that they define."""
+        """Return an expression with averages replaced by the moments that they define."""
         known = [(self.average.body, self.value)]
         known += [(self.unfolded(m.rhs.body), m.lhs) for m in self.moments]
 
         def name(average: Expr) -> Expr:
-            """Return one average as a one-time function, if it is one."""
+            """Return an average as a moment or as the value from the output; other averages stay."""
             for body, value in known:
                 if (found := _match(body, average.body)) is not None:
                     return value.xreplace(found)
@@ -218,7 +218,7 @@ class _Moments:
         return tidy_sums(e.replace(lambda x: isinstance(x, Average), name).expand())
 
     def at_start(self, e: Expr) -> Expr:
-        """Return an expression at time 0: second moments of fields are those of their sources."""
+        """Return an expression at time 0, where second moments of fields are covariances of sources."""
 
         def value(average: Expr) -> Expr:
             """Return one average at time 0."""
@@ -231,7 +231,10 @@ class _Moments:
         return e.replace(lambda x: isinstance(x, Average), value).subs(t, 0)
 
     def covariance(self, x: AppliedUndef, y: AppliedUndef, which: str) -> Expr:
-        """Return the covariance of two fields at the ``start``, or of their noise (``diffusion``)."""
+        """Return the covariance of two fields at time 0, or of their noise, zero if they are independent.
+
+        ``which`` is the attribute of `Motion` that is read: ``start`` or ``diffusion``.
+        """
         motion: Motion | None = self.motions.get(str(x.func))
         if motion is None or x.func != y.func:
             return S.Zero
@@ -242,7 +245,7 @@ class _Moments:
 
 
 def _match(pattern: Expr, body: Expr) -> dict[Expr, Expr] | None:
-    """Return the values of indices that turn ``pattern`` into ``body``; None if there are none."""
+    """Return values of the indices mu and alpha that turn ``pattern`` into ``body``, or None."""
     free = [x for x in (mu, alpha) if pattern.has(x)]
     indices = sorted({x for a in body.atoms(AppliedUndef) for x in a.args if x.is_Symbol and x != t}, key=str)
     choices: list[dict[Expr, Expr]] = [{}]

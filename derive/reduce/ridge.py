@@ -50,11 +50,11 @@ TrainedWeight = TrainedMatrix | TrainedVector
 
 @dataclass(frozen=True)
 class Share:
-    """Contribution of one weight (or of a family, ``layers``) to the rate of the output.
+    """Contribution of one weight, or of a family of weights, to the rate of change of the output.
 
-    ``site`` is the layer of the field of the weight, None for a readout. ``contraction`` is the average ``W .
-    df/dW``; ``curvature`` the sum of ``d^2 f/dW_ij^2`` over the entries, each in units in which noise of
-    strength D adds ``D dt`` to its variance.
+    ``site`` is the layer of the field of the weight, None for a readout, and ``layers`` the range of the
+    family. ``contraction`` is the average ``W . df/dW``; ``curvature`` is the sum of ``d^2 f/dW_ij^2`` over
+    the entries, each in units in which noise of strength D adds ``D dt`` to its variance.
     """
 
     weight: str
@@ -64,16 +64,17 @@ class Share:
     layers: tuple[IndexRange, ...]
 
     def total(self, value: Expr) -> Expr:
-        """Return ``value`` summed over the members of the family."""
+        """Return ``value``, such as the contraction, summed over the members of the family."""
         return Sum(value, *[r.limits for r in self.layers]) if self.layers and value != 0 else value
 
 
 @dataclass(frozen=True)
 class OutputRate:
-    """Rate of the output, ``df/dt = gain - decay sum contraction + diffusion/2 sum curvature``.
+    """Rate of change of the output under gradient flow with weight decay and noise.
 
-    ``slope(ell, mu, t)`` is the average of ``d g_i/d h_i``, the instantaneous response of a backward field to
-    the forward field of its layer; ``slopes`` are its equations, from the last layer down.
+    It is ``df/dt = gain - decay sum contraction + diffusion/2 sum curvature``; ``gain`` is the tangent kernel
+    times the errors. ``slope(ell, mu, t)`` is the average of ``d g_i/d h_i``, the instantaneous response of a
+    backward field to the forward field of its layer; ``slopes`` are its equations, from the last layer down.
     """
 
     output: AppliedUndef
@@ -114,10 +115,10 @@ def output_rate(theory: Theory) -> OutputRate:
 
 
 class _Rate:
-    """Derivation of the rate of the output."""
+    """Derivation of the rate of change of the output of one network."""
 
     def __init__(self, theory: Theory) -> None:
-        """Read products and backward fields of the program."""
+        """Read products and backward fields off the program; refuse layers of different widths."""
         self.program, self.kernel = theory.program, _tangent(theory)
         if any(x.population.ratio != 1 for x in self.program.fields):
             raise NotApplicable("the layers must be equally wide")
@@ -145,7 +146,7 @@ class _Rate:
         return OutputRate(self.output, gain, shares, decay, diffusion, self.slopes)
 
     def error(self, w: TrainedWeight) -> AppliedUndef:
-        """Return the error in an update."""
+        """Return the error signal in the update of a weight; raise NotApplicable unless there is one."""
         atoms = w.update.coefficient.atoms(AppliedUndef)
         errors = [a for a in atoms if str(a.func) in self.program.scalars]
         if len(errors) != 1:
@@ -153,7 +154,7 @@ class _Rate:
         return errors[0]
 
     def share(self, w: TrainedWeight) -> Share:
-        """Return the contribution of a weight."""
+        """Return the contribution of one weight to the rate of change of the output."""
         error = self.error(w)
         here = dict(zip(error.args, self.output.args, strict=True))
         if any(r.index not in here for r in w.update.over):
@@ -182,7 +183,11 @@ class _Rate:
         return Share(w.name, d.lhs.args[0], factor * Average(left * pushed).linear(), curvature, layers)
 
     def vector_share(self, w: TrainedVector, factor: Expr, here: dict[Expr, Expr]) -> Share:
-        """Return the contribution of a readout, in which the output is linear."""
+        """Return the contribution of a readout, in which the output is linear.
+
+        ``factor`` is the coefficient of its update over the error, and ``here`` maps the indices of the
+        update to those of the output.
+        """
         for d in self.definitions:
             for member in w.initial.uses(d.rhs):
                 rest = d.rhs - d.rhs.coeff(member) * member
@@ -214,7 +219,11 @@ class _Rate:
         return tuple(Eq(x, value if some else S.Zero, evaluate=False) for x, value in slopes.items())
 
     def through(self, d: Definition, point: AppliedUndef) -> Expr:
-        """Return ``<dg/dz dz/dh>``, where z contains the transpose of the matrix that h is multiplied by."""
+        """Return the part ``<dg/dz dz/dh>`` of the slope ``<dg/dh>`` that passes through the layer above.
+
+        z is the product of the transpose of the matrix by which h is multiplied. ``d`` defines g, and
+        ``point`` is h.
+        """
         total = S.Zero
         for e, a in self.products:
             used = [x for x in d.rhs.atoms(AppliedUndef) if x.func == e.lhs.func]
@@ -233,7 +242,7 @@ class _Rate:
 
 
 def _slope(*args: Expr) -> Expr:
-    """Return the function of the slope."""
+    """Return the symbol ``slope(...)`` of the response of a backward field to its forward field."""
     return Function("slope")(*args)
 
 
@@ -315,7 +324,10 @@ def representer(theory: Theory) -> Representer:
 
 
 def _held(program: Program) -> Expr:
-    """Return the ratio of every weight to its update at rest."""
+    """Return the ratio of every weight to its update when training has come to rest.
+
+    Raises NotApplicable for noise, without weight decay, or if weights decay differently.
+    """
     rules = [w.rule for w in program.trained()]
     if any(r.noise(t, s) != 0 for r in rules):
         raise NotApplicable("a rest point of the output needs decay, and no noise")
@@ -331,7 +343,7 @@ def _held(program: Program) -> Expr:
 
 
 def _error(program: Program, out: Definition) -> Definition:
-    """Return the definition of the error in terms of the output."""
+    """Return the definition of the error signal, which contains the output; raise unless there is one."""
     errors = [d for d in program.definitions if d.name in program.scalars and d.rhs.has(out.lhs)]
     if len(errors) != 1:
         raise NotApplicable(f"{program.name} has {len(errors)} errors in its output")
@@ -339,14 +351,14 @@ def _error(program: Program, out: Definition) -> Definition:
 
 
 def _tangent(theory: Theory) -> Equation:
-    """Return the tangent kernel of a theory."""
+    """Return the equation of the tangent kernel; raise NotApplicable if updates are no gradients."""
     if not theory.observables:
         raise NotApplicable(f"{theory.program.name}: its updates are not gradients of its output")
     return theory.observables[0]
 
 
 def _gain(kernel: Equation, out: AppliedUndef, error: AppliedUndef, strength: Expr = S.One) -> Expr:
-    """Return the tangent kernel times the errors, summed over samples and channels."""
+    """Return ``strength`` times the tangent kernel times the errors, summed over samples and channels."""
     inner = kernel.ranges[len(kernel.ranges) // 2 :]
     past = dict(zip(out.args[:-1], [r.index for r in inner], strict=True))
     now = kernel.lhs.func(*[t if x == s else x for x in kernel.lhs.args])
@@ -354,7 +366,11 @@ def _gain(kernel: Equation, out: AppliedUndef, error: AppliedUndef, strength: Ex
 
 
 def _at_rest(given: Definition, out: AppliedUndef, ridge: Expr, size: Expr) -> tuple[Expr, Expr]:
-    """Solve ``K error = ridge f`` with ``error = a f + b y``; at another input ``ridge f = k . error``."""
+    """Return the output on the samples and at another input, when training has come to rest.
+
+    They solve ``K error = ridge f`` with ``error = a f + b y``; at another input ``ridge f = k . error``.
+    ``size`` is the number of pairs of sample and channel.
+    """
     y = Function("y")(*out.args[:-1])
     a, b = (given.rhs.expand().coeff(x) for x in (out, y))
     if (given.rhs - a * out - b * y).expand() != 0 or a.has(out.func) or b.has(out.func):
@@ -367,7 +383,7 @@ def _at_rest(given: Definition, out: AppliedUndef, ridge: Expr, size: Expr) -> t
 
 
 def _diagonal(e: Expr, size: Expr) -> Expr:
-    """Return a number, or one number for each sample, as a matrix."""
+    """Return a number, or a weight for each sample, as a diagonal matrix of ``size`` rows."""
     functions = e.atoms(AppliedUndef)
     if not functions:
         return e * SymbolicIdentity(size)

@@ -29,7 +29,7 @@ from derive.theory import Equation, Theory
 class SingleSite:
     """Stochastic process of one unit of a hidden layer.
 
-    ``flows`` are the motions of its independent fields, without indices on which nothing depends;
+    ``flows`` are the equations of motion of its independent fields, without indices on which nothing depends;
     ``definitions`` gives other fields, such as ``g = phi'(h) z``, in terms of them.
     """
 
@@ -38,7 +38,7 @@ class SingleSite:
     definitions: dict[Expr, Expr]
 
     def flow(self, name: str) -> Motion:
-        """Return the motion of a field; raise KeyError for an unknown name."""
+        """Return the equation of motion of the field ``name``; raise KeyError if it has none."""
         for x in self.flows:
             if str(x.field.func) == name:
                 return x
@@ -81,7 +81,7 @@ class SingleSite:
         return tidy_sums(Average(Add(*parts)).linear(random)) if total != 0 else S.Zero
 
     def unfolded(self, body: Expr) -> Expr:
-        """Return an expression in terms of the independent fields."""
+        """Return an expression in the independent fields alone, without indices that they do not need."""
         flows = {str(x.field.func): x.field for x in self.flows}
         # drop the indices that a field does not need
         body = rewritten(
@@ -120,7 +120,7 @@ class SingleSite:
         return Eq(Derivative(p, t), written, evaluate=False)
 
     def members(self, samples: int) -> dict[Expr, Symbol]:
-        """Return the coordinates for a number of samples as symbols: ``h1`` for ``h(1)``, ``z``."""
+        """Return the coordinates of the density for a number of samples: ``h(1)`` is mapped to ``h1``."""
         coordinates = {}
         for x in self.flows:
             uppers = [r.upper.subs(P, samples) for r in x.ranges]
@@ -133,7 +133,7 @@ class SingleSite:
         return coordinates
 
     def compression(self) -> Expr:
-        """Return minus the divergence of the velocity: the growth rate of the density along a path."""
+        """Return minus the divergence of the drift: the growth rate of the density along a path."""
         total = S.Zero
         for x in self.flows:
             point, velocity = _coordinate(x.field), self.in_coordinates(x.velocity)
@@ -143,7 +143,7 @@ class SingleSite:
         return sympify(total)
 
     def in_coordinates(self, e: Expr) -> Expr:
-        """Return an expression in the coordinates of the density."""
+        """Return an expression with fields replaced by the coordinates of the density, ``h(mu)`` or ``z``."""
         names = {str(x.field.func) for x in self.flows}
         opened = self.unfolded(e)
         fields = [a for a in opened.atoms(AppliedUndef) if str(a.func) in names]
@@ -169,10 +169,10 @@ def single_site(theory: Theory) -> SingleSite:
     idle = {str(x.field.func): _idle(x) for x in whole.flows}
 
     def pruned(e: Expr) -> Expr:
-        """Return an expression with fields without their unused indices."""
+        """Return an expression in which fields have no indices on which nothing depends."""
 
         def fewer(x: AppliedUndef) -> AppliedUndef:
-            """Return one field without its unused indices."""
+            """Return one field without the indices on which nothing depends."""
             return x.func(*[y for k, y in enumerate(x.args) if k not in idle[str(x.func)]])
 
         return rewritten(e, idle, fewer)
@@ -191,20 +191,23 @@ def single_site(theory: Theory) -> SingleSite:
 
 
 def every_index(theory: Theory) -> SingleSite:
-    """Return the process with all indices of the fields, used or not; also in discrete steps."""
+    """Return the process of one unit with all indices of its fields, also those on which nothing depends.
+
+    Time may be discrete.
+    """
     only = (e for e in theory.equations if all(x.kind == "definition" for x in e.terms))
     return SingleSite(theory, motions(theory), {_unlayered(e.lhs, e): _unlayered(e.rhs, e) for e in only})
 
 
 def flowing(theory: Theory) -> Theory:
-    """Return the theory; raise NotApplicable if time is discrete."""
+    """Return the theory unchanged if time is continuous; raise NotApplicable if it is discrete."""
     if theory.program.rule.discrete:
         raise NotApplicable("differential equations need gradient flow: the theory has discrete steps")
     return theory
 
 
 def _idle(x: Motion) -> tuple[int, ...]:
-    """Return the positions of indices of a field on which neither velocity nor covariances depend."""
+    """Return the positions of arguments of a field on which neither its drift nor covariances depend."""
     used = (x.velocity.subs(x.field, 0) + x.start + x.diffusion).free_symbols
     pairs = enumerate(zip(x.field.args, x.partner.args, strict=True))
     return tuple(k for k, (a, b) in pairs if a != b and a.is_Symbol and not {a, b} & used)
@@ -214,7 +217,7 @@ def _idle(x: Motion) -> tuple[int, ...]:
 
 
 def _unlayered(e: Expr, equation: Equation) -> Expr:
-    """Return an expression with the number of the only layer."""
+    """Return an expression with each index that has a single value, such as the layer, replaced by it."""
     found = {r.index: r.lower for r in equation.ranges if r.lower == r.upper}
     return e.xreplace(found)
 

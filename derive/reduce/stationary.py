@@ -47,11 +47,11 @@ from derive.theory import Equation, OrderParameter, Source, Term, Theory
 
 @dataclass(frozen=True)
 class Static:
-    """Theory at ``gamma0 = 0``, with symbols without times because only the output moves.
+    """Theory at ``gamma0 = 0``, where only the output moves; symbols of other quantities have no times.
 
     ``fields`` are the remaining equations, ``sources`` and ``kernels`` (correlation functions) refer to each
-    other layer by layer, ``tangent`` is the tangent kernel in terms of them, ``output`` the output at time t
-    as a memory of past errors. The last two are None if the theory has no tangent kernel.
+    other layer by layer, ``tangent`` is the tangent kernel in terms of them, and ``output`` the output at
+    time t as a sum over past errors. The last two are None if the theory has no tangent kernel.
     """
 
     theory: Theory
@@ -99,7 +99,7 @@ def static(theory: Theory) -> Static:
 
 
 def _left(e: Equation) -> Equation:
-    """Return the equation of a field at gamma0 = 0."""
+    """Return the equation of a field at ``gamma0 = 0``; raise NotApplicable if the field moves there."""
     terms = []
     for x in e.terms:
         if (x.coefficient * x.kernel).subs(gamma0, 0) == 0:
@@ -113,7 +113,10 @@ def _left(e: Equation) -> Equation:
 
 
 def _output(theory: Theory, tangent: Equation | None) -> Eq | None:
-    """Return the output as moved along its tangent kernel; None if there is no tangent kernel."""
+    """Return the output as a sum over past errors times the tangent kernel.
+
+    The result is None if there is no tangent kernel, or no output with an error of its own.
+    """
     rule, roles = theory.program.rule, theory.program.roles
     if tangent is None or roles.output is None or roles.error is None:
         return None
@@ -127,7 +130,7 @@ def _output(theory: Theory, tangent: Equation | None) -> Eq | None:
 
 
 def timeless(e: Expr) -> Expr:
-    """Return an expression without times in the arguments of functions."""
+    """Return an expression in which functions have lost the times t and s among their arguments."""
     return e.replace(
         lambda x: isinstance(x, AppliedUndef) and bool({t, s} & set(x.args)),
         lambda x: x.func(*[a for a in x.args if a not in (t, s)]),
@@ -196,10 +199,10 @@ def stationary(theory: Theory) -> Stationary:
 
 
 class _Stationary:
-    """Derivation of the stationary kernels."""
+    """Derivation of the stationary kernels of one theory."""
 
     def __init__(self, theory: Theory) -> None:
-        """Assign sources to fields."""
+        """Find the field into which each source enters, and the definitions of all other fields."""
         self.theory = theory
         entering = {e.name: [x.field for x in e.terms if x.kind == "source"] for e in theory.equations}
         self.moving = {name for name, fields in entering.items() if fields}
@@ -208,7 +211,7 @@ class _Stationary:
         self.definitions = [(e.lhs, e.rhs) for e in defining]
 
     def limit(self) -> Stationary:
-        """Return the stationary kernels."""
+        """Return the kernels at ``gamma0 -> 0`` and then at long times."""
         for e in self.theory.equations:
             for x in e.terms:
                 if x.kind == "memory" and (x.coefficient * x.kernel).subs(gamma0, 0) != 0:
@@ -226,7 +229,7 @@ class _Stationary:
         return Stationary(self.theory, entry, fields, tuple(kernels))
 
     def entry(self, factor: Expr) -> Expr:
-        """Return the covariance of an entry at lag tau at long times, from its covariance at t and s."""
+        """Return the covariance of a weight at lag tau and long times, from that at times t and s."""
         past, lag = Dummy("past", positive=True), Dummy("lag", positive=True)
         late = self.settled(factor.xreplace({t: past + lag, s: past}), past)
         if late in (0, oo) or late.has(past):
@@ -234,7 +237,10 @@ class _Stationary:
         return simplify(late).xreplace({lag: tau})
 
     def settled(self, e: Expr, past: Expr) -> Expr:
-        """Return the limit of large ``past``; in discrete time the factor that a step keeps is below one."""
+        """Return the limit of ``e`` as the time ``past`` goes to infinity.
+
+        In discrete time the factor by which a step multiplies a weight is assumed to be below one.
+        """
         rule = self.theory.program.rule
         if not rule.discrete:
             return limit(simplify(e), past, oo)
@@ -246,7 +252,7 @@ class _Stationary:
         return late.replace(lambda x: isinstance(x, exp), lambda x: kept ** (-x.exp / loss))
 
     def covariance(self, u: Source, entry: Expr) -> Eq:
-        """Return ``<h h>``, the covariance of the source, in terms of a neighbouring layer's kernel."""
+        """Return the covariance of the source ``u`` at lag tau: ``entry`` times a neighbour layer's kernel."""
         _, kernel = _apart(u.covariance)
         site, *first = u.symbol.args[:-1]
         name = self.of_source[str(u.symbol.func)].upper()
@@ -255,14 +261,14 @@ class _Stationary:
 
     @staticmethod
     def lagged(e: Expr) -> Expr:
-        """Return two-time functions as functions of their lag."""
+        """Return an expression with functions of the times (t, s) as functions of their lag tau."""
         return e.replace(
             lambda x: isinstance(x, AppliedUndef) and x.args[-2:] == (t, s),
             lambda x: x.func(*x.args[:-2], tau),
         )
 
     def kernel(self, q: OrderParameter) -> Eq:
-        """Return a kernel as a product of Gaussian averages over independent fields."""
+        """Return the equation of a kernel, a product of Gaussian averages over independent fields."""
         body = factor_terms(defined(q.definition.body, self.definitions))
         fields = {a for a in body.atoms(AppliedUndef) if str(a.func) in self.moving}
         value: Expr = Mul(*[x for x in Mul.make_args(body) if not x.atoms(AppliedUndef)])
@@ -275,7 +281,7 @@ class _Stationary:
         return Eq(self.lagged(q.symbol), value, evaluate=False)
 
     def pair(self, name: str, body: Expr, fields: set[AppliedUndef]) -> Expr:
-        """Return a Gaussian average over one field at two times."""
+        """Return the Gaussian average of ``body``, a function of the field ``name`` at two times."""
         now, then = (next(a for a in fields if a.args[-1] == time) for time in (t, s))
         x, y = Symbol("x", real=True), Symbol("y", real=True)
         H = Function(name.upper())
@@ -289,7 +295,7 @@ class _Stationary:
         return average.doit() if body == now * then else average
 
     def vanishing(self, q: OrderParameter) -> None:
-        """Raise NotApplicable unless a response is zero when the fields are their sources.
+        """Raise NotApplicable unless the response ``q`` is zero when the fields are their sources.
 
         It is zero by its chain rule, or because the result is odd in a source that is independent of the
         others.
@@ -312,7 +318,7 @@ class _Stationary:
 
 
 def _apart(covariance: Expr) -> tuple[Expr, Expr]:
-    """Return the covariance of an entry, and the kernel of the vector to which the weights are applied.
+    """Return the two factors of a source's covariance: of a weight, and the kernel of its vector.
 
     A kernel is a function of two samples; variances of weights are functions of the layer.
     """
@@ -326,11 +332,12 @@ def _apart(covariance: Expr) -> tuple[Expr, Expr]:
 
 @dataclass(frozen=True)
 class TwoSources:
-    """Theory with two sources for each product, and the factors of the split.
+    """Theory with two sources for each product: of the decayed initial weights and of the noise.
 
-    ``kept`` is m(t), ``noise`` the covariance of the noise at t and s, both in units of the initial variance.
-    In ``theory`` each source ``u`` has a partner ``u_eps`` (none without noise), and each response ``A`` a
-    partner ``A_eps``, whose definition contains the noise as a factor.
+    ``kept`` is the factor m(t) by which initial weights decay and ``noise`` the covariance of the noise at t
+    and s, both in units of the initial variance. In ``theory`` each source ``u`` has a partner ``u_eps``
+    (none without noise), and each response ``A`` a partner ``A_eps``, whose definition contains the noise as
+    a factor.
     """
 
     theory: Theory
@@ -374,15 +381,15 @@ def two_sources(theory: Theory) -> TwoSources:
 
 
 class _Split:
-    """Split of the sources and responses of a theory."""
+    """Division of sources and responses into those of the initial weights and those of the noise."""
 
     def __init__(self, theory: Theory, entries: Expr, kept: Expr, noise: Expr) -> None:
-        """Set the covariance of an entry, its kept factor and its noise."""
+        """Set the covariance of a weight at two times, the factor of its initial value, and its noise."""
         self.entries, self.kept, self.noise = entries, kept, noise
         self.names = {q.name for q in theory.responses()}
 
     def sources(self, u: Source) -> Iterator[Source]:
-        """Yield a source without its time factor, and its noise."""
+        """Yield the source of the initial weights, without its time factor, and the source of the noise."""
         bare = simplify(u.covariance / self.entries)
         if {t, s} & bare.free_symbols and not bare.atoms(AppliedUndef):
             raise NotApplicable(f"the covariance {u.covariance} does not have the factor {self.entries}")
@@ -391,7 +398,10 @@ class _Split:
             yield replace(u, symbol=_other(u.symbol), partner=_other(u.partner), covariance=self.noise * bare)
 
     def terms(self, x: Term) -> Iterator[Term]:
-        """Yield ``u`` as ``m(t) u + u_eps``, and ``int c A g`` as ``m(t) int A g + int A_eps g``."""
+        """Yield the terms of both sources or responses that replace one term.
+
+        ``u`` becomes ``m(t) u + u_eps``, and ``int c A g`` becomes ``m(t) int A g + int A_eps g``.
+        """
         if x.kind == "source":
             yield x.times(self.kept)
             if self.noise != 0:
@@ -407,7 +417,7 @@ class _Split:
             yield x
 
     def order(self, q: OrderParameter) -> Iterator[OrderParameter]:
-        """Yield an order parameter, and for a response that to the noise."""
+        """Yield an order parameter and, if it is a response, the response to the noise."""
         yield q
         if q.kind == "response" and self.noise != 0:
             (average,) = q.definition.atoms(Average)
@@ -418,5 +428,5 @@ class _Split:
 
 
 def _other(x: AppliedUndef) -> AppliedUndef:
-    """Return the partner of a source or of a response."""
+    """Return the symbol for the noise that belongs to a source or response: ``u_eps`` for ``u``."""
     return Function(f"{x.func}_eps")(*x.args)

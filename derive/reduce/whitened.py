@@ -83,7 +83,7 @@ def whitened_deep(theory: Theory) -> Theory:
 
 
 class _Whitened:
-    """Samples in a basis whose first vector is n.
+    """Theory in a basis of the samples whose first vector is n, the direction of the targets.
 
     With the identity as input kernel all bases of the samples are equivalent, if samples are indices of
     vectors: once in a term or, summed over, twice. Sample 1 is the direction of the targets; sample 2 stands
@@ -92,7 +92,7 @@ class _Whitened:
     """
 
     def __init__(self, theory: Theory) -> None:
-        """Find the positions of samples among the arguments of functions."""
+        """Find the positions of samples among the arguments of functions; refuse unsuitable theories."""
         if theory.reduction:
             raise NotApplicable(f"the theory has been rewritten already ({theory.reduction})")
         if has_sample_weights(theory.program):
@@ -117,14 +117,14 @@ class _Whitened:
         self.names = {x: x if x in scalars else f"{x}_y" for x in self.places}
 
     def reduce(self) -> Theory:
-        """Return the theory of one sample."""
+        """Return the theory of one sample, after checking that other directions do not matter."""
         self.nothing_moves_across()
         return replace(self.theory.each(self.on_one), reduction="whitened data")
 
     # -- along the targets: sample 1 alone -------------------------------------------------------------------
 
     def on_one(self, x: Any) -> Iterator[Any]:
-        """Yield an equation, source or order parameter of the one sample."""
+        """Yield an equation, source or order parameter projected on n, without indices of samples."""
         kept = tuple(r for r in x.ranges if r.upper != P)
         if not isinstance(x, Equation):
             yield replace(x.map(self.along), ranges=kept)
@@ -148,7 +148,10 @@ class _Whitened:
     # -- across them: sample 2 -------------------------------------------------------------------------------
 
     def across(self, e: Expr, at: Mapping[Expr, Expr]) -> Expr:
-        """Return ``e`` with samples 1 or 2 for its indices, and zero for deterministic functions of 2."""
+        """Return ``e`` at samples 1 or 2, with deterministic functions that vanish there set to zero.
+
+        ``at`` maps the sample indices of ``e`` to 1 (along n) or 2 (orthogonal to n).
+        """
 
         def put(x: AppliedUndef) -> Expr:
             samples = [x.args[i] for i in self.places[str(x.func)]]
@@ -159,7 +162,7 @@ class _Whitened:
         return rewritten(e.xreplace(dict(at)), {*self.places} - self.random, put)
 
     def summed(self, x: Term, at: Mapping[Expr, Expr]) -> Expr:
-        """Return the body of a term with its samples summed over 1 and 2."""
+        """Return the body of a term with its samples summed over 1 and 2; ``at`` fixes its free samples."""
         samples = [r.index for r in x.over if r.upper == P]
         values = (
             dict(zip(samples, choice, strict=True)) for choice in product((S.One, TWO), repeat=len(samples))
@@ -192,14 +195,18 @@ class _Whitened:
     def vector_indices(
         self, lhs: Expr, body: Expr, free: tuple[IndexRange, ...], over: tuple[IndexRange, ...]
     ) -> None:
-        """Raise NotApplicable unless every sample occurs once in each product, or twice if summed over."""
+        """Raise NotApplicable unless samples are indices of vectors in the equation ``lhs = body + ...``.
+
+        Each free sample (in ``free``) must occur once in each product, and each summed one (in ``over``)
+        twice.
+        """
         wanted = Counter({r.index: n for n, rs in ((1, free), (2, over)) for r in rs if r.upper == P})
         for part in Add.make_args(body.expand()):
             if Counter(i for x in factors(part) for i in self.samples(x)) != wanted:
                 raise NotApplicable(f"{lhs} is not a vector over samples: {part}")
 
     def samples(self, x: Expr) -> list[Expr]:
-        """Return the sample indices of a factor."""
+        """Return the sample indices of a factor; an index outside of a vector is returned three times."""
         if isinstance(x, Average):
             return [i for y in factors(x.body) for i in self.samples(y)]
         if isinstance(x, AppliedUndef):
@@ -211,14 +218,14 @@ TWO = Integer(2)
 
 
 def spread(samples: Sequence[Expr], along: Expr, across: Expr) -> Expr:
-    """Return a function of one or two samples in terms of its projections on n and orthogonal to n."""
+    """Return a function of one or two samples, given its projections on n and orthogonal to n."""
     if len(samples) < 2:
         return along * Mul(*map(n, samples))
     return across * KroneckerDelta(*samples) + (along - across) * Mul(*map(n, samples))
 
 
 def whitened_steps(steps: MomentSteps) -> MomentSteps:
-    """Return the moments in exact steps for ``K_x = 1``: those of the theory of one sample.
+    """Return the map of moments by one step for ``K_x = 1``: that of the theory of one sample.
 
     Raises :class:`NotApplicable` as :func:`whitened_deep` does.
 
@@ -232,7 +239,7 @@ def whitened_steps(steps: MomentSteps) -> MomentSteps:
 
 @dataclass(frozen=True)
 class Whitened:
-    """Two-layer theory for ``K_x = 1``.
+    """Theory of one hidden layer for ``K_x = 1``, reduced to one equation and solved.
 
     ``tensors`` are the functions of samples in terms of their projections on the targets, ``scalar`` the
     equations of these (F.8) and ``initial`` their values at 0; ``invariants`` are conserved (F.10),
@@ -322,16 +329,20 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
 
 
 def _tensor(one: _Whitened, x: AppliedUndef, start: Expr) -> Eq:
-    """Return a function of samples in terms of its projection; orthogonal to the targets it is constant."""
+    """Return the equation of a function of samples in terms of its projection on the targets.
+
+    Orthogonal to the targets it keeps its initial value ``start``.
+    """
     samples, name = x.args[:-1], str(x.func)
     across = one.across(start, dict.fromkeys(samples, TWO))
     return Eq(x, spread(samples, Function(one.names.get(name, name))(t), across), evaluate=False)
 
 
 def eliminate(invariants: tuple[Expr, ...], initial: dict[Expr, Expr], keep: Expr) -> dict[Expr, Expr]:
-    """Return the other unknowns as functions of ``keep``, on the branch of the initial values.
+    """Return all unknowns but ``keep`` as functions of ``keep``, from conserved quantities.
 
-    Raises :class:`NotApplicable` unless exactly one branch of the level set contains them.
+    ``initial`` maps all unknowns to their initial values, which select the branch. Raises
+    :class:`NotApplicable` unless exactly one branch contains them.
     """
     others = [x for x in initial if x != keep]
     slots = {x: Symbol(f"_{k}") for k, x in enumerate(others)}
@@ -348,7 +359,7 @@ def eliminate(invariants: tuple[Expr, ...], initial: dict[Expr, Expr], keep: Exp
 
 
 def _readable(e: Expr, x: Expr, start: Expr) -> Expr:
-    """Return an expression with radicands written as initial value plus factored difference."""
+    """Return an expression with radicands written as their value at ``x = start`` plus a factored rest."""
     half = sympify(1) / 2
 
     def put(p: Expr) -> Expr:
@@ -383,7 +394,7 @@ class Limits:
 
 
 def whitened_limits(w: Whitened) -> Limits:
-    """Return both limits in gamma0 of the solved two-layer theory.
+    """Return the limits at small and large gamma0 of the solved theory of one hidden layer.
 
     >>> from derive import mean_field, mlp
     >>> ends = whitened_limits(whitened(two_layer(mean_field(mlp(1, rule="flow")))))
@@ -411,7 +422,7 @@ def whitened_limits(w: Whitened) -> Limits:
 
 
 def _leading(e: Expr) -> Expr:
-    """Return the leading order in large gamma0."""
+    """Return the leading term of ``e`` in large gamma0."""
     small = Dummy("epsilon", positive=True)
     inside = e.subs(gamma0, 1 / small)
     return simplify(inside.as_leading_term(small)).subs(small, 1 / gamma0)
@@ -420,7 +431,8 @@ def _leading(e: Expr) -> Expr:
 def _approach(rate: Expr, rests: dict[Expr, Expr], start: Expr) -> Expr:
     """Return ``exp(slope * time)`` on the way from ``start`` to f, for a rate with simple zeros.
 
-    It follows from ``1/rate`` in partial fractions; ``slope`` is that of the first zero.
+    ``rests`` maps each zero of the rate to the slope of the rate there. The result follows from ``1/rate`` in
+    partial fractions; ``slope`` is that of the first zero.
     """
     first = next(iter(rests.values()))
     value: Expr = Rational(1)
@@ -434,10 +446,11 @@ def _approach(rate: Expr, rests: dict[Expr, Expr], start: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class SingularStrength:
-    """Singularities in complex gamma0 of the time to reach f.
+    """Singularities in complex gamma0 of the time until the output f is reached.
 
     ``singular`` are the singularities, ``removable`` points at which only the formula is singular, ``radius``
-    is that of the series about gamma0 = 0 for fixed f, ``uniform`` the smallest radius over all f on the way.
+    is that of the series about gamma0 = 0 for fixed f, ``uniform`` the smallest radius over all f between the
+    initial value and the target.
     """
 
     singular: tuple[Expr, ...]
@@ -447,7 +460,7 @@ class SingularStrength:
 
 
 def series_radius(w: Whitened) -> SingularStrength:
-    """Return the radius of convergence in gamma0 of the exact time to reach f.
+    """Return the radius of convergence in gamma0 of the exact time until the output f is reached.
 
     Singular points of ``int dx/rate`` are those at which a singularity of 1/rate reaches an end of the path,
     or two of them pinch the path. A square root that vanishes is not a singularity if the formula is even in

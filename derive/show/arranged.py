@@ -1,6 +1,7 @@
 """Order of factors and terms in LaTeX and text: constants, sums, kernels, averages, then fields.
 
-A term becomes an :class:`ArrangedTerm`. The two printers differ only in their signs.
+A term becomes an :class:`ArrangedTerm`, which the LaTeX and the text printer write in the same order; the two
+differ only in the characters that they use.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ from derive.show.notation import LAYER, SAMPLE, TIME, Name, Notation
 class Arranged:
     """Mixin for SymPy's printers that arranges indices, products and sums.
 
-    A printer supplies its signs: a sum without bounds (``unlimited``), a derivative of an activation
-    (``dotted``), a derivative by a variable (``rate``), a fraction (``over``), the sign of sums with equal
-    bounds (``loop``), and a name with marks (``marked``).
+    A printer supplies methods for the characters of its language: a sum without bounds (``unlimited``), a
+    derivative of an activation (``dotted``), a derivative by a variable (``rate``), a fraction (``over``),
+    the sign of sums with equal bounds (``loop``), and a name with marks (``marked``).
     """
 
     names: Notation
@@ -67,7 +68,7 @@ class Arranged:
         return self.added(join(list(terms), self.names))
 
     def added(self, pieces: Sequence[ArrangedTerm]) -> str:
-        """Return terms with their signs between them."""
+        """Return printed terms, joined by plus and minus signs; ``0`` if there are none."""
         text = ""
         for i, p in enumerate(pieces):
             text += ("-" if i == 0 else " - ") if p.negative else ("" if i == 0 else " + ")
@@ -79,7 +80,7 @@ class Arranged:
         return ordered(list(self._as_ordered_terms(e, order=order)))  # type: ignore[attr-defined]
 
     def unsigned(self, p: ArrangedTerm) -> str:
-        """Return ``front loops [inside] tail`` of a term, without its sign."""
+        """Return a term without its sign: constant, sums, terms in brackets, and factors."""
         parts = [self.front(p), *(self.loop(list(x)) for _, x in groupby(p.loops, key=_bounds))]
         if p.inside:
             parts.append(f"{self.left}{self.added(p.inside)}{self.right}")
@@ -114,7 +115,7 @@ class Arranged:
         return f"({text})"
 
     def doprint(self, expr: Any) -> str:
-        """Return an expression, with bound variables renamed if they are also free."""
+        """Return a printed expression, with bound variables renamed if they are also free in it."""
         readable = letters_apart([expr])[0] if isinstance(expr, Basic) else expr
         return str(super().doprint(readable))  # type: ignore[misc]
 
@@ -130,10 +131,7 @@ class Arranged:
     # -- derivatives and averages ----------------------------------------------------------------------
 
     def activation_slope(self, e: Expr) -> tuple[AppliedUndef, int] | None:
-        """Return ``(phi(x), n)`` if ``e`` is the n-th derivative of an activation phi at x.
-
-        Otherwise None.
-        """
+        """Return ``(phi(x), n)`` if ``e`` is the n-th derivative of an activation phi at x, else None."""
         if isinstance(e, Subs) and len(e.variables) == 1:
             inner = e.expr
             if isinstance(inner, Derivative) and inner.expr.args == tuple(e.variables) == inner.variables[:1]:
@@ -162,7 +160,7 @@ class Arranged:
         return self.open_average + self._print(expr.args[0]) + self.close_average
 
     def varied(self, body: Expr) -> str:
-        """Return the numerator of a functional derivative, in brackets if it is a product or sum."""
+        """Return the printed numerator of a functional derivative, in brackets if it is a product or sum."""
         text = self._print(body)
         whole = precedence(body) >= PRECEDENCE["Func"] and not isinstance(body, Sum | Integral)
         return text if whole else f"{self.left}{text}{self.right}"
@@ -170,7 +168,7 @@ class Arranged:
     # -- indices ---------------------------------------------------------------------------------------
 
     def indexed(self, atom: AppliedUndef, *, bare: bool = False, hat: bool = False) -> str:
-        """Return a field or order parameter with layer above, samples below, then times.
+        """Return a printed field or order parameter, with layer above, samples below, then times.
 
         With ``bare`` only the layer is kept. With ``hat`` the name has a hat, as that of a conjugate field.
         """
@@ -187,7 +185,7 @@ class Arranged:
 
 
 def pushed(response: Any) -> tuple[Expr, list[Expr]]:
-    """Return the body of nested responses and the list of all their sources."""
+    """Return the innermost body of nested responses, and the list of all sources that are perturbed."""
     body, sources = response, []
     while type(body) is type(response):
         sources.append(body.args[1])
@@ -212,7 +210,7 @@ def letters_apart(expressions: Sequence[Expr]) -> list[Expr]:
 
 
 def _bound_apart(e: Any, taken: set[Any]) -> Any:
-    """Return an expression with bound variables that are not in ``taken``."""
+    """Return an expression whose summation variables are renamed if they are among ``taken``."""
     if not e.has(ExprWithLimits):
         return e
     if not isinstance(e, ExprWithLimits):
@@ -235,33 +233,30 @@ def _bound_apart(e: Any, taken: set[Any]) -> Any:
 
 
 def _reaches_over(x: Expr, behind: Sequence[Expr]) -> bool:
-    """Return whether factors behind ``x`` could be misread as inside of its sum or product."""
+    """Return whether the factors ``behind`` x, printed after it, could be read as inside its sum."""
     if isinstance(x, Product):
         return bool(behind)
     return isinstance(x, Sum | Integral) and any(y.atoms(Symbol) & set(x.variables) for y in behind)
 
 
 def _bounds(x: Loop) -> tuple[Any, ...]:
-    """Return a key that is equal for neighbouring sums that share one sign."""
+    """Return a key by which neighbouring sums are grouped: equal for sums that share one printed sign."""
     alone = x.integral or past_time(x) != ""
     return (x,) if alone else (x.lower, x.upper)
 
 
 def shifted(samples: Sequence[str]) -> bool:
-    """Return whether one of the indices is a sum: ``p+k`` and ``q`` side by side would read ``p+kq``."""
+    """Return whether one of the printed indices is a sum: ``p+k`` and ``q`` together would read ``p+kq``."""
     return any(c in x for x in samples for c in "+-")
 
 
 def tight(text: str) -> str:
-    """Return a sum inside of an index without spaces around its signs."""
+    """Return printed text, such as an index ``ell - 1``, without spaces around plus and minus signs."""
     return text.replace(" + ", "+").replace(" - ", "-")
 
 
 def past_time(x: Loop) -> str:
-    """Return ``<`` or ``<=`` for a sum over all earlier times without or with the present.
-
-    Otherwise nothing.
-    """
+    """Return ``<`` for a sum over times before the present, ``<=`` if it includes it; else no text."""
     if x.integral or x.lower != 0 or x.index.is_integer:
         return ""
     return "<" if (x.upper + 1).is_Symbol and x.upper.is_Add else "<=" if x.upper.is_Symbol else ""
@@ -273,7 +268,7 @@ def present_first(times: Sequence[Expr]) -> list[Expr]:
 
 
 def solved(relation: Any) -> Any:
-    """Return a condition on an index as its bound: ``L - ell >= 1`` as ``ell <= L - 1``."""
+    """Return an inequality for an index in the form of a bound: ``L - ell >= 1`` as ``ell <= L - 1``."""
     negated = [x for x in Add.make_args(relation.lhs) if (-x).is_Symbol]
     if len(negated) != 1:
         return relation
@@ -296,7 +291,11 @@ class Loop:
 
 @dataclass(frozen=True)
 class ArrangedTerm:
-    """Printed term ``front loops [inside] tail``: constant, sums from outermost in, bracket, factors."""
+    """Term in the order in which it is printed: ``front loops [inside] tail``.
+
+    ``front`` is the constant, ``loops`` are the sums from the outermost to the innermost, ``inside`` terms in
+    a bracket, and ``tail`` the other factors.
+    """
 
     front: Expr
     loops: tuple[Loop, ...] = ()
@@ -310,7 +309,7 @@ class ArrangedTerm:
 
 
 def piece(e: Expr, notation: Notation) -> ArrangedTerm:
-    """Return one term without brackets."""
+    """Return an expression that is one term in the order in which it is printed, without a bracket."""
     loops: list[Loop] = []
     outer = S.One
     body = sympify(e)
@@ -335,20 +334,26 @@ def piece(e: Expr, notation: Notation) -> ArrangedTerm:
 
 
 def _unbounded(loops: list[Loop]) -> list[Loop]:
-    """Return independent sums over all times in the order of the papers: layers, samples, times."""
+    """Return sums over all times in the order of the papers: layers, samples, times.
+
+    Sums with finite bounds, or with bounds that contain another index, keep their order.
+    """
     indices = {x.index for x in loops}
     if all(x.upper != oo for x in loops) or any(x.upper.has(*indices) for x in loops):
         return loops
 
     def rank(x: Loop) -> tuple[bool, bool, str]:
-        """Return the position of a sum."""
+        """Return the sort key of a sum: layers first, then samples, then times."""
         return x.index.is_integer is not True, x.index != ell, {mu: "0", t: "0"}.get(x.index, x.index.name)
 
     return sorted(loops, key=rank)
 
 
 def join(terms: list[Expr], notation: Notation) -> list[ArrangedTerm]:
-    """Return the terms of a sum; those with the same sums and the same past field share one bracket."""
+    """Return the terms of a sum as they are printed; terms with the same sums and fields are joined.
+
+    Joined terms share one bracket in front of the fields.
+    """
     pieces = [piece(x, notation) for x in terms]
     groups: dict[object, list[ArrangedTerm]] = {}
     for i, p in enumerate(pieces):
@@ -360,12 +365,12 @@ def join(terms: list[Expr], notation: Notation) -> list[ArrangedTerm]:
 
 
 def _loops_of(fields: tuple[Expr, ...], p: ArrangedTerm) -> tuple[Loop, ...]:
-    """Return the sums of a term over indices of given fields."""
+    """Return those sums of a term whose index occurs in one of the given fields."""
     return tuple(x for x in p.loops if any(y.has(x.index) for y in fields))
 
 
 def _joined(group: list[ArrangedTerm], notation: Notation) -> ArrangedTerm:
-    """Return terms with the same sums and fields as one term with a bracket."""
+    """Return terms with the same sums and fields as one term, with what differs in a bracket."""
     shared = Counter(Mul.make_args(group[0].front))
     for p in group[1:]:
         shared &= Counter(Mul.make_args(p.front))
@@ -412,13 +417,19 @@ def fraction(front: Expr) -> tuple[list[Expr], list[Expr]]:
 
 
 def _rank(x: Expr) -> tuple[bool, bool, bool, str]:
-    """Return the position of a constant: imaginary unit, symbols, powers of sums; present before past."""
+    """Return the sort key of a factor of a constant.
+
+    The imaginary unit is first, then symbols, then powers of sums; factors at t precede those at s.
+    """
     base = x.base if isinstance(x, Pow) else x
     return x != I, base.is_Add, x.has(s), str(x)
 
 
 def _constant(x: Expr, loops: list[Loop]) -> bool:
-    """Return whether a factor is free of functions of indices and of the indices of the sums."""
+    """Return whether a factor belongs to the constant of a term: no function of indices or sum indices.
+
+    A constant of each layer, such as a width, counts as constant.
+    """
     if isinstance(x, Number):
         return True
     base = x.base if isinstance(x, Pow) else x
@@ -434,9 +445,9 @@ def of_a_layer(x: Expr) -> bool:
 
 
 def _place(x: Expr, notation: Notation) -> tuple[int, int, int, str]:
-    """Return the position of a factor: scalars, kernels, inner sums, averages, fields.
+    """Return the sort key of a factor of a term: scalars, kernels, sums, averages, fields, in this order.
 
-    Present before past.
+    Factors at time t precede those at s.
     """
     names = {str(a.func) for a in x.atoms(AppliedUndef)}
     inner = isinstance(x, Sum | Integral)

@@ -98,7 +98,7 @@ def text_section(section: Section, printer: PaperText) -> str:
 
 
 def _sides(entry: DisplayedEquation, printer: PaperText | PaperLatex) -> tuple[str, str, str]:
-    """Return left-hand side, relation sign and right-hand side as text."""
+    """Return the printed left-hand side, relation sign and right-hand side of an equation."""
     entry = entry.readable()
     rhs = printer.equation(entry.terms)
     if entry.process:
@@ -110,7 +110,7 @@ def _sides(entry: DisplayedEquation, printer: PaperText | PaperLatex) -> tuple[s
 
 
 def _bare(lhs: Expr, printer: PaperText | PaperLatex) -> str:
-    """Return a left-hand side of ``A^0 = 0``.
+    """Return a printed left-hand side of an equation such as ``A^0 = 0``.
 
     A layered order parameter is written without its other indices.
     """
@@ -120,17 +120,17 @@ def _bare(lhs: Expr, printer: PaperText | PaperLatex) -> str:
 
 
 def _bounds(r: IndexRange, printer: PaperText | PaperLatex) -> list[str]:
-    """Return the index and the bounds of a range as text."""
+    """Return the printed index, lower bound and upper bound of a range."""
     return [tight(printer.doprint(x)) for x in (r.index, r.lower, r.upper)]
 
 
 def _text_layers(r: IndexRange, printer: PaperText) -> str:
-    """Return a range of layers as text."""
+    """Return a range of layers as text, such as ``ℓ = 1..L``."""
     return "{} = {}..{}".format(*_bounds(r, printer))
 
 
 def _text_note(entry: DisplayedEquation, printer: PaperText, layers: bool) -> str:
-    """Return the note behind an equation: its layers and its condition on the times."""
+    """Return the note behind an equation: its layers if ``layers`` is true, and its condition on times."""
     notes = [_text_layers(entry.layers, printer)] if layers and entry.layers is not None else []
     if entry.causal:
         notes.append(f"0 unless s {'<' if entry.causal == 'strict' else '≤'} t")
@@ -144,7 +144,10 @@ def latex_section(section: Section, printer: PaperLatex) -> str:
 
 
 def _latex_entry(entry: DisplayedEquation, printer: PaperLatex) -> str:
-    """Return an equation as a row ``lhs &= rhs &&layers``."""
+    """Return an equation as a row ``lhs &= rhs && note`` of an ``align*`` environment.
+
+    The note states layers and the condition on times.
+    """
     entry = entry.readable()
     left, sign, right = _sides(entry, printer)
     notes = []

@@ -269,7 +269,7 @@ def _braced(text: str) -> str:
 
 
 def beside(words: Sequence[str]) -> str:
-    """Return letters side by side, with a space after a control word before a letter."""
+    """Return printed indices side by side, with a space between a LaTeX command and a following letter."""
     swallow = [a.startswith("\\") and a[-1].isalpha() and b[:1].isalpha() for a, b in pairwise(words)]
     return "".join(w + " " * x for w, x in zip(words, [*swallow, False], strict=False))
 

@@ -34,7 +34,10 @@ Declares: TypeAlias = Any
 
 @dataclass(frozen=True)
 class Name:
-    """Symbol without indices: ``K_x`` is ``K`` with an upper mark, ``u_p`` is ``u`` with a lower mark."""
+    """LaTeX symbol of a name without indices: base letter, upper mark and lower mark.
+
+    ``K_x`` is ``K`` with an upper mark, and ``u_p`` is ``u`` with a lower mark.
+    """
 
     base: str
     upper: str = ""
@@ -120,7 +123,7 @@ class Notation:
         return any(n in self.random or self._is_hatted(n) for n in names)
 
     def _is_hatted(self, name: str) -> bool:
-        """Return whether a name is an integration variable (``xihat_w``), not a conjugate parameter."""
+        """Return whether a name such as ``xihat_w`` is a conjugate field, not a conjugate order parameter."""
         head, *rest = name.split("_", 1)
         return head.endswith("hat") and "_".join([head[:-3], *rest]) not in self.roles
 
@@ -152,7 +155,10 @@ class Notation:
         return Name(base, upper=mark) if name in self.kernels else Name(base, lower=mark)
 
     def _pieces(self, tail: str, known: list[str], start: bool = True) -> list[str] | None:
-        """Return ``tail`` divided into known names; None if a part of a word would remain."""
+        """Return ``tail``, the text after an underscore in a name, divided into LaTeX of known names.
+
+        The result is None if a part of a word would remain. ``start`` is true at the beginning of a word.
+        """
         for head in known:
             rest = tail[len(head) :]
             if not tail.startswith(head):
@@ -166,7 +172,7 @@ class Notation:
         return [latex_name(word), *((self._pieces(rest, known) or []) if rest else [])]
 
     def _marked(self, name: str) -> str:
-        """Return a known name inside of a mark, with its own mark."""
+        """Return the LaTeX of a known name for use inside of a mark, with its own lower mark."""
         if "_" not in name:
             return latex_name(name)
         inner = self.name(name)
@@ -174,15 +180,16 @@ class Notation:
 
 
 def guess_roles(atom: AppliedUndef) -> tuple[str, ...]:
-    """Return the roles of undeclared arguments: layers (``ell``, ``L``), samples (integers), times.
+    """Return the role of each argument of an undeclared function: layer, sample or time.
 
-    A constant of each layer, such as ``a(ell)``, has the layer as a lower index.
+    ``ell`` and ``L`` are layers, integer symbols are samples, and all others are times. A constant of each
+    layer, such as ``a(ell)``, has the layer as a lower index.
     """
     if len(atom.args) == 1 and (atom.args[0].is_Integer or atom.args[0].has(ell, L)):
         return (SAMPLE,)
 
     def role(i: int, x: Expr) -> str:
-        """Return the role of argument ``i``."""
+        """Return the role of argument number ``i``."""
         if x.has(ell, L):
             return LAYER
         if x.has(t, s):
@@ -256,7 +263,10 @@ def notation(theory: Declares | None = None, names: str | Mapping[str, str] | No
 
 
 def _for_tangent_kernel(table: dict[str, str], observables: Collection[str]) -> dict[str, str]:
-    """Return names with the symbol of the tangent kernel at its name: ``K_2`` if the program has a ``K``."""
+    """Return the table of symbols with that of ``K`` at the name that the tangent kernel has.
+
+    The kernel is called ``K_2`` or similar if the program itself has a quantity ``K``.
+    """
     symbol = table.get("K")
     if symbol is None or "K" in observables:
         return table
@@ -265,9 +275,10 @@ def _for_tangent_kernel(table: dict[str, str], observables: Collection[str]) -> 
 
 
 def _told_apart(notation: Notation, names: Iterable[str]) -> dict[str, str]:
-    """Return LaTeX for names that would look like another name: with brackets around the mark, or upright.
+    """Return LaTeX for those names that would be printed like another name.
 
-    Examples are ``i1`` and ``i_1``, or ``lamda`` and ``lambda``.
+    Such a name gets brackets around its mark, or upright letters. Examples are ``i1`` and ``i_1``, or
+    ``lamda`` and ``lambda``.
     """
     changed: dict[str, str] = {}
     looks = _looks(Name(r"\pi"))
@@ -282,13 +293,13 @@ def _told_apart(notation: Notation, names: Iterable[str]) -> dict[str, str]:
 
 
 def _looks(name: Name) -> set[str]:
-    """Return the appearances of a name in LaTeX and in text, with its marks at any place."""
+    """Return the ways in which a symbol is printed, in LaTeX and as text, without brackets of its marks."""
     whole = f"{name.base}^{{{name.upper}}}_{{{name.lower}}}"
     return {re.sub(r"[{} ]|\^(?=_)|_$", "", x.replace("{}", "")) for x in (whole, unicode_name(whole))}
 
 
 def _declarations(theory: Declares) -> dict[str, tuple[str, ...]]:
-    """Return the roles of the arguments of every symbol that a theory declares."""
+    """Return by name the roles of the arguments of all fields, numbers and order parameters of a theory."""
     atoms = [(a, 1, _is_layer(a.args)) for u in theory.sources for a in (u.symbol, u.partner)]
     for e in (*theory.equations, *theory.scalars):
         atom = min(e.lhs.atoms(AppliedUndef), key=str)
@@ -300,12 +311,15 @@ def _declarations(theory: Declares) -> dict[str, tuple[str, ...]]:
 
 
 def _is_layer(args: tuple[Expr, ...]) -> bool:
-    """Return whether the first of several arguments is a layer."""
+    """Return whether the first of several arguments is a layer: an integer, or an expression of ell or L."""
     return len(args) > 1 and bool(args[0].has(ell, L) or args[0].is_Integer)
 
 
 def _declared(atom: AppliedUndef, times: int, layered: bool) -> tuple[str, ...]:
-    """Return the roles of a declared symbol: layer first if it is layered, times last, samples between."""
+    """Return the roles of the arguments of a symbol: a layer if ``layered``, then samples, then times.
+
+    ``times`` is the number of times.
+    """
     n = len(atom.args)
     first = (LAYER,) if layered else ()
     return (*first, *([SAMPLE] * (n - len(first) - times)), *([TIME] * times))
@@ -354,7 +368,7 @@ _NAMED = {
 
 
 def unicode_name(latex: str) -> str:
-    r"""Return a LaTeX name in characters of a terminal.
+    r"""Return a LaTeX symbol in Unicode characters, for a terminal.
 
     >>> unicode_name(r"\gamma_0"), unicode_name(r"\hat{\chi}"), unicode_name(r"K^{\mathrm{NTK}}")
     ('γ₀', 'χ̂', 'K^NTK')
@@ -374,13 +388,16 @@ def unicode_name(latex: str) -> str:
 
 
 def _together(text: str) -> str:
-    """Return letters side by side; longer names are separated by a character that stands for a space."""
+    """Return the words of ``text`` joined without spaces if all are single letters.
+
+    Longer words are separated by the control character 2, which stands for a space until the end.
+    """
     words = text.split(" ")
     return ("\2" if any("_" in x or x[1:2].isalpha() for x in words) else "").join(filter(None, words))
 
 
 def _letter(name: str) -> str:
-    """Return the Greek letter of a name, or the name itself."""
+    """Return the Unicode letter of the LaTeX command ``name``, such as α for alpha, or else the name."""
     if name in _NAMED:
         return _NAMED[name]
     kind = "CAPITAL" if name[0].isupper() else "SMALL"

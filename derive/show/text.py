@@ -369,12 +369,12 @@ def _is_long(index: str) -> bool:
 
 
 def braced(mark: str) -> str:
-    """Return a lower mark, in braces if it contains a mark itself."""
+    """Return a printed lower mark, in braces if it contains a lower mark itself."""
     return f"{{{mark}}}" if "_" in mark and not mark.startswith("{") else mark
 
 
 def wrap(text: str, columns: int, indent: int) -> str:
-    """Break ``text`` into lines of at most ``columns``, as far outside of brackets as possible.
+    """Break ``text`` into lines of at most ``columns`` characters, outside of brackets where possible.
 
     A break before a sign is preferred to one between factors, and this to one inside of round brackets. Later
     lines start at ``indent``, two columns further for each open bracket and for a break inside of a product.
@@ -409,9 +409,11 @@ def wrap(text: str, columns: int, indent: int) -> str:
 
 
 def _break(text: str, columns: int, still_open: str, start: int) -> tuple[int, str, bool] | None:
-    """Return the best position for a line break, the brackets open there, and whether it is in a product.
+    """Return the best position for a line break within ``columns``, or None if there is none.
 
-    Of equally good positions the last one is taken; None without such a position.
+    The tuple is (position, brackets that are open there, whether the break is between factors).
+    ``still_open`` are the brackets open at the beginning of ``text``, and positions up to ``start`` are
+    excluded. Of equally good positions the last one is taken.
     """
     column = 0
     best: tuple[int, tuple[int, str, bool]] | None = None
@@ -431,7 +433,10 @@ def _break(text: str, columns: int, still_open: str, start: int) -> tuple[int, s
 
 
 def _term_ends(text: str, still_open: str) -> int | None:
-    """Return the position of the next term outside of brackets, or None."""
+    """Return the position of the first sign outside of brackets, before the next term, or None.
+
+    ``still_open`` are the brackets that are open at the beginning of ``text``.
+    """
     for i, c in enumerate(text):
         still_open = _opened(still_open, c)
         if i > 0 and not still_open and _signed(text, i):
@@ -440,12 +445,12 @@ def _term_ends(text: str, still_open: str) -> int | None:
 
 
 def _signed(text: str, i: int) -> bool:
-    """Return whether a sign with spaces stands at position ``i``."""
+    """Return whether a sign between spaces (plus, minus or "and") stands at position ``i``."""
     return text[i : i + 3] in (" + ", " - ", " & ")
 
 
 def _opened(still_open: str, c: str) -> str:
-    """Return the open brackets after one more character."""
+    """Return the brackets that are open after the character ``c``, as a text of opening brackets."""
     return still_open + c if c in OPEN else still_open[:-1] if c in CLOSE else still_open
 
 
