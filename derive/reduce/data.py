@@ -455,9 +455,10 @@ class Part:
 
 @dataclass(frozen=True)
 class LossDecomposition:
-    """Correlation function as a sum of parts, with the transfer functions in them.
+    """Correlation function of the errors as a sum of contributions of the sources of error.
 
-    The loss is the correlation function at ``s = t``.
+    ``parts`` are the contributions, and ``transfers`` the transfer functions (responses of a field to
+    sources) that they contain. The loss is the correlation function at ``s = t``.
     """
 
     theory: Theory
@@ -511,7 +512,7 @@ class _Decomposition:
     """
 
     def __init__(self, theory: Theory, name: str, depth: int = 0) -> None:
-        """Find the field of the correlation function at both times."""
+        """Find the field of the correlation function at times t and s; refuse functions of other form."""
         self.theory, self.program, self.depth = theory, theory.program, depth
         self.q, self.units = theory.order_parameter(name), theory.program.unit_indices
         self.given = {x.name for x in self.program.attributes}

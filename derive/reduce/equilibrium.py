@@ -117,9 +117,10 @@ class Equilibrium(ConditionalResult):
 
     @cached_property
     def variations(self) -> dict[str, Expr]:
-        """Derivatives of the action, zero at the saddle point (K.19).
+        """Derivatives of the action by each variable, which are zero at the saddle point (K.19).
 
-        ``Phihat`` holds in layers 1..L, ``Phi`` in layers 1..L-1; ``Phi_last`` replaces it in layer L.
+        Keys are names of variables. ``Phihat`` holds in layers 1..L, ``Phi`` in layers 1..L-1; ``Phi_last``
+        replaces it in layer L.
         """
         every = (IndexRange(ell, S.One, self.depth),)
         inside = (IndexRange(ell, S.One, self.depth - 1),)
@@ -135,7 +136,8 @@ class Equilibrium(ConditionalResult):
     def solved(self) -> dict[str, Eq]:
         """Saddle-point equations for conjugate output, output, kernels and their conjugates (K.20-K.22).
 
-        The error is ``Delta = -loss'``.
+        Keys are ``fhat``, ``f``, ``Phi``, ``Phihat_last`` and, for two or more layers, ``Phihat``. The error
+        is ``Delta = -loss'``.
         """
         slope = loss(f(mu), y(mu)).diff(f(mu))
         c = {k: v.xreplace({slope: -Delta(mu)}) for k, v in self.variations.items()}
@@ -180,9 +182,10 @@ class Equilibrium(ConditionalResult):
         return (rhs.coeff(average) * self.correlator).doit()
 
     def density(self, samples: int) -> Expr:
-        """Return the log of the unnormalised density of ``h1, .., hP`` in a layer, without conjugate fields.
+        """Return the logarithm of the unnormalised density of the fields ``h1, .., hP`` of a unit in a layer.
 
-        The kernel below is ``Phi11, Phi12, ..`` and the conjugate ``Phihat11, ..``.
+        Conjugate fields are integrated out. The kernel of the layer below is ``Phi11, Phi12, ..``, and the
+        conjugate kernel ``Phihat11, ..``.
         """
         hats = [Symbol(f"hhat{i}") for i in range(1, samples + 1)]
         numbers: dict[Expr, Expr] = {}
@@ -382,7 +385,7 @@ class _Measure:
         return _HALF * e * Phihat(*self.kernel.args)
 
     def algebra(self) -> Expr:
-        """Return the action without the single-site integrals: likelihood, outputs and kernels."""
+        """Return the part of the action outside of single-site integrals: likelihood, outputs, kernels."""
         output = next(e for e in self.theory.scalars if e.rhs.has(Average))
         (average,) = output.rhs.atoms(Average)
         z = self.chain.z
@@ -396,7 +399,11 @@ class _Measure:
         return heated + outputs + _cumulant(weight, fhat, overlap) + kernels
 
     def energy(self, slope: Expr) -> Expr:
-        """Return the energy of the weights per N: the readout's update over ``N df/dw``, times the loss."""
+        """Return the energy of the weights per N, whose negative gradient is their update.
+
+        It is the loss times a factor: the readout's update over the gradient of the loss. ``slope`` times a
+        field of the last layer is ``N df/dw``.
+        """
         (w,) = [x for x in self.program.trained() if isinstance(x, TrainedVector)]
         error = next(e for e in self.theory.scalars if not e.rhs.has(Average))
         gradient = slope * self.chain.phi * error.lhs

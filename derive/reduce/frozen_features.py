@@ -73,7 +73,7 @@ class _Frozen:
     """Construction of the lazy limit: updates are removed from fields and added to the outputs."""
 
     def __init__(self, source: Theory) -> None:
-        """Read the program; raise NotApplicable if there is no output with its own error."""
+        """Find the output and the error of the program; raise NotApplicable if it has none."""
         self.source = source
         self.reading = read(source.program)
         self.program = source.program

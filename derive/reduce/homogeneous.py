@@ -119,7 +119,7 @@ class _Degrees:
     """Degrees of fields in the trained weights; those of a layer family obey a recursion over layers."""
 
     def __init__(self, program: Program) -> None:
-        """Read definitions and names of trained weights."""
+        """Read the definitions of fields and the names of the trained weights."""
         self.program = program
         self.definitions = nonempty(program.definitions)
         self.trained = {w.name for w in program.trained()}

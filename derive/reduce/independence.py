@@ -97,7 +97,7 @@ class Independence:
 
 
 def gradient_independence(theory: Theory) -> Independence:
-    """Return the difference that gradient independence makes to a theory.
+    """Return how a theory changes if the backward matrices are independent of the forward ones.
 
     >>> from derive import mlp
     >>> found = gradient_independence(mean_field(mlp()))

@@ -400,7 +400,7 @@ def _separated(x: Term, lhs: Expr) -> list[tuple[Expr, Expr]]:
 
 
 def _tidy(e: Expr) -> Expr:
-    """Return an expression with powers of one base joined."""
+    """Return a simplified expression in which powers of one base are joined into one power."""
     swapped, bases = _positive(e)
     return simplify(powsimp(swapped)).xreplace(bases)
 

@@ -194,7 +194,7 @@ class _Moments:
 
     @cached_property
     def value(self) -> Expr:
-        """The average in the output, in terms of the error.
+        """The average over units in the definition of the output, in terms of the error.
 
         With weights of samples, where some errors may be zero, it is in terms of the output.
         """
@@ -221,7 +221,7 @@ class _Moments:
         """Return an expression at time 0, where second moments of fields are covariances of sources."""
 
         def value(average: Expr) -> Expr:
-            """Return one average at time 0."""
+            """Return an average at time 0: a covariance for two fields, else with t set to 0."""
             fields = factors(self.unfolded(average.body))
             if len(fields) == 2 and all(isinstance(x, AppliedUndef) for x in fields):
                 x, y = sorted(fields, key=lambda a: mu not in a.args)

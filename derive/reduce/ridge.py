@@ -86,7 +86,7 @@ class OutputRate:
 
     @property
     def eq(self) -> Eq:
-        """The rate as one equation."""
+        """The equation ``df/dt = gain - decay sum contraction + diffusion/2 sum curvature``."""
         lost = sum((x.total(x.contraction) for x in self.shares), S.Zero)
         curved = sum((x.total(x.curvature) for x in self.shares), S.Zero)
         rate = self.gain - self.decay * lost + self.diffusion / 2 * curved
@@ -130,7 +130,7 @@ class _Rate:
         self.backward = [d for d in self.definitions if d.lhs.func in names]
 
     def rate(self) -> OutputRate:
-        """Return the rate with the contributions of all weights."""
+        """Return the rate of change of the output, with the contributions of all weights."""
         strength, decay, diffusion = exponential(self.program.rule)
         names = {x.matrix for x in self.kernel.terms}
         passed = (
@@ -204,9 +204,11 @@ class _Rate:
 
     @cached_property
     def slopes(self) -> tuple[Eq, ...]:
-        """Equations of ``<dg/dh>``: directly, and through the layer above, whose weights act twice.
+        """Equations of the slope ``<dg/dh>`` of each layer, the response of g to h within a layer.
 
-        It is zero beyond the last layer, and in all layers if no layer contributes directly.
+        g contains h directly, and through the layer above, because the weights between the two act forwards
+        and backwards. The slope is zero beyond the last layer, and in all layers if no layer contributes
+        directly.
         """
         h = next(d.lhs for d, a in self.products if not a.transposed)
         slopes = {}
@@ -418,7 +420,7 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
     names |= {Function("K_x"): Symbol("K", positive=True), Function("y"): Symbol("y", positive=True)}
 
     def one(e: Expr) -> Expr:
-        """Return an expression for one sample, with symbols for the unknowns."""
+        """Return an expression for a single sample, with symbols in place of the unknown functions."""
         e = e.subs(P, 1).doit()
         return e.xreplace({a: names[a.func] for a in e.atoms(AppliedUndef) if a.func in names})
 

@@ -252,7 +252,7 @@ class _Stationary:
         return late.replace(lambda x: isinstance(x, exp), lambda x: kept ** (-x.exp / loss))
 
     def covariance(self, u: Source, entry: Expr) -> Eq:
-        """Return the covariance of the source ``u`` at lag tau: ``entry`` times a neighbour layer's kernel."""
+        """Return the covariance of a source at lag tau: ``entry`` times the kernel of a neighbour layer."""
         _, kernel = _apart(u.covariance)
         site, *first = u.symbol.args[:-1]
         name = self.of_source[str(u.symbol.func)].upper()

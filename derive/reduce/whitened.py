@@ -259,12 +259,12 @@ class Whitened:
 
     @property
     def time(self) -> Eq:
-        """The time to reach the output f (F.12)."""
+        """The equation ``t = elapsed(f)`` for the time until the output f is reached (F.12)."""
         return Eq(t, self.motion.elapsed, evaluate=False)
 
     @property
     def solution(self) -> Eq:
-        """The error at time t in closed form: F.12 inverted."""
+        """The equation ``Delta(t) = ...`` for the error at time t in closed form: F.12 solved for f."""
         top, bottom = fraction(self.motion.solution)
         return Eq(Function("Delta")(t), factor((norm * bottom - top).expand()) / bottom, evaluate=False)
 

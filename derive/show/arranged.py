@@ -62,7 +62,7 @@ class Arranged:
     # -- equations and terms ---------------------------------------------------------------------------
 
     def equation(self, terms: Sequence[Expr]) -> str:
-        """Return the right-hand side of an equation: terms in their order, common factors taken out."""
+        """Return a printed right-hand side: terms in the given order, with common factors taken out."""
         if len(terms) == 1 and isinstance(terms[0], Add):
             terms = self.addends(terms[0])
         return self.added(join(list(terms), self.names))
@@ -76,7 +76,7 @@ class Arranged:
         return text or "0"
 
     def addends(self, e: Add, order: Any = None) -> list[Expr]:
-        """Return the terms of a sum, a positive term first."""
+        """Return the terms of a sum in printed order, of which positive ones are first."""
         return ordered(list(self._as_ordered_terms(e, order=order)))  # type: ignore[attr-defined]
 
     def unsigned(self, p: ArrangedTerm) -> str:
@@ -100,7 +100,7 @@ class Arranged:
         return self.over(p, top or "1", " ".join(map(self.factor, below)), len(below))
 
     def factor(self, x: Expr) -> str:
-        """Return a factor of a product, in brackets if it is a sum."""
+        """Return a printed factor of a product, in brackets if it is a sum of terms."""
         if isinstance(x, Sum | Integral):
             if any(len(limits) != 3 for limits in x.limits):
                 return self.unlimited(x)
@@ -263,7 +263,7 @@ def past_time(x: Loop) -> str:
 
 
 def present_first(times: Sequence[Expr]) -> list[Expr]:
-    """Return the arguments of a symmetric function of two times as ``(t, s)``."""
+    """Return two times in the order t, s, for a function that is symmetric in them."""
     return sorted(times, key=lambda x: (x.has(s), not x.has(t)))
 
 
@@ -281,7 +281,7 @@ def solved(relation: Any) -> Any:
 
 @dataclass(frozen=True)
 class Loop:
-    """One sum or integral: ``index`` from ``lower`` to ``upper``."""
+    """Sum over ``index`` from ``lower`` to ``upper`` in a printed term, or an integral if ``integral``."""
 
     index: Symbol
     lower: Expr
@@ -304,7 +304,7 @@ class ArrangedTerm:
 
     @property
     def negative(self) -> bool:
-        """Whether the number in front is negative."""
+        """Whether the term is printed with a minus sign, because the number in ``front`` is negative."""
         return bool(self.front.as_coeff_Mul()[0].is_negative)
 
 
@@ -396,7 +396,7 @@ def ordered(terms: list[Expr]) -> list[Expr]:
 
 
 def fraction(front: Expr) -> tuple[list[Expr], list[Expr]]:
-    """Return the factors of numerator and denominator of a constant, without its sign."""
+    """Return the factors of the numerator and those of the denominator of a constant, without its sign."""
     above: list[Expr] = []
     below: list[Expr] = []
     number, symbols = front.as_coeff_Mul()

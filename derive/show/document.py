@@ -74,7 +74,10 @@ class Section:
 
 
 def text_section(section: Section, printer: PaperText) -> str:
-    """Return a section as text: aligned right-hand sides, and notes in a column of their own if they fit."""
+    """Return a section as text: a title, then equations with aligned right-hand sides.
+
+    Notes, such as ``(0 unless s < t)``, stand in a column of their own if they fit.
+    """
     ranges = {x.layers for x in section.entries}
     shared = ranges.pop() if len(ranges) == 1 else None  # the layers of every entry, where they are the same
     title = section.title if shared is None else f"{section.title} ({_text_layers(shared, printer)})"

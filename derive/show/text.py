@@ -47,7 +47,7 @@ class PaperText(Arranged, StrPrinter):
     process = ("{%s}", "~", "GP(0, %s)")
 
     def __init__(self, names: Notation) -> None:
-        """Set the notation."""
+        """Set the notation: symbols of names and roles of arguments."""
         super().__init__()
         self.names = names
 
@@ -364,7 +364,7 @@ def width(text: str) -> int:
 
 
 def _is_long(index: str) -> bool:
-    """Return whether an index is a word, whose letters could be read as several indices."""
+    """Return whether a printed index begins with two letters, so that it could be read as two indices."""
     return index[:2].isalpha() and len(index) > 1
 
 

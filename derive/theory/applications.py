@@ -232,7 +232,7 @@ class Application:
 
     @property
     def ranges(self) -> tuple[IndexRange, ...]:
-        """Ranges of the indices of the source: those of the vector and of separate members."""
+        """Ranges of the indices of the source: those of the vector, and of members that act separately."""
         return (*self.vector.ranges, *(r for r in self.apart if r.index not in self.vector.indices))
 
     @property
@@ -554,9 +554,10 @@ def read(program: Program) -> Reading:
 
 
 def with_ends_apart(program: Program) -> Program:
-    """Return the program with the end of a family defined separately where another use of a matrix needs it.
+    """Return the program with the last or first layer of a family defined separately where needed.
 
-    A field ``c(ell) = O(ell) @ V(ell)`` for ``ell = 1..L`` becomes ``c(L)`` and ``c(ell)`` for ``ell =
+    A separate definition is needed if another use of a matrix of the family has all of its members except one
+    end. A field ``c(ell) = O(ell) @ V(ell)`` for ``ell = 1..L`` becomes ``c(L)`` and ``c(ell)`` for ``ell =
     1..L-1`` if ``O(L).T`` is applied to a vector that differs from the vector of the layers below.
     """
     families = {x.name: x for x in map(gaussian, program.matrices) if x.index is not None}
@@ -642,7 +643,7 @@ def members_apart(program: Program) -> frozenset[str]:
 
 
 def nonempty(definitions: tuple[Definition, ...]) -> tuple[Definition, ...]:
-    """Return the definitions without empty families, such as inner layers if there is one layer."""
+    """Return the definitions without layer families of no member, such as inner layers of one layer."""
     return tuple(d for d in definitions if not any((r.upper - r.lower).is_negative for r in d.ranges))
 
 
@@ -688,7 +689,10 @@ def apart(
 
 
 def _name_sources(reading: Reading) -> None:
-    """Give each source the name that its matrix declares, with a suffix if two different sources share it."""
+    """Give each Gaussian source the name that its matrix declares, in place.
+
+    A suffix is added if two different sources would have one name.
+    """
     uses, entries = reading.uses, reading.entries
     sites = [(a.matrix.sources[int(a.transposed)], _sites(a.gives.site, a.layers)) for a in uses]
     sites += [(p.initial.source, _sites(_layer(reading, p), p.ranges)) for p in entries]
@@ -717,7 +721,7 @@ def _name_sources(reading: Reading) -> None:
 
 
 def _layer(reading: Reading, p: Parameter) -> Expr | None:
-    """Return the layer of the field that a parameter enters, or None."""
+    """Return the layer of the field into which a vector of weights enters; None outside of layers."""
     x = reading.program.field_of(str(p.lhs.func))
     return p.lhs.args[0] if x is not None and x.layered else None
 
@@ -734,7 +738,7 @@ def _sites(site: Expr | None, ranges: tuple[IndexRange, ...]) -> tuple[Expr, Exp
 
 
 def _disjoint(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> bool:
-    """Return whether two ranges of members have no member in common."""
+    """Return whether two ranges (first, last) of members or layers have no member in common."""
     return bool((a[0] - b[1]).is_positive or (b[0] - a[1]).is_positive)
 
 
@@ -835,7 +839,10 @@ def _goes_both_ways(reading: Reading, w: TrainedMatrix) -> bool:
 
 
 def _forward_weights(reading: Reading) -> set[str]:
-    """Return the names of the weights that the outputs depend on, without separate backward matrices."""
+    """Return the names of weights in the forward pass, on which the outputs depend.
+
+    Separate matrices of the backward pass are not among them.
+    """
     todo = [d for d in reading.definitions if d.name in reading.program.scalars and d.rhs.has(Mean)]
     forward: list[Definition] = []
     while todo:

@@ -215,7 +215,7 @@ class Stated(Rewritable):
 
     @property
     def layers(self) -> IndexRange | None:
-        """Range of the layer index of a family; None for a single member."""
+        """Range of the layer index if the statement is of a layer family; None for a single layer."""
         return next((r for r in self.ranges if r.index == ell), None)
 
 
@@ -354,7 +354,10 @@ STATED = ("equations", "scalars", "observables", "sources", "order_parameters")
 
 @dataclass(frozen=True)
 class TheoryData(Rewritable):
-    """Statements of the mean-field theory of a program, with look-up, mapping and choice of depth."""
+    """Equations, sources and order parameters of the mean-field theory of a program.
+
+    Methods look up a statement, map all of them, or choose a depth.
+    """
 
     program: Program
     sources: tuple[Source, ...]

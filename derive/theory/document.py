@@ -145,7 +145,7 @@ def headline(theory: TheoryData, printer: PaperText) -> str:
 
 
 def _rule(theory: TheoryData, printer: PaperText) -> str:
-    """Return the training rule in words."""
+    """Return the training rule in words: its name, rate, momentum, decay and diffusion."""
     rule = theory.program.rule
     if not any(True for _ in theory.program.trained()):
         return "discrete time" if rule.discrete else "continuous time"
@@ -245,7 +245,7 @@ class View:
         return [DisplayedEquation((name,), _addends(settled(e))) for name, e in exponents.items()]
 
     def saddle_point(self) -> list[DisplayedEquation]:
-        """Return the stationarity conditions of the action."""
+        """Return the stationarity conditions of the action as equations for order parameters."""
         conditions = self.route.saddle_point
         return [DisplayedEquation((e.lhs,), tuple(map(_drawn, _addends(e.rhs)))) for e in conditions]
 
@@ -341,7 +341,7 @@ def _drawn(e: Expr) -> Expr:
 
 
 def _addends(e: Expr) -> tuple[Expr, ...]:
-    """Return the terms of a sum in display order."""
+    """Return the terms of a sum in the order in which they are printed."""
     return tuple(in_order(list(e.as_ordered_terms()))) if e.is_Add else (e,)
 
 

@@ -221,21 +221,21 @@ def _matrix(theory: TheoryData, name: str) -> GaussianMatrix | None:
 
 
 def _product(theory: TheoryData, e: Equation, m: GaussianMatrix) -> Product | None:
-    """Return the product with a matrix in the definition behind an equation, or None."""
+    """Return the product with the matrix ``m`` in the definition from which ``e`` was derived, or None."""
     d = _definition(theory, e)
     found = d.products() if d is not None else []
     return next((x for x in found if gaussian(theory.program.matrix_of(x)).name == m.name), None)
 
 
 def _definition(theory: TheoryData, e: Equation) -> Definition | None:
-    """Return the definition of the program behind an equation, or None."""
+    """Return the definition in the program from which an equation was derived, or None."""
     lhs = e.symbol
     exact = [d for d in theory.program.definitions if d.lhs == lhs]
     return next(iter(exact or [d for d in theory.program.definitions if d.name == e.name]), None)
 
 
 def _as_written(theory: TheoryData, e: Equation) -> str:
-    """Return the definition behind an equation as text."""
+    """Return the definition from which an equation was derived as text; without one, the left side."""
     d = _definition(theory, e)
     if d is None:
         return str(e.lhs)

@@ -156,7 +156,7 @@ class _FamilySearch:
                 self.known[_key(atom)] = values[0].xreplace(own) if values else S.Zero
 
     def substituted(self, e: Expr) -> Expr:
-        """Return ``e`` with the known base cases substituted."""
+        """Return ``e`` with the values found so far for order parameters beyond their range of layers."""
 
         def value(a: Expr) -> Expr:
             arguments = self.parameters[str(a.func)].symbol.args[1:]

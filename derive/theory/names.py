@@ -443,7 +443,7 @@ def _all_ranges(program: Program, body: Expr) -> tuple[IndexRange, ...]:
 
 
 def _in_order(body: Expr) -> list[Symbol]:
-    """Return the indices of a vector in the order in which they occur in its fields."""
+    """Return the indices of a vector, with layer and time, in the order in which its fields have them."""
     indices = [x for a in _innermost(body) for e in a.args for x in sorted(e.free_symbols, key=spelled)]
     return list(dict.fromkeys(x for x in indices if isinstance(x, Symbol)))
 
@@ -493,7 +493,10 @@ def _turned(atom: AppliedUndef, sites: int) -> AppliedUndef:
 
 
 def _is_symmetric(q: OrderParameter) -> bool:
-    """Return whether the definition of an order parameter is symmetric in its two points."""
+    """Return whether a correlation keeps its definition if its two points are exchanged.
+
+    A point is the set of indices and the time of one of the two vectors.
+    """
     sites = 1 if q.symbol.args[0] == ell else 0
     if q.kind != "correlation" or (len(q.symbol.args) - sites) % 2:
         return False

@@ -65,7 +65,7 @@ def renamed(theory: TheoryData, names: dict[str, str], like: TheoryData) -> Theo
     }
 
     def turn(a: AppliedUndef) -> Expr:
-        """Argument ``i`` to the place ``places[i]``."""
+        """Return a correlation with argument ``i`` at the position ``places[i]``."""
         places = turns[str(a.func)]
         return a.func(*[a.args[places.index(i)] for i in range(len(places))])
 
@@ -149,12 +149,12 @@ def _mapped(theory: TheoryData, fun: ExpressionMap, last: ExpressionMap = lambda
 
 
 def _everything(theory: TheoryData) -> list[Expr]:
-    """Return all expressions of a theory."""
+    """Return all expressions of the statements of a theory."""
     return [e for x in theory.stated() for e in _expressions(x)]
 
 
 def _expressions(x: Any) -> tuple[Expr, ...]:
-    """Return the expressions of one statement, its symbol first."""
+    """Return the expressions of an equation, source or order parameter, its left-hand side first."""
     if isinstance(x, Equation):
         return x.lhs, x.rhs
     return (x.symbol, x.partner, x.covariance) if isinstance(x, Source) else (x.symbol, x.definition)

@@ -22,7 +22,7 @@ from derive.theory.path_integral import path_integral
 
 
 class RoutesDisagree(AssertionError):
-    """Two derivations of the same program give different results; the message lists the differences."""
+    """Error: two derivations of the same program give different results; the message lists them."""
 
 
 class Checked(list[Difference]):

@@ -66,8 +66,8 @@ class Partial(_Symbol):
 class TensorProgram:
     """Theory written in the notation of Tensor Programs.
 
-    ``equations`` are those of fields, ``dots`` define the dotted parts in them, ``covariances`` are those of
-    the hats, and ``scalars`` are the outputs.
+    ``equations`` are those of fields, ``dots`` define the parts ``Dot`` of products in them, ``covariances``
+    are those of the Gaussian parts ``Hat``, and ``scalars`` are the outputs.
     """
 
     theory: TheoryData
@@ -77,7 +77,11 @@ class TensorProgram:
     scalars: tuple[Eq, ...]
 
     def render(self, format: str = "text", style: str = "Z") -> str:
-        """Return text or LaTeX, with Z's or with kets; raise ValueError if the format or style is unknown."""
+        """Return text or LaTeX, with Z's or with kets.
+
+        ``format`` is ``"text"`` or ``"latex"``, and ``style`` is ``"Z"`` or ``"ket"``. Raises ValueError for
+        others.
+        """
         if format not in ("text", "latex"):
             raise ValueError(f"format = {format!r}: must be text or latex")
         if style not in STYLES:

@@ -244,7 +244,7 @@ class Theory(TheoryData):
         return document.summary(self)
 
     def _repr_latex_(self) -> str:
-        """Return the single-site equations, and how to see the other parts, as a notebook shows them."""
+        """Return the single-site equations in LaTeX, and a line that names the methods for other parts."""
         return self.render("single-site", "latex") + "\n" + document.OTHER_PARTS
 
 

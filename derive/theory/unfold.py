@@ -322,7 +322,7 @@ class _Unfolder:
         return self.moments(Average(unfolded).linear(self.random))
 
     def factors(self, body: Expr) -> Expr:
-        """Return ``body`` with fields that are factors replaced by their right-hand sides."""
+        """Return ``body`` with the right-hand sides of equations in place of fields that are factors."""
         terms = []
         for term in Add.make_args(body.expand()):
             found = S.One

@@ -39,7 +39,7 @@ class ParameterElement(Expr):
     latex_head = ""
 
     def __new__(cls, *parameters: Any) -> ParameterElement:
-        """Return the element for these order parameters."""
+        """Return the unevaluated quantity of these order parameters."""
         node: ParameterElement = Expr.__new__(cls, *map(S, parameters))
         return node
 
@@ -185,7 +185,7 @@ class ShiftSource:
 
     @property
     def whole(self) -> Expr:
-        """Source as one expression."""
+        """Sum of the three parts as one expression."""
         return Add(self.curvature, self.self_action, self.functions)
 
 
@@ -307,7 +307,7 @@ class _Unit:
 
 
 def _product(one: Expr, other: Expr) -> Expr:
-    """Return the product of two expressions, with renamed summation indices where they collide."""
+    """Return the product of two expressions; summation indices of the second are renamed if needed."""
     if not (one.has(Sum, Integral) or other.has(Sum, Integral)):
         return one * other
     return one * rename_all_bound(other, {*one.free_symbols, *bound(one)})
@@ -319,7 +319,7 @@ def _product(one: Expr, other: Expr) -> Expr:
 def in_averages(theory: FluctuationData, q: FluctuatingParameter) -> Expr:
     """Return a number or observable as a function of averages, with other numbers substituted.
 
-    Numbers that depend on their own earlier values are not substituted.
+    Numbers that depend on their own earlier values are kept as they are.
     """
     numbers = [x for x in theory.parameters if x.unit == 0 and not x.function.has(x.symbol.func)]
     definitions = [(x.symbol, x.function) for x in numbers if x.name != q.name]

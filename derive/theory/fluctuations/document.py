@@ -120,13 +120,13 @@ def namespace() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class FluctuationView:
-    """Fluctuations as sections of displayed equations."""
+    """Fluctuations of a program, as sections of printed equations."""
 
     found: FluctuationData
 
     @cached_property
     def declared(self) -> TheoryData:
-        """Quantities of the fluctuations in the form of a theory, from which the notation is chosen."""
+        """Order parameters and equations of one unit as a theory, from which names are printed."""
         averages = [q for q in self.found.parameters if q.kind in ("correlation", "response")]
         others = [q for q in self.found.parameters if q not in averages]
         numbers = tuple(Equation(q.symbol, (Term.local(_value(q)),), q.ranges) for q in others)

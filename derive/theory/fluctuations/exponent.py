@@ -46,7 +46,10 @@ from derive.theory.path_integral.saddle import Assembly
 
 @dataclass(frozen=True)
 class Exponent:
-    """Exponent of one unit: equations, sources, order parameters and terms."""
+    """Exponent of one unit of each population, with the equations and order parameters in it.
+
+    The attributes are those of `FluctuationData`.
+    """
 
     products: tuple[Equation, ...]
     definitions: tuple[Equation, ...]
@@ -130,7 +133,10 @@ class ExponentBuilder:
         self._refuse()
 
     def _refuse(self) -> None:
-        """Raise NotApplicable for units that are not equivalent, and for rates of change in discrete time."""
+        """Raise NotApplicable for programs whose fluctuations are not derived.
+
+        These have units that attributes distinguish, or rates of change while weights move in steps.
+        """
         for d in self.reading.definitions:
             if d.evolves and self.action.discrete:
                 raise NotApplicable(

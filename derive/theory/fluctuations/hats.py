@@ -42,7 +42,7 @@ class Hatted(Expr):
 
     @property
     def field(self) -> AppliedUndef:
-        """Field whose equation it enforces."""
+        """Field whose equation the conjugate enforces."""
         return cast(AppliedUndef, self.args[0])
 
     def _latex(self, printer: Any, *_: Any) -> str:

@@ -30,7 +30,7 @@ Definitions = list[tuple[Expr, Expr]]
 
 
 def saddle_differences(found: FluctuationData, theory: TheoryData) -> list[Difference]:
-    """Return differences between a mean-field theory and a saddle point.
+    """Return differences between a mean-field theory and the saddle point of an exponent of one unit.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def _comparable(theory: TheoryData, random: frozenset[str]) -> TheoryData:
 
 
 def mean_theory(found: FluctuationData, instant: Iterable[str]) -> TheoryData:
-    """Return the mean-field theory at the saddle point of an exponent.
+    """Return the mean-field theory at the saddle point of the exponent of one unit.
 
     ``instant`` are the names of the responses that do not vanish at equal times.
     """
@@ -133,7 +133,7 @@ class _Saddle:
     # -- equations -------------------------------------------------------------------------------------------
 
     def equations(self) -> Iterator[Equation]:
-        """Yield the equations of the program's fields, with products written out."""
+        """Yield the equations of the program's fields, with the terms of products in place of products."""
         known = {x.name for x in self.found.program.fields}
         names = {q.name for q in self.found.parameters if q.kind != "observable"}
         for e in (e for e in self.found.definitions if e.name in known):
@@ -165,7 +165,7 @@ class _Saddle:
         return x if x.addend.reach == "flow" else None
 
     def written_out(self, term: Term) -> Iterator[Term]:
-        """Yield the terms of a definition with each product replaced by source, responses and memory."""
+        """Yield the terms of a definition with a product replaced by its source, responses and memory."""
         body = self.as_written(term.coefficient * term.kernel * term.field)
         for a in (a for a in factors(body) if isinstance(a, AppliedUndef)):
             for product in self.found.products:
@@ -223,7 +223,7 @@ class _Saddle:
 
 
 def _apart(r: IndexRange, other: IndexRange) -> bool:
-    """Return whether two ranges of one index have no common value."""
+    """Return whether two ranges are of the same index and have no value in common."""
     gaps = (r.lower - other.upper, other.lower - r.upper)
     return r.index == other.index and any(expression(x).is_positive for x in gaps)
 

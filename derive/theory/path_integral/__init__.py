@@ -46,7 +46,7 @@ class PathIntegral:
 
     @cached_property
     def average_exponent(self) -> Expr:
-        """Exponent after the average over the random weights, in inner products (D.26)."""
+        """Exponent after the average over random weights, in terms of inner products of vectors (D.26)."""
         a = self._action
         return average_exponent(a.legs, a.entries, a.discrete)
 
@@ -57,27 +57,27 @@ class PathIntegral:
 
     @cached_property
     def single_site(self) -> dict[str, Expr]:
-        """Exponent of one unit of each population (D.32)."""
+        """Exponent of the integral over one unit, by the name of its population (D.32)."""
         return {p: self._action.exponent(p) for p in self._action.sites}
 
     @cached_property
     def saddle_point(self) -> tuple[Eq, ...]:
-        """Order parameters at the saddle point, as averages with hatted fields (D.33)."""
+        """Stationarity conditions: order parameters and conjugates as averages with hatted fields (D.33)."""
         return self._saddle.equations()
 
     @cached_property
     def conjugates(self) -> tuple[Eq, ...]:
-        """Conjugates of correlations at the saddle point, which vanish (D.41)."""
+        """Equations ``Chat = 0``: conjugates of correlations vanish at the saddle point (D.41)."""
         return tuple(self._saddle.vanished(q) for q in self._action.correlations.values())
 
     @cached_property
     def sources(self) -> tuple[Source, ...]:
-        """Gaussian fields that replace the quadratic forms (D.39)."""
+        """Gaussian fields, with covariances, that replace the quadratic forms of hatted fields (D.39)."""
         return tuple(self._saddle.sources())
 
     @cached_property
     def processes(self) -> tuple[Eq, ...]:
-        """Equations from the delta functions: each product as a single-site sum (D.40)."""
+        """Equation of each product as a sum of single-site terms, from the delta functions (D.40)."""
         equations = []
         for x in self._action.variables:
             equations.append(

@@ -67,7 +67,7 @@ class Inner(_Node):
 
     @property
     def vectors(self) -> tuple[Expr, Expr]:
-        """The two vectors."""
+        """The vectors a and b."""
         return self.args[1], self.args[2]
 
     def _latex(self, printer: Any, *_: Any) -> str:
@@ -103,7 +103,7 @@ class Partition(_Node):
 
     @property
     def exponent(self) -> Expr:
-        """Exponent of the single-site weight."""
+        """Exponent of the weight with which the fields of one unit are integrated."""
         return self.args[1]
 
     def _latex(self, printer: Any, *_: Any) -> str:
@@ -280,7 +280,7 @@ class Pairing:
 
     @property
     def limits(self) -> tuple[IndexRange, ...]:
-        """Summed layer and sample indices, and members of a family that act together."""
+        """Ranges of the sums: of layers and indices, and of members of a family that act together."""
         return (*self.a.limits, *self.b.without_members(), *self.a.use.summed)
 
     @property
@@ -393,7 +393,7 @@ class ExponentPart:
 
     @property
     def weighted(self) -> Expr:
-        """Part times the number of units over N."""
+        """Expression of the part times the number of units over N."""
         return _inside(self.ratio, self.expr)
 
 
@@ -450,7 +450,7 @@ class Action:
 
     @property
     def discrete(self) -> bool:
-        """Whether times are steps."""
+        """Whether time is discrete, so that times are summed over steps."""
         return self.reading.program.rule.discrete
 
     @property
@@ -472,7 +472,7 @@ class Action:
         return Add(*[x.weighted for x in self.sites[population]])
 
     def expr(self) -> Expr:
-        """Return the action per N."""
+        """Return the action per N as one expression."""
         return Add(self.algebraic, *[self.free_energy(p) for p in self.sites])
 
     def free_energy(self, population: str) -> Expr:
@@ -520,7 +520,7 @@ class Action:
         self.add(hats.population, ExponentPart("quadratic", expr, p.ratios[1 - at], p.a.matrix))
 
     def response_pair(self, p: Pairing) -> None:
-        """Add ``(hat.b)(a.hat)``: two responses, each the conjugate of the other."""
+        """Add ``(hat.b)(a.hat)`` of a pair of uses: two responses, each the conjugate of the other."""
         scale = self.reading.program.scale
         one = self.symbol(p.a, p.b, t, s)  # the vector of a meets the hatted field of b
         two = self.symbol(p.b, p.a, s, t)

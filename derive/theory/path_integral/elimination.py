@@ -53,7 +53,7 @@ class Solution:
     rule: TrainingRule
 
     def left(self, time: Expr) -> Expr:
-        """Return the factor of the initial weight at ``time``."""
+        """Return the factor m(t) with which the initial weight remains in the weight at ``time``."""
         raise NotImplementedError
 
     def fed(self, time: Expr, past: Expr) -> Expr:
@@ -65,15 +65,15 @@ class Solution:
         raise NotImplementedError
 
     def covariance(self, time: Expr, past: Expr) -> Expr:
-        """Return the covariance of the random part at two times, over the variance of the initial weight."""
+        """Return the covariance of a weight's random part at two times, over its initial variance."""
         return self.left(time) * self.left(past) + self.noise(time, past)
 
 
 class _StatedMemory(Solution):
-    """Rule without an equation of motion, or with tabulated memory: its stated memory is used."""
+    """Memory that the rule itself states, for rules without equation of motion or with tables."""
 
     def left(self, time: Expr) -> Expr:
-        """Return the factor of the initial weight at ``time``."""
+        """Return the factor m(t) with which the initial weight remains in the weight at ``time``."""
         return self.rule.memory(time, S.Zero)[0]
 
     def fed(self, time: Expr, past: Expr) -> Expr:
@@ -97,11 +97,11 @@ class _SolvedMotion(Solution):
 
     @property
     def lag(self) -> int:
-        """Number of steps from an input to the state that it changes."""
+        """Number of steps between an input to the equation of motion and the state that it changes."""
         return 1 if self.rule.discrete else 0
 
     def left(self, time: Expr) -> Expr:
-        """Return the factor of the initial weight at ``time``."""
+        """Return the factor m(t) with which the initial weight remains in the weight at ``time``."""
         return self.system.start * self.response(0, time, S.Zero)
 
     def fed(self, time: Expr, past: Expr) -> Expr:
@@ -133,7 +133,7 @@ ENTERED = Symbol("t_2", nonnegative=True)
 
 
 class Steady(_SolvedMotion):
-    """System with a constant matrix: responses are sums over poles of the resolvent."""
+    """Solution of an equation of motion with a constant matrix, by the poles of its resolvent."""
 
     @cached_property
     def poles(self) -> tuple[tuple[Expr, int], ...]:
@@ -224,7 +224,10 @@ class Steady(_SolvedMotion):
 
 
 class Moving(_SolvedMotion):
-    """System whose matrix depends on time and whose states do not drive each other in a cycle."""
+    """Solution of an equation of motion whose matrix depends on time, by integrating factors.
+
+    The components of its state must not drive each other in a cycle.
+    """
 
     def response(self, state: int, time: Expr, since: Expr) -> Expr:
         """Return the weight at ``time`` for a unit input to component ``state`` of the rule at ``since``."""

@@ -78,20 +78,20 @@ class SaddlePoint:
         return Eq(unknown, _divided(-moved, slope), evaluate=False)
 
     def correlation(self, q: Correlation) -> Eq:
-        """Return ``C = <a b>``, from varying the conjugate."""
+        """Return the equation ``C = <a b>`` of a correlation: the action varied by its conjugate."""
         if q.symbol not in self._solved:
             self._solved[q.symbol] = self.stationary(q.symbol, q.conjugate, q.ranges)
         return self._solved[q.symbol]
 
     def conjugate(self, q: Correlation) -> Eq:
-        """Return ``Chat`` as an average of two hatted fields, from varying C."""
+        """Return the equation of ``Chat``, an average of two hatted fields: the action varied by C."""
         return self.stationary(q.conjugate, q.symbol, q.ranges)
 
     def response(self, q: ResponseParameter) -> Eq:
-        """Return ``A = -i <a hat>`` in units of the scale, from varying its conjugate in their common term.
+        """Return the equation ``A = -i <a hat>`` of a response, over the program's scale.
 
-        Each product of mixed inner products is linearised by separate variables; those of equal inner
-        products agree.
+        It follows by varying the conjugate of A in the term that both share. Each product of mixed inner
+        products is linearised by separate variables; those of equal inner products agree.
         """
         if q.symbol not in self._solved:
             part = q.algebra, q.exponents
@@ -106,9 +106,10 @@ class SaddlePoint:
         return (*conditions, *(self.response(a) for a in self.action.responses.values()))
 
     def vanished(self, q: Correlation) -> Eq:
-        """Return ``Chat = 0``, after checking that its condition averages two hatted fields and nothing else.
+        """Return the equation ``Chat = 0`` of a conjugate of a correlation.
 
-        The average vanishes, see :func:`hatted_correlator`. Raises ValueError otherwise.
+        Its condition must be an average of two hatted fields and nothing else; otherwise ValueError is
+        raised. Such an average vanishes, see :func:`hatted_correlator`.
         """
 
         def zero(e: Average) -> Expr:
@@ -172,7 +173,7 @@ class SaddlePoint:
         return terms
 
     def coupling(self, leg: UseVariable) -> Expr:
-        """Return ``-i sum hat source``, the coupling of the auxiliary Gaussian field."""
+        """Return ``-i sum hat source``, by which the Gaussian source of a use of weights enters exponents."""
         return over(-I * leg.hat * leg.source, leg.limits, (t,), self.action.discrete)
 
     def pushed(self, q: ResponseParameter, equation: Eq) -> Expr:
@@ -309,7 +310,10 @@ class _Step:
         return e.xreplace({a: v for a, v in now.items() if v is not None})
 
     def found(self) -> frozenset[str]:
-        """Return the names of the equal-time responses, by iteration from the empty set."""
+        """Return the names of the responses that do not vanish at equal times.
+
+        They are found by iteration from the empty set, because such a response is itself a dependence.
+        """
         names: set[str] = set()
         while True:
             links = {x: list(rows) for x, rows in self.links.items()}
@@ -322,7 +326,11 @@ class _Step:
             names |= new
 
     def reaches(self, q: ResponseParameter, links: dict[Dummy, list[Expr]]) -> bool:
-        """Return whether a chain of derivatives leads from the source of ``q`` to its vector."""
+        """Return whether the vector of a response depends within the step on its source.
+
+        ``links`` gives for each symbol the expressions by which it is computed; the derivatives along the
+        chain must not be zero.
+        """
         goal = self.products[str(q.other.primal.func)]
         known = {*self.variables.values(), *self.products.values()}
         todo, seen = [self.written(q.leg.body)], set[Dummy]()
