@@ -75,7 +75,10 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     slot = Dummy("R")
     value = rate.subs(radical, slot)
     if value.subs(slot, 0).has(radical):
-        raise NotApplicable(f"{rate}: must be rational in {x} and one square root")
+        raise NotApplicable(
+            f"dx/dt = {rate} is not solved: the rate must be a rational function of {x} and of one "
+            "square root"
+        )
     integrand = factor(cancel(together(at.diff(w) / value.subs({slot: w - root * at, x: at}))))
     below, above = _two_poles(integrand, w)
     middle, half = simplify((below + above) / 2), simplify((above - below) / 2)
@@ -93,7 +96,9 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
 
     elapsed = weight * (atanh(reduced(inverse)) - atanh(reduced(begin)))
     if _over_roots(elapsed.diff(x) * rate) != 1:
-        raise NotApplicable(f"the integral found for 1/({rate}) does not differentiate back to it")
+        raise NotApplicable(
+            f"dx/dt = {rate} is not solved: the integral of 1/rate that was found has another derivative"
+        )
     E = Dummy("E", positive=True)  # exp(2 time / weight), the growth of (w - below)/(above - w)
     grown = E * ratio(begin)
     arrived = (below + above * grown) / (1 + grown)
@@ -105,7 +110,9 @@ def _radical(rate: Expr, x: Symbol) -> Expr:
     """Return the square root of a quadratic in x in ``rate``; raise NotApplicable unless there is one."""
     radicals = [p for p in rate.atoms(Pow) if p.exp == Rational(1, 2) and p.has(x)]
     if len(radicals) != 1 or not radicals[0].base.is_polynomial(x) or Poly(radicals[0].base, x).degree() != 2:
-        raise NotApplicable(f"{rate}: must contain one square root of a quadratic in {x}")
+        raise NotApplicable(
+            f"dx/dt = {rate} is not solved: the rate must contain one square root of a quadratic in {x}"
+        )
     return radicals[0]
 
 
@@ -117,7 +124,9 @@ def _two_poles(integrand: Expr, w: Symbol) -> tuple[Expr, Expr]:
     numerator, denominator = fraction(together(integrand))
     poles = roots(Poly(denominator, w))
     if len(poles) != 2 or set(poles.values()) != {1} or Poly(numerator, w).degree() > 0:
-        raise NotApplicable(f"dt/dw = {integrand}: must have two simple poles")
+        raise NotApplicable(
+            f"the solution is not inverted: dt/dw = {integrand} must have exactly two simple poles in w"
+        )
     below, above = poles
     return (above, below) if (below - above).is_positive else (below, above)
 
@@ -170,7 +179,9 @@ def conserved(odes: Sequence[Eq], degree: int = 2) -> tuple[Expr, ...]:
     """
     for e in odes:
         if not isinstance(e.lhs, Derivative):
-            raise ValueError(f"{e.lhs} = {e.rhs}: the left-hand side must be a time derivative")
+            raise ValueError(
+                f"{e.lhs} = {e.rhs} is no differential equation: the left-hand side must be a time derivative"
+            )
     rates = {e.lhs.expr: e.rhs for e in odes}
     slots = {x: Symbol(f"_{k}") for k, x in enumerate(rates)}
     names = list(slots.values())
@@ -178,7 +189,10 @@ def conserved(odes: Sequence[Eq], degree: int = 2) -> tuple[Expr, ...]:
     for x, rate in rates.items():
         late = {a for u in rates for a in u.free_symbols} & flow[slots[x]].free_symbols
         if late or not flow[slots[x]].is_polynomial(*names):
-            raise ValueError(f"d{x}/dt = {rate}: must be autonomous and polynomial in the unknowns")
+            raise ValueError(
+                f"d{x}/dt = {rate}: the rate must be a polynomial in the unknowns and must not contain "
+                "the time"
+            )
     invariants: list[Expr] = []
     for d in range(1, degree + 1):
         for candidate in _invariants(flow, names, d):

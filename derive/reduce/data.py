@@ -107,7 +107,11 @@ def source_factor(theory: Theory, name: str) -> Expr:
     if not factors:
         raise NotApplicable(f"the theory has no source called {name}")
     if len(factors) > 1:
-        raise NotApplicable(f"{name} enters with different factors: {', '.join(sorted(map(str, factors)))}")
+        different = ", ".join(sorted(map(str, factors)))
+        raise NotApplicable(
+            f"the source {name} is not scaled, because it enters the equations with different factors: "
+            f"{different}"
+        )
     return factors.pop()
 
 
@@ -161,7 +165,7 @@ def instant_responses(theory: Theory) -> Theory:
 def _instant(theory: Theory, q: OrderParameter) -> Expr | None:
     """Return the factor of the Kronecker delta of times in a response, or None if the response has memory."""
     node = next(iter(q.definition.atoms(Response)))
-    # in terms of sources at the same time, if the field contains nothing else
+    # the body of the response in terms of sources at time t, if its fields contain nothing else
     local = (e for e in reversed(theory.equations) if not any(x.remembers or x.over for x in e.terms))
     body = defined(node.body, [(e.lhs, e.rhs) for e in local])
     if any(theory.program.field_of(str(a.func)) for a in body.atoms(AppliedUndef)) or q.definition.has(Sum):
@@ -277,7 +281,9 @@ def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
         return e
     if isinstance(e, Sum | Integral):
         if any(end.has(x) for limits in e.limits for end in limits[1:]):
-            raise NotApplicable(f"the bounds of {e} depend on {x}")
+            raise NotApplicable(
+                f"the limit {x} -> {value} is not taken, because the bounds of {e} depend on {x}"
+            )
         inside = at_limit(e.function, x, value)
         return S.Zero if inside == 0 else e.func(inside, *e.limits)
     total = S.Zero
@@ -288,7 +294,9 @@ def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
             total += fixed * at_limit(times(moving / inner, inner), x, value)
             continue
         if moving.has(AppliedUndef, Sum, Integral):
-            raise NotApplicable(f"{part} does not depend on {x} by a factor only")
+            raise NotApplicable(
+                f"the limit {x} -> {value} is not taken: {part} does not depend on {x} by a factor only"
+            )
         end = limit(moving, x, value)
         if not end.is_finite:
             raise NotApplicable(f"{part} has no finite limit as {x} goes to {value}")
@@ -326,7 +334,9 @@ def mode_sums(theory: Theory) -> Theory:
     Sum(<h0(k, s)*h0(k, t)>, (k, 1, M))
     """
     if not theory.program.attributes:
-        raise NotApplicable("no population has attributes: there are no modes to sum over")
+        raise NotApplicable(
+            "the units of the program have no attributes, so that there are no modes to sum over"
+        )
     return _Modes(theory).theory()
 
 
@@ -359,7 +369,9 @@ def unit_averages(theory: Theory) -> Theory:
     Sum(<h0(k, s)*h0(k, t)>/n_units, (k, 1, n_units))
     """
     if not theory.program.attributes:
-        raise NotApplicable("no population has attributes: averages are over identical units")
+        raise NotApplicable(
+            "the units of the program have no attributes, so that averages are over equivalent units"
+        )
     return _Modes(theory, averages=True).theory()
 
 
@@ -379,7 +391,10 @@ class _Modes:
         place = self.program.attributes[0].population
         units = theory.program.unit_indices
         if len(units) != 1:
-            raise NotApplicable(f"the unit has several names: {', '.join(sorted(map(str, units)))}")
+            raise NotApplicable(
+                "the index of the unit has several names in the program: "
+                f"{', '.join(sorted(map(str, units)))}"
+            )
         (self.unit,) = units
         self.averages = averages
         self.number = UNITS if averages else M * sympify(place.ratio)
@@ -405,7 +420,7 @@ class _Modes:
         remaining = [e.lhs for e in (*new.equations, *new.scalars) if e.rhs.has(M)]
         remaining += [u.symbol for u in new.sources if u.covariance.has(M)]
         if remaining:
-            raise NotApplicable(f"the number of modes {M} does not cancel in {remaining[0]}")
+            raise NotApplicable(f"the number of modes {M} does not cancel in the equation of {remaining[0]}")
         return new
 
     def summed(self, e: Expr) -> Expr:
@@ -520,7 +535,9 @@ class _Decomposition:
         atoms = self.average.atoms(AppliedUndef)
         fields = [a for a in atoms if self.program.field_of(str(a.func)) is not None]
         if {a.args[-1] for a in fields} != {t, s} or len(fields) != 2 or fields[0].func != fields[1].func:
-            raise NotApplicable(f"{name} is not the correlation function of one field")
+            raise NotApplicable(
+                f"the loss is not decomposed: {name} is not the correlation function of one field"
+            )
         self.now, self.past = sorted(fields, key=lambda a: bool(a.args[-1] == s))
         self.transfers: dict[str, Transfer] = {}
 
@@ -544,11 +561,15 @@ class _Decomposition:
             yield from (_Entry(row, x.field, x.weight) for x in row.sources)
             for x in row.actions:
                 if x.name not in names:
-                    raise NotApplicable(f"{x.expr} in the equation of {row.name} is not a source")
+                    raise NotApplicable(
+                        f"the loss is not decomposed: {x.expr} in the equation of {row.name} is not a source"
+                    )
             for part in Add.make_args(row.given):
                 vectors = [a for a in part.atoms(AppliedUndef) if str(a.func) in self.given]
                 if part != 0 and len(vectors) != 1:
-                    raise NotApplicable(f"{part} in the equation of {row.name} is not a source")
+                    raise NotApplicable(
+                        f"the loss is not decomposed: {part} in the equation of {row.name} is not a source"
+                    )
                 yield from (_Entry(row, a, part / a) for a in vectors)
 
     def pairs(self) -> Iterator[tuple[_Entry, _Entry, Expr, str]]:

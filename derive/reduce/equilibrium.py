@@ -109,10 +109,10 @@ class Equilibrium(ConditionalResult):
         """
         return (
             "assumed: the width goes to infinity at a fixed number of samples and layers",
-            "assumed: long Langevin dynamics ends in the density of weights for which no current flows",
-            f"derived: this density, a Gaussian prior of variance {self.prior} in units of the start times a "
-            f"likelihood of inverse temperature {self.inverse_temperature}",
-            "assumed: one stationary point of the action has all the weight",
+            "assumed: long Langevin dynamics reaches the density of weights for which no current flows",
+            f"derived: this density, a Gaussian prior of variance {self.prior} in units of the initial "
+            f"variance times a likelihood of inverse temperature {self.inverse_temperature}",
+            "assumed: one saddle point of the action dominates the integral",
         )
 
     @cached_property
@@ -168,7 +168,9 @@ class Equilibrium(ConditionalResult):
         K, C = MatrixSymbol("Phi", P, P), MatrixSymbol("C", P, P)
         (weighted,) = slope.atoms(Sum)
         if weighted.function != Phi(ell - 1, mu, alpha) * hhat(ell, alpha):
-            raise NotApplicable(f"d exponent/d hhat = {slope} is not linear in the conjugate fields")
+            raise NotApplicable(
+                f"conjugate fields are not integrated out: d exponent/d hhat = {slope} is not linear in them"
+            )
         A, pull = slope.coeff(weighted) * K, slope.coeff(self.field.func(ell, mu))  # E = A hhat + pull h
         mixed = -pull * A.inv() * C  # <hhat h^T>, from <h E> = 0
         symmetric = {K.T: K, C.T: C}
@@ -197,7 +199,7 @@ class Equilibrium(ConditionalResult):
                 numbers[Phihat(ell, i, j)] = Symbol(f"Phihat{low}{high}", real=True)
         e = self.exponent.subs(P, samples).doit().subs(numbers)
         (top,) = solve([e.diff(x) for x in hats], hats, dict=True)
-        return simplify(e.subs(top))  # a Gaussian integral is the extremum of its exponent
+        return simplify(e.subs(top))  # a Gaussian integral is exp(extremum of its exponent)
 
     def linear_saddle(self) -> tuple[Eq, ...]:
         """Return closed equations for a linear network of integer depth and one sample.
@@ -206,7 +208,7 @@ class Equilibrium(ConditionalResult):
         layer is Gaussian; its variance is the inverse of minus the second derivative of its log density.
         """
         if self.phi != self.field or not self.depth.is_Integer:
-            raise NotApplicable("closed equations need a linear network with a number of layers")
+            raise NotApplicable("closed equations need a linear network and an integer number of layers")
         depth = int(self.depth)
         out, h1 = Symbol("f", real=True), Symbol("h1", real=True)
         kernels = [Symbol("K", positive=True)]
@@ -336,7 +338,9 @@ class _Measure:
         body = self.feature(ell, mu) * self.feature(ell, alpha)
         kernels = [q for q in theory.correlations() if timeless(q.definition.args[0]) == body]
         if len(kernels) != 1:
-            raise NotApplicable(f"<{body}> is not an order parameter of the theory")
+            raise NotApplicable(
+                f"the equilibrium is not derived: <{body}> is not an order parameter of the theory"
+            )
         self.kernel, self.known = Phi(ell, mu, alpha), timeless(kernels[0].symbol)
 
     def action(self) -> Equilibrium:
@@ -355,7 +359,7 @@ class _Measure:
         number, kernel = simplify(u.covariance / entries).as_independent(AppliedUndef, as_Add=False)
         if number != 1:
             raise NotApplicable(
-                f"{u.matrix} must have unit initial variance, because noise is in units of it"
+                f"the weights {u.matrix} must have the initial variance 1, because noise is in units of it"
             )
         return self.prior * timeless(kernel)
 
@@ -374,7 +378,10 @@ class _Measure:
         for u in self.sources(str(self.chain.h.func)):
             value, layer = self.covariance(u), u.symbol.args[0] - 1
             if layer != 0 and value != self.prior * self.known.xreplace({ell: layer}):
-                raise NotApplicable(f"the covariance of {u.symbol} is not a kernel of the layer below")
+                raise NotApplicable(
+                    f"the equilibrium is not derived: <{u.symbol} {u.partner}> is not a kernel of the "
+                    "layer below"
+                )
         below = self.prior * self.kernel.xreplace({ell: ell - 1})
         constraint = I * Sum(hhat(ell, mu) * self.chain.h.func(ell, mu), _PAIR[0])
         conjugate = self.conjugate(self.feature(ell, mu) * self.feature(ell, alpha))
@@ -390,7 +397,8 @@ class _Measure:
         (average,) = output.rhs.atoms(Average)
         z = self.chain.z
         (u,) = [x for x in self.sources(str(z.func)) if x.symbol.args[0] == z.args[0]]
-        # N scale (f - <z phi>/scale) fhat; the mean over units of what z multiplies is a kernel
+        # The constraint of an output is N scale (f - <z phi>/scale) fhat. The average over z gives exp of the
+        # kernel <phi phi> of the last layer, times the prior variance of z and fhat squared.
         weight = self.scale * output.rhs / average
         overlap = self.covariance(u) * self.kernel.xreplace({ell: self.depth})
         heated = -self.inverse_temperature * self.energy(weight / self.scale)
@@ -411,7 +419,9 @@ class _Measure:
         update = (w.update.coefficient * w.update.vector).xreplace({old: mu})
         ratio = simplify(update / gradient)
         if ratio.atoms(AppliedUndef):
-            raise NotApplicable(f"the update {update} is not a gradient of the output")
+            raise NotApplicable(
+                f"the equilibrium is not derived: the update {update} is not a gradient of the output"
+            )
         return self.strength * ratio * Sum(loss(f(mu), y(mu)), _PAIR[0])
 
 
@@ -425,7 +435,7 @@ def _isolate(condition: Expr, unknown: AppliedUndef) -> Expr:
     slope = condition.coeff(unknown)
     constant = condition - slope * unknown
     if slope == 0 or constant.expand().has(unknown):
-        raise NotApplicable(f"{condition} = 0 does not determine {unknown}")
+        raise NotApplicable(f"the saddle-point equation {condition} = 0 does not determine {unknown}")
     return (-constant / slope).expand()
 
 
@@ -434,7 +444,7 @@ def _linear_root(e: Expr, x: Symbol) -> Expr:
     p = Poly(numer(together(e)), x)
     p = p.exquo(Poly(x, x)) if p.degree() > 1 and p.nth(0) == 0 else p
     if p.degree() != 1:
-        raise NotApplicable(f"{e} is not linear in {x}")
+        raise NotApplicable(f"kernels are not eliminated: the numerator of {e} is not linear in {x}")
     return cancel(-p.nth(0) / p.nth(1))
 
 

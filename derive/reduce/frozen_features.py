@@ -65,7 +65,8 @@ def frozen_features(theory: Theory) -> Theory:
     <g(1, mu, t)*moved_W0(1, mu, t)/gamma0> + <moved_w(1, mu, t)*tanh(h(1, mu, t))/gamma0>
     """
     if not theory.program.depth.is_Integer:
-        raise NotApplicable(f"the depth {theory.program.depth} is a symbol; frozen features need an integer")
+        depth = theory.program.depth
+        raise NotApplicable(f"the lazy limit needs an integer depth, and the depth {depth} is a symbol")
     return _Frozen(theory).theory()
 
 
@@ -79,7 +80,9 @@ class _Frozen:
         self.program = source.program
         roles = source.program.roles
         if roles.output is None or roles.error is None:
-            raise NotApplicable("the program has no output with an error of its own")
+            raise NotApplicable(
+                "the lazy limit needs an output with an error of its own, and the program has none"
+            )
         self.output, self.error = str(roles.output.func), str(roles.error.func)
 
     def theory(self) -> Theory:
@@ -108,7 +111,9 @@ class _Frozen:
         A field of updates, ``moved``, is the sum of the weight's updates in one field of the network.
         """
         if not isinstance(w.rule, NonlinearRule):
-            raise NotApplicable(f"{w.name} moves by a linear rule, whose lazy limit has a tangent kernel")
+            raise NotApplicable(
+                f"{w.name} moves by a rule linear in gradients: its lazy limit is that of the tangent kernel"
+            )
         gradient = self.gradient(w)
         for d, use in self.uses(w):
             for e, at in self.equations_of(d):
@@ -155,7 +160,10 @@ class _Frozen:
         (u, *more) = w.update.terms
         errors = [a for a in u.coefficient.atoms(AppliedUndef) if str(a.func) == self.error]
         if more or len(errors) != 1:
-            raise NotApplicable(f"the update of {w.name} does not contain the error of one output")
+            raise NotApplicable(
+                f"the lazy limit is not derived: the update of {w.name} does not contain the error of "
+                "one output"
+            )
         (error,) = errors
         error_equation = next(e for e in self.source.scalars if e.name == self.error)
         here = dict(zip(error.args, error_equation.lhs.args, strict=True))

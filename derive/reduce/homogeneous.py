@@ -41,7 +41,8 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
     """
     c, exponents = Dummy("c", positive=True), []
     shown = str(e).replace("_", "")
-    monomial, other_factors = S.Zero, S.One  # power of the keys, and other factors
+    # power of c that powers of the keys gain; factors of e that are no powers of keys
+    monomial, other_factors = S.Zero, S.One
     for x in Mul.make_args(e):
         base, n = x.as_base_exp()
         if base in powers and n.is_Integer:
@@ -64,10 +65,12 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
         if {c, *sizes.values()} & power.free_symbols or ratio.atoms(AppliedUndef):
             unknown = ", ".join(sorted({str(a.func) for a in e.atoms(AppliedUndef)}))
             reason = " is not homogeneous: at c*x it is not a power of c times itself"
-            raise NotHomogeneous(shown + (f": {unknown} has no definition" if unknown else reason))
+            raise NotHomogeneous(
+                shown + (f" has no degree: {unknown} has no definition" if unknown else reason)
+            )
         exponents.append(power.xreplace({d: p for p, d in names.items()}))
     if not exponents:
-        raise NotHomogeneous(f"{e} vanishes")
+        raise NotHomogeneous(f"{shown} is zero, so that no power of c is defined for it")
     if any(simplify(p - exponents[0]) != 0 for p in exponents):
         raise NotHomogeneous(f"{shown} scales with different powers on both sides of zero: {exponents}")
     return simplify(monomial + exponents[0]) if monomial != 0 else exponents[0]
@@ -111,7 +114,9 @@ def output(program: Program) -> Definition:
     """Return the definition of the program's output: the only scalar that is a mean."""
     means = [d for d in program.definitions if d.name in program.scalars and d.rhs.has(Mean)]
     if len(means) != 1:
-        raise NotApplicable(f"{program.name} has {len(means)} outputs that are means")
+        raise NotApplicable(
+            f"{program.name} must have one output that is an average over units; it has {len(means)}"
+        )
     return means[0]
 
 
@@ -123,7 +128,7 @@ class _Degrees:
         self.program = program
         self.definitions = nonempty(program.definitions)
         self.trained = {w.name for w in program.trained()}
-        self.known: dict[str, Expr] = {}  # degrees of families, at their index
+        self.known: dict[str, Expr] = {}  # degrees of layer families, as functions of the layer index
         self.open: dict[str, Expr] = {}  # symbols of degrees that are being computed
 
     def of(self, atom: AppliedUndef) -> Expr:
@@ -149,7 +154,9 @@ class _Degrees:
         the same degree.
         """
         if len(ends) != 1 or len(inside) > 1:
-            raise NotApplicable(f"{name} is not a chain of layers with one end")
+            raise NotApplicable(
+                f"the degree of {name} is not derived: it is not a family of layers with one first layer"
+            )
         start = self.of_sum(ends[0])
         if not inside:
             return start
@@ -177,7 +184,9 @@ class _Degrees:
         first, *others = self.of_terms(d)
         for p in others:
             if simplify(p - first) != 0:
-                raise NotHomogeneous(f"{d.lhs} adds terms of degrees {first} and {p}")
+                raise NotHomogeneous(
+                    f"{d.lhs} is not homogeneous in the weights: it adds terms of degrees {first} and {p}"
+                )
         return first
 
     def of_term(self, e: Expr) -> Expr:
@@ -240,7 +249,7 @@ class Chain:
         self.phi = body / self.z
         fields = [a for a in self.phi.atoms(AppliedUndef) if program.field_of(str(a.func))]
         if len(fields) != 1:
-            raise NotApplicable(f"the output contains {self.phi}, not a single field")
+            raise NotApplicable(f"the output must be a readout of one field, and it contains {self.phi}")
         self.h = fields[0]
         self._check()
 
@@ -249,9 +258,14 @@ class Chain:
         for d in nonempty(self.program.definitions):
             for x in d.products():
                 if d.rhs != x:
-                    raise NotApplicable(f"{d.lhs} = {d.rhs} is more than a matrix product")
+                    raise NotApplicable(
+                        f"not a plain chain of layers: {d.lhs} = {d.rhs} is more than a matrix product"
+                    )
                 if x.transposed or self.program.given_of(str(getattr(x.vector, "func", ""))):
                     continue
                 below = {self.h: self.h.func(d.lhs.args[0] - 1, *self.h.args[1:])}
                 if x.vector != self.phi.xreplace(below):
-                    raise NotApplicable(f"{d.lhs} = {d.rhs} does not continue the output's {self.phi}")
+                    raise NotApplicable(
+                        f"not a plain chain of layers: in {d.lhs} = {d.rhs} the matrix is not applied to the "
+                        f"function {self.phi} of the layer below, as the output is"
+                    )

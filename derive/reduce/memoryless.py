@@ -169,15 +169,21 @@ def _motion(theory: Theory, e: Equation) -> Motion:
     named = {x.field for x in e.terms if x.kind == "source"}
     sources = [u for u in theory.sources if u.symbol in named]
     if not sources or any(u.symbol.func != u.partner.func for u in sources) or len(sources) != len(named):
-        raise NotApplicable(f"{e.lhs} is not a sum of independent sources and memory")
+        raise NotApplicable(
+            f"{e.lhs} has no equation of motion: it is not a sum of independent sources and memory"
+        )
     relaxed = [_relaxed(u, discrete) for u in sources]
     rate = relaxed[0][0]
     if any(x[0] != rate for x in relaxed):
-        raise NotApplicable(f"the sources of {e.lhs} relax differently")
+        raise NotApplicable(
+            f"{e.lhs} has no equation of motion of its own: its sources relax at different rates"
+        )
     gains: list[Term] = []
     kept, sums = _sums(e, discrete)
     if any(x.kind != "source" for x in kept):
-        raise NotApplicable(f"{e.lhs} is not a sum of independent sources and memory")
+        raise NotApplicable(
+            f"{e.lhs} has no equation of motion: it is not a sum of independent sources and memory"
+        )
     for x in sums:
         if simplify(x.rate + rate) != 0:
             raise NotApplicable(f"updates of {e.lhs} decay at another rate than its initial value: {x.total}")
@@ -194,11 +200,13 @@ def _relaxed(u: Source, discrete: bool) -> tuple[Expr, Expr, Expr]:
     """
     moved = [a for a in u.covariance.atoms(AppliedUndef) if {t, s} & a.free_symbols]
     if moved:
-        raise NotApplicable(f"the source {u.symbol} moves with {moved[0]}: its process is not Markov")
+        raise NotApplicable(
+            f"the source {u.symbol} is not a Markov process: its covariance contains {moved[0]}"
+        )
     try:
         return relaxation(u.covariance, discrete)
     except NotApplicable as reason:
-        raise NotApplicable(f"the source {u.symbol}: {reason}") from None
+        raise NotApplicable(f"the source {u.symbol} is not a Markov process: {reason}") from None
 
 
 def relaxation(covariance: Expr, discrete: bool = False) -> tuple[Expr, Expr, Expr]:
@@ -220,9 +228,9 @@ def relaxation(covariance: Expr, discrete: bool = False) -> tuple[Expr, Expr, Ex
         rate = simplify(-later.diff(lag) / later)
         noise = simplify(variance.diff(past) + 2 * rate * variance)
     if {past, lag} & rate.free_symbols:
-        raise NotApplicable(f"it does not relax exponentially: rate {rate}")
+        raise NotApplicable(f"the covariance {covariance} does not relax exponentially: its rate is {rate}")
     if past in noise.free_symbols:
-        raise NotApplicable(f"its noise changes in time: {noise}")
+        raise NotApplicable(f"the noise that belongs to the covariance {covariance} changes in time: {noise}")
     return rate, noise, simplify(variance.xreplace({past: S.Zero}))
 
 
@@ -273,7 +281,7 @@ def _drawn(theory: Theory) -> tuple[tuple[Source, ...], dict[str, Expr]]:
             )
         for x in (u.symbol, u.partner):
             if scales.setdefault(str(x.func), scale) != scale:
-                raise NotApplicable(f"the source {x} has two different time factors")
+                raise NotApplicable(f"the source {x} has two covariances with different factors of time")
         ends = _at(u.symbol, S.Zero), _at(u.partner, S.Zero)
         sources.append(Source(*ends, first, u.ranges, u.matrix))
     return tuple(sources), scales
@@ -290,7 +298,8 @@ def _scale(covariance: Expr, first: Expr) -> Expr | None:
     if any(x.has(t, s) for x in covariance.atoms(AppliedUndef)):
         return None
     ratio = _at(covariance, t) / first
-    for simpler in (powsimp, simplify):  # powers of numbers need no more, and simplify takes a second
+    # powsimp is enough for powers of numbers, and simplify takes a second
+    for simpler in (powsimp, simplify):
         scale = simpler(ratio)
         if simpler(covariance - scale * scale.xreplace({t: s}) * first) == 0:
             return scale
@@ -353,18 +362,23 @@ def _sums(e: Equation, discrete: bool) -> tuple[list[Term], list[_Running]]:
     The sums are grouped by the common factor with which they depend on t.
     """
     if e.lhs.is_Derivative:
-        raise NotApplicable(f"{e.lhs} already has a differential equation")
+        raise NotApplicable(
+            f"{e.lhs} is given by a differential equation already, not by sums over past times"
+        )
     kept: list[Term] = []
     sums: dict[Expr, list[Term]] = {}
     for x in e.terms:
         if not x.remembers:
             if s in bound(x.expr):
-                raise NotApplicable(f"{e.lhs}: {x.expr} is not a single sum over past times")
+                raise NotApplicable(
+                    f"in the equation of {e.lhs}, {x.expr} is not a single sum over past times"
+                )
             kept.append(x)
             continue
         if x.reach != ("strict" if discrete else "flow"):
             raise NotApplicable(
-                f"{e.lhs}: {x.expr} contains the present, which is not known before it: memory"
+                f"the sum {x.expr} in the equation of {e.lhs} includes the present time, so that earlier "
+                "states do not determine it: the theory has memory"
             )
         for factor, kernel in _separated(x, e.lhs):
             sums.setdefault(factor, []).append(replace(x, coefficient=S.One, kernel=kernel))
@@ -380,19 +394,19 @@ def _separated(x: Term, lhs: Expr) -> list[tuple[Expr, Expr]]:
     for a in sorted((x.coefficient * x.kernel * x.field).atoms(AppliedUndef), key=str):
         if a.has(t):
             raise NotApplicable(
-                f"{lhs}: its sum over the past contains {a}, which couples the present to each time of the "
-                "past: the theory has memory"
+                f"the sum over the past in the equation of {lhs} contains {a}, which couples the present "
+                "to each time of the past: the theory has memory"
             )
     kernel = x.coefficient * x.kernel
     for term in Add.make_args(kernel.expand() if isinstance(kernel, Add) else kernel):
         free, moving = term.as_independent(t, as_Add=False)
         swapped, bases = _positive(moving)
-        # powers and exponentials of differences of times as products, sums of them multiplied out
+        # write powers and exponentials of t - s as products of one factor of t and one of s
         for part in Add.make_args(swapped.expand().xreplace(bases)):
             now = part.as_independent(t, as_Add=False)[1]
             if now.has(s):
                 raise NotApplicable(
-                    f"{lhs}: {now} in its sum over the past couples the present to each time of the past: "
+                    f"{now} in the sum over the past of {lhs} couples the present to each time of the past: "
                     "the theory has memory"
                 )
             products.append((now, part * free))

@@ -57,7 +57,8 @@ class TwoLayer:
         for e in (*self.closed, self.error):
             if str(e.lhs.args[0].func) == name:
                 return e.rhs
-        raise KeyError(f"no closed equation for {name}")
+        known = ", ".join(str(e.lhs.args[0].func) for e in (*self.closed, self.error))
+        raise KeyError(f"there is no closed equation for {name}; there are equations for {known}")
 
     def latex(self) -> str:
         """Return all equations in LaTeX, one on each line."""
@@ -166,8 +167,8 @@ def moment_steps(theory: Theory) -> MomentSteps:
     )
     if averages := [x for e in step.values() for x in e.atoms(Average)]:
         raise NotApplicable(
-            f"{averages[0]} is neither a correlation function nor the output: "
-            "moments close for linear networks only"
+            f"the moments do not close, because {averages[0]} is neither a correlation function nor the "
+            "output: they close for linear networks only"
         )
     initial = {m.lhs: functions.at_start(m.rhs) for m in functions.moments}
     initial[given.lhs] = given.rhs.xreplace({f.lhs: functions.at_start(f.rhs)})
@@ -179,7 +180,8 @@ class _Moments:
 
     def __init__(self, theory: Theory, site: SingleSite) -> None:
         """Define the moments, and find the output, the error and the average in the output."""
-        self.theory, self.unfolded = theory, site.unfolded  # in terms of the independent fields
+        # rewrites an expression in terms of the independent fields
+        self.theory, self.unfolded = theory, site.unfolded
         self.motions = {str(x.field.func): x for x in site.flows}
         self.moments = [self.moment(q) for q in theory.correlations()]
         self.output = next(e for e in theory.scalars if e.rhs.has(Average))

@@ -121,7 +121,7 @@ class _Rate:
         """Read products and backward fields off the program; refuse layers of different widths."""
         self.program, self.kernel = theory.program, _tangent(theory)
         if any(x.population.ratio != 1 for x in self.program.fields):
-            raise NotApplicable("the layers must be equally wide")
+            raise NotApplicable("the rate of the output is derived for layers that are equally wide only")
         self.reading, self.output = read(self.program), output(self.program).lhs
         self.definitions = self.reading.definitions
         self.products = [(d, a) for d in self.definitions for a in self.reading.products[d]]
@@ -150,7 +150,9 @@ class _Rate:
         atoms = w.update.coefficient.atoms(AppliedUndef)
         errors = [a for a in atoms if str(a.func) in self.program.scalars]
         if len(errors) != 1:
-            raise NotApplicable(f"the update of {w.name} contains {len(errors)} errors")
+            raise NotApplicable(
+                f"the update of {w.name} must contain one error signal; it contains {len(errors)}"
+            )
         return errors[0]
 
     def share(self, w: TrainedWeight) -> Share:
@@ -158,7 +160,9 @@ class _Rate:
         error = self.error(w)
         here = dict(zip(error.args, self.output.args, strict=True))
         if any(r.index not in here for r in w.update.over):
-            raise NotApplicable(f"{w.name} is shared between positions")
+            raise NotApplicable(
+                f"the rate of the output is not derived: {w.name} is shared between positions"
+            )
         factor = w.update.coefficient / (self.program.scale**2 * error)
         if isinstance(w, TrainedVector):
             return self.vector_share(w, factor, here)
@@ -166,16 +170,17 @@ class _Rate:
         used = ((d, a) for d, a in self.products if a.matrix == w.initial and not a.transposed)
         uses = [(d, a.product) for d, a in used if a.product.vector == right and not a.summed]
         if not uses:
-            raise NotApplicable(f"no definition applies {w.name} to {right}")
-        d, product = uses[0]  # the product with the vector of the matrix's own gradient
+            raise NotApplicable(f"no definition applies {w.name} to {right}, the vector in its update")
+        d, product = uses[0]  # the product with the vector that the gradient of the matrix contains
         coefficient = d.rhs.coeff(product)
         pushed = ((d.lhs - (d.rhs - coefficient * product)) / coefficient).expand()
         if any(v.uses(pushed) for v in map(parameter, self.program.vectors)):
-            raise NotApplicable(f"{d.lhs} adds a vector parameter to the product with {w.name}")
+            raise NotApplicable(
+                f"the rate is not derived: {d.lhs} adds a vector of weights to the product with {w.name}"
+            )
         curvature = S.Zero
-        if any(
-            x.rhs != 0 for x in self.slopes
-        ):  # backward fields of a linear network do not depend on forward fields
+        # in a linear network backward fields do not depend on forward fields: slopes and curvature are zero
+        if any(x.rhs != 0 for x in self.slopes):
             held = vector(self.program, right, d.ranges)
             squared = self.reading.registry.correlation(held, held, t, t)
             curvature = factor * w.initial.variance * coefficient * squared * _slope(*d.lhs.args)
@@ -193,12 +198,12 @@ class _Rate:
                 rest = d.rhs - d.rhs.coeff(member) * member
                 if rest != 0 or d.lhs.args[0] != self.program.site_of(w.update.vector).site:
                     raise NotApplicable(
-                        f"{w.name} is not a factor in {d.lhs}, or not at the last layer: the "
-                        "ridge needs an output that is linear in its readout"
+                        f"{w.name} is not a factor in {d.lhs}, or not at the last layer: the rate "
+                        "of the output needs an output that is linear in its readout"
                     )
                 body = w.update.vector.xreplace(here) * d.lhs / d.rhs.coeff(member)
                 return Share(w.name, None, factor * Average(body), S.Zero, ())
-        raise NotApplicable(f"{w.name} is not used")
+        raise NotApplicable(f"the readout {w.name} is not used in the definition of a field")
 
     # -- the answer of a backward field to its own forward field ---------------------------------------------
 
@@ -332,15 +337,19 @@ def _held(program: Program) -> Expr:
     """
     rules = [w.rule for w in program.trained()]
     if any(r.noise(t, s) != 0 for r in rules):
-        raise NotApplicable("a rest point of the output needs decay, and no noise")
+        raise NotApplicable(
+            "the output comes to rest only with weight decay and without noise, and a rule has noise"
+        )
     held = {held_at_rest(r) for r in rules}
     if None in held:
         raise NotApplicable(
-            f"a rest point of the output needs decay; {type(rules[0]).__name__} has none with a rest state: "
-            "GradientDescent(rate, decay=...) would do"
+            f"the output comes to rest only with weight decay, and {type(rules[0]).__name__} has no "
+            "state at rest: use GradientDescent(rate, decay=...)"
         )
     if len(held) != 1:
-        raise NotApplicable(f"the weights decay differently: at rest they hold {held} of their updates")
+        raise NotApplicable(
+            f"the weights decay differently: at rest their ratios to their updates are {held}"
+        )
     return held.pop()
 
 
@@ -348,14 +357,18 @@ def _error(program: Program, out: Definition) -> Definition:
     """Return the definition of the error signal, which contains the output; raise unless there is one."""
     errors = [d for d in program.definitions if d.name in program.scalars and d.rhs.has(out.lhs)]
     if len(errors) != 1:
-        raise NotApplicable(f"{program.name} has {len(errors)} errors in its output")
+        raise NotApplicable(
+            f"{program.name} must define one error signal by its output; it defines {len(errors)}"
+        )
     return errors[0]
 
 
 def _tangent(theory: Theory) -> Equation:
     """Return the equation of the tangent kernel; raise NotApplicable if updates are no gradients."""
     if not theory.observables:
-        raise NotApplicable(f"{theory.program.name}: its updates are not gradients of its output")
+        raise NotApplicable(
+            f"{theory.program.name} has no tangent kernel: its updates are not gradients of its output"
+        )
     return theory.observables[0]
 
 
@@ -376,7 +389,9 @@ def _at_rest(given: Definition, out: AppliedUndef, ridge: Expr, size: Expr) -> t
     y = Function("y")(*out.args[:-1])
     a, b = (given.rhs.expand().coeff(x) for x in (out, y))
     if (given.rhs - a * out - b * y).expand() != 0 or a.has(out.func) or b.has(out.func):
-        raise NotApplicable("the error is not linear in the output: another loss")
+        raise NotApplicable(
+            "ridge regression needs an error that is linear in the output, as with the square loss"
+        )
     K, k, targets = (MatrixSymbol(n, size, m) for n, m in (("K", size), ("k", S.One), ("y", S.One)))
     one = ridge * SymbolicIdentity(size)
     A, B = (_diagonal(x, size) for x in (a, b))
@@ -390,7 +405,9 @@ def _diagonal(e: Expr, size: Expr) -> Expr:
     if not functions:
         return e * SymbolicIdentity(size)
     if len(functions) > 1:
-        raise NotApplicable(f"{e} is more than one weight of a sample")
+        raise NotApplicable(
+            f"the error signal may have one weight for each sample as a factor, and it has {e}"
+        )
     weight = functions.pop()
     return e.coeff(weight) * MatrixSymbol(str(weight.func), size, size)
 
@@ -412,7 +429,9 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
     """
     layer_theory = two_layer(theory)
     if not layer_theory.closed:
-        raise NotApplicable("its moments do not close: the network is not linear")
+        raise NotApplicable(
+            "fixed points are not derived: the moments do not close, because the network is not linear"
+        )
     out = next(e for e in theory.scalars if e.rhs.has(Average)).lhs
     given = next(e for e in theory.scalars if e.rhs.has(out))
     names = {e.lhs.args[0].func: Dummy(str(e.lhs.args[0].func), real=True) for e in layer_theory.closed}

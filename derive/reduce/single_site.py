@@ -42,7 +42,8 @@ class SingleSite:
         for x in self.flows:
             if str(x.field.func) == name:
                 return x
-        raise KeyError(f"no flow of {name}; there are {', '.join(str(x.field) for x in self.flows)}")
+        known = ", ".join(str(x.field) for x in self.flows)
+        raise KeyError(f"there is no equation of motion of {name}; there are those of {known}")
 
     def moment_rate(self, body: Expr) -> Expr:
         """Return ``d<body>/dt`` by Ito's rule for a function of fields at time t.
@@ -83,7 +84,7 @@ class SingleSite:
     def unfolded(self, body: Expr) -> Expr:
         """Return an expression in the independent fields alone, without indices that they do not need."""
         flows = {str(x.field.func): x.field for x in self.flows}
-        # drop the indices that a field does not need
+        # drop indices on which a field does not depend: the flows have fewer indices than the program
         body = rewritten(
             body, flows, lambda x: x.func(x.args[0], *x.args[1 - len(flows[str(x.func)].args) :])
         )
@@ -103,7 +104,8 @@ class SingleSite:
         -g*gamma0*Delta(1, t)*K_x(1, 1)*Derivative(p(h1, g, t), h1) - gamma0*h1*Delta(1, t)*Derivative(p(h1,
         g, t), g)
         """
-        density, slope = Dummy("p"), Function("slope")  # derivative by the coordinates in its arguments
+        # slope(x, y) stands for the derivative of the density by x and y
+        density, slope = Dummy("p"), Function("slope")
         total = density * self.compression()
         for x in self.flows:
             point, other = _coordinate(x.field), _coordinate(x.partner)
@@ -125,7 +127,10 @@ class SingleSite:
         for x in self.flows:
             uppers = [r.upper.subs(P, samples) for r in x.ranges]
             if not all(n.is_Integer for n in uppers):
-                raise NotApplicable(f"the indices of {x.field} run to {uppers}: give the program numbers")
+                raise NotApplicable(
+                    f"the density needs integer ranges, and the indices of {x.field} run to {uppers}: give "
+                    "numbers in the program"
+                )
             for at in product(*[range(int(r.lower), n + 1) for r, n in zip(x.ranges, uppers, strict=True)]):
                 names = {r.index: sympify(k) for r, k in zip(x.ranges, at, strict=True)}
                 member, name = _coordinate(x.field).xreplace(names), "_".join(map(str, at))

@@ -215,14 +215,18 @@ class _Stationary:
         for e in self.theory.equations:
             for x in e.terms:
                 if x.kind == "memory" and (x.coefficient * x.kernel).subs(gamma0, 0) != 0:
-                    raise NotApplicable(f"the memory {x.expr} survives at gamma0 = 0")
+                    raise NotApplicable(f"the memory {x.expr} does not vanish at gamma0 = 0")
             if sum(x.kind == "source" for x in e.terms) > 1:
-                raise NotApplicable(f"{e.lhs} has a bias: a source beside that of its product with a matrix")
+                raise NotApplicable(
+                    f"{e.lhs} has a bias: a source in addition to that of its product with a matrix"
+                )
         for q in self.theory.responses():
             self.vanishing(q)
         entries = {self.entry(x) for x in {_apart(u.covariance)[0] for u in self.theory.sources}}
         if len(entries) != 1:
-            raise NotApplicable(f"weights relax at different rates: {entries}")
+            raise NotApplicable(
+                f"stationary kernels need one rate for all weights, and these have the covariances {entries}"
+            )
         entry = entries.pop()
         fields = tuple(self.covariance(u, entry) for u in self.theory.sources)
         kernels = (x for x in map(self.kernel, self.theory.correlations()) if x.lhs != x.rhs)
@@ -276,7 +280,7 @@ class _Stationary:
             of_field = {a for a in fields if str(a.func) == name}
             factors = [x for x in Mul.make_args(body) if x.atoms(AppliedUndef) & of_field]
             if any(x.atoms(AppliedUndef) & (fields - of_field) for x in factors):
-                raise NotApplicable(f"<{body}> does not factorise over independent fields")
+                raise NotApplicable(f"<{body}> is not a product of averages over independent fields")
             value *= self.pair(name, Mul(*factors), of_field)
         return Eq(self.lagged(q.symbol), value, evaluate=False)
 
@@ -314,7 +318,7 @@ class _Stationary:
                 continue
             if simplify(response_value.xreplace({a: -a for a in of_source}) + response_value) == 0:
                 return
-        raise NotApplicable(f"the response {q.symbol} = <{response_value}> survives at gamma0 = 0")
+        raise NotApplicable(f"the response {q.symbol} = <{response_value}> does not vanish at gamma0 = 0")
 
 
 def _apart(covariance: Expr) -> tuple[Expr, Expr]:
@@ -365,7 +369,10 @@ def two_sources(theory: Theory) -> TwoSources:
     if kept == 1 and noise == 0:
         raise NotApplicable("weights neither decay nor diffuse: there are no two sources to separate")
     if any(w.rule != rule for w in theory.program.trained()):
-        raise NotApplicable("the weights follow different rules")
+        raise NotApplicable(
+            "two sources are derived if all weights follow one training rule, and these follow different "
+            "rules"
+        )
     apart = _Split(theory, entry_covariance(rule, t, s), kept, noise)
     equations = (
         replace(e, terms=tuple(y for x in e.terms for y in apart.terms(x))) for e in theory.equations
@@ -375,7 +382,7 @@ def two_sources(theory: Theory) -> TwoSources:
         sources=tuple(x for u in theory.sources for x in apart.sources(u)),
         equations=tuple(equations),
         order_parameters=tuple(x for q in theory.order_parameters for x in apart.order(q)),
-        reduction="sources of the start and of the noise apart",
+        reduction="separate sources of initial weights and noise",
     )
     return TwoSources(split, kept, noise)
 
@@ -405,9 +412,9 @@ class _Split:
         if x.kind == "source":
             yield x.times(self.kept)
             if self.noise != 0:
-                yield replace(x, field=_other(x.field), rule="noise met since the start")
+                yield replace(x, field=_other(x.field), rule="noise since time 0")
         elif x.kind == "response":
-            early = {Min(s, t): s}  # within a sum over the past
+            early = {Min(s, t): s}  # in a sum over the past s is the earlier time
             bare = simplify(x.kernel.xreplace(early) / self.entries.xreplace(early))
             (response,) = {a for a in bare.atoms(AppliedUndef) if str(a.func) in self.names}
             yield replace(x, coefficient=self.kept * x.coefficient, kernel=bare)

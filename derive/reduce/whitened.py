@@ -94,7 +94,7 @@ class _Whitened:
     def __init__(self, theory: Theory) -> None:
         """Find the positions of samples among the arguments of functions; refuse unsuitable theories."""
         if theory.reduction:
-            raise NotApplicable(f"the theory has been rewritten already ({theory.reduction})")
+            raise NotApplicable(f"whitened data: the theory has been rewritten already ({theory.reduction})")
         if has_sample_weights(theory.program):
             raise NotApplicable(
                 "whitened data: the loss must weigh all samples equally: leave sample_weights out"
@@ -104,10 +104,8 @@ class _Whitened:
         linear_form(theory)
         self.theory = theory
         self.random = {e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
-        self.places: dict[str, tuple[int, ...]] = {
-            "K_x": (0, 1),
-            "y": (0,),
-        }  # positions of samples among the arguments
+        # positions of samples among the arguments of each function
+        self.places: dict[str, tuple[int, ...]] = {"K_x": (0, 1), "y": (0,)}
         symbols = [e.lhs for e in (*theory.equations, *theory.scalars, *theory.observables)]
         symbols += [u.symbol for u in theory.sources] + [q.symbol for q in theory.order_parameters]
         for x in symbols:
@@ -174,11 +172,13 @@ class _Whitened:
         for e in self.theory.equations:
             for x in (y for y in e.terms if y.kind != "source"):
                 if mu in e.lhs.args and (moved := self.summed(x, {mu: TWO})) != 0:
-                    raise NotApplicable(f"{e.lhs} moves in a direction orthogonal to the targets: {moved}")
+                    raise NotApplicable(
+                        f"whitened data: {e.lhs} moves in a direction orthogonal to the targets: {moved}"
+                    )
                 feedback = self.summed(x, {mu: S.One})
                 if any(TWO in self.samples(a) for a in feedback.atoms(AppliedUndef)):
                     raise NotApplicable(
-                        f"{e.lhs} depends on directions orthogonal to the targets: {feedback}"
+                        f"whitened data: {e.lhs} depends on directions orthogonal to the targets: {feedback}"
                     )
         for u in self.theory.sources:
             self.vector_indices(u.symbol, u.covariance, u.ranges, ())
@@ -186,7 +186,8 @@ class _Whitened:
                 mixed = self.across(u.covariance, {mu: S.One, alpha: TWO})
                 if mixed != 0:
                     raise NotApplicable(
-                        f"{u.symbol} along the targets is correlated with orthogonal directions: {mixed}"
+                        f"whitened data: {u.symbol} along the targets is correlated with orthogonal "
+                        f"directions: {mixed}"
                     )
         for e in (*self.theory.equations, *self.theory.scalars, *self.theory.observables):
             for x in e.terms:
@@ -203,7 +204,9 @@ class _Whitened:
         wanted = Counter({r.index: n for n, rs in ((1, free), (2, over)) for r in rs if r.upper == P})
         for part in Add.make_args(body.expand()):
             if Counter(i for x in factors(part) for i in self.samples(x)) != wanted:
-                raise NotApplicable(f"{lhs} is not a vector over samples: {part}")
+                raise NotApplicable(
+                    f"whitened data: in the equation of {lhs}, samples are not indices of vectors: {part}"
+                )
 
     def samples(self, x: Expr) -> list[Expr]:
         """Return the sample indices of a factor; an index outside of a vector is returned three times."""
@@ -211,7 +214,8 @@ class _Whitened:
             return [i for y in factors(x.body) for i in self.samples(y)]
         if isinstance(x, AppliedUndef):
             return [x.args[i] for i in self.places.get(str(x.func), ())]
-        return sorted(x.free_symbols & {mu, alpha}, key=str) * 3  # not the index of a vector
+        # three times, so that a sample outside of vectors is refused
+        return sorted(x.free_symbols & {mu, alpha}, key=str) * 3
 
 
 TWO = Integer(2)
@@ -300,7 +304,9 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     """
     if isinstance(theory, Theory | Program):
         theory = two_layer(theory)
-    require_type(theory, TwoLayer, "whitened", "a theory of one hidden layer, or what two_layer makes of it")
+    require_type(
+        theory, TwoLayer, "whitened", "a theory or program of one hidden layer, or the result of two_layer"
+    )
     if not theory.closed:
         raise NotApplicable("whitened data: the moment equations do not close; the network must be linear")
     basis = _Whitened(theory.theory)
@@ -317,7 +323,7 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     tensors = (_tensor(basis, e.lhs.args[0], start.rhs) for e, start in begun)
     return Whitened(
         theory,
-        tuple(e for e in tensors if e.lhs != e.rhs),  # a scalar without samples is unchanged
+        tuple(e for e in tensors if e.lhs != e.rhs),  # without functions that have no sample index
         scalar,
         tuple(Eq(k.subs(t, 0), v, evaluate=False) for k, v in initial.items()),
         invariants,
@@ -354,7 +360,9 @@ def eliminate(invariants: tuple[Expr, ...], initial: dict[Expr, Expr], keep: Exp
 
     right = [b for b in solve(level, list(slots.values()), dict=True) if begins(b)]
     if len(right) != 1:
-        raise NotApplicable(f"the invariants {invariants} do not determine {others} by {keep}")
+        raise NotApplicable(
+            f"the conserved quantities {invariants} do not determine {others} as functions of {keep}"
+        )
     return {x: _readable(right[0][s], keep, initial[keep]) for x, s in slots.items()}
 
 
@@ -472,7 +480,9 @@ def series_radius(w: Whitened) -> SingularStrength:
     """
     elapsed, coupling = w.motion.elapsed, Symbol("_gamma")
     if any(p.has(gamma0) for p in solve(w.output.rhs, output)):
-        raise NotApplicable(f"a fixed point of df/dt = {w.output.rhs} depends on gamma0")
+        raise NotApplicable(
+            f"the radius of convergence is not derived: a zero of df/dt = {w.output.rhs} depends on gamma0"
+        )
     singular: set[Expr] = set()
     removable: set[Expr] = set()
     for radicand in {p.base for p in elapsed.atoms(Pow) if abs(p.exp) == Rational(1, 2)}:

@@ -221,7 +221,8 @@ def _bound_apart(e: Any, taken: set[Any]) -> Any:
     used = taken | variables | body.atoms(Symbol) | e.atoms(Symbol)
     names: dict[Any, Any] = {}
     limits: list[Any] = []
-    for x, *bounds in reversed(e.limits):  # from the outermost in: bounds hold the letters outside of them
+    # from the outermost sum inwards, because bounds contain indices of outer sums
+    for x, *bounds in reversed(e.limits):
         bounds = [_bound_apart(y, taken | variables).xreplace(names) for y in bounds]
         if x in taken:
             names[x] = primed(x)

@@ -79,7 +79,8 @@ def text_section(section: Section, printer: PaperText) -> str:
     Notes, such as ``(0 unless s < t)``, stand in a column of their own if they fit.
     """
     ranges = {x.layers for x in section.entries}
-    shared = ranges.pop() if len(ranges) == 1 else None  # the layers of every entry, where they are the same
+    # the range of layers, if all entries have the same one
+    shared = ranges.pop() if len(ranges) == 1 else None
     title = section.title if shared is None else f"{section.title} ({_text_layers(shared, printer)})"
     rows = [(*_sides(x, printer), _text_note(x, printer, shared is None)) for x in section.entries]
     left = max((width(r[0]) for r in rows if width(r[0]) <= COLUMNS // 3), default=0)

@@ -167,7 +167,7 @@ class PaperLatex(Arranged, LatexPrinter):
         negative = expr.exp.is_Rational and expr.exp.is_negative
         if negative and expr.exp.is_Integer and expr.base.is_Symbol:
             return f"{self._print(expr.base)}^{{{self._print(expr.exp)}}}"
-        if negative:  # SymPy would write a fraction as a product, and a product is arranged as powers
+        if negative:  # SymPy writes 1/x**2 as a product, which this printer would write as a power again
             return rf"\frac{{1}}{{{self._print(expr.base**-expr.exp)}}}"
         return str(super()._print_Pow(expr))
 

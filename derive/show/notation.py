@@ -149,7 +149,8 @@ class Notation:
         head, _, tail = name.partition("_")
         if not head or not tail:
             return Name(latex_name(name))
-        known = {*self.random, *self.activations, *self.roles, *self.matrices}  # a mark is made of such names
+        # a mark, the part of a name after its underscore, is made of such names
+        known = {*self.random, *self.activations, *self.roles, *self.matrices}
         mark = " ".join(self._pieces(tail, sorted(known, key=len, reverse=True)) or ())
         base = latex_name(head)
         return Name(base, upper=mark) if name in self.kernels else Name(base, lower=mark)
@@ -329,7 +330,9 @@ def as_expression(expr: Any, what: str) -> Any:
     """Return a SymPy expression; raise NotApplicable, naming the function ``what``, for another object."""
     if hasattr(expr, "render"):
         kind = type(expr).__name__
-        raise NotApplicable(f"{what} takes a single expression; an object of the type {kind} has render()")
+        raise NotApplicable(
+            f"{what} takes a single expression; print an object of the type {kind} by its method render()"
+        )
     try:
         return sympify(expr)
     except SympifyError:
@@ -380,7 +383,8 @@ def unicode_name(latex: str) -> str:
     text = re.sub(r"\\(\w+)\s*\{(\\?\w+)\}", lambda m: m[2] + _MARKS[m[1]] if m[1] in _MARKS else m[0], text)
     text = re.sub(r"\\([A-Za-z]+)", lambda m: _letter(m[1]), text)
     text = re.sub(r"_\{?(\d+)\}?", lambda m: m[1].translate(_LOWER), text)
-    while nested := re.search(r"_\{([^{}]*)\}", text):  # from the inside: only long marks keep their braces
+    # innermost lower marks first; marks of one character lose their braces
+    while nested := re.search(r"_\{([^{}]*)\}", text):
         mark = _together(nested[1])
         text = text.replace(nested[0], f"_{mark}" if len(mark) == 1 else f"_\0{mark}\1")
     text = _together(re.sub(r"[{}\\]", "", text))

@@ -42,7 +42,7 @@ class PaperText(Arranged, StrPrinter):
         The symbols of names and the roles of arguments.
     """
 
-    printmethod = "_paper_text"  # the one-line forms of the classes are for debugging
+    printmethod = "_paper_text"  # not _sympystr, which expression classes use for debugging output
     open_average, close_average = "⟨", "⟩"
     process = ("{%s}", "~", "GP(0, %s)")
 
@@ -67,7 +67,8 @@ class PaperText(Arranged, StrPrinter):
         method = getattr(expr, "_sympystr", None)
         return str(method(self)) if method is not None else str(super().emptyPrinter(expr))
 
-    _print_Basic = _print_Partition = emptyPrinter  # the path integral's, not SymPy's set partition
+    # Partition is that of the path integral, not SymPy's set partition
+    _print_Basic = _print_Partition = emptyPrinter
 
     def _print_Entries(self, expr: Any) -> str:
         matrix, now, past, *member = expr.args
@@ -224,7 +225,7 @@ class PaperText(Arranged, StrPrinter):
         return self.power(self.parenthesize(expr.base, PRECEDENCE["Pow"]), expr.exp)
 
     def _print_exp(self, expr: Any) -> str:
-        if "e" in self.names.letters:  # an index, which the number would be taken for
+        if "e" in self.names.letters:  # an index called e, for which the number e would be taken
             return f"exp({self._print(expr.args[0])})"
         return self.power("e", expr.args[0])
 
@@ -391,7 +392,8 @@ def wrap(text: str, columns: int, indent: int) -> str:
     lines: list[str] = []
     head, still_open, inside = "", "", False
     while True:
-        room, near = columns - len(head), text[: 4 * columns]  # a line, whatever marks there are over letters
+        # enough text for one line, since letters may have combining marks
+        room, near = columns - len(head), text[: 4 * columns]
         end = _term_ends(near, still_open) if still_open or inside else None
         if end is not None and width(near[:end]) <= room:
             position: tuple[int, str, bool] | None = end, "", False

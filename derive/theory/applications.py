@@ -58,7 +58,7 @@ def equal_time_pairs(
     nothing changes.
     """
     applications = list(uses)
-    coupled = [  # opposite uses; equal ones if the matrix is correlated with its transpose
+    coupled = [  # uses of one matrix, opposite ones or, if it is correlated with its transpose, any
         (a, b)
         for a in applications
         for b in applications
@@ -96,7 +96,8 @@ def _graph(program: Program, answered: list[tuple[Application, Application]]) ->
 
     for d in program.definitions:
         if d.name in graph and not d.evolves:
-            # factors of a product act at once; its vector acts by the source and the responses
+            # Factors beside a product enter the field directly. The vector of the product enters it only by
+            # the source and by responses, so that the product is left out.
             enter(d.name, d.rhs.replace(lambda e: isinstance(e, Product), lambda _: Dummy("product")))
     for a, b in answered:
         enter(a.gives_field, b.key[2])
@@ -758,7 +759,8 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
     """
     forward, scalars = _forward_weights(reading), reading.program.scalars
     weights = [w for w in reading.program.trained() if w.name in forward]
-    nonlinear = (NonlinearRule, RewrittenSteps)  # changes of outputs are not inner products of gradients
+    # with these rules changes of outputs are no inner products of gradients
+    nonlinear = (NonlinearRule, RewrittenSteps)
     if any(isinstance(w.rule, nonlinear) for w in weights):
         return ()
     matrices = [w for w in weights if isinstance(w, TrainedMatrix)]
@@ -808,13 +810,14 @@ def _gradient_squared(
     if any((r.upper - r.lower).is_negative for r in family):
         return S.Zero, ()
     here: dict[Any, Any] = {x: r.index for x, r in zip(error.args[:-1], outputs, strict=True)}
-    inner = [r for r in w.update.over if r.index not in here]  # indices within one output, such as positions
+    # indices that are summed within one output, such as positions
+    inner = [r for r in w.update.over if r.index not in here]
     here |= {r.index: Symbol(r.index.name.rstrip("_"), **r.index.assumptions0) for r in inner}
     there = {x: primed(y) for x, y in here.items()}
     inner = [r.renamed(here[r.index]) for r in inner]
     own = (*outputs, *inner)
     other = tuple(r.renamed(primed(r.index)) for r in own)
-    if not trained:  # one vector for each position: both outputs see the same one
+    if not trained:  # both outputs contain the same vector of weights, one for each position
         alone = tuple(r for r in family if r.index not in here)
         own, other = own + alone, other + alone
     value: Expr = moved.xreplace({**there, t: s}) * gradient.xreplace(here) * units
@@ -823,7 +826,8 @@ def _gradient_squared(
         now = vector(program, body.xreplace(here), own, family if trained else ())
         value *= reading.registry.correlation(now, past)
     for r in family:
-        if r.index in here:  # one member for each output; different members are independent
+        # each output has its own member of the family of weights: zero between different ones
+        if r.index in here:
             value *= KroneckerDelta(here[r.index], there[r.index])
     summed = [r for r in family if r.index not in here]
     return value, (*summed, *inner, *(r.renamed(primed(r.index)) for r in inner))
@@ -849,7 +853,8 @@ def _forward_weights(reading: Reading) -> set[str]:
         d = todo.pop()
         if d not in forward:
             forward.append(d)
-            for a in d.rhs.atoms(AppliedUndef):  # the end of a family, or the whole family
+            # the definition of a single layer if there is one, or else of the family
+            for a in d.rhs.atoms(AppliedUndef):
                 named = [e for e in reading.definitions if e.name == str(a.func)]
                 todo += [e for e in named if e.lhs.args[:1] == a.args[:1]] or named
     names = {gaussian(reading.program.matrix_of(x)).name for d in forward for x in d.products()}

@@ -57,7 +57,7 @@ class Difference:
 
     def __str__(self) -> str:
         left, right = ("nothing" if x is None else x for x in (self.left, self.right))
-        return f"{self.part} {self.name}: {left} in the one, {right} in the other"
+        return f"{self.part} {self.name}: {left} in the first, {right} in the second"
 
 
 def compare(left: TheoryData, right: TheoryData) -> list[Difference]:
@@ -71,7 +71,7 @@ def compare(left: TheoryData, right: TheoryData) -> list[Difference]:
     >>> print(*compare(mean_field(program), mean_field(program.with_rule(program.rule))))
     <BLANKLINE>
     >>> print(compare(mean_field(program), mean_field(mlp(2, loss="mean")))[0])
-    equation h(1, mu, t): Sum(eta*... in the one, Sum(eta*... in the other
+    equation h(1, mu, t): Sum(eta*... in the first, Sum(eta*... in the second
     """
     alike = Counter(_stated(left)) & Counter(_stated(right))
     one, two = (_listed(x, Counter(alike)) for x in (left, right))
@@ -121,10 +121,9 @@ def _listed(theory: TheoryData, alike: Counter[Any]) -> dict[str, _Item]:
     counts are reduced.
     """
     rules = {w.rule for w in theory.program.trained()}
-    heat = {
-        a for x in rules for a in x.noise(t, s).atoms(AppliedUndef) if len(a.args) == 2
-    }  # symmetric tables
-    order = symmetric(theory.order_parameters, theory.program.given, {str(x.func) for x in heat})
+    # tables of noise covariances given as functions of two times, which are symmetric in them
+    noise_tables = {a for x in rules for a in x.noise(t, s).atoms(AppliedUndef) if len(a.args) == 2}
+    order = symmetric(theory.order_parameters, theory.program.given, {str(x.func) for x in noise_tables})
     sure = frozenset({*theory.program.constants, *theory.program.scalars})
     items: dict[str, _Item] = {}
     for label, stated in _stated(theory):
@@ -166,7 +165,8 @@ def _equation(label: str, e: Equation, order: Order) -> _Item:
 
 def _source(u: Source, order: Order) -> _Item:
     """Return a Gaussian source in normal form: its covariance, and the name of its matrix."""
-    pair = sorted((u.symbol, u.partner), key=lambda x: str(x.func))  # independent of the order of the two
+    # a covariance does not depend on the order of its two fields
+    pair = sorted((u.symbol, u.partner), key=lambda x: str(x.func))
     names = _slots(*pair)
     covariance = order(_form(_at_first_layer(u.covariance, u.ranges).xreplace(names)))
     parts = [("covariance", covariance), ("matrix", Symbol(f"of {u.matrix}"))]

@@ -105,7 +105,8 @@ class _Derivation:
     def theory(self) -> Theory:
         """Return the theory: equations, sources with covariances, order parameters and tangent kernel."""
         equations, scalars = self.reading.equations(self.condition, self.parameter)
-        # uses of one matrix, of a symmetric one and its transpose, or of one vector: correlated sources
+        # The sources of two uses of one matrix are correlated if both uses have the same orientation, or if
+        # the matrix is correlated with its transpose.
         for a, b in combinations([x.canonical() for x in self.uses], 2):
             strength = sympify(1 if a.transposed == b.transposed else a.matrix.symmetry)
             if strength != 0 and a.is_random and a.meets(b):
@@ -132,7 +133,7 @@ class _Derivation:
         The source and its covariance are recorded. A matrix without random initial entries gives memory
         alone.
         """
-        if not a.is_random:  # the weight consists of its updates
+        if not a.is_random:  # without random initial entries the weight consists of its updates alone
             return self.memory(a, a.trained) if a.trained is not None else []
         if (key := str(a.source())) not in self.sources:
             self.sources[key] = self.covariance(a, a, S.One)
@@ -209,7 +210,7 @@ class _Derivation:
         for u in trained.update.terms:
             value, coefficient, stays, over = overlap(self.reading, a, u)
             kernel, ranges = weight * coefficient * a.acts_on.ratio * value, (*a.summed, *over)
-            origin = (ranges, _reach(trained.rule), a.matrix.name, "update met by the vector")
+            origin = (ranges, _reach(trained.rule), a.matrix.name, "update applied to the vector")
             terms.append(Term("memory", stays, S.One, kernel, *origin))
         return terms
 
@@ -230,7 +231,7 @@ class _Derivation:
             gradient.append(over((entry * Copy(partner.xreplace(names))).xreplace(at), ranges))
         step = EntryStep(trained.name, Add(*gradient), s)
         kernel = weight * outside.xreplace(at) * a.acts_on.ratio
-        description = "steps of entries met by the vector, averaged over an independent unit"
+        description = "entrywise steps applied to the vector, averaged over an independent unit"
         return Term(
             "pair", PairMean(step * Copy(a.vector.body)), S.One, kernel, a.summed, *_reached(a, description)
         )

@@ -544,7 +544,7 @@ def _members(item: Any) -> Iterator[Any]:
         return
     if not (sympify(family.lower).is_Integer and sympify(family.upper).is_Integer):
         raise ValueError(
-            f"the layers {family.lower}..{family.upper} are not a list yet: give the depth as an integer"
+            f"the layers {family.lower}..{family.upper} depend on a symbol: give the depth as an integer"
         )
     for value in range(int(family.lower), int(family.upper) + 1):
         yield _member(item, family, Integer(value))

@@ -85,9 +85,9 @@ def _source(theory: TheoryData, u: Source) -> str:
     if made is None:
         return f"{u.name}: {value}\n{INDENT}the entries of {u.matrix} at initialisation"
     if u.symbol.func == u.partner.func:
-        why = f"{u.matrix} applied to a vector is Gaussian, with the overlap of the vector with itself"
+        why = f"{u.matrix} applied to a vector is Gaussian, with the inner product of the vector with itself"
     else:
-        why = f"both come from {u.matrix}, hence correlated by the overlap of the vectors that it meets"
+        why = f"both come from {u.matrix}: correlated by the inner product of the vectors it is applied to"
     return f"{u.name}: {value}\n{INDENT}{why}\n{INDENT}({_spread(made)})"
 
 
@@ -95,7 +95,7 @@ def _order_parameter(theory: TheoryData, q: OrderParameter) -> str:
     """Return the text on an order parameter: definition, causality, and the equations that contain it."""
     lines = [f"{q.symbol}: {q.kind} function, {q.definition}"]
     if q.causal == "strict":
-        lines.append("0 unless s < t: the vector moves only in steps after the source is pushed")
+        lines.append("0 unless s < t: the vector moves only in steps after the source is perturbed")
     elif q.causal == "past":
         lines.append("0 unless s <= t: the vector is computed from the source within the step")
     uses = []
@@ -106,7 +106,7 @@ def _order_parameter(theory: TheoryData, q: OrderParameter) -> str:
     for u in theory.sources:
         if _has(sympify(u.covariance), q.name):
             uses.append(f"is the covariance of {u.name}, from {u.matrix}")
-    lines += list(dict.fromkeys(uses)) or ["named by the program's notation; no equation needs it"]
+    lines += list(dict.fromkeys(uses)) or ["no equation contains it; the program's notation names it"]
     return f"\n{INDENT}".join(lines)
 
 
@@ -137,7 +137,7 @@ def _because(theory: TheoryData, e: Equation, x: Term, indent: str = INDENT) -> 
 def _gaussian_part(theory: TheoryData, x: Term, matrix: GaussianMatrix, use: str) -> str:
     """Return the sentence on the Gaussian part of a product; ``use`` is the product as text."""
     covariances = (str(u.covariance) for u in theory.sources if x.expr.has(u.symbol))
-    value = next(covariances, "the vector's overlap")
+    value = next(covariances, "the inner product of the vector with itself")
     return f"the Gaussian part of {use}; its covariance is {value} ({_spread(matrix)})"
 
 
@@ -146,8 +146,7 @@ def _updates(theory: TheoryData, x: Term, use: str) -> str:
     weights = (w for w in theory.program.trained() if isinstance(w, TrainedMatrix))
     w = next(w for w in weights if w.name == x.matrix)
     each = (f"{u.coefficient} times the outer product of {u.left} and {u.right}" for u in w.update.terms)
-    added = f"what {_called(w.rule)} has added to {w.name} so far, updates {' and '.join(each)}"
-    return f"{added}, as {use} meets it"
+    return f"updates of {w.name} by {_called(w.rule)} before t, {' and '.join(each)}, applied in {use}"
 
 
 def _called(rule: Any) -> str:
@@ -160,8 +159,8 @@ def _steps(theory: TheoryData, x: Term, use: str) -> str:
     w = next(w for w in theory.program.trained() if w.name == x.matrix)
     (step,) = x.field.atoms(EntryStep)
     return (
-        f"what {_called(w.rule)} has added to {w.name} so far, as {use} meets it: Q_{w.name} of the gradient "
-        f"{step.gradient} of an entry, averaged over an independent unit, the copy"
+        f"updates of {w.name} by {_called(w.rule)} before t, applied in {use}: the step Q_{w.name} of an "
+        f"entry with the gradient {step.gradient}, averaged over an independent unit, the copy"
     )
 
 
@@ -172,10 +171,8 @@ def _vector(theory: TheoryData, x: Term) -> str:
         return f"{x.matrix}: {x.rule}"
     if x.kind == "memory" and isinstance(v, TrainedVector):
         u = v.update
-        return (
-            f"what {_called(v.rule)} has added to {x.matrix} so far, updates {u.coefficient} times {u.vector}"
-        )
-    grows = "; what training adds to it is another term" if isinstance(v, TrainedVector) else ""
+        return f"updates of {x.matrix} by {_called(v.rule)} before t, {u.coefficient} times {u.vector}"
+    grows = "; its updates are another term" if isinstance(v, TrainedVector) else ""
     return f"{x.matrix} at initialisation, N(0, {parameter(v).variance}) in every unit{grows}"
 
 
@@ -198,10 +195,12 @@ def _returned(theory: TheoryData, x: Term, m: GaussianMatrix, product: Product |
     same = partner is not None and product is not None and partner.transposed == product.transposed
     if m.symmetry != 0 and same:
         met = f"{use} at different times" if partner == product else f"{use} and {other}"
-        shared = f"entries of {m.name} across its diagonal are correlated by {m.symmetry} and meet in {met}"
+        shared = (
+            f"entries of {m.name} across its diagonal have the correlation {m.symmetry} and occur in {met}"
+        )
     else:
         shared = f"{use} and {other} share the entries of {m.name}"
-    back = f", and hands back {partner.vector}" if partner is not None else ""
+    back = f"; the response multiplies {partner.vector}" if partner is not None else ""
     when = ", already within the step" if "equal time" in x.rule else ""
     return f"{shared}: {pushed.body} responds to {pushed.source}, the Gaussian part of the latter{when}{back}"
 

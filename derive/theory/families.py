@@ -74,7 +74,8 @@ class _FamilySearch:
 
     def __init__(self, theory: TheoryData) -> None:
         self.theory = theory
-        self.known: dict[tuple[str, Expr], Expr] = {}  # written in the order parameter's own arguments
+        # as functions of the arguments with which the order parameter is defined
+        self.known: dict[tuple[str, Expr], Expr] = {}
         self.parameters = {q.name: q for q in theory.order_parameters}
         items: tuple[EquationOrSource, ...] = (
             *theory.sources,
@@ -98,7 +99,7 @@ class _FamilySearch:
             failed = [end for end in ends if not self.fits(end)]
             if not failed:
                 break
-            # A value that one of its uses contradicts is no base case for the others either.
+            # A value that contradicts one equation is no base case: other ends that need it are dropped too.
             spoiled = {key for end in failed for key in self.beyond(end)}
             ends = [end for end in ends if end not in failed and not spoiled & self.beyond(end)]
         sources = tuple(self.joined(self.theory.sources, ends))
@@ -149,7 +150,7 @@ class _FamilySearch:
             a = self.substituted(x)
             for atom in sorted((a for a in a.atoms(AppliedUndef) if self.outside(a)), key=str):
                 values = [v for k, b in boundary if k == kind and (v := _match(a, b, atom)) is not None]
-                # a base case depends on the indices of its order parameter only, and on no field
+                # a base case is a function of the indices of its order parameter, and contains no field
                 values = [v for v in values if v.free_symbols & self.indices <= atom.free_symbols]
                 values = [v for v in values if not self.fields & {str(x.func) for x in v.atoms(AppliedUndef)}]
                 own = dict(zip(atom.args[1:], self.parameters[str(atom.func)].symbol.args[1:], strict=True))

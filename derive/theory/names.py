@@ -63,7 +63,8 @@ class Vector:
     def plain(self) -> Expr:
         """Expression with shifted indices replaced by the index: ``phi(h(ell, mu, a, t))`` for ``a + k``."""
         moved = {x: i for x, i in zip(self.arguments, self.indices, strict=True) if x != i}
-        literal = {x: i for x, i in moved.items() if x.is_number}  # positions, not powers or limits of sums
+        # a number is replaced only among arguments, where it is a position
+        literal = {x: i for x, i in moved.items() if x.is_number}
         body = self.body.replace(
             lambda a: bool(literal) and isinstance(a, AppliedUndef),
             lambda a: a.func(*[literal.get(x, x) for x in a.args]),
@@ -97,7 +98,7 @@ def vector(
     order = _in_order(body)
     kept = tuple(sorted(own, key=lambda r: order.index(r.index) if r.index in order else len(order)))
     taken = ([x for x in places if x.has(r.index) and r.index not in chosen] for r in kept)
-    # the common argument, such as a + k
+    # the argument that contains the index, such as a + k, if it is the same throughout the vector
     arguments = (x[0] if len(x) == 1 else r.index for r, x in zip(kept, taken, strict=True))
     return Vector(body, site, kept, tuple(arguments))
 
@@ -235,7 +236,8 @@ class Registry:
         self._require_overlap(a, b)
         if isinstance(a, AppliedUndef) and (given := self.program.given_of(str(a.func))) is not None:
             return Function(given.kernel)(*_places_of(v, time), *_places_of(w, past))
-        if a != b and default_sort_key(b) < default_sort_key(a):  # <a b> and <b a> are one order parameter
+        # <a b> and <b a> are the same order parameter
+        if a != b and default_sort_key(b) < default_sort_key(a):
             return self.correlation(w, v, past, time)
         named = (n for x, n in self._named.items() if a == b == canonical(x))
         name = next(named, None) or self._correlations.get((a, b)) or self._new(a, b, v, w)
@@ -253,12 +255,14 @@ class Registry:
             given_vectors = {str(x.func) for x in body.atoms(AppliedUndef)} & {*kernels}
             if given_vectors and not isinstance(body, AppliedUndef):
                 kernel = kernels[min(given_vectors)]
-                problem = f"a matrix is applied to {body}, whose overlaps {kernel} does not say"
-                remedy = "give it as a vector of its own, and constants before the matrix"
+                problem = (
+                    f"a matrix is applied to {body}, whose inner products the kernel {kernel} does not give"
+                )
+                remedy = "declare it as a given vector of its own, and write constants before the matrix"
                 raise ProgramError(f"{problem}: {remedy}")
         one, two = (str(x.func) if isinstance(x, AppliedUndef) else "" for x in (a, b))
         if {one, two} & {*kernels} and kernels.get(one) != kernels.get(two):
-            problem = f"one matrix is applied to {one} and to {two}, and no kernel says how these overlap"
+            problem = f"one matrix is applied to {one} and to {two}, and no kernel gives their inner product"
             remedy = "make them one given vector with a further index, or use two matrices"
             raise ProgramError(f"{problem}: {remedy}")
 
@@ -310,7 +314,7 @@ class Registry:
         second = tuple(IndexRange(primed(i), *self.extent(w, n)) for n, i in enumerate(other))
         body = a.xreplace(dict(zip(_slots(len(own)), own, strict=True)))
         body *= b.xreplace({t: s} | {x: primed(j) for x, j in zip(_slots(len(other)), other, strict=True)})
-        p, q = self._layers(a), self._layers(b)  # the layers at which both are defined
+        p, q = self._layers(a), self._layers(b)  # the intersection: layers at which both vectors are defined
         lower = q.lower if (q.lower - p.lower).is_positive else p.lower
         upper = q.upper if (p.upper - q.upper).is_positive else p.upper
         layers = (IndexRange(ell, lower, upper),) if v.site is not None else ()
@@ -333,7 +337,7 @@ class Registry:
         two fields disagree, if two indices would have one name, or if a field is ordered.
         """
         fields = _fields_of(self.program, body)
-        if any(x.ordered for _, x in fields):  # their positions exceed the range of one definition
+        if any(x.ordered for _, x in fields):  # positions of an ordered family lie in several definitions
             return slots
         letter_of_slot: dict[Symbol, Symbol] = {}
         for atom, _ in fields:

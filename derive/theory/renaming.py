@@ -81,7 +81,7 @@ def _rearranged(ours: OrderParameter, theirs: OrderParameter) -> tuple[int, ...]
     a, b = ours.symbol.args, theirs.symbol.args
     if len(a) != len(b) or len(a) > 7:
         return None
-    for places in permutations(range(len(a))):  # the identity first
+    for places in permutations(range(len(a))):  # the first permutation is the identity
         put = {x: b[k] for x, k in zip(a, places, strict=True)}
         allowed = all(x == y or (_is_free(x) and _is_free(y)) for x, y in put.items())
         if allowed and ours.definition.xreplace(put) == theirs.definition:

@@ -100,6 +100,8 @@ def check_routes(program: Program) -> Checked:
     if differences:
         lines = [f"  {x}" for x in differences]
         if any(x.part == "gradient" for x in differences):
-            lines.append("  (descent=None says of a program that its updates are no gradient on purpose)")
-        raise RoutesDisagree("\n".join([f"{program.name}:", *lines]))
+            lines.append(
+                "  (if the updates are intentionally no gradient, declare descent=None in the program)"
+            )
+        raise RoutesDisagree("\n".join([f"two derivations for {program.name} differ:", *lines]))
     return Checked(gradients, exponent)

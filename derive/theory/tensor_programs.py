@@ -190,7 +190,8 @@ class _Translation:
         if name in self.sources:
             return self.source(e)
         if name in self.parameters:
-            q = self.parameters[name]  # its definition at these arguments, including the layer
+            # replace the order parameter by its definition at these layers, indices and times
+            q = self.parameters[name]
             values = dict(zip(q.symbol.args, e.args, strict=True))
             return self.expression(q.definition.subs(values, simultaneous=True))
         return self.z(e) if name in self.fields else None
@@ -200,7 +201,8 @@ class _Translation:
         origin = self.origin(e)
         own = origin.source()
         values = {x: y for x, y in zip(own.args, e.args, strict=True) if x.is_Symbol}
-        for x, y in zip(own.args, e.args, strict=True):  # a layer such as ell + 1 determines ell
+        # the layer of e determines ell if the source has a layer such as ell + 1
+        for x, y in zip(own.args, e.args, strict=True):
             if not x.is_Symbol and len(x.free_symbols & {ell}) == 1 and x != y:
                 values[ell] = ell + (y - x)
         if isinstance(origin, Application):
@@ -237,7 +239,8 @@ class _Translation:
             e = e.xreplace(slopes).replace(
                 lambda x, p=pattern: isinstance(x, Expr) and x.func == p.func, called
             )
-            e = e.xreplace({slot: d for d, slot in slopes.items()})  # derivatives of phi keep their name
+            # put back derivatives of phi, which are not renamed
+            e = e.xreplace({slot: d for d, slot in slopes.items()})
         return e
 
 

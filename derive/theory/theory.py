@@ -74,7 +74,7 @@ class Theory(TheoryData):
         >>> from derive import mean_field, mlp
         >>> print(mean_field(mlp()).explain("A"))
         A(ell, mu, t, s): response function, <d h(ell, mu, t) / d r(ell, s)>/gamma0
-            0 unless s < t: the vector moves only in steps after the source is pushed
+            0 unless s < t: the vector moves only in steps after the source is perturbed
             stands in the equation of h(ell + 1, mu, t), by the use of W
         """
         return explaining.explain(self, name)
@@ -106,7 +106,7 @@ class Theory(TheoryData):
         >>> print(theory.explain_term(theory.equation("g").terms[0]))
         r(L, t)
             in the equation of g(L, t) = w
-            w at initialisation, N(0, 1) in every unit; what training adds to it is another term
+            w at initialisation, N(0, 1) in every unit; its updates are another term
         """
         return explaining.explain_term(self, term)
 
@@ -200,7 +200,10 @@ class Theory(TheoryData):
         """
         names = {e.name for e in self.equations}
         if ERROR_VECTOR not in names:
-            raise NotApplicable(f"{self.program.name} has no field {ERROR_VECTOR}: its samples are given")
+            raise NotApplicable(
+                f"losses are derived for random data: {self.program.name} has no field {ERROR_VECTOR}, "
+                "because its samples are given"
+            )
         if ERROR not in names:
             fresh = _now(self.order_parameter(f"C_{ERROR_VECTOR}").symbol) + noise**2
             return MappingProxyType({"train_loss": fresh, "test_loss": fresh})

@@ -74,7 +74,8 @@ def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> 
         for mine, other in dict.fromkeys([(u.symbol, u.partner), (u.partner, u.symbol)]):
             found = match(mine, a, u.ranges)
             told = mine is u.partner and match(u.symbol, a, u.ranges) is not None
-            if found is None or told:  # a covariance of two members of one family holds both orders
+            # the covariance of two members of one family states both orders already
+            if found is None or told:
                 continue
             used, summed = {*taken, *a.free_symbols}, []
             for r in u.ranges:
@@ -83,7 +84,7 @@ def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> 
                     used.add(new)
                     found[r.index] = new
                     summed.append(r.renamed(new))
-            # the partner's time is the other one of t and s; either way it is called s
+            # one of the two sources has the time t and the other s; the time of the partner is called s
             now = found[t if other.has(t) else s] = unused(s, used)
             yield Partner(substitute(other, found), substitute(u.covariance, found), tuple(summed), now)
 
@@ -259,7 +260,8 @@ def unfold(theory: TheoryData, what: Any, levels: int = 1) -> Expr:
         e = rename_all_bound(unfolder.once(e).expand(), (), nested=True)
     if not strict:
         return e
-    deltas = (x for x in e.atoms(KroneckerDelta, DiracDelta))  # zero for earlier source times
+    # deltas of t and s are zero, because the source is earlier than t
+    deltas = (x for x in e.atoms(KroneckerDelta, DiracDelta))
     return e.xreplace({x: S.Zero for x in deltas if {str(a) for a in x.free_symbols} == {"s", "t"}})
 
 
@@ -271,7 +273,7 @@ class _Unfolder:
 
     def __init__(self, theory: TheoryData) -> None:
         self.theory, joined = theory, families(theory)
-        # ends first, so that at its own layer an end is found before its family
+        # single layers first, so that the equation of a single layer is found before that of a family
         self.sources = (*ends(self.theory.sources), *joined.sources)
         self.equations = (*ends(self.theory.equations), *joined.equations)
         self.names = frozenset(str(x.func) for u in self.sources for x in (u.symbol, u.partner))
@@ -288,7 +290,7 @@ class _Unfolder:
         if not isinstance(what, str):
             return sympify(what), False
         known: dict[str, tuple[Expr, bool]] = {}
-        for q in self.theory.order_parameters:  # the first of several layers
+        for q in self.theory.order_parameters:  # of order parameters with one name the first layer counts
             known.setdefault(q.name, (q.definition, q.causal == "strict"))
         for e in self.theory.scalars:
             known.setdefault(e.name, (e.rhs, False))

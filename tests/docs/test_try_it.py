@@ -109,7 +109,7 @@ def test_every_term_says_from_which_matrix_it_comes_and_by_which_rule(page: Modu
             assert term["explanation"] == theory.explain_term(x)
             assert term["kind"] == x.kind
     memory = next(x for row in rows for x in row["terms"] if x["kind"] == "memory")
-    assert "what GradientDescent has added to" in memory["explanation"]
+    assert "by GradientDescent before t" in memory["explanation"]
 
 
 def test_both_routes_are_checked_and_said(page: ModuleType):

@@ -59,10 +59,13 @@ def test_constants_come_before_the_matrix() -> None:
 
 
 UNKNOWN: dict[str, tuple[Callable[[], Program], str]] = {
-    "square": (lambda: trained(W @ (x(mu) ** 2)), r"x\(mu\)\*\*2, whose overlaps K_x does not say"),
-    "function": (lambda: trained(W @ tanh(x(mu))), r"tanh\(x\(mu\)\), whose overlaps K_x"),
-    "product": (lambda: trained(W @ (x(mu) * z(mu)), x, z), r"x\(mu\)\*z\(mu\), whose overlaps"),
-    "two": (lambda: trained(W @ x(mu) + W @ z(mu), x, z), "applied to [xz] and to [xz], and no kernel says"),
+    "square": (
+        lambda: trained(W @ (x(mu) ** 2)),
+        r"x\(mu\)\*\*2, whose inner products the kernel K_x does not give",
+    ),
+    "function": (lambda: trained(W @ tanh(x(mu))), r"tanh\(x\(mu\)\), whose inner products the kernel K_x"),
+    "product": (lambda: trained(W @ (x(mu) * z(mu)), x, z), r"x\(mu\)\*z\(mu\), whose inner products"),
+    "two": (lambda: trained(W @ x(mu) + W @ z(mu), x, z), "applied to [xz] and to [xz], and no kernel gives"),
 }
 
 

@@ -134,7 +134,7 @@ def test_an_edited_backward_pass_is_told_to_say_so() -> None:
     program = mlp(1, "tanh")
     doubled = [replace(d, rhs=2 * d.rhs) if d.name == "g" else d for d in program.definitions]
     edited = replace(program, definitions=tuple(doubled))
-    with pytest.raises(RoutesDisagree, match="descent=None says of a program"):
+    with pytest.raises(RoutesDisagree, match="declare descent=None in the program"):
         check_routes(edited)
     assert check_routes(replace(edited, descent=None)).gradients != "compared"
 

@@ -233,7 +233,7 @@ class Fluctuations(FluctuationData):
         """
         q = self._parameter(name)
         if q.unit != 0:
-            raise ValueError(f"{q.symbol} is an average over units")
+            raise ValueError(f"{q.symbol} is an average over units: give a number or an observable")
         return in_averages(self, q)
 
     # -- shown -----------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def _explained(found: FluctuationData, q: FluctuatingParameter) -> str:
     uses = list(_terms(found, q))
     functions = [p for p in found.parameters if any(x.expr.has(q.symbol.func) for x in p.rest)]
     uses += [f"stands in the {p.kind} {p.symbol} = {p.function}" for p in functions]
-    return f"\n{INDENT}".join([*lines, *(uses or ["no equation needs it"])])
+    return f"\n{INDENT}".join([*lines, *(uses or ["no equation contains it"])])
 
 
 def _stated(q: FluctuatingParameter) -> str:

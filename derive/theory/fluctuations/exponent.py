@@ -78,7 +78,7 @@ class OwnField:
             told = " and ".join(str([r.limits for r in x]) for x in (apart[0], ranges))
             raise NotApplicable(
                 f"fluctuations are not derived where a function of numbers is averaged over indices that "
-                f"overlap in part, {told}"
+                f"overlap in part: the ranges are {told}"
             )
         self.boxes[:] = [*apart, ranges]
 
@@ -146,8 +146,8 @@ class ExponentBuilder:
         if self.program.attributes:
             names = ", ".join(x.name for x in self.program.attributes)
             raise NotApplicable(
-                f"fluctuations are derived for averages over equivalent units; attributes ({names}) tell "
-                "them apart"
+                f"fluctuations are derived for averages over equivalent units; the attributes {names} "
+                "make units different"
             )
 
     def build(self) -> Exponent:
@@ -209,13 +209,13 @@ class ExponentBuilder:
             if term.kind == "pair":
                 raise NotApplicable(
                     "fluctuations of programs whose rule acts on each entry, as that of "
-                    f"{x.matrix} does, are not derived: pairs of units interact, not averages over units"
+                    f"{x.matrix} does, are not derived: pairs of units interact, not only averages over units"
                 )
             if term.field.has(EntryStep):
                 raise NotApplicable(
                     "fluctuations of programs whose rule acts on each entry, as that of "
-                    f"{x.matrix} does, are not derived: a step is a functional of the whole history of its "
-                    "gradient, in which averages stand at every time"
+                    f"{x.matrix} does, are not derived: a step depends on the whole history of its gradient, "
+                    "which contains averages at every time"
                 )
         return Equation(x.primal, tuple(found), x.limits)
 
@@ -261,7 +261,7 @@ class ExponentBuilder:
         if e.rhs.has(SpectralEntry):
             raise NotApplicable(
                 f"fluctuations are not derived where {e.name} is a function of the singular values of "
-                "matrices of inner products: its derivatives by their entries are not"
+                "matrices of inner products: its derivatives by their entries are not derived"
             )
         random = frozenset(self.random)
         rhs = e.rhs.replace(lambda x: isinstance(x, Average), lambda x: x.linear(random))
@@ -461,7 +461,8 @@ def _require_sums_apart(parts: Iterable[Addend], names: set[str]) -> None:
         for inner in x.expr.atoms(Sum, Integral):
             if _holds(inner, names):
                 raise NotApplicable(
-                    f"fluctuations are not derived where averages stand in a sum over times, as in {inner}"
+                    "fluctuations are not derived where a sum over times contains an order parameter, "
+                    f"as in {inner}"
                 )
 
 

@@ -522,7 +522,7 @@ class Action:
     def response_pair(self, p: Pairing) -> None:
         """Add ``(hat.b)(a.hat)`` of a pair of uses: two responses, each the conjugate of the other."""
         scale = self.reading.program.scale
-        one = self.symbol(p.a, p.b, t, s)  # the vector of a meets the hatted field of b
+        one = self.symbol(p.a, p.b, t, s)  # the average of the vector of a times the hatted field of b
         two = self.symbol(p.b, p.a, s, t)
         k = p.strength / 2 * p.ratios[0] * p.ratios[1]
         algebra = over(-k * scale**2 * one * two, p.limits, (t, s), self.discrete)

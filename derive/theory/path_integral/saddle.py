@@ -74,7 +74,7 @@ class SaddlePoint:
         moved = Add(*[averaged(functional_derivative(x, target, ranges), self.random) for x in exponents])
         slope = fixed.coeff(unknown)
         if slope == 0 or (fixed - slope * unknown).expand() != 0:
-            raise ValueError(f"the condition {fixed} + {moved} = 0 does not fix {unknown}")
+            raise ValueError(f"the stationarity condition {fixed} + {moved} = 0 does not determine {unknown}")
         return Eq(unknown, _divided(-moved, slope), evaluate=False)
 
     def correlation(self, q: Correlation) -> Eq:
@@ -157,7 +157,8 @@ class SaddlePoint:
 
     def _single_site(self, leg: UseVariable) -> list[Term]:
         """Derive the terms of the field of a use: the auxiliary Gaussian field, and responses."""
-        if isinstance(leg, Leg) and not is_random(leg.use):  # the weight consists of its updates
+        # without random initial entries the weight consists of its updates alone
+        if isinstance(leg, Leg) and not is_random(leg.use):
             return []
         constraint = self.action.exponent(leg.home, "constraint")
         slope = functional_derivative(constraint, leg.hat, leg.limits).coeff(leg.primal)
@@ -189,7 +190,9 @@ class SaddlePoint:
         def turn(e: Average) -> Expr:
             rest = Mul(*[x for x in Mul.make_args(e.body) if x != past.hat])
             if rest == e.body:
-                raise ValueError(f"{e} does not contain the hatted field {past.hat}")
+                raise ValueError(
+                    f"the average {e} is no response: it does not contain the hatted field {past.hat}"
+                )
             return Average(Pushed(rest, past.source)) / slope
 
         return equation.rhs.xreplace({e: turn(e) for e in equation.rhs.atoms(Average)})
@@ -359,7 +362,8 @@ class Assembly:
         self.instant = instant_responses(self.action) if at_equal_times is None else at_equal_times
         self.fixed = set()
         for q in self.action.responses.values():
-            # given vectors do not respond; a matrix of one step gives responses within that step only
+            # A response is zero if its vector is given, or if its matrix is drawn anew at each step and the
+            # response does not exist at equal times.
             name, atoms = str(q.symbol.func), q.leg.body.atoms(AppliedUndef)
             moves = any(self.program.field_of(str(a.func)) is not None for a in atoms)
             if not moves or (q.leg.use.matrix.fresh and name not in self.instant):
@@ -394,7 +398,7 @@ class Assembly:
         definition = self.saddle.pushed(a, self.saddle.response(a))
         moved = dict(zip(v.arguments, v.indices, strict=True))
         symbol, definition = (x.xreplace(moved) for x in (self.action.called(a.symbol), definition))
-        # defined for the source of any member; equations use the response to the same member
+        # the order parameter is defined for sources of all members of the family, not only the same one
         past = a.other.past(a.leg.use.indices)
         definition = definition.xreplace({past.beside(a.leg).source: past.source})
         kept = len(symbol.args) - len(past.ranges) - 2
@@ -410,7 +414,7 @@ class Assembly:
     def product(self, a: Application) -> list[Term]:
         """Return the terms of ``M(t) a(t)``: those of the random initial matrix, and those of its updates."""
         leg = next(x for x in self.action.legs if x.use.same_use(a))
-        # from the matrix's own index to the member that the definition uses, with the definition's indices
+        # the leg is written at the index of the declared matrix: replace it by those of the product a
         moved: dict[Any, Any] = dict(zip(leg.indices, (r.index for r in a.ranges), strict=True))
         if a.layers and a.member != leg.use.member:
             moved[ell] = ell + (a.member - leg.use.member)

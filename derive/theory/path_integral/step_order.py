@@ -28,7 +28,7 @@ def place_in_step(reading: Reading, use: Application) -> tuple[int, int]:
         for place, a in enumerate(reading.products[d]):
             if a.same_use(use):
                 return number, place
-    raise KeyError(str(use.product))
+    raise KeyError(f"no definition of the program contains the product {use.product}")
 
 
 def needed_at_once(reading: Reading) -> dict[str, set[str]]:
@@ -75,15 +75,14 @@ def responses_at_equal_times(action: Action) -> frozenset[str]:
         if matrix.symmetry != 0:
             raise NotApplicable(
                 f"fluctuations of programs with a matrix that is correlated with its transpose, as "
-                f"{matrix.name} is, are not derived: its two products with one vector move together"
+                f"{matrix.name} is, are not derived: its products in both orientations are correlated"
             )
         if not (q.leg.use.at_once and q.other.use.at_once):
             continue
         if take_turns(needed, q.leg.use, q.other.use):
             raise NotApplicable(
-                f"fluctuations are not derived where {matrix.name} and its transpose take turns within a "
-                f"step, as in {q.leg.use.product} and {q.other.use.product}: which one comes first differs "
-                "from index to index"
+                f"fluctuations are not derived where the order of two products with {matrix.name} within "
+                f"a step depends on an index, as that of {q.leg.use.product} and {q.other.use.product}"
             )
         own, other = (place_in_step(action.reading, x.use) for x in (q.leg, q.other))
         if other < own:

@@ -127,7 +127,7 @@ def test_degrees_of_other_architectures() -> None:
         (lambda: mlp(L, "relu", branch=Symbol("b", positive=True)), "adds terms of degrees"),
         (lambda: mlp(2, "tanh"), "not homogeneous"),
         (lambda: mlp(2, Function("phi")), "phi has no definition"),
-        (lambda: perceptron(), "outputs that are means"),
+        (lambda: perceptron(), "one output that is an average over units"),
     ],
     ids=["bias", "residual", "tanh", "phi", "perceptron"],
 )
@@ -191,10 +191,10 @@ def test_output_at_rest_solves_the_rate() -> None:
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        (lambda: mlp(2, "relu", "flow"), "needs decay"),
-        (lambda: mlp(2, "relu", "flow", weight_decay=lam, temperature=1), "no noise"),
-        pytest.param(lambda: mlp(2, "relu", momentum=lam), "needs decay", marks=pytest.mark.slow),
-        (lambda: mlp(2, "relu", "flow", momentum=lam), "needs decay"),
+        (lambda: mlp(2, "relu", "flow"), "only with weight decay"),
+        (lambda: mlp(2, "relu", "flow", weight_decay=lam, temperature=1), "without noise"),
+        pytest.param(lambda: mlp(2, "relu", momentum=lam), "only with weight decay", marks=pytest.mark.slow),
+        (lambda: mlp(2, "relu", "flow", momentum=lam), "only with weight decay"),
         (lambda: mlp(2, "tanh", "flow", weight_decay=lam), "not homogeneous"),
         (lambda: mlp(2, "relu", bias=True, weight_decay=lam), "adds terms of degrees"),
         pytest.param(

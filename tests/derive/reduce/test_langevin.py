@@ -173,7 +173,7 @@ def site_form(e: Expr, program: Program) -> Expr:
         (lambda: mlp(2, phi, "gd"), "discrete steps"),
         (lambda: feedback_alignment(2, phi, "flow"), "not gradients"),
         (lambda: convolution(2, phi, "flow", positions=3, receptive=1), "shared between positions"),
-        (lambda: mlp(2, phi, "flow", bias=True), "adds a vector parameter"),
+        (lambda: mlp(2, phi, "flow", bias=True), "adds a vector of weights"),
         (lambda: mlp(2, phi, "flow", branch=T, weight_decay=lam, temperature=1), "skip layers"),
         (lambda: mlp(2, phi, "flow", momentum=T), "do not decay exponentially"),
     ],
@@ -305,5 +305,5 @@ def test_action_follows_the_program() -> None:
     (first, *rest_of) = wide.matrices
     assert isinstance(first, TrainedMatrix)
     other = replace(first, initial=replace(first.initial, variance=S(2)))
-    with pytest.raises(NotApplicable, match="unit initial variance"):
+    with pytest.raises(NotApplicable, match="the initial variance 1"):
         equilibrium(mean_field(replace(wide, matrices=(other, *rest_of))))

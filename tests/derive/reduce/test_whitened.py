@@ -162,8 +162,8 @@ def test_what_leaves_the_targets_is_refused():
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"objective": "logistic"}, "not a vector over samples"),
-        ({"objective": "hinge"}, "not a vector over samples"),
+        ({"objective": "logistic"}, "samples are not indices of vectors"),
+        ({"objective": "hinge"}, "samples are not indices of vectors"),
         ({"outputs": 2}, "several directions"),
         ({"activation": "quadratic"}, "not linear"),
     ],

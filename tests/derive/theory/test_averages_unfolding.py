@@ -325,7 +325,7 @@ def test_every_term_is_explained_by_its_matrix() -> None:
     said = theory.explain("z")
     assert "W(ell).T @ g(ell + 1, mu, t) and W(ell) @ phi(h(ell, mu, t)) share the entries of W" in said
     assert "already within the step" in said
-    assert "GradientDescent has added to w" in said
+    assert "updates of w by GradientDescent" in said
     for e in (*theory.equations, *theory.scalars, *theory.observables):
         assert e.name in theory.explain(e.name)
         for term in e.terms:
@@ -338,7 +338,7 @@ def test_parts_of_terms_and_order_parameters_are_explained() -> None:
     theory = mean_field(mlp(activation=phi))
     told = theory.explain_term(A(ell, mu, alpha, t, s))
     assert "h(ell + 1, mu, t)" in told
-    assert "hands back g(ell + 1, mu, t)" in told
+    assert "the response multiplies g(ell + 1, mu, t)" in told
     assert "covariance of u, from W" in theory.explain("Phi")
     assert "0 unless s <= t" in theory.explain("B")
     renamed = theory.equation("h", 1).terms[1].expr.subs(eta, eta)

@@ -328,7 +328,7 @@ def turns() -> Program:
         (lambda: mlp(1, "tanh", rules={"w": adam(eta)}), "whole history of its gradient"),
         (lambda: mlp(2, "tanh", rules={"W": muon(eta)}), "singular values"),
         (lambda: mlp(1, rules={"W0": muon(eta)}), "singular values"),
-        (turns, "take turns"),
+        (turns, "depends on an index"),
     ],
 )
 def test_refusals_say_why(make: Callable[[], Program], told: str) -> None:

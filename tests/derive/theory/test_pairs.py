@@ -174,5 +174,5 @@ def test_the_printed_theory_defines_its_steps() -> None:
 def test_a_term_of_pairs_is_explained() -> None:
     theory = mean_field(mlp(2, "tanh", rule=adam(eta)))
     for term in (theory.equation("h", 1).terms[-1], theory.equation("h", 2).terms[-1]):
-        assert "what Adam has added to W" in theory.explain_term(term)
+        assert "by Adam before t, applied in W" in theory.explain_term(term)
     assert "averaged over an independent unit" in theory.explain("h")
