@@ -15,6 +15,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Response
 from derive.calculus.pairs import EntryStep
 from derive.calculus.sums import normal_form
+from derive.calculus.symbols import ell
 from derive.program.language import GaussianMatrix, Product
 from derive.program.nonlinear import NonlinearRule
 from derive.program.parts import Definition, gaussian, parameter
@@ -228,9 +229,11 @@ def _product(theory: TheoryData, e: Equation, m: GaussianMatrix) -> Product | No
 
 def _definition(theory: TheoryData, e: Equation) -> Definition | None:
     """Return the definition in the program from which an equation was derived, or None."""
-    lhs = e.symbol
-    exact = [d for d in theory.program.definitions if d.lhs == lhs]
-    return next(iter(exact or [d for d in theory.program.definitions if d.name == e.name]), None)
+    named = [d for d in theory.program.definitions if d.name == e.name]
+    exact = [d for d in named if d.lhs == e.symbol]
+    # an equation of one layer that no definition states separately comes from the definition of the family
+    families = [d for d in named if d.lhs.has(ell)]
+    return next(iter(exact or families or named), None)
 
 
 def _as_written(theory: TheoryData, e: Equation) -> str:

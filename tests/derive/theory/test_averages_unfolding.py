@@ -343,7 +343,7 @@ def test_parts_of_terms_and_order_parameters_are_explained() -> None:
     assert "0 unless s <= t" in theory.explain("B")
     renamed = theory.equation("h", 1).terms[1].expr.subs(eta, eta)
     assert "GradientDescent" in theory.explain_term(renamed)
-    assert "correlated by tau" in mean_field(recurrent(tau)).explain("x")
+    assert "have the correlation tau" in mean_field(recurrent(tau)).explain("x")
     with pytest.raises(KeyError, match="the theory has"):
         theory.explain("nothing")
     with pytest.raises(KeyError, match="does not occur in any"):

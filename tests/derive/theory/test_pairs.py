@@ -173,6 +173,9 @@ def test_the_printed_theory_defines_its_steps() -> None:
 
 def test_a_term_of_pairs_is_explained() -> None:
     theory = mean_field(mlp(2, "tanh", rule=adam(eta)))
-    for term in (theory.equation("h", 1).terms[-1], theory.equation("h", 2).terms[-1]):
-        assert "by Adam before t, applied in W" in theory.explain_term(term)
+    terms = {"W0 @ x(mu)": theory.equation("h", 1).terms[-1]}
+    terms["W(ell) @ tanh(h(ell, mu, t))"] = theory.equation("h", 2).terms[-1]
+    for product, term in terms.items():  # each is explained by the definition of its own layer
+        assert f"by Adam before t, applied in {product}" in theory.explain_term(term)
+        assert f"= {product}" in theory.explain_term(term)
     assert "averaged over an independent unit" in theory.explain("h")
