@@ -172,7 +172,7 @@ def _mapped(e: Equation, fun: Callable[[Expr], Expr]) -> Equation:
     Terms that vanish are left out.
     """
     terms = tuple(x.rewrite(fun) for x in e.terms)
-    kept = tuple(x for x in terms if x.expr != 0) or (terms[0].put(S.Zero),)
+    kept = tuple(x for x in terms if x.expr != 0) or (terms[0].with_expression(S.Zero),)
     return Equation(fun(e.lhs), kept, e.ranges)
 
 

@@ -22,13 +22,13 @@ from derive.program import Program, TrainedMatrix
 from derive.program.nonlinear import require_linear_rules
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 from derive.theory.conditioning import theory_of
-from derive.theory.names import primed_apart
+from derive.theory.names import unused_primed
 
 
 def tidy_sums(e: Expr) -> Expr:
     """Return an expression with constants in front of sums, and standard names of summed indices."""
     taken = e.free_symbols
-    name = alpha if alpha not in taken else primed_apart(alpha, taken)
+    name = alpha if alpha not in taken else unused_primed(alpha, taken)
 
     def tidy(x: Sum) -> Expr:
         """Return one sum as a sum of its terms."""

@@ -388,12 +388,12 @@ class _CrossLayer:
             for x in r.sources
             if x.name == p.name
         )
-        terms = [x.put(x.weight * at) for x, at in sources]
+        terms = [x.with_expression(x.weight * at) for x, at in sources]
         for x in r.actions:
             if self.same_units(x.name, p.name):
                 moved = rename_all_bound(x.expr, p.symbol.free_symbols)
                 moved = rewritten(moved, [x.name], lambda y: self.named(y, p.symbol))
-                terms.append(x.put(self.from_perturbation(moved)))
+                terms.append(x.with_expression(self.from_perturbation(moved)))
         layers = () if p.layers is None else (IndexRange(k, p.layers.lower, p.layers.upper),)
         ranges = (*r.ranges, *layers, *p.ranges)
         kept = tuple(x for x in terms if x.expr != 0)

@@ -68,8 +68,8 @@ def absorb_factors(theory: Theory, *sources: str) -> Theory:
 
 def _absorbed(theory: Theory, name: str, factor: Expr) -> Theory:
     """Return the theory with the source ``name`` redefined as ``factor`` times the old one."""
-    pushed = [_pushed(theory, q, name, factor) for q in theory.order_parameters]
-    scales = {q.name: x for q, (_, x) in zip(theory.order_parameters, pushed, strict=True) if x != 1}
+    scaled = [_scaled_response(theory, q, name, factor) for q in theory.order_parameters]
+    scales = {q.name: x for q, (_, x) in zip(theory.order_parameters, scaled, strict=True) if x != 1}
 
     def rescaled(e: Expr) -> Expr:
         """Return an expression in responses to the new source: multiples replace those to the old one."""
@@ -81,14 +81,14 @@ def _absorbed(theory: Theory, name: str, factor: Expr) -> Theory:
 
     def own(u: Source) -> Expr:
         """Return the factor that the covariance ``u`` gains: ``factor`` once for each of its two fields."""
-        return Mul(*[factor for x in (u.symbol, u.partner) if _called(x, name)])
+        return Mul(*[factor for x in (u.symbol, u.partner) if _is_named(x, name)])
 
     moved = theory.map(lambda e: rescaled(sympify(e)))
     return replace(
         moved,
         equations=tuple(replace(e, terms=tuple(x.rewrite(bare) for x in e.terms)) for e in moved.equations),
         sources=tuple(replace(u, covariance=u.covariance * own(u)) for u in moved.sources),
-        order_parameters=tuple(q for q, _ in pushed),
+        order_parameters=tuple(q for q, _ in scaled),
     )
 
 
@@ -101,7 +101,7 @@ def source_factor(theory: Theory, name: str) -> Expr:
     factors = set()
     for e in theory.equations:
         for x in e.terms:
-            for a in sorted((a for a in x.field.atoms(AppliedUndef) if _called(a, name)), key=str):
+            for a in sorted((a for a in x.field.atoms(AppliedUndef) if _is_named(a, name)), key=str):
                 constant, _ = (x.coefficient * x.kernel * x.field / a).as_independent(t, s)
                 factors.add(-constant if constant.could_extract_minus_sign() else constant)
     if not factors:
@@ -115,13 +115,15 @@ def source_factor(theory: Theory, name: str) -> Expr:
     return factors.pop()
 
 
-def _pushed(theory: Theory, q: OrderParameter, name: str, factor: Expr) -> tuple[OrderParameter, Expr]:
+def _scaled_response(
+    theory: Theory, q: OrderParameter, name: str, factor: Expr
+) -> tuple[OrderParameter, Expr]:
     """Return an order parameter as response to the scaled source, and the old response over the new one.
 
     Attributes of the unit in front of the response stay in the average; numbers are moved out. The second
     value is 1 if the order parameter is no response to the source ``name``.
     """
-    old = next((x for x in q.definition.atoms(Response) if _called(x.source, name)), None)
+    old = next((x for x in q.definition.atoms(Response) if _is_named(x.source, name)), None)
     if old is None:
         return q, S.One
     fields, attributes = theory.program.fields, theory.program.attributes
@@ -131,7 +133,7 @@ def _pushed(theory: Theory, q: OrderParameter, name: str, factor: Expr) -> tuple
     return replace(q, definition=outside * Average(unit * Response(moving, old.source))), number
 
 
-def _called(x: Expr, name: str) -> bool:
+def _is_named(x: Expr, name: str) -> bool:
     """Return whether ``x`` is an application of the function ``name``."""
     return isinstance(x, AppliedUndef) and str(x.func) == name
 
@@ -154,7 +156,7 @@ def instant_responses(theory: Theory) -> Theory:
         if value is None:
             continue
         equations = tuple(
-            replace(e, terms=tuple(y for x in e.terms for y in _at_once(x, q, value)))
+            replace(e, terms=tuple(y for x in e.terms for y in _at_equal_time(x, q, value)))
             for e in theory.equations
         )
         kept = tuple(x for x in theory.order_parameters if x.symbol != q.symbol)
@@ -184,7 +186,7 @@ def _instant(theory: Theory, q: OrderParameter) -> Expr | None:
     return total * number.replace(lambda e: isinstance(e, Average), lambda e: e.body)
 
 
-def _at_once(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:
+def _at_equal_time(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:
     """Yield a term with the response ``q`` replaced by ``value`` times a Kronecker delta of its two times.
 
     The delta removes the sum over past times. Nothing is yielded if the sum excludes the present.
@@ -252,16 +254,16 @@ def _limit(theory: Theory, x: Symbol, value: Expr) -> Theory:
         observables=(),
         reduction=f"{theory.reduction}, {x} -> {value}".strip(", "),
     )
-    return _needed(instant_responses(_needed(moved)))
+    return _without_unused_responses(instant_responses(_without_unused_responses(moved)))
 
 
 def _term_at_limit(term: Term, x: Symbol, value: Expr) -> Term:
     """Return the limit of a term as ``x`` goes to ``value``; constant factors in front of it stay there."""
     fixed, moving = term.coefficient.as_independent(x, as_Add=False)
     if not (term.remembers or term.over) or moving.has(AppliedUndef) or term.field.has(x):
-        return term.put(at_limit(term.expr, x, value))
+        return term.with_expression(at_limit(term.expr, x, value))
     kernel = at_limit(moving * term.kernel, x, value)
-    return term.put(S.Zero) if kernel == 0 else replace(term, coefficient=fixed, kernel=kernel)
+    return term.with_expression(S.Zero) if kernel == 0 else replace(term, coefficient=fixed, kernel=kernel)
 
 
 def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
@@ -311,7 +313,7 @@ def scaled_sources(theory: Theory, x: Symbol) -> list[str]:
     return sorted({str(a.func) for y in local for a in y.field.atoms(AppliedUndef) if a.func in own})
 
 
-def _needed(theory: Theory) -> Theory:
+def _without_unused_responses(theory: Theory) -> Theory:
     """Return the theory without those responses that no equation contains."""
     used = {a.func for e in (*theory.equations, *theory.scalars) for a in e.rhs.atoms(AppliedUndef)}
     kept = tuple(q for q in theory.order_parameters if q.kind != "response" or q.symbol.func in used)
@@ -403,10 +405,10 @@ class _Modes:
         here = [e for e in theory.equations if e.name in self.own]
         entering = {a.func for e in here for a in e.rhs.atoms(AppliedUndef)}
         self.own |= {str(u.symbol.func) for u in theory.sources if u.symbol.func in entering}
-        averaged = (q for q in theory.order_parameters if self.lives(q.definition))
+        averaged = (q for q in theory.order_parameters if self.is_of_modes(q.definition))
         self.sums = {q.name for q in averaged}
 
-    def lives(self, e: Expr) -> bool:
+    def is_of_modes(self, e: Expr) -> bool:
         """Return whether an expression contains a field or source of the modes."""
         return any(str(a.func) in self.own for a in e.atoms(AppliedUndef))
 
@@ -440,7 +442,7 @@ class _Modes:
     def of_every_unit(self, x: Any) -> Iterator[Any]:
         """Yield an equation, source or order parameter with the index of the mode in it."""
         if not isinstance(x, OrderParameter):
-            ranges = (self.over, *x.ranges) if self.lives(x.symbol) else x.ranges
+            ranges = (self.over, *x.ranges) if self.is_of_modes(x.symbol) else x.ranges
             yield replace(x.map(self.summed), ranges=ranges)
         elif x.name in self.sums:
             average = next(iter(x.definition.atoms(Average)))
@@ -579,7 +581,7 @@ class _Decomposition:
             for y in entries:
                 if x.symbol == y.symbol and str(x.symbol.func) in self.given:
                     yield x, y, x.symbol * y.symbol, BIAS
-                a, b = (e.symbol.xreplace(self.within(e, i)) for i, e in enumerate((x, y), 1))
+                a, b = (e.symbol.xreplace(self.summation_variables(e, i)) for i, e in enumerate((x, y), 1))
                 value = covariance(a, b, self.theory.sources)
                 if value != 0:
                     yield x, y, value, self.label(x)
@@ -632,15 +634,19 @@ class _Decomposition:
         It is ``sum over s_1, s_2 of H(t, s_1) <x(s_1) y(s_2)> H(s, s_2)``, in the definition of the
         correlation.
         """
-        body = self.carried(x, self.now, 1) * covariance * self.carried(y, self.past, 2)
+        body = self.transferred(x, self.now, 1) * covariance * self.transferred(y, self.past, 2)
         body *= self.average.args[0] / (self.now * self.past)
-        limits = [(self.inner(r.index, i), 1, r.upper) for e, i in ((x, 1), (y, 2)) for r in self.channels(e)]
-        times_ = [(self.inner(s, 1), 0, t), (self.inner(s, 2), 0, s)]
+        limits = [
+            (self.summation_variable(r.index, i), 1, r.upper)
+            for e, i in ((x, 1), (y, 2))
+            for r in self.channels(e)
+        ]
+        times_ = [(self.summation_variable(s, 1), 0, t), (self.summation_variable(s, 2), 0, s)]
         discrete = self.program.rule.discrete
         value = Sum(body, *limits, *times_) if discrete else Integral(over(body, limits), *times_)
         return self.q.definition.xreplace({self.average: value})
 
-    def carried(self, x: _Entry, at: AppliedUndef, i: int) -> Expr:
+    def transferred(self, x: _Entry, at: AppliedUndef, i: int) -> Expr:
         """Return the factor of a source times the transfer function from its equation to the field ``at``.
 
         ``i`` is 1 for the first and 2 for the second source of a pair.
@@ -649,17 +655,21 @@ class _Decomposition:
         if into not in self.transfers:
             self.transfers[into] = transfer(self.theory, into)
         h = self.transfers[into].answer(str(self.now.func))
-        *names, time = self.within(x, i).values()
-        return x.factor.xreplace(self.within(x, i)) * h.func(*at.args[:-1], *names, at.args[-1], time)
+        *names, time = self.summation_variables(x, i).values()
+        return x.factor.xreplace(self.summation_variables(x, i)) * h.func(
+            *at.args[:-1], *names, at.args[-1], time
+        )
 
-    def within(self, x: _Entry, i: int) -> dict[Expr, Expr]:
+    def summation_variables(self, x: _Entry, i: int) -> dict[Expr, Expr]:
         """Return summation variables for the indices and the time of source ``i`` (1 or 2) of a pair."""
-        return {r.index: self.inner(r.index, i) for r in self.channels(x)} | {t: self.inner(s, i)}
+        return {r.index: self.summation_variable(r.index, i) for r in self.channels(x)} | {
+            t: self.summation_variable(s, i)
+        }
 
     def channels(self, x: _Entry) -> list[IndexRange]:
         """Return the ranges of the indices of a source's equation other than that of the unit."""
         return [r for r in x.equation.ranges if r.index not in self.units]
 
-    def inner(self, index: Symbol, i: int) -> Symbol:
+    def summation_variable(self, index: Symbol, i: int) -> Symbol:
         """Return the summation variable for an index or time of source ``i`` (1 or 2) of a pair: ``s_1``."""
         return Symbol(f"{index.name}_{2 * self.depth + i}", **index.assumptions0)

@@ -92,7 +92,7 @@ def markov(theory: Theory) -> Markov:
     Eq(h(1, mu, t), past_h(1, mu, t) + u(1, mu, 0))
     """
     require_linear_rules(theory.program, "the Markov process of a unit")
-    start, scales = _drawn(theory)
+    start, scales = _initial_sources(theory)
     states: list[State] = []
     fields = []
     for e in theory.equations:
@@ -172,7 +172,7 @@ def _motion(theory: Theory, e: Equation) -> Motion:
         raise NotApplicable(
             f"{e.lhs} has no equation of motion: it is not a sum of independent sources and memory"
         )
-    relaxed = [_relaxed(u, discrete) for u in sources]
+    relaxed = [_source_relaxation(u, discrete) for u in sources]
     rate = relaxed[0][0]
     if any(x[0] != rate for x in relaxed):
         raise NotApplicable(
@@ -193,7 +193,7 @@ def _motion(theory: Theory, e: Equation) -> Motion:
     return Motion(e.lhs, partner, rate, tuple(gains), diffusion, start, e.ranges)
 
 
-def _relaxed(u: Source, discrete: bool) -> tuple[Expr, Expr, Expr]:
+def _source_relaxation(u: Source, discrete: bool) -> tuple[Expr, Expr, Expr]:
     """Return relaxation rate, noise per time and initial variance of a Gaussian source.
 
     Raises NotApplicable if the source is not a Markov process.
@@ -246,14 +246,14 @@ def exponential(rule: TrainingRule) -> tuple[Expr, Expr, Expr]:
     """
     if rule.discrete:
         raise NotApplicable("differential equations need gradient flow: the rule has discrete steps")
-    fed = rule.memory(t, s)[1]
+    update_factor = rule.memory(t, s)[1]
     try:
         decay, diffusion, _ = relaxation(entry_covariance(rule, t, s))
     except NotApplicable:
         decay = diffusion = S.NaN
-    if decay is S.NaN or simplify(fed.diff(t) + decay * fed) != 0:
+    if decay is S.NaN or simplify(update_factor.diff(t) + decay * update_factor) != 0:
         raise NotApplicable(f"{rule!r}: initial weights and updates do not decay exponentially at one rate")
-    rate = simplify(fed.xreplace({s: t}))
+    rate = simplify(update_factor.xreplace({s: t}))
     if rate.has(t):
         raise NotApplicable(f"{rule!r} has a rate that depends on the time, {rate}: give a constant rate")
     return rate, decay, diffusion
@@ -262,7 +262,7 @@ def exponential(rule: TrainingRule) -> tuple[Expr, Expr, Expr]:
 # -- sources at time 0 -------------------------------------------------------------------------------------
 
 
-def _drawn(theory: Theory) -> tuple[tuple[Source, ...], dict[str, Expr]]:
+def _initial_sources(theory: Theory) -> tuple[tuple[Source, ...], dict[str, Expr]]:
     """Return the sources at time 0, and for each name the factor of a source at time t.
 
     A source at time t is this factor times its value at time 0.

@@ -23,7 +23,7 @@ from derive.program import Program
 from derive.program.networks.options import has_sample_weights
 from derive.program.nonlinear import require_linear_rules
 from derive.reduce.memoryless import Motion
-from derive.reduce.single_site import SingleSite, every_index, flowing
+from derive.reduce.single_site import SingleSite, every_index, require_flow
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Theory
 from derive.theory.conditioning import theory_of
@@ -97,7 +97,7 @@ def two_layer(theory: Theory | Program) -> TwoLayer:
     """
     theory = theory_of(theory, "two_layer")
     require_linear_rules(theory.program, "the theory of two layers in moments")
-    site = every_index(flowing(theory))
+    site = every_index(require_flow(theory))
     functions = _Moments(theory, site)
     rates = tuple(Eq(Derivative(m.lhs, t), site.moment_rate(m.rhs.body)) for m in functions.moments)
     closed = [Eq(e.lhs, functions.named(e.rhs)) for e in rates]

@@ -173,8 +173,8 @@ class _Rate:
             raise NotApplicable(f"no definition applies {w.name} to {right}, the vector in its update")
         d, product = uses[0]  # the product with the vector that the gradient of the matrix contains
         coefficient = d.rhs.coeff(product)
-        pushed = ((d.lhs - (d.rhs - coefficient * product)) / coefficient).expand()
-        if any(v.uses(pushed) for v in map(parameter, self.program.vectors)):
+        product_alone = ((d.lhs - (d.rhs - coefficient * product)) / coefficient).expand()
+        if any(v.uses(product_alone) for v in map(parameter, self.program.vectors)):
             raise NotApplicable(
                 f"the rate is not derived: {d.lhs} adds a vector of weights to the product with {w.name}"
             )
@@ -185,7 +185,9 @@ class _Rate:
             squared = self.reading.registry.correlation(held, held, t, t)
             curvature = factor * w.initial.variance * coefficient * squared * _slope(*d.lhs.args)
         layers = (w.initial.index,) if w.initial.index else ()
-        return Share(w.name, d.lhs.args[0], factor * Average(left * pushed).linear(), curvature, layers)
+        return Share(
+            w.name, d.lhs.args[0], factor * Average(left * product_alone).linear(), curvature, layers
+        )
 
     def vector_share(self, w: TrainedVector, factor: Expr, here: dict[Expr, Expr]) -> Share:
         """Return the contribution of a readout, in which the output is linear.
@@ -316,7 +318,7 @@ def representer(theory: Theory) -> Representer:
     3*P*lam
     """
     program = theory.program
-    held, kappa = _held(program), network_degree(program).kappa
+    held, kappa = _ratio_at_rest(program), network_degree(program).kappa
     kernel, out = _tangent(theory), output(program)
     given = _error(program, out)
     gain = _gain(kernel, out.lhs, given.lhs)
@@ -330,7 +332,7 @@ def representer(theory: Theory) -> Representer:
     return Representer(kappa, held, ridge, balance, rate, *_at_rest(given, out.lhs, ridge, size))
 
 
-def _held(program: Program) -> Expr:
+def _ratio_at_rest(program: Program) -> Expr:
     """Return the ratio of every weight to its update when training has come to rest.
 
     Raises NotApplicable for noise, without weight decay, or if weights decay differently.

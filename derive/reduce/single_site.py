@@ -170,17 +170,17 @@ def single_site(theory: Theory) -> SingleSite:
     >>> print(site.flow("g").velocity, "|", site.flow("g").diffusion)
     gamma0*Sum(Delta(alpha, t)*h(1, alpha, t), (alpha, 1, P)) - lam*g(1, t) | 2*T
     """
-    whole = every_index(flowing(theory))
-    idle = {str(x.field.func): _idle(x) for x in whole.flows}
+    whole = every_index(require_flow(theory))
+    unused = {str(x.field.func): _unused_arguments(x) for x in whole.flows}
 
     def pruned(e: Expr) -> Expr:
         """Return an expression in which fields have no indices on which nothing depends."""
 
         def fewer(x: AppliedUndef) -> AppliedUndef:
             """Return one field without the indices on which nothing depends."""
-            return x.func(*[y for k, y in enumerate(x.args) if k not in idle[str(x.func)]])
+            return x.func(*[y for k, y in enumerate(x.args) if k not in unused[str(x.func)]])
 
-        return rewritten(e, idle, fewer)
+        return rewritten(e, unused, fewer)
 
     flows = tuple(
         replace(
@@ -204,14 +204,14 @@ def every_index(theory: Theory) -> SingleSite:
     return SingleSite(theory, motions(theory), {_unlayered(e.lhs, e): _unlayered(e.rhs, e) for e in only})
 
 
-def flowing(theory: Theory) -> Theory:
+def require_flow(theory: Theory) -> Theory:
     """Return the theory unchanged if time is continuous; raise NotApplicable if it is discrete."""
     if theory.program.rule.discrete:
         raise NotApplicable("differential equations need gradient flow: the theory has discrete steps")
     return theory
 
 
-def _idle(x: Motion) -> tuple[int, ...]:
+def _unused_arguments(x: Motion) -> tuple[int, ...]:
     """Return the positions of arguments of a field on which neither its drift nor covariances depend."""
     used = (x.velocity.subs(x.field, 0) + x.start + x.diffusion).free_symbols
     pairs = enumerate(zip(x.field.args, x.partner.args, strict=True))

@@ -94,11 +94,11 @@ def static(theory: Theory) -> Static:
     if theory.observables:
         e = theory.observables[0]
         tangent = Equation(timeless(e.lhs), (Term.local(timeless(e.rhs), "definition"),), e.ranges)
-    fields = tuple(map(_left, theory.equations))
+    fields = tuple(map(_at_zero_gamma0, theory.equations))
     return Static(theory, sources, fields, kernels, tangent, _output(theory, tangent))
 
 
-def _left(e: Equation) -> Equation:
+def _at_zero_gamma0(e: Equation) -> Equation:
     """Return the equation of a field at ``gamma0 = 0``; raise NotApplicable if the field moves there."""
     terms = []
     for x in e.terms:
@@ -222,7 +222,7 @@ class _Stationary:
                 )
         for q in self.theory.responses():
             self.vanishing(q)
-        entries = {self.entry(x) for x in {_apart(u.covariance)[0] for u in self.theory.sources}}
+        entries = {self.entry(x) for x in {_weight_and_kernel(u.covariance)[0] for u in self.theory.sources}}
         if len(entries) != 1:
             raise NotApplicable(
                 f"stationary kernels need one rate for all weights, and these have the covariances {entries}"
@@ -235,12 +235,12 @@ class _Stationary:
     def entry(self, factor: Expr) -> Expr:
         """Return the covariance of a weight at lag tau and long times, from that at times t and s."""
         past, lag = Dummy("past", positive=True), Dummy("lag", positive=True)
-        late = self.settled(factor.xreplace({t: past + lag, s: past}), past)
+        late = self.late_limit(factor.xreplace({t: past + lag, s: past}), past)
         if late in (0, oo) or late.has(past):
             raise NotApplicable(f"weights have no stationary state: the covariance {factor} tends to {late}")
         return simplify(late).xreplace({lag: tau})
 
-    def settled(self, e: Expr, past: Expr) -> Expr:
+    def late_limit(self, e: Expr, past: Expr) -> Expr:
         """Return the limit of ``e`` as the time ``past`` goes to infinity.
 
         In discrete time the factor by which a step multiplies a weight is assumed to be below one.
@@ -257,7 +257,7 @@ class _Stationary:
 
     def covariance(self, u: Source, entry: Expr) -> Eq:
         """Return the covariance of a source at lag tau: ``entry`` times the kernel of a neighbour layer."""
-        _, kernel = _apart(u.covariance)
+        _, kernel = _weight_and_kernel(u.covariance)
         site, *first = u.symbol.args[:-1]
         name = self.of_source[str(u.symbol.func)].upper()
         symbol = Function(name)(site, *first, *u.partner.args[1:-1], tau)
@@ -321,7 +321,7 @@ class _Stationary:
         raise NotApplicable(f"the response {q.symbol} = <{response_value}> does not vanish at gamma0 = 0")
 
 
-def _apart(covariance: Expr) -> tuple[Expr, Expr]:
+def _weight_and_kernel(covariance: Expr) -> tuple[Expr, Expr]:
     """Return the two factors of a source's covariance: of a weight, and the kernel of its vector.
 
     A kernel is a function of two samples; variances of weights are functions of the layer.
@@ -373,18 +373,18 @@ def two_sources(theory: Theory) -> TwoSources:
             "two sources are derived if all weights follow one training rule, and these follow different "
             "rules"
         )
-    apart = _Split(theory, entry_covariance(rule, t, s), kept, noise)
+    split = _Split(theory, entry_covariance(rule, t, s), kept, noise)
     equations = (
-        replace(e, terms=tuple(y for x in e.terms for y in apart.terms(x))) for e in theory.equations
+        replace(e, terms=tuple(y for x in e.terms for y in split.terms(x))) for e in theory.equations
     )
-    split = replace(
+    divided = replace(
         theory,
-        sources=tuple(x for u in theory.sources for x in apart.sources(u)),
+        sources=tuple(x for u in theory.sources for x in split.sources(u)),
         equations=tuple(equations),
-        order_parameters=tuple(x for q in theory.order_parameters for x in apart.order(q)),
+        order_parameters=tuple(x for q in theory.order_parameters for x in split.order(q)),
         reduction="separate sources of initial weights and noise",
     )
-    return TwoSources(split, kept, noise)
+    return TwoSources(divided, kept, noise)
 
 
 class _Split:
@@ -429,8 +429,8 @@ class _Split:
         if q.kind == "response" and self.noise != 0:
             (average,) = q.definition.atoms(Average)
             (response,) = q.definition.atoms(Response)
-            pushed = Average(Response(response.body, _other(response.source)))
-            definition = q.definition / average * self.noise * pushed
+            response_to_noise = Average(Response(response.body, _other(response.source)))
+            definition = q.definition / average * self.noise * response_to_noise
             yield replace(q, symbol=_other(q.symbol), definition=definition)
 
 

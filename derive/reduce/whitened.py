@@ -116,12 +116,12 @@ class _Whitened:
 
     def reduce(self) -> Theory:
         """Return the theory of one sample, after checking that other directions do not matter."""
-        self.nothing_moves_across()
-        return replace(self.theory.each(self.on_one), reduction="whitened data")
+        self.require_no_orthogonal_motion()
+        return replace(self.theory.each(self.projected), reduction="whitened data")
 
     # -- along the targets: sample 1 alone -------------------------------------------------------------------
 
-    def on_one(self, x: Any) -> Iterator[Any]:
+    def projected(self, x: Any) -> Iterator[Any]:
         """Yield an equation, source or order parameter projected on n, without indices of samples."""
         kept = tuple(r for r in x.ranges if r.upper != P)
         if not isinstance(x, Equation):
@@ -167,7 +167,7 @@ class _Whitened:
         )
         return Add(*[self.across(x.coefficient * x.kernel * x.field, {**at, **v}) for v in values])
 
-    def nothing_moves_across(self) -> None:
+    def require_no_orthogonal_motion(self) -> None:
         """Raise NotApplicable unless fields of sample 2 are independent sources without feedback."""
         for e in self.theory.equations:
             for x in (y for y in e.terms if y.kind != "source"):
@@ -221,7 +221,7 @@ class _Whitened:
 TWO = Integer(2)
 
 
-def spread(samples: Sequence[Expr], along: Expr, across: Expr) -> Expr:
+def from_projections(samples: Sequence[Expr], along: Expr, across: Expr) -> Expr:
     """Return a function of one or two samples, given its projections on n and orthogonal to n."""
     if len(samples) < 2:
         return along * Mul(*map(n, samples))
@@ -341,7 +341,7 @@ def _tensor(one: _Whitened, x: AppliedUndef, start: Expr) -> Eq:
     """
     samples, name = x.args[:-1], str(x.func)
     across = one.across(start, dict.fromkeys(samples, TWO))
-    return Eq(x, spread(samples, Function(one.names.get(name, name))(t), across), evaluate=False)
+    return Eq(x, from_projections(samples, Function(one.names.get(name, name))(t), across), evaluate=False)
 
 
 def eliminate(invariants: tuple[Expr, ...], initial: dict[Expr, Expr], keep: Expr) -> dict[Expr, Expr]:

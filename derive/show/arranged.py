@@ -104,7 +104,7 @@ class Arranged:
         if isinstance(x, Sum | Integral):
             if any(len(limits) != 3 for limits in x.limits):
                 return self.unlimited(x)
-            return self.unsigned(piece(x, self.names))
+            return self.unsigned(arranged_term(x, self.names))
         slope = isinstance(x, Derivative | Subs) and self.activation_slope(x) is not None
         if slope or isinstance(x, Product):
             return self._print(x)
@@ -116,17 +116,17 @@ class Arranged:
 
     def doprint(self, expr: Any) -> str:
         """Return a printed expression, with bound variables renamed if they are also free in it."""
-        readable = letters_apart([expr])[0] if isinstance(expr, Basic) else expr
+        readable = with_distinct_variables([expr])[0] if isinstance(expr, Basic) else expr
         return str(super().doprint(readable))  # type: ignore[misc]
 
     def _print_Mul(self, expr: Expr) -> str:
-        return self.added([piece(expr, self.names)])
+        return self.added([arranged_term(expr, self.names)])
 
     _print_Sum = _print_Mul
     _print_Integral = _print_Mul
 
     def _print_Add(self, expr: Add, order: Any = None) -> str:
-        return self.added([piece(x, self.names) for x in self.addends(expr, order)])
+        return self.added([arranged_term(x, self.names) for x in self.addends(expr, order)])
 
     # -- derivatives and averages ----------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class Arranged:
         """
         places: dict[str, list[str]] = {LAYER: [], SAMPLE: [], TIME: []}
         for role, x in zip(self.names.roles_of(atom), atom.args, strict=True):
-            places[role].append(tight(self._print(x)))
+            places[role].append(without_spaces(self._print(x)))
         name = self.names.name(str(atom.func))
         if hat:
             name = replace(name, base=rf"\hat{{{name.base}}}")
@@ -184,7 +184,7 @@ class Arranged:
         return self.marked(name, places[LAYER], places[SAMPLE]) + times
 
 
-def pushed(response: Any) -> tuple[Expr, list[Expr]]:
+def nested_sources(response: Any) -> tuple[Expr, list[Expr]]:
     """Return the innermost body of nested responses, and the list of all sources that are perturbed."""
     body, sources = response, []
     while type(body) is type(response):
@@ -193,7 +193,7 @@ def pushed(response: Any) -> tuple[Expr, list[Expr]]:
     return body, sources
 
 
-def letters_apart(expressions: Sequence[Expr]) -> list[Expr]:
+def with_distinct_variables(expressions: Sequence[Expr]) -> list[Expr]:
     """Return the expressions of one equation with bound variables that differ from all free symbols.
 
     The index of a sum, integral or product is renamed if it is also free in one of the expressions, or is the
@@ -202,28 +202,28 @@ def letters_apart(expressions: Sequence[Expr]) -> list[Expr]:
     >>> from sympy import Function
     >>> from sympy.abc import e, k
     >>> a = Function("a")
-    >>> letters_apart([a(e), a(e) / Sum(a(e), (e, 1, 3)) + Sum(a(k), (k, 1, 3))])
+    >>> with_distinct_variables([a(e), a(e) / Sum(a(e), (e, 1, 3)) + Sum(a(k), (k, 1, 3))])
     [a(e), a(e)/Sum(a(e_), (e_, 1, 3)) + Sum(a(k), (k, 1, 3))]
     """
     free = {x for e in expressions for x in e.free_symbols}
-    return [_bound_apart(e, free) for e in expressions]
+    return [_with_unused_variables(e, free) for e in expressions]
 
 
-def _bound_apart(e: Any, taken: set[Any]) -> Any:
+def _with_unused_variables(e: Any, taken: set[Any]) -> Any:
     """Return an expression whose summation variables are renamed if they are among ``taken``."""
     if not e.has(ExprWithLimits):
         return e
     if not isinstance(e, ExprWithLimits):
-        args = [_bound_apart(x, taken) for x in e.args]
+        args = [_with_unused_variables(x, taken) for x in e.args]
         return e if all(x is y for x, y in zip(args, e.args, strict=True)) else e.func(*args)
     variables = {limits[0] for limits in e.limits}
-    body = _bound_apart(e.function, taken | variables)
+    body = _with_unused_variables(e.function, taken | variables)
     used = taken | variables | body.atoms(Symbol) | e.atoms(Symbol)
     names: dict[Any, Any] = {}
     limits: list[Any] = []
     # from the outermost sum inwards, because bounds contain indices of outer sums
     for x, *bounds in reversed(e.limits):
-        bounds = [_bound_apart(y, taken | variables).xreplace(names) for y in bounds]
+        bounds = [_with_unused_variables(y, taken | variables).xreplace(names) for y in bounds]
         if x in taken:
             names[x] = primed(x)
             while names[x] in used:
@@ -251,7 +251,7 @@ def shifted(samples: Sequence[str]) -> bool:
     return any(c in x for x in samples for c in "+-")
 
 
-def tight(text: str) -> str:
+def without_spaces(text: str) -> str:
     """Return printed text, such as an index ``ell - 1``, without spaces around plus and minus signs."""
     return text.replace(" + ", "+").replace(" - ", "-")
 
@@ -268,7 +268,7 @@ def present_first(times: Sequence[Expr]) -> list[Expr]:
     return sorted(times, key=lambda x: (x.has(s), not x.has(t)))
 
 
-def solved(relation: Any) -> Any:
+def as_bound(relation: Any) -> Any:
     """Return an inequality for an index in the form of a bound: ``L - ell >= 1`` as ``ell <= L - 1``."""
     negated = [x for x in Add.make_args(relation.lhs) if (-x).is_Symbol]
     if len(negated) != 1:
@@ -309,7 +309,7 @@ class ArrangedTerm:
         return bool(self.front.as_coeff_Mul()[0].is_negative)
 
 
-def piece(e: Expr, notation: Notation) -> ArrangedTerm:
+def arranged_term(e: Expr, notation: Notation) -> ArrangedTerm:
     """Return an expression that is one term in the order in which it is printed, without a bracket."""
     loops: list[Loop] = []
     outer = S.One
@@ -355,7 +355,7 @@ def join(terms: list[Expr], notation: Notation) -> list[ArrangedTerm]:
 
     Joined terms share one bracket in front of the fields.
     """
-    pieces = [piece(x, notation) for x in terms]
+    pieces = [arranged_term(x, notation) for x in terms]
     groups: dict[object, list[ArrangedTerm]] = {}
     for i, p in enumerate(pieces):
         fields = tuple(x for x in p.tail if notation.is_random(x))

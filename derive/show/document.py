@@ -11,7 +11,7 @@ from sympy import Expr
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange
-from derive.show.arranged import letters_apart, tight
+from derive.show.arranged import with_distinct_variables, without_spaces
 from derive.show.latex import PaperLatex
 from derive.show.notation import LAYER
 from derive.show.text import PaperText, width, wrap
@@ -52,7 +52,7 @@ class DisplayedEquation:
         DisplayedEquation
             The renamed equation.
         """
-        written = letters_apart([*self.lhs, *self.terms])
+        written = with_distinct_variables([*self.lhs, *self.terms])
         n = len(self.lhs)
         return replace(self, lhs=tuple(written[:n]), terms=tuple(written[n:]))
 
@@ -125,7 +125,7 @@ def _bare(lhs: Expr, printer: PaperText | PaperLatex) -> str:
 
 def _bounds(r: IndexRange, printer: PaperText | PaperLatex) -> list[str]:
     """Return the printed index, lower bound and upper bound of a range."""
-    return [tight(printer.doprint(x)) for x in (r.index, r.lower, r.upper)]
+    return [without_spaces(printer.doprint(x)) for x in (r.index, r.lower, r.upper)]
 
 
 def _text_layers(r: IndexRange, printer: PaperText) -> str:

@@ -18,14 +18,14 @@ from derive.show.arranged import (
     Arranged,
     ArrangedTerm,
     Loop,
+    as_bound,
     join,
-    letters_apart,
+    nested_sources,
     past_time,
     present_first,
-    pushed,
     shifted,
-    solved,
-    tight,
+    with_distinct_variables,
+    without_spaces,
 )
 from derive.show.notation import Declares, Name, Notation, as_expression, notation
 
@@ -61,7 +61,7 @@ class PaperLatex(Arranged, LatexPrinter):
         return f"c_{{{self._print(matrix)}}}({','.join(map(self._print, places))})"
 
     def _paper_Response(self, expr: Any) -> str:
-        body, sources = pushed(expr)
+        body, sources = nested_sources(expr)
         order = f"^{{{len(sources)}}}" if len(sources) > 1 else ""
         below = r"\, ".join(rf"\delta {self._print(x)}" for x in sources)
         return rf"\frac{{\delta{order} {self.varied(body)}}}{{{below}}}"
@@ -70,7 +70,7 @@ class PaperLatex(Arranged, LatexPrinter):
         return self.indexed(expr.args[0], hat=True)
 
     def _print_Relational(self, expr: Any) -> str:
-        return str(super()._print_Relational(solved(expr)))
+        return str(super()._print_Relational(as_bound(expr)))
 
     def _print_Heaviside(self, expr: Any, exp: str | None = None) -> str:
         text = rf"\Theta\left({self._print(expr.args[0])}\right)"
@@ -254,7 +254,7 @@ class PaperLatex(Arranged, LatexPrinter):
         """
         x = loops[0]
         i = ",".join(self._print(y.index) for y in loops)
-        low, high = tight(self._print(x.lower)), tight(self._print(x.upper))
+        low, high = without_spaces(self._print(x.lower)), without_spaces(self._print(x.upper))
         if x.integral:
             return rf"\int_{_braced(low)}^{_braced(high)} d{i}\,"
         if past := past_time(x):
@@ -331,6 +331,6 @@ def aligned_latex(equations: Iterable[Any], theory: Declares | None = None) -> s
     >>> print(aligned_latex([Eq(Function("h")(t), t, evaluate=False)]))
     $$\begin{aligned}h(t) &= t\end{aligned}$$
     """
-    sides = (letters_apart([e.lhs, e.rhs]) for e in equations)
+    sides = (with_distinct_variables([e.lhs, e.rhs]) for e in equations)
     rows = r" \\ ".join(f"{latex(lhs, theory)} &= {latex(rhs, theory)}" for lhs, rhs in sides)
     return rf"$$\begin{{aligned}}{rows}\end{{aligned}}$$"

@@ -260,7 +260,9 @@ def notation(theory: Declares | None = None, names: str | Mapping[str, str] | No
     bodies += [x.covariance for x in theory.sources]
     letters = {x.name for b in bodies for x in b.atoms(Symbol)} | {r.index.name for r in every}
     every_name = letters | {str(a.func) for b in bodies for a in b.atoms(AppliedUndef)}
-    return replace(declared, names={**table, **_told_apart(declared, every_name)}, letters=frozenset(letters))
+    return replace(
+        declared, names={**table, **_distinct_symbols(declared, every_name)}, letters=frozenset(letters)
+    )
 
 
 def _for_tangent_kernel(table: dict[str, str], observables: Collection[str]) -> dict[str, str]:
@@ -275,25 +277,25 @@ def _for_tangent_kernel(table: dict[str, str], observables: Collection[str]) -> 
     return {**others, **{name: symbol for name in observables if re.fullmatch(r"K_\d+", name)}}
 
 
-def _told_apart(notation: Notation, names: Iterable[str]) -> dict[str, str]:
+def _distinct_symbols(notation: Notation, names: Iterable[str]) -> dict[str, str]:
     """Return LaTeX for those names that would be printed like another name.
 
     Such a name gets brackets around its mark, or upright letters. Examples are ``i1`` and ``i_1``, or
     ``lamda`` and ``lambda``.
     """
     changed: dict[str, str] = {}
-    looks = _looks(Name(r"\pi"))
+    forms = _printed_forms(Name(r"\pi"))
     for name in sorted({x.rstrip("_") or x for x in names}, key=lambda x: (len(x), x)):
         written = notation.name(name)
-        if name not in notation.names and _looks(written) & looks:
+        if name not in notation.names and _printed_forms(written) & forms:
             head, _, tail = name.partition("_")
             plain = rf"\mathrm{{{name}}}" if name.isalpha() else latex_name(head) + f"_{{({tail or name})}}"
             changed[name], written = plain, Name(plain)
-        looks |= _looks(written)
+        forms |= _printed_forms(written)
     return changed
 
 
-def _looks(name: Name) -> set[str]:
+def _printed_forms(name: Name) -> set[str]:
     """Return the ways in which a symbol is printed, in LaTeX and as text, without brackets of its marks."""
     whole = f"{name.base}^{{{name.upper}}}_{{{name.lower}}}"
     return {re.sub(r"[{} ]|\^(?=_)|_$", "", x.replace("{}", "")) for x in (whole, unicode_name(whole))}
@@ -412,6 +414,6 @@ def _letter(name: str) -> str:
         return name
 
 
-def raised(number: int) -> str:
+def superscript(number: int) -> str:
     """Return an integer as superscript characters."""
     return str(number).translate(_UPPER)

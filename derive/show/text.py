@@ -20,14 +20,14 @@ from derive.show.arranged import (
     Arranged,
     ArrangedTerm,
     Loop,
+    as_bound,
+    nested_sources,
     past_time,
     present_first,
-    pushed,
     shifted,
-    solved,
-    tight,
+    without_spaces,
 )
-from derive.show.notation import Declares, Name, Notation, as_expression, notation, raised, unicode_name
+from derive.show.notation import Declares, Name, Notation, as_expression, notation, superscript, unicode_name
 
 DOTS = {1: "\u0307", 2: "\u0308"}
 OPEN, CLOSE = "([{⟨", ")]}⟩"
@@ -82,9 +82,9 @@ class PaperText(Arranged, StrPrinter):
         return "√(-1)" if "i" in self.names.letters else "i"
 
     def _print_Relational(self, expr: Any) -> str:
-        expr = solved(expr)
+        expr = as_bound(expr)
         sign = {"<=": "≤", ">=": "≥", "!=": "≠", "==": "="}.get(expr.rel_op, expr.rel_op)
-        return f"{tight(self._print(expr.lhs))} {sign} {tight(self._print(expr.rhs))}"
+        return f"{without_spaces(self._print(expr.lhs))} {sign} {without_spaces(self._print(expr.rhs))}"
 
     def _print_Piecewise(self, expr: Any) -> str:
         cases = [
@@ -179,8 +179,8 @@ class PaperText(Arranged, StrPrinter):
         return f"{d}/{d}{variable} {body}"
 
     def _print_Response(self, expr: Any) -> str:
-        body, sources = pushed(expr)
-        order = raised(len(sources)) if len(sources) > 1 else ""
+        body, sources = nested_sources(expr)
+        order = superscript(len(sources)) if len(sources) > 1 else ""
         return f"δ{order}{self.varied(body)}/{''.join(f'δ{self._print(x)}' for x in sources)}"
 
     def _print_Hatted(self, expr: Any) -> str:
@@ -215,11 +215,11 @@ class PaperText(Arranged, StrPrinter):
 
     def _print_Pow(self, expr: Pow, rational: bool = False) -> str:
         if expr.exp.is_Integer:
-            return str(self.parenthesize(expr.base, PRECEDENCE["Pow"])) + raised(int(expr.exp))
+            return str(self.parenthesize(expr.base, PRECEDENCE["Pow"])) + superscript(int(expr.exp))
         if expr.exp.is_Rational:
             root = f"√{self.parenthesize(expr.base, PRECEDENCE['Pow'])}" if expr.exp.q == 2 else ""
             if root:
-                above = root if abs(expr.exp.p) == 1 else root + raised(abs(int(expr.exp.p)))
+                above = root if abs(expr.exp.p) == 1 else root + superscript(abs(int(expr.exp.p)))
                 return above if expr.exp.is_positive else f"1/{above}"
             return str(super()._print_Pow(expr, rational))
         return self.power(self.parenthesize(expr.base, PRECEDENCE["Pow"]), expr.exp)
@@ -247,11 +247,11 @@ class PaperText(Arranged, StrPrinter):
         str
             The text.
         """
-        above = tight(self._print(exponent))
+        above = without_spaces(self._print(exponent))
         return f"{base}^{above}" if len(above) == 1 else f"{base}^{{{above}}}"
 
     def _print_KroneckerDelta(self, expr: Any) -> str:
-        marks = [tight(self._print(x)) for x in expr.args]
+        marks = [without_spaces(self._print(x)) for x in expr.args]
         return f"δ_{{{','.join(marks)}}}" if any(len(x) > 2 for x in marks) else f"δ_{''.join(marks)}"
 
     def _print_Min(self, expr: Any) -> str:
@@ -305,7 +305,8 @@ class PaperText(Arranged, StrPrinter):
     def _print_Product(self, expr: Any) -> str:
         """Return a product over times, ``Π_{k=0..t-1} (1 - λ(k))``."""
         bounds = (
-            f"{self._print(k)}={tight(self._print(a))}..{tight(self._print(b))}" for k, a, b in expr.limits
+            f"{self._print(k)}={without_spaces(self._print(a))}..{without_spaces(self._print(b))}"
+            for k, a, b in expr.limits
         )
         body = self._print(expr.function)
         return f"Π_{{{','.join(bounds)}}} " + (f"({body})" if expr.function.is_Add else body)
@@ -349,7 +350,11 @@ class PaperText(Arranged, StrPrinter):
             The text of one sign with its bounds.
         """
         x, indices = loops[0], [self._print(y.index) for y in loops]
-        i, low, high = ",".join(indices), tight(self._print(x.lower)), tight(self._print(x.upper))
+        i, low, high = (
+            ",".join(indices),
+            without_spaces(self._print(x.lower)),
+            without_spaces(self._print(x.upper)),
+        )
         if x.integral:
             return f"∫_{low}^{high} d{i}" if len(high) == 1 else f"∫_{low}^{{{high}}} d{i}"
         if past := past_time(x):

@@ -42,7 +42,7 @@ from derive.program.rules import entry_covariance
 from derive.program.training import Outer, TrainedMatrix, TrainedVector
 from derive.program.unused_layers import MemberBounds
 from derive.theory.data import Equation, Term
-from derive.theory.names import Registry, Vector, differs, primed_apart, vector
+from derive.theory.names import Registry, Vector, differs, unused_primed, vector
 
 MatrixProductKey = tuple[str, bool, Expr]
 """A product: the name of its matrix, whether it is transposed, and the vector."""
@@ -82,11 +82,11 @@ def _names(e: Expr) -> set[str]:
     return {str(a.func) for a in e.atoms(AppliedUndef)}
 
 
-def _graph(program: Program, answered: list[tuple[Application, Application]]) -> dict[str, set[str]]:
+def _graph(program: Program, responding: list[tuple[Application, Application]]) -> dict[str, set[str]]:
     """Return for each field the names of the fields from which it is computed at the same site and time.
 
     A field is computed from another one directly, or by an equal-time response: for each pair (a, b) in
-    ``answered`` the field of the product a depends on the vector of b.
+    ``responding`` the field of the product a depends on the vector of b.
     """
     graph: dict[str, set[str]] = {x.name: set() for x in program.fields}
 
@@ -99,7 +99,7 @@ def _graph(program: Program, answered: list[tuple[Application, Application]]) ->
             # Factors beside a product enter the field directly. The vector of the product enters it only by
             # the source and by responses, so that the product is left out.
             enter(d.name, d.rhs.replace(lambda e: isinstance(e, Product), lambda _: Dummy("product")))
-    for a, b in answered:
+    for a, b in responding:
         enter(a.gives_field, b.key[2])
     return graph
 
@@ -176,7 +176,7 @@ class Application:
     summed : tuple[IndexRange, ...]
         Further indices of the family of matrices whose products the definition sums, such as offsets of a
         convolution. All members act together, like one matrix on stacked vectors.
-    apart : tuple[IndexRange, ...]
+    separate : tuple[IndexRange, ...]
         Further indices of members that do not act together, because each has its own vector or factor. Each
         member gives its own source.
     at_once : bool
@@ -194,7 +194,7 @@ class Application:
     layers: tuple[IndexRange, ...] = ()
     indices: tuple[Symbol, ...] = ()
     summed: tuple[IndexRange, ...] = ()
-    apart: tuple[IndexRange, ...] = ()
+    separate: tuple[IndexRange, ...] = ()
     at_once: bool = True
     source_name: str = ""
 
@@ -227,14 +227,14 @@ class Application:
     def chosen(self) -> dict[Any, Any]:
         """Value of each index of the declared family of matrices at the member that the product uses."""
         chosen: dict[Any, Any] = {
-            r.index: x.index for r, x in zip(self.matrix.others, self.apart, strict=False)
+            r.index: x.index for r, x in zip(self.matrix.others, self.separate, strict=False)
         }
         return chosen | ({} if self.matrix.index is None else {self.matrix.index.index: self.member})
 
     @property
     def ranges(self) -> tuple[IndexRange, ...]:
         """Ranges of the indices of the source: those of the vector, and of members that act separately."""
-        return (*self.vector.ranges, *(r for r in self.apart if r.index not in self.vector.indices))
+        return (*self.vector.ranges, *(r for r in self.separate if r.index not in self.vector.indices))
 
     @property
     def gives(self) -> Population:
@@ -256,9 +256,9 @@ class Application:
 
     def past(self, taken: Iterable[Symbol] = ()) -> Application:
         """Return this product at the time ``s`` instead of t, with indices that are not among ``taken``."""
-        names = {r.index: primed_apart(r.index, taken) for r in self.apart}
-        apart = tuple(r.renamed(names[r.index]) for r in self.apart)
-        past = replace(self, vector=self.vector.past(taken), apart=apart)
+        names = {r.index: unused_primed(r.index, taken) for r in self.separate}
+        separate = tuple(r.renamed(names[r.index]) for r in self.separate)
+        past = replace(self, vector=self.vector.past(taken), separate=separate)
         alone = {x: y for x, y in names.items() if x not in self.vector.indices}
         return past.renamed(alone) if alone else past
 
@@ -267,14 +267,16 @@ class Application:
         v = self.vector
         ranges = tuple(r.renamed(names.get(r.index, r.index)) for r in v.ranges)
         arguments = tuple(x.xreplace(dict(names)) for x in v.arguments)
-        apart = tuple(r.renamed(names.get(r.index, r.index)) for r in self.apart)
+        separate = tuple(r.renamed(names.get(r.index, r.index)) for r in self.separate)
         return replace(
-            self, vector=Vector(v.body.xreplace(dict(names)), v.site, ranges, arguments), apart=apart
+            self, vector=Vector(v.body.xreplace(dict(names)), v.site, ranges, arguments), separate=separate
         )
 
     def beside(self, other: Application) -> Application:
         """Return this product for the member of the family that ``other`` uses, if members act separately."""
-        names = {r.index: x.index for r, x in zip(self.apart, other.apart, strict=True) if r.index != x.index}
+        names = {
+            r.index: x.index for r, x in zip(self.separate, other.separate, strict=True) if r.index != x.index
+        }
         return self.renamed(names) if names else self
 
     def at(self, site: Expr) -> Application:
@@ -390,7 +392,7 @@ class Parameter:
         """Return the update of this member at time ``past``: ranges of its sums, coefficient, and vector."""
         assert self.trained is not None
         u = self.trained.update
-        names, over = apart(u.over, self.indices)
+        names, over = rename_taken(u.over, self.indices)
         coefficient, vector = (
             self.here(x.xreplace(names)).xreplace({time: past}) for x in (u.coefficient, u.vector)
         )
@@ -404,15 +406,15 @@ class Parameter:
             return place.xreplace(low), place.xreplace(high)
 
         places = zip(self.member.args, other.member.args, strict=True)
-        apart = (_disjoint(bounds(self, x), bounds(other, y)) for x, y in places)
-        return self.initial == other.initial and not any(apart)
+        disjoint = (_disjoint(bounds(self, x), bounds(other, y)) for x, y in places)
+        return self.initial == other.initial and not any(disjoint)
 
     def source(self, time: Expr = t, taken: Iterable[Symbol] | None = None) -> AppliedUndef:
         """Return the initial value as a Gaussian source, with the arguments of the field that it enters.
 
         Its indices are primed if ``taken`` is given, and differ from those.
         """
-        names = {} if taken is None else {i: primed_apart(i, taken) for i in self.indices}
+        names = {} if taken is None else {i: unused_primed(i, taken) for i in self.indices}
         return Function(self.source_name)(*[time if x == t else x for x in self.lhs.xreplace(names).args])
 
     @property
@@ -513,10 +515,10 @@ def read(program: Program) -> Reading:
     >>> [str(a.source()) for a in read(mlp(1)).uses], [str(p.source()) for p in read(mlp(1)).entries]
     (['u(1, mu, t)'], ['r(1, t)'])
     """
-    program = with_ends_apart(outer_products(program))
+    program = with_separate_ends(outer_products(program))
     registry = Registry(program)
     reading = Reading(program, registry, nonempty(program.causal_order()))
-    apart = members_apart(program)
+    families_apart = separate_families(program)
     for d in reading.definitions:
         layer = tuple(r for r in d.ranges if r.index == ell)
         indices = tuple(r.index for r in d.ranges if r.index != ell)
@@ -524,7 +526,7 @@ def read(program: Program) -> Reading:
         for product in d.products():
             m = program.matrix_of(product)
             matrix, trained = gaussian(m), m if isinstance(m, TrainedMatrix) else None
-            members, separate = d.members(product, matrix), matrix.name in apart
+            members, separate = d.members(product, matrix), matrix.name in families_apart
             sums = d.summed_over(product)
             letters = dict.fromkeys((*indices, *(r.index for r in (*members, *sums))))
             i = member(matrix, product)
@@ -538,7 +540,7 @@ def read(program: Program) -> Reading:
                 layers=layer if i.has(ell) else (),
                 indices=tuple(letters),
                 summed=() if separate else members,
-                apart=members if separate else (),
+                separate=members if separate else (),
                 at_once=not d.evolves,
             )
             uses.append(use)
@@ -554,7 +556,7 @@ def read(program: Program) -> Reading:
     return reading
 
 
-def with_ends_apart(program: Program) -> Program:
+def with_separate_ends(program: Program) -> Program:
     """Return the program with the last or first layer of a family defined separately where needed.
 
     A separate definition is needed if another use of a matrix of the family has all of its members except one
@@ -572,11 +574,11 @@ def with_ends_apart(program: Program) -> Program:
                 matrix = gaussian(program.matrix_of(x))
                 if matrix.name in families and not any((r.upper - r.lower).is_negative for r in d.ranges):
                     spans.setdefault(matrix.name, []).append((d, _span(d, member(matrix, x))))
-        cuts = (cut for uses in spans.values() for a in uses for b in uses if (cut := _cut(*a, b[1])))
-        found = next(cuts, None)
-        if found is None:
+        cuts = (divided for uses in spans.values() for a in uses for b in uses if (divided := _cut(*a, b[1])))
+        cut = next(cuts, None)
+        if cut is None:
             break
-        definitions = tuple(y for d in definitions for y in (found[1] if d is found[0] else (d,)))
+        definitions = tuple(y for d in definitions for y in (cut[1] if d is cut[0] else (d,)))
     return program if definitions is program.definitions else replace(program, definitions=definitions)
 
 
@@ -618,7 +620,7 @@ def _cut(
     return d, (single, replace(d, ranges=tuple(inner if r.index == ell else r for r in d.ranges)))
 
 
-def members_apart(program: Program) -> frozenset[str]:
+def separate_families(program: Program) -> frozenset[str]:
     """Return the names of families of matrices whose members have their own vectors, factors or definitions.
 
     The products of the other families occur only in sums: ``Sum(W(k) @ v(p + k), (k, -1, 1))``.
@@ -670,19 +672,19 @@ def overlap(reading: Reading, a: Application, u: Outer) -> tuple[Expr, Expr, Exp
     order parameter that is the inner product of one of its vectors with that of ``a``, the coefficient, the
     other vector, and the ranges of the sums.
     """
-    names, over = apart(u.over, a.indices)
+    names, over = rename_taken(u.over, a.indices)
     at: dict[Any, Any] = {**names, **a.chosen, t: s}
     stays, meets = (u.right, u.left) if a.transposed else (u.left, u.right)
-    past = vector(reading.program, meets.xreplace(at), over, a.apart)
+    past = vector(reading.program, meets.xreplace(at), over, a.separate)
     coefficient, remains = (x.xreplace(at) for x in (u.coefficient, stays))
     return reading.registry.correlation(a.vector, past), coefficient, remains, over
 
 
-def apart(
+def rename_taken(
     over: tuple[IndexRange, ...], taken: tuple[Symbol, ...]
 ) -> tuple[dict[Symbol, Symbol], tuple[IndexRange, ...]]:
     """Return new names for those indices of ``over`` that are among ``taken``, and the new ranges."""
-    names = {r.index: primed_apart(r.index, taken) for r in over if r.index in taken}
+    names = {r.index: unused_primed(r.index, taken) for r in over if r.index in taken}
     return names, tuple(IndexRange(names.get(r.index, r.index), r.lower, r.upper) for r in over)
 
 

@@ -36,9 +36,17 @@ from derive.program.entrywise import Entrywise
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
 from derive.program.training import TrainedMatrix
-from derive.theory.applications import Application, Parameter, apart, earlier, overlap, read, tangent_kernel
+from derive.theory.applications import (
+    Application,
+    Parameter,
+    earlier,
+    overlap,
+    read,
+    rename_taken,
+    tangent_kernel,
+)
 from derive.theory.data import Source, Term
-from derive.theory.names import primed_apart
+from derive.theory.names import unused_primed
 from derive.theory.theory import Theory
 
 
@@ -165,7 +173,7 @@ class _Derivation:
         w = b.past(a.indices)
         each = a.variance * a.acts_on.ratio * self.registry.correlation(a.vector, w.beside(a).vector)
         whole = over(each, a.summed)
-        for x, y in zip(a.apart, w.apart, strict=True):
+        for x, y in zip(a.separate, w.separate, strict=True):
             whole *= KroneckerDelta(x.index, y.index)
         ranges = (*a.layers, *a.ranges, *w.ranges)
         return Source(a.source(), w.source(s), strength * a.entries() * whole, ranges, a.matrix.name)
@@ -184,7 +192,7 @@ class _Derivation:
         name, index = self.reading.response_name(a, b)
         layers, causal = a.layers[0] if a.layers else None, "past" if instant else "strict"
         function = self.registry.response(name, index, layers, a.vector, past.source(s), past.ranges, causal)
-        same = {y.index: x.index for x, y in zip(a.apart, past.apart, strict=True)}
+        same = {y.index: x.index for x, y in zip(a.separate, past.separate, strict=True)}
         kernel = a.variance * a.acts_on.ratio * sign * function.xreplace(same)
         ranges = (*a.summed, *(r for r in past.ranges if r.index not in same))
         rule = "response of the vector to the opposite use of the matrix"
@@ -225,7 +233,7 @@ class _Derivation:
         at: dict[Any, Any] = {**a.chosen, t: s}
         outside, gradient = trained.update.outside, []
         for u in trained.update.terms:
-            names, ranges = apart(u.over, a.indices)
+            names, ranges = rename_taken(u.over, a.indices)
             vector, partner = (u.right, u.left) if a.transposed else (u.left, u.right)
             entry = (u.coefficient / outside).xreplace(names) * vector.xreplace(names)
             gradient.append(over((entry * Copy(partner.xreplace(names))).xreplace(at), ranges))
@@ -233,7 +241,12 @@ class _Derivation:
         kernel = weight * outside.xreplace(at) * a.acts_on.ratio
         description = "entrywise steps applied to the vector, averaged over an independent unit"
         return Term(
-            "pair", PairMean(step * Copy(a.vector.body)), S.One, kernel, a.summed, *_reached(a, description)
+            "pair",
+            PairMean(step * Copy(a.vector.body)),
+            S.One,
+            kernel,
+            a.summed,
+            *_entrywise_origin(a, description),
         )
 
     def parameter(self, v: Parameter) -> list[Term]:
@@ -258,15 +271,15 @@ class _Derivation:
 
         A source of this kind has the same value at all times and for all samples.
         """
-        names = {i: primed_apart(i, v.indices) for i in x.indices}
+        names = {i: unused_primed(i, v.indices) for i in x.indices}
         doubled = tuple(IndexRange(names[r.index], r.lower, r.upper) for r in x.ranges if r.index in names)
         partner = x.source(s, v.indices)
         return Source(v.source(), partner, v.covariance(x, names), (*v.ranges, *doubled), v.initial.name)
 
 
-def _reached(a: Application, told: str) -> tuple[str, str, str]:
+def _entrywise_origin(a: Application, description: str) -> tuple[str, str, str]:
     """Return the last three fields of a `Term` with entrywise updates: reach, name of matrix, description."""
-    return "strict", a.matrix.name, told
+    return "strict", a.matrix.name, description
 
 
 def _reach(rule: TrainingRule, inclusive: bool = False) -> str:

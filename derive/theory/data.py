@@ -19,7 +19,7 @@ from derive.calculus.symbols import IndexRange, L, ell, s, spelled, t
 from derive.program.language import Rewritable, layer_count
 from derive.program.nonlinear import NonlinearRule
 from derive.program.program import Program
-from derive.show.arranged import letters_apart
+from derive.show.arranged import with_distinct_variables
 from derive.show.latex import latex
 
 ExpressionMap: TypeAlias = Callable[..., Any]
@@ -142,7 +142,7 @@ class Term(Rewritable):
         """
         return replace(self, over=(*ranges, *self.over))
 
-    def put(self, expr: Expr) -> Term:
+    def with_expression(self, expr: Expr) -> Term:
         """Return a term with the same origin, kind and matrix, and another expression.
 
         Parameters
@@ -172,9 +172,9 @@ class Term(Rewritable):
         """
         whole = fun(self.expr)
         if self.reach == "" and not self.over and self.coefficient is S.One and self.kernel is S.One:
-            return self if whole == self.expr else self.put(whole)
+            return self if whole == self.expr else self.with_expression(whole)
         parts = self.map(fun)
-        return parts if _equal(parts.expr, whole) else self.put(whole)
+        return parts if _equal(parts.expr, whole) else self.with_expression(whole)
 
     def __str__(self) -> str:
         return f"{self.expr}   [{self.kind}{', ' + self.matrix if self.matrix else ''}: {self.rule}]"
@@ -285,7 +285,7 @@ class Equation(Stated):
         return super().map(lambda e: e.subs(old, new) if e.has(old) else e)
 
     def _repr_latex_(self) -> str:
-        lhs, rhs = map(latex, letters_apart([self.lhs, self.rhs]))
+        lhs, rhs = map(latex, with_distinct_variables([self.lhs, self.rhs]))
         return rf"$\displaystyle {lhs} = {rhs}$"
 
 
@@ -314,7 +314,7 @@ class Source(Stated):
     matrix: str = ""
 
     def _repr_latex_(self) -> str:
-        first, second, rhs = map(latex, letters_apart([self.symbol, self.partner, self.covariance]))
+        first, second, rhs = map(latex, with_distinct_variables([self.symbol, self.partner, self.covariance]))
         return rf"$\displaystyle \langle {first} {second} \rangle = {rhs}$"
 
 
@@ -344,7 +344,7 @@ class OrderParameter(Stated):
     causal: str = ""
 
     def _repr_latex_(self) -> str:
-        lhs, rhs = map(latex, letters_apart([self.symbol, self.definition]))
+        lhs, rhs = map(latex, with_distinct_variables([self.symbol, self.definition]))
         return rf"$\displaystyle {lhs} = {rhs}$"
 
 
@@ -497,7 +497,7 @@ class TheoryData(Rewritable):
         """
         layers = layer_count(depth)
         program = self.program.map(lambda e: e.subs(L, layers) if e.has(L) else e)
-        return replace(self.each(lambda x: _members(_put(x, L, layers))), program=program)
+        return replace(self.each(lambda x: _members(_substituted(x, L, layers))), program=program)
 
     def stated(self) -> tuple[Any, ...]:
         """Return all equations, scalars, observables, sources and order parameters.
@@ -553,10 +553,10 @@ def _members(item: Any) -> Iterator[Any]:
 def _member(item: Any, family: IndexRange, layer: Expr) -> Any:
     """Return a statement of a family at one ``layer``; ``family`` is the range of its layer index."""
     other_ranges = tuple(r for r in item.ranges if r is not family)
-    return _put(replace(item, ranges=other_ranges), family.index, layer)
+    return _substituted(replace(item, ranges=other_ranges), family.index, layer)
 
 
-def _put(item: Any, old: Expr, new: Expr) -> Any:
+def _substituted(item: Any, old: Expr, new: Expr) -> Any:
     """Return an equation, source or order parameter with the symbol ``old`` replaced by ``new``."""
     return (
         item.subs(old, new)

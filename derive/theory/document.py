@@ -26,8 +26,8 @@ from derive.calculus.pairs import Copy, EntryStep, PairMean
 from derive.calculus.symbols import ell, s, t
 from derive.program.language import Mean, Product
 from derive.program.spectral import SpectralEntry
-from derive.show.arranged import letters_apart
 from derive.show.arranged import ordered as in_order
+from derive.show.arranged import with_distinct_variables
 from derive.show.document import COLUMNS, DisplayedEquation, Section, latex_section, text_section
 from derive.show.latex import PaperLatex
 from derive.show.notation import notation
@@ -242,20 +242,22 @@ class View:
         """
         sites = {-Symbol(f"Hcal_{name}"): e for name, e in self.route.single_site.items()}
         exponents = {Symbol("S"): self.route.action, **sites}
-        return [DisplayedEquation((name,), _addends(settled(e))) for name, e in exponents.items()]
+        return [DisplayedEquation((name,), _addends(without_single_sums(e))) for name, e in exponents.items()]
 
     def saddle_point(self) -> list[DisplayedEquation]:
         """Return the stationarity conditions of the action as equations for order parameters."""
         conditions = self.route.saddle_point
-        return [DisplayedEquation((e.lhs,), tuple(map(_drawn, _addends(e.rhs)))) for e in conditions]
+        return [
+            DisplayedEquation((e.lhs,), tuple(map(_numbers_in_front, _addends(e.rhs)))) for e in conditions
+        ]
 
     def weights(self) -> list[DisplayedEquation]:
         """Return the covariance in time of an entry of each matrix for which the action has a symbol."""
         exponents = (self.route.action, *self.route.single_site.values())
-        folded = {(x.args[0], len(x.args) > 3) for e in exponents for x in e.atoms(Entries)}
+        abbreviated = {(x.args[0], len(x.args) > 3) for e in exponents for x in e.atoms(Entries)}
         uses = {x.matrix.name: x.canonical() for x in read(self.theory.program).uses}
         found = []
-        for m, members_differ in sorted(folded, key=str):
+        for m, members_differ in sorted(abbreviated, key=str):
             use = uses[str(m)]
             head = Entries(m, t, s, *((use.member,) if members_differ else ()))
             found.append(DisplayedEquation((head,), _addends(use.entries(t, s))))
@@ -318,7 +320,7 @@ def of_one_member(entry: DisplayedEquation) -> DisplayedEquation:
     return replace(entry, lhs=tuple(lhs), terms=tuple(terms), layers=None)
 
 
-def settled(e: Expr) -> Expr:
+def without_single_sums(e: Expr) -> Expr:
     """Return an expression in which each sum over a single value of its index is replaced by its summand."""
 
     def member(x: Sum) -> Expr:
@@ -330,7 +332,7 @@ def settled(e: Expr) -> Expr:
     return e.replace(lambda x: isinstance(x, Sum) and any(a == b for _, a, b in x.limits), member)
 
 
-def _drawn(e: Expr) -> Expr:
+def _numbers_in_front(e: Expr) -> Expr:
     """Return ``e`` with the numerical factors of averages in front: ``<2 x>`` becomes ``2 <x>``."""
 
     def average(x: Expr) -> Expr:
@@ -430,11 +432,11 @@ def plain_item(x: Any, text: PaperText, latex: PaperLatex) -> dict[str, Any]:
 
     def written(e: Any) -> dict[str, str]:
         e = sympify(e)
-        (shown,) = letters_apart([*others, e])[len(others) :]
+        (shown,) = with_distinct_variables([*others, e])[len(others) :]
         return {"text": text.doprint(shown), "latex": latex.doprint(shown), "srepr": _srepr(e)}
 
     def added(terms: Sequence[Expr]) -> dict[str, str]:
-        shown = letters_apart([*others, *terms])[len(others) :]
+        shown = with_distinct_variables([*others, *terms])[len(others) :]
         return {"text": text.equation(shown), "latex": latex.equation(shown), "srepr": _srepr(Add(*terms))}
 
     if isinstance(x, DisplayedEquation):

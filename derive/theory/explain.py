@@ -54,7 +54,7 @@ def explain_term(theory: TheoryData, what: Any) -> str:
     terms_found = terms_found or [(e, x) for e, x in places if x.expr.has(expr)]
     blocks = [
         f"{x.expr}\n{INDENT}in the equation of {_as_written(theory, e)}\n"
-        + (_because(theory, e, x) or f"{INDENT}{x.matrix}: {x.rule}")
+        + (_term_origin(theory, e, x) or f"{INDENT}{x.matrix}: {x.rule}")
         for e, x in terms_found
     ]
     if not blocks:
@@ -75,21 +75,21 @@ def _equation(theory: TheoryData, e: Equation) -> str:
     """Return the text on an equation: its definition in the program, then each term with its origin."""
     lines = [f"{e.lhs} =   [the program: {_as_written(theory, e)}]"]
     for x in e.terms:
-        lines += [f"{INDENT}{x}", _because(theory, e, x, 2 * INDENT)]
+        lines += [f"{INDENT}{x}", _term_origin(theory, e, x, 2 * INDENT)]
     return "\n".join(filter(None, lines))
 
 
 def _source(theory: TheoryData, u: Source) -> str:
     """Return the text on a Gaussian source: its covariance, and the matrix or vector that gives it."""
     value = f"<{u.symbol} {u.partner}> = {u.covariance}"
-    made = _matrix(theory, u.matrix)
-    if made is None:
+    matrix = _matrix(theory, u.matrix)
+    if matrix is None:
         return f"{u.name}: {value}\n{INDENT}the entries of {u.matrix} at initialisation"
     if u.symbol.func == u.partner.func:
         why = f"{u.matrix} applied to a vector is Gaussian, with the inner product of the vector with itself"
     else:
         why = f"both come from {u.matrix}: correlated by the inner product of the vectors it is applied to"
-    return f"{u.name}: {value}\n{INDENT}{why}\n{INDENT}({_spread(made)})"
+    return f"{u.name}: {value}\n{INDENT}{why}\n{INDENT}({_distribution(matrix)})"
 
 
 def _order_parameter(theory: TheoryData, q: OrderParameter) -> str:
@@ -101,11 +101,11 @@ def _order_parameter(theory: TheoryData, q: OrderParameter) -> str:
         lines.append("0 unless s <= t: the vector is computed from the source within the step")
     uses = []
     for e in (*theory.equations, *theory.scalars, *theory.observables):
-        for x in (x for x in e.terms if _has(x.expr, q.name)):
+        for x in (x for x in e.terms if _contains(x.expr, q.name)):
             origins = {"response": f", by the use of {x.matrix}", "memory": f", by the updates of {x.matrix}"}
             uses.append(f"stands in the equation of {e.symbol}{origins.get(x.kind, '')}")
     for u in theory.sources:
-        if _has(sympify(u.covariance), q.name):
+        if _contains(sympify(u.covariance), q.name):
             uses.append(f"is the covariance of {u.name}, from {u.matrix}")
     lines += list(dict.fromkeys(uses)) or ["no equation contains it; the program's notation names it"]
     return f"\n{INDENT}".join(lines)
@@ -114,7 +114,7 @@ def _order_parameter(theory: TheoryData, q: OrderParameter) -> str:
 # -- one term ------------------------------------------------------------------------------------------------
 
 
-def _because(theory: TheoryData, e: Equation, x: Term, indent: str = INDENT) -> str:
+def _term_origin(theory: TheoryData, e: Equation, x: Term, indent: str = INDENT) -> str:
     """Return an indented sentence on the origin of the term ``x`` of equation ``e``.
 
     It is empty for a term of a definition that names its weight.
@@ -128,7 +128,7 @@ def _because(theory: TheoryData, e: Equation, x: Term, indent: str = INDENT) -> 
     use = str(product) if product is not None else f"the product with {matrix.name}"
     sentences: dict[str, Callable[[], str]] = {
         "source": lambda: _gaussian_part(theory, x, matrix, use),
-        "response": lambda: _returned(theory, x, matrix, product, use),
+        "response": lambda: _response_origin(theory, x, matrix, product, use),
         "pair": lambda: _steps(theory, x, use),
         "memory": lambda: _updates(theory, x, use),
     }
@@ -139,7 +139,7 @@ def _gaussian_part(theory: TheoryData, x: Term, matrix: GaussianMatrix, use: str
     """Return the sentence on the Gaussian part of a product; ``use`` is the product as text."""
     covariances = (str(u.covariance) for u in theory.sources if x.expr.has(u.symbol))
     value = next(covariances, "the inner product of the vector with itself")
-    return f"the Gaussian part of {use}; its covariance is {value} ({_spread(matrix)})"
+    return f"the Gaussian part of {use}; its covariance is {value} ({_distribution(matrix)})"
 
 
 def _updates(theory: TheoryData, x: Term, use: str) -> str:
@@ -147,10 +147,10 @@ def _updates(theory: TheoryData, x: Term, use: str) -> str:
     weights = (w for w in theory.program.trained() if isinstance(w, TrainedMatrix))
     w = next(w for w in weights if w.name == x.matrix)
     each = (f"{u.coefficient} times the outer product of {u.left} and {u.right}" for u in w.update.terms)
-    return f"updates of {w.name} by {_called(w.rule)} before t, {' and '.join(each)}, applied in {use}"
+    return f"updates of {w.name} by {_rule_name(w.rule)} before t, {' and '.join(each)}, applied in {use}"
 
 
-def _called(rule: Any) -> str:
+def _rule_name(rule: Any) -> str:
     """Return the name of a training rule."""
     return rule.name if isinstance(rule, NonlinearRule) else type(rule).__name__
 
@@ -160,7 +160,7 @@ def _steps(theory: TheoryData, x: Term, use: str) -> str:
     w = next(w for w in theory.program.trained() if w.name == x.matrix)
     (step,) = x.field.atoms(EntryStep)
     return (
-        f"updates of {w.name} by {_called(w.rule)} before t, applied in {use}: the step Q_{w.name} of an "
+        f"updates of {w.name} by {_rule_name(w.rule)} before t, applied in {use}: the step Q_{w.name} of an "
         f"entry with the gradient {step.gradient}, averaged over an independent unit, the copy"
     )
 
@@ -172,26 +172,28 @@ def _vector(theory: TheoryData, x: Term) -> str:
         return f"{x.matrix}: {x.rule}"
     if x.kind == "memory" and isinstance(v, TrainedVector):
         u = v.update
-        return f"updates of {x.matrix} by {_called(v.rule)} before t, {u.coefficient} times {u.vector}"
+        return f"updates of {x.matrix} by {_rule_name(v.rule)} before t, {u.coefficient} times {u.vector}"
     grows = "; its updates are another term" if isinstance(v, TrainedVector) else ""
     return f"{x.matrix} at initialisation, N(0, {parameter(v).variance}) in every unit{grows}"
 
 
-def _spread(m: GaussianMatrix) -> str:
+def _distribution(m: GaussianMatrix) -> str:
     """Return the distribution of the entries of a matrix in words."""
     return f"{m.name} has entries N(0, {m.variance}/N)" + (", drawn anew at every step" if m.fresh else "")
 
 
-def _returned(theory: TheoryData, x: Term, m: GaussianMatrix, product: Product | None, use: str) -> str:
+def _response_origin(
+    theory: TheoryData, x: Term, m: GaussianMatrix, product: Product | None, use: str
+) -> str:
     """Return the sentence on a response term, which exists because two products share the matrix ``m``.
 
     ``use`` is the product of the equation as text, and ``product`` the same product or None.
     """
-    q = next((q for q in theory.responses() if _has(x.expr, q.name)), None)
-    pushed = next(iter(q.definition.atoms(Response)), None) if q is not None else None
-    if pushed is None:
+    q = next((q for q in theory.responses() if _contains(x.expr, q.name)), None)
+    response = next(iter(q.definition.atoms(Response)), None) if q is not None else None
+    if response is None:
         return f"{m.name}: {x.rule}"
-    partner = _use_with(theory, m, pushed.source)
+    partner = _use_with(theory, m, response.source)
     other = f"another use of {m.name}" if partner is None else str(partner)
     same = partner is not None and product is not None and partner.transposed == product.transposed
     if m.symmetry != 0 and same:
@@ -203,14 +205,15 @@ def _returned(theory: TheoryData, x: Term, m: GaussianMatrix, product: Product |
         shared = f"{use} and {other} share the entries of {m.name}"
     back = f"; the response multiplies {partner.vector}" if partner is not None else ""
     when = ", already within the step" if "equal time" in x.rule else ""
-    return f"{shared}: {pushed.body} responds to {pushed.source}, the Gaussian part of the latter{when}{back}"
+    responds = f"{response.body} responds to {response.source}"
+    return f"{shared}: {responds}, the Gaussian part of the latter{when}{back}"
 
 
 def _use_with(theory: TheoryData, m: GaussianMatrix, source: Expr) -> Product | None:
     """Return the product with the matrix ``m`` whose Gaussian part is the field ``source``, or None."""
     for e in theory.equations:
         for x in e.terms:
-            if x.kind == "source" and x.matrix == m.name and _has(x.expr, _name(source)):
+            if x.kind == "source" and x.matrix == m.name and _contains(x.expr, _name(source)):
                 return _product(theory, e, m)
     return None
 
@@ -244,7 +247,7 @@ def _as_written(theory: TheoryData, e: Equation) -> str:
     return f"{Derivative(d.lhs, d.lhs.args[-1]) if d.evolves else d.lhs} = {d.rhs}"
 
 
-def _has(e: Expr, name: str) -> bool:
+def _contains(e: Expr, name: str) -> bool:
     """Return whether a function of this name occurs in ``e``."""
     return any(_name(a) == name for a in e.atoms(AppliedUndef))
 

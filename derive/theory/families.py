@@ -209,7 +209,7 @@ class _FamilySearch:
                     if same is not None:
                         rest.remove(same)
                         lower, upper = (layer, upper) if layer == lower - 1 else (lower, layer)
-                gathered = x.put(Sum(x.expr.function, (ell, lower, upper)))
+                gathered = x.with_expression(Sum(x.expr.function, (ell, lower, upper)))
                 return replace(e, terms=(gathered, *rest))
         return e
 

@@ -32,7 +32,7 @@ QuantityAtLayer = tuple[str, Expr | None]
 k = Symbol("k", integer=True, positive=True)
 
 
-def primed_apart(index: Symbol, taken: Iterable[Symbol]) -> Symbol:
+def unused_primed(index: Symbol, taken: Iterable[Symbol]) -> Symbol:
     """Return the primed form of an index, such as ``mu_``, with more underscores if ``taken`` has it."""
     new, used = primed(index), set(taken)
     while new in used:
@@ -73,7 +73,7 @@ class Vector:
 
     def past(self, taken: Iterable[Symbol] = ()) -> Vector:
         """Return this vector at time ``s`` instead of t, with primed indices that are not among ``taken``."""
-        names = {i: primed_apart(i, taken) for i in self.indices}
+        names = {i: unused_primed(i, taken) for i in self.indices}
         ranges = tuple(r.renamed(names[r.index]) for r in self.ranges)
         arguments = tuple(x.xreplace(names) for x in self.arguments)
         return Vector(self.body.xreplace({**names, t: s}), self.site, ranges, arguments)

@@ -21,7 +21,7 @@ from derive.calculus.sums import factors, times
 from derive.calculus.symbols import ell, s, t
 from derive.program.language import Product
 from derive.program.parts import Definition
-from derive.show.arranged import letters_apart
+from derive.show.arranged import with_distinct_variables
 from derive.show.latex import PaperLatex
 from derive.show.notation import Notation, notation
 from derive.show.text import PaperText
@@ -87,7 +87,7 @@ class TensorProgram:
         if style not in STYLES:
             raise ValueError(f"style = {style!r}: must be one of {', '.join(STYLES)}")
         stated = (self.equations, self.dots, self.covariances, self.scalars)
-        groups = [[letters_apart([e.lhs, e.rhs]) for e in g] for g in stated]
+        groups = [[with_distinct_variables([e.lhs, e.rhs]) for e in g] for g in stated]
         if format == "text":
             text = _Text(notation(self.theory), style)
             blocks = ["\n".join(f"{text.doprint(a)} = {text.doprint(b)}" for a, b in g) for g in groups if g]

@@ -71,11 +71,11 @@ def covariance(a: Expr, b: Expr, sources: Iterable[Source]) -> Expr:
 def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> Iterator[Partner]:
     """Yield every source that is correlated with the source ``a``, with indices and time not in ``taken``."""
     for u in sources:
-        for mine, other in dict.fromkeys([(u.symbol, u.partner), (u.partner, u.symbol)]):
-            found = match(mine, a, u.ranges)
-            told = mine is u.partner and match(u.symbol, a, u.ranges) is not None
+        for matched, other in dict.fromkeys([(u.symbol, u.partner), (u.partner, u.symbol)]):
+            found = match(matched, a, u.ranges)
+            counted = matched is u.partner and match(u.symbol, a, u.ranges) is not None
             # the covariance of two members of one family states both orders already
-            if found is None or told:
+            if found is None or counted:
                 continue
             used, summed = {*taken, *a.free_symbols}, []
             for r in u.ranges:
@@ -145,11 +145,11 @@ def _stein(term: Expr, sources: tuple[Source, ...], **hints: Any) -> Expr:
         if found:
             inside.remove(x)
             rest = Mul(*inside)
-            return Mul(*outside) * sum((_traded(rest, v, **hints) for v in found), S.Zero)
+            return Mul(*outside) * sum((_stein_term(rest, v, **hints) for v in found), S.Zero)
     return term
 
 
-def _traded(rest: Expr, v: Partner, **hints: Any) -> Expr:
+def _stein_term(rest: Expr, v: Partner, **hints: Any) -> Expr:
     """Return the term of Stein's lemma for one correlated source v: sum of covariance times response.
 
     ``rest`` is the averaged product without the source to which the lemma is applied.
@@ -453,9 +453,9 @@ class _Unfolder:
         factors = [r.body if isinstance(r, Average) else r for r in Mul.make_args(term)]
         for y in (y for r in factors for y in Mul.make_args(r)):
             if isinstance(y, Response) and is_field(y.body) and y.body.args[-1] == v:
-                pushed = y.source.args[-1]
-                if not pushed.has(v):
-                    return pushed if flows or self.reaches(y) else pushed + 1
+                perturbed_at = y.source.args[-1]
+                if not perturbed_at.has(v):
+                    return perturbed_at if flows or self.reaches(y) else perturbed_at + 1
         return None
 
 

@@ -24,7 +24,7 @@ from sympy import Expr
 
 import derive
 from derive.program import Program
-from derive.show.arranged import letters_apart
+from derive.show.arranged import with_distinct_variables
 from derive.show.latex import PaperLatex
 from derive.show.notation import Notation, notation
 from derive.show.text import PaperText
@@ -129,7 +129,7 @@ class Derivation:
         return rows + [self._whole(q, f"{q.kind} function") for q in theory.order_parameters]
 
     def _equation(self, e: Equation) -> Answer:
-        written = letters_apart([e.lhs, *(x.expr for x in e.terms)])
+        written = with_distinct_variables([e.lhs, *(x.expr for x in e.terms)])
         terms = [
             {**self._written(y), "kind": x.kind, "explanation": self.theory.explain_term(x)}
             for x, y in zip(e.terms, written[1:], strict=True)

@@ -21,13 +21,13 @@ from derive.theory.fluctuations.hats import averaged
 from derive.theory.fluctuations.one_unit import (
     PlacedParameter,
     UnitExponent,
-    at_letters,
     derivative_by,
-    elsewhere,
     exponent_at,
+    indices_and_times,
     layers_meet,
-    letters,
     placed_home,
+    with_other_indices,
+    with_renamed_indices,
 )
 
 
@@ -106,7 +106,7 @@ def influence(theory: FluctuationData, q: FluctuatingParameter) -> dict[str, Exp
 
     Populations whose exponent does not contain the order parameter are left out.
     """
-    placed, derivatives = at_letters(q, {}), dict[str, Expr]()
+    placed, derivatives = with_renamed_indices(q, {}), dict[str, Expr]()
     for x in theory.terms:
         slope = derivative_by(x.whole, placed, (*placed.ranges, *theory.depths))
         if slope != 0:
@@ -120,8 +120,8 @@ def noise(theory: FluctuationData, first: FluctuatingParameter, second: Fluctuat
     The second order parameter has other indices and times. The result is zero for different populations, and
     contains a Kronecker delta of layers.
     """
-    own = at_letters(first, {})
-    other = elsewhere(second, letters(first))
+    own = with_renamed_indices(first, {})
+    other = with_other_indices(second, indices_and_times(first))
     if own.home is None or other.home is None or own.home.name != other.home.name:
         return S.Zero
     meeting = layers_meet(own.home.site, other.home.site, (*own.ranges, *other.ranges), theory.depths)
@@ -138,7 +138,7 @@ def noise(theory: FluctuationData, first: FluctuatingParameter, second: Fluctuat
 
 def feedback(theory: FluctuationData, first: FluctuatingParameter, second: FluctuatingParameter) -> Expr:
     """Return the derivative of the first order parameter by the second, with all others fixed."""
-    own, other = at_letters(first, {}), elsewhere(second, letters(first))
+    own, other = with_renamed_indices(first, {}), with_other_indices(second, indices_and_times(first))
     derivative = derivative_by(own.function, other, (*own.every, *theory.depths))
     for part in _influences(theory, own, other):
         derivative += part.share * averaged(substitute(own.unit, part.at) * part.expr, theory.random)
@@ -195,25 +195,25 @@ def shift_source(theory: FluctuationData, q: FluctuatingParameter, expanded: boo
     Averages with one hat more than they have fields to differentiate vanish, so that an average with two
     influences is connected as it stands. Influences are written out if ``expanded``.
     """
-    unit = _Unit(theory, at_letters(q, {}), expanded)
+    unit = _Unit(theory, with_renamed_indices(q, {}), expanded)
     others = [x for x in theory.parameters if x.kind != "observable"]
     curvature, functions = [], []
     for one, two in combinations_with_replacement(others, 2):
-        j, k = _apart_from(unit.own, one, two)
+        j, k = _with_distinct_indices(unit.own, one, two)
         curvature.append(_contracted(unit.curvature(j, k), j, k))
         second = derivative_by(derivative_by(unit.own.function, k, unit.own.every), j, unit.own.every)
         functions.append(_contracted(second, j, k))
-    acting = (unit.self_action(*_apart_from(unit.own, b, c)) for b in others for c in others)
+    acting = (unit.self_action(*_with_distinct_indices(unit.own, b, c)) for b in others for c in others)
     return ShiftSource(Add(*curvature), Add(*acting), Add(*functions))
 
 
-def _apart_from(
+def _with_distinct_indices(
     own: PlacedParameter, one: FluctuatingParameter, two: FluctuatingParameter
 ) -> tuple[PlacedParameter, PlacedParameter]:
     """Return ``one`` and ``two`` with indices that differ from each other and from those of ``own``."""
-    taken = {*letters(own.parameter)}
-    first = elsewhere(one, taken)
-    return first, elsewhere(two, {*taken, *(r.index for r in first.every)})
+    taken = {*indices_and_times(own.parameter)}
+    first = with_other_indices(one, taken)
+    return first, with_other_indices(two, {*taken, *(r.index for r in first.every)})
 
 
 def _contracted(e: Expr, j: PlacedParameter, k: PlacedParameter) -> Expr:

@@ -42,7 +42,7 @@ from derive.theory.fluctuations.coefficients import (
 )
 from derive.theory.fluctuations.data import FluctuatingParameter, FluctuationData
 from derive.theory.fluctuations.hats import Hatted
-from derive.theory.fluctuations.one_unit import elsewhere, letters
+from derive.theory.fluctuations.one_unit import indices_and_times, with_other_indices
 
 FORMATS = ("text", "latex", "json")
 FluctuationPart = Literal[
@@ -145,7 +145,8 @@ class FluctuationView:
         entries = getattr(self, f"_{key.replace('-', '_')}")()
         members = (document.of_one_member(x) for x in entries)
         return Section(
-            TITLES[key], tuple(replace(x, terms=tuple(map(document.settled, x.terms))) for x in members)
+            TITLES[key],
+            tuple(replace(x, terms=tuple(map(document.without_single_sums, x.terms))) for x in members),
         )
 
     def _process(self) -> Iterator[DisplayedEquation]:
@@ -201,7 +202,7 @@ def _pair(
     The index of a family with one layer is replaced by that layer.
     """
     if e != 0:
-        other = elsewhere(p, letters(q))
+        other = with_other_indices(p, indices_and_times(q))
         single = {r.index: r.lower for r in other.ranges if r.lower == r.upper}
         lhs = kind(q.symbol, other.symbol.xreplace(single))
         yield DisplayedEquation((lhs,), _terms(substitute(e, single)), _layers(q))

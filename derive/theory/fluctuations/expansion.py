@@ -34,7 +34,7 @@ from derive.theory.fluctuations.coefficients import (
 )
 from derive.theory.fluctuations.data import FluctuatingParameter, FluctuationData
 from derive.theory.fluctuations.exponent import ExponentBuilder
-from derive.theory.fluctuations.one_unit import elsewhere, letters
+from derive.theory.fluctuations.one_unit import indices_and_times, with_other_indices
 from derive.theory.path_integral import path_integral
 from derive.theory.path_integral.saddle import Assembly
 from derive.theory.path_integral.step_order import responses_at_equal_times
@@ -123,7 +123,7 @@ class Fluctuations(FluctuationData):
             (ell >= 2) & (s - t <= -1)), (0, True))}
         """
         first = self._parameter(name)
-        second = elsewhere(self._parameter(other), letters(first))
+        second = with_other_indices(self._parameter(other), indices_and_times(first))
         found = {}
         for population, e in self.influence(first).items():
             slope = functional_derivative(e, second.symbol, (*first.ranges, *second.every))

@@ -13,7 +13,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.theory.fluctuations.data import ExponentTerm, FluctuatingParameter, FluctuationData
 from derive.theory.fluctuations.hats import Hatted
-from derive.theory.fluctuations.one_unit import at_letters, derivative_by
+from derive.theory.fluctuations.one_unit import derivative_by, with_renamed_indices
 from derive.theory.path_integral import path_integral
 from derive.theory.path_integral.saddle import instant_responses
 
@@ -27,14 +27,14 @@ def explain(found: FluctuationData, name: str) -> str:
 
 def _explained(found: FluctuationData, q: FluctuatingParameter) -> str:
     """Return the text on one order parameter."""
-    lines = [_stated(q), *_kept(found, q)]
+    lines = [_definition(q), *_pair_of_responses(found, q)]
     uses = list(_terms(found, q))
     functions = [p for p in found.parameters if any(x.expr.has(q.symbol.func) for x in p.rest)]
     uses += [f"stands in the {p.kind} {p.symbol} = {p.function}" for p in functions]
     return f"\n{INDENT}".join([*lines, *(uses or ["no equation contains it"])])
 
 
-def _stated(q: FluctuatingParameter) -> str:
+def _definition(q: FluctuatingParameter) -> str:
     """Return the sentence that defines an order parameter."""
     if q.home is None:
         return f"{q.symbol}: {q.kind}, {q.function}"
@@ -42,7 +42,7 @@ def _stated(q: FluctuatingParameter) -> str:
     return f"{q.symbol}: {q.kind}, the average of {q.unit} over units of {q.home.name}{layer}"
 
 
-def _kept(found: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
+def _pair_of_responses(found: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
     """Yield sentences on the times at which a response exists and on its conjugate response.
 
     Of two conjugate responses only one is an order parameter. Nothing is yielded for other order parameters.
@@ -53,27 +53,27 @@ def _kept(found: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
     hat = next(iter(q.unit.atoms(Hatted))).field.func
     named = (x for x in action.responses.values() if str(x.symbol.func).removesuffix("_used") == q.name)
     own = next(x for x in named if x.other.primal.func == hat)
-    vector, pushed = own.leg.use.product, own.other.use.product
+    vector, source = own.leg.use.product, own.other.use.product
     conjugate = str(own.conjugate.func).removesuffix("_used")
     yield (
-        f"{vector} and {pushed} share weights, whose average gives products of {q.name} with its conjugate "
+        f"{vector} and {source} share weights, whose average gives products of {q.name} with its conjugate "
         f"{conjugate}: of the two, the response of the later use to the earlier one is an order parameter"
     )
     if not action.discrete:
         yield "0 unless s < t: in continuous time equal times have no weight"
     elif q.causal == "strict":
-        yield f"0 unless s < t: a step computes {vector} before {pushed}, so that {conjugate} exists at s = t"
+        yield f"0 unless s < t: a step computes {vector} before {source}, so that {conjugate} exists at s = t"
     else:
         when = "0 unless s = t: the weights are drawn anew at every step, and" if q.causal == "now" else ""
         when = when or "0 unless s <= t:"
-        yield f"{when} a step computes {vector} after {pushed}"
+        yield f"{when} a step computes {vector} after {source}"
         if str(own.symbol.func) not in instant_responses(action):
             yield "its mean vanishes at s = t, its fluctuations do not"
 
 
 def _terms(found: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
     """Yield for each term of the exponent with the order parameter q its derivative by q and its origin."""
-    placed = at_letters(q, {})
+    placed = with_renamed_indices(q, {})
     for x in found.terms:
         if any(a.func == q.symbol.func for a in x.addend.expr.atoms(AppliedUndef)):
             slope = derivative_by(x.whole, placed, (*q.ranges, *found.depths))
@@ -84,10 +84,10 @@ def _terms(found: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
 def _origin(x: ExponentTerm) -> str:
     """Return the origin of a term of the exponent in words: kind, weights and rule."""
     hats = " and ".join(str(hat.field) for hat in dict.fromkeys(x.hats))
-    told = {
+    origins = {
         "covariance": f"covariance of the Gaussian parts of {hats}, from the random part of {x.matrix}",
         "response": f"response in the equation of {hats}, from the random part of {x.matrix}",
         "memory": f"memory in the equation of {hats}, from the updates of {x.matrix}",
         "definition": f"definition of {hats}",
     }
-    return f"{told[x.kind]} ({x.rule})"
+    return f"{origins[x.kind]} ({x.rule})"

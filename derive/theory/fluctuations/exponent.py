@@ -60,27 +60,27 @@ class Exponent:
 
 
 @dataclass
-class OwnField:
+class AuxiliaryField:
     """Auxiliary field that represents a function of fields and numbers, with its domain.
 
-    ``boxes`` are the domains of its indices: each is one range for every index.
+    ``domains`` are those of its indices; each is a tuple of one range for every index.
     """
 
     symbol: AppliedUndef
-    boxes: list[tuple[IndexRange, ...]]
+    domains: list[tuple[IndexRange, ...]]
 
     def add(self, ranges: tuple[IndexRange, ...]) -> None:
         """Add a domain; raise NotApplicable if it overlaps in part with an earlier one."""
-        if any(_inside(ranges, x) for x in self.boxes):
+        if any(_inside(ranges, x) for x in self.domains):
             return
-        apart = [x for x in self.boxes if not _inside(x, ranges)]
+        apart = [x for x in self.domains if not _inside(x, ranges)]
         if any(not _disjoint(x, ranges) for x in apart):
-            told = " and ".join(str([r.limits for r in x]) for x in (apart[0], ranges))
+            overlapping = " and ".join(str([r.limits for r in x]) for x in (apart[0], ranges))
             raise NotApplicable(
                 f"fluctuations are not derived where a function of numbers is averaged over indices that "
-                f"overlap in part: the ranges are {told}"
+                f"overlap in part: the ranges are {overlapping}"
             )
-        self.boxes[:] = [*apart, ranges]
+        self.domains[:] = [*apart, ranges]
 
 
 def _inside(inner: tuple[IndexRange, ...], outer: tuple[IndexRange, ...]) -> bool:
@@ -112,19 +112,19 @@ def _range_of(place: Expr, letter: Symbol, ranges: Iterable[IndexRange]) -> Inde
 class ExponentBuilder:
     """Builder of the exponent of one unit of each population, from the equations of a path integral.
 
-    ``theory`` is the mean-field theory, which provides the sources and observables. ``stand_ins`` maps
-    averages and sums to the numbers that represent them, ``extra`` are these numbers, and ``own_fields`` maps
-    functions of fields and numbers to the auxiliary fields that represent them.
+    ``theory`` is the mean-field theory, which provides the sources and observables. ``number_of`` maps
+    averages and sums to the numbers that represent them, ``extra`` are these numbers, and
+    ``auxiliary_fields`` maps functions of fields and numbers to the auxiliary fields that represent them.
     """
 
     def __init__(self, assembly: Assembly, theory: TheoryData) -> None:
         self.theory = theory
         self.assembly, self.reading = assembly, assembly.reading
         self.program, self.action = assembly.program, assembly.action
-        self.stand_ins: dict[Expr, AppliedUndef] = {}
-        self.stood_for: dict[Expr, tuple[IndexRange, ...]] = {}
+        self.number_of: dict[Expr, AppliedUndef] = {}
+        self.ranges_of_number: dict[Expr, tuple[IndexRange, ...]] = {}
         self.extra: list[FluctuatingParameter] = []
-        self.own_fields: dict[Expr, OwnField] = {}
+        self.auxiliary_fields: dict[Expr, AuxiliaryField] = {}
         self.random = {x.name for x in self.program.fields} | {
             str(x.primal.func) for x in self.action.variables
         }
@@ -158,22 +158,24 @@ class ExponentBuilder:
         stated = tuple(map(self.with_numbers, stated))
         products = tuple(map(self.with_numbers, products))
         parameters = [*self.order_parameters(), *self.extra, *numbers]
-        own_fields = self.definitions_of_own_fields
+        auxiliary_fields = self.definitions_of_auxiliary_fields
         observables = [self.number(e, "observable") for e in self.theory.observables]
         names = {q.name for q in parameters}
         terms = [
             *self.kernels(products),
-            *self.numbers_in_definitions((*stated, *own_fields), names),
+            *self.numbers_in_definitions((*stated, *auxiliary_fields), names),
             *self.covariances(self.theory.sources),
         ]
-        _require_sums_apart([*(x.addend for x in terms), *(y for q in parameters for y in q.rest)], names)
+        _require_no_averages_in_time_sums(
+            [*(x.addend for x in terms), *(y for q in parameters for y in q.rest)], names
+        )
         homes = (
             *map(self.home_of, self.action.variables),
             *(self.home(e.symbol) for e in stated),
-            *(self.home(e.rhs) for e in own_fields),
+            *(self.home(e.rhs) for e in auxiliary_fields),
         )
         everything = (*parameters, *observables)
-        definitions = (*stated, *own_fields)
+        definitions = (*stated, *auxiliary_fields)
         return Exponent(products, definitions, homes, self.theory.sources, everything, tuple(terms))
 
     def home_of(self, x: UseVariable) -> Population:
@@ -238,8 +240,8 @@ class ExponentBuilder:
             for a in q.definition.atoms(Average):
                 bodies[a] = a.body
                 if isinstance(a.body, Response):
-                    pushed = primal[str(a.body.source.func)](*a.body.source.args)
-                    bodies[a] = a.body.body * Hatted(pushed)
+                    perturbed = primal[str(a.body.source.func)](*a.body.source.args)
+                    bodies[a] = a.body.body * Hatted(perturbed)
             body = q.definition.xreplace(bodies)
             causal = self.support(q.name, q.causal) if q.kind == "response" else ""
             if any(str(a.func) in self.random for a in body.atoms(AppliedUndef)):
@@ -289,15 +291,15 @@ class ExponentBuilder:
                 symbol = self.new_number(f"M_{near.name}", a, own)
                 body = self.of_fields(a.body, own)
                 self.extra.append(FluctuatingParameter(symbol, "mean", body, (), self.home(a.body), own))
-        e = e.xreplace(self.stand_ins)
+        e = e.xreplace(self.number_of)
         for x in sorted(_sums_in_functions(e), key=str):
             own = tuple(r for index, r in ranges.items() if index in x.free_symbols)
-            numbers = _holds(x, {*self.program.scalars, *(q.name for q in self.extra)})
-            if over_indices(x) and numbers and not _holds(x, self.random) and not self.is_known(x, own):
+            numbers = _contains(x, {*self.program.scalars, *(q.name for q in self.extra)})
+            if over_indices(x) and numbers and not _contains(x, self.random) and not self.is_known(x, own):
                 symbol = self.new_number(f"S_{near.name}", x, own)
                 rest = tuple(addends(x, symbol.args))
                 self.extra.append(FluctuatingParameter(symbol, "number", S.Zero, rest, None, own))
-        return e.xreplace(self.stand_ins)
+        return e.xreplace(self.number_of)
 
     def is_known(self, e: Expr, own: tuple[IndexRange, ...]) -> bool:
         """Return whether a number represents ``e`` already, possibly with other names of its indices.
@@ -305,11 +307,11 @@ class ExponentBuilder:
         ``own`` are the ranges of the indices of ``e``. If the indices differ, the number is recorded for
         ``e``.
         """
-        for known, ranges in list(self.stood_for.items()):
+        for known, ranges in list(self.ranges_of_number.items()):
             letters = {x.index: y.index for x, y in zip(ranges, own, strict=False)}
             bounds = [[(r.lower, r.upper) for r in x] for x in (ranges, own)]
             if bounds[0] == bounds[1] and known.xreplace(letters).as_dummy() == e.as_dummy():
-                self.stand_ins[e] = self.stand_ins[known].xreplace(letters)
+                self.number_of[e] = self.number_of[known].xreplace(letters)
                 return True
         return False
 
@@ -318,7 +320,7 @@ class ExponentBuilder:
         name = free_name(name, self.taken)
         self.taken.add(name)
         found: AppliedUndef = Function(name)(*[r.index for r in ranges], t)
-        self.stand_ins[e], self.stood_for[e] = found, ranges
+        self.number_of[e], self.ranges_of_number[e] = found, ranges
         return found
 
     # -- functions of fields and numbers ---------------------------------------------------------------------
@@ -326,9 +328,9 @@ class ExponentBuilder:
     def of_fields(self, unit: Expr, ranges: Iterable[IndexRange]) -> Expr:
         """Return the averaged expression with an auxiliary field for each function that contains a number."""
         known = list(ranges)
-        return Add(*[self._factors_of_fields(x, known) for x in Add.make_args(unit.expand())])
+        return Add(*[self._with_auxiliary_fields(x, known) for x in Add.make_args(unit.expand())])
 
-    def _factors_of_fields(self, term: Expr, ranges: list[IndexRange]) -> Expr:
+    def _with_auxiliary_fields(self, term: Expr, ranges: list[IndexRange]) -> Expr:
         """Return a product in which an auxiliary field replaces its factors at one time.
 
         This is done for each time at which a factor contains a number of the program.
@@ -343,7 +345,7 @@ class ExponentBuilder:
                 at[time] = at.get(time, S.One) * x
         for time, x in at.items():
             numbers = any(str(a.func) in self.program.scalars for a in x.atoms(AppliedUndef))
-            constant *= self.own_field(x, time, ranges) if numbers else x
+            constant *= self.auxiliary_field(x, time, ranges) if numbers else x
         return constant
 
     def moves(self, a: AppliedUndef) -> bool:
@@ -351,7 +353,7 @@ class ExponentBuilder:
         name = str(a.func)
         return name in self.random or name in self.program.scalars or name in {x.name for x in self.extra}
 
-    def own_field(self, e: Expr, time: Expr, ranges: list[IndexRange]) -> Expr:
+    def auxiliary_field(self, e: Expr, time: Expr, ranges: list[IndexRange]) -> Expr:
         """Return the auxiliary field that represents the function ``e`` of fields and numbers at ``time``.
 
         Raises NotApplicable if the function contains two times.
@@ -366,11 +368,11 @@ class ExponentBuilder:
         places = list(dict.fromkeys(x for a in atoms for x in a.args[:-1] if not inner & x.free_symbols))
         named = self._letters(places, atoms)
         body = e.xreplace({a: a.func(*[named.get(x, x) for x in a.args[:-1]], t) for a in atoms})
-        if body not in self.own_fields:
-            name = free_name(f"v{len(self.own_fields) + 1}", self.taken | self.random)
-            self.own_fields[body] = OwnField(Function(name)(*named.values(), t), [])
+        if body not in self.auxiliary_fields:
+            name = free_name(f"v{len(self.auxiliary_fields) + 1}", self.taken | self.random)
+            self.auxiliary_fields[body] = AuxiliaryField(Function(name)(*named.values(), t), [])
             self.random.add(name)
-        field = self.own_fields[body]
+        field = self.auxiliary_fields[body]
         field.add(tuple(_range_of(x, y, ranges) for x, y in named.items()))
         return field.symbol.func(*places, time)
 
@@ -387,12 +389,12 @@ class ExponentBuilder:
         return field is not None and field.layered
 
     @property
-    def definitions_of_own_fields(self) -> tuple[Equation, ...]:
+    def definitions_of_auxiliary_fields(self) -> tuple[Equation, ...]:
         """Equations of the auxiliary fields that represent functions of fields and numbers."""
         return tuple(
             Equation(x.symbol, (Term.local(body),), ranges)
-            for body, x in self.own_fields.items()
-            for ranges in x.boxes
+            for body, x in self.auxiliary_fields.items()
+            for ranges in x.domains
         )
 
     # -- terms of the exponent -------------------------------------------------------------------------------
@@ -414,22 +416,22 @@ class ExponentBuilder:
             known = self.program.field_of(e.name) is not None
             home = self.home(e.symbol if known else e.rhs)
             for term in e.terms:
-                for x in addends(term.expr, e.symbol.args) if _holds(term.expr, names) else ():
+                for x in addends(term.expr, e.symbol.args) if _contains(term.expr, names) else ():
                     addend = replace(x, over=(*e.ranges, *x.over))
                     yield self.term((e.symbol,), addend, home, replace(term, kind="definition"))
 
     def term(
-        self, fields: tuple[AppliedUndef, ...], addend: Addend, home: Population, told: Term
+        self, fields: tuple[AppliedUndef, ...], addend: Addend, home: Population, origin: Term
     ) -> ExponentTerm:
         """Return the term of the exponent in which the hats of ``fields`` multiply ``addend``.
 
-        ``told`` is the term of the theory from which matrix, rule and kind are taken.
+        ``origin`` is the term of the theory from which matrix, rule and kind are taken.
         """
         weight = Rational(1, 2) if len(fields) == 2 and fields[0].func == fields[1].func else S.One
         hats = tuple(map(Hatted, fields))
-        rule = told.rule if told.kind != "definition" else "as defined"
+        rule = origin.rule if origin.kind != "definition" else "as defined"
         return ExponentTerm(
-            hats, addend, home, weight, told.matrix, rule, told.kind, discrete=self.action.discrete
+            hats, addend, home, weight, origin.matrix, rule, origin.kind, discrete=self.action.discrete
         )
 
     def covariances(self, sources: tuple[Source, ...]) -> Iterator[ExponentTerm]:
@@ -439,10 +441,10 @@ class ExponentBuilder:
         for u in sources:
             fields = tuple(variable[str(a.func)].primal.func(*a.args) for a in (u.symbol, u.partner))
             x = next(y for y in self.action.variables if y.source == u.symbol)
-            told = Term.local(S.Zero, "covariance", u.matrix, "random weights")
+            origin = Term.local(S.Zero, "covariance", u.matrix, "random weights")
             for part in addends(sympify(u.covariance), [r.index for r in u.ranges]):
                 addend = Addend(part.expr, (*u.ranges, *part.over), every)
-                yield self.term(fields, addend, self.home_of(x), told)
+                yield self.term(fields, addend, self.home_of(x), origin)
 
 
 def _home(population: Population) -> Population:
@@ -450,16 +452,16 @@ def _home(population: Population) -> Population:
     return replace(population, site=None) if population.shared else population
 
 
-def _holds(e: Expr, names: set[str]) -> bool:
+def _contains(e: Expr, names: set[str]) -> bool:
     """Return whether an expression contains a function of one of these names."""
     return any(str(a.func) in names for a in e.atoms(AppliedUndef))
 
 
-def _require_sums_apart(parts: Iterable[Addend], names: set[str]) -> None:
+def _require_no_averages_in_time_sums(parts: Iterable[Addend], names: set[str]) -> None:
     """Raise NotApplicable if a sum over times contains an order parameter, one of ``names``."""
     for x in parts:
         for inner in x.expr.atoms(Sum, Integral):
-            if _holds(inner, names):
+            if _contains(inner, names):
                 raise NotApplicable(
                     "fluctuations are not derived where a sum over times contains an order parameter, "
                     f"as in {inner}"

@@ -53,8 +53,8 @@ def saddle_differences(found: FluctuationData, theory: TheoryData) -> list[Diffe
     """
     instant = {q.name for q in theory.order_parameters if q.causal == "past"}
     both = (_comparable(x, found.random) for x in (theory, mean_theory(found, instant)))
-    told = [replace(x, part=f"exponent of one unit, {x.part}") for x in compare(*both)]
-    return [*told, *misplaced(found), *unpaired(found)]
+    differences = [replace(x, part=f"exponent of one unit, {x.part}") for x in compare(*both)]
+    return [*differences, *misplaced(found), *unpaired(found)]
 
 
 def _comparable(theory: TheoryData, random: frozenset[str]) -> TheoryData:
@@ -106,25 +106,25 @@ class _Saddle:
     # -- numbers and functions of numbers that the exponent names --------------------------------------------
 
     @cached_property
-    def own_fields(self) -> Definitions:
+    def auxiliary_fields(self) -> Definitions:
         """Auxiliary fields, each with the function of fields and numbers that it represents."""
         known = {x.name for x in self.found.program.fields}
         return [(e.symbol, e.rhs) for e in self.found.definitions if e.name not in known]
 
     @cached_property
-    def own_numbers(self) -> Definitions:
+    def auxiliary_numbers(self) -> Definitions:
         """Auxiliary numbers, each with the average or sum that it represents."""
         own = [q for q in self.found.parameters if q.kind in ("mean", "number")]
         return [(q.symbol, self.value(q)) for q in own if q.name not in self.found.program.scalars]
 
     def value(self, q: FluctuatingParameter) -> Expr:
         """Return the definition of an order parameter: an average, plus a function of other ones."""
-        fixed, unit = _put_in(q.unit, self.own_fields).as_independent(AppliedUndef, as_Add=False)
+        fixed, unit = _substituted(q.unit, self.auxiliary_fields).as_independent(AppliedUndef, as_Add=False)
         return fixed * Average(unit).linear(self.found.random) + q.function if unit != 0 else q.function
 
     def as_written(self, e: Expr) -> Expr:
         """Return an expression in fields and numbers of the program, without auxiliary ones."""
-        return _put_in(_put_in(e, self.own_fields), self.own_numbers)
+        return _substituted(_substituted(e, self.auxiliary_fields), self.auxiliary_numbers)
 
     def number(self, q: FluctuatingParameter) -> Equation:
         """Return the equation of a number or observable of the theory."""
@@ -144,12 +144,12 @@ class _Saddle:
     def of_exponent(self, e: Equation) -> Iterator[Term]:
         """Yield the terms that the exponent adds to the equation ``e``: those with the hat of its field."""
         for x in self.found.terms:
-            elsewhere = any(_apart(r, own) for r in x.addend.over for own in e.ranges)
+            elsewhere = any(_disjoint(r, own) for r in x.addend.over for own in e.ranges)
             if x.hats == (Hatted(e.symbol),) and not elsewhere and (kept := self.on_average(x)) is not None:
                 body = kept.addend
                 ranges = tuple(r for r in body.over if r not in e.ranges)
-                told = (ranges, body.reach, x.matrix, x.rule)
-                yield Term(x.kind, x.weight * body.expr, S.One, S.One, *told)
+                origin = (ranges, body.reach, x.matrix, x.rule)
+                yield Term(x.kind, x.weight * body.expr, S.One, S.One, *origin)
 
     def on_average(self, x: ExponentTerm) -> ExponentTerm | None:
         """Return a term of the exponent without equal-time responses that vanish on average.
@@ -215,20 +215,20 @@ class _Saddle:
 
     def definition(self, q: FluctuatingParameter) -> Expr:
         """Return the average that defines an order parameter, with hats as derivatives by sources."""
-        unit = _put_in(q.unit, self.own_fields)
+        unit = _substituted(q.unit, self.auxiliary_fields)
         if q.kind == "correlation":
             return Average(unit)
-        hat = _pushed(q)
+        hat = _hat_of_response(q)
         return Average(Response((unit / hat).expand(), self.source_of(hat.field)))
 
 
-def _apart(r: IndexRange, other: IndexRange) -> bool:
+def _disjoint(r: IndexRange, other: IndexRange) -> bool:
     """Return whether two ranges are of the same index and have no value in common."""
     gaps = (r.lower - other.upper, other.lower - r.upper)
     return r.index == other.index and any(expression(x).is_positive for x in gaps)
 
 
-def _put_in(e: Expr, definitions: Definitions) -> Expr:
+def _substituted(e: Expr, definitions: Definitions) -> Expr:
     """Return ``e`` with left-hand sides of ``definitions`` replaced by right-hand sides, repeatedly."""
     while definitions and (new := defined(e, definitions)) != e:
         e = new
@@ -283,7 +283,7 @@ def unpaired(found: FluctuationData) -> Iterator[Difference]:
     at_once: dict[tuple[str, str], bool] = {}
     for x in (x for x in found.terms if x.kind == "response" and x.discrete):
         for name in sorted(_names(x.addend.expr) & {*responses}):
-            places = str(x.hats[0].field.func), str(_pushed(responses[name]).field.func)
+            places = str(x.hats[0].field.func), str(_hat_of_response(responses[name]).field.func)
             at_once[places] = responses[name].causal in ("past", "now")
     for (own, other), there in at_once.items():
         count = there + at_once.get((other, own), False)
@@ -291,7 +291,7 @@ def unpaired(found: FluctuationData) -> Iterator[Difference]:
             yield Difference("pair", f"of {own} and {other} at equal times", Integer(count), S.One)
 
 
-def _pushed(q: FluctuatingParameter) -> Hatted:
+def _hat_of_response(q: FluctuatingParameter) -> Hatted:
     """Return the hat of a response, which marks the equation that is perturbed."""
     (hat,) = q.unit.atoms(Hatted)
     assert isinstance(hat, Hatted)

@@ -1,9 +1,9 @@
 """Exponent of one unit at its layer, order parameters with renamed indices, and derivatives by them.
 
 Two order parameters of a product or a derivative have separate indices and times, so one of them is renamed
-(:func:`elsewhere`). They meet in the average over one unit, which belongs to one layer: the exponent of that
-unit is selected from terms that hold for all layers (:func:`exponent_at`). Conditions that remain are cases
-or Kronecker deltas.
+(:func:`with_other_indices`). They meet in the average over one unit, which belongs to one layer: the exponent
+of that unit is selected from terms that hold for all layers (:func:`exponent_at`). Conditions that remain are
+cases or Kronecker deltas.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class PlacedParameter:
         return (*self.ranges, IndexRange(past, first, last), IndexRange(now, *ALWAYS))
 
 
-def letters(q: FluctuatingParameter) -> tuple[Symbol, ...]:
+def indices_and_times(q: FluctuatingParameter) -> tuple[Symbol, ...]:
     """Return the indices and times of an order parameter, in the order in which its symbol has them.
 
     >>> from sympy import Function
     >>> from derive.calculus.symbols import ell
     >>> layers = (IndexRange(ell, S.One, S(3)),)
-    >>> letters(FluctuatingParameter(Function("B")(ell + 1, t, s), "response", ranges=layers))
+    >>> indices_and_times(FluctuatingParameter(Function("B")(ell + 1, t, s), "response", ranges=layers))
     (ell, t, s)
     """
     found = (x for a in q.symbol.args for x in sorted(a.free_symbols, key=spelled))
@@ -80,17 +80,17 @@ def letters(q: FluctuatingParameter) -> tuple[Symbol, ...]:
     return tuple(dict.fromkeys(x for x in found if x in inside))
 
 
-def elsewhere(q: FluctuatingParameter, taken: Iterable[Symbol]) -> PlacedParameter:
+def with_other_indices(q: FluctuatingParameter, taken: Iterable[Symbol]) -> PlacedParameter:
     """Return an order parameter with indices and times that differ from those ``taken``.
 
     >>> from sympy import Function
     >>> from derive.calculus.symbols import P, alpha, mu
     >>> samples = (IndexRange(mu, S.One, P), IndexRange(alpha, S.One, P))
     >>> q = FluctuatingParameter(Function("H")(mu, alpha, t, s), "correlation", ranges=samples)
-    >>> elsewhere(q, letters(q)).symbol
+    >>> with_other_indices(q, indices_and_times(q)).symbol
     H(mu_, alpha_, t_, s_)
     """
-    own, names = letters(q), dict[Symbol, Symbol]()
+    own, names = indices_and_times(q), dict[Symbol, Symbol]()
     used = {*taken, *own}
     for x in own:
         new = primed(x) if primed(x) not in used else Symbol(f"{x.name}_", **x.assumptions0)
@@ -98,10 +98,10 @@ def elsewhere(q: FluctuatingParameter, taken: Iterable[Symbol]) -> PlacedParamet
             new = Symbol(f"{new.name}_", **x.assumptions0)
         names[x] = new
         used.add(new)
-    return at_letters(q, names)
+    return with_renamed_indices(q, names)
 
 
-def at_letters(q: FluctuatingParameter, names: Letters) -> PlacedParameter:
+def with_renamed_indices(q: FluctuatingParameter, names: Letters) -> PlacedParameter:
     """Return an order parameter with indices and times renamed as ``names`` says."""
     ranges = tuple(
         IndexRange(names.get(r.index, r.index), *(substitute(S(x), names) for x in (r.lower, r.upper)))
@@ -225,7 +225,7 @@ def derivative_by(e: Expr, q: PlacedParameter, ranges: tuple[IndexRange, ...]) -
     if slope == 0:
         return slope
     taken = {*q.symbol.free_symbols, *(r.index for r in ranges)}
-    return with_plain_letters(with_limits(within_support(slope, q)), taken)
+    return with_plain_indices(with_limits(within_support(slope, q)), taken)
 
 
 def within_support(e: Expr, q: PlacedParameter) -> Expr:
@@ -299,12 +299,12 @@ def _bounded(x: Sum | Integral) -> Expr:
     if not others or others[0][0] != 0:
         return x
     limits = [tuple(limit) for limit in x.limits]
-    left = [c for c in And.make_args(condition) if not _used(c, limits)]
+    left = [c for c in And.make_args(condition) if not _narrow(c, limits)]
     body = Piecewise((value, And(*left)), (S.Zero, True)) if left else value
     return x.func(body, *limits)
 
 
-def _used(condition: Any, limits: list[tuple[Any, ...]]) -> bool:
+def _narrow(condition: Any, limits: list[tuple[Any, ...]]) -> bool:
     """Narrow the limits of a sum by an inequality; return False if it bounds no summed variable.
 
     ``limits`` are (variable, lower, upper) and are changed in place.
@@ -327,7 +327,7 @@ def _used(condition: Any, limits: list[tuple[Any, ...]]) -> bool:
     return False
 
 
-def with_plain_letters(e: Expr, taken: set[Expr]) -> Expr:
+def with_plain_indices(e: Expr, taken: set[Expr]) -> Expr:
     """Return ``e`` with summed indices that derivatives have marked, such as ``t'``, renamed to ``t_``."""
     if not e.has(Sum, Integral):
         return e

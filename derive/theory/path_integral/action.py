@@ -35,7 +35,7 @@ from derive.calculus.sums import rewritten
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.program.naming import free_name
 from derive.theory.applications import Application, Parameter, Reading, tangent_kernel
-from derive.theory.names import primed_apart
+from derive.theory.names import unused_primed
 from derive.theory.path_integral.weights import (
     covariance,
     is_random,
@@ -166,7 +166,7 @@ class UseVariable:
 
     def past(self, taken: Iterable[Symbol] = ()) -> Self:
         """Return this use at the time ``s`` instead of t, with indices that are not among ``taken``."""
-        return self.renamed({i: primed_apart(i, taken) for i in self.indices}, {t: s})
+        return self.renamed({i: unused_primed(i, taken) for i in self.indices}, {t: s})
 
     def renamed(self, names: Mapping[Any, Any], times: Mapping[Any, Any] | None = None) -> Self:
         """Return this use with indices renamed by ``names``, and times replaced by ``times``."""
@@ -203,9 +203,9 @@ class Leg(UseVariable):
         return self.use.ranges
 
     @property
-    def apart(self) -> tuple[Symbol, ...]:
+    def member_indices(self) -> tuple[Symbol, ...]:
         """Indices that number the matrices of a family, if each acts on its own vector."""
-        return tuple(r.index for r in self.use.apart)
+        return tuple(r.index for r in self.use.separate)
 
     def past(self, taken: Iterable[Symbol] = ()) -> Leg:
         """Return this use at the time ``s`` instead of t, with indices that are not among ``taken``."""
@@ -213,12 +213,12 @@ class Leg(UseVariable):
 
     def beside(self, other: Leg) -> Leg:
         """Return this use for the matrix of the family that ``other`` uses, if members act separately."""
-        names = {x: y for x, y in zip(self.apart, other.apart, strict=True) if x != y}
+        names = {x: y for x, y in zip(self.member_indices, other.member_indices, strict=True) if x != y}
         return replace(self.renamed(names), use=self.use.renamed(names)) if names else self
 
     def without_members(self) -> tuple[IndexRange, ...]:
         """Return the ranges of the indices that do not number the matrices of a family."""
-        return tuple(r for r in self.ranges if r.index not in self.apart)
+        return tuple(r for r in self.ranges if r.index not in self.member_indices)
 
 
 @dataclass(frozen=True)
@@ -313,14 +313,14 @@ def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
         if not a.use.meets(other.use) or not is_random(a.use):
             continue
         m, b = a.use.matrix, other.past(a.use.indices).beside(a)
-        strength = (1 if a is other else 2) * variance(a.use) * folded(a)
+        strength = (1 if a is other else 2) * variance(a.use) * time_covariance(a)
         for k, x, y in ((S.One, b.row, b.col), (m.symmetry, b.col, b.row)):
             if k != 0:
                 first, second = Inner(m.rows.name, a.row, x), Inner(m.cols.name, a.col, y)
                 yield Pairing(strength * k, a, b, other, first, second)
 
 
-def folded(leg: Leg) -> Expr:
+def time_covariance(leg: Leg) -> Expr:
     """Return the covariance in time of the matrix of a use, as the symbol `Entries`.
 
     It is written out if it is a number or a Kronecker delta of times.
@@ -334,7 +334,7 @@ def folded(leg: Leg) -> Expr:
     return Entries(leg.matrix, t, s, *((leg.use.member,) if differ else ()))
 
 
-def unfolded(e: Expr, legs: tuple[Leg, ...]) -> Expr:
+def with_time_covariances(e: Expr, legs: tuple[Leg, ...]) -> Expr:
     """Return ``e`` with each covariance in time that is a symbol `Entries` written out."""
     uses = {x.matrix: x.use for x in legs}
     found = {}
@@ -345,13 +345,15 @@ def unfolded(e: Expr, legs: tuple[Leg, ...]) -> Expr:
     return e.xreplace(found) if found else e
 
 
-def _elsewhere(leg: Leg, other: Leg) -> bool:
+def _has_separate_variables(leg: Leg, other: Leg) -> bool:
     """Return whether the responses of two uses need a separate variable for each value of an index.
 
     This is so if a vector is taken at a shifted index, or if the matrices of a family act together or
     separately.
     """
-    return any(x.use.summed or x.apart or x.use.vector.plain != x.use.vector.body for x in (leg, other))
+    return any(
+        x.use.summed or x.member_indices or x.use.vector.plain != x.use.vector.body for x in (leg, other)
+    )
 
 
 ParameterPairing = tuple[Expr, EntrywiseUse, EntrywiseUse, tuple[IndexRange, ...]]
@@ -365,7 +367,7 @@ def parameter_pairings(entries: tuple[EntrywiseUse, ...]) -> Iterator[ParameterP
     for a, other in combinations_with_replacement(entries, 2):
         if a.use.meets(other.use):
             b = other.past(a.use.indices)
-            names = {i: primed_apart(i, a.use.indices) for i in other.use.indices}
+            names = {i: unused_primed(i, a.use.indices) for i in other.use.indices}
             strength = (1 if a is other else 2) * parameter_covariance(a.use, other.use, names)
             yield strength, a, b, (*a.limits, *(r for r in b.limits if r not in a.limits))
 
@@ -434,7 +436,7 @@ class Action:
     """Action ``algebraic + sum over populations of ratio * ln Z``, and the variables in it.
 
     ``terms`` add up to the algebraic part. By population, ``sites`` are the parts of the exponent of one unit
-    and ``ratios`` the number of units over N. ``elsewhere`` describes responses with a separate variable for
+    and ``ratios`` the number of units over N. ``separate_responses`` are those with a separate variable for
     each value of a shifted index.
     """
 
@@ -446,7 +448,7 @@ class Action:
     ratios: dict[str, Expr] = field(default_factory=dict)
     correlations: dict[str, Correlation] = field(default_factory=dict)
     responses: dict[str, ResponseParameter] = field(default_factory=dict)
-    elsewhere: dict[str, tuple[str, int, Application, Application]] = field(default_factory=dict)
+    separate_responses: dict[str, tuple[str, int, Application, Application]] = field(default_factory=dict)
 
     @property
     def discrete(self) -> bool:
@@ -545,7 +547,7 @@ class Action:
         symbol = self.symbol(leg, past, t, s)
         if str(symbol) not in self.responses:
             conjugate = self.symbol(past, leg, s, t)
-            moved = leg.use.summed if _elsewhere(leg, past) else ()
+            moved = leg.use.summed if _has_separate_variables(leg, past) else ()
             ranges = (*leg.limits, *past.without_members(), *moved)
             self.responses[str(symbol)] = ResponseParameter(
                 symbol, conjugate, leg, other, ranges, algebra, exponents
@@ -555,40 +557,40 @@ class Action:
         """Return the response of the vector of ``leg`` at ``time`` to the source of ``other`` at ``past``.
 
         A vector at shifted indices, such as ``phi(h(ell, mu, a + k, t))``, and one that meets such a vector
-        have a separate variable for each k; its name ends in ``_used``, see :meth:`called`.
+        have a separate variable for each k; its name ends in ``_used``, see :meth:`merged_responses`.
         """
         name, site = self.reading.response_name(leg.use, other.use)
         sites = () if site is None else (site,)
-        if _elsewhere(leg, other):
-            first, second = map(self.at_present, (leg, other))
-            self.elsewhere[f"{name}_used"] = (name, len(sites), first, second)
+        if _has_separate_variables(leg, other):
+            first, second = map(self.use_at_present, (leg, other))
+            self.separate_responses[f"{name}_used"] = (name, len(sites), first, second)
             name = f"{name}_used"
-            sites = (*sites, *[r.index for r in leg.use.summed], *leg.apart)
-        own = [x for x in leg.use.vector.indices if x not in leg.apart]
+            sites = (*sites, *[r.index for r in leg.use.summed], *leg.member_indices)
+        own = [x for x in leg.use.vector.indices if x not in leg.member_indices]
         others = [r.index for r in other.without_members()]
         return Function(name)(*sites, *own, *others, time, past)
 
-    def at_present(self, leg: Leg) -> Application:
+    def use_at_present(self, leg: Leg) -> Application:
         """Return the product of a leg with the indices of its definition, at time t."""
         alike = (x for x in self.legs if x.source.func == leg.source.func and x.matrix == leg.matrix)
         return next(alike).use
 
-    def called(self, e: Expr) -> Expr:
+    def merged_responses(self, e: Expr) -> Expr:
         """Return ``e`` with separate variables ``..._used`` replaced by values of one response function."""
 
         def final(x: AppliedUndef) -> Expr:
-            name, sites, use, other = self.elsewhere[str(x.func)]
-            members = [r.index for r in (*use.summed, *use.apart)]
+            name, sites, use, other = self.separate_responses[str(x.func)]
+            members = [r.index for r in (*use.summed, *use.separate)]
             indices = [*members, *(y for y in use.vector.indices if y not in members)]
             end = sites + len(indices)
             values = dict(zip(indices, x.args[sites:end], strict=True))
             taken = [y.xreplace(values) for y in use.vector.arguments]
-            chosen = {b.index: values[a.index] for a, b in zip(use.apart, other.apart, strict=True)}
+            chosen = {b.index: values[a.index] for a, b in zip(use.separate, other.separate, strict=True)}
             left = iter(x.args[end:-2])
             source = [chosen[r.index] if r.index in chosen else next(left) for r in other.ranges]
             return Function(name)(*x.args[:sites], *taken, *source, *x.args[-2:])
 
-        return rewritten(e, self.elsewhere, final)
+        return rewritten(e, self.separate_responses, final)
 
     def constrain_correlations(self) -> None:
         """Add ``n C Chat - Chat a.b`` for every correlation that occurs or that the notation names."""

@@ -48,15 +48,15 @@ def solution(rule: TrainingRule) -> Solution:
 
 @dataclass(frozen=True)
 class Solution:
-    """Solution ``W(t) = left(t) W(0) + sum_s fed(t, s) U(s) + noise`` of a weight with updates U."""
+    """Solution ``W(t) = m(t) W(0) + sum_s k(t, s) U(s) + noise`` of a weight with updates U."""
 
     rule: TrainingRule
 
-    def left(self, time: Expr) -> Expr:
+    def initial_factor(self, time: Expr) -> Expr:
         """Return the factor m(t) with which the initial weight remains in the weight at ``time``."""
         raise NotImplementedError
 
-    def fed(self, time: Expr, past: Expr) -> Expr:
+    def update_factor(self, time: Expr, past: Expr) -> Expr:
         """Return the coefficient in the weight at ``time`` of the update made at ``past``."""
         raise NotImplementedError
 
@@ -66,17 +66,17 @@ class Solution:
 
     def covariance(self, time: Expr, past: Expr) -> Expr:
         """Return the covariance of a weight's random part at two times, over its initial variance."""
-        return self.left(time) * self.left(past) + self.noise(time, past)
+        return self.initial_factor(time) * self.initial_factor(past) + self.noise(time, past)
 
 
 class _StatedMemory(Solution):
     """Memory that the rule itself states, for rules without equation of motion or with tables."""
 
-    def left(self, time: Expr) -> Expr:
+    def initial_factor(self, time: Expr) -> Expr:
         """Return the factor m(t) with which the initial weight remains in the weight at ``time``."""
         return self.rule.memory(time, S.Zero)[0]
 
-    def fed(self, time: Expr, past: Expr) -> Expr:
+    def update_factor(self, time: Expr, past: Expr) -> Expr:
         """Return the coefficient in the weight at ``time`` of the update made at ``past``."""
         return self.rule.memory(time, past)[1]
 
@@ -100,11 +100,11 @@ class _SolvedMotion(Solution):
         """Number of steps between an input to the equation of motion and the state that it changes."""
         return 1 if self.rule.discrete else 0
 
-    def left(self, time: Expr) -> Expr:
+    def initial_factor(self, time: Expr) -> Expr:
         """Return the factor m(t) with which the initial weight remains in the weight at ``time``."""
         return self.system.start * self.response(0, time, S.Zero)
 
-    def fed(self, time: Expr, past: Expr) -> Expr:
+    def update_factor(self, time: Expr, past: Expr) -> Expr:
         """Return the coefficient in the weight at ``time`` of the update made at ``past``."""
         parts = (
             self.response(j, time, past + self.lag) * at(b, past) for j, b in enumerate(self.system.input)
@@ -173,24 +173,24 @@ class Steady(_SolvedMotion):
         """Return the weight at ``time`` for a unit input to component ``state`` of the rule at ``since``."""
         if self.system.states == 1:
             return growth(self.system.matrix[0, 0], since, time, self.rule.discrete)
-        age, found = self._written
+        age, found = self._simplified_responses
         return found[state].subs(age, time - since)
 
     @cached_property
-    def _written(self) -> tuple[Symbol, tuple[Expr, ...]]:
+    def _simplified_responses(self) -> tuple[Symbol, tuple[Expr, ...]]:
         """Symbol of an age n, and the simplified weight after time n for a unit input in each component."""
         age, found = self.responses
         return age, tuple(powsimp(simplify(x)) for x in found)
 
-    def fed(self, time: Expr, past: Expr) -> Expr:
+    def update_factor(self, time: Expr, past: Expr) -> Expr:
         """Return the coefficient in the weight at ``time`` of the update made at ``past``."""
         if self.system.states == 1 or any(b.has(t) for b in self.system.input):
-            return super().fed(time, past)
-        age, closed = self._fed
+            return super().update_factor(time, past)
+        age, closed = self._update_factor
         return closed.subs(age, time - past - self.lag)
 
     @cached_property
-    def _fed(self) -> tuple[Symbol, Expr]:
+    def _update_factor(self) -> tuple[Symbol, Expr]:
         """Symbol of an age n, and the coefficient in the weight of an update of that age."""
         age, found = self.responses
         parts = (x * b for x, b in zip(found, self.system.input, strict=True))
@@ -204,11 +204,11 @@ class Steady(_SolvedMotion):
         """
         if not self.system.steady or self.system.states > 1:
             return super().noise(time, past)
-        early, (first, lag, closed) = Min(time, past), self._spread
+        early, (first, lag, closed) = Min(time, past), self._noise_covariance
         return closed.xreplace({first: early, lag: time + past - 2 * early})
 
     @cached_property
-    def _spread(self) -> tuple[Symbol, Symbol, Expr]:
+    def _noise_covariance(self) -> tuple[Symbol, Symbol, Expr]:
         """Symbols of the earlier of two times and of their distance, and the covariance of the noise."""
         rate, strength = self.system.matrix[0, 0], self.system.noise_matrix[0, 0]
         early, apart = Dummy("early", nonnegative=True), Dummy("apart", nonnegative=True)
@@ -231,9 +231,11 @@ class Moving(_SolvedMotion):
 
     def response(self, state: int, time: Expr, since: Expr) -> Expr:
         """Return the weight at ``time`` for a unit input to component ``state`` of the rule at ``since``."""
-        return self._passed(0, state, time, since, range(3, 3 + self.system.states))
+        return self._component_response(0, state, time, since, range(3, 3 + self.system.states))
 
-    def _passed(self, to: int, source: int, time: Expr, since: Expr, names: Iterable[int]) -> Expr:
+    def _component_response(
+        self, to: int, source: int, time: Expr, since: Expr, names: Iterable[int]
+    ) -> Expr:
         """Return component ``to`` at ``time`` for a unit input in component ``source`` at ``since``.
 
         The equation of one component has the others as input and is solved by its integrating factor.
@@ -245,7 +247,9 @@ class Moving(_SolvedMotion):
         first, *rest = names
         when = Symbol(f"t_{first}", nonnegative=True)
         drivers = [k for k in range(self.system.states) if k != to and A[to, k] != 0]
-        inputs = Add(*[at(A[to, k], when) * self._passed(k, source, when, since, rest) for k in drivers])
+        inputs = Add(
+            *[at(A[to, k], when) * self._component_response(k, source, when, since, rest) for k in drivers]
+        )
         if inputs == 0:
             return S.Zero
         body = growth(A[to, to], when + self.lag, time, discrete) * inputs

@@ -22,7 +22,7 @@ from derive.calculus.pairs import Copy, EntryStep, PairMean
 from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, s, t
 from derive.program.training import TrainedMatrix
-from derive.theory.applications import Application, apart
+from derive.theory.applications import Application, rename_taken
 from derive.theory.data import Term
 from derive.theory.path_integral.elimination import solution
 
@@ -40,7 +40,7 @@ def pair_memory(a: Application, trained: TrainedMatrix, member: dict[Any, Any]) 
     vector = a.vector.body
     row, column = (vector, hat) if a.transposed else (hat, vector)
     step = entry_step(trained, a.indices, member, a.transposed)
-    rate = solution(trained.rule).fed(t, s).xreplace(member) * trained.update.outside.xreplace(
+    rate = solution(trained.rule).update_factor(t, s).xreplace(member) * trained.update.outside.xreplace(
         {**member, t: s}
     )
     units = a.acts_on.ratio  # units of the partner's population over N
@@ -63,7 +63,7 @@ def entry_step(
     """
     parts = []
     for u in trained.update.terms:
-        names, ranges = apart(u.over, taken)
+        names, ranges = rename_taken(u.over, taken)
         row, column = (Copy(u.left), u.right) if transposed else (u.left, Copy(u.right))
         entry = u.coefficient / trained.update.outside * row * column
         parts.append(over(entry.xreplace({**names, **member, t: s}), ranges))

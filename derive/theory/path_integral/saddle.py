@@ -22,15 +22,14 @@ from sympy import Add, Dummy, Eq, Expr, I, Integral, KroneckerDelta, Mul, Piecew
 from sympy.core.function import AppliedUndef
 from sympy.matrices import Inverse, MatrixSymbol
 
-from derive.calculus.averages import Average
-from derive.calculus.averages import Response as Pushed
+from derive.calculus.averages import Average, Response
 from derive.calculus.functional import functional_derivative
 from derive.calculus.sums import factors, times
 from derive.calculus.symbols import IndexRange, ell, mu, s, t
 from derive.program.language import Mean, Product
 from derive.theory.applications import Application, Parameter, earlier, tangent_kernel
 from derive.theory.data import OrderParameter, Source, Term, TheoryData
-from derive.theory.names import primed_apart, symmetric
+from derive.theory.names import symmetric, unused_primed
 from derive.theory.path_integral.action import (
     Action,
     Correlation,
@@ -38,7 +37,7 @@ from derive.theory.path_integral.action import (
     ResponseParameter,
     UseVariable,
     over,
-    unfolded,
+    with_time_covariances,
 )
 from derive.theory.path_integral.weights import is_random, matrix_memory, vector_memory
 
@@ -177,7 +176,7 @@ class SaddlePoint:
         """Return ``-i sum hat source``, by which the Gaussian source of a use of weights enters exponents."""
         return over(-I * leg.hat * leg.source, leg.limits, (t,), self.action.discrete)
 
-    def pushed(self, q: ResponseParameter, equation: Eq) -> Expr:
+    def as_response(self, q: ResponseParameter, equation: Eq) -> Expr:
         """Return the average ``-i <a hat>`` in an equation as the response of a to the source.
 
         The source enters the exponent through ``coupling``, so ``d exp/d source = slope * hat * exp``;
@@ -193,7 +192,7 @@ class SaddlePoint:
                 raise ValueError(
                     f"the average {e} is no response: it does not contain the hatted field {past.hat}"
                 )
-            return Average(Pushed(rest, past.source)) / slope
+            return Average(Response(rest, past.source)) / slope
 
         return equation.rhs.xreplace({e: turn(e) for e in equation.rhs.atoms(Average)})
 
@@ -265,7 +264,7 @@ def _tidy(e: Expr, taken: tuple[Symbol, ...]) -> Expr:
         if plain in (s, t):
             names[v] = s
         else:
-            names[v] = primed_apart(plain, taken) if plain in (*taken, mu) else plain
+            names[v] = unused_primed(plain, taken) if plain in (*taken, mu) else plain
     return e.xreplace(names)
 
 
@@ -277,7 +276,7 @@ def instant_responses(action: Action) -> frozenset[str]:
     >>> [sorted(instant_responses(path_integral(p)._action)) for p in (mlp(2), isotropic(1))]
     [[], ['R_Delta', 'R_h0r0']]
     """
-    return _Step(action).found()
+    return _Step(action).equal_time_responses()
 
 
 class _Step:
@@ -312,7 +311,7 @@ class _Step:
         now = {a: self.variables.get(str(a.func)) for a in e.atoms(AppliedUndef) if a.args[-1] == t}
         return e.xreplace({a: v for a, v in now.items() if v is not None})
 
-    def found(self) -> frozenset[str]:
+    def equal_time_responses(self) -> frozenset[str]:
         """Return the names of the responses that do not vanish at equal times.
 
         They are found by iteration from the empty set, because such a response is itself a dependence.
@@ -360,14 +359,14 @@ class Assembly:
         self.reading = saddle.action.reading
         self.program = self.reading.program
         self.instant = instant_responses(self.action) if at_equal_times is None else at_equal_times
-        self.fixed = set()
+        self.vanishing = set()
         for q in self.action.responses.values():
             # A response is zero if its vector is given, or if its matrix is drawn anew at each step and the
             # response does not exist at equal times.
             name, atoms = str(q.symbol.func), q.leg.body.atoms(AppliedUndef)
             moves = any(self.program.field_of(str(a.func)) is not None for a in atoms)
             if not moves or (q.leg.use.matrix.fresh and name not in self.instant):
-                self.fixed.add(name)
+                self.vanishing.add(name)
 
     def theory(self) -> TheoryData:
         """Return the theory in the same form as by Gaussian conditioning."""
@@ -376,7 +375,7 @@ class Assembly:
         sources = self.saddle.sources()
         return TheoryData(
             program=self.program,
-            sources=tuple(replace(u, covariance=unfolded(u.covariance, legs)) for u in sources),
+            sources=tuple(replace(u, covariance=with_time_covariances(u.covariance, legs)) for u in sources),
             equations=equations,
             order_parameters=self.order_parameters(),
             scalars=scalars,
@@ -389,15 +388,15 @@ class Assembly:
             OrderParameter(q.symbol, self.saddle.correlation(q).rhs, "correlation", q.ranges)
             for q in self.action.correlations.values()
         )
-        responses = (q for q in self.action.responses.values() if str(q.symbol.func) not in self.fixed)
-        return (*correlations, *map(self.at_home, responses))
+        responses = (q for q in self.action.responses.values() if str(q.symbol.func) not in self.vanishing)
+        return (*correlations, *map(self.order_parameter, responses))
 
-    def at_home(self, a: ResponseParameter) -> OrderParameter:
+    def order_parameter(self, a: ResponseParameter) -> OrderParameter:
         """Return a response as an order parameter of the theory, a function of the indices of its vector."""
         v = a.leg.use.vector
-        definition = self.saddle.pushed(a, self.saddle.response(a))
+        definition = self.saddle.as_response(a, self.saddle.response(a))
         moved = dict(zip(v.arguments, v.indices, strict=True))
-        symbol, definition = (x.xreplace(moved) for x in (self.action.called(a.symbol), definition))
+        symbol, definition = (x.xreplace(moved) for x in (self.action.merged_responses(a.symbol), definition))
         # the order parameter is defined for sources of all members of the family, not only the same one
         past = a.other.past(a.leg.use.indices)
         definition = definition.xreplace({past.beside(a.leg).source: past.source})
@@ -420,7 +419,7 @@ class Assembly:
             moved[ell] = ell + (a.member - leg.use.member)
 
         def here(e: Expr) -> Expr:
-            return self.action.called(unfolded(e.xreplace(moved), self.action.legs))
+            return self.action.merged_responses(with_time_covariances(e.xreplace(moved), self.action.legs))
 
         found = [y.map(here) for x in self.saddle.single_site(leg) for y in self.structured(x)]
         found = [replace(x, kernel=earlier(x.kernel)) if x.kind == "response" else x for x in found]
@@ -444,10 +443,10 @@ class Assembly:
         for body, limits in _addends(term.expr):
             names = {str(a.func) for a in body.atoms(AppliedUndef)} & responses
             instant, past, reach = bool(names & self.instant), any(x[0] == s for x in limits), ""
-            drawn = past and body.has(KroneckerDelta(t, s))
-            if names & self.fixed or (drawn and not instant):
+            fresh = past and body.has(KroneckerDelta(t, s))
+            if names & self.vanishing or (fresh and not instant):
                 continue
-            if drawn:
+            if fresh:
                 body = body.xreplace({s: t})
             elif past:
                 reach = "flow" if not self.action.discrete else "past" if instant else "strict"

@@ -19,7 +19,7 @@ from derive.theory.applications import Application, Reading, reaches
 from derive.theory.path_integral.action import Action
 
 
-def place_in_step(reading: Reading, use: Application) -> tuple[int, int]:
+def position_in_step(reading: Reading, use: Application) -> tuple[int, int]:
     """Return the position of a product within a step, for comparison: earlier products have smaller ones.
 
     The first number counts the definitions in causal order, the second one the products in a definition.
@@ -31,7 +31,7 @@ def place_in_step(reading: Reading, use: Application) -> tuple[int, int]:
     raise KeyError(f"no definition of the program contains the product {use.product}")
 
 
-def needed_at_once(reading: Reading) -> dict[str, set[str]]:
+def same_step_inputs(reading: Reading) -> dict[str, set[str]]:
     """Return for each field and number the names from which its definition computes it in the same step."""
     found: dict[str, set[str]] = {}
     for d in reading.definitions:
@@ -41,10 +41,11 @@ def needed_at_once(reading: Reading) -> dict[str, set[str]]:
     return found
 
 
-def take_turns(needed: Mapping[str, set[str]], a: Application, b: Application) -> bool:
+def depend_on_each_other(needed: Mapping[str, set[str]], a: Application, b: Application) -> bool:
     """Return whether each of two products depends within a step on the field of the other.
 
-    This is possible if they do so at different values of an index. ``needed`` is from :func:`needed_at_once`.
+    This is possible if they do so at different values of an index. ``needed`` is the result of
+    :func:`same_step_inputs`.
     """
     return all(
         any(reaches(needed, x, other.gives_field) for x in needed[own.gives_field])
@@ -69,7 +70,7 @@ def responses_at_equal_times(action: Action) -> frozenset[str]:
     ['B']
     """
     found = set()
-    needed = needed_at_once(action.reading)
+    needed = same_step_inputs(action.reading)
     for name, q in ((str(q.symbol.func), q) for q in action.responses.values()):
         matrix = q.leg.use.matrix
         if matrix.symmetry != 0:
@@ -79,12 +80,12 @@ def responses_at_equal_times(action: Action) -> frozenset[str]:
             )
         if not (q.leg.use.at_once and q.other.use.at_once):
             continue
-        if take_turns(needed, q.leg.use, q.other.use):
+        if depend_on_each_other(needed, q.leg.use, q.other.use):
             raise NotApplicable(
                 f"fluctuations are not derived where the order of two products with {matrix.name} within "
                 f"a step depends on an index, as that of {q.leg.use.product} and {q.other.use.product}"
             )
-        own, other = (place_in_step(action.reading, x.use) for x in (q.leg, q.other))
+        own, other = (position_in_step(action.reading, x.use) for x in (q.leg, q.other))
         if other < own:
             found.add(name)
     return frozenset(found)

@@ -18,7 +18,7 @@ from derive.calculus.symbols import s, t
 from derive.program.entrywise import Entrywise
 from derive.program.rules import TrainingRule
 from derive.program.training import TrainedMatrix, TrainedVector
-from derive.theory.applications import Application, Parameter, Reading, apart
+from derive.theory.applications import Application, Parameter, Reading, rename_taken
 from derive.theory.data import Term
 from derive.theory.names import vector
 from derive.theory.path_integral.elimination import solution
@@ -74,13 +74,13 @@ def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> l
     member, terms = _member(a), []
     if isinstance(trained.rule, Entrywise):
         return [pair_memory(a, trained, member)]
-    weight = solution(trained.rule).fed(t, s).xreplace(member)
+    weight = solution(trained.rule).update_factor(t, s).xreplace(member)
     for u in trained.update.terms:
-        names, over = apart(u.over, a.indices)
+        names, over = rename_taken(u.over, a.indices)
         parts = (u.left, u.right, u.coefficient)
         left, right, c = (x.xreplace({**names, **member, t: s}) for x in parts)
         out, met = (right, left) if a.transposed else (left, right)
-        past = vector(reading.program, met, over, a.apart)
+        past = vector(reading.program, met, over, a.separate)
         inner = a.acts_on.ratio * reading.registry.correlation(a.vector, past)
         kernel, ranges = weight * c * inner, (*a.summed, *over)
         terms.append(Term("memory", out, S.One, kernel, ranges, _reach(trained.rule), a.matrix.name, _RULE))
@@ -90,10 +90,10 @@ def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> l
 def vector_memory(p: Parameter, trained: TrainedVector) -> Term:
     """Return the term ``sum_s k(t, s) c(s) v(s)`` that updates of a vector of weights add to its entries."""
     u = trained.update
-    names, over = apart(u.over, p.indices)
+    names, over = rename_taken(u.over, p.indices)
     member = _member(p)
     moved, c = (x.xreplace(names).xreplace(member).xreplace({t: s}) for x in (u.vector, u.coefficient))
-    kernel = solution(trained.rule).fed(t, s).xreplace(member) * c
+    kernel = solution(trained.rule).update_factor(t, s).xreplace(member) * c
     if isinstance(trained.rule, Entrywise):
         unit = u.outside.xreplace(member).xreplace({t: s})
         moved, kernel, over = (

@@ -174,7 +174,7 @@ def given_in_sources(theory: Theory, name: str) -> Theory:
                 factors[x.expr / given] = given
 
     def term(x: Term) -> Term:
-        return x.put(next((bare for bare, g in factors.items() if bare * g == x.expr), x.expr))
+        return x.with_expression(next((bare for bare, g in factors.items() if bare * g == x.expr), x.expr))
 
     def source(u: Source) -> Source:
         factor = factors.get(u.symbol)

@@ -103,7 +103,7 @@ def test_what_the_start_gives_is_smaller_term_by_term() -> None:
 def test_a_theory_whose_weights_learn_more_slowly_is_told_apart() -> None:
     """Planted: the readout's updates without gamma0; the end of training is then not that of the balance."""
     wrong = [
-        replace(e, terms=tuple(x.put(x.expr.subs(gamma0, 1)) for x in e.terms))
+        replace(e, terms=tuple(x.with_expression(x.expr.subs(gamma0, 1)) for x in e.terms))
         if e.lhs.func == Function("g") and e.lhs.args[0] == L
         else e
         for e in theory().equations

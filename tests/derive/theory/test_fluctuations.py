@@ -64,10 +64,10 @@ from derive.show import PaperLatex, PaperText, notation
 from derive.theory.fluctuations import FluctuatingParameter, Fluctuations, Hatted, fluctuations
 from derive.theory.fluctuations.coefficients import Propagator, ScaledCovariance
 from derive.theory.fluctuations.document import TITLES, FluctuationView, namespace
-from derive.theory.fluctuations.exponent import OwnField
+from derive.theory.fluctuations.exponent import AuxiliaryField
 from derive.theory.fluctuations.hats import averaged
 from derive.theory.fluctuations.mean_theory import saddle_differences
-from derive.theory.fluctuations.one_unit import at_letters, elsewhere, letters
+from derive.theory.fluctuations.one_unit import indices_and_times, with_other_indices, with_renamed_indices
 from derive.theory.routes import check_routes
 from tests.derive import programs
 from tests.derive.once import mean_field
@@ -119,11 +119,11 @@ def test_a_letter_that_a_sum_binds_is_no_letter_of_a_factor() -> None:
 def test_letters_of_two_order_parameters_differ(program: Program) -> None:
     for q in fluctuations(program).parameters:
         for p in fluctuations(program).parameters:
-            moved = elsewhere(p, letters(q))
+            moved = with_other_indices(p, indices_and_times(q))
             new = {r.index for r in moved.every}
-            assert len(new) == len(letters(p))
-            assert not new & {*letters(q)}
-            assert not new & {*letters(p)}
+            assert len(new) == len(indices_and_times(p))
+            assert not new & {*indices_and_times(q)}
+            assert not new & {*indices_and_times(p)}
 
 
 # -- the saddle ----------------------------------------------------------------------------------------------
@@ -367,8 +367,8 @@ def test_influence_is_the_difference_quotient_of_the_exponent(name: str) -> None
 
 def placed(q: FluctuatingParameter, near: FluctuatingParameter, at: dict[Symbol, Expr]) -> dict[Symbol, Expr]:
     """Return the values of an order parameter's letters, for its letters beside another one."""
-    there = elsewhere(q, letters(near))
-    back = dict(zip(at_letters(q, {}).every, there.every, strict=True))
+    there = with_other_indices(q, indices_and_times(near))
+    back = dict(zip(with_renamed_indices(q, {}).every, there.every, strict=True))
     return {y.index: at[x.index] for x, y in back.items()}
 
 
@@ -413,14 +413,14 @@ def test_noise_is_symmetric(first: str) -> None:
 def test_functions_of_numbers_are_fields_at_all_layers() -> None:
     """The range of a field grows with the places at which it is averaged; places that overlap are refused."""
     one, last, every = (IndexRange(ell, S(a), S(b)) for a, b in ((1, 1), (L, L), (1, L)))
-    field = OwnField(h(ell, t), [])
+    field = AuxiliaryField(h(ell, t), [])
     for r in (last, one, last):
         field.add((r,))
-    assert field.boxes == [(last,), (one,)]
+    assert field.domains == [(last,), (one,)]
     field.add((every,))
-    assert field.boxes == [(every,)]
+    assert field.domains == [(every,)]
     with pytest.raises(NotApplicable, match="overlap in part"):
-        OwnField(h(ell, t), [(IndexRange(ell, S(1), S(3)),)]).add((IndexRange(ell, S(2), S(4)),))
+        AuxiliaryField(h(ell, t), [(IndexRange(ell, S(1), S(3)),)]).add((IndexRange(ell, S(2), S(4)),))
 
 
 def test_units_of_a_population_count_by_its_size() -> None:
@@ -529,7 +529,7 @@ def test_the_origin_of_each_term_is_told() -> None:
 
 def entries(found: Fluctuations, q: FluctuatingParameter, times: int) -> list[AppliedUndef]:
     """Return the members of an order parameter of one sample and two layers at the first times."""
-    placed = at_letters(q, {})
+    placed = with_renamed_indices(q, {})
     at: list[dict[Symbol, Expr]] = [{}]
     for r in reversed(placed.limits):
         low = [S(r.lower).xreplace({**NUMBERS, **x}) for x in at]
@@ -576,7 +576,7 @@ def test_a_unit_acts_on_itself_by_the_derivative_of_the_noise(depth: int, name: 
     expected = S.Zero
     for p in (p for p in names_of(found) if p.unit != 0):
         for e in entries(found, p, 2):
-            there = match(p.symbol, e, at_letters(p, {}).every) or {}
+            there = match(p.symbol, e, with_renamed_indices(p, {}).every) or {}
             noise = moved(substitute(substitute(found.noise(q, p), at), placed(p, q, there)))
             expected += Add(*[fixed(Propagator(c, e)) * noise.diff(x) for c, x in values.items()])
     expected = expected.xreplace({x: fraction(e) for e, x in values.items()})

@@ -202,7 +202,7 @@ def changed(theory: Theory, name: str, fun: Any) -> Theory:
     """Return a theory with the terms of one field's equations changed."""
 
     def term(x: Term) -> Term:
-        return x.put(fun(x))
+        return x.with_expression(fun(x))
 
     return replace(
         theory,

@@ -101,22 +101,14 @@ def test_descent_as_an_entrywise_rule_is_descent() -> None:
 
 
 ALLOWED = {
-    *("absorb_factors", "both_ways", "check_routes", "families", "headline", "independent_backward"),
-    *("instant_responses", "mean_field", "members_apart", "output", "outputs", "path_integral", "read"),
-    *("render", "summary", "tensor_program", "unknowns", "weights", "with_ends_apart", "without_equal_times"),
-    *("without_responses", "without_silent", "as_written", "symbols_of", "gradient_independence"),
-    *("loss_decomposition", "weight_in_loss", "at_start", "ensemble_law", "error_slopes"),
-    *("frozen_features", "exchangeable"),
-    *("kinds_of", "count_powers", "gradient_powers", "entrywise_rules", "forward_pass", "linear_weights"),
-    *(
-        "optimizer_powers",
-        "parametrized",
-        "named",
-        "laws",
-        "symmetries",
-        "width_constraints",
-        "scaling_faults",
-    ),
+    *("absorb_factors", "as_written", "at_start", "both_ways", "check_routes", "count_powers"),
+    *("ensemble_law", "entrywise_rules", "error_slopes", "exchangeable", "families", "forward_pass"),
+    *("frozen_features", "gradient_independence", "gradient_powers", "headline", "independent_backward"),
+    *("instant_responses", "kinds_of", "laws", "linear_weights", "loss_decomposition", "mean_field"),
+    *("named", "optimizer_powers", "output", "outputs", "parametrized", "path_integral", "read"),
+    *("render", "scaling_faults", "separate_families", "summary", "symbols_of", "symmetries"),
+    *("tensor_program", "unknowns", "weight_in_loss", "weights", "width_constraints"),
+    *("with_separate_ends", "without_equal_times", "without_responses", "without_silent"),
 }
 """Functions that read a theory of any rule, or what the program itself says, and those of random data; those
 that count powers take entrywise rules."""

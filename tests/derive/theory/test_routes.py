@@ -369,7 +369,9 @@ def test_order_of_terms_and_names_of_dummies_do_not_count() -> None:
     turned = replace(
         theory,
         equations=tuple(
-            replace(e, terms=tuple(x.put(x.expr.xreplace({alpha: NU})) for x in reversed(e.terms)))
+            replace(
+                e, terms=tuple(x.with_expression(x.expr.xreplace({alpha: NU})) for x in reversed(e.terms))
+            )
             for e in reversed(theory.equations)
         ),
         sources=tuple(reversed(theory.sources)),

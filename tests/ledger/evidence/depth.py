@@ -331,7 +331,7 @@ def as_printed(theory: Theory) -> Theory:
             return term
         total = term.expr.replace(pair, lambda *i: pair(*i) - mean(*i[:2]) * mean(i[0], i[2]))
         ((index, lower, _),) = total.limits
-        return term.put(total.func(total.function, (index, lower, t - 1)))
+        return term.with_expression(total.func(total.function, (index, lower, t - 1)))
 
     rows = []
     for e in theory.equations:

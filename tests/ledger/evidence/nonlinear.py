@@ -312,7 +312,7 @@ def _fields_without_responses() -> dict[str, Expr]:
 def _with(e: Equation, step: Expr) -> Equation:
     if e.name != "f":
         return e
-    return Equation(e.lhs, (e.terms[0].put(step),), e.ranges)
+    return Equation(e.lhs, (e.terms[0].with_expression(step),), e.ranges)
 
 
 def _tied_output(tied: Experiment, printed: Theory) -> float:

@@ -295,7 +295,7 @@ def test_a_theory_that_is_not_causal_is_refused_with_the_cycle() -> None:
     (h,) = [e for e in theory.equations if e.name == "h"]
 
     def with_term(expr: Expr) -> Theory:
-        changed = replace(h, terms=(*h.terms, h.terms[0].put(expr)))
+        changed = replace(h, terms=(*h.terms, h.terms[0].with_expression(expr)))
         return replace(theory, equations=tuple(changed if e is h else e for e in theory.equations))
 
     with pytest.raises(CyclicDemand, match=r"h\(1, 1, 0\) <- h\(1, 1, 0\)"):

@@ -152,7 +152,8 @@ def test_weights_by_sample(network: dict[str, Any]) -> None:
     with pytest.raises(NotApplicable, match="jumps"):
         by_sample(problem({}, {"time": 1.0, "objective": "hinge"}).discrete)
     bare = replace(
-        whole, equations=tuple(replace(e, terms=(e.terms[0].put(e.rhs),)) for e in whole.equations)
+        whole,
+        equations=tuple(replace(e, terms=(e.terms[0].with_expression(e.rhs),)) for e in whole.equations),
     )
     with pytest.raises(NotApplicable, match="no sum over errors"):
         by_sample(bare)
