@@ -157,7 +157,7 @@ def _term(term: Expr, names: list[Symbol], K: Array, rtol: float) -> Value:
 
 
 def _pair(e: Expr, names: list[Symbol], K: Array, rtol: float) -> tuple[float, float, str]:
-    """Return average, error and method for a function of one or two variables that does not factorise."""
+    """Return average, error and method for a function of one or two variables that is not a product."""
     used = [i for i, x in enumerate(names) if e.has(x)]
     if len(used) > PAIR:
         raise Unserved(

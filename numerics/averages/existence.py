@@ -37,7 +37,7 @@ CLOSE = 0.01
 
 @dataclass(frozen=True)
 class Singularity:
-    """Singularity of the integrand of an order parameter, ``|field - at|^-power``."""
+    """Singularity ``|field - at|^-power`` in the integrand of the order parameter ``name``."""
 
     name: str
     field: str
@@ -172,7 +172,7 @@ def _powers(e: Expr, x: Symbol) -> tuple[tuple[float, float], ...]:
 
 
 def _numerically(e: Expr, x: Symbol) -> Callable[[Any], Any]:
-    """Compile an expression as a function of ``x``, with generic numbers for all other symbols."""
+    """Return an expression as a function of ``x``, with fixed generic numbers for all other symbols."""
     numbers = {y: GENERIC + 0.1 * k for k, y in enumerate(sorted(e.free_symbols - {x}, key=str))}
     function: Callable[[Any], Any] = lambdify(x, e.subs(numbers), ["numpy", "scipy"])
     return function

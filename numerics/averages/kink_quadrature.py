@@ -63,7 +63,7 @@ class Moment:
 
     @cached_property
     def slots(self) -> tuple[Symbol, Symbol]:
-        """Real symbols in place of the variables."""
+        """Two real symbols that stand for the variables."""
         return Dummy("x", real=True), Dummy("y", real=True)
 
     @cached_property
@@ -149,7 +149,7 @@ class Moment:
 
 @lru_cache(maxsize=8)
 def composite(count: int, panels: int = 16) -> tuple[Array, Array]:
-    """Return Gauss-Legendre points and weights on equal panels of (0, 1)."""
+    """Return Gauss-Legendre points and weights on (0, 1), with ``count`` points in each of equal panels."""
     x, w = np.polynomial.legendre.leggauss(count)
     points = (np.arange(panels)[:, None] + (x + 1) / 2) / panels
     return points.ravel(), np.tile(w / 2 / panels, panels)
@@ -235,7 +235,7 @@ def is_smooth(e: Expr) -> bool:
 
 @lru_cache(maxsize=512)
 def compiled(e: Expr) -> Callable[[Array], Array]:
-    """Compile an expression in `X` as a function of arrays; raise Unserved for a point mass."""
+    """Return an expression in `X` as a function of arrays; raise Unserved for a point mass."""
     if e.has(Derivative, DiracDelta):
         raise Unserved(f"{e} is a point mass or an unknown derivative, which has no values")
     function = lambdify(X, e, ["numpy", "scipy"], cse=True)
@@ -290,7 +290,7 @@ def nested(functions: Sequence[KinkedFunction], covariance: Array, rtol: float) 
     if factor.rank < len(functions):
         raise Unserved(
             f"{len(functions)} functions with kinks of only {factor.rank} independent variables: "
-            "at most two variables may be dependent"
+            "with more than two functions no variable may be a combination of others"
         )
     reordered = [functions[i] for i in factor.order]
     deviation = float(np.sqrt(np.diag(covariance).max()))

@@ -141,10 +141,14 @@ def reach_of(body: FunctionProduct, scale: float, deviation: float, tol: float) 
     with np.errstate(over="ignore", invalid="ignore"):
         value = np.abs(multiplied(body, deviation * TEST_MEANS + scale * x) * np.exp(-(x**2) / 2))
     if not np.all(np.isfinite(value)):
-        raise NotConverged(f"a function is not finite within {FARTHEST:g} standard deviations of {scale:g}")
+        raise NotConverged(
+            f"a function is not finite within {FARTHEST:g} standard deviations, each {scale:g}, of the mean"
+        )
     farthest = float(np.abs(x[(value > tol * value.max(axis=1, keepdims=True)).any(axis=0)]).max(initial=0.0))
     if farthest >= FARTHEST:
-        raise NotConverged(f"a function is not negligible at {FARTHEST:g} standard deviations of {scale:g}")
+        raise NotConverged(
+            f"a function is not negligible at {FARTHEST:g} standard deviations, each {scale:g}, from the mean"
+        )
     return max(base_reach(tol), farthest + 0.1)
 
 
@@ -197,7 +201,10 @@ def tabulated(
         merged = np.empty((2 * len(m) - 1, *values.shape[1:]))
         merged[::2], merged[1::2] = values, direct
         m, values = np.linspace(-ends, ends, len(merged)), merged
-    raise NotConverged(f"a conditional mean over a deviation of {deviation:g} varies too fast for a table")
+    raise NotConverged(
+        f"a conditional mean over a deviation of {deviation:g} varies too fast for a table: "
+        "take a larger rtol"
+    )
 
 
 ProductsByVariable = tuple[FunctionProduct, ...]
@@ -343,7 +350,7 @@ class _Lattice:
 
     @property
     def dimension(self) -> int:
-        """Number of directions of the lattice."""
+        """Number of directions of the lattice, without a last variable that is averaged by a table."""
         return int(self.L.shape[1]) - self.last_by_table
 
     @property

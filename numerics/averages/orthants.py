@@ -101,7 +101,7 @@ class _Rows:
 
     @classmethod
     def of(cls, rows: Array) -> _Rows:
-        """Return rows before any projection, of shape (tuples, variables, rank)."""
+        """Return the rows (tuples, variables, rank) before any projection."""
         small = np.broadcast_to(np.eye(rows.shape[1]), (len(rows), rows.shape[1], rows.shape[1]))
         return cls(rows, small, np.sqrt((rows**2).sum(axis=-1)))
 
@@ -117,7 +117,7 @@ class _Rows:
         return np.asarray((self.rows[:, i] * self.rows[:, j]).sum(axis=-1))
 
     def without(self, i: int, v: Array) -> _Rows:
-        """Return the rows conditional on variable ``i``, of variance ``v``, being zero."""
+        """Return the variables conditional on variable ``i`` being zero; ``v`` is its variance."""
         share = (self.rows @ self.rows[:, i, :, None]) / v[:, None, None]
         return _Rows(
             self.rows - share * self.rows[:, i, None],
@@ -306,7 +306,7 @@ def _unit(a: Array) -> Array:
 
 @lru_cache(maxsize=4)
 def double_exponential(step: float = 0.08) -> tuple[Array, Array, Array]:
-    """Return points of the double exponential rule on (0, 1), their distances to 1, and weights."""
+    """Return points of the double exponential rule on (0, 1), their distances to 1, and their weights."""
     k = np.pi * np.sinh(step * np.arange(-int(3.9 / step), int(3.9 / step) + 1))
     x, y = 1 / (1 + np.exp(-k)), 1 / (1 + np.exp(k))
     return x, y, step * np.sqrt(np.pi**2 + k**2) * x * y

@@ -57,13 +57,13 @@ class GroupedSums:
 
     @classmethod
     def of(cls, targets: IntegerArray, sources: IntegerArray, weights: Array) -> GroupedSums:
-        """Sort terms by target."""
+        """Return the sums for terms ``weights * value[sources]`` that are added at ``targets``, (n,) each."""
         order = np.argsort(targets, kind="stable")
         unique, starts = np.unique(targets[order], return_index=True)
         return cls(unique, starts, sources[order], weights[order])
 
     def add(self, found: Array, values: Array) -> None:
-        """Add the sums over ``values`` (batch, places) to ``found`` (batch, targets)."""
+        """Add the sums over ``values`` (batch, sources) to ``found`` (batch, targets), in place."""
         if len(self.targets):
             terms = values[:, self.sources] * self.weights
             found[:, self.targets] += np.add.reduceat(terms, self.starts, axis=1)
@@ -166,7 +166,7 @@ class GradientSpan:
 
 
 class AdjointFluctuations(LinearTheory):
-    """Covariances of observables of a linear theory."""
+    """Covariances of observables of a linear theory at order 1/N, by sweeps backwards in time."""
 
     def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
         """Return N times the covariance of the observables of each block, ``(observables, observables)``.

@@ -48,7 +48,10 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def kappa(self) -> Array:
-        """N times the covariance of averages over units, ``(kept, kept)``."""
+        """N times the covariance that order parameters would have if units did not respond to them.
+
+        It is that of averages over independent units, ``(kept, kept)``.
+        """
         found = np.zeros((len(self.kept),) * 2)
         for number, x in self.products.items():
             q, a, b, w = x.parameters, x.first, x.second, x.weights
@@ -61,7 +64,7 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def D(self) -> Array:
-        """Derivatives of each order parameter with respect to each other one, ``(kept, kept)``."""
+        """Derivatives of each order parameter (row) by each other one (column), ``(kept, kept)``."""
         found = np.zeros((len(self.kept),) * 2)
         for number, x in self.products.items():
             if number not in self.driving:
@@ -99,7 +102,7 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def kept_covariance(self) -> Array:
-        """N times the covariance of order parameters, ``(kept, kept)``."""
+        """N times the covariance ``R kappa R^T`` of the order parameters of ``kept``, ``(kept, kept)``."""
         found = np.empty_like(self.kappa)
         for own in self.parts:  # R kappa; the next loop multiplies it by the transposed R
             found[own] = self.R[own, : own.stop] @ self.kappa[: own.stop]
@@ -110,7 +113,7 @@ class DenseFluctuations(LinearTheory):
 
     @property
     def covariance(self) -> Array:
-        """N times the covariance of all order parameters."""
+        """N times the covariance of all order parameters, ``(parameters, parameters)``."""
         return self.kept_covariance[np.ix_(self.index, self.index)]
 
     def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
@@ -127,7 +130,7 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def shift(self) -> Array:
-        """N times the mean of each order parameter minus its value at infinite width."""
+        """N times the mean of each order parameter minus its value at infinite width, ``(parameters,)``."""
         source, index = np.zeros(len(self.kept)), self.index
         second = self.gathered(
             self.lowered.second_influences, lambda j, k: self.kept_covariance[index[j], index[k]]

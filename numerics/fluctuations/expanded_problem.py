@@ -61,7 +61,7 @@ def _program(problem: Problem) -> Program:
 
 
 def _with_sums_written_out(program: Program, problem: Problem) -> Program:
-    """Return the program with terms in place of sums inside of functions, as in a softmax."""
+    """Return the program with sums inside of functions, as in a softmax, written out term by term."""
     sizes = {x: int(v) for x, v in problem.values.items() if isinstance(x, Symbol) and x.is_integer}
     inside = [
         d
@@ -111,7 +111,7 @@ def lowered(problem: Problem, grid: TimeGrid | None = None, times: int | None = 
 
 
 def _of_layer(numbers: Any) -> Callable[[int], float]:
-    """Return numbers of layers as a function of the layer."""
+    """Return the function that gives the entry of ``numbers`` for a layer."""
     return lambda layer: float(numbers[int(layer)])
 
 
@@ -202,7 +202,10 @@ class SizeGrowth:
 
 @lru_cache(maxsize=8)
 def size_growth(problem: Problem) -> SizeGrowth:
-    """Return the sizes of the fluctuations of a problem as functions of the number of times."""
+    """Return the sizes of the expansion of a problem in 1/N as functions of the number of times.
+
+    They are counted for theories of up to FEW times.
+    """
     few, grid = FEW, None
     if problem.flow:
         nodes = np.arange(float(few))

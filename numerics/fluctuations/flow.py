@@ -132,7 +132,7 @@ class FlowTimes:
 
     @property
     def places(self) -> Array:
-        """Output times in transformed time."""
+        """Output times in the transformed time in which integration steps are equal."""
         return self.age.of(self.times)
 
     def grid(self, steps: int) -> StageGrid:

@@ -72,11 +72,11 @@ class InitialArrays:
         return self._array("K", 2, lambda x: initial_mean(self.program, ("K", *x)))
 
     def kernel_covariance(self) -> Array:
-        """Return N Cov of entries of the tangent kernel, ``(P, P, P, P)``."""
+        """Return N times the covariance of entries of the initial tangent kernel, ``(P, P, P, P)``."""
         return self._array("KK", 4, lambda x: initial_covariance(self.program, ("K", *x[:2]), ("K", *x[2:])))
 
     def output_covariance(self) -> Array:
-        """Return N Cov of outputs, ``(P, P)``."""
+        """Return N times the covariance of initial outputs, ``(P, P)``."""
         return self._array(
             OUTPUT, 2, lambda x: initial_covariance(self.program, (OUTPUT, x[0]), (OUTPUT, x[1]))
         )

@@ -167,12 +167,12 @@ class LinearTheory:
 
     @cached_property
     def units(self) -> dict[int, SiteProducts]:
-        """Products that order parameters average, at each site."""
+        """Products of fields and hats that order parameters average, by site."""
         return self.gathered(self.lowered.units)
 
     @cached_property
     def influences(self) -> dict[int, SiteProducts]:
-        """Products that order parameters multiply in the exponent, at each site."""
+        """Products of fields and hats that order parameters multiply in the path integral, by site."""
         return self.gathered(self.lowered.influences)
 
     def gathered(

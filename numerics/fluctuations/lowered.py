@@ -111,7 +111,7 @@ class TheorySizes:
 
 
 def length(grid: IndexGrid) -> int:
-    """Return the number of points of a grid."""
+    """Return the number of points of a grid of indices and times."""
     return len(next(iter(grid.values())))
 
 
@@ -193,7 +193,7 @@ def key_of(x: AppliedUndef) -> FunctionKey:
 
 @lru_cache(maxsize=4096)
 def slope(e: Expr, by: AppliedUndef) -> Expr:
-    """Return the derivative of an expression by an order parameter."""
+    """Return the derivative of an expression with respect to the order parameter ``by``."""
     found: Expr = e.diff(by)
     return found
 
@@ -485,7 +485,10 @@ class LoweredFluctuations:
         return sorted((a for a in e.atoms(AppliedUndef) if key_of(a) in self.names), key=spelled)
 
     def _exponent_term(self, x: Any) -> None:
-        """Add a term of the exponent and its derivatives with respect to order parameters."""
+        """Add the arrays of a term of the exponent of the path integral over one unit.
+
+        Its derivatives with respect to order parameters are added too.
+        """
         hats = list(x.hats)
         if len(hats) == 2:
             first, second = hats[0].field, hats[1].field
@@ -645,7 +648,7 @@ class LoweredFluctuations:
 
 
 def has_kinks(lowered: LoweredFluctuations) -> bool:
-    """Return whether a function of fields has a kink or a jump."""
+    """Return whether a function of fields in the theory, such as relu, has a kink or a jump."""
     return any(x.expr.has(Max, Min, Heaviside, Abs, sign) for x in lowered.features.values())
 
 

@@ -145,7 +145,10 @@ class LinearMarch:
                 self._step(time)
 
     def _step(self, time: int) -> None:
-        """Compute all rows and order parameters of one time, repeated until they no longer change."""
+        """Compute the solution at one time, repeated until it no longer changes.
+
+        Raise Unserved if it changes for too long, and Diverged if it is not finite.
+        """
         for _ in range(MOST_LEVELS):
             before = self.values.copy()
             changed = self._covariances(time)

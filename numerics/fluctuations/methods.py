@@ -42,7 +42,7 @@ class ObservedFluctuations(Protocol):
     """Interface of covariances and shifts of observables."""
 
     def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
-        """Return N times the covariance of the observables of each block."""
+        """Return N times the covariance of the observables of each block, ``(observables, observables)``."""
         ...
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array] | None:
@@ -73,7 +73,7 @@ class FluctuationMethod(Protocol):
         ...
 
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> No | None:
-        """Return the reason why the method does not apply to a problem; None if it applies."""
+        """Return the refusal of a problem with these sizes, or None if the method applies."""
         ...
 
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
@@ -89,7 +89,10 @@ class FluctuationMethod(Protocol):
         ...
 
     def solve(self, arrays: LoweredFluctuations, solver: Solver) -> SolvedFluctuations:
-        """Return the fluctuations; ``solver`` has the seed and the number of sampled paths."""
+        """Return the fluctuations of a theory in arrays.
+
+        ``solver`` has the seed and the number of sampled paths.
+        """
         ...
 
 

@@ -222,11 +222,14 @@ class OrderParameterMoments:
 
     @property
     def _covariance(self) -> Array:
-        """N times the covariance of the order parameters of ``kept``."""
+        """N times the covariance of the order parameters with different averages, ``(kept, kept)``."""
         return self.fluctuations.kept_covariance
 
     def _gradient(self, found: ExpandedObservable) -> Any:
-        """Return first derivatives with respect to the order parameters of ``kept``, a sparse matrix."""
+        """Return the first derivatives of an observable at all points, a sparse matrix ``(points, kept)``.
+
+        Columns are the order parameters of ``kept``, those with different averages.
+        """
         from scipy.sparse import csr_array  # slow to import, and seldom needed
 
         places = found.rows, self.fluctuations.index[found.columns]
@@ -268,7 +271,7 @@ class OrderParameterMoments:
         return [ParameterAxis(_dimension(a), a, np.arange(ends[a][0], ends[a][1] + 1)) for a in q.symbol.args]
 
     def _array(self, name: str, axes: list[ParameterAxis], values: Any) -> xr.DataArray:
-        """Return values as a labelled array."""
+        """Return values as an array with named dimensions and the values of indices as coordinates."""
         import xarray as xr
 
         shape, coords = [len(x.values) for x in axes], {x.dim: x.values for x in axes}
@@ -277,7 +280,7 @@ class OrderParameterMoments:
 
 @dataclass(frozen=True, eq=False)
 class ParameterAxis:
-    """An axis of an order parameter: dimension, index and values of the index."""
+    """An axis of an order parameter: its dimension, the symbol of its index, and the values of the index."""
 
     dim: str
     index: Any
@@ -294,5 +297,5 @@ def _dimension(index: Symbol) -> str:
 
 
 def _label(q: FluctuatingParameter) -> str:
-    """Return the name of an order parameter in results."""
+    """Return the name that an order parameter has in results, such as "error" for Delta."""
     return {**KERNEL_LABELS, ERROR: "error"}.get(q.name, q.name)

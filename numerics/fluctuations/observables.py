@@ -103,7 +103,7 @@ class ObservableBuilder:
         return self.on_grid([Addend(x) for x in (whole,)], {Dummy("one"): np.zeros(1, int)})
 
     def written_out(self, e: Expr) -> Expr:
-        """Return an expression in order parameters only, without observables and sums."""
+        """Return an expression with observables replaced by order parameters, and with sums written out."""
         for a in [x for x in e.atoms(AppliedUndef) if key_of(x) in self.derived]:
             q = self.derived[key_of(a)]
             e = e.xreplace({a: q.function.xreplace(dict(zip(q.symbol.args, a.args, strict=True)))})

@@ -60,7 +60,7 @@ class WidthPlan:
 
     @property
     def observables(self) -> int:
-        """Number of independent observables at each time."""
+        """Number of observables at each time whose variances are computed."""
         problem, outputs, depth = self.problem, self.problem.outputs, self.problem.depth or 1
         if not problem.seen:  # random data: correlations of the errors and of the fields of each layer
             return outputs**2 * (3 + 2 * depth)

@@ -420,7 +420,10 @@ class SampledFluctuations:
 
     @cached_property
     def kappa(self) -> Array:
-        """N times the covariance of averages over units, ``(parameters, parameters)``."""
+        """N times the covariance that order parameters would have if units did not respond to them.
+
+        It is that of averages over independent units, ``(parameters, parameters)``.
+        """
         found = np.zeros((self.count, self.count))
         for units, block, ratio in zip(self.units, self.kappas, self.lowered.ratios, strict=True):
             weighted = block[np.ix_(units.product, units.product)]
@@ -625,7 +628,7 @@ class SampledFluctuations:
 
     @cached_property
     def covariance(self) -> Array:
-        """N times the covariance of the order parameters."""
+        """N times the covariance of the order parameters, ``(parameters, parameters)``."""
         B, inverse = self.directions
         moved = B @ self.R @ inverse
         return np.asarray(moved @ self.kappa @ moved.T)
@@ -634,7 +637,7 @@ class SampledFluctuations:
 
     @cached_property
     def shift(self) -> Array:
-        """N times the mean of each order parameter minus its value at infinite width."""
+        """N times the mean of each order parameter minus its value at infinite width, ``(parameters,)``."""
         B, inverse = self.directions
         R, C = self.R, self.R @ inverse @ self.kappa @ inverse.T @ self.R.T
         source = np.zeros(self.count)
@@ -750,7 +753,7 @@ class SampledMoments:
     lower: SampledMoments | None = None
 
     def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
-        """Return N times the covariance of the observables of each block."""
+        """Return N times the covariance of the observables of each block, ``(observables, observables)``."""
         return [x.matrix @ self.covariance[np.ix_(x.columns, x.columns)] @ x.matrix.T for x in blocks]
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array] | None:

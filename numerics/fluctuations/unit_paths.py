@@ -130,7 +130,10 @@ class SampledSite:
         self._groups()
 
     def _sources(self) -> None:
-        """Find the products with a Gaussian source, in the order of time, and its covariance terms."""
+        """Set ``sources``, the nodes of this site with a Gaussian source, in the order of time.
+
+        ``source`` becomes the position of each node among them, or -1.
+        """
         low = self.lowered
         nodes = [x.target[low.site[x.target] == self.number] for x in low.covariances]
         nodes += [x.first[low.site[x.first] == self.number] for x in low.covariances]

@@ -108,7 +108,7 @@ class VariableBuilder:
     # -- given samples ---------------------------------------------------------------------------------------
 
     def _outputs(self) -> Iterator[tuple[str, ObservableVariable]]:
-        """Yield outputs, errors and losses of training samples and of test points."""
+        """Yield outputs, errors and losses of training samples and of test points, by names of results."""
         seen, count = self.problem.seen, self.problem.sample_count
         training = IndexRange(mu, 1, seen)
         f, error = self.theory[OUTPUT], self.theory[ERROR]

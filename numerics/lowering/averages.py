@@ -19,7 +19,7 @@ from numerics.errors import Unserved
 
 @dataclass(frozen=True)
 class MeanProduct:
-    """The average ``<late(t) early(s)>``; ``early`` is 1 if no factor depends on s."""
+    """The average ``<late(t) early(s)>`` over units; ``early`` is 1 if no factor depends on s."""
 
     late: Expr
     early: Expr
@@ -27,7 +27,7 @@ class MeanProduct:
 
 @dataclass(frozen=True)
 class MeanResponse:
-    """The average response ``<d body(t) / d source(s)>``."""
+    """The average response ``<d body(t) / d source(s)>`` of a function of fields to a source."""
 
     body: Expr
     source: AppliedUndef

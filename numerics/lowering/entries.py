@@ -65,7 +65,7 @@ class GradientTerm:
 
     @cached_property
     def mirrored(self) -> GradientTerm:
-        """The same term with the two units exchanged."""
+        """The same term with unit and partner of the entry exchanged."""
         assert self.other is not None
         return replace(self, own=self.other, other=self.own)
 
@@ -189,13 +189,13 @@ class EntryRule:
 
     @classmethod
     def of(cls, rule: Entrywise) -> EntryRule:
-        """Compile the rule of one entry, once for each rule."""
+        """Return the compiled rule of one entry; equal rules are compiled once."""
         return _compiled(rule)
 
 
 @lru_cache(maxsize=64)
 def _compiled(rule: Entrywise) -> EntryRule:
-    """Compile the updates of the states and the step of a rule as one function of arrays."""
+    """Return the new states and the step of a rule as one compiled function of arrays."""
     after = dict(rule.states)
     step = rule.Q if rule.before else rule.Q.xreplace(after)
     bodies = [*after.values(), step]
@@ -248,16 +248,16 @@ def step_sum(leaf: Sum) -> StepSum:
     if isinstance(body, EntryStep):
         return StepSum(kernel, body, None, limits)
     if not isinstance(body, PairMean):
-        raise Unserved(f"{leaf}: {body} is not the mean of one step and one vector")
+        raise Unserved(f"in {leaf} the mean {body} must be that of one step and one vector")
     steps = [x for x in Mul.make_args(body.body) if isinstance(x, EntryStep)]
     if len(steps) != 1:
-        raise Unserved(f"{leaf}: {body} is not the mean of one step and one vector")
+        raise Unserved(f"in {leaf} the mean {body} must be that of one step and one vector")
     _, copy = copied(body.body / steps[0])
     return StepSum(kernel, steps[0], copy, limits)
 
 
 def entrywise_rule(program: Program, weight: str) -> Entrywise:
-    """Return the entrywise rule of a weight of a program."""
+    """Return the training rule of the weight with this name, which must be an entrywise rule."""
     return next(w.rule for w in program.trained() if w.name == weight and isinstance(w.rule, Entrywise))
 
 

@@ -180,7 +180,7 @@ class KnownArrays:
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
-        """The data as arrays."""
+        """The data as arrays by name, without data that are functions."""
         return {k: np.asarray(v, dtype=float) for k, v in self.data.items() if not callable(v)}
 
     def __call__(self, e: Expr, at: Places, given: Mapping[Expr, Any] | None = None) -> Any:
@@ -208,15 +208,15 @@ class KnownArrays:
         raise Unserved(f"{x} cannot be evaluated on arrays of known quantities")
 
     def _symbol(self, x: Symbol, at: Places) -> Any:
-        """Return the values of an index along its axis, or the number that a symbol stands for."""
+        """Return the values of an index at its places ``at``, or the number of another symbol."""
         if x in at:  # positions count from 0, the values of most indices from 1
             return np.asarray(_array(at[x]), dtype=float)[..., None] + self.start(x)
         if x.name not in self.values:
-            raise ValueError(f"values has no {x}")
+            raise ValueError(f"values has no {x}: give a number for it")
         return float(self.values[x.name])
 
     def _applied(self, x: AppliedUndef, at: Places) -> Any:
-        """Return the value of a function of indices: a known array, or data."""
+        """Return the values of a quantity or of data, such as ``K_x(mu, alpha)``, at the places ``at``."""
         node = node_of(x)
         array = self.found[node] if node in self.found else self.at_zero(x)
         if array is not None:
@@ -299,7 +299,10 @@ class KnownArrays:
         return self.literals.get((name, axis), Literals()).position(value, size)
 
     def _sum(self, x: Sum, at: Places, given: Mapping[Expr, Any]) -> Any:
-        """Return a sum of known arrays: over layers term by term, over another index along an axis."""
+        """Return a sum of known arrays at the places ``at`` of its free indices.
+
+        Sums over layers are added term by term, others along an axis.
+        """
         index, low, high = x.limits[-1]
         require_fixed_limits(index, low, high, self.values)
         first, last = self.bound(low), self.bound(high)
@@ -317,7 +320,7 @@ class KnownArrays:
         return value.sum(axis=-2)
 
     def _spectral(self, x: SpectralEntry, at: Places, given: Mapping[Expr, Any]) -> Any:
-        """Return a function of the singular values of a gradient, along the two axes of its matrix."""
+        """Return a function of the singular values of a gradient, at the places of its two indices."""
         places = [at.get(index) for index in x.places]
         if not all(isinstance(place, Axis) for place in places):
             raise Unserved(f"{x} is read at single samples, and its matrix needs all of them")
@@ -438,7 +441,7 @@ class TensorReader:
 
 
 def layers_written_out(e: Expr) -> Expr:
-    """Return an expression with sums over layers written out term by term."""
+    """Return an expression in which sums over layers are written out term by term."""
 
     def terms(x: Sum) -> Expr:
         index, low, high = next(lim for lim in x.limits if lim[0] == ell)

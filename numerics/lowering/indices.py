@@ -80,7 +80,7 @@ def connected_groups(
 
 @lru_cache(maxsize=4096)
 def node_of(symbol: AppliedUndef) -> MemberKey:
-    """Return the node of a symbol: its name and the integers among its arguments."""
+    """Return the key ("node") of a symbol: its name and the integers among its arguments."""
     return str(symbol.func), tuple(int(x) for x in symbol.args if x.is_Integer)
 
 
@@ -99,7 +99,7 @@ def node_at_zero(symbol: AppliedUndef) -> MemberKey | None:
 
 
 def moving_nodes(theory: Theory) -> frozenset[MemberKey]:
-    """Return the fields and scalars of a theory that depend on time, whose last argument is t."""
+    """Return the keys of the fields and scalars of a theory that depend on the time t."""
     items = (*theory.equations, *theory.scalars)
     return frozenset(node_of(e.symbol) for e in items if e.symbol.args[-1:] == (t,))
 
@@ -181,7 +181,10 @@ def literals_in(theory: Theory, integer: Callable[[Expr], int]) -> dict[Slot, Li
 
 
 def require_fixed_limits(index: Symbol, low: Any, high: Any, values: Mapping[str, Any]) -> None:
-    """Raise Unserved if the limits of a sum depend on another index, such as a sum over earlier positions."""
+    """Raise Unserved if the limits of a sum contain symbols without a number, such as another index.
+
+    ``values`` are numbers by the names of symbols.
+    """
     free = sympify(low).free_symbols | sympify(high).free_symbols
     if others := sorted(str(x) for x in free if str(x) not in values):
         raise Unserved(
@@ -191,7 +194,10 @@ def require_fixed_limits(index: Symbol, low: Any, high: Any, values: Mapping[str
 
 
 def open_args(symbol: AppliedUndef) -> tuple[Symbol, ...]:
-    """Return the indices and times of a symbol; raise Unserved for a shifted index such as ``a + k``."""
+    """Return the arguments of a symbol that are not integers: indices and times.
+
+    Raise Unserved for a shifted index such as ``a + k``.
+    """
     args = tuple(x for x in symbol.args if not x.is_Integer)
     for x in args:
         if x.atoms(AppliedUndef):
@@ -207,7 +213,7 @@ def open_args(symbol: AppliedUndef) -> tuple[Symbol, ...]:
 
 @lru_cache(maxsize=4096)
 def indices_of(symbol: AppliedUndef) -> tuple[Symbol, ...]:
-    """Return the indices of a symbol without times."""
+    """Return the arguments of a symbol that are indices, without integers and times."""
     return tuple(x for x in open_args(symbol) if x not in TIMES)
 
 
@@ -215,7 +221,7 @@ IndexSymbols = tuple[Symbol, ...]
 
 
 def axes_of(symbol: AppliedUndef) -> IndexSymbols:
-    """Return the indices of a symbol without times and layers; raise Unserved for a shifted index."""
+    """Return the indices of a symbol without times and integers; raise Unserved for a shifted index."""
     indices = tuple(x for x in symbol.args if not isinstance(x, Integer) and x not in TIMES)
     if not all(isinstance(x, Symbol) for x in indices):
         raise Unserved(f"the equation of {symbol} has an index on its left-hand side that is not a symbol")

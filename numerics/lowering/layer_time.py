@@ -220,7 +220,10 @@ def reads_across(x: Read, p: LayerProduct, jumping: Collection[str]) -> bool:
 
 
 def products_of(e: Expr, layers: dict[str, int]) -> Iterator[LayerProduct]:
-    """Yield the products of an expression; ``layers`` is the number of layer times of each tensor."""
+    """Yield the products whose sum is an expression.
+
+    ``layers`` is the number of layer times of each tensor.
+    """
     if isinstance(e, Add):
         for term in e.args:
             yield from products_of(term, layers)

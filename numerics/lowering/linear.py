@@ -125,7 +125,7 @@ class _Lowering:
         self.extents: dict[Symbol, Expr] = {}
 
     def table(self) -> Table:
-        """Return the table of the theory."""
+        """Return the theory as a table; raise NotLinear for a term that a table cannot hold."""
         families = [e.lhs for e in self.theory.equations if ell in {r.index for r in e.ranges}]
         if families:
             raise ValueError(f"{families[0]} is a family of layers: lower theory.at_depth(n) instead")
@@ -161,7 +161,10 @@ class _Lowering:
     # -- units -----------------------------------------------------------------------------------------
 
     def unlabelled(self, theory: Theory) -> Theory:
-        """Return the theory without the index of units in fields and sources; attributes keep it."""
+        """Return the theory with fields and sources without their index of units.
+
+        Attributes keep this index.
+        """
 
         def bare(e: Expr) -> Expr:
             return e.replace(
@@ -221,7 +224,9 @@ class _Lowering:
                 )
         for x in row.sources:
             if _indices(x.field) != _indices(row.lhs):
-                raise NotLinear(f"{row.lhs} is driven by {x.field}, which has other indices")
+                raise NotLinear(
+                    f"{row.lhs} has the source {x.field}, whose indices are not those of the field"
+                )
             drives[node(x.field)] = drives.get(node(x.field), S.Zero) + x.entry
         for x in row.actions:
             if (x.name in self.on_units) != on_units:
@@ -239,7 +244,7 @@ class _Lowering:
         )
 
     def require_same_for_all(self, coefficient: Expr) -> None:
-        """Raise NotLinear for a coefficient that depends on the value of an index."""
+        """Raise NotLinear for a coefficient that contains an index, so that it differs between its values."""
         indices = coefficient.free_symbols & (self.extents.keys() - self.units)
         if indices:
             names = ", ".join(sorted(map(str, indices)))
@@ -383,7 +388,7 @@ class _Lowering:
         return Request("correlation", node(first), node(second), number * factor, unit)
 
     def scalar(self, e: Equation) -> ScalarRow:
-        """Return a scalar as an expression in symbols for its averages and inputs."""
+        """Return the equation of a scalar as an expression in symbols for its averages and inputs."""
         indices, averages, inputs = _axes(e.lhs), [], []
         expr = e.rhs.replace(Sum, lambda body, *limits: _total(body, limits, indices))
         expr = without_overflow(expr).replace(_has_exponentials, _with_one_exponential)
@@ -427,7 +432,10 @@ def _has_exponentials(e: Expr) -> bool:
 
 
 def _with_one_exponential(product: Expr) -> Expr:
-    """Join the exponentials of a product; separate ones could overflow where the product does not."""
+    """Return a product with its exponentials joined in one.
+
+    Separate exponentials could overflow where the product does not.
+    """
     factors = Mul.make_args(product)
     exponentials = [x for x in factors if isinstance(x, exp)]
     exponent = Add(*[x.args[0] for x in exponentials])
@@ -436,7 +444,10 @@ def _with_one_exponential(product: Expr) -> Expr:
 
 @lru_cache(maxsize=16)
 def _over_axes(name: str, reduction: Callable[..., Any], axes: tuple[int, ...]) -> Any:
-    """Return a function that reduces an array over axes, which are counted from the last one."""
+    """Return the function that applies a reduction of NumPy over axes, counted from the last one.
+
+    ``name`` is its name in expressions.
+    """
     reduced = partial(reduction, axis=tuple(-x for x in axes), keepdims=True)
     return implemented_function("_".join([name, *map(str, axes)]), reduced)
 

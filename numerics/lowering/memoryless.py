@@ -84,13 +84,13 @@ class System:
         self.literals = literals_in(theory, self.integer)
 
     def integer(self, e: Any) -> int:
-        """Return the integer value of a bound of a range."""
+        """Return the integer value of the bound of a range, with numbers for its symbols."""
         return int(sympify(e).xreplace({x: sympify(self.number(x)) for x in sympify(e).free_symbols}))
 
     def number(self, x: Symbol) -> float:
-        """Return the value of a symbol; raise ValueError for a symbol without a value."""
+        """Return the number of a symbol; raise ValueError if it has none."""
         if str(x) not in self.values:
-            raise ValueError(f"values has no {x}")
+            raise ValueError(f"values has no {x}: give a number for it")
         return self.values[str(x)]
 
     def shape(self, axes: IndexSymbols) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ class System:
         return self.extents.shape(axes)
 
     def is_random(self, e: Expr) -> bool:
-        """Return whether an expression differs between nodes."""
+        """Return whether an expression differs between nodes, that is between initial values."""
         if e not in self.random:
             self.random[e] = is_random(e, self.names)
         return self.random[e]
@@ -115,7 +115,7 @@ class System:
 
     @property
     def size(self) -> int:
-        """Number of states of a node."""
+        """Number of states of one node, all indices together."""
         return self.layout[-1][2].stop if self.layout else 0
 
     @cached_property
@@ -236,7 +236,7 @@ class Present(KnownArrays):
         """
         array = self.system.data[name]
         if array.ndim != len(x.args):
-            raise ValueError(f"{name} has an array with {array.ndim} axes; it has {len(x.args)} indices")
+            raise ValueError(f"data[{name!r}] has {array.ndim} axes, but {name} has {len(x.args)} indices")
         args = [a for a in x.args if not a.is_Integer]
         for axis in reversed([k for k, a in enumerate(x.args) if a.is_Integer]):
             array = array.take(self.position(name, axis, int(x.args[axis]), array.shape[axis]), axis)
@@ -257,7 +257,10 @@ class Present(KnownArrays):
         return value.reshape((1,) * (ndim + 1 - value.ndim) + value.shape)
 
     def leaf(self, x: Expr, at: Places, given: Mapping[Expr, Any]) -> Any:
-        """Return the value of one leaf; a shifted index such as ``p + k`` is periodic."""
+        """Return the value of a field, average, sum or symbol at the places ``at`` of its indices.
+
+        A shifted index such as ``p + k`` is periodic.
+        """
         if isinstance(x, Average):
             value = self.value(x.body, tuple(at))
             full = np.broadcast_to(value, (*value.shape[:-1], len(self.weights)))
@@ -269,7 +272,9 @@ class Present(KnownArrays):
         args = [a for a in x.args if not a.is_Integer and (a in at or a not in TIMES)]
         array = self.array(node_of(x), x)
         if array.ndim != len(args) + 1:
-            raise ValueError(f"{x.func} has an array with {array.ndim - 1} axes; it has {len(args)} indices")
+            raise ValueError(
+                f"the array of {x.func} has {array.ndim - 1} axes, but {x.func} has {len(args)} indices"
+            )
         missing = [y for a in args for y in a.free_symbols if y not in at]
         if missing:
             raise Unserved(f"{x} has the index {missing[0]}, which its expression does not have")

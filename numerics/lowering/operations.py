@@ -114,7 +114,7 @@ class ScalarArray:
 
 @dataclass(frozen=True)
 class FactorArray:
-    """Product of factors that depend on one time, at all times."""
+    """Stored product of factors that depend on one time, for all times."""
 
     tensor: FieldAtLayer
 
@@ -124,7 +124,7 @@ class FactorArray:
 
 @dataclass(frozen=True)
 class UnitSum:
-    """Order parameter that sums over units with attributes, at all pairs of times."""
+    """Stored order parameter that is a sum over units with attributes, for all pairs of times."""
 
     tensor: FieldAtLayer
 
@@ -297,7 +297,7 @@ class EvaluateScalar:
 
     @property
     def target(self) -> ScalarArray:
-        """The array that is filled."""
+        """Array in which the scalar is stored."""
         return ScalarArray(self.row.name)
 
 
@@ -314,7 +314,7 @@ class MultiplyFactors:
 
     @property
     def target(self) -> FactorArray:
-        """The array that is filled."""
+        """Array in which the product is stored."""
         return FactorArray(self.product.tensor)
 
 
@@ -364,7 +364,7 @@ class StepUnits:
 
     @property
     def target(self) -> UnitFields:
-        """The fields that are solved for."""
+        """The fields whose equations are solved."""
         return UnitFields(tuple(x.field for x in self.equations))
 
 
@@ -442,7 +442,7 @@ class MarchStep:
 
 
 def _bracketed(indices: Iterable[Symbol]) -> str:
-    """Return indices in brackets, or nothing if there are no indices."""
+    """Return the text of indices in square brackets; empty without indices."""
     names = ",".join(map(str, indices))
     return f"[{names}]" if names else ""
 

@@ -181,7 +181,7 @@ def _span(sized: SizedTheory, lower: Any, upper: Any, scope: IndexBounds) -> Int
 
 
 def _spans(sized: SizedTheory, ranges: Iterable[IndexRange]) -> dict[Symbol, IntegerBounds]:
-    """Return the lowest and the highest value of each index of some ranges."""
+    """Return the lowest and the highest value of each index; bounds may contain earlier indices."""
     found: dict[Symbol, IntegerBounds] = {}
     for r in ranges:
         found[r.index] = _span(sized, r.lower, r.upper, found)
@@ -228,7 +228,10 @@ def _uses(
 
 
 def _uses_of(sized: SizedTheory, theory: Theory) -> Iterator[tuple[TheoryItem, _SourceUse]]:
-    """Yield every function of indices in the bodies of all items, with the item."""
+    """Yield each item of a theory with every function of indices in its body.
+
+    Items are equations, sources and order parameters.
+    """
     for item in theory.stated():
         scope = _spans(sized, item.ranges)
         for use in _uses(sized, _body(item), scope):
@@ -236,7 +239,10 @@ def _uses_of(sized: SizedTheory, theory: Theory) -> Iterator[tuple[TheoryItem, _
 
 
 def _extents(sized: SizedTheory, theory: Theory) -> dict[Slot, IntegerBounds]:
-    """Return the first and the last value of each index of the quantities that a theory determines."""
+    """Return the first and the last value of each index of the quantities of a theory.
+
+    Keys are the name of a quantity and the position of the index.
+    """
     found: dict[Slot, IntegerBounds] = {}
     for item in theory.stated():
         scope = _spans(sized, item.ranges)
@@ -313,7 +319,7 @@ class _Unrolling:
                         }
 
     def _atoms(self, item: Any) -> list[AppliedUndef]:
-        """Return the functions of indices in an item."""
+        """Return the functions of indices in the body and on the left-hand side of an item."""
         key = id(item)
         if key not in self.uses:
             atoms = {*_body(item).atoms(AppliedUndef), *_symbols(item)}
@@ -371,7 +377,7 @@ class _Unrolling:
         return first < second and self._runs_alike(item)
 
     def _runs_alike(self, item: Source) -> bool:
-        """Return whether the two sources of a covariance run over the same members."""
+        """Return whether the two sources of a covariance take the same values of their indices."""
         indices = self.indices(item)
         if item not in self.alike:
             members = [*self.sized.over(r for r in item.ranges if r.index in indices)]
@@ -380,7 +386,7 @@ class _Unrolling:
         return self.alike[item]
 
     def _member(self, x: AppliedUndef, at: Mapping[Symbol, int]) -> tuple[int, ...]:
-        """Return the integers among the arguments of a source at these values of its indices."""
+        """Return the integer arguments of a source, with the values ``at`` in place of its indices."""
         return tuple(self.sized.integer(a, at) for a in x.args if a.is_Integer or a.free_symbols & {*at})
 
     def substituted(self, e: Expr, at: Mapping[Symbol, Expr], indices: set[Symbol]) -> Expr:
@@ -481,7 +487,7 @@ class _Unrolling:
 
 
 class _WholeRanges:
-    """Replacement of sums over a part of a range by sums over all of it."""
+    """Replacement of sums over a part of a range by sums over the whole range with a factor."""
 
     def __init__(self, sized: SizedTheory, theory: Theory) -> None:
         self.sized, self.extents = sized, _extents(sized, theory)
@@ -495,7 +501,7 @@ class _WholeRanges:
                     self.extents[name, k] = min(low, first), max(high, last)
 
     def of(self, item: Any) -> Any:
-        """Return the item with sums over whole ranges."""
+        """Return an item of a theory with sums over whole ranges."""
         scope = _spans(self.sized, item.ranges)
         return _changed(item, lambda e: self.summed(e, scope))
 
@@ -525,7 +531,7 @@ class _WholeRanges:
         return Sum(Add(*[inside * x for x in Add.make_args(body)]), *limits)
 
     def valued(self, e: Expr) -> Expr:
-        """Return an expression with numbers for its symbols that have one."""
+        """Return an expression with sizes replaced by their numbers."""
         values = self.sized.values
         return e.subs({x: values[x.name] for x in e.free_symbols if x.name in values})
 
@@ -544,7 +550,7 @@ class _WholeRanges:
         return wide[0] if len(spans) == len(wide) == 1 else own
 
     def inside(self, index: Symbol, lower: Expr, upper: Expr, whole: IntegerBounds) -> Expr:
-        """Return a factor that is one within the limits of a sum and zero in the rest of the whole range."""
+        """Return a factor that is one within the limits of a sum, and zero elsewhere in the whole range."""
         factor: Expr = S.One
         for e in lower.args if isinstance(lower, Max) else (lower,):
             if e.free_symbols or self.sized.integer(e) > whole[0]:
@@ -576,7 +582,7 @@ class _Names:
         return Symbol(f"{index.name}[{span[0]}:{span[1]}]", **index.assumptions0)
 
     def of(self, item: Any) -> Any:
-        """Return the item with one range for each index."""
+        """Return an item of a theory with indices renamed such that each has one range."""
         names = {r.index: self.name(r.index, r.lower, r.upper) for r in item.ranges}
         changed = {x: new for x, new in names.items() if x != new}
         item = _changed(item, self.summed)
@@ -588,7 +594,7 @@ class _Names:
         return replace(item.map(lambda e: sympify(e).xreplace(changed)), ranges=ranges)
 
     def summed(self, e: Expr) -> Expr:
-        """Return an expression with one range for each index of its sums."""
+        """Return an expression with the indices of its sums renamed such that each has one range."""
         if not e.has(Sum):
             return e
         if not isinstance(e, Sum):

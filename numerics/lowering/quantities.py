@@ -123,7 +123,7 @@ class Quantity:
 
     @cached_property
     def function(self) -> CompiledFunction:
-        """The expression as a function of its leaves."""
+        """The expression as a compiled function of its leaves: fields, sums and symbols."""
         return function(self.expr)
 
 
@@ -178,7 +178,7 @@ class PathEntry:
 
     @cached_property
     def two_times(self) -> bool:
-        """Whether it depends on two times."""
+        """Whether the order parameter depends on two times, t and s."""
         return s in self.args
 
     @cached_property
@@ -189,7 +189,7 @@ class PathEntry:
 
 @dataclass(frozen=True)
 class Covariance:
-    """Covariance ``<a(t) b(s)>`` with the indices of ``a`` and those of ``b``."""
+    """Covariance ``<a(t) b(s)>`` of two sources: its expression, the indices of ``a`` and those of ``b``."""
 
     expr: Expr
     first: tuple[Symbol, ...]
@@ -308,7 +308,7 @@ class QuantityTables:
 
     @cached_property
     def groups(self) -> list[tuple[MemberKey, ...]]:
-        """Groups of correlated sources."""
+        """Groups of sources that correlate with each other."""
         return connected_groups(self.sources, self.covariances)
 
     @cached_property
@@ -334,7 +334,7 @@ class QuantityTables:
 
     @cached_property
     def attributes_of(self) -> dict[MemberKey, tuple[str, ...]]:
-        """Attributes of the units on which each source or quantity is defined."""
+        """For each source or quantity the attributes of the units on which it is defined."""
         names = self.attributes
         return {n: tuple(names[a] for a in x if a in names) for x in self.components for n in x}
 
@@ -381,7 +381,7 @@ class _QuantityReader:
         )
 
     def read(self) -> None:
-        """Read sources, fields, order parameters, scalars and the ranges of observables."""
+        """Fill the tables with sources, fields, order parameters, scalars and ranges of observables."""
         theory, tables = self.theory, self.tables
         for u in theory.sources:
             self._source(u.symbol, u.partner, sympify(u.covariance), u.ranges)
@@ -493,7 +493,7 @@ class _QuantityReader:
         inside, factor = beside_memory(Mul(*[x for x in factors if not self.tables.is_random(x)]), rule)
         terms = tuple(self._gradient_term(*x) for x in gradient_parts(steps.step.gradient))
         if not terms:
-            raise Unserved(f"{leaf}: the gradient of an entry is zero")
+            raise Unserved(f"in {leaf} the gradient of an entry of the weight is zero")
         summed = {x for g in terms for x in g.over}
         free = {*steps.step.gradient.free_symbols, *inside.free_symbols} & {*self.extents.sizes}
         indices = tuple(sorted(free - summed, key=str))
@@ -563,10 +563,12 @@ class _QuantityReader:
         factors = tuple(x.subs(around) for x in factors)
         factor = Mul(*[x.subs(around) for x in moving])
         if factor.free_symbols & (set(TIMES) - {time}):
-            raise Unserved(f"{leaf}: {factor} is read at two times")
+            raise Unserved(f"in {leaf} the factor {factor} depends on both times t and s")
         node, symbols = self._piece(factor, time)
         if set(symbols) - set(over) - set(own):
-            raise Unserved(f"{leaf}: {factor} has an index that is neither summed nor one of the equation")
+            raise Unserved(
+                f"in {leaf} the factor {factor} has an index that is neither summed nor one of the equation"
+            )
         kernel = Mul(*[x for x in factors if not self.tables.is_random(x)])
         return PastSum(kernel, node, symbols, over, reach)
 
@@ -772,6 +774,6 @@ def _joined(memories: Iterable[PastSum]) -> list[PastSum]:
 
 
 def _terms(x: Sum) -> tuple[Expr, ...]:
-    """Return the terms of the body of a sum."""
+    """Return the terms into which the summand of a sum is expanded."""
     body = x.function.expand() if isinstance(x.function, Add) else x.function
     return tuple(Add.make_args(body))

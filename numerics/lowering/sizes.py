@@ -59,12 +59,12 @@ class SizedTheory:
 
     @cached_property
     def attributes(self) -> frozenset[str]:
-        """The names of attributes of units."""
+        """Names of the attributes of units."""
         return frozenset(a.name for a in self.theory.program.attributes)
 
     @cached_property
     def random(self) -> frozenset[str]:
-        """The names of fields and sources."""
+        """Names of fields and sources, which differ between units."""
         fields = [e.lhs for e in self.theory.equations]
         sources = [x for u in self.theory.sources for x in (u.symbol, u.partner)]
         return frozenset(str(x.func) for x in (*fields, *sources))
@@ -91,7 +91,7 @@ class SizedTheory:
         return any(str(x) in self.ordered for x in e.free_symbols)
 
     def over(self, ranges: Iterable[IndexRange]) -> Iterator[dict[Symbol, int]]:
-        """Yield every assignment of integers to the indices of ``ranges``, whose bounds contain no index."""
+        """Yield all values of the indices of ``ranges``, by symbol; bounds must not contain indices."""
         range_of = {r.index: r for r in ranges}
         spans = [range(self.integer(r.lower), self.integer(r.upper) + 1) for r in range_of.values()]
         for values in product(*spans):
@@ -126,9 +126,11 @@ class Extents:
             require_fixed_limits(index, lower, upper, self.values)
             low, high = self.integer(lower), self.integer(upper)
             if self.first.setdefault(index, low) != low:
-                raise Unserved(f"index {index} has two ranges, which start at different values")
+                raise Unserved(
+                    f"the index {index} has two ranges, which start at different values: use two names"
+                )
             if self.sizes.setdefault(index, high - low + 1) != high - low + 1:
-                raise Unserved(f"index {index} has two ranges")
+                raise Unserved(f"the index {index} has two ranges: use two names")
 
     def shape(self, indices: Iterable[Symbol]) -> tuple[int, ...]:
         """Return the number of values of each of these indices."""

@@ -45,7 +45,7 @@ def coefficients(F: Expr, left: Array, right: Array) -> Array:
 
 
 def _roots(matrix: Array) -> tuple[Array, Array]:
-    """Return the symmetric root of a matrix, and its inverse on the space of positive eigenvalues."""
+    """Return the symmetric square root of a matrix, and its inverse where eigenvalues are positive."""
     values, vectors = np.linalg.eigh((matrix + matrix.swapaxes(-1, -2)) / 2)
     positive = values > RANK * np.abs(values).max(axis=-1, keepdims=True)
     roots = np.sqrt(np.where(positive, values, 0.0))

@@ -48,7 +48,10 @@ class Monomial:
 
 @dataclass(frozen=True)
 class KernelRow:
-    """Row ``k[rows, s, cols]`` of a kernel at time t, read at the times of its ``reach``."""
+    """Row ``k[rows, s, cols]`` of a kernel at time t: a sum of monomials, with indices rows and cols.
+
+    ``reach`` are the times s at which it multiplies a field.
+    """
 
     rows: tuple[Symbol, ...]
     cols: tuple[Symbol, ...]
@@ -61,7 +64,7 @@ class KernelRow:
         return all(m.instant for m in self.monomials)
 
     def at(self, times: Reach) -> tuple[Monomial, ...]:
-        """Return the monomials that are nonzero at some times s; "start" is a time before t."""
+        """Return the monomials that can be nonzero at times s; "start" stands for a time before t."""
         if times == "now":
             return tuple(m for m in self.monomials if not m.strict)
         return tuple(m for m in self.monomials if not m.instant)
@@ -195,4 +198,4 @@ class Table:
         for row in self.fields:
             if row.field == node:
                 return row
-        raise KeyError(node)
+        raise KeyError(f"the table has no field {node}")

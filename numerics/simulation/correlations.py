@@ -49,12 +49,15 @@ class Measured:
     axes: tuple[ObservableAxis, ...]
 
     def __getitem__(self, layer: int) -> Measured:
-        """Return one layer; raise ``ValueError`` if the layer is not an axis, or not one of its values."""
+        """Return the measurement at one layer.
+
+        Raise ``ValueError`` if it has no axis of layers, or no such layer.
+        """
         name, values = self.axes[0]
         if name == "t":
             raise ValueError("this measurement has no layer axis: its first axis is the time t")
         if layer not in values:
-            raise ValueError(f"{name} = {layer}: must be one of {values}")
+            raise ValueError(f"{name} = {layer}: must be one of the layers {values}")
         i = values.index(layer)
         return Measured(self.mean[i], self.stderr[i], self.axes[1:])
 
@@ -286,7 +289,7 @@ def read_wanted(
     pairs = []
     for name, e in wanted.items():
         if name in program.scalars:
-            raise ValueError(f"wanted[{name!r}]: the program has a number of that name")
+            raise ValueError(f"wanted[{name!r}]: the program has a number of that name, choose another")
         chosen = e if isinstance(e, ChosenPairs) else ChosenPairs(e, equal=equal)
         a, b = chosen.pair if isinstance(chosen.pair, tuple) else (chosen.pair, chosen.pair)
         a, b = sympify(a), sympify(b).xreplace({s: t})
@@ -398,7 +401,7 @@ def _scalar(program: Program, binder: Binder, name: str) -> Expr:
     """
     lines = [d for d in program.definitions if d.name == name]
     if not lines or not binder.domains[name]:
-        raise ProgramError(f"number {name} has no definition")
+        raise ProgramError(f"the number {name} of the program has no definition")
     args = []
     for k, at in enumerate(zip(*(d.lhs.args[:-1] for d in lines), strict=True)):
         indices = {r.index for d in lines for r in d.ranges}

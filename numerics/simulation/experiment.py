@@ -109,7 +109,7 @@ class KernelTimes:
 
     @property
     def dimensions(self) -> dict[str, tuple[int, ...]]:
-        """Positions of times along each dimension of the results."""
+        """Positions of the measured times along each of the two time dimensions of results."""
         return {KERNEL_TIME: self.pairs, TRACE_TIME: self.traces}
 
     def dimension(self, name: str, nonlinear: bool) -> str | None:
@@ -524,7 +524,10 @@ def repeated(name: str, numbers: Array) -> Callable[[int], Array]:
     """
 
     def of_units(units: int) -> Array:
-        """Return the numbers repeated to a number of units."""
+        """Return the values of ``units`` units.
+
+        Raise SpecError if that is not a multiple of ``len(numbers)``.
+        """
         if units % len(numbers):
             reason = f"gives {units} units, and arrays.{name} has {len(numbers)} numbers"
             raise SpecError("width", None, reason, f"a width that gives a multiple of {len(numbers)} units")
@@ -571,7 +574,7 @@ def converged_steps(
 
 
 def _change(old: Array, new: Array) -> float:
-    """Return the largest difference of two arrays, relative to the largest value."""
+    """Return the largest difference of two arrays, relative to the largest value of the second."""
     return float(np.nanmax(np.abs(new - old)) / max(float(np.nanmax(np.abs(new))), 1e-300))
 
 
@@ -669,7 +672,10 @@ class Readout:
             yield "test_loss", fresh
 
     def _first_layer(self, name: str) -> int | None:
-        """Return the first layer of kernels in results; layer 0, an embedding, is left out."""
+        """Return the lowest layer of a measured kernel that results hold; None if they hold all.
+
+        Layer 0, an embedding, is left out for given samples.
+        """
         return 1 if self.problem.seen and name.removesuffix(TRACE) in KERNELS else None
 
     def _of_samples(self, kernel: Array) -> Array:
@@ -721,7 +727,7 @@ class Readout:
         return variable is None or layered == ("layer" in variable.dims)
 
     def _known(self, name: str, x: Array) -> bool:
-        """Return whether results have a variable of this name and number of dimensions."""
+        """Return whether results have a variable ``name`` with the number of dimensions of ``x``."""
         places = self.problem.positions
         return name in VARIABLES and len(dimensions(name, x.ndim, self.nonlinear, places)) == x.ndim
 

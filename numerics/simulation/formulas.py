@@ -72,7 +72,7 @@ Functions = tuple[tuple[str, Callable[..., Expr]], ...]
 
 
 class Missing(ValueError):
-    """Entry that a formula needs and no definition gives."""
+    """Raised for an entry of a field or weight that a formula uses and no definition gives."""
 
 
 @dataclass
@@ -116,7 +116,7 @@ class Binder:
 
     @property
     def functions(self) -> Functions:
-        """Functions that activations stand for, sorted by name."""
+        """SymPy functions that the activations of the program stand for, by name, sorted."""
         return tuple(sorted(self.values.functions.items(), key=lambda x: x[0]))
 
     # -- whole formulas --------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class Binder:
         return self.constant(name, e.args, env)
 
     def evaluated(self, e: Expr, env: IndexValues) -> Leaf:
-        """Return the leaf of a function of indices, which SymPy evaluates."""
+        """Return the leaf of a function of indices that SymPy evaluates, such as a list of widths."""
         known = e.xreplace({x: Integer(env[x]) for x in e.free_symbols if x in env})
         if known.func == e.func:
             raise ValueError(f"{e}: only functions known to SymPy can be computed")
@@ -223,7 +223,7 @@ class Binder:
         return known[key]
 
     def product(self, e: Product, env: IndexValues) -> Leaf:
-        """Return the leaf of a matrix times a vector."""
+        """Return the leaf of a product of a matrix with a vector, at the index values ``env``."""
         m = gaussian(self.program.matrix_of(e))
         key = tuple(self.values.integer(x, env) for x in e.matrix.args)
         inner = self.member(m, key)
@@ -234,7 +234,7 @@ class Binder:
         return Applied((m.name, key), e.transposed, size, parts=(vector,), place=place)
 
     def total(self, e: Sum, env: IndexValues) -> Leaf:
-        """Return the leaf of a sum over indices."""
+        """Return the leaf of a sum over indices, at the values ``env`` of the other indices."""
         ranges = tuple(IndexRange(*limits) for limits in reversed(e.limits))
         if t in {x for r in ranges for b in (r.lower, r.upper) for x in sympify(b).free_symbols}:
             raise ValueError(f"{e} sums over past times: only the training rule of a program may do so")
@@ -410,7 +410,7 @@ def _argument(i: int) -> Dummy:
 
 @lru_cache(maxsize=500)
 def _function(places: tuple[Dummy, ...], body: Expr) -> Callable[..., Any]:
-    """Return the compiled function of placeholders."""
+    """Return an expression ``body`` as a compiled function of the symbols ``places``."""
     function: Callable[..., Any] = lambdify(places, body, modules=["scipy", "numpy"], cse=True)
     return function
 

@@ -46,7 +46,7 @@ class TwoTimeFunction:
 
     @property
     def fixed(self) -> bool:
-        """Whether the function does not depend on t."""
+        """Whether the function does not depend on the later time t."""
         return not self.expr.has(t)
 
     def __post_init__(self) -> None:

@@ -70,7 +70,7 @@ class WeightMotion:
 
     @cached_property
     def in_place(self) -> bool:
-        """Whether components can be moved one after another, each from values not yet overwritten."""
+        """Whether A is upper triangular, so that components can be overwritten one after another."""
         return all(i <= j for i, j in self.A)
 
     def rates(self, state: NetworkState) -> Array:
@@ -86,7 +86,10 @@ class WeightMotion:
         return self._filled(self.noise, state)
 
     def _filled(self, entries: MatrixReaders, state: NetworkState) -> Array:
-        """Return the values of readers as an array (n, n, networks or 1)."""
+        """Return values read from the state as an array (n, n, networks or 1).
+
+        Entries without a reader are zero.
+        """
         values = {x: read(state)[:, 0, 0] for x, read in entries.items()}
         width = max((len(x) for x in values.values()), default=1)
         found = np.zeros((self.states, self.states, width))
@@ -124,7 +127,7 @@ def _relaxed(rates: Array, noise: Array, time: float) -> tuple[Array, Array]:
 
 
 def _by_network(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Yield the arrays of each network; a last axis of length one is shared by all."""
+    """Yield for each network its slice of the last axis of all arrays; an axis of length one is shared."""
     count = max(x.shape[-1] for x in arrays)
     for k in range(count):
         yield tuple(x[..., min(k, x.shape[-1] - 1)] for x in arrays)

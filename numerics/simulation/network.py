@@ -76,7 +76,7 @@ class Task:
     rows: Pick
 
     def value(self, state: NetworkState) -> Array:
-        """Return the values of the definitions, shape (networks, rows, units)."""
+        """Return the values of the entries, computed from the state, shape (networks, rows, units)."""
         found = self.read(state)
         size = max(1, self.block[1])
         if found.shape[-1] not in (1, size):
@@ -195,7 +195,7 @@ def domains(binder: Binder) -> dict[str, set[tuple[int, ...]]]:
 
 
 def _index(binder: Binder, lhs: AppliedUndef, env: Any) -> tuple[int, ...]:
-    """Return the index values of the left-hand side of a definition, time left out."""
+    """Return the index values of a definition's left-hand side without the time, for index values ``env``."""
     if not lhs.args or lhs.args[-1] not in (t, S.Zero):
         raise ValueError(f"{lhs} is defined at each step: its last argument must be the time t")
     return tuple(binder.values.integer(a, env) for a in lhs.args[:-1])
@@ -236,7 +236,7 @@ def _levels(nodes: Mapping[MemberKey, StepNode], *, first: bool) -> list[tuple[S
 
 
 def _tasks(reading: FormulaReaders, levels: list[tuple[StepNode, ...]]) -> Iterator[Task]:
-    """Yield the tasks of the levels; entries of a level with the same formula are one task."""
+    """Yield the tasks of the levels in order; entries of a level with the same formula are one task."""
     for level in levels:
         groups: dict[Any, list[StepNode]] = {}
         for x in level:

@@ -58,7 +58,7 @@ class Called(Leaf):
 
 @dataclass(eq=False)
 class FieldOrNumber(Leaf):
-    """A field or a scalar at this step or (``first``) at step 0."""
+    """The value of a field or number at this step, or if ``first`` at step 0."""
 
     key: MemberKey
     first: bool
@@ -66,14 +66,14 @@ class FieldOrNumber(Leaf):
 
 @dataclass(eq=False)
 class CurrentParameter(Leaf):
-    """A vector of weights at this step."""
+    """The value of a vector of weights at this step."""
 
     key: MemberKey
 
 
 @dataclass(eq=False)
 class Applied(Leaf):
-    """A matrix (or its transpose) times a vector of ``size`` entries."""
+    """The product of a matrix (or its transpose) with a vector of ``size`` entries, which is its part."""
 
     key: MemberKey
     transposed: bool
@@ -82,7 +82,7 @@ class Applied(Leaf):
 
 @dataclass(eq=False)
 class Averaged(Leaf):
-    """The mean over the entries of a vector."""
+    """The mean over the entries of a vector, which is its part."""
 
 
 @dataclass(eq=False)
@@ -102,7 +102,7 @@ class Bound:
     expr: Any = ""
 
     def all_leaves(self) -> Iterator[Any]:
-        """Yield every leaf, including those inside products, means and sums."""
+        """Yield all values that the formula reads, also those inside of products, means and sums."""
         for x in self.leaves:
             yield x
             for part in x.parts:
@@ -128,7 +128,8 @@ def common_place(places: Iterable[PopulationAtLayer | None], *words: object) -> 
     found = {x for x in places if x is not None}
     precise = {x for x in found if x[1] is not None} or found
     if len(precise) > 1 or len({name for name, _ in found}) > 1:
-        raise ValueError(f"{' '.join(map(str, words))} mixes the entries of {sorted(map(str, found))}")
+        formula, several = " ".join(map(str, words)), ", ".join(sorted(map(str, found)))
+        raise ValueError(f"{formula} combines entries of several populations or layers: {several}")
     return next(iter(precise), None)
 
 
@@ -168,7 +169,10 @@ class NetworkState:
         return NetworkState(weights, hidden, dict(self.past), fields, self.start, *clock)
 
     def distance(self, other: NetworkState) -> float:
-        """Return the largest relative difference of fields and numbers (absolute for numbers below one)."""
+        """Return the largest difference to the fields and numbers of another state, relative to their size.
+
+        It is absolute for numbers below one.
+        """
         worst = 0.0
         for block, x in self.fields.items():
             y = other.fields[block]
@@ -206,7 +210,7 @@ class RowLayout:
         return RowLayout(found)
 
     def empty(self, networks: int) -> dict[UnitBlock, Array]:
-        """Return blocks filled with nan, shape (networks, rows, units)."""
+        """Return arrays for all blocks, filled with nan, shape (networks, rows, units)."""
         counts: dict[UnitBlock, int] = {}
         for block, row in self.rows.values():
             counts[block] = max(counts.get(block, 0), row + 1)
@@ -286,14 +290,14 @@ class FormulaReaders:
         return (CurrentParameter, x.key) if isinstance(x, CurrentParameter) else (type(x), "")
 
     def _fixed(self, leaves: Sequence[Fixed]) -> NetworkReader:
-        """Return the reader of constants."""
+        """Return the reader of constants, which do not depend on the state."""
         whole = np.stack([np.atleast_1d(np.asarray(x.number, dtype=float)) for x in leaves])[None]
         if (whole == whole[:, :1]).all():
             whole = whole[:, :1]
         return lambda state: whole
 
     def _timed(self, leaves: Sequence[Timed]) -> NetworkReader:
-        """Return the reader of functions of the time."""
+        """Return the reader of functions of the time of the state."""
         return lambda state: np.stack(
             [np.atleast_1d(np.asarray(x.lookup(state), dtype=float)) for x in leaves]
         )[None]
@@ -305,7 +309,7 @@ class FormulaReaders:
         return lambda state: np.asarray(function(*[x(state) for x in columns]))
 
     def _field_or_number(self, leaves: Sequence[FieldOrNumber]) -> NetworkReader:
-        """Return the reader of fields or numbers."""
+        """Return the reader of fields or numbers of one block, at the present step or at step 0."""
         ((block, pick, _),) = self.layout.places([x.key for x in leaves])
         if leaves[0].first:
             return lambda state: (state.start if state.step > 0 or state.started else state.fields)[block][
@@ -314,7 +318,7 @@ class FormulaReaders:
         return lambda state: state.fields[block][:, pick]
 
     def _parameter(self, leaves: Sequence[CurrentParameter]) -> NetworkReader:
-        """Return the reader of a vector of weights."""
+        """Return the reader of a vector of weights, one row."""
         key = leaves[0].key
         return lambda state: state.weights[key][:, None]
 
@@ -332,12 +336,12 @@ class FormulaReaders:
         return value
 
     def _averaged(self, leaves: Sequence[Averaged]) -> NetworkReader:
-        """Return the reader of means over units."""
+        """Return the reader of means of vectors over their units, one row for each vector."""
         vectors = self.read([x.parts[0] for x in leaves])
         return lambda state: vectors(state).mean(axis=-1, keepdims=True)
 
     def _total(self, leaves: Sequence[Total]) -> NetworkReader:
-        """Return the reader of sums with equally many terms."""
+        """Return the reader of sums with equally many terms, one row for each sum."""
         count = len(leaves[0].parts)
         if count == 0:
             return lambda state: np.zeros((1, 1, 1))

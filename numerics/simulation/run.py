@@ -511,13 +511,13 @@ class Trainer:
 
     @property
     def axes(self) -> dict[str, tuple[ObservableAxis, ...]]:
-        """Axes of each measurement."""
+        """Axes of each measurement, by name, without that of the networks."""
         found = self.wanted.axes(self.times)
         return found if self.tangent is None else found | {TANGENT_KERNEL: self.tangent.axes(self.times)}
 
     @property
     def places(self) -> dict[CorrelationVector, tuple[int, ...]]:
-        """Positions of the times at which each vector and number is recorded."""
+        """For each measured vector and number the positions of the times at which it is recorded."""
         count = len(self.times)
         found = self.wanted.places(count)
         if self.tangent is None:
@@ -721,7 +721,7 @@ class Trainer:
 def prepare(
     program: Program, values: Mapping[Any, Any], data: Mapping[str, Any], width: int, steps: int
 ) -> Binder:
-    """Return the binder of a program at a finite width: values of its symbols, populations and constants."""
+    """Return the binder of a program, which replaces its symbols by numbers and arrays at width ``width``."""
     known = Values.of(values)
     _check_depth(program, known)
     vectors = given_vectors(program, data)
@@ -743,7 +743,10 @@ def prepare(
 
 
 def _count(length: float, longest: float) -> int:
-    """Return the number of steps in ``length``, a power of two: halving ``longest`` halves each step."""
+    """Return the smallest number of steps, a power of two, that are not longer than ``longest``.
+
+    ``length`` is that of the interval. Halving ``longest`` halves each step.
+    """
     count = 1
     while length / count > longest * (1 + 1e-12):
         count *= 2

@@ -82,7 +82,10 @@ class Values:
     def members(
         self, ranges: tuple[IndexRange, ...], env: IndexValues | None = None
     ) -> Iterator[dict[Symbol, int]]:
-        """Yield every assignment of the indices of ``ranges``; later bounds may depend on earlier indices."""
+        """Yield all values of the indices of ``ranges`` by symbol, together with those of ``env``.
+
+        Bounds of a range may depend on the indices before it.
+        """
         known = dict(env or {})
         if not ranges:
             yield known
@@ -153,7 +156,7 @@ class Tables:
         return self.seen.get(slot, self.loose.get(slot, self.shifts.get(slot)))
 
     def at(self, name: str, indices: tuple[int, ...], wraps: tuple[bool, ...]) -> Any:
-        """Return the value at these indices; indices with ``wraps`` are periodic."""
+        """Return the value of the constant ``name`` at these indices; those with ``wraps`` are periodic."""
         value = self.data[name]
         indices = tuple(
             periodic(i, *x) if wrap and (x := self.extent(name, j)) is not None else i
@@ -173,12 +176,15 @@ class Tables:
             if (name, j) in self.shifts:  # a shifted index beyond the range has a factor zero: any entry does
                 offset %= array.shape[j]
             if j >= array.ndim or not 0 <= offset < array.shape[j]:
-                raise ValueError(f"data[{name!r}] of shape {array.shape}: {name}{indices} lies outside")
+                raise ValueError(f"data[{name!r}] of shape {array.shape}: {name}{indices} lies outside of it")
             offsets.append(offset)
         return array[tuple(offsets)]
 
     def check(self, name: str, positions: int) -> None:
-        """Raise ``ValueError`` if an array does not have the shape of its index ranges."""
+        """Raise ``ValueError`` if the array of a constant does not fit its index ranges.
+
+        ``positions`` is its number of indices.
+        """
         value = self.data[name]
         if callable(value) or isinstance(value, Mapping):
             return
@@ -265,7 +271,7 @@ class PopulationSizes:
         return p.name, site
 
     def ratio(self, p: Population, env: IndexValues) -> float:
-        """Return the size of a population divided by N."""
+        """Return the size of a population divided by the width N, for index values ``env``."""
         return self.number(sympify(p.ratio), env)
 
     def size(self, p: Population, env: IndexValues) -> int:
@@ -339,7 +345,7 @@ def given_sizes(program: Program, vectors: Mapping[str, Array]) -> dict[str, int
 
 
 def _vectors(v: GivenVector, data: Mapping[str, Any]) -> Array:
-    """Return the entries of a given vector, from data or from the square root of its kernel."""
+    """Return the given vectors ``v``, from data or from the square root of their kernel, ``(..., D)``."""
     if v.name in data:
         x = real_numbers(f"data.{v.name}", data[v.name])
         if x.ndim < 1 or x.shape[-1] < 1:

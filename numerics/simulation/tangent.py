@@ -91,12 +91,12 @@ class VectorRows:
 
     @cached_property
     def constant(self) -> Array:
-        """Rows that are constant, shape (rows, units)."""
+        """Vectors that do not depend on the state of the networks, shape (rows, units)."""
         x = self.reading.read(self.bounds)(NetworkState({}))[0]
         return np.broadcast_to(x, (len(self.bounds), x.shape[-1]))
 
     def numbers(self, record: Record) -> Array:
-        """Return the numbers of the terms, shape (networks, times, terms)."""
+        """Return the numbers of all terms of a gradient, shape (networks, times, terms)."""
         if self.side is None:
             fixed: Array = self.constant[self.at, 0][None, None]
             return fixed
@@ -162,11 +162,14 @@ class WeightGradient:
 
     @property
     def rows(self) -> tuple[VectorRows, ...]:
-        """All rows that are read from the network."""
+        """All vectors and numbers that are read from the networks."""
         return self.gradient, self.update, *self.vectors
 
     def add_to(self, kernel: Array, record: Record, measured: Mapping[str, Array], equal: bool) -> None:
-        """Add the contribution of this weight to ``kernel``, shape (networks, t, s, output[, output])."""
+        """Add this weight's part to ``kernel``, shape (networks, t, s, output[, output]).
+
+        ``measured`` are measured correlations by name. If ``equal``, only equal outputs are computed.
+        """
         gradient, update = self.gradient.numbers(record), self.update.numbers(record) / self.units
         present, first = np.unique(self.outputs, return_index=True)
         for p, output in enumerate(self.outputs):
@@ -246,7 +249,7 @@ class TangentKernel:
 
     @cached_property
     def sides(self) -> list[CorrelationVector]:
-        """Vectors that are recorded only for the tangent kernel."""
+        """Vectors that are recorded for the tangent kernel only."""
         return [x.side for w in self.gradients for x in w.rows if x.side is not None]
 
     def axes(self, times: tuple[float, ...]) -> tuple[ObservableAxis, ...]:
@@ -300,7 +303,7 @@ def trained_by_gradients(binder: Binder, network: StepOrder) -> list[TrainedMatr
 
 
 def _nodes(network: StepOrder) -> list[StepNode]:
-    """Return every entry that is computed in a step."""
+    """Return every entry of a field or number that is computed in a step after the first."""
     return [n for task in (*network.later, *network.slopes) for n in task.nodes]
 
 

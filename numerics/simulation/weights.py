@@ -87,7 +87,7 @@ class GaussianLaw:
     fresh: bool = False
 
     def draw(self, rng: np.random.Generator) -> Array:
-        """Return one sample."""
+        """Return one sample of the weight, an array of shape ``shape``."""
         x = rng.standard_normal(self.shape)
         if self.symmetry != 0:
             even, odd = np.sqrt((1 + self.symmetry) / 2), np.sqrt((1 - self.symmetry) / 2)
@@ -146,7 +146,7 @@ class Update:
         return len(set(zip(*map(tuple, self.pairs), strict=True))) == len(self.pairs[0])
 
     def factors(self, state: NetworkState) -> Factors:
-        """Return the factors of the update at this step."""
+        """Return the factors ``left right`` of the update at the time of the state."""
         i, j = self.pairs
         c = broadcast_along(self.coefficients(state)[..., 0], 1, len(i))
         left = broadcast_along(self.left(state), 2, self.shape[0])
@@ -168,7 +168,7 @@ class Update:
 
 @dataclass(frozen=True, eq=False)
 class WeightTraining:
-    """Training of one weight by its update and the equation of motion of its rule."""
+    """Training of one weight by its update and by the equation of motion of its rule."""
 
     law: GaussianLaw
     update: Update | Numerical
@@ -270,7 +270,7 @@ class MemoryTraining:
 
 @dataclass(frozen=True, eq=False)
 class EntrywiseTraining:
-    """Training of one weight by an entrywise rule."""
+    """Training of one weight by a rule that is nonlinear in the gradient of each entry, such as Adam."""
 
     law: GaussianLaw
     update: Update | Numerical
@@ -282,7 +282,7 @@ class EntrywiseTraining:
         return False
 
     def begin(self, state: NetworkState) -> None:
-        """Set the states of the rule to zero."""
+        """Set the hidden states of the rule to zero, each an array of the shape of the weight."""
         w = state.weights[self.law.key]
         state.hidden[self.law.key] = [np.zeros_like(w) for _ in range(self.motion.states)]
 
@@ -294,7 +294,7 @@ class EntrywiseTraining:
 
 @dataclass(frozen=True, eq=False)
 class SpectralTraining:
-    """Training of one matrix by a rule that acts on the singular values of its gradient."""
+    """Training of one matrix by a rule that acts on the singular values of its gradient, such as Muon."""
 
     law: GaussianLaw
     update: Update | Numerical
@@ -340,7 +340,7 @@ Training: TypeAlias = WeightTraining | MemoryTraining | EntrywiseTraining | Spec
 
 
 def laws(binder: Binder) -> list[GaussianLaw]:
-    """Return the distribution of every weight: matrices, then vectors; members in the order of indices."""
+    """Return the distributions of all weights: matrices, then vectors; members in the order of indices."""
     found = []
     for m in map(gaussian, binder.program.matrices):
         for env in members(m, binder.values):
@@ -348,7 +348,9 @@ def laws(binder: Binder) -> list[GaussianLaw]:
             deviation = np.sqrt(binder.number(m.variance, env) / binder.sizes.scale(m, env))
             tau = binder.number(m.symmetry, env)
             if not -1 <= tau <= 1:
-                raise ValueError(f"matrix {m.name} has symmetry {tau:g}: a correlation lies in -1..1")
+                raise ValueError(
+                    f"the symmetry of the matrix {m.name} is {tau:g}: it must lie between -1 and 1"
+                )
             found.append(GaussianLaw((m.name, tuple(env.values())), shape, float(deviation), tau, m.fresh))
     for v in map(parameter, binder.program.vectors):
         for env in members(v, binder.values):
@@ -598,7 +600,7 @@ class Numerical:
     factor: float
 
     def factors(self, state: NetworkState) -> Factors:
-        """Return the update, as the product of itself and the identity."""
+        """Return the update as a product of factors: itself and the identity matrix."""
         count = len(state.weights[self.training.law.key])
         update = np.stack([self._of_one(state, k) for k in range(count)])
         if update.ndim == 2:
@@ -694,5 +696,5 @@ def entries_behind(network: StepOrder, keys: Iterable[MemberKey]) -> set[MemberK
 
 
 def _entries(e: Bound) -> list[MemberKey]:
-    """Return the entries of fields and numbers that a formula reads at this step."""
+    """Return the fields and numbers, with index values, that a formula reads at this step."""
     return [x.key for x in e.all_leaves() if isinstance(x, FieldOrNumber) and not x.first]
