@@ -105,6 +105,8 @@ class CausalSums:
 class SiteBlock:
     """The part of a site that belongs to one time.
 
+    A hat is the perturbation of the equation of a field. A site is a population at one layer.
+
     Attributes
     ----------
     site
@@ -130,6 +132,8 @@ class SiteBlock:
 @dataclass(frozen=True, eq=False)
 class TimeBlock:
     """Order parameters and sites of one time.
+
+    A site is a population at one layer.
 
     Attributes
     ----------
@@ -245,6 +249,7 @@ class AdjointFluctuations(LinearTheory):
 
         ``psi`` (observables, parameters) holds gradients by order parameters in the order of ``rank``; it is
         overwritten by the solution of ``psi = e + D^T psi``. ``last`` is the latest time of the observables.
+        A site is a population at one layer.
         """
         batch = len(psi)
         ends = [int(x.ends[last]) for x in self.sites]
@@ -295,7 +300,10 @@ class AdjointFluctuations(LinearTheory):
 
     @cached_property
     def blocks(self) -> list[TimeBlock]:
-        """For each time the order parameters, parts of sites and derivatives that a sweep uses."""
+        """For each time the order parameters, parts of sites and derivatives that a sweep uses.
+
+        A site is a population at one layer.
+        """
         times = self.lowered.sizes.times
         ends = np.searchsorted(np.sort(self.lowered.parameter_time), np.arange(times), side="right")
         own = [slice(int(ends[k - 1]) if k else 0, int(ends[k])) for k in range(times)]
@@ -329,7 +337,7 @@ class AdjointFluctuations(LinearTheory):
     def _unit_rows(self, number: int, own: list[slice]) -> list[GroupedSums]:
         """Return for each time the sums from order parameters to rows of Psi of the site ``number``.
 
-        ``own`` are the ranges of order parameters of each time.
+        ``own`` are the ranges of order parameters of each time. A site is a population at one layer.
         """
         site, x = self.sites[number], self.units.get(number, NO_PRODUCTS)
         late, early, when = _ordered(x, site.times)
@@ -352,7 +360,8 @@ class AdjointFluctuations(LinearTheory):
     def _influence_rows(self, number: int, own: list[slice]) -> list[CausalSums]:
         """Return for each time the sums from rows of ``V Psi V`` at hats to order parameters.
 
-        ``number`` is the site, and ``own`` are the ranges of order parameters of each time.
+        ``number`` is the site, and ``own`` are the ranges of order parameters of each time. A hat is the
+        perturbation of the equation of a field. A site is a population at one layer.
         """
         site, x = self.sites[number], self.influences.get(number, NO_PRODUCTS)
         hat, other = x.first, x.second
@@ -385,7 +394,8 @@ def _product(rows: Array, matrix: Array) -> Array:
 def _ordered(x: SiteProducts, times: IntegerArray) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
     """Return the later factor of each product, the earlier one, and the time of the later one.
 
-    ``times`` are those of the fields and hats of the site.
+    ``times`` are those of the fields and hats of the site. A hat is the perturbation of the equation of a
+    field. A site is a population at one layer.
     """
     swapped = times[x.second] > times[x.first]
     late, early = np.where(swapped, x.second, x.first), np.where(swapped, x.first, x.second)

@@ -30,7 +30,10 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def products(self) -> dict[int, SiteProducts]:
-        """Products of fields at each site that the order parameters of ``kept`` average."""
+        """Products of fields at each site that the order parameters of ``kept`` average.
+
+        A site is a population at one layer.
+        """
         found = {}
         for number, x in self.units.items():
             own = np.flatnonzero(self.alike[x.parameters] == x.parameters)
@@ -40,7 +43,10 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def driving(self) -> dict[int, SiteProducts]:
-        """Products of fields and hats at each site that order parameters multiply in the exponent."""
+        """Products of fields and hats at each site that order parameters multiply in the exponent.
+
+        A hat is the perturbation of the equation of a field. A site is a population at one layer.
+        """
         return {
             number: SiteProducts(self.index[x.parameters], x.first, x.second, x.weights).merged()
             for number, x in self.influences.items()
@@ -157,7 +163,8 @@ class DenseFluctuations(LinearTheory):
         """Return ``sum_jk C_jk E_j V E_k`` of one site, which order parameters cause at second order.
 
         C is the covariance of order parameters, V that of fields and hats, and E_k the symmetric matrix of
-        the products ``x`` that order parameter k multiplies.
+        the products ``x`` that order parameter k multiplies. A hat is the perturbation of the equation of a
+        field. A site is a population at one layer.
         """
         k, e = np.concatenate([x.parameters, x.parameters]), np.concatenate([x.weights, x.weights])
         c, d = np.concatenate([x.first, x.second]), np.concatenate([x.second, x.first])

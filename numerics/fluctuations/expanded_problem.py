@@ -143,6 +143,8 @@ class PathSizes:
 class FluctuationSizes:
     """Sizes of the fluctuations of a problem.
 
+    A hat is the perturbation of the equation of a field.
+
     Attributes
     ----------
     times
@@ -171,6 +173,8 @@ FEW = 3
 @dataclass(frozen=True, eq=False)
 class SizeGrowth:
     """Sizes of the fluctuations of a problem as functions of the number of times.
+
+    A hat is the perturbation of the equation of a field. A site is a population at one layer.
 
     Attributes
     ----------
@@ -224,7 +228,10 @@ def size_growth(problem: Problem) -> SizeGrowth:
 
 
 def _path_counts(theory: LoweredFluctuations, sites: int) -> NDArray[np.intp]:
-    """Return the five arrays of :class:`PathSizes` of a nonlinear theory, ``(5, sites)``."""
+    """Return the five arrays of :class:`PathSizes` of a nonlinear theory, ``(5, sites)``.
+
+    A site is a population at one layer.
+    """
     none = [np.zeros((2, 0), int)]
     averaged = [(x, np.stack([x.first, x.second])) for x in theory.units]
     plain = np.concatenate([np.sort(x, axis=0) for y, x in averaged if not y.hats] + none, axis=1)

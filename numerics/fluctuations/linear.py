@@ -50,13 +50,18 @@ class UnitCovariance:
     ratio: float
 
     def at(self, time: int) -> slice:
-        """Return the slice of the fields and hats of one time."""
+        """Return the slice of the fields and hats of one time.
+
+        A hat is the perturbation of the equation of a field.
+        """
         return slice(int(self.ends[time - 1]) if time else 0, int(self.ends[time]))
 
 
 @dataclass(frozen=True, eq=False)
 class SiteProducts:
     """Products of two fields (or hats) of one site, each with an order parameter and a weight.
+
+    A hat is the perturbation of the equation of a field. A site is a population at one layer.
 
     Attributes
     ----------
@@ -104,6 +109,8 @@ class GradientBlock:
 class LinearTheory:
     """A theory whose fields are linear, at infinite width: the starting point of its expansion in 1/N.
 
+    A hat is the perturbation of the equation of a field.
+
     Parameters
     ----------
     lowered
@@ -125,7 +132,10 @@ class LinearTheory:
         self._number_places()
 
     def _number_places(self) -> None:
-        """Assign positions to the fields and hats in products, and set their covariance at each site."""
+        """Assign positions to the fields and hats in products, and set their covariance at each site.
+
+        A hat is the perturbation of the equation of a field. A site is a population at one layer.
+        """
         low, march = self.lowered, self.march
         used: list[IntegerArray] = []
         hats: list[IntegerArray] = []
@@ -159,7 +169,8 @@ class LinearTheory:
     def places(self, x: TermArrays) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
         """Return for each entry of a term its site, and the positions of both factors at this site.
 
-        The positions count the fields and hats in the covariance V of the site.
+        The positions count the fields and hats in the covariance V of the site. A hat is the perturbation of
+        the equation of a field. A site is a population at one layer.
         """
         first = (self.hat_place if x.hats > 0 else self.field_place)[x.first]
         second = (self.hat_place if x.hats > 1 else self.field_place)[x.second]
@@ -167,12 +178,18 @@ class LinearTheory:
 
     @cached_property
     def units(self) -> dict[int, SiteProducts]:
-        """Products of fields and hats that order parameters average, by site."""
+        """Products of fields and hats that order parameters average, by site.
+
+        A hat is the perturbation of the equation of a field. A site is a population at one layer.
+        """
         return self.gathered(self.lowered.units)
 
     @cached_property
     def influences(self) -> dict[int, SiteProducts]:
-        """Products of fields and hats that order parameters multiply in the path integral, by site."""
+        """Products of fields and hats that order parameters multiply in the path integral, by site.
+
+        A hat is the perturbation of the equation of a field. A site is a population at one layer.
+        """
         return self.gathered(self.lowered.influences)
 
     def gathered(
@@ -183,7 +200,7 @@ class LinearTheory:
         """Return the products of some terms, by number of the site.
 
         With ``covariance``, a function of two arrays of order parameters, the terms are second derivatives,
-        which are multiplied by the covariance of both order parameters.
+        which are multiplied by the covariance of both order parameters. A site is a population at one layer.
         """
         parts: list[list[tuple[IntegerArray, IntegerArray, IntegerArray, Array]]] = [[] for _ in self.sites]
         for x in entries:

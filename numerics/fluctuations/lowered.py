@@ -148,7 +148,7 @@ class NumberBox:
 
 
 class NumberRegister:
-    """Numbers of the members of families, such as one field at all samples and times.
+    """Consecutive numbers of the members of families, such as a field at all samples and times.
 
     A family is a function of indices and times. All members are declared first, then numbered family by
     family.
@@ -205,6 +205,8 @@ CONSTANT = -1
 @dataclass(frozen=True, eq=False)
 class TermArrays:
     """A term at all values of its indices and times, in the order of the later time.
+
+    A hat is the perturbation of the equation of a field.
 
     Attributes
     ----------
@@ -335,7 +337,10 @@ class LoweredFluctuations:
         return str(next(key[0] for key, x in families if x.numbers is not None and number in x.numbers))
 
     def _number_fields(self) -> None:
-        """Assign numbers to fields and products, and store the site and time of each."""
+        """Assign numbers to fields and products, and store the site and time of each.
+
+        A site is a population at one layer.
+        """
         places: list[tuple[FunctionKey, list[IntegerArray], IntegerArray]] = []
         equations = (*self.theory.products, *self.theory.definitions)
         for e, home in zip(equations, self.theory.homes, strict=True):
@@ -372,7 +377,10 @@ class LoweredFluctuations:
         return any(key_of(a) in self.random for a in e.atoms(AppliedUndef))
 
     def monomials(self, e: Expr) -> Iterator[tuple[Expr, list[Expr], list[Hatted]]]:
-        """Yield the terms of an expression, each as deterministic weight, random factors and hats."""
+        """Yield the terms of an expression, each as deterministic weight, random factors and hats.
+
+        A hat is the perturbation of the equation of a field.
+        """
         for term in Add.make_args(sympify(e).expand()):
             weight, parts, hats = S.One, [], []
             for x in Mul.make_args(term):
@@ -443,7 +451,10 @@ class LoweredFluctuations:
         self.covariances += [replace(x, target=x.first, first=x.target) for x in self._crossed]
 
     def _place_features(self) -> None:
-        """Set sites and times of functions of fields, which are those of the fields in them."""
+        """Set sites and times of functions of fields, which are those of the fields in them.
+
+        A site is a population at one layer.
+        """
         extra = self.nodes.count - self.fields
         self.site = np.concatenate([self.site, np.zeros(extra, int)])
         self.time = np.concatenate([self.time, np.zeros(extra, int)])
@@ -562,7 +573,7 @@ class LoweredFluctuations:
 
         ``own`` and ``targets`` are numbers of the term's equation and of the order parameters of its
         derivative. ``declared`` are families with arguments that get numbers later; ``fixed`` are numbers of
-        fields or hats.
+        fields or hats. A hat is the perturbation of the equation of a field.
         """
 
         def make() -> TermArrays:

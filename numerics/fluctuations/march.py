@@ -55,7 +55,9 @@ class SiteFields:
     def of(cls, nodes: IntegerArray, hats: IntegerArray, time: IntegerArray, times: int) -> SiteFields:
         """Return a site whose arrays are zero.
 
-        ``nodes`` and ``hats`` are numbers, ``time`` is the time of every node.
+        ``nodes`` and ``hats`` are numbers, ``time`` is the time of every node. A hat is the perturbation of
+        the equation of a field. A site is a population at one layer. A node is a field, or a product of
+        weights with a field, at one time.
         """
         nodes, hats = (x[np.argsort(time[x], kind="stable")] for x in (nodes, hats))
         node_ends, hat_ends = (
@@ -66,18 +68,26 @@ class SiteFields:
         return cls(nodes, hats, node_ends, hat_ends, R, Y, C, sigma)
 
     def nodes_at(self, time: int) -> slice:
-        """Return the slice of the nodes of one time in the arrays of the site."""
+        """Return the slice of the nodes of one time in the arrays of the site.
+
+        A site is a population at one layer. A node is a field, or a product of weights with a field, at one
+        time.
+        """
         return slice(int(self.node_ends[time - 1]) if time else 0, int(self.node_ends[time]))
 
     def hats_at(self, time: int) -> slice:
-        """Return the slice of the hats of one time in the arrays of the site."""
+        """Return the slice of the hats of one time in the arrays of the site.
+
+        A hat is the perturbation of the equation of a field. A site is a population at one layer.
+        """
         return slice(int(self.hat_ends[time - 1]) if time else 0, int(self.hat_ends[time]))
 
     def extend(self, time: int, own: Array) -> None:
         """Compute the rows and columns of one time in R, Y and C from the coupling K and the sources.
 
         ``own`` (nodes of this time, hats up to it) is 1 where a hat perturbs the node itself. The equations
-        are ``R_now = own + K R``, ``Y = Sigma R^T`` and ``C = R Y``.
+        are ``R_now = own + K R``, ``Y = Sigma R^T`` and ``C = R Y``. A node is a field, or a product of
+        weights with a field, at one time.
         """
         now, known = self.nodes_at(time), slice(int(self.hat_ends[time]))
         earlier, last = slice(now.start), slice(now.stop)
@@ -99,6 +109,9 @@ class SiteFields:
 
 class LinearMarch:
     """The mean-field solution of a linear theory.
+
+    A hat is the perturbation of the equation of a field. A node is a field, or a product of weights with a
+    field, at one time.
 
     Parameters
     ----------
@@ -167,7 +180,10 @@ class LinearMarch:
         )
 
     def _extend(self, number: int, time: int) -> None:
-        """Compute the rows of one time in R, Y and C of the site with this number."""
+        """Compute the rows of one time in R, Y and C of the site with this number.
+
+        A site is a population at one layer.
+        """
         site = self.sites[number]
         now = site.nodes_at(time)
         own = np.zeros((now.stop - now.start, int(site.hat_ends[time])))
@@ -179,7 +195,7 @@ class LinearMarch:
     def _covariances(self, time: int) -> set[int]:
         """Compute the covariances of sources at a time with earlier ones.
 
-        Return the sites where one has changed.
+        Return the sites where one has changed. A site is a population at one layer.
         """
         lowered, changed = self.lowered, set()
         found = []
@@ -206,14 +222,18 @@ class LinearMarch:
         return changed
 
     def by_site(self, nodes: IntegerArray) -> list[tuple[int, IntegerArray]]:
-        """Return for each site among those of ``nodes`` its number and the positions of its nodes."""
+        """Return for each site among those of ``nodes`` its number and the positions of its nodes.
+
+        A site is a population at one layer. A node is a field, or a product of weights with a field, at one
+        time.
+        """
         site = self.lowered.site[nodes]
         return [(int(k), np.flatnonzero(site == k)) for k in np.unique(site)]
 
     def _couplings(self, time: int) -> set[int]:
         """Compute the rows of the memory kernel K at a time.
 
-        Return the sites where a row has changed or is new.
+        Return the sites where a row has changed or is new. A site is a population at one layer.
         """
         lowered = self.lowered
         found = []
@@ -266,7 +286,8 @@ class LinearMarch:
     def pair(self, x: TermArrays, part: slice) -> Array:
         """Return the averages that the entries ``part`` of a term multiply, ``(entries,)``.
 
-        They are averages of pairs of fields, or of a hat and a field.
+        They are averages of pairs of fields, or of a hat and a field. A hat is the perturbation of the
+        equation of a field.
         """
         found = np.zeros(part.stop - part.start)
         for number, at in self.by_site(x.second[part] if x.hats else x.first[part]):
@@ -280,7 +301,10 @@ class LinearMarch:
 
 
 def _hatted(lowered: LoweredFluctuations) -> IntegerArray:
-    """Return the numbers of the nodes whose equations are perturbed: those with a hat, increasing."""
+    """Return the numbers of the nodes whose equations are perturbed: those with a hat, increasing.
+
+    A node is a field, or a product of weights with a field, at one time.
+    """
     perturbed = [x.target for x in (*lowered.kernels, *lowered.covariances)]
     perturbed += [x.first for x in lowered.covariances]
     perturbed += [x.first for x in lowered.units if x.hats]

@@ -98,7 +98,7 @@ class FluctuationMethod(Protocol):
 
 @dataclass(frozen=True)
 class DenseMethod:
-    """Matrices of all order parameters, for linear theories: covariances and shifts."""
+    """Method for linear theories with matrices of all order parameters: covariances and shifts."""
 
     name: str = "dense matrices"
 
@@ -113,7 +113,7 @@ class DenseMethod:
         return no_for(problem, key, too_large, "fewer times or samples")
 
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
-        """Return the estimated seconds of matrix products."""
+        """Return the estimated seconds of the products of matrices."""
         return MATRIX_PRODUCTS * float(sizes.parameters) ** 3
 
     def memory(self, sizes: FluctuationSizes, solver: Solver) -> float:
@@ -131,7 +131,7 @@ class DenseMethod:
 
 @dataclass(frozen=True)
 class AdjointMethod:
-    """Sweeps backwards in time, for linear theories: variances only."""
+    """Method for linear theories by sweeps backwards in time: variances of chosen observables, no shifts."""
 
     name: str = "adjoint sweeps"
 
@@ -149,7 +149,7 @@ class AdjointMethod:
         return _linear_memory(sizes)
 
     def no_shift(self, sizes: FluctuationSizes) -> str:
-        """Return the reason why shifts are not computed."""
+        """Return the sentence that says why shifts are not computed."""
         return (
             "X_shift is not given: means need matrices of all order parameters, and there are "
             f"{sizes.parameters} of them, more than {DENSE}"
@@ -162,7 +162,10 @@ class AdjointMethod:
 
 @dataclass(frozen=True)
 class SampledMethod:
-    """Sampled paths of a unit, for nonlinear theories in steps: covariances and shifts with errors."""
+    """Method for nonlinear theories in steps by sampled paths.
+
+    Covariances and shifts with standard errors.
+    """
 
     name: str = "sampled paths"
 
@@ -189,7 +192,7 @@ class SampledMethod:
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
         """Return the estimated seconds of all runs over the paths of each site.
 
-        Each perturbation of a site is run in both directions.
+        Each perturbation of a site is run in both directions. A site is a population at one layer.
         """
         x, samples = sizes.paths, solver.samples or SAMPLES
         assert x is not None

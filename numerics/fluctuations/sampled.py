@@ -147,6 +147,8 @@ class SourceChange:
 class Move:
     """Perturbation of all order parameters along a direction, in steps of one length.
 
+    A site is a population at one layer.
+
     Attributes
     ----------
     values
@@ -194,6 +196,8 @@ LARGEST_CHANGE = 0.2
 class UnitProducts:
     """Products of fields, and responses, that order parameters average over the units of one site.
 
+    A site is a population at one layer.
+
     Attributes
     ----------
     first, second
@@ -227,6 +231,8 @@ class UnitProducts:
 class SampledFluctuations:
     """Covariances and shifts of the order parameters of any theory, from sampled paths.
 
+    A site is a population at one layer.
+
     Parameters
     ----------
     lowered
@@ -257,7 +263,10 @@ class SampledFluctuations:
         self.means = [self._means(k, x.base) for k, x in enumerate(self.paths)]
 
     def _products(self, paths: UnitPaths) -> UnitProducts:
-        """Return the products and responses at one site that order parameters average."""
+        """Return the products and responses at one site that order parameters average.
+
+        A site is a population at one layer.
+        """
         low, site = self.lowered, paths.site
         plain: list[tuple[IntegerArray, Array, IntegerArray, IntegerArray]] = []
         responses: list[tuple[IntegerArray, Array, IntegerArray, IntegerArray]] = []
@@ -293,7 +302,7 @@ class SampledFluctuations:
     def _means(self, number: int, parts: Iterable[PathArrays]) -> Array:
         """Return the averages over paths of the products of a site, ``(products,)``.
 
-        ``parts`` are batches of paths.
+        ``parts`` are batches of paths. A site is a population at one layer.
         """
         units, total = self.units[number], np.zeros(len(self.units[number].first))
         a, b = units.first[units.pair_range], units.second[units.pair_range]
@@ -309,7 +318,7 @@ class SampledFluctuations:
     def averages(self, number: int, products: Array) -> Array:
         """Return the part of each order parameter that comes from a site, ``(parameters,)``.
 
-        ``products`` are the averages of the products of this site.
+        ``products`` are the averages of the products of this site. A site is a population at one layer.
         """
         units, found = self.units[number], np.zeros(self.count)
         np.add.at(found, units.parameters, units.weights * products[units.product])
@@ -325,7 +334,8 @@ class SampledFluctuations:
     def _noise(self, number: int, parts: Iterable[PathArrays]) -> tuple[Array, Array]:
         """Return the averages of the products of a site, and their covariance.
 
-        The covariance of responses with each other is left at zero; :meth:`_response_noise` computes it.
+        The covariance of responses with each other is left at zero; :meth:`_response_noise` computes it. A
+        site is a population at one layer.
         """
         units, samples = self.units[number], self.paths[number].samples
         n, plain_count = len(units.first), len(units.first) - units.responses
@@ -356,7 +366,7 @@ class SampledFluctuations:
     def _means_and_noise(self, number: int, parts: Iterable[PathArrays]) -> Array:
         """Return the averages of the n products of a site and their covariance as one array, ``(n, 1 + n)``.
 
-        The first column holds the averages.
+        The first column holds the averages. A site is a population at one layer.
         """
         means, noise = self._noise(number, parts)
         return np.concatenate([means[:, None], noise], axis=1)
@@ -365,7 +375,8 @@ class SampledFluctuations:
         """Return responses of a site, and the derivatives ``<d (x x') / d hat>`` of products of their fields.
 
         The derivatives are ``(responses, fields)``: x is the field of the response, hat its hat, and x' runs
-        over all fields that stand in responses.
+        over all fields that stand in responses. A hat is the perturbation of the equation of a field. A site
+        is a population at one layer.
         """
         units, samples = self.units[number], self.paths[number].samples
         own, hats = units.first[units.response_range], units.second[units.response_range]
@@ -381,7 +392,8 @@ class SampledFluctuations:
     def _response_noise(self, number: int) -> Array:
         """Return the covariance of the responses of a site with each other, ``(responses, responses)``.
 
-        It is a difference of :meth:`_responses_and_pairs` between runs with perturbed products.
+        It is a difference of :meth:`_responses_and_pairs` between runs with perturbed products. A site is a
+        population at one layer.
         """
         units, paths = self.units[number], self.paths[number]
         own, hats = units.first[units.response_range], units.second[units.response_range]
@@ -403,13 +415,19 @@ class SampledFluctuations:
         return found - np.outer(means, means)
 
     def _time_of_hat(self, number: int, column: int) -> int:
-        """Return the time of the product that a hat perturbs; ``column`` counts the hats of the site."""
+        """Return the time of the product that a hat perturbs; ``column`` counts the hats of the site.
+
+        A site is a population at one layer.
+        """
         site = self.paths[number].site
         return int(self.lowered.time[site.nodes[site.hats[column]]])
 
     @cached_property
     def kappas(self) -> list[Array]:
-        """Covariance over units of the products of each site, ``(products, products)``."""
+        """Covariance over units of the products of each site, ``(products, products)``.
+
+        A site is a population at one layer.
+        """
         found = []
         for number, units in enumerate(self.units):
             block = self._noise(number, self.paths[number].base)[1]
@@ -466,7 +484,10 @@ class SampledFluctuations:
         return np.stack(columns, axis=1), np.stack(inverse)
 
     def _source_terms(self, number: int) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
-        """Return the order parameters that are covariances of sources of a site, and both fields of each."""
+        """Return the order parameters that are covariances of sources of a site, and both fields of each.
+
+        A site is a population at one layer.
+        """
         units = self.units[number]
         sources = [x.target for x in self.lowered.influences if x.hats == 2]
         known = np.unique(np.concatenate(sources)) if sources else np.zeros(0, int)
@@ -478,7 +499,7 @@ class SampledFluctuations:
         """Return groups of fields of a site whose correlations are covariances of sources.
 
         Each group is ordered by time. Fields that are multiplied by one matrix, as in its successive uses,
-        have one covariance.
+        have one covariance. A site is a population at one layer.
         """
         _, first, second = self._source_terms(number)
         nodes = self.paths[number].site.nodes
@@ -509,7 +530,10 @@ class SampledFluctuations:
 
     @cached_property
     def site_directions(self) -> list[IntegerArray]:
-        """For each site the directions, by position, that change a quantity on it."""
+        """For each site the directions, by position, that change a quantity on it.
+
+        A site is a population at one layer.
+        """
         low = self.lowered
         B = self.directions[0]
         found = []
@@ -523,7 +547,8 @@ class SampledFluctuations:
     def _source_change(self, number: int, direction: Array) -> SourceChange | None:
         """Return the derivative of the covariance of the sources of a site along a direction.
 
-        The direction is one of order parameters. None if it does not change the covariance.
+        The direction is one of order parameters. None if it does not change the covariance. A site is a
+        population at one layer.
         """
         sigma, basis, entries = self._sources[number]
         if not direction[entries].any():
@@ -535,7 +560,8 @@ class SampledFluctuations:
     def move(self, number: int, direction: Array, step: float) -> Move:
         """Return the perturbation of a site along a direction, in steps of at most ``step``.
 
-        Steps are shortened where a variance would change by more than LARGEST_CHANGE.
+        Steps are shortened where a variance would change by more than LARGEST_CHANGE. A site is a population
+        at one layer.
         """
         start = int(self.times[direction != 0].min(initial=self.lowered.sizes.times))
         change = self._source_change(number, direction)
@@ -549,7 +575,8 @@ class SampledFluctuations:
         """Return the derivative of averages by the covariance of sources that are not pivots.
 
         Zero without a change. It is half the second derivatives along the eigenvectors of the outer block of
-        the change. ``evaluate`` computes the averages on the paths of the site.
+        the change. ``evaluate`` computes the averages on the paths of the site. A site is a population at one
+        layer.
         """
         if move.change is None:
             return 0.0
@@ -570,7 +597,10 @@ class SampledFluctuations:
 
     @cached_property
     def _sources(self) -> list[tuple[Array, MoveBasis, IntegerArray]]:
-        """For each site the covariance of its sources, a basis of its changes, and its order parameters."""
+        """For each site the covariance of its sources, a basis of its changes, and its order parameters.
+
+        A site is a population at one layer.
+        """
         found = []
         for number, paths in enumerate(self.paths):
             low = self.lowered
@@ -594,7 +624,8 @@ class SampledFluctuations:
     def slopes(self) -> list[list[tuple[Array, Array | None]]]:
         """Derivatives of averages and of their covariance, for each site along each of its directions.
 
-        The derivatives of the covariance are None if shifts are not computed.
+        The derivatives of the covariance are None if shifts are not computed. A site is a population at one
+        layer.
         """
         found = []
         for number, at in enumerate(self.site_directions):
@@ -654,7 +685,7 @@ class SampledFluctuations:
         """Return half the second derivatives of the averages of a site, contracted with the covariance C.
 
         ``B`` are the directions, and ``C`` is the covariance of order parameters in coordinates along them.
-        The result is a contribution to each order parameter.
+        The result is a contribution to each order parameter. A site is a population at one layer.
         """
         at, found = self.site_directions[number], np.zeros(len(self.units[number].first))
         if not len(at):

@@ -45,6 +45,8 @@ from step 14 on.
 class NodeGroup:
     """Fields of one name at one time, which are computed together.
 
+    A site is a population at one layer. A node is a field, or a product of weights with a field, at one time.
+
     Attributes
     ----------
     rows
@@ -113,7 +115,8 @@ class SampledSite:
     """One population at one layer: its nodes in the order in which they are computed, and its sources.
 
     ``number`` is the position of the site. ``width`` is the width over which kinks of functions are rounded,
-    in units of ``scale``, the root mean square of the sources at the start.
+    in units of ``scale``, the root mean square of the sources at the start. A node is a field, or a product
+    of weights with a field, at one time.
     """
 
     def __init__(self, lowered: LoweredFluctuations, number: int, width: float) -> None:
@@ -132,7 +135,8 @@ class SampledSite:
     def _sources(self) -> None:
         """Set ``sources``, the nodes of this site with a Gaussian source, in the order of time.
 
-        ``source`` becomes the position of each node among them, or -1.
+        ``source`` becomes the position of each node among them, or -1. A site is a population at one layer. A
+        node is a field, or a product of weights with a field, at one time.
         """
         low = self.lowered
         nodes = [x.target[low.site[x.target] == self.number] for x in low.covariances]
@@ -170,7 +174,10 @@ class SampledSite:
         return found
 
     def _groups(self) -> None:
-        """Divide the nodes into groups by name and time, and sort groups in the order of computation."""
+        """Divide the nodes into groups by name and time, and sort groups in the order of computation.
+
+        A node is a field, or a product of weights with a field, at one time.
+        """
         low = self.lowered
         groups: dict[tuple[FunctionKey, int], NodeGroup] = {}
         names: dict[FunctionKey, IntegerArray] = {}
@@ -200,7 +207,8 @@ class SampledSite:
     ) -> None:
         """Set the terms of the groups that are sums of coefficients times fields, and what these groups need.
 
-        ``of_node`` is the group of each node, by number.
+        ``of_node`` is the group of each node, by number. A node is a field, or a product of weights with a
+        field, at one time.
         """
         low = self.lowered
         entries: dict[tuple[FunctionKey, int], list[tuple[TermArrays, IntegerArray]]] = {}
@@ -227,7 +235,8 @@ class SampledSite:
     ) -> None:
         """Set the compiled functions of the groups that are functions of fields, and their arguments.
 
-        ``of_node`` is the group of each node, by number.
+        ``of_node`` is the group of each node, by number. A node is a field, or a product of weights with a
+        field, at one time.
         """
         low = self.lowered
         for key, feature in low.features.items():
@@ -265,6 +274,8 @@ class SampledSite:
 class PathArrays:
     """Fields of a site on some of its paths.
 
+    A site is a population at one layer. A node is a field, or a product of weights with a field, at one time.
+
     Attributes
     ----------
     X
@@ -281,6 +292,8 @@ class PathArrays:
 @dataclass(frozen=True, eq=False)
 class Perturbation:
     """Order parameters of a run, and perturbations of the sources and products of a site.
+
+    A site is a population at one layer.
 
     Attributes
     ----------
@@ -309,6 +322,8 @@ class Perturbation:
 
 class UnitPaths:
     """The sampled paths of one site.
+
+    A site is a population at one layer.
 
     Parameters
     ----------
@@ -479,7 +494,8 @@ def solve_saddle(
 ) -> tuple[Array, list[UnitPaths]]:
     """Return the order parameters of the mean-field theory, and the paths of each site.
 
-    ``width`` is that over which kinks of functions are rounded, relative to the sources at the start.
+    ``width`` is that over which kinks of functions are rounded, relative to the sources at the start. A site
+    is a population at one layer.
 
     Raises
     ------

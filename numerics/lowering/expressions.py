@@ -80,7 +80,10 @@ def leaves_of(e: Expr) -> tuple[Expr, ...]:
 
 
 def _leaves(e: Expr) -> set[Expr]:
-    """Return the leaves of an expression as a set."""
+    """Return the leaves of an expression as a set.
+
+    A leaf is a symbol, field, order parameter, sum or average in an expression.
+    """
     if isinstance(e, AppliedUndef | Sum | Average | Response | Symbol | SpectralEntry):
         return {e}
     return {x for arg in e.args for x in _leaves(arg)}
@@ -90,7 +93,8 @@ def _leaves(e: Expr) -> set[Expr]:
 def _slot(i: int) -> Dummy:
     """Return the variable that stands for leaf ``i`` in every function.
 
-    Because it is the same in all functions, equal expressions are compiled once.
+    Because it is the same in all functions, equal expressions are compiled once. A leaf is a symbol, field,
+    order parameter, sum or average in an expression.
     """
     return Dummy(f"x{i}", real=True)
 
@@ -101,6 +105,8 @@ class UnseenJump(Unserved):
 
 class CompiledFunction:
     """Expression as a function of its leaves, with partial derivatives.
+
+    A leaf is a symbol, field, order parameter, sum or average in an expression.
 
     Parameters
     ----------
@@ -124,11 +130,17 @@ class CompiledFunction:
         return self.compiled(CPU)(*values)
 
     def partial(self, i: int, *values: Any, on: Device = CPU) -> Any:
-        """Return the value of the derivative with respect to leaf ``i``, for values of all leaves."""
+        """Return the value of the derivative with respect to leaf ``i``, for values of all leaves.
+
+        A leaf is a symbol, field, order parameter, sum or average in an expression.
+        """
         return self.compiled(on, i)(*values)
 
     def derivative(self, i: int) -> Expr:
-        """Return the derivative with respect to leaf ``i``; raise UnseenJump if it has a delta function."""
+        """Return the derivative with respect to leaf ``i``; raise UnseenJump if it has a delta function.
+
+        A leaf is a symbol, field, order parameter, sum or average in an expression.
+        """
         if i not in self._derivatives:
             self._derivatives[i] = self.body.diff(self.slots[i])
         e = self._derivatives[i]
@@ -139,9 +151,10 @@ class CompiledFunction:
         return e
 
     def compiled(self, on: Device, i: int = -1) -> Callable[..., Any]:
-        """Return the function of arrays on a device.
+        """Return the expression as a function of arrays on a device, whose arguments are its leaves.
 
-        With i >= 0 its derivative with respect to leaf ``i``.
+        If i >= 0 it is the derivative with respect to leaf ``i``. A leaf is a symbol, field, order parameter,
+        sum or average in an expression.
         """
         if (i, on) not in self._compiled:
             self._compiled[i, on] = on.function(self.slots, self.body if i < 0 else self.derivative(i))
@@ -150,7 +163,10 @@ class CompiledFunction:
 
 @lru_cache(maxsize=1024)
 def function(e: Expr) -> CompiledFunction:
-    """Return an expression as a function of its leaves; equal expressions are compiled once."""
+    """Return an expression as a function of its leaves; equal expressions are compiled once.
+
+    A leaf is a symbol, field, order parameter, sum or average in an expression.
+    """
     return CompiledFunction(e)
 
 
@@ -186,7 +202,8 @@ class KnownArrays:
     def __call__(self, e: Expr, at: Places, given: Mapping[Expr, Any] | None = None) -> Any:
         """Return the value of an expression at the places ``at`` of its indices, replicas last.
 
-        ``given`` are leaves with known values, which have the axis of the replicas too.
+        ``given`` are leaves with known values, which have the axis of the replicas too. A leaf is a symbol,
+        field, order parameter, sum or average in an expression.
         """
         f = self.functions.get(e)
         if f is None:
@@ -194,7 +211,10 @@ class KnownArrays:
         return f(*[self.leaf(x, at, given or {}) for x in f.leaves])
 
     def leaf(self, x: Expr, at: Places, given: Mapping[Expr, Any]) -> Any:
-        """Return the value of one leaf at the places ``at`` of its indices."""
+        """Return the value of one leaf at the places ``at`` of its indices.
+
+        A leaf is a symbol, field, order parameter, sum or average in an expression.
+        """
         if x in given:
             return given[x]
         if isinstance(x, Symbol):
@@ -360,7 +380,8 @@ class TensorReader:
     """Reader of one expression along ``axes``, replicas first, prepared for many calls at different times.
 
     Times t and s that are among the axes are read as slices, other times as single positions. ``given`` are
-    leaves whose arrays are arguments of each call.
+    leaves whose arrays are arguments of each call. A leaf is a symbol, field, order parameter, sum or average
+    in an expression.
     """
 
     def __init__(
@@ -397,7 +418,8 @@ class TensorReader:
         """Return how a leaf is read.
 
         A float is a number, an integer the position of an argument, a tuple an array with its index, and an
-        expression is looked up at each call.
+        expression is looked up at each call. A leaf is a symbol, field, order parameter, sum or average in an
+        expression.
         """
         if x in self.given:
             return self.given.index(x)
@@ -427,7 +449,8 @@ class TensorReader:
     def _looked_up(self, x: Expr, late: Any, early: Any) -> Any:
         """Return the value of a leaf that is a sum or has shifted indices, at the times t and s.
 
-        ``late`` is t and ``early`` is s, each a position or a slice.
+        ``late`` is t and ``early`` is s, each a position or a slice. A leaf is a symbol, field, order
+        parameter, sum or average in an expression.
         """
         at: dict[Symbol, Any] = {t: late, s: early}
         for k, a in enumerate(self.axes):

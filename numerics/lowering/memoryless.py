@@ -115,7 +115,10 @@ class System:
 
     @property
     def size(self) -> int:
-        """Number of states of one node, all indices together."""
+        """Number of states of one node, all indices together.
+
+        A node is a point of the quadrature over Gaussian initial values.
+        """
         return self.layout[-1][2].stop if self.layout else 0
 
     @cached_property
@@ -201,7 +204,10 @@ class Present(KnownArrays):
                 self.found[n] = states[where].reshape(*shape, -1)
 
     def motion(self) -> Array:
-        """Return the right-hand sides of all equations of motion, shape ``(states, nodes)``."""
+        """Return the right-hand sides of all equations of motion, shape ``(states, nodes)``.
+
+        A node is a point of the quadrature over Gaussian initial values.
+        """
         rows = []
         for n, shape, _ in self.system.layout:
             x = self.system.states[n]
@@ -251,7 +257,10 @@ class Present(KnownArrays):
         return array
 
     def value(self, e: Expr, axes: IndexSymbols) -> Any:
-        """Return the value of an expression, broadcastable to shape ``(*axes, nodes)``."""
+        """Return the value of an expression, broadcastable to shape ``(*axes, nodes)``.
+
+        A node is a point of the quadrature over Gaussian initial values.
+        """
         sizes, ndim = self.system.extents.sizes, len(axes)
         value = np.asarray(self(e, {x: Axis(0, sizes[x], k, ndim) for k, x in enumerate(axes)}))
         return value.reshape((1,) * (ndim + 1 - value.ndim) + value.shape)
@@ -284,7 +293,8 @@ class Present(KnownArrays):
         """Return a sum over indices, with shape ``(*axes, nodes)``.
 
         If the random factors do not have indices of ``axes``, the sum is a matrix product of the other
-        factors with them, ``sum_i k[axes, i] x[i, nodes]``.
+        factors with them, ``sum_i k[axes, i] x[i, nodes]``. A node is a point of the quadrature over Gaussian
+        initial values.
         """
         self.system.extents.add(x.limits)
         over = tuple(lim[0] for lim in x.limits)

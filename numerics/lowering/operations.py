@@ -427,8 +427,8 @@ Operation = (
 class MarchStep:
     """One step of the march: the two-time arrays that it fills, and its operations in order.
 
-    ``arrays`` are all arrays with a row for each time, in the order of the requests. Correlations at equal
-    time only are not among them. ``str`` prints one line for each operation.
+    ``arrays`` are all arrays with a row for each time, those of order parameters in their order. Correlations
+    at equal time only are not among them. ``str`` prints one line for each operation.
     """
 
     arrays: tuple[TwoTimeArray, ...]

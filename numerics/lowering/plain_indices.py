@@ -141,7 +141,10 @@ def ring_of(a: Expr, summed: IndexBounds, whole: IntegerBounds) -> Symbol | None
 
 
 def _symbols(item: Any) -> tuple[AppliedUndef, ...]:
-    """Return the symbols that an item of a theory determines: its left-hand side, or both sources."""
+    """Return the symbols that an item of a theory determines: its left-hand side, or both sources.
+
+    An item is an equation, a source or an order parameter.
+    """
     if isinstance(item, Source):
         return (item.symbol, item.partner)
     return (item.symbol,)
@@ -155,7 +158,10 @@ def _body(item: Any) -> Expr:
 
 
 def _changed(item: Any, change: Callable[[Expr], Expr]) -> Any:
-    """Return an item of a theory with its body changed by a function; an equal body keeps the item."""
+    """Return an item of a theory with its body changed by a function; an equal body keeps the item.
+
+    An item is an equation, a source or an order parameter.
+    """
     body = _body(item)
     new = change(body)
     if new == body:
@@ -261,7 +267,8 @@ def _extents(sized: SizedTheory, theory: Theory) -> dict[Slot, IntegerBounds]:
 class _Unrolling:
     """Indices that are written out, and the items of a theory with integers in their place.
 
-    ``slots`` are the positions of these indices: name of a quantity and number of the argument.
+    ``slots`` are the positions of these indices: name of a quantity and number of the argument. An item is an
+    equation, a source or an order parameter.
     """
 
     def __init__(self, sized: SizedTheory) -> None:
@@ -319,7 +326,10 @@ class _Unrolling:
                         }
 
     def _atoms(self, item: Any) -> list[AppliedUndef]:
-        """Return the functions of indices in the body and on the left-hand side of an item."""
+        """Return the functions of indices in the body and on the left-hand side of an item.
+
+        An item is an equation, a source or an order parameter.
+        """
         key = id(item)
         if key not in self.uses:
             atoms = {*_body(item).atoms(AppliedUndef), *_symbols(item)}
@@ -330,7 +340,10 @@ class _Unrolling:
         return self.uses[key]
 
     def indices(self, item: Any) -> set[Symbol]:
-        """Return the indices of an item that are written out, and the indices in the limits of their sums."""
+        """Return the indices of an item that are written out, and the indices in the limits of their sums.
+
+        An item is an equation, a source or an order parameter.
+        """
         found: set[Symbol] = set()
         for x in self._atoms(item):
             for k, a in enumerate(x.args):
@@ -345,7 +358,8 @@ class _Unrolling:
     def members(self, item: Any) -> Iterator[Any]:
         """Yield the item at all values of the indices that are written out.
 
-        The covariance of a pair of sources is symmetric, so that only one of the two orders is kept.
+        The covariance of a pair of sources is symmetric, so that only one of the two orders is kept. An item
+        is an equation, a source or an order parameter.
         """
         indices = self.indices(item)
         if not indices:
@@ -501,7 +515,10 @@ class _WholeRanges:
                     self.extents[name, k] = min(low, first), max(high, last)
 
     def of(self, item: Any) -> Any:
-        """Return an item of a theory with sums over whole ranges."""
+        """Return an item of a theory with sums over whole ranges.
+
+        An item is an equation, a source or an order parameter.
+        """
         scope = _spans(self.sized, item.ranges)
         return _changed(item, lambda e: self.summed(e, scope))
 
@@ -582,7 +599,10 @@ class _Names:
         return Symbol(f"{index.name}[{span[0]}:{span[1]}]", **index.assumptions0)
 
     def of(self, item: Any) -> Any:
-        """Return an item of a theory with indices renamed such that each has one range."""
+        """Return an item of a theory with indices renamed such that each has one range.
+
+        An item is an equation, a source or an order parameter.
+        """
         names = {r.index: self.name(r.index, r.lower, r.upper) for r in item.ranges}
         changed = {x: new for x, new in names.items() if x != new}
         item = _changed(item, self.summed)

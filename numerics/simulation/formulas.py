@@ -190,14 +190,20 @@ class Binder:
         return self.constant(name, e.args, env)
 
     def evaluated(self, e: Expr, env: IndexValues) -> Leaf:
-        """Return the leaf of a function of indices that SymPy evaluates, such as a list of widths."""
+        """Return the leaf of a function of indices that SymPy evaluates, such as a list of widths.
+
+        A leaf is a value that a formula reads from the state of the networks.
+        """
         known = e.xreplace({x: Integer(env[x]) for x in e.free_symbols if x in env})
         if known.func == e.func:
             raise ValueError(f"{e}: only functions known to SymPy can be computed")
         return Total(parts=(self.bind(known, env),))
 
     def symbol(self, e: Symbol, env: IndexValues) -> Leaf:
-        """Return the leaf of a symbol: an index, a weight, the time or a number."""
+        """Return the leaf of a symbol: an index, a weight, the time or a number.
+
+        A leaf is a value that a formula reads from the state of the networks.
+        """
         if e in env:
             return Fixed(env[e])
         if e.name in self.vectors:
@@ -209,7 +215,10 @@ class Binder:
         return Fixed(self.values.numbers[e.name])
 
     def weight(self, name: str, key: tuple[int, ...]) -> Leaf:
-        """Return the leaf of a vector of weights; ``key`` are the values of its indices."""
+        """Return the leaf of a vector of weights; ``key`` are the values of its indices.
+
+        A leaf is a value that a formula reads from the state of the networks.
+        """
         v = self.vectors[name]
         return CurrentParameter((name, key), place=self.sizes.place(v.population, self.member(v, key)))
 
@@ -223,7 +232,10 @@ class Binder:
         return known[key]
 
     def product(self, e: Product, env: IndexValues) -> Leaf:
-        """Return the leaf of a product of a matrix with a vector, at the index values ``env``."""
+        """Return the leaf of a product of a matrix with a vector, at the index values ``env``.
+
+        A leaf is a value that a formula reads from the state of the networks.
+        """
         m = gaussian(self.program.matrix_of(e))
         key = tuple(self.values.integer(x, env) for x in e.matrix.args)
         inner = self.member(m, key)
@@ -234,7 +246,10 @@ class Binder:
         return Applied((m.name, key), e.transposed, size, parts=(vector,), place=place)
 
     def total(self, e: Sum, env: IndexValues) -> Leaf:
-        """Return the leaf of a sum over indices, at the values ``env`` of the other indices."""
+        """Return the leaf of a sum over indices, at the values ``env`` of the other indices.
+
+        A leaf is a value that a formula reads from the state of the networks.
+        """
         ranges = tuple(IndexRange(*limits) for limits in reversed(e.limits))
         if t in {x for r in ranges for b in (r.lower, r.upper) for x in sympify(b).free_symbols}:
             raise ValueError(f"{e} sums over past times: only the training rule of a program may do so")
@@ -244,7 +259,8 @@ class Binder:
     def entry(self, e: AppliedUndef, env: IndexValues) -> Leaf:
         """Return the leaf of a field or number at index values; a shifted index such as a + k is periodic.
 
-        Raise Missing if no definition gives it.
+        Raise Missing if no definition gives it. A leaf is a value that a formula reads from the state of the
+        networks.
         """
         name, args = e.func.__name__, e.args
         first = bool(args) and args[-1] == 0
@@ -294,7 +310,10 @@ class Binder:
         return self.homes[x.name, layer]
 
     def constant(self, name: str, args: tuple[Expr, ...], env: IndexValues) -> Leaf:
-        """Return the leaf of a constant: an array, or a function of indices, of time or of numbers."""
+        """Return the leaf of a constant: an array, or a function of indices, of time or of numbers.
+
+        A leaf is a value that a formula reads from the state of the networks.
+        """
         vector = self.program.given_of(name)
         wraps = tuple(
             vector is not None and isinstance(a, Add) and not a.has(t) and not self.ordered(a) for a in args
@@ -367,7 +386,8 @@ def compiled(e: Expr, known: frozenset[str], functions: Functions) -> tuple[Slot
     """Return the leaves of ``e``, and the function of their values.
 
     ``known`` are the names of fields, numbers, weights, attributes and constants; ``functions`` are those
-    that activations stand for. Raise ValueError for an unknown function.
+    that activations stand for. Raise ValueError for an unknown function. A leaf is a value that a formula
+    reads from the state of the networks.
     """
     e = named(e, functions)
     slots = tuple(sorted(_leaves(e, known), key=str))
@@ -404,7 +424,10 @@ def _leaves(e: Expr, known: frozenset[str]) -> set[Expr]:
 
 @lru_cache(maxsize=100)
 def _argument(i: int) -> Dummy:
-    """Return the i-th placeholder, a symbol that stands for a leaf."""
+    """Return the i-th placeholder, a symbol that stands for a leaf.
+
+    A leaf is a value that a formula reads from the state of the networks.
+    """
     return Dummy(f"x{i}", real=True)
 
 

@@ -88,7 +88,7 @@ class WeightMotion:
     def _filled(self, entries: MatrixReaders, state: NetworkState) -> Array:
         """Return values read from the state as an array (n, n, networks or 1).
 
-        Entries without a reader are zero.
+        Entries without a reader are zero. A reader is a function from the state of the networks to an array.
         """
         values = {x: read(state)[:, 0, 0] for x, read in entries.items()}
         width = max((len(x) for x in values.values()), default=1)

@@ -119,7 +119,10 @@ class StepOrder:
         return state
 
     def compute(self, state: NetworkState) -> None:
-        """Compute the fields of this step; raise ``numerics.errors.Diverged`` for entries beyond LIMIT."""
+        """Compute the fields of this step in the state.
+
+        Raise ``numerics.errors.Diverged`` for an entry larger than LIMIT, or not finite.
+        """
         for task in self.first if state.step == 0 else self.later:
             value = task.value(state)
             if not np.vdot(value, value) < LIMIT**2 and not np.abs(value).max() < LIMIT:

@@ -94,7 +94,8 @@ class Total(Leaf):
 class Bound:
     """A formula with numbers for its indices: ``function(*values of leaves)``, entry by entry.
 
-    ``expr`` is the expression that it was made from, for messages.
+    ``expr`` is the expression that it was made from, for messages. A leaf is a value that a formula reads
+    from the state of the networks.
     """
 
     function: Callable[..., Any]
@@ -185,7 +186,10 @@ NetworkReader = Callable[[NetworkState], Array]
 
 
 def itself(x: Any) -> Any:
-    """Return the argument; this is the function of a formula that is a single leaf."""
+    """Return the argument; this is the function of a formula that is a single leaf.
+
+    A leaf is a value that a formula reads from the state of the networks.
+    """
     return x
 
 
@@ -236,7 +240,10 @@ class FormulaReaders:
         self.layout = layout
 
     def read(self, bounds: Sequence[Bound]) -> NetworkReader:
-        """Return the reader of formulas, with one row for each of them."""
+        """Return the reader of formulas, with one row for each of them.
+
+        A reader is a function from the state of the networks to an array.
+        """
         if len(unique := list(dict.fromkeys(bounds))) < len(bounds):
             inner, at = self.read(unique), {x: i for i, x in enumerate(unique)}
             index = np.array([at[x] for x in bounds])
@@ -258,7 +265,11 @@ class FormulaReaders:
         return columns[0] if function is itself else value
 
     def leaves(self, leaves: Sequence[Any]) -> NetworkReader:
-        """Return the reader of leaves that are the same argument of several formulas, one row for each."""
+        """Return the reader of leaves that are the same argument of several formulas, one row for each.
+
+        A leaf is a value that a formula reads from the state of the networks. A reader is a function from the
+        state of the networks to an array.
+        """
         groups = _grouped(range(len(leaves)), lambda i: self._alike(leaves[i]))
         if len(groups) > 1:
             return _joined([(self.leaves([leaves[i] for i in x]), x) for x in groups.values()])
@@ -276,7 +287,10 @@ class FormulaReaders:
         return makers[type(first)](leaves)
 
     def _alike(self, x: Any) -> Hashable:
-        """Return a key that is equal for leaves that one call of one function can read."""
+        """Return a key that is equal for leaves that one call of one function can read.
+
+        A leaf is a value that a formula reads from the state of the networks.
+        """
         if isinstance(x, FieldOrNumber):
             return FieldOrNumber, x.first, self.layout.rows[x.key][0]
         if isinstance(x, Applied):
@@ -290,26 +304,38 @@ class FormulaReaders:
         return (CurrentParameter, x.key) if isinstance(x, CurrentParameter) else (type(x), "")
 
     def _fixed(self, leaves: Sequence[Fixed]) -> NetworkReader:
-        """Return the reader of constants, which do not depend on the state."""
+        """Return the reader of constants, which do not depend on the state.
+
+        A reader is a function from the state of the networks to an array.
+        """
         whole = np.stack([np.atleast_1d(np.asarray(x.number, dtype=float)) for x in leaves])[None]
         if (whole == whole[:, :1]).all():
             whole = whole[:, :1]
         return lambda state: whole
 
     def _timed(self, leaves: Sequence[Timed]) -> NetworkReader:
-        """Return the reader of functions of the time of the state."""
+        """Return the reader of functions of the time of the state.
+
+        A reader is a function from the state of the networks to an array.
+        """
         return lambda state: np.stack(
             [np.atleast_1d(np.asarray(x.lookup(state), dtype=float)) for x in leaves]
         )[None]
 
     def _called(self, leaves: Sequence[Called]) -> NetworkReader:
-        """Return the reader of functions given by the user."""
+        """Return the reader of functions given by the user.
+
+        A reader is a function from the state of the networks to an array.
+        """
         function = np.vectorize(leaves[0].function, otypes=[float])
         columns = [self.read([x.parts[j] for x in leaves]) for j in range(len(leaves[0].parts))]
         return lambda state: np.asarray(function(*[x(state) for x in columns]))
 
     def _field_or_number(self, leaves: Sequence[FieldOrNumber]) -> NetworkReader:
-        """Return the reader of fields or numbers of one block, at the present step or at step 0."""
+        """Return the reader of fields or numbers of one block, at the present step or at step 0.
+
+        A reader is a function from the state of the networks to an array.
+        """
         ((block, pick, _),) = self.layout.places([x.key for x in leaves])
         if leaves[0].first:
             return lambda state: (state.start if state.step > 0 or state.started else state.fields)[block][
@@ -318,12 +344,18 @@ class FormulaReaders:
         return lambda state: state.fields[block][:, pick]
 
     def _parameter(self, leaves: Sequence[CurrentParameter]) -> NetworkReader:
-        """Return the reader of a vector of weights, one row."""
+        """Return the reader of a vector of weights, one row.
+
+        A reader is a function from the state of the networks to an array.
+        """
         key = leaves[0].key
         return lambda state: state.weights[key][:, None]
 
     def _applied(self, leaves: Sequence[Applied]) -> NetworkReader:
-        """Return the reader of products ``x W^T`` (or ``x W``) of a matrix with vectors x, one row each."""
+        """Return the reader of products ``x W^T`` (or ``x W``) of a matrix with vectors x, one row each.
+
+        A reader is a function from the state of the networks to an array.
+        """
         vectors, size, key = self.read([x.parts[0] for x in leaves]), leaves[0].size, leaves[0].key
         transposed = leaves[0].transposed
 
@@ -336,12 +368,18 @@ class FormulaReaders:
         return value
 
     def _averaged(self, leaves: Sequence[Averaged]) -> NetworkReader:
-        """Return the reader of means of vectors over their units, one row for each vector."""
+        """Return the reader of means of vectors over their units, one row for each vector.
+
+        A reader is a function from the state of the networks to an array.
+        """
         vectors = self.read([x.parts[0] for x in leaves])
         return lambda state: vectors(state).mean(axis=-1, keepdims=True)
 
     def _total(self, leaves: Sequence[Total]) -> NetworkReader:
-        """Return the reader of sums with equally many terms, one row for each sum."""
+        """Return the reader of sums with equally many terms, one row for each sum.
+
+        A reader is a function from the state of the networks to an array.
+        """
         count = len(leaves[0].parts)
         if count == 0:
             return lambda state: np.zeros((1, 1, 1))
@@ -376,7 +414,8 @@ def rows_of(x: Array, index: Pick) -> Array:
 def _joined(parts: Sequence[tuple[NetworkReader, list[int]]]) -> NetworkReader:
     """Return the reader that puts the rows of several readers in one array.
 
-    Each reader comes with the positions of its rows in the result.
+    Each reader comes with the positions of its rows in the result. A reader is a function from the state of
+    the networks to an array.
     """
     count = sum(len(where) for _, where in parts)
     picks = [_pick(where) for _, where in parts]
