@@ -94,7 +94,7 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
             for e in _written_out(_fields_as_symbols(average.body, positive), explicit):
                 for x in sorted((y for y in e.free_symbols if "[" in y.name), key=str):
                     label = x.name.partition("[")[0]
-                    for at, power in _powers(e, x) if label in random else ():  # not scalars
+                    for at, power in _powers(e, x) if label in random else ():  # scalars do not vary
                         new = Singularity(name, label, at, power)
                         if power > CLOSE and (name not in strongest or power > strongest[name].power):
                             strongest[name] = new
@@ -104,7 +104,7 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
 def _not_negative(theory: Theory) -> frozenset[str]:
     """Return the names of fields that are not negative by definition, such as a variance over samples."""
     is_nonnegative: dict[str, bool] = {}
-    # definitions of the program, because the theory has squares expanded and hides that they are positive
+    # the program shows that a field is a sum of squares; the theory has the squares expanded
     for d in theory.program.definitions:
         body = d.rhs.replace(lambda x: isinstance(x, Sum), lambda x: x.function)
         local = not d.evolves and not body.has(Product, Mean)

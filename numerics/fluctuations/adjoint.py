@@ -345,7 +345,7 @@ class AdjointFluctuations(LinearTheory):
             raise Unserved(
                 "an order parameter averages fields of earlier times only; a sweep needs a field of its time"
             )
-        # if both factors have one time, (a, b) and (b, a) are in its rows
+        # Psi is symmetric: if both factors a, b have the same time, its rows hold entries (a, b) and (b, a)
         both = np.flatnonzero(site.times[early] == when)
         late, early = np.concatenate([late, early[both]]), np.concatenate([early, late[both]])
         sources = self.rank[np.concatenate([x.parameters, x.parameters[both]])]

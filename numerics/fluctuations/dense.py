@@ -110,7 +110,8 @@ class DenseFluctuations(LinearTheory):
     def kept_covariance(self) -> Array:
         """N times the covariance ``R kappa R^T`` of the order parameters of ``kept``, ``(kept, kept)``."""
         found = np.empty_like(self.kappa)
-        for own in self.parts:  # R kappa; the next loop multiplies it by the transposed R
+        # covariance R kappa R^T: this loop computes R kappa, the next one multiplies it by R^T
+        for own in self.parts:
             found[own] = self.R[own, : own.stop] @ self.kappa[: own.stop]
         for own in reversed(self.parts):
             found[: own.stop, own] = found[: own.stop, : own.stop] @ self.R[own, : own.stop].T

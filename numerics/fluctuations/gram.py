@@ -77,7 +77,7 @@ class GramNetworks:
         first = [f.xreplace({t: S.Zero}) for f in outputs]
         constant = dict.fromkeys([*outputs, *first], S.Zero)
         self.targets = np.array([float(self._number(e.xreplace(constant))) for e in found.errors.values()])
-        # derivatives of the error signals by the outputs at the present time, and by those at the start
+        # derivatives of error signals by the present outputs (now) and by the initial outputs (before)
         self.now, self.before = (
             np.array([[float(self._number(e.diff(f))) for f in fs] for e in found.errors.values()])
             for fs in (outputs, first)
@@ -109,7 +109,7 @@ class GramNetworks:
         size, units = len(values), round(self.units * width)
         if units < size:
             fields = rng.standard_normal((count, size, units))
-        else:  # Bartlett: the triangular factor of a Wishart matrix
+        else:  # a triangular factor of a Wishart matrix is drawn directly (Bartlett)
             fields = np.tril(rng.standard_normal((count, size, size)), -1)
             degrees = units - np.arange(size)
             fields[:, np.arange(size), np.arange(size)] = np.sqrt(rng.chisquare(degrees, (count, size)))

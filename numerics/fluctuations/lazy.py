@@ -144,7 +144,7 @@ def _responses(found: LazyFluctuations, rates: Array, time: float, values: Mappi
     Eigenvalues that differ by rounding only are treated as equal.
     """
     left, right = (x.ravel() for x in np.meshgrid(rates, rates, indexing="ij"))
-    # their mean has an error of second order in the difference
+    # such eigenvalues are replaced by their mean, with an error of second order in the difference
     equal = np.abs(left - right) <= 1e-8 * np.abs(left).max()
     E = np.zeros(len(left))
     mean = (left + right)[equal] / 2

@@ -228,7 +228,8 @@ class LinearTheory:
             _, first, inverse = np.unique(same, axis=1, return_index=True, return_inverse=True)
             parameters = x.parameters[once]
             found[parameters] = parameters[first[inverse.ravel()]]
-        for z in self.lowered.rests:  # an order parameter with an addend differs from its average
+        # an order parameter that is not only an average over units is like no other
+        for z in self.lowered.rests:
             found[z.target] = z.target
         return found
 

@@ -93,7 +93,8 @@ class SiteFields:
         earlier, last = slice(now.start), slice(now.stop)
         rows = own + self.coupling[:, earlier] @ self.R[earlier, known]
         self.R[now, known], inside = rows, self.coupling[:, now]
-        for _ in range(len(rows)):  # fields of one time depend on each other, without cycles
+        # fields of one time depend on each other without cycles, so that the iteration ends
+        for _ in range(len(rows)):
             found = rows + inside @ self.R[now, known]
             if np.array_equal(found, self.R[now, known]):
                 break
@@ -102,7 +103,7 @@ class SiteFields:
         self.Y[new, last] = self.sigma[new, known] @ self.R[last, known].T
         self.Y[known, now] = self.sigma[known, known] @ self.R[now, known].T
         rows = self.R[now, known] @ self.Y[known, last]
-        rows[:, now] = (rows[:, now] + rows[:, now].T) / 2  # C is symmetric, without rounding errors
+        rows[:, now] = (rows[:, now] + rows[:, now].T) / 2  # make C exactly symmetric
         self.C[now, last] = rows
         self.C[last, now] = rows.T
 
@@ -274,7 +275,8 @@ class LinearMarch:
         self.values[touched] = fresh[touched]
         for x in lowered.rests:
             touched[x.target[x.at(time)]] = True
-        for _ in range(MOST_LEVELS):  # numbers of one time depend on each other, without cycles
+        # order parameters of one time depend on each other without cycles, so that the iteration ends
+        for _ in range(MOST_LEVELS):
             found = fresh.copy()
             for x in lowered.rests:
                 part = x.at(time)

@@ -521,7 +521,7 @@ class SampledFluctuations:
             x, y = place[a], place[b]
             if x >= 0:
                 numbers[(x, y) if numbers[x, y] < 0 else (y, x)] = q
-        # a correlation of two different vectors has one order of its arguments
+        # only one of q(a, b) and q(b, a) is an order parameter if a and b are different vectors
         numbers = np.where(numbers < 0, numbers.T, numbers)
         if (numbers < 0).any():
             return None
@@ -697,7 +697,7 @@ class SampledFluctuations:
                 move = self.move(number, B[:, at] @ v, self.second_step)
                 up, down = (self._means(number, self.paths[number].run(move.at(x))) for x in (1, -1))
                 found += size * (up - 2 * self.means[number] + down) / (2 * move.step**2)
-                # the mixed part changes the covariance at second order in the step, which is subtracted below
+                # mixed blocks change the covariance at second order in the step; this is subtracted below
                 if move.change is not None:
                     extra = extra + size * move.change.mixed @ move.change.mixed.T
         if np.ndim(extra):

@@ -264,7 +264,7 @@ def _factor(e: Expr, layers: dict[str, int]) -> LayerProduct:
 
 def _applied(e: AppliedUndef, layers: dict[str, int]) -> LayerProduct:
     """Return a tensor, or a given function of scalars, as a product."""
-    # a given function of a scalar, such as the slope of the loss
+    # a function of a scalar that is given as data, such as the slope of the loss
     if any(x.has(AppliedUndef) for x in e.args):
         return LayerProduct(S.One, calls=(e,))
     name, args = str(e.func), tuple(e.args)

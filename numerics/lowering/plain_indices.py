@@ -457,7 +457,7 @@ class _Unrolling:
         if not new.is_Integer:
             if new == a or str(e.func) in self.known or a.has(AppliedUndef):
                 return new
-            # positions on an axis count from its first value, which is that of q now, and was that of p
+            # a = p + k became new = q + k'; positions count from the first value of the index in it
             return new + self._of_data(new)[0] - self._of_data(a)[0]
         low, high = self.extents.get((str(e.func), k)) or self._of_data(a)
         return Integer(low + (int(new) - low) % (high - low + 1))

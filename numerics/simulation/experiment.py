@@ -317,7 +317,7 @@ class _Ensemble:
                     if self.progress is not None:
                         self.progress(done, seeds)
         except KeyboardInterrupt:
-            # fewer than two networks, or one of which only some variables were added
+            # fewer than two networks are done, or only some variables of the last one were added
             if done < 2 or set(spread.counts.values()) != {done}:
                 raise
             raise Interrupted(averages("partial")) from None
@@ -646,7 +646,7 @@ class Readout:
             name: one_sample(found[name], problem.program) for name in ("error", OUTPUT) if name in found
         }
         for name in (C_LEARNT, "C_h0"):
-            # the contract has the sum over modes, a program their mean
+            # results hold the sum over modes (contract), and the program's correlation is their mean
             if M in problem.numbers and name in found:
                 found[name] = problem.numbers[M] * found[name]
         if TANGENT_KERNEL in found:

@@ -513,7 +513,7 @@ def _contexts(binder: Binder) -> Iterator[tuple[Expr, IndexRanges]]:
             yield e, family
         for u in w.update.terms if isinstance(w.update, Outer) else (w.update,):
             vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
-            # of two indices in a periodic sum the first one gives the period: put summed indices first
+            # of two indices in a periodic sum p + q the first one gives the period: put summed indices first
             dependent = any(_depends(r, family) for r in u.over)
             for e in (u.coefficient, *vectors):
                 yield sympify(e), (*family, *u.over) if dependent else (*u.over, *family)

@@ -103,7 +103,7 @@ def advance(
         network.compute(state)
         for x in paths:
             x.add_slope(state)
-        slopes.append([x.value(state) for x in network.slopes])  # of fields with an equation of motion
+        slopes.append([x.value(state) for x in network.slopes])  # time derivatives of evolving fields
     shares = {k: share * length for k, (_, share) in enumerate(nodes)}
     for x in paths:
         x.set_weight(shares, last=True)
@@ -702,7 +702,7 @@ class Trainer:
                         raise
                 else:
                     last, error = error, np.inf if coarse is None else coarse.distance(fine) / 15
-                    if error <= tolerance / 2 or last / 2 < error < UNSTABLE:  # rounding
+                    if error <= tolerance / 2 or last / 2 < error < UNSTABLE:  # or rounding dominates
                         break
                     if count >= MOST_STEPS:
                         where = f"{count} steps between t = {time:g} and {end:g}"
