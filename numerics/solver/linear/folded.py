@@ -55,7 +55,8 @@ WorkItem = TypeVar("WorkItem")
 WorkResult = TypeVar("WorkResult")
 
 ROOM = 160
-"""Number of positions: dimensions of the basis, times that are not folded, and steps of the block."""
+"""Length of folded arrays: dimensions of the basis, times that are not folded, and steps of the block
+together."""
 NEAR, SHORTEST = 16, 32
 """Number of times before a block that are not folded, and smallest number of steps of a block."""
 FIRST, BLOCK = 112, 1.5
@@ -65,23 +66,23 @@ ROUNDING = 6e-14
 NEGLECT = 2e-13
 """Largest neglected part of a row, relative to the size of its array; half of it is rounding."""
 GUESSED = 1e-12
-"""The same for random sums of all products, before the block."""
+"""Largest neglected part of random sums of all products, which are tested before a block is marched."""
 GROWTH = 4.0
 """Assumed growth of the coordinates of kernels from the last rows to the next block."""
 SKETCH, REST = 80, 24
-"""Numbers of random combinations of rows, and of their parts outside of the basis, that are searched."""
+"""Numbers of random combinations of rows: for the first basis, and for its extensions."""
 SAMPLES, REPEATS = 4, 3
 """Number of rows of each kernel that are tested in a block, and largest number of extensions of its basis."""
 
 
 def _outside(basis: Array, rows: Array) -> Array:
-    """Return the part of rows orthogonal to a basis."""
+    """Return rows minus their projections on a basis, whose rows are orthonormal."""
     out: Array = rows - (rows @ basis.T) @ basis
     return out
 
 
 def _directions(sketch: Array, rounding: float) -> Array:
-    """Return orthonormal rows that span those of a sketch up to a rounding error."""
+    """Return an orthonormal basis of the span of the rows of ``sketch``, up to a rounding error."""
     Q, R = np.linalg.qr(sketch.T)
     _, size, V = np.linalg.svd(R.T)
     out: Array = V[: np.count_nonzero(size > rounding * np.sqrt(len(sketch)))] @ Q.T
@@ -89,26 +90,27 @@ def _directions(sketch: Array, rounding: float) -> Array:
 
 
 def _joined(basis: Array, more: Array) -> Array:
-    """Return a basis extended by directions that are nearly orthogonal to it."""
+    """Return an orthonormal basis extended by rows ``more``, which are nearly orthogonal to it."""
     return np.concatenate([basis, np.linalg.qr(_outside(basis, more).T)[0].T])
 
 
 @cache
 def _blas() -> ThreadpoolController:
-    """Return the controller of BLAS threads."""
+    """Return the controller of the threads of the BLAS library."""
     return ThreadpoolController().select(user_api="blas")
 
 
 def _kernels_of(plan: Plan) -> Iterator[KernelRow]:
-    """Yield all covariances, and the kernels that are read."""
+    """Yield the kernels that a march reads: those of couplings, and all covariances of sources."""
     yield from (c.kernel for i in plan.fields for c in plan.rows_of[i].couplings)
     yield from plan.table.covariances.values()
 
 
 def foldable(plan: Plan, rows: Rows) -> bool:
-    """Return whether kernels are linear in factors at time s, and all rows are of single fields.
+    """Return whether the march of a plan can be folded.
 
-    Other factors must be at the present time.
+    Each product in a kernel may contain at most one factor at time s, others at the present time; all rows
+    must be of fields and sources with a single member; and no coefficient may depend on time.
     """
     table, clocks = plan.table, {t, s}
     if plan.sums or any(r.unit for r in table.fields) or any(x.expression.has(t) for x in table.scalars):
@@ -127,7 +129,12 @@ def foldable(plan: Plan, rows: Rows) -> bool:
 
 
 class Folded:
-    """Folded march: fills all arrays of ``rows``, two-time ones ``(T n, T)``, by the operations of a step."""
+    """Folded march: computes all arrays of ``rows``, two-time ones ``(T n, T)``, by the operations of a step.
+
+    ``solution`` are the arrays at all times, ``stack`` those at folded positions. ``basis`` is Q, of shape
+    (dimensions, first); ``images`` are the products of Q with arrays. Steps before ``start`` are complete,
+    and ``after`` was called for those before ``reported``.
+    """
 
     def __init__(
         self, march_step: MarchStep, rows: Rows, functions: Mapping[str, Callable[..., Any]] | None = None
@@ -150,10 +157,12 @@ class Folded:
         self.operands = sorted({self._operand(x) for x in self.stack.products}, key=str)
         self.size = dict.fromkeys(self.solution, 0.0)
         self.samples: dict[LeftRow, list[Array]] = {x.left: [] for x in self.stack.products}
-        self.kept = int(self.stack.first)  # time 0 keeps its own position if it is read
+        self.kept = int(
+            self.stack.first
+        )  # number of first times that keep their own position: 1 if time 0 is read
         self.basis: Array = np.empty((0, 0))
         self.images: dict[OrientedArray, Array] = {}
-        self.first = self.start = self.told = 0
+        self.first = self.start = self.reported = 0
         self.folds = self.added = self.repeated = 0
         self.neglected = 0.0
         most = max([NEAR, *[a[0].size for a in self.functions]])
@@ -162,9 +171,9 @@ class Folded:
         self.pool: ThreadPoolExecutor | None = None
 
     def run(self, after: Callable[[int], None]) -> int:
-        """March, and call ``after`` with each step when its values at equal times are known.
+        """March, and call ``after`` with the number of each step when its values at equal times are known.
 
-        Returns the number of steps marched: all, or those before one that would need too large a basis.
+        Returns the number of steps marched: all, or those before a step that would need too large a basis.
         """
         blas = _blas()
         self.threads = max([x["num_threads"] for x in blas.info()], default=1)
@@ -176,7 +185,7 @@ class Folded:
         return self.start
 
     def _march(self, after: Callable[[int], None]) -> bool:
-        """March the steps of a block, and return whether the basis had room."""
+        """March the steps of a block; return False if the basis that it needs is too large for the arrays."""
         for again in range(REPEATS + 1):
             before = self._position(self.start)
             steps = max(SHORTEST, int(BLOCK * before)) if before else FIRST
@@ -185,13 +194,13 @@ class Folded:
                 rows.clear()
             for step in range(self.start, stop):
                 self.stack.step(self._position(step))
-                if step >= self.told:
+                if step >= self.reported:
                     after(step)
-                    self.told = step + 1
+                    self.reported = step + 1
                 if step >= stop - NEAR and (stop - 1 - step) % (NEAR // SAMPLES) == 0:
                     for x, rows in self.samples.items():
                         rows.append(self.stack.values[x].past.copy())
-            rest = self._rest()
+            rest = self._neglected_rows()
             worst = float(np.sqrt((rest**2).sum(axis=1)).max(initial=0.0))
             if not worst > NEGLECT:
                 break
@@ -203,7 +212,7 @@ class Folded:
             self._load()
             self.repeated += 1
         self.neglected = max(self.neglected, worst)
-        self._each(lambda key: self._unfold(key, stop), self.solution)
+        self._in_parallel(lambda key: self._unfold(key, stop), self.solution)
         new, end = self._position(self.start), self._position(stop)
         for values, folded in self.lists:
             values[self.start : stop] = folded[new:end]
@@ -211,22 +220,24 @@ class Folded:
         return True
 
     def _position(self, step: int) -> int:
-        """Return the position of a step in the folded arrays."""
+        """Return the position of a time step on the axes of the folded arrays."""
         return len(self.basis) + step - self.first
 
-    def _held(self, key: TwoTimeArray) -> TwoTimeArray:
-        """Return an array in the order in which it is stored."""
+    def _stored(self, key: TwoTimeArray) -> TwoTimeArray:
+        """Return the stored array with the values of ``key``: itself, or that with fields exchanged."""
         if key in self.solution or isinstance(key, ResponseArray):
             return key
         return key.exchanged
 
     def _operand(self, x: MultiplyRow) -> OrientedArray:
-        """Return the right factor of a product as a stored array, and whether it is transposed."""
-        key = self._held(x.right)
+        """Return the right factor of a product as a stored array, and whether its transpose is meant."""
+        key = self._stored(x.right)
         return key, key.first != key.second and x.transposed != (key != x.right)
 
-    def _each(self, what: Callable[[WorkItem], WorkResult], of: Iterable[WorkItem]) -> list[WorkResult]:
-        """Return the results of a function for all items, computed in parallel threads."""
+    def _in_parallel(
+        self, what: Callable[[WorkItem], WorkResult], of: Iterable[WorkItem]
+    ) -> list[WorkResult]:
+        """Return the results of the function ``what`` for all items ``of``, computed in parallel threads."""
         every = list(of)
         if self.pool is None:
             return [what(x) for x in every]
@@ -242,7 +253,7 @@ class Folded:
     # -- from the stack to the solution ----------------------------------------------------------------
 
     def _unfold(self, key: TwoTimeArray, stop: int) -> None:
-        """Write the rows of a block from the folded arrays to the solution."""
+        """Write the rows of a block, up to the step ``stop``, from a folded array to the solution."""
         first, start, r, Q = self.first, self.start, len(self.basis), self.basis
         low, end = self._position(start), self._position(stop)
         X, a = self.solution[key], self.stack.arrays[key]
@@ -255,8 +266,11 @@ class Folded:
         seen = X[start : stop : NEAR // SAMPLES, :stop]
         self.size[key] = max(self.size[key], float(seen.max(initial=0.0)), -float(seen.min(initial=0.0)))
 
-    def _rest(self) -> Array:
-        """Return the part of sampled products outside of the span, relative to the size of the result."""
+    def _neglected_rows(self) -> Array:
+        """Return the part of sampled products outside of the span of the basis.
+
+        Each row is relative to the size of the array that the product fills.
+        """
         r = len(self.basis)
         if not r:
             return np.empty((0, 0))
@@ -269,14 +283,16 @@ class Folded:
     # -- from the solution to the stack ----------------------------------------------------------------
 
     def _fold(self, stop: int) -> bool:
-        """Fold the times before ``stop - NEAR``, and return whether the basis has room."""
+        """Fold the times before ``stop - NEAR``; return False if the basis is too large for the arrays."""
         old, first = len(self.basis), stop - NEAR
-        D = self._position(first)  # positions of these times: old coordinates, and times not folded yet
+        D = self._position(first)  # number of positions to fold: old coordinates, and times not folded yet
         kernels = {x: np.concatenate([a[:, :D] for a in rows]) for x, rows in self.samples.items()}
         U = self._span(kernels, first, stop)
         if len(U) > self.stack.size - NEAR - SHORTEST:
             return False
-        self.images = dict(self._each(lambda x: (x, self._moved(x, U, first)), self.operands))
+        self.images = dict(
+            self._in_parallel(lambda x: (x, self._image_of_new_basis(x, U, first)), self.operands)
+        )
         self.basis = np.concatenate([U[:, :old] @ self.basis, U[:, old:]], axis=1)
         self.first = first
         self.folds += 1
@@ -284,7 +300,7 @@ class Folded:
         for _ in range(REPEATS):
             rest = np.zeros((REST, first))
             for x, scale in self._scaled(first):
-                rest += self._like(kernels[x.left], scale) @ self.images[self._operand(x)][: len(U)]
+                rest += self._random_kernels(kernels[x.left], scale) @ self.images[self._operand(x)][: len(U)]
             more = _directions(_outside(self.basis, rest), GUESSED)
             if not len(more):
                 break
@@ -295,9 +311,11 @@ class Folded:
         return True
 
     def _span(self, kernels: Mapping[LeftRow, Array], first: int, stop: int) -> Array:
-        """Return a basis of the last rows and of images of random kernels as large as the last ones.
+        """Return an orthonormal basis of the last rows and of products with random kernels.
 
-        It is computed in the folded coordinates of the times before ``first``, shape ``(dimensions, D)``.
+        The random kernels are as large as the last ones. ``kernels`` are sampled rows of kernels; the times
+        to fold are those before ``first``, and ``stop`` is the next step. The basis is in the folded
+        coordinates of these times, shape ``(dimensions, D)``.
         """
         D, end = self._position(first), self._position(stop)
         count = min(SKETCH, len(self.basis) + REST) if len(self.basis) else SKETCH
@@ -306,18 +324,22 @@ class Folded:
             sketch += (self._random(count, len(rows)) / (size * np.sqrt(first))) @ rows
             drawn += len(rows)
         if not np.isfinite(sketch).all():
-            return np.eye(ROOM)  # larger than the room: diverged dynamics are marched without folding
+            return np.eye(
+                ROOM
+            )  # a basis that is too large, so that diverged dynamics are marched without folding
         U = np.zeros((self.kept, D))
         np.fill_diagonal(U, 1.0)
         U = _joined(U, _directions(_outside(U, sketch), ROUNDING))
-        outside = np.sqrt((_outside(U, sketch) ** 2).sum(axis=1) / drawn)  # mean of the last rows
+        # the rows of the sketch are random sums of the last rows, so that this is their mean neglected part
+        outside = np.sqrt((_outside(U, sketch) ** 2).sum(axis=1) / drawn)
         self.neglected = max(self.neglected, float(outside.max()))
         for _ in range(REPEATS):
             rest = np.zeros((REST, D))
             for x, scale in self._scaled(first):
                 a = self.stack.arrays[x.right][:D, :D]
-                rest += self._like(kernels[x.left] @ U.T, scale) @ U @ (a.T if x.transposed else a)
-            # directions found later would each cost a product over all times
+                rest += self._random_kernels(kernels[x.left] @ U.T, scale) @ U @ (a.T if x.transposed else a)
+            # the basis is extended here, because each direction that is added later costs a product over all
+            # times
             more = _directions(_outside(U, rest), GUESSED / 2)
             if not len(more):
                 break
@@ -325,9 +347,12 @@ class Folded:
         return U
 
     def _last(self, D: int, end: int) -> Iterator[tuple[Array, float]]:
-        """Yield rows before position D with their size: the last ones, and functions of one time."""
+        """Yield rows over the positions before ``D`` with the size of their array.
+
+        They are the rows of positions ``D`` to ``end`` of each array, and functions of one time.
+        """
         for key, a in self.stack.arrays.items():
-            if size := self.size[self._held(key)]:
+            if size := self.size[self._stored(key)]:
                 yield a[D:end, :D], size
                 yield a[: self.kept, :D], size
         for a in self.functions:
@@ -335,24 +360,27 @@ class Folded:
                 yield a[:D].reshape(D, -1).T, size
 
     def _random(self, rows: int, columns: int) -> Array:
-        """Return random numbers of a given shape, different ones in each call."""
+        """Return an array of random numbers of this shape, different ones in each call."""
         self.drawn = (self.drawn + 1009) % (len(self.random) - rows * columns)
         out: Array = self.random[self.drawn : self.drawn + rows * columns].reshape(rows, columns)
         return out
 
-    def _like(self, kernel: Array, scale: float) -> Array:
-        """Return random rows with coordinates at least as large as those of a kernel."""
+    def _random_kernels(self, kernel: Array, scale: float) -> Array:
+        """Return random rows whose coordinates are at least as large as those of a kernel, over ``scale``."""
         size: Array = np.abs(kernel).max(axis=0) * (GROWTH / scale)
         return self._random(REST, kernel.shape[1]) * size
 
     def _scaled(self, first: int) -> Iterator[tuple[MultiplyRow, float]]:
-        """Yield products with the norm of a row of the result over the times before ``first``."""
+        """Yield products, with the typical norm of a row of the result over the times before ``first``."""
         for x in self.stack.products:
-            if size := self.size[self._held(x.target)]:
+            if size := self.size[self._stored(x.target)]:
                 yield x, size * float(np.sqrt(first))
 
-    def _moved(self, x: OrientedArray, U: Array, first: int) -> Array:
-        """Return the image of the new basis, from that of the old one and the times since then."""
+    def _image_of_new_basis(self, x: OrientedArray, U: Array, first: int) -> Array:
+        """Return the product of the new basis with a stored array, from that of the old basis.
+
+        ``U`` is the new basis in the old folded coordinates; ``first`` is the number of times that it folds.
+        """
         key, transposed = x
         old, before = len(self.basis), self.first
         X, a = self.solution[key], self.stack.arrays[key]
@@ -367,22 +395,27 @@ class Folded:
         return out
 
     def _extend(self, more: Array) -> None:
-        """Extend the basis by directions, and compute their images."""
+        """Extend the basis by the directions ``more``, and compute their products with all arrays."""
         old, self.basis = len(self.basis), _joined(self.basis, more)
         more = self.basis[old:]
-        for x, a in self._each(lambda x: (x, self._image(more, x)), self.operands):
+        for x, a in self._in_parallel(lambda x: (x, self._image(more, x)), self.operands):
             self.images[x] = np.concatenate([self.images[x], a])
         self.added += len(more)
 
     def _image(self, rows: Array, x: OrientedArray) -> Array:
-        """Return rows times an array over the times before ``first``, without blocks of zeros."""
+        """Return ``rows`` times a stored array over the times before ``first``.
+
+        Blocks of responses that are zero are left out.
+        """
         key, transposed = x
         n = self.first
         X, out = self.solution[key][:n, :n], np.empty((len(rows), n))
         if isinstance(key, CorrelationArray):
             np.matmul(rows, X.T if transposed else X, out=out)
             return out
-        for low, high in pairwise((0, n // 4, n // 2, 3 * n // 4, n)):  # responses are zero before the source
+        # the response at t to a source at s is zero for t < s: each block of times s leaves out earlier times
+        # t
+        for low, high in pairwise((0, n // 4, n // 2, 3 * n // 4, n)):
             if transposed:
                 np.matmul(rows[:, :high], X[low:high, :high].T, out=out[:, low:high])
             else:
@@ -390,17 +423,17 @@ class Folded:
         return out
 
     def _load(self) -> None:
-        """Fold all arrays of the solution."""
+        """Compute all folded arrays from the solution."""
         r = len(self.basis)
         self.stack.unit[:r] = self.basis.sum(axis=1)
         self.stack.unit[r:] = 1.0
         for values, folded in self.lists:
             folded[:r] = np.tensordot(self.basis, values[: self.first], axes=1)
             folded[r : r + self.start - self.first] = values[self.first : self.start]
-        self._each(self._load_one, self.solution)
+        self._in_parallel(self._load_one, self.solution)
 
     def _load_one(self, key: TwoTimeArray) -> None:
-        """Fold one two-time array, ``[Q, 1] m [Q, 1]^T``."""
+        """Compute one folded two-time array from the solution, ``[Q, 1] m [Q, 1]^T``."""
         Q, r, first, stop = self.basis, len(self.basis), self.first, self.start
         near = slice(r, r + stop - first)
         X, a = self.solution[key], self.stack.arrays[key]
@@ -409,7 +442,7 @@ class Folded:
             a[:r, :r] = self.images[key, False] @ Q.T
         elif (key, True) in self.images:
             a[:r, :r] = Q @ self.images[key, True].T
-        else:  # only its rows at the present and at the start are read
+        else:  # an array of which only rows at the start and the present are read
             a[: self.kept, :r] = X[: self.kept, :first] @ Q.T
             a[:r, : self.kept] = Q @ X[:first, : self.kept]
         a[near, :r] = X[first:stop, :first] @ Q.T

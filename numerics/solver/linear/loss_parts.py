@@ -30,9 +30,10 @@ NAMES = {BIAS: "test_loss_bias", WIDTH: "test_loss_width", DATA: "test_loss_data
 
 @dataclass(eq=False)
 class LossParts:
-    """Quadratic forms of ``C_v(t, t)`` of ``n`` outputs, with the arrays of a march.
+    """Evaluator of the parts of the test loss ``C_v(t, t)``, as quadratic forms of the arrays of a march.
 
-    ``data`` are the arrays of the problem, with the tables of the integrator of a flow.
+    ``data`` are the arrays of the problem, with the tables of the integrator of a flow, and ``n`` is the
+    number of outputs.
     """
 
     split: LossDecomposition
@@ -40,9 +41,9 @@ class LossParts:
     data: Mapping[str, Array]
     constants: Mapping[Symbol, float]
     n: int
-    answers: dict[str, Array] = field(default_factory=dict)
-    letters: dict[Expr, Array] = field(default_factory=dict)
-    words: dict[Expr, Array] = field(default_factory=dict)
+    transfer_functions: dict[str, Array] = field(default_factory=dict)
+    operators: dict[Expr, Array] = field(default_factory=dict)
+    matrices: dict[Expr, Array] = field(default_factory=dict)
 
     @property
     def T(self) -> int:
@@ -52,26 +53,29 @@ class LossParts:
     # -- quadratic forms ---------------------------------------------------------------------------------
 
     def diagonal(self, form: Expr) -> Array:
-        """Return ``sum H(t, s_1) M(s_1, s_2) H(t, s_2)``, summed over outputs, shape ``(T,)``."""
+        """Return the value of a quadratic form at each time, summed over outputs, shape ``(T,)``.
+
+        The form is ``sum H(t, s_1) M(s_1, s_2) H(t, s_2)``.
+        """
         left, middle, right = self.split_up(form)
         value: Array = np.einsum("ij,ij->i", left @ middle, right).reshape(self.T, self.n).sum(1)
         return value
 
     def split_up(self, form: Expr) -> tuple[Array, Array, Array]:
-        """Return both transfer functions and the matrix between them, each of shape ``(T n, T n)``."""
+        """Return the factors H, M and H of a quadratic form ``H M H^T``, each of shape ``(T n, T n)``."""
         assert isinstance(form, Sum)
         inner = [lim[0] for lim in form.limits]
         times, outputs = inner[-2:], inner[:-2]
         transfers, others = {}, []
         for x in Mul.make_args(form.function):
             if isinstance(x, AppliedUndef) and str(x.func).startswith("H_"):
-                transfers[times.index(x.args[-1])] = self.answer(str(x.func))
+                transfers[times.index(x.args[-1])] = self.transfer_function(str(x.func))
             else:
                 others.append(x)
         return transfers[0], self.matrix(Mul(*others), times, outputs), transfers[1]
 
     def matrix(self, e: Expr, times: list[Expr], outputs: list[Expr]) -> Array:
-        """Return a function of two times (and two outputs) as a matrix, shape ``(T n, T n)``."""
+        """Return an expression in two ``times`` (and two ``outputs``) as a matrix, shape ``(T n, T n)``."""
         known = KnownArrays(
             {str(k): v for k, v in self.constants.items()}, self.data, first=dict.fromkeys(times, 0)
         )
@@ -83,28 +87,31 @@ class LossParts:
                 known.found[node] = (a if outputs else a[0, 0])[..., None]
         shape = (self.T, self.n, self.T, self.n)
         axes = {times[0]: 0, times[1]: 2} | dict(zip(outputs, (1, 3), strict=False))
-        with np.errstate(divide="ignore", invalid="ignore"):  # at acausal times, which `kernel` sets to zero
+        # values at acausal times, where an operator is set to zero afterwards, may be infinite
+        with np.errstate(divide="ignore", invalid="ignore"):
             value = known(e, {x: Axis(0, shape[k], k, 4) for x, k in axes.items()}, given)
         return np.broadcast_to(value, (*shape, 1)).reshape(self.T * self.n, -1)
 
     def inner(self, form: Expr) -> Array:
-        """Return a quadratic form inside of another one, shape ``(T, n, T, n)``."""
+        """Return a quadratic form that is a factor of another one, an array of shape ``(T, n, T, n)``."""
         left, middle, right = self.split_up(form)
         return (left @ middle @ right.T).reshape(self.T, self.n, self.T, self.n)
 
     # -- transfer functions ------------------------------------------------------------------------------
 
-    def answer(self, name: str) -> Array:
-        """Return the transfer function ``H_y_x`` as a matrix, from its expression in kernels."""
-        if name not in self.answers:
+    def transfer_function(self, name: str) -> Array:
+        """Return the transfer function ``H_y_x`` with this name as a matrix, shape ``(T n, T n)``."""
+        if name not in self.transfer_functions:
             x = next(x for x in self.split.transfers if name.endswith(f"_{x.into}"))
             field = name.removeprefix("H_").removesuffix(f"_{x.into}")
-            self.letters |= {k.operator: self.kernel(k) for k in x.kernels if k.operator not in self.letters}
-            self.answers[name] = self.word(x.operators[field])
-        return self.answers[name]
+            self.operators |= {
+                k.operator: self.kernel(k) for k in x.kernels if k.operator not in self.operators
+            }
+            self.transfer_functions[name] = self.operator_matrix(x.operators[field])
+        return self.transfer_functions[name]
 
     def kernel(self, k: Kernel) -> Array:
-        """Return the causal matrix of an operator."""
+        """Return the matrix of a kernel as an operator, shape ``(T n, T n)``: zero at later times s."""
         *indices, now, past = k.entry.args
         full = self.matrix(k.definition, [now, past], [x for x in indices if isinstance(x, Symbol)])
         steps = np.repeat(np.arange(self.T), self.n)
@@ -112,17 +119,17 @@ class LossParts:
         value: Array = np.where(before, full, 0.0)
         return value
 
-    def word(self, e: Expr) -> Array:
-        """Return a noncommutative expression with matrices for its symbols; each inverse is computed once."""
-        if e not in self.words:
-            self.words[e] = self.worked_out(e)
-        return self.words[e]
+    def operator_matrix(self, e: Expr) -> Array:
+        """Return an expression of operators (noncommutative symbols) as a matrix; results are stored."""
+        if e not in self.matrices:
+            self.matrices[e] = self.computed_matrix(e)
+        return self.matrices[e]
 
-    def worked_out(self, e: Expr) -> Array:
-        """Compute a noncommutative expression with matrices for its symbols, shape ``(T n, T n)``."""
+    def computed_matrix(self, e: Expr) -> Array:
+        """Compute an expression of operators as a matrix, shape ``(T n, T n)``."""
         size = self.T * self.n
-        if e in self.letters:
-            return self.letters[e]
+        if e in self.operators:
+            return self.operators[e]
         if e == START:
             value = np.zeros((size, size))
             value.reshape(self.T, self.n, size)[:, :, : self.n] = np.eye(self.n)
@@ -130,13 +137,15 @@ class LossParts:
         if e.is_number:
             return float(e) * np.eye(size)
         if isinstance(e, Add):
-            return sum((self.word(x) for x in e.args), np.zeros((size, size)))
+            return sum((self.operator_matrix(x) for x in e.args), np.zeros((size, size)))
         if isinstance(e, Pow) and e.exp == -1:
-            return np.asarray(np.linalg.inv(self.word(e.base)), dtype=float)
+            return np.asarray(np.linalg.inv(self.operator_matrix(e.base)), dtype=float)
         if isinstance(e, Mul):
             numbers, letters = e.args_cnc()
-            value = self.word(letters[0])
+            value = self.operator_matrix(letters[0])
             for x in letters[1:]:
-                value = value @ self.word(x)
+                value = value @ self.operator_matrix(x)
             return float(Mul(*numbers)) * value
-        raise NotImplementedError(f"{e} in a transfer function")
+        raise NotImplementedError(
+            f"the parts of the loss cannot be computed: {e} is not an operator, in a transfer function"
+        )

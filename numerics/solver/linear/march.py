@@ -47,7 +47,7 @@ from numerics.results import RUNAWAY
 from numerics.solver.linear.folded import Folded, foldable
 from numerics.solver.linear.operations import written
 from numerics.solver.linear.plan import Plan
-from numerics.solver.linear.rows import LAST, SMOOTH, Rows, Settling, continued, found_at
+from numerics.solver.linear.rows import LAST, SMOOTH, Rows, StepIteration, extrapolate, values_at
 from numerics.solver.linear.steps import StepArrays, StepValues
 
 Array = NDArray[np.float64]
@@ -100,20 +100,20 @@ class Units:
         self.known = dict.fromkeys(self.sources, 0)
 
     def length(self, i: FieldAtLayer, steps: int) -> int:
-        """Return the number of times stored for a field: all, or only the start and the present."""
+        """Return the number of times stored for field ``i``: all, or only the start and the present."""
         return steps if i in self.long else min(2, steps)
 
     def place(self, i: FieldAtLayer, step: int) -> int:
-        """Return the position at which the values of a field at ``step`` are stored."""
+        """Return the position on the axis of times at which values of field ``i`` at ``step`` are stored."""
         return step if i in self.long else min(step, 1)
 
     def value(self, e: Expr) -> Array:
-        """Return a function of attributes at all units, shape ``(n,)``; it is the same for all members."""
+        """Return a function of the attributes at all units, shape ``(n,)``."""
         e = e.subs(dict(self.rows.constants))
         atoms = sorted(e.atoms(AppliedUndef), key=str)
         missing = e.xreplace(dict.fromkeys(atoms, S.One)).free_symbols
         if missing:
-            raise ValueError(f"{e} needs a number for {sorted(map(str, missing))}")
+            raise ValueError(f"the coefficient {e} needs a number for {', '.join(sorted(map(str, missing)))}")
         values = lambdify(atoms, e, np)(*[self.spectrum.attributes[str(x.func)] for x in atoms])
         return np.broadcast_to(np.asarray(values, dtype=float), (self.n,))
 
@@ -149,7 +149,7 @@ class Units:
                     self.a[i, u][self.place(i, step), :, : step + 1] = now[own]
 
     def places(self, equations: tuple[UnitEquation, ...]) -> dict[FieldAtLayer, slice]:
-        """Return the places of the members of each field among the unknowns at one unit."""
+        """Return the positions of each field among the unknowns of the linear system at one unit."""
         ends = np.cumsum([self.members[x.field] for x in equations])
         return {
             x.field: slice(end - self.members[x.field], end) for x, end in zip(equations, ends, strict=True)
@@ -160,8 +160,9 @@ class Units:
     ) -> Array:
         """Return the contributions of earlier times, and of other fields at this time, to a field.
 
-        They contribute to the response to ``u``, or to the part without sources if ``u`` is None, shape
-        ``(members, times, members of u, n)``. Fields in ``fields`` are excluded at this time.
+        They contribute to the response to the source ``u``, or to the part without sources if ``u`` is None.
+        The shape is ``(members of the field, times, members of u, n)``. Fields in ``fields``, which are
+        unknown at this time, are excluded at it.
         """
         times, m = (1, 1) if u is None else (step + 1, self.widths[u])
         total = np.zeros((self.members[equation.field], times, m, self.n))
@@ -194,7 +195,7 @@ class Units:
         return x.times == "now" or (x.times == "start" and step == 0)
 
     def present(self, step: int, equations: tuple[UnitEquation, ...]) -> Array:
-        """Return ``1 - M``, shape ``(members, members, n)``, with M the couplings at equal time."""
+        """Return ``1 - M``, shape ``(unknowns, unknowns, n)``, with couplings M at equal time."""
         places = self.places(equations)
         size = sum(self.members[x.field] for x in equations)
         left = np.repeat(np.eye(size)[:, :, None], self.n, axis=2)
@@ -237,7 +238,10 @@ class Units:
         return total.reshape(n, end, p)
 
     def times_local(self, u: FieldAtLayer, response: Array) -> Array:
-        """Return the covariance of a source that is zero between times, times a response."""
+        """Return the product of the covariance of source ``u`` with a response, if it is local.
+
+        A local covariance is zero between different times.
+        """
         steps, m = self.rows.steps, self.widths[u]
         equal_time = np.einsum("tctd->tcd", self.C[u].reshape(steps, m, steps, m))
         each = response.reshape(len(response), -1, m, self.n)
@@ -245,17 +249,22 @@ class Units:
         return product
 
     def evaluate_covariance(self, u: FieldAtLayer, last: int) -> None:
-        """Fill the covariance of a source at times before ``last``."""
+        """Compute the rows of the covariance of source ``u`` at all times before ``last``."""
         m = self.widths[u]
         for k in range(self.known[u], last):
             row, now, end = self.covariance[u](k), slice(k * m, (k + 1) * m), (k + 1) * m
             begin = end - row.shape[1]
             self.C[u][now, begin:end], self.C[u][begin:end, now] = row, row.T
-        self.known[u] = max(self.known[u], last - 1)  # the last row may belong to an unfinished step
+        # the last row is computed again at the next call, because the step to which it belongs may be
+        # unfinished
+        self.known[u] = max(self.known[u], last - 1)
 
 
 def _solved(left: Array, right: Array) -> Array:
-    """Return the solution of ``left @ x = right`` at each unit; ``right`` is (fields, times, n)."""
+    """Return the solution x of ``left @ x = right`` at each unit, which is the last axis.
+
+    ``left`` has shape (unknowns, unknowns, n), ``right`` (unknowns, columns, n).
+    """
     x = np.linalg.solve(np.moveaxis(left, -1, 0), np.moveaxis(right, -1, 0))
     return np.ascontiguousarray(np.moveaxis(x, 0, -1))
 
@@ -274,7 +283,7 @@ class March(Rows):
     residual: float = 0.0
 
     def correlation(self, i: FieldAtLayer, j: FieldAtLayer) -> Array:
-        """Return ``<x_i(t) x_j(s)>``, from the stored order of the pair."""
+        """Return ``<x_i(t) x_j(s)>``, shape (T, n_i, T, n_j), for fields with these keys."""
         if (i, j) in self.correlations:
             a = self.correlations[i, j]
             return a.reshape(self.steps, self.sizes[i], self.steps, self.sizes[j])
@@ -282,12 +291,18 @@ class March(Rows):
         return a.reshape(self.steps, self.sizes[j], self.steps, self.sizes[i]).transpose(2, 3, 0, 1)
 
     def response(self, i: FieldAtLayer, k: FieldAtLayer) -> Array:
-        """Return ``<d x_i(t) / d u_k(s)>``, without the direct part of a source in its own field."""
+        """Return ``<d x_i(t) / d u_k(s)>``, shape (T, n_i, T, n_k), through other fields.
+
+        The direct part, by which a source drives its own field, is not included.
+        """
         a = self.responses[i, k]
         return a.reshape(self.steps, self.sizes[i], self.steps, -1)
 
     def tensor(self, n: FieldAtLayer | Request) -> Array:
-        """Return an order parameter by name and layer, or a request; responses include their direct part."""
+        """Return an order parameter by its key (name, layer), or by a request, shape (T, n_i, T, n_j).
+
+        Responses include the direct part, by which a source drives its own field.
+        """
         if not isinstance(n, Request) and n in self.sums:
             first, second = self.sum_members(n)
             return self.sums[n].reshape(self.steps, first, self.steps, second)
@@ -340,8 +355,8 @@ def march(  # noqa: PLR0913 - independent options, most of them of special theor
     )
     operations = written(plan)
     runner = StepArrays(operations, rows, steps, functions)
-    check, iteration = _check(runner, watched), Settling(implicit or 0.0)
-    with np.errstate(all="ignore"):  # check reports diverged dynamics with the step
+    check, iteration = _check(runner, watched), StepIteration(implicit or 0.0)
+    with np.errstate(all="ignore"):  # overflow needs no warning, because ``check`` reports it with the step
         first = 0 if implicit is not None else _folded(rows, operations, watched, functions, progress)
         if first < steps:
             runner.make(Units(operations, rows, runner.values, units) if units else None)
@@ -350,7 +365,7 @@ def march(  # noqa: PLR0913 - independent options, most of them of special theor
                 runner.step(step)
             else:
                 _predict(step, rows)
-                iteration.step(found_at(step, rows), partial(runner.step, step))
+                iteration.step(values_at(step, rows), partial(runner.step, step))
             check(step)
             if progress is not None:
                 progress(step + 1, steps)
@@ -359,7 +374,7 @@ def march(  # noqa: PLR0913 - independent options, most of them of special theor
 
 @lru_cache(maxsize=64)
 def planned(table: Table, wanted: tuple[FieldAtLayer | Request, ...]) -> Plan:
-    """Return the plan of a table, made once."""
+    """Return the plan of a table for these order parameters; results are cached."""
     return Plan(table, wanted)
 
 
@@ -370,7 +385,7 @@ def _folded(
     functions: Mapping[str, Callable[..., Any]] | None,
     progress: Progress | None,
 ) -> int:
-    """Take the steps that a folded march can take, and return their number."""
+    """Take the first steps by a folded march, if it can take some, and return their number."""
     if rows.steps < FOLDED or not foldable(rows.plan, rows):
         return 0
     folded = Folded(operations, rows, functions)
@@ -385,22 +400,25 @@ def _folded(
 
 
 def _predict(step: int, rows: Rows) -> None:
-    """Extrapolate the last steps as the initial guess of a step."""
+    """Extrapolate the last steps to an initial guess for the iteration of an implicit step."""
     count = min(step, LAST if step >= SMOOTH else 1)
-    earlier = [found_at(step - k, rows) for k in range(1, count + 1)]
-    for now, *before in zip(found_at(step, rows), *earlier, strict=True):
+    earlier = [values_at(step - k, rows) for k in range(1, count + 1)]
+    for now, *before in zip(values_at(step, rows), *earlier, strict=True):
         if now.ndim and before:
-            continued(now, before)
+            extrapolate(now, before)
 
 
 def _bound(rows: Rows) -> float:
-    """Return the size beyond which a correlation counts as diverged."""
+    """Return the absolute value above which a correlation counts as diverged."""
     sizes = [float(np.abs(v).max()) for k, v in rows.data.items() if k != "w"]
     return RUNAWAY * max([1.0, *sizes])
 
 
 def _check(runner: StepArrays, watched: tuple[FieldAtLayer, ...]) -> Callable[[int], None]:
-    """Return a function that raises :class:`~numerics.errors.Diverged` after a step that diverged."""
+    """Return a function that raises :class:`~numerics.errors.Diverged` for a step whose values are too large.
+
+    It tests all scalars, and the correlations in ``watched`` at equal times.
+    """
     rows, bound = runner.rows, _bound(runner.rows)
     y = rows.data.get(TARGETS, np.zeros(1))
     channels = y.shape[1] if y.ndim == 2 else 1
@@ -413,7 +431,9 @@ def _check(runner: StepArrays, watched: tuple[FieldAtLayer, ...]) -> Callable[[i
 
     def check(step: int) -> None:
         for name, a in rows.scalars.items():
-            if _beyond(a[runner.at], largest):  # the bound of results on losses, as a bound on scalars
+            if _beyond(
+                a[runner.at], largest
+            ):  # the bound for scalars follows from that for losses in results
                 raise diverged_at(step, name)
         for x in watched:
             value = present(x) if x in rows.sums else equal[x](runner.at)
@@ -424,8 +444,8 @@ def _check(runner: StepArrays, watched: tuple[FieldAtLayer, ...]) -> Callable[[i
 
 
 def _beyond(values: Array, bound: float) -> bool:
-    """Return whether a number is larger than a bound, or not finite."""
+    """Return whether the absolute value of some entry is above a bound, or not finite."""
     flat = values.ravel()
-    if flat.dot(flat) < bound**2:  # a fast test that suffices for most steps
+    if flat.dot(flat) < bound**2:  # the sum of squares is a fast test, which suffices for most steps
         return False
     return not np.abs(flat).max() < bound

@@ -28,7 +28,7 @@ STABLE = 0.3
 
 
 def explicit_steps(problem: Problem) -> int:
-    """Estimate the number of steps of an explicit integrator for modes; 0 for the trapezoidal rule."""
+    """Estimate the number of steps of an explicit integrator for modes; 0 if the trapezoidal rule is used."""
     from numerics.solver.linear.solve import implicit_in_modes
 
     if problem.spectrum is None or implicit_in_modes(problem):

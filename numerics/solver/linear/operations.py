@@ -88,14 +88,16 @@ def step_of(table: Table, wanted: tuple[FieldAtLayer | Request, ...] = ()) -> Ma
 
 
 def written(plan: Plan) -> MarchStep:
-    """Return the operations of a step in the order of a plan."""
+    """Return the operations of a step of the march, in the order of a plan."""
     return _Writer(plan).step()
 
 
 class _Writer:
-    """Writer of the operations of the quantities of a plan, one after another.
+    """Writer of the operations that compute the quantities of a plan, one after another.
 
-    The row of a covariance is evaluated before the first operation that reads it.
+    The row of a covariance of sources is evaluated before the first operation that reads it. In the names of
+    its methods and arguments, ``target`` is the array that an operation fills, and ``key`` the row of the
+    kernel of a coupling ``c``.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -110,13 +112,13 @@ class _Writer:
         self.evaluated: set[tuple[CovarianceRow, Reach]] = set()
 
     def step(self) -> MarchStep:
-        """Return the operations of a step."""
+        """Return all operations of a step."""
         for batch in self.plan.batches:
-            self.operations += self._found(batch)
+            self.operations += self._batch_operations(batch)
         return MarchStep(self.arrays, tuple(self.operations))
 
-    def _found(self, batch: list[StepQuantity]) -> Iterator[Operation]:
-        """Yield the operations of a batch of quantities that are computed together."""
+    def _batch_operations(self, batch: list[StepQuantity]) -> Iterator[Operation]:
+        """Yield the operations of a batch of quantities, which are computed together."""
         match first := batch[0]:
             case CouplingRow():
                 yield from self._coupling(first)
@@ -140,13 +142,13 @@ class _Writer:
     # -- rows of kernels and covariances ---------------------------------------------------------------
 
     def _coupling(self, target: CouplingRow) -> Iterator[Operation]:
-        """Yield the evaluation of the row of a kernel, before the present and at it."""
+        """Yield the evaluation of the row of a kernel, before the present and at the present."""
         kernel = self.plan.couplings[target].kernel
         for times in _times(kernel.reach):
             yield EvaluateRow(target, kernel, times, self._readings(kernel))
 
     def _covariance(self, target: CovarianceRow, times: Reach) -> Iterator[Operation]:
-        """Yield the evaluation of the row of a covariance, unless it is evaluated already."""
+        """Yield the evaluation of the row of a covariance of sources, unless it is evaluated already."""
         if (target, times) not in self.evaluated:
             self.evaluated.add((target, times))
             kernel = self.table.covariances[target.first, target.second]
@@ -158,7 +160,7 @@ class _Writer:
         return tuple(self._reading(n) for n in names if n in self.table.tensors)
 
     def _reading(self, tensor: FieldAtLayer) -> OrderParameterReading:
-        """Return an order parameter; without an array if it is a response that is zero."""
+        """Return how an order parameter is read from arrays; without an array if it vanishes."""
         reading = order_parameter(self.table, tensor)
         is_zero = isinstance(reading.array, ResponseArray) and reading.array not in self.kept
         return replace(reading, array=None) if is_zero else reading
@@ -166,9 +168,12 @@ class _Writer:
     # -- rows ------------------------------------------------------------------------------------------
 
     def _rows(self, targets: list[TwoTimeArray]) -> Iterator[Operation]:
-        """Yield the rows of arrays of one field: responses at s <= t, correlations at s < t."""
+        """Yield the operations that fill row t of arrays: responses at s <= t, correlations at s < t.
+
+        All arrays in ``targets`` have the same first field.
+        """
         couplings = list(coupling_rows(self.plan.rows_of[targets[0].first]))
-        products = _begun(x for key, c in couplings for x in self._past_products(key, c, targets))
+        products = _with_first_marked(x for key, c in couplings for x in self._past_products(key, c, targets))
         begun = {x.target for x in products}
         for x in targets:
             if x not in begun:
@@ -188,7 +193,7 @@ class _Writer:
     def _past_products(
         self, key: CouplingRow, c: Coupling, targets: list[TwoTimeArray]
     ) -> Iterator[MultiplyRow]:
-        """Yield the products ``K_il(t, :t) @ X_lk(:t, :t)``."""
+        """Yield the products ``K_il(t, :t) @ X_lk(:t, :t)`` for the coupling of a field i to a field l."""
         if c.kernel.reach in ("past", "through"):
             for x in targets:
                 if (right := type(x)(c.field, x.second)) in self.kept:
@@ -239,7 +244,7 @@ class _Writer:
                 yield AddRow(array, "past", row, gain * direct)
 
     def _mirrored(self, array: CorrelationArray, times: Reach) -> Iterator[Operation]:
-        """Yield the copy of a row into the column of a correlation of which both orders are read."""
+        """Yield the copy of a row of a correlation into the column of the exchanged one, if both are read."""
         if array.exchanged in self.rows and (times == "past" or array.first != array.second):
             yield MirrorRow(array, times)
 
@@ -247,7 +252,7 @@ class _Writer:
 
     def _equal_time(self, array: CorrelationArray) -> Iterator[Operation]:
         """Yield ``C_ij(t, t)``: rows of kernels and covariances times rows of correlations and responses."""
-        terms = _begun([*self._equal_products(array), *self._equal_source_terms(array)])
+        terms = _with_first_marked([*self._equal_products(array), *self._equal_source_terms(array)])
         for x in terms:
             if isinstance(x.left, CovarianceRow):
                 times = x.over if isinstance(x, MultiplyRow) else x.times
@@ -273,13 +278,13 @@ class _Writer:
         The response at equal time is zero unless a kernel of the field includes the present.
         """
         j = array.second
-        answers_now = any(c.kernel.reach != "past" for c in self.plan.rows_of[j].couplings)
+        responds_now = any(c.kernel.reach != "past" for c in self.plan.rows_of[j].couplings)
         for row, response, gain in self._sources(array):
             if (direct := self.gains[j].get(row.second)) is not None:
                 yield AddRow(array, "now", row, gain * direct)
             if response not in self.kept:
                 continue
-            if answers_now and self.plan.at_once(j, row.second):
+            if responds_now and self.plan.at_once(j, row.second):
                 yield MultiplyRow(array, "now", row, "now", response, True, gain)
             if not self.table.covariances[row.first, row.second].local:
                 yield MultiplyRow(array, "now", row, "past", response, True, gain)
@@ -287,30 +292,33 @@ class _Writer:
     # -- units -----------------------------------------------------------------------------------------
 
     def _unit_equation(self, i: FieldAtLayer) -> UnitEquation:
-        """Return the equation of a field on units with attributes."""
+        """Return the equation of the field ``i`` on units with attributes, for an operation."""
         row = self.plan.rows_of[i]
         terms = [
             UnitTerm(c.unit, key, times) for key, c in coupling_rows(row) for times in _times(c.kernel.reach)
         ]
-        responds = tuple(u for u in self.table.source_indices if self.plan.feels(i, u))
+        responds = tuple(u for u in self.table.source_indices if self.plan.responds_to(i, u))
         return UnitEquation(i, row.constant, row.drives, tuple(terms), responds)
 
     def _unit_sum(self, target: UnitSum) -> SumUnits:
-        """Return an order parameter that sums over units with attributes."""
+        """Return the operation that computes an order parameter as a sum over units with attributes."""
         q = self.table.tensors[target.tensor]
         array = (CorrelationArray if q.kind == "correlation" else ResponseArray)(q.first, q.second)
         weight = q.factor * (S.One if q.unit is None else q.unit)
         sources = []
         for own, other in self.plan.source_pairs(q):
             if own != other:
-                raise ValueError(f"sources {own, other} on units correlate, which the march does not serve")
+                raise ValueError(
+                    f"the sources {own} and {other} on units with attributes are correlated, which the march "
+                    "does not support"
+                )
             kernel = self.table.covariances[own, own]
             sources.append(UnitSource(own, kernel, self.plan.at_once(q.first, own)))
         return SumUnits(target, array, weight, tuple(sources))
 
 
-def _begun(terms: Iterable[RowTerm]) -> list[RowTerm]:
-    """Return terms, of which the first one of each target begins its row instead of adding to it."""
+def _with_first_marked(terms: Iterable[RowTerm]) -> list[RowTerm]:
+    """Return terms such that the first one of each target begins its row, and the others add to it."""
     begun: set[TwoTimeArray] = set()
     marked = []
     for x in terms:
@@ -320,5 +328,5 @@ def _begun(terms: Iterable[RowTerm]) -> list[RowTerm]:
 
 
 def _times(reach: Reach) -> tuple[Reach, ...]:
-    """Return the times of a reach, with the past and the present separate."""
+    """Return the times of a reach as a tuple; "through" is the past and the present."""
     return ("past", "now") if reach == "through" else (reach,)

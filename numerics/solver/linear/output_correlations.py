@@ -47,7 +47,11 @@ BLOCKS = 8
 
 
 def opened(table: Table, i: FieldAtLayer, number: Callable[[Expr], float]) -> Opened:
-    """Return the equation of ``i``, with fields in it at the same time substituted."""
+    """Return the equation of field ``i``: coefficients by source, and couplings with numbers.
+
+    Fields that it reads at the same time with a constant coefficient are replaced by their equations.
+    ``number`` evaluates a coefficient.
+    """
     row = table.row(i)
     drives = {u: number(g) for u, g in row.drives}
     couplings: list[tuple[float, Coupling]] = []
@@ -64,14 +68,14 @@ def opened(table: Table, i: FieldAtLayer, number: Callable[[Expr], float]) -> Op
 
 
 def _is_number(c: Coupling) -> bool:
-    """Return whether a kernel is a number, equal for each member, at the present time."""
+    """Return whether a coupling is its field at the present time, times one number for all members."""
     return c.kernel.reach == "now" and all(
         not m.coefficient.has(t, s) and all(f.tensor == DELTA for f in m.factors) for m in c.kernel.monomials
     )
 
 
 def needed(table: Table, fields: Iterable[FieldAtLayer]) -> Iterator[Request]:
-    """Yield what a march must compute so that the correlations of ``fields`` can be computed afterwards."""
+    """Yield what a march must compute, so that correlations of these fields can be computed after it."""
     for i in fields:
         drives, couplings = opened(table, i, lambda e: 1.0)
         read = [c.field for _, c in couplings]
@@ -81,11 +85,12 @@ def needed(table: Table, fields: Iterable[FieldAtLayer]) -> Iterator[Request]:
             yield from (Request("response", f, k, S.One) for k in partners)
 
 
-class Afterwards:
-    """Reader of a finished march at the nodes ``at``.
+class OutputCorrelations:
+    """Correlations and responses computed from a finished march, at the positions ``at`` of output times.
 
-    Blocks have rows at output times and columns at all nodes: shape (len(at) n_i, T n_j), time-major. Traces
-    are sums over the first ``count`` samples, or over all of them.
+    Blocks are arrays with rows at output times and columns at all nodes: shape (len(at) n_i, T n_j),
+    time-major. Traces are sums over the first ``count`` samples, or over all of them. Fields and sources are
+    given by keys (name, layer).
     """
 
     def __init__(
@@ -97,11 +102,11 @@ class Afterwards:
         self.result, self.data, self.at, self.count = result, result.data, at, count
         self.plan, self.T = result.plan, result.steps
         everywhere = len(at) == self.T
-        self.pick = slice(None) if everywhere else at  # a slice makes no copy
+        self.pick = slice(None) if everywhere else at  # a slice, because it makes no copy of an array
         self.blocks: dict[tuple[FieldAtLayer, FieldAtLayer], Array] = {}
         self.finished: dict[tuple[FieldAtLayer, FieldAtLayer], Array] = {}
         self.traces: dict[FieldAtLayer, Array] = {}
-        self.answers: dict[Request, Array] = {}
+        self.full_responses: dict[Request, Array] = {}
         self.last: tuple[Coupling, Array] | None = None
         self.rows: dict[FieldAtLayer, Opened] = {}
 
@@ -111,12 +116,12 @@ class Afterwards:
         ``C_ij = <own sources> + sum of products of two blocks``; the correlation of a field with itself is
         computed at s <= t in blocks of times, because it is symmetric.
         """
-        if (i, j) not in self.finished:  # kept because each layer contributes to the next
+        if (i, j) not in self.finished:  # correlations are cached, because those of the next layer read them
             n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)
-            value = self.start(i, j, into)
-            # the correlation of a field with itself is symmetric: only s <= t, in blocks of times
+            value = self.source_covariance(i, j, into)
+            # the correlation of a field with itself is symmetric, so that only s <= t is computed, in blocks
             blocks = list(pairwise(np.linspace(0, out, BLOCKS + 1 if i == j else 2).astype(int).tolist()))
-            for left, right in self.parts(i, j):
+            for left, right in self.products(i, j):
                 known = (self.at + 1) * (left.shape[1] // self.T)
                 for low, high in blocks:
                     rows, cols, end = slice(low * n, high * n), slice(high * m), known[high - 1]
@@ -129,26 +134,26 @@ class Afterwards:
     def trace(self, i: FieldAtLayer) -> Array:
         """Return ``sum_mu <x_i,mu(t) x_i,mu(s)>`` at output times, shape (out, out)."""
         if i not in self.traces:
-            value = self.start_trace(i)
-            for left, right in self.parts(i, i):
+            value = self.source_trace(i)
+            for left, right in self.products(i, i):
                 value = value + self.traced(left, i) @ self.traced(right, i).T
             self.traces[i] = value
         return self.traces[i]
 
     def traced(self, block: Array, i: FieldAtLayer) -> Array:
-        """Return the rows of a block of the samples in the trace, one row for each time."""
+        """Return the rows of a block that belong to samples in the trace, joined to one row for each time."""
         out = len(self.at)
         return block.reshape(out, self.result.sizes[i], -1)[:, : self.count].reshape(out, -1)
 
     # -- rows at output times --------------------------------------------------------------------------
 
     def row(self, i: FieldAtLayer) -> Opened:
-        """Return the equation of a field with substitutions, computed once."""
+        """Return the equation of field ``i`` after substitutions (:func:`opened`); results are cached."""
         if i not in self.rows:
             self.rows[i] = opened(self.plan.table, i, self.result.number)
         return self.rows[i]
 
-    def parts(self, i: FieldAtLayer, j: FieldAtLayer) -> Iterator[tuple[Array, Array]]:
+    def products(self, i: FieldAtLayer, j: FieldAtLayer) -> Iterator[tuple[Array, Array]]:
         """Yield pairs of blocks whose products add up to ``C_ij`` minus the covariance of the sources."""
         drives, couplings = self.row(i)
         for factor, c in couplings:
@@ -158,8 +163,8 @@ class Afterwards:
                 if self.plan.depends(j, k) and (right := self.response(j, k)) is not None:
                     yield gain * self.covariance(own, k), right
 
-    def start_trace(self, i: FieldAtLayer) -> Array:
-        """Return the trace of ``start(i, i)``.
+    def source_trace(self, i: FieldAtLayer) -> Array:
+        """Return the trace of the covariance of the sources in field ``i`` at output times, (out, out).
 
         A covariance that is a known kernel needs no pairs of samples.
         """
@@ -184,14 +189,14 @@ class Afterwards:
     def overlaps(
         self, i: FieldAtLayer, j: FieldAtLayer
     ) -> Iterator[tuple[FieldAtLayer, FieldAtLayer, float]]:
-        """Yield pairs of correlated sources in the equations of two fields, with products of gains."""
+        """Yield triples (a, b, product of gains) of correlated sources in the equations of two fields."""
         for a, first_gain in self.row(i)[0].items():
             for b, second_gain in self.row(j)[0].items():
                 if (a, b) in self.plan.table.covariances:
                     yield a, b, first_gain * second_gain
 
-    def start(self, i: FieldAtLayer, j: FieldAtLayer, into: Array | None = None) -> Array:
-        """Return the covariance of the two fields' own sources at output times, shape (out n_i, out n_j)."""
+    def source_covariance(self, i: FieldAtLayer, j: FieldAtLayer, into: Array | None = None) -> Array:
+        """Return the covariance of the sources in the equations of two fields, shape (out n_i, out n_j)."""
         n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)
         total = np.empty((out, n, out, m)) if into is None else into
         overlaps = list(self.overlaps(i, j))
@@ -202,12 +207,12 @@ class Afterwards:
             value = value if gain == 1.0 else gain * value
             if k:
                 total += value
-            else:  # no zeros are written before, because the first write to memory is slow
+            else:  # the array is not filled with zeros before, because the first write to memory is slow
                 total[...] = value
         return total.reshape(out * n, out * m)
 
     def correlation(self, i: FieldAtLayer, j: FieldAtLayer) -> Array:
-        """Return ``<x_i(t) x_j(s)>`` at output times t and all nodes s."""
+        """Return the block ``<x_i(t) x_j(s)>``, at output times t and all nodes s."""
         rows = self.plan.rows
         if ((i, j) in rows or i == j) and (j, i) in rows:
             full = self.result.correlation(i, j)
@@ -237,7 +242,7 @@ class Afterwards:
         return value
 
     def response(self, i: FieldAtLayer, k: FieldAtLayer) -> Array | None:
-        """Return ``<d x_i(t)/d u_k(s)>`` at output times t and all nodes s; None if it is zero.
+        """Return the block ``<d x_i(t)/d u_k(s)>``, at output times t and all nodes s; None if it is zero.
 
         The direct part by which the source drives the field is not included.
         """
@@ -255,32 +260,35 @@ class Afterwards:
                 value = gain * K if value is None else value + gain * K
         return value
 
-    def answer(self, q: Request) -> Array:
-        """Return a response with its direct part, shape (out, n_i, T, n_k).
+    def full_response(self, q: Request) -> Array:
+        """Return the response that ``q`` requests, with its direct part, shape (out, n_i, T, n_k).
 
         The march need not have computed it.
         """
         if (q.first, q.second) in self.result.responses:
             return self.result.tensor(q)[self.at]
-        if q not in self.answers:
+        if q not in self.full_responses:
             shape = (len(self.at), self.result.sizes[q.first], self.T, self.result.widths[q.second])
             indirect = self.response(q.first, q.second)
             value = np.zeros(shape) if indirect is None else indirect.reshape(shape).copy()
             direct = self.row(q.first)[0].get(q.second, 0.0) * np.eye(shape[1], shape[3])
             value[np.arange(len(self.at)), :, self.at] += direct
-            self.answers[q] = self.result.number(q.factor) * value
-        return self.answers[q]
+            self.full_responses[q] = self.result.number(q.factor) * value
+        return self.full_responses[q]
 
     # -- kernels and covariances as blocks -------------------------------------------------------------
 
     def kernel(self, i: FieldAtLayer, c: Coupling) -> Array:
-        """Return the kernel of a coupling for all times s, zero outside of its reach; cache the last."""
+        """Return the kernel of a coupling in the equation of field ``i`` as a block; the last one is cached.
+
+        It is zero at times s outside of its reach.
+        """
         if self.last is None or self.last[0] is not c:
-            self.last = (c, self.found(i, c))
+            self.last = (c, self.kernel_block(i, c))
         return self.last[1]
 
-    def found(self, i: FieldAtLayer, c: Coupling) -> Array:
-        """Compute the kernel of a coupling for all times s."""
+    def kernel_block(self, i: FieldAtLayer, c: Coupling) -> Array:
+        """Compute the kernel of a coupling in the equation of field ``i`` as a block."""
         nodes = np.arange(self.T)[None, :]
         reached = {
             "past": nodes < self.at[:, None],
@@ -293,13 +301,16 @@ class Afterwards:
         return value.reshape(len(self.at) * self.result.sizes[i], -1)
 
     def covariance(self, a: FieldAtLayer, b: FieldAtLayer) -> Array:
-        """Return ``<u_a(t) u_b(s)>`` for all s."""
+        """Return the block ``<u_a(t) u_b(s)>`` of two sources, at output times t and all nodes s."""
         kernel = self.plan.table.covariances[a, b]
         value = self.full(self.evaluate(kernel), kernel)
         return value.reshape(value.shape[0] * value.shape[1], -1)
 
     def full(self, value: Array, kernel: KernelRow, times: int | None = None) -> Array:
-        """Return a kernel broadcast to all of its axes (t, rows, s, cols)."""
+        """Return the values of a kernel broadcast to all of its axes (t, rows, s, cols).
+
+        ``times`` is the number of times s, by default that of all nodes.
+        """
         rows, cols = (prod(self.result.extents[x] for x in side) for side in (kernel.rows, kernel.cols))
         return np.broadcast_to(value, (len(self.at), rows, self.T if times is None else times, cols))
 
@@ -327,9 +338,9 @@ class Afterwards:
         return np.zeros((1, 1, 1, 1)) if total is None else total
 
     def folded(self, value: Array, used: list[Symbol], axes: list[Symbol], kernel: KernelRow) -> Array:
-        """Return axes (t, rows, s, cols), with the indices of a side joined.
+        """Return an array with the axes ``used`` as an array (t, rows, s, cols), indices of a side joined.
 
-        A side that depends on one of its indices is broadcast to all.
+        A side that depends on one of its indices is broadcast to all of them; others have length one.
         """
         have = dict(zip(used, value.shape, strict=True))
         sides = [side for side in (kernel.rows, kernel.cols) if have.keys() & set(side)]
@@ -341,11 +352,14 @@ class Afterwards:
     def coefficient(
         self, m: Monomial, columns: NDArray[np.intp] | None
     ) -> Iterator[tuple[Array, list[Symbol]]]:
-        """Yield the factors of a monomial that depend on the times themselves, as tables over times."""
+        """Yield factors of a product that are functions of the times: tables, and the names of their axes.
+
+        ``columns`` are the positions of the times s, by default all nodes.
+        """
         times = np.arange(self.T) if columns is None else columns
         if m.coefficient.has(t, s):
             function = lambdify((t, s), m.coefficient.subs(dict(self.result.constants)), np)
-            with np.errstate(all="ignore"):  # powers at s > t, which no kernel reads
+            with np.errstate(all="ignore"):  # values at s > t may be infinite, but no kernel reads them
                 grid = function(self.at[:, None].astype(float), times[None, :].astype(float))
             yield np.broadcast_to(np.asarray(grid, dtype=float), (len(self.at), len(times))), [t, s]
         if m.strict:
@@ -354,7 +368,10 @@ class Afterwards:
             yield (self.at[:, None] == times[None, :]).astype(float), [t, s]
 
     def read(self, f: Factor, columns: NDArray[np.intp] | None) -> tuple[Array, list[Symbol]]:
-        """Return a factor and the names of its axes; t at output times, s at all nodes or at ``columns``."""
+        """Return the values of a factor and the names of its axes.
+
+        The time t runs over output times, s over the positions ``columns``, by default all nodes.
+        """
         pick = slice(None) if columns is None else columns
         name = f.tensor[0]
         indices = [x for x in f.indices if x not in (t, s)]
@@ -366,7 +383,7 @@ class Afterwards:
         if f.tensor in self.plan.table.tensors:
             q = self.plan.table.tensors[f.tensor]
             if f.indices[-2:] == (t, t):
-                raise NotImplementedError(f"{f} at one time is not read after a march")
+                raise NotImplementedError(f"{f} at equal times in a kernel cannot be read after a march")
             count = len(self.plan.rows_of[q.first].indices)
             shape = [self.result.extents[x] for x in indices]
             array = self.tensor(f.tensor, columns)
@@ -380,10 +397,10 @@ class Afterwards:
         return self.data[name], indices
 
     def tensor(self, n: FieldAtLayer, columns: NDArray[np.intp] | None) -> Array:
-        """Return an order parameter, shape (out, n_i, nodes or columns, n_j)."""
+        """Return the order parameter with key ``n``, shape (out, n_i, nodes or columns, n_j)."""
         q = self.plan.table.tensors[n]
         if q.kind == "response":
-            value = self.answer(q)
+            value = self.full_response(q)
             return value if columns is None else value[:, :, columns]
         factor = self.result.number(q.factor)
         if columns is not None:
@@ -394,7 +411,7 @@ class Afterwards:
         )
 
 
-SETTLED = 1e-13
+CONVERGED = 1e-13
 """Relative change at which the iteration of a row of densities has converged."""
 MAX_SWEEPS = 100
 """Largest number of sweeps of a row of densities."""
@@ -416,7 +433,8 @@ def densities(
     for step, weights in enumerate(interval_weights(nodes)):
         if not solver.row(step, weights):
             raise NotConverged(
-                f"the responses at t = {nodes[step]:.3g} did not settle: the time step is too long"
+                f"the iteration of responses at t = {nodes[step]:.3g} did not converge: the time step is "
+                "too long"
             )
     T, sizes = len(nodes), result.sizes
     return {(i, k): a.reshape(T, sizes[i], T, -1) for (i, k), a in solver.densities.items()}
@@ -446,20 +464,20 @@ class _DensitySolver:
         self.weighted: dict[tuple[FieldAtLayer, FieldAtLayer], Array] = {}
 
     def row(self, step: int, weights: Array) -> bool:
-        """Compute the row of one time, and return whether its iteration converged.
+        """Compute the densities at one time t, and return whether their iteration converged.
 
         ``weights`` (step + 1, step + 1) are those of :func:`interval_weights`. Rows at the same time enter
         through the end of the integral.
         """
         self._begin(step, weights)
-        return any(self._sweep(step, weights) <= SETTLED for _ in range(MAX_SWEEPS))
+        return any(self._sweep(step, weights) <= CONVERGED for _ in range(MAX_SWEEPS))
 
     def _now(self, i: FieldAtLayer, step: int) -> slice:
-        """Return the rows of a field at one time."""
+        """Return the range of rows of field ``i`` at one time in its arrays."""
         return slice(step * self.result.sizes[i], (step + 1) * self.result.sizes[i])
 
     def _begin(self, step: int, weights: Array) -> None:
-        """Take the row before as the first guess, and multiply all rows by the weights."""
+        """Take the densities of the time before as first guess, and multiply all densities by the weights."""
         count = step + 1
         for (i, k), a in self.densities.items():
             n, m = self.result.sizes[i], self.result.widths[k]
@@ -469,7 +487,7 @@ class _DensitySolver:
             self.weighted[i, k] = (block * weights.T[:, None, :, None]).reshape(count * n, count * m)
 
     def _sweep(self, step: int, weights: Array) -> float:
-        """Compute the row of each density once, and return the largest relative change."""
+        """Compute all densities at one time once, and return their largest relative change."""
         change, count = 0.0, step + 1
         for quantity in self.order:
             if isinstance(quantity, CouplingRow):
@@ -486,7 +504,7 @@ class _DensitySolver:
                     value += factor * gain * self.kernels[id(c)]
             row = self.densities[i, j][self._now(i, step), : count * m]
             moved = np.max(np.abs(value - row)) / max(1.0, np.max(np.abs(value)))
-            change = float(np.maximum(change, moved))  # NaN if moved is NaN
+            change = float(np.maximum(change, moved))  # unlike max, this is NaN if ``moved`` is NaN
             row[:] = value
             last = row.reshape(n, count, m) * weights[:, step][:, None]
             self.weighted[i, j][step * n :] = last.reshape(n, count * m)
@@ -502,7 +520,8 @@ def interval_weights(nodes: Array) -> Iterator[Array]:
     >>> [w.tolist() for w in interval_weights(np.array([0.0, 1.0, 2.0]))][1]
     [[0.5, 0.5], [0.0, 0.0]]
     """
-    final = np.zeros((len(nodes), len(nodes)))  # integrals over the cells whose four nodes are all known
+    # integrals over the cells for which all four nodes of the polynomial are known; these do not change later
+    final = np.zeros((len(nodes), len(nodes)))
     for n in range(len(nodes)):
         if n >= 3:
             four = np.arange(n - 3, n + 1)

@@ -42,7 +42,7 @@ from numerics.lowering.table import (
 
 @dataclass(frozen=True)
 class CorrelationPart:
-    """Row t of a correlation at the times s < t ("past"), or the correlation at equal time ("now")."""
+    """Part of row t of a correlation: the times s < t ("past"), or equal time s = t ("now")."""
 
     array: CorrelationArray
     times: Literal["past", "now"]
@@ -54,7 +54,7 @@ class CorrelationPart:
 StepQuantity = (
     CouplingRow | ResponseArray | CorrelationPart | ScalarArray | FactorArray | UnitFields | UnitSum
 )
-"""Quantity that a step computes; fields on units that depend on each other are one quantity."""
+"""Quantity that a step computes; fields on units that depend on each other count as one quantity."""
 
 SortedOperation = TypeVar("SortedOperation", bound=Hashable)
 
@@ -65,11 +65,13 @@ class NotCausal(ValueError):
 
 @dataclass
 class Plan:
-    """Quantities of a step in the order in which they are computed.
+    """Quantities of one step of a march, in the order in which they are computed.
 
-    ``sums`` are order parameters that sum over units; ``batches`` is the same order, with rows of one field
-    that are computed together in one batch; ``on_units`` are groups of fields on units that are computed
-    together.
+    Fields and sources are given by keys (name, layer). The dicts are ordered sets. ``fields`` are the fields
+    whose kernels are read, ``responses`` pairs of a field and a source, ``rows`` and ``diagonals`` pairs of
+    fields whose correlation is computed at s < t and at equal time. ``sums`` are order parameters that sum
+    over units with attributes; ``on_units`` are groups of fields on units that are computed together.
+    ``batches`` is the order, with rows of one field that are computed together in one batch.
     """
 
     table: Table
@@ -91,12 +93,12 @@ class Plan:
         self.scalar_names = {x.name for x in self.table.scalars}
         before = {r.field: self._before(r.field) for r in self.table.fields}
         self.reach = {i: {u for n in seen for u, _ in self.rows_of[n].drives} for i, seen in before.items()}
-        self.fed_back = {i for i, seen in before.items() if i in seen}
+        self.self_dependent = {i for i, seen in before.items() if i in seen}
         self.correlated: dict[FieldAtLayer, list[FieldAtLayer]] = {}
-        self.found_with: defaultdict[FieldAtLayer, dict[FieldAtLayer, None]] = defaultdict(dict)
+        self.correlated_with: defaultdict[FieldAtLayer, dict[FieldAtLayer, None]] = defaultdict(dict)
         for a, b in self.table.covariances:
             self.correlated.setdefault(a, []).append(b)
-            self.found_with[a][b] = self.found_with[b][a] = None
+            self.correlated_with[a][b] = self.correlated_with[b][a] = None
         self.couplings = {key: c for r in self.table.fields for key, c in coupling_rows(r)}
         self._need_everything()
         self.on_units = [x for x in (tuple(r.field for r in self.table.fields if r.unit),) if x]
@@ -130,7 +132,7 @@ class Plan:
     # -- structure -------------------------------------------------------------------------------------
 
     def _before(self, start: FieldAtLayer) -> set[FieldAtLayer]:
-        """Return the fields on which a field depends."""
+        """Return the fields on which the field ``start`` depends, directly or through others."""
         seen: set[FieldAtLayer] = set()
         todo = [c.field for c in self.rows_of[start].couplings]
         while todo:
@@ -159,23 +161,27 @@ class Plan:
         """Return whether ``source`` stands in the equation of field ``i``."""
         return any(source == k for k, _ in self.rows_of[i].drives)
 
-    def feels(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
-        """Return whether field ``i`` depends on ``source`` directly or through other fields."""
+    def responds_to(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
+        """Return whether field ``i`` depends on ``source``, by its own equation or through other fields."""
         return self.depends(i, source) or self.driven(i, source)
 
     def partners(self, source: FieldAtLayer) -> list[FieldAtLayer]:
-        """Return the sources with which ``source`` is correlated."""
+        """Return the sources b for which the table holds the covariance of ``source`` with b."""
         return self.correlated.get(source, [])
 
     def terms(self, i: FieldAtLayer, j: FieldAtLayer) -> list[tuple[FieldAtLayer, FieldAtLayer]]:
-        """Return pairs of a source of ``i`` and a source correlated with it on which ``j`` depends."""
+        """Return pairs of sources that contribute to the correlation of ``i`` and ``j`` by Stein's lemma.
+
+        The first source is in the equation of ``i``; the second is correlated with it, and ``j`` depends on
+        it.
+        """
         drives = self.rows_of[i].drives
-        return [(own, k) for own, _ in drives for k in self.partners(own) if self.feels(j, k)]
+        return [(own, k) for own, _ in drives for k in self.partners(own) if self.responds_to(j, k)]
 
     # -- needed quantities -----------------------------------------------------------------------------
 
     def _need_everything(self) -> None:
-        """Collect the quantities of scalars and units, and then those of requests.
+        """Collect the quantities that the dynamics needs, and then those of the requests in ``wanted``.
 
         The dynamics is thus planned in the same way for all requests.
         """
@@ -191,27 +197,30 @@ class Plan:
             self._need_more()
 
     def _need_more(self) -> None:
-        """Collect the remaining quantities; a list replaces recursion, which deep networks would exhaust."""
+        """Collect the quantities that are still to be examined, and those that they need in turn.
+
+        A list replaces recursion, which would be too deep for networks with many layers.
+        """
         while self.todo:
             need, i, j = self.todo.pop()
             need(i, j)
 
     def _need_field(self, i: FieldAtLayer) -> None:
-        """Collect the kernels of a field."""
+        """Collect the quantities that the kernels in the equation of field ``i`` read."""
         if i not in self.fields:
             self.fields[i] = None
             for c in self.rows_of[i].couplings:
                 self._need_kernel(c.kernel)
 
     def _need_kernel(self, kernel: KernelRow) -> None:
-        """Collect the order parameters in a kernel."""
+        """Collect the order parameters that a kernel reads."""
         for m in kernel.monomials:
             for f in m.factors:
                 if f.tensor in self.table.tensors:
                     self._need_tensor(f.tensor)
 
     def _need_tensor(self, n: FieldAtLayer | Request) -> None:
-        """Collect an order parameter."""
+        """Collect the order parameter with key ``n``, or that of a request."""
         q = n if isinstance(n, Request) else self.table.tensors[n]
         if q.unit is not None and not isinstance(n, Request):
             if n not in self.sums:
@@ -223,14 +232,14 @@ class Plan:
             self.todo.append((need, q.first, q.second))
 
     def source_pairs(self, q: Request) -> Iterator[tuple[FieldAtLayer, FieldAtLayer]]:
-        """Yield the pairs of correlated sources in a sum over units of a correlation."""
+        """Yield the pairs of correlated sources that contribute to ``q``, a correlation summed over units."""
         if q.kind == "correlation":
             for a, b in self.table.covariances:
-                if self.feels(q.first, a) and self.feels(q.second, b):
+                if self.responds_to(q.first, a) and self.responds_to(q.second, b):
                     yield a, b
 
     def _need_response(self, i: FieldAtLayer, source: FieldAtLayer) -> None:
-        """Collect a response, and the responses of the fields in its equation."""
+        """Collect the response of field ``i`` to ``source``, and those of the fields in its equation."""
         if (i, source) in self.responses or not self.depends(i, source):
             return
         self.responses[i, source] = None
@@ -238,39 +247,47 @@ class Plan:
         self.todo += [(self._need_response, c.field, source) for c in self.rows_of[i].couplings]
 
     def _need_source_terms(self, i: FieldAtLayer, j: FieldAtLayer) -> None:
-        """Collect the covariances and responses of Stein's lemma for a correlation."""
+        """Collect the covariances and responses in Stein's lemma for the correlation of ``i`` and ``j``."""
         for own, _ in self.rows_of[i].drives:
-            for k in self.found_with[own]:
-                if not self.feels(j, k):
+            for k in self.correlated_with[own]:
+                if not self.responds_to(j, k):
                     continue
                 if (own, k) not in self.table.covariances:
-                    raise NotCausal(f"<{own} {k}> is needed but only <{k} {own}> is known")
+                    raise NotCausal(
+                        f"the covariance <{own} {k}> of sources is needed, but the theory has only <{k} "
+                        f"{own}>"
+                    )
                 self._need_kernel(self.table.covariances[own, k])
                 self.todo.append((self._need_response, j, k))
 
     def _need_row(self, i: FieldAtLayer, j: FieldAtLayer) -> None:
-        """Collect the row of a correlation at s < t."""
+        """Collect the correlation of fields ``i`` and ``j`` at the times s < t."""
         if (i, j) in self.rows:
             return
         self.rows[i, j] = None
         self._need_field(i)
         for c in self.rows_of[i].couplings:
             self.todo.append((self._need_row, c.field, j))
-            if c.kernel.reach != "now":  # sums over s' read C(s', s) at s' < s and at s' > s
+            # the sum over s' of K(t, s') C(s', s) reads C at s' < s and at s' > s: both orders of the fields
+            if c.kernel.reach != "now":
                 self.todo.append((self._need_row, j, c.field))
         self.todo += [(self._need_source_terms, i, j), (self._need_diagonal, i, j)]
 
-    def _apart(self, i: FieldAtLayer) -> tuple[bool, int]:
-        """Return the cost rank of a field, by which the cheaper of two equations is chosen.
+    def _cost_of_rows(self, i: FieldAtLayer) -> tuple[bool, int]:
+        """Return a sort key of field ``i``, larger if rows of its correlations over time cost more.
 
-        The rank is higher if no other field depends on the field, because its rows are then computed for this
-        purpose alone, and if the field has more indices.
+        The first entry is true if i does not act back on itself through other fields, because its rows are
+        then not needed otherwise; the second is the number of its indices.
         """
-        return i not in self.fed_back, len(self.rows_of[i].indices)
+        return i not in self.self_dependent, len(self.rows_of[i].indices)
 
     def _need_diagonal(self, i: FieldAtLayer, j: FieldAtLayer) -> None:
-        """Collect a correlation at equal time, from the equation of the field with the lower rank."""
-        if self._apart(j) > self._apart(i):
+        """Collect the correlation of fields ``i`` and ``j`` at equal time, from the equation of one.
+
+        It is the equation of the field with the larger key of :meth:`_cost_of_rows`, so that rows of the
+        other field are read.
+        """
+        if self._cost_of_rows(j) > self._cost_of_rows(i):
             i, j = j, i
         if (i, j) in self.diagonals or (j, i) in self.diagonals:
             return
@@ -292,7 +309,7 @@ class Plan:
         return [tuple(group) for group in strongly_connected_components(([*rows], edges))]
 
     def units_of(self, i: FieldAtLayer) -> UnitFields:
-        """Return the group of a field on units."""
+        """Return the group of fields on units that are computed together with field ``i``."""
         return UnitFields(next(group for group in self.on_units if i in group))
 
     def _quantities(self) -> Iterator[StepQuantity]:
@@ -344,7 +361,7 @@ class Plan:
                 yield ResponseArray(c.field, response.second)
 
     def _sum_needs(self, q: Request) -> Iterator[StepQuantity]:
-        """Yield the quantities that a sum over units reads."""
+        """Yield the quantities that the order parameter ``q``, a sum over units, reads in the same step."""
         yield self.units_of(q.first)
         if q.kind == "correlation":
             yield self.units_of(q.second)
@@ -354,7 +371,7 @@ class Plan:
                 yield from self._reads(self.table.covariances[own, other], present=present)
 
     def _correlation_needs(self, part: CorrelationPart) -> Iterator[StepQuantity]:
-        """Yield the quantities that a part of a correlation reads."""
+        """Yield the quantities that a part of a correlation reads in the same step."""
         i, j, now = part.array.first, part.array.second, part.times == "now"
         for key, c in coupling_rows(self.rows_of[i]):
             yield key
@@ -368,17 +385,21 @@ class Plan:
                 yield ResponseArray(j, k)
 
     def _scalars(self, factors: Iterable[Factor]) -> Iterator[StepQuantity]:
-        """Yield the scalars among some factors."""
+        """Yield the scalars among the factors of a product, as quantities of the step."""
         for f in factors:
             if f.tensor[0] in self.scalar_names:
                 yield ScalarArray(f.tensor[0])
 
     def hoisted(self, array: FactorArray) -> Hoisted:
-        """Return the product that an array holds."""
+        """Return the product of factors whose values ``array`` stores, because it does not depend on t."""
         return next(h for h in self.table.hoisted if h.tensor == array.tensor)
 
     def _reads(self, kernel: KernelRow, present: bool | None = None) -> Iterator[StepQuantity]:
-        """Yield the quantities that the row of a kernel reads; with the present, also those at equal time."""
+        """Yield the quantities of the same step that the row of a kernel reads.
+
+        With ``present`` they include those at equal time s = t; by default this depends on the reach of the
+        kernel.
+        """
         reaches = kernel.reach != "past" if present is None else present
         for m in kernel.monomials:
             present = reaches and not m.strict
@@ -403,11 +424,11 @@ class Plan:
                     yield FactorArray(f.tensor)
 
     def _past(self, i: FieldAtLayer, j: FieldAtLayer) -> CorrelationPart:
-        """Return a correlation at s < t."""
+        """Return the correlation of fields ``i`` and ``j`` at the times s < t, as a quantity of the step."""
         return CorrelationPart(CorrelationArray(i, j), "past")
 
     def _diagonal(self, i: FieldAtLayer, j: FieldAtLayer) -> CorrelationPart:
-        """Return a correlation at equal time, in the order in which it is computed."""
+        """Return the correlation of two fields at equal time, in the order in which it is computed."""
         array = CorrelationArray(i, j)
         return CorrelationPart(array if (i, j) in self.diagonals else array.exchanged, "now")
 
@@ -423,7 +444,7 @@ class Plan:
             batch = [x for x in ready if _field_of_row(x) is None]
             if batch:
                 self.batches += [[x] for x in batch]
-            else:  # the field with the largest share of its remaining rows ready
+            else:  # rows of one field: that with the largest share of its remaining rows ready
                 waiting = Counter(map(_field_of_row, ready))
                 chosen = max(waiting, key=lambda i: waiting[i] / remaining[i])
                 batch = [x for x in ready if _field_of_row(x) == chosen]
@@ -435,7 +456,7 @@ class Plan:
 
 
 def coupling_rows(row: FieldRow) -> Iterator[tuple[CouplingRow, Coupling]]:
-    """Yield the kernel rows of the couplings of a field, each with its coupling."""
+    """Yield pairs of a key of a kernel row and the coupling with this kernel, for the equation of a field."""
     before: Counter[FieldAtLayer] = Counter()
     for c in row.couplings:
         yield CouplingRow(row.field, c.field, before[c.field]), c
@@ -443,7 +464,7 @@ def coupling_rows(row: FieldRow) -> Iterator[tuple[CouplingRow, Coupling]]:
 
 
 def _field_of_row(quantity: StepQuantity) -> FieldAtLayer | None:
-    """Return the field of which a quantity fills a row over s, or None."""
+    """Return the field whose row over times s a quantity fills; None if it fills no such row."""
     if isinstance(quantity, ResponseArray):
         return quantity.first
     if isinstance(quantity, CorrelationPart) and quantity.times == "past":
@@ -456,9 +477,10 @@ def in_order(
     needs: Callable[[SortedOperation], Iterator[SortedOperation]],
     name: Callable[[SortedOperation], str],
 ) -> list[SortedOperation]:
-    """Return ``operations`` and their dependencies, each after its dependencies.
+    """Return ``operations`` and all operations that they need, each after those that it needs.
 
-    Raises :class:`NotCausal` with the names of a cycle.
+    ``needs`` yields the operations that must precede one, and ``name`` is its text in messages. Raises
+    :class:`NotCausal` with the names of a cycle.
 
     >>> needs = {"loss": "error", "error": "output", "output": ""}
     >>> in_order(needs, lambda x: iter([needs[x]] if needs[x] else []), str)
@@ -475,4 +497,4 @@ def in_order(
         return list(TopologicalSorter(graph).static_order())
     except CycleError as circle:
         names = " -> ".join(map(name, reversed(circle.args[1])))
-        raise NotCausal(f"within a step these need each other: {names}") from None
+        raise NotCausal(f"within a step these quantities need each other: {names}") from None

@@ -54,30 +54,33 @@ REDUCTIONS: tuple[Reduction, ...] = (simplest,)
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """Reduced theory and its rows."""
+    """Linear theory of a problem after reductions, and its table: the theory written as rows of kernels."""
 
     theory: Theory
     table: Table
 
     @cached_property
     def decomposition(self) -> LossDecomposition:
-        """Decomposition of the test loss of random data by causes."""
+        """Decomposition of the test loss of random data by causes: bias, width, data, label noise."""
         return loss_decomposition(self.theory)
 
 
 def reduced(problem: Problem, reductions: tuple[Reduction, ...]) -> Lowered:
-    """Return the theory of a problem after ``reductions``, in steps, with its rows."""
+    """Return the theory of a problem after ``reductions``, in discrete steps, with its table."""
     return _lowered(problem.stepped(*reductions))
 
 
 @lru_cache(maxsize=64)
 def _lowered(theory: Theory) -> Lowered:
-    """Return a theory with its rows, computed once."""
+    """Return a theory with its table; results are cached."""
     return Lowered(theory, lower(theory))
 
 
 def unlabelled(problem: Problem, lowered: Lowered) -> str | None:
-    """Return which fields, scalars and layers a result needs and the theory lacks; None if it has all."""
+    """Return a message that names the fields, scalars and layers that a result needs and the theory lacks.
+
+    The result is None if the theory has all of them.
+    """
     theory = lowered.theory
     names = {e.name for e in (*theory.equations, *theory.scalars)}
     names |= {x.name for x in theory.order_parameters}
@@ -91,7 +94,10 @@ def unlabelled(problem: Problem, lowered: Lowered) -> str | None:
 
 
 def arrays_on(problem: Problem, grid: TimeGrid | None, weights: Array | None = None) -> NamedArrays:
-    """Return the arrays of the problem, and of a flow the tables of its memory, with other ``weights``."""
+    """Return the arrays of a problem by name, and for a flow the tables of its memory on a time grid.
+
+    ``weights`` (T, T) replace those of the grid in the tables; ``grid`` is None for a rule in steps.
+    """
     if grid is None:
         return dict(problem.data)
     given = grid.weights if weights is None else weights

@@ -3,7 +3,7 @@
 :class:`Rows` compiles the products of a :class:`~numerics.lowering.table.KernelRow` once into views and
 factors; calling the result only multiplies.
 
-:func:`settle_step` iterates a step whose quantities depend on each other, accelerated by Anderson's method:
+:func:`iterate_step` iterates a step whose quantities depend on each other, accelerated by Anderson's method:
 modes that are learnt fast make plain iteration diverge for any step, but they are few directions, and mixing
 the last sweeps removes them. The linear march uses both.
 """
@@ -31,7 +31,11 @@ RowAtStep = Callable[[int], Array]
 
 
 class _Read(NamedTuple):
-    """View of a factor up to a number, its axes, and its view as a matrix ``(rows, times * cols)``."""
+    """Factor of a kernel, as a function of (step, low, high): its values at t = step, low <= s < high.
+
+    ``view`` has the axes ``labels``, ``flat`` is the same as a matrix ``(rows, times * cols)``; the values of
+    the factor are these times ``number``.
+    """
 
     view: KernelView
     labels: list[Symbol]
@@ -85,7 +89,8 @@ class Rows:
         if e not in self.numbers:
             value = with_numbers(e, self.constants)
             if not value.is_number:
-                raise ValueError(f"{e} needs a number for {sorted(map(str, value.free_symbols))}")
+                missing = ", ".join(sorted(map(str, value.free_symbols)))
+                raise ValueError(f"the coefficient {e} needs a number for {missing}")
             self.numbers[e] = float(value)
         return self.numbers[e]
 
@@ -94,11 +99,11 @@ class Rows:
         return tuple(self.extents[x] for x in indices)
 
     def pair(self, i: FieldAtLayer, j: FieldAtLayer) -> Array:
-        """Return the correlation of two fields, ``(T n_i, T n_j)``, from the order in which it is stored."""
+        """Return the correlation of two fields, shape ``(T n_i, T n_j)``, in whichever order it is stored."""
         return self.correlations[i, j] if (i, j) in self.correlations else self.correlations[j, i].T
 
     def sum_members(self, tensor: FieldAtLayer) -> tuple[int, int]:
-        """Return the numbers of members, at each time, of the two sides of a sum over units."""
+        """Return the numbers of rows and columns, for each pair of times, of a sum over units."""
         q = self.table.tensors[tensor]
         return self.sizes[q.first], (self.widths if q.kind == "response" else self.sizes)[q.second]
 
@@ -108,9 +113,10 @@ class Rows:
         return self.sums[tensor][step * n : (step + 1) * n, : (step + 1) * m]
 
     def compile(self, kernel: KernelRow, reach: Reach | None = None) -> RowAtStep:
-        """Compile a kernel as a function ``step -> (rows, times * cols)`` at the times s of its reach.
+        """Compile a kernel as a function of the step that returns its row, shape ``(rows, times * cols)``.
 
-        ``reach`` replaces its own reach. The result may be a view of stored arrays.
+        The times s are those of ``reach``, by default of the reach of the kernel. The row may be a view of
+        stored arrays.
         """
         reach = kernel.reach if reach is None else reach
         past = self._total(kernel, kernel.at("past"))
@@ -124,9 +130,9 @@ class Rows:
         return lambda step: np.concatenate([past(step, 0, step), now(step, step, step + 1)], axis=1)
 
     def _total(self, kernel: KernelRow, monomials: Iterable[Monomial], present: bool = False) -> KernelView:
-        """Compile the sum of monomials at a range of times s, which may include the present.
+        """Compile the sum of some products of a kernel, as a function of (step, low, high): low <= s < high.
 
-        Its values have shape ``(rows, times * cols)``.
+        With ``present`` the times may include s = t. The values have shape ``(rows, times * cols)``.
         """
         n, p = prod(self.shape(kernel.rows)), prod(self.shape(kernel.cols))
         terms = [x for m in monomials if (x := self._term(kernel, m, present))]
@@ -143,7 +149,7 @@ class Rows:
         return total if more else first
 
     def _term(self, kernel: KernelRow, m: Monomial, present: bool) -> KernelView | None:
-        """Compile one monomial; return None if it is zero."""
+        """Compile one product of a kernel as a function of (step, low, high); return None if it is zero."""
         reads = [self._read(f, present) for f in m.factors]
         factors = [x for x in reads if x is not None]
         if len(factors) < len(reads):
@@ -164,13 +170,13 @@ class Rows:
         return weighted
 
     def _times(self, m: Monomial) -> Array:
-        """Return a coefficient that is a function of both times as a table, shape ``(T, T)``."""
+        """Return the coefficient of a product, a function of both times, as a table of shape ``(T, T)``."""
         expr = with_numbers(m.coefficient, self.constants)
         if expr.free_symbols - {t, s}:
             self.number(expr.subs({t: 1, s: 0}))  # raises with the symbol that has no number
         if expr not in self.tables:
             times = np.arange(self.steps, dtype=float)
-            with np.errstate(all="ignore"):  # powers at s > t, which no row reads
+            with np.errstate(all="ignore"):  # values at s > t may be infinite, but no row reads them
                 values = lambdify((t, s), expr, np)(times[:, None], times)
             self.tables[expr] = np.array(
                 np.broadcast_to(np.asarray(values, dtype=float), (self.steps, self.steps))
@@ -178,7 +184,7 @@ class Rows:
         return self.tables[expr]
 
     def _product(self, factors: list[_Read], kernel: KernelRow) -> KernelView:
-        """Compile the product of factors, summed over the indices that the kernel does not have."""
+        """Compile the product of factors, summed over all indices that are not axes of the kernel."""
         axes, n = [*kernel.rows, s, *kernel.cols], prod(self.shape(kernel.rows))
         first, *others = sorted(factors, key=lambda x: len(x.labels))
         number, flat = first.view, others[0].flat if len(others) == 1 else None
@@ -201,7 +207,10 @@ class Rows:
         return value
 
     def _read(self, f: Factor, present: bool) -> _Read | None:
-        """Return the view of a factor at ``(step, low, high)`` with its axes; None if it is zero."""
+        """Return the values of a factor as a function of (step, low, high) with axes; None if it is zero.
+
+        With ``present`` the times s may include t.
+        """
         name, _ = f.tensor
         samples = [x for x in f.indices if x not in (t, s)]
         if f.tensor in self.hoisted:
@@ -220,7 +229,7 @@ class Rows:
         return self._constant(f, samples)
 
     def _constant(self, f: Factor, samples: list[Symbol]) -> _Read:
-        """Return the view of a constant tensor, or of a table over times."""
+        """Return the values of given data, or of a table over times, as a factor with axes ``samples``."""
         constant = self.data[f.tensor[0]]
         if f.indices == (t, s):
             return _Read(lambda step, low, high: constant[step, low:high], [s])
@@ -231,7 +240,10 @@ class Rows:
         return _Read(lambda step, low, high: constant, samples)
 
     def _tensor(self, f: Factor, samples: list[Symbol], present: bool) -> _Read | None:
-        """Return the view of row ``step`` of an order parameter, with axes (first's indices, s, second's)."""
+        """Return the values of row t of an order parameter as a factor; None if it vanishes.
+
+        Its axes are the indices of its first field, s, and those of its second one.
+        """
         q, now = order_parameter(self.table, f.tensor), f.indices[-2:] == (t, t)
         i, j = self.table.tensors[f.tensor].first, self.table.tensors[f.tensor].second
         response = self.table.tensors[f.tensor].kind == "response"
@@ -246,7 +258,7 @@ class Rows:
         gain = (self.number(q.direct) if now or present else 0.0) * np.eye(n, m)
         direct = gain.any()
         if array is None and not direct:
-            return None  # the field does not depend on the source
+            return None  # the response is zero, because the field does not depend on the source
 
         held, alone = (gain, True) if array is None else (array, False)
 
@@ -266,12 +278,14 @@ class Rows:
 
 
 def with_numbers(e: Expr, constants: Mapping[Symbol, float]) -> Expr:
-    """Return an expression with values for its symbols."""
+    """Return an expression with the numbers of ``constants`` in place of its symbols."""
     return e.xreplace({x: sympify(constants[x]) for x in e.free_symbols if x in constants})
 
 
 def multiplied(labels: list[list[Symbol]], kept: list[Symbol]) -> Callable[..., Array]:
-    """Return a function that multiplies arrays with named axes and sums over all that are not kept.
+    """Return a function that multiplies arrays, and sums over all axes that are not in ``kept``.
+
+    ``labels`` are the names of the axes of each array, and ``kept`` those of the result, in order.
 
     >>> from sympy.abc import a, b
     >>> multiplied([[b], [a, b]], [a])(np.array([1.0, 2.0]), np.eye(2)).tolist()
@@ -295,18 +309,21 @@ def multiplied(labels: list[list[Symbol]], kept: list[Symbol]) -> Callable[..., 
 
 
 def whole(index: Symbol, top: Expr, constants: Mapping[Symbol, float]) -> int:
-    """Return the number of values of an index; raise ValueError if its upper end has no number."""
+    """Return the number of values of an index, from its upper end ``top``.
+
+    Raises ValueError if that has no number.
+    """
     value = with_numbers(top, constants)
     if not value.is_number:
-        raise ValueError(f"{index} runs to {top}, which needs a number")
+        raise ValueError(f"the index {index} runs to {top}, which needs a number")
     return int(value)
 
 
 SWEEPS, KEPT = 120, 10
-"""Largest number of sweeps of a step, and number of the last ones that are mixed."""
+"""Largest number of sweeps of an implicit step, and number of last sweeps that Anderson's method mixes."""
 
 FAST = 0.1
-"""Sweeps that shrink changes by this factor are not mixed."""
+"""Ratio of successive changes below which sweeps are not mixed."""
 
 LAST, SMOOTH = 5, 12
 """Number of last steps from which the next is extrapolated, and first step at which this is done."""
@@ -318,11 +335,11 @@ RESOLVED = 1e-12
 """Correlations at equal times that are below this share of the largest one so far count as zero."""
 
 
-class Settling:
-    """Iteration of successive implicit steps to a tolerance.
+class StepIteration:
+    """Iteration of successive implicit steps of a march until each converges to a tolerance.
 
-    ``peaks`` are the largest sizes of each block so far, ``residual`` is the largest relative change of the
-    last sweeps.
+    ``peaks`` are the largest sizes of each block of values so far, ``residual`` is the largest relative
+    change in the last sweep of any step.
     """
 
     def __init__(self, tolerance: float) -> None:
@@ -330,15 +347,18 @@ class Settling:
         self.peaks: list[float] = []
 
     def step(self, blocks: list[Array], sweep: Callable[[], None]) -> None:
-        """Iterate one step, whose ``blocks`` are those of :func:`found_at`."""
+        """Iterate one step until it converges; ``sweep`` computes its ``blocks`` of values once more.
+
+        The blocks are views from :func:`values_at`.
+        """
         self.peaks = self.peaks or [0.0] * len(blocks)
         floors = [p * RESOLVED ** (0.5 if x.ndim else 1.0) for p, x in zip(self.peaks, blocks, strict=True)]
-        self.residual = max(self.residual, settle_step(blocks, sweep, self.tolerance, floors))
+        self.residual = max(self.residual, iterate_step(blocks, sweep, self.tolerance, floors))
         self.peaks = [max(p, _size(x)) for p, x in zip(self.peaks, blocks, strict=True)]
 
 
-def found_at(step: int, rows: Rows) -> list[Array]:
-    """Return views of the values that a step computes and later operations of it, or of the next, may read.
+def values_at(step: int, rows: Rows) -> list[Array]:
+    """Return views of the values that a step computes, and that operations of it or of the next may read.
 
     Sums at equal times, which may be much smaller than their row, are also separate blocks without axes.
     """
@@ -357,31 +377,33 @@ def found_at(step: int, rows: Rows) -> list[Array]:
     return views + [a[step : step + 1] for a in (*rows.scalars.values(), *rows.hoisted.values())]
 
 
-def continued(now: Array, before: list[Array]) -> None:
-    """Extrapolate a block from those of the last steps (the latest first), by the polynomial through them.
+def extrapolate(now: Array, before: list[Array]) -> None:
+    """Extrapolate a block of values to the present step, by the polynomial through those of the last steps.
 
-    ``x(t, s)`` is smooth along ``t - s``, also if it has a kink at s = t; at the first times it is continued
-    along t.
+    ``now`` is written; ``before`` holds the same block at earlier steps, the latest first. ``x(t, s)`` is
+    smooth along ``t - s``, also if it has a kink at s = t; at the first times it is extrapolated along t.
 
     >>> rows = [np.arange(0.0, t + 1) + t * t for t in range(8)]
     >>> guess = np.empty(8)
-    >>> continued(guess, rows[6:3:-1])
+    >>> extrapolate(guess, rows[6:3:-1])
     >>> np.allclose(guess, rows[7])
     True
     """
     size = now.shape[-1] - before[0].shape[-1]
     parts = [-((-1.0) ** k) * comb(len(before), k) for k in range(1, len(before) + 1)]
-    if not size:  # the block has only the present time
+    if not size:  # a block without an axis of times s, such as a scalar
         now[...] = sum(c * x for c, x in zip(parts, before, strict=True))
         return
-    first = min((len(parts) + 1) * size, before[-1].shape[-1])  # time 0 has other weights of integration
+    # the columns of the first times s are extrapolated along t, because time 0 has other weights of
+    # integration
+    first = min((len(parts) + 1) * size, before[-1].shape[-1])
     now[..., :first] = sum(c * x[..., :first] for c, x in zip(parts, before, strict=True))
     now[..., first:] = sum(
         c * x[..., first - k * size :] for k, (c, x) in enumerate(zip(parts, before, strict=True), 1)
     )
 
 
-def settle_step(
+def iterate_step(
     blocks: list[Array], sweep: Callable[[], None], tolerance: float, floors: list[float] | None = None
 ) -> float:
     """Repeat ``sweep``, which rewrites ``blocks`` (views), until convergence; return the last change.
@@ -398,7 +420,7 @@ def settle_step(
     >>> x = np.array([0.0])
     >>> def sweep() -> None:
     ...     x[:] = 3 - 2 * x
-    >>> settle_step([x], sweep, 1e-12) <= 1e-12
+    >>> iterate_step([x], sweep, 1e-12) <= 1e-12
     True
     >>> x.round(12).tolist()
     [1.0]
@@ -415,12 +437,12 @@ def settle_step(
         now = [max(_size(x), y) or 1.0 for x, y in zip(blocks, floors, strict=True)]
         change = float(np.max([_size(x) / y for x, y in zip(gaps, now, strict=True)]))
         if not np.isfinite(change):
-            return change  # diverged dynamics, which the march reports
+            return change  # not finite: the march reports that the dynamics has diverged
         best, since = (change, 0) if change < best / 2 else (best, since + 1)
         if change <= tolerance or (best < ROUNDING and since > STALLED):
             return change
         sizes = sizes or now
-        if change < FAST * last:  # sweeps without mixing converge fast
+        if change < FAST * last:  # plain iteration converges fast, so that mixing is not needed
             if not mixing and change**2 <= tolerance * last:
                 return change**2 / last
             points, changes, last, mixing = [], [], change, False
@@ -434,13 +456,15 @@ def settle_step(
             try:
                 parts = np.linalg.lstsq(steps, changes[-1], rcond=1e-14)[0]
             except np.linalg.LinAlgError:
-                break  # overflow
+                break  # numbers have overflown
             mixed = mixed - np.diff(np.stack(points), axis=0).T @ parts
         at = 0
         for x, size in zip(blocks, sizes, strict=True):
             x[...] = size * mixed[at : at + x.size].reshape(x.shape)
             at += x.size
-    raise NotConverged(f"the equations of a step did not settle in {SWEEPS} sweeps")
+    raise NotConverged(
+        f"the iteration of an implicit time step did not converge in {SWEEPS} sweeps: a shorter step may do"
+    )
 
 
 def _size(x: Array) -> float:
@@ -449,5 +473,5 @@ def _size(x: Array) -> float:
 
 
 def _joined(blocks: list[Array], sizes: list[float]) -> Array:
-    """Return all blocks as one vector, each divided by its size."""
+    """Return all blocks as one vector; the entries of each block are divided by its size."""
     return np.concatenate([(x / size).ravel() for x, size in zip(blocks, sizes, strict=True)])

@@ -50,7 +50,7 @@ from numerics.solver.refine import AdamsBashforth, Attempt, Trapezoidal, refine,
 Array = NDArray[np.float64]
 
 KERNELS = 1e-5
-"""Smallest tolerance of kernels, which errors that have vanished no longer test."""
+"""Smallest tolerance of kernels: they change even after all errors have vanished."""
 
 ROUGH, WIDER, PASSING = 1e-3, 4.0, 0.03
 """Smallest tolerance of a flow with jumps; ratio of the width of a jump to the change of outputs in a step;
@@ -58,7 +58,7 @@ largest width, relative to the outputs, while an output passes through it.
 """
 
 EDGE = 1e-9
-"""Share of a jump that counts as rounding."""
+"""Distance of an error from its values beside a jump, over the jump, that counts as rounding."""
 
 COARSEST, COARSEST_GRADED = 16, 48
 """Numbers of steps of the coarsest grid of the trapezoidal rule: equal ones, and ones that grow with time."""
@@ -80,7 +80,7 @@ def solved(
     *,
     reductions: tuple[Reduction, ...] | None = None,
 ) -> tuple[NamedArrays, dict[str, Any]]:
-    """Return the variables of a linear theory at integer depth, and notes.
+    """Return the variables of a result for a linear theory at integer depth, and the notes.
 
     Steps are solved exactly. A flow is refined until Delta and G converge to ``solver.rtol`` at every output
     time, relative to the largest values (of random data the test loss; if the error jumps f and G, to ROUGH
@@ -108,7 +108,7 @@ def solved(
 
 
 def fitting(problem: Problem) -> KeptKernels:
-    """Return the default of ``kernels``: the largest choice that fits in memory."""
+    """Return "full", "trace" or "none": the largest set of kernels of a problem that fits in memory."""
     times, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
     if 8.0 * (depth + 1) * (samples * times) ** 2 <= ROOM:
         return "full"
@@ -116,21 +116,21 @@ def fitting(problem: Problem) -> KeptKernels:
 
 
 def numbers_held(problem: Problem, lowered: Lowered, kernels: KeptKernels) -> int:
-    """Return how many numbers a solution on fixed samples stores for each pair of times.
+    """Return how many numbers a solution on fixed samples stores for each pair of times (t, s).
 
-    These are two-time functions of the march, and those of samples that are computed afterwards; kernels of
-    all pairs of samples are not included.
+    They are those of the two-time functions of the march, and of functions of samples that are computed
+    afterwards; kernels of all pairs of samples are not counted.
     """
     plan = planned(lowered.table, tuple(dict.fromkeys(Variables(problem, lowered, kernels).wanted())))
     rows = Rows(plan.table, 1, problem.numbers, {})
-    pairs = {tuple(sorted(x, key=str)) for x in plan.rows}  # each pair is stored once
+    pairs = {tuple(sorted(x, key=str)) for x in plan.rows}  # <x y> and <y x> are stored once
     march_itself = sum(rows.sizes[i] * rows.widths[k] for i, k in plan.responses)
     march_itself += sum(rows.sizes[i] * rows.sizes[j] for i, j in pairs)
     return march_itself + (kernels != "none") * 2 * (problem.depth or 1) * problem.sample_count
 
 
 def _refuse_too_large(problem: Problem, lowered: Lowered, kernels: KeptKernels) -> None:
-    """Raise SpecError before a run if its two-time arrays are larger than the memory."""
+    """Raise SpecError before a run on fixed samples if its two-time arrays are larger than the memory."""
     times, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
     size = 8 * numbers_held(problem, lowered, kernels) * times**2
     said = problem.key_and_value("training.points" if problem.flow else "training.steps")
@@ -144,17 +144,21 @@ def _refuse_too_large(problem: Problem, lowered: Lowered, kernels: KeptKernels) 
 
 
 def responses_of_modes(problem: Problem, lowered: Lowered) -> int:
-    """Return how many numbers the responses of modes store for each pair of times; finite sizes need them."""
+    """Return how many numbers the responses of modes of the data store for each pair of times.
+
+    The result is zero if there are no modes, or no responses because sizes are infinite.
+    """
     if problem.spectrum is None or not problem.discrete.responses():
         return 0
     rows = Rows(lowered.table, 1, problem.numbers, {})
     members = max(rows.sizes[r.field] for r in lowered.table.fields if r.unit)
     sources = sum(rows.widths[n] for n in lowered.table.source_indices if n[1] is None)
-    return 2 * members * sources * len(problem.spectrum.counts)  # the responses of v and h0 to each source
+    # the factor 2, because the fields v and h0 of each mode have responses to each source
+    return 2 * members * sources * len(problem.spectrum.counts)
 
 
 def _refuse_too_many_modes(problem: Problem) -> None:
-    """Raise SpecError if the responses of modes are larger than the memory."""
+    """Raise SpecError if the responses of all modes of the data, at all pairs of steps, exceed the memory."""
     if problem.spectrum is None or problem.flow:
         return
     size = 8 * responses_of_modes(problem, reduced(problem, REDUCTIONS)) * len(problem.times) ** 2
@@ -163,12 +167,15 @@ def _refuse_too_many_modes(problem: Problem) -> None:
 
 
 def implicit_in_modes(problem: Problem) -> bool:
-    """Return whether a flow of modes is marched by the trapezoidal rule: no matrix is one of data."""
+    """Return whether a flow of modes of the data is marched by the trapezoidal rule.
+
+    That is so if all matrices are trained, and none is a matrix of data.
+    """
     return all(isinstance(m, TrainedMatrix) for m in problem.program.matrices)
 
 
 class _Run:
-    """Marches of one problem on all grids that it needs."""
+    """Marches of one problem with a linear theory, on all grids that it needs."""
 
     def __init__(
         self, problem: Problem, lowered: Lowered, kernels: KeptKernels, progress: Progress | None
@@ -180,7 +187,7 @@ class _Run:
         self.constants: dict[Symbol, float] = dict(problem.numbers)
 
     def steps(self) -> NamedArrays:
-        """Return the variables of exact steps."""
+        """Return the variables of a rule in steps, which one march gives exactly."""
         count = len(self.problem.times)
         return self.variables.values(self.march(count, arrays_on(self.problem, None)), np.arange(count), None)
 
@@ -190,25 +197,28 @@ class _Run:
         if self.jumps:
             return self.widened(AdamsBashforth(times, max(rtol, ROUGH), jumps=True))
         implicit = self.fixed and is_noisy(self.problem.program.rule)
-        if self.spectrum is not None:  # fields of fixed samples respond within a step
+        if (
+            self.spectrum is not None
+        ):  # the implicit rule serves modes, whose fields do not respond within a step
             implicit = implicit_in_modes(self.problem)
         if not implicit:
-            last = refine(AdamsBashforth(times, rtol), self.marched, change=self.moved)
+            last = refine(AdamsBashforth(times, rtol), self.marched, change=self.relative_change)
             values = self.variables.values(last.found, last.grid.outputs, last.grid)
             return values, last.notes | self.kernel_error()
         tau = None
         if self.spectrum is not None:
-            # an early time, on which no result depends; features change at a rate of order gamma0
+            # the time from which on steps grow: a short one, on which converged results do not depend,
+            # because features change at a rate of order gamma0
             fastest = max(float(np.abs(a).max()) for a in self.spectrum.attributes.values())
             tau = 1 / ((self.variables.depth + 1) * fastest * max(1.0, self.constants.get(gamma0, 1.0)))
         even = Trapezoidal(times, rtol, first=COARSEST if tau is None else COARSEST_GRADED, tau=tau)
-        change = _relative if self.spectrum is not None else self.moved
+        change = _relative if self.spectrum is not None else self.relative_change
         converged = refine(even, partial(self.implicit, even), change=change)
         values = self.assembled(converged.extrapolated(partial(self.read, even)))
         return values, converged.notes | self.kernel_error()
 
     def kernel_error(self) -> dict[str, Any]:
-        """Return the note on the convergence of kernels of fixed samples."""
+        """Return the note on the tolerance of kernels of fixed samples; empty for random data."""
         return {"kernel_error": max(self.problem.solver.rtol, KERNELS)} if self.fixed else {}
 
     def widened(self, sequence: AdamsBashforth) -> tuple[NamedArrays, dict[str, Any]]:
@@ -223,7 +233,7 @@ class _Run:
         self.constants[RISE] = 1.0
         for _, grid in sequence.grids():
             with suppress(Diverged):
-                f = self.on(grid).scalars[OUTPUT].reshape(len(grid.nodes), -1)
+                f = self.march_on(grid).scalars[OUTPUT].reshape(len(grid.nodes), -1)
                 break
         speed = float(np.max(np.abs(np.diff(f, axis=0)) / np.diff(grid.nodes)[:, None]))
 
@@ -231,14 +241,14 @@ class _Run:
 
         def run(grid: TimeGrid) -> Attempt[tuple[March, TimeGrid, NDArray[np.bool_]]]:
             self.constants[RISE] = width = WIDER * grid.step * speed
-            result = self.on(grid)
+            result = self.march_on(grid)
             passing, size = self.passing(result, grid, width), size_of_largest(result.scalars[OUTPUT])
             passing_on_grids.append(passing)
             is_too_wide = np.any(passing_on_grids[-2:]) and width > PASSING * size
             residual = width / size if is_too_wide else 0.0
             return Attempt(self.watched(result)[grid.outputs], (result, grid, passing), residual)
 
-        converged = refine(sequence, run, change=self.moved)
+        converged = refine(sequence, run, change=self.relative_change)
         values = converged.extrapolated(lambda x: self.variables.of_samples(x[0], x[1].outputs, x[1]))
         last, grid, _ = converged.found
         passing = np.any([x[2] for _, x in converged.answers], axis=0)
@@ -277,22 +287,27 @@ class _Run:
         return np.asarray(at_nodes[grid.outputs].reshape(-1, *shape))
 
     def marched(self, grid: TimeGrid) -> Attempt[March]:
-        """Return the solution on a grid with its watched values."""
-        result = self.on(grid)
+        """Return the solution of a flow on a grid, by the explicit rule, with its watched values."""
+        result = self.march_on(grid)
         return Attempt(self.watched(result)[grid.outputs], result)
 
     def implicit(self, even: Trapezoidal, grid: TimeGrid) -> Attempt[tuple[March, TimeGrid]]:
-        """Return the solution on a grid of the trapezoidal rule.
+        """Return the solution of a flow on a grid, by the trapezoidal rule, with its watched values.
 
-        For modes the logarithm of the loss is watched.
+        ``even`` is the sequence of grids, which interpolates to the output times. For modes the logarithm of
+        the loss is watched.
         """
-        result = self.on(grid, self.problem.solver.rtol)
+        result = self.march_on(grid, self.problem.solver.rtol)
         seen = self.watched(result)
         watched = even.once(seen) if self.spectrum is None else even.log(seen)
         return Attempt(watched, (result, grid), result.residual)
 
     def read(self, even: Trapezoidal, found: tuple[March, TimeGrid]) -> NamedArrays:
-        """Return the variables at the output times; for random data also logarithms at equal times."""
+        """Return the variables of a solution by the trapezoidal rule, interpolated to the output times.
+
+        For random data the result also holds logarithms of correlations at equal times, under names with "
+        now".
+        """
         result, grid = found
         nodes = np.arange(len(grid.nodes))
         if self.fixed:
@@ -303,12 +318,17 @@ class _Run:
         values = self.variables.values(result, nodes, grid)
         read = {name: even.read(name, a) for name, a in values.items()}
         for name, a in values.items():
-            if name.startswith("C_") and a.ndim < 4:  # one output
+            if (
+                name.startswith("C_") and a.ndim < 4
+            ):  # correlations of a single output, which have no axis of it
                 read[f"{name} now"] = even.log(np.einsum("...tt->t...", a))
         return read
 
     def assembled(self, found: NamedArrays) -> NamedArrays:
-        """Return the variables of the result from extrapolated ones, with equal times put in, and losses."""
+        """Return the variables of the result from extrapolated ones, with losses.
+
+        Correlations at equal times are set to the exponentials of their logarithms.
+        """
         if self.fixed:
             return split(self.problem, found)
         values = {name: a for name, a in found.items() if not name.endswith(" now")}
@@ -317,13 +337,13 @@ class _Run:
             whole[..., now, now] = np.moveaxis(np.exp(found[name]), 0, -1)
         return values | self.variables.losses(values)
 
-    def on(self, grid: TimeGrid, rtol: float | None = None) -> March:
-        """Return a march on a grid; ``rtol`` is the tolerance of an implicit rule."""
+    def march_on(self, grid: TimeGrid, rtol: float | None = None) -> March:
+        """Return the march on a time grid; ``rtol`` is the tolerance of a flow by the trapezoidal rule."""
         implicit = None if rtol is None else max(1e-3 * rtol, 1e-11)
         return self.march(len(grid.nodes), arrays_on(self.problem, grid), implicit)
 
     def march(self, steps: int, data: dict[str, Array], implicit: float | None = None) -> March:
-        """Return the march with a number of steps."""
+        """Return the march of so many steps with the arrays ``data``, implicit to a tolerance if given."""
         return march(
             self.table,
             steps=steps,
@@ -349,8 +369,8 @@ class _Run:
         kernels = [result.tensor(self.variables.gradient(k))[at, :, at] for k in self.variables.layers]
         return np.concatenate([x.reshape(len(at), -1) for x in (seen, *kernels)], axis=1)
 
-    def moved(self, old: Array, new: Array) -> float:
-        """Return the largest relative change of watched values.
+    def relative_change(self, old: Array, new: Array) -> float:
+        """Return the largest relative change of watched values between two grids.
 
         Errors and G are relative to their own size. The change of G is weighted less if ``solver.rtol`` is
         below KERNELS.
@@ -366,7 +386,7 @@ class _Run:
 
 
 def _relative(old: Array, new: Array) -> float:
-    """Return the largest relative change of values from their logarithms.
+    """Return the largest relative change of positive values from ``old`` to ``new``, given as logarithms.
 
     Values below RESOLVED of the first value count less.
     """

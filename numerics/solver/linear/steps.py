@@ -53,9 +53,10 @@ LONG = 256
 
 
 class StepValues:
-    """Row of this step: ``past`` of shape ``(n, t m)`` and ``present`` of shape ``(n, m)``.
+    """Values of the row of a kernel or covariance at the present step.
 
-    ``present`` is the value at t, or at time 0 if that is read; it is None if it is zero.
+    ``past`` has shape ``(n, t m)``, for the times s < t. ``present`` is the value at t, or at time 0 if that
+    is read, shape ``(n, m)``; it is None if it is zero.
     """
 
     __slots__ = ("past", "present")
@@ -83,10 +84,11 @@ class _AdjacentProducts(NamedTuple):
 
 @dataclass
 class _EqualTimeTerms:
-    """Terms of a correlation at equal time, each a row with a number and the array that the row multiplies.
+    """Terms of a correlation at equal time: each is a row of a kernel, a number, and a factor of the row.
 
-    ``past`` and ``present`` multiply rows of arrays, the latter with the columns of the start or of now;
-    ``equal`` multiplies correlations at equal time; ``alone`` are rows without a factor.
+    ``past`` and ``present`` multiply rows of arrays, the latter with the columns of the start (True) or of
+    now; ``equal`` multiplies correlations at equal time; ``alone`` are rows without a factor. ``widths`` are
+    the numbers of columns of the factors at one time.
     """
 
     past: list[tuple[StepValues, float, Array, int]] = field(default_factory=list)
@@ -97,12 +99,19 @@ class _EqualTimeTerms:
 
 
 def _blocks(at: int) -> Iterator[tuple[int, int]]:
-    """Yield times in blocks; responses are zero before the first time of a block."""
+    """Yield four ranges (start, stop) of the times before ``at``, in which responses are multiplied.
+
+    A response to a source in a range is zero before the start of the range, so that the product leaves it
+    out.
+    """
     return pairwise((0, at // 4, at // 2, 3 * at // 4, at))
 
 
 class OnUnits(Protocol):
-    """Interface of fields on units, as :class:`~numerics.solver.linear.march.Units` implements it."""
+    """Interface of fields on units with attributes.
+
+    :class:`~numerics.solver.linear.march.Units` implements it.
+    """
 
     def step(self, step: int, operation: StepUnits) -> None:
         """Compute a group of coupled fields at one time."""
@@ -148,7 +157,10 @@ class StepArrays:
         self.steps: list[Step] = []
 
     def make(self, units: OnUnits | None = None) -> StepArrays:
-        """Bind all operations, including those on ``units``, and return itself."""
+        """Bind all operations to their arrays, and return the object itself.
+
+        ``units`` computes the operations on units with attributes; None if there are none.
+        """
         self.units = units
         for _, group in groupby(self.operations, _together):
             self.steps += self._bound(list(group))
@@ -161,7 +173,7 @@ class StepArrays:
             one(at)
 
     def _bound(self, group: list[Operation]) -> Iterator[Step]:
-        """Yield functions that run a group of operations: products or terms together, or one operation."""
+        """Yield functions of the position that run a group of operations, together if possible."""
         first = group[0]
         if isinstance(first, RowOperation) and _is_at_equal_time(first):
             yield self._equal_time([x for x in group if isinstance(x, RowOperation)])
@@ -172,7 +184,7 @@ class StepArrays:
             yield self._one(first)
 
     def _one(self, operation: Operation) -> Step:  # noqa: PLR0911 - one return for each kind of operation
-        """Return the function that runs one operation."""
+        """Return the function of the position that runs one operation."""
         match operation:
             case EvaluateRow():
                 return self._evaluate(operation)
@@ -222,10 +234,12 @@ class StepArrays:
                 self.now[written] = StepValues()
 
     def _stack(self, keys: Iterable[TwoTimeArray]) -> None:
-        """Allocate arrays of one field next to each other, ordered by the second field."""
+        """Allocate two-time arrays: those with one first field next to each other, ordered by the second."""
         groups: dict[tuple[object, FieldAtLayer, int], list[TwoTimeArray]] = {}
         for key in sorted(keys, key=lambda x: (isinstance(x, ResponseArray), str(x.second))):
-            is_long = self.size * self._width(key) > self.long  # else all arrays share one product
+            # long arrays are stacked by kind, so that products can skip the zeros of responses; short ones
+            # together
+            is_long = self.size * self._width(key) > self.long
             kind = type(key) if is_long else None
             groups.setdefault((kind, key.first, self._width(key)), []).append(key)
         for (_, i, width), group in groups.items():
@@ -235,11 +249,14 @@ class StepArrays:
             self.stacks.append(stack)
 
     def _width(self, x: TwoTimeArray) -> int:
-        """Return the number of columns of an array for each time."""
+        """Return the number of columns of a two-time array for each time s."""
         return (self.m if isinstance(x, ResponseArray) else self.n)[x.second]
 
     def equal(self, a: FieldAtLayer, b: FieldAtLayer) -> Callable[[int], Array]:
-        """Return ``C_ab(t, t)`` as a function of the position, valid after it is computed there."""
+        """Return ``C_ab(t, t)`` of fields ``a`` and ``b`` as a function of the position.
+
+        The function is valid after the correlation is computed at that position.
+        """
         key, n, m = CorrelationArray(a, b), self.n[a], self.n[b]
         if (array := self.arrays.get(key)) is not None:
             return lambda at: array[at * n : (at + 1) * n, at * m : (at + 1) * m]
@@ -251,7 +268,10 @@ class StepArrays:
     # -- rows of kernels and covariances ---------------------------------------------------------------
 
     def _evaluate(self, operation: EvaluateRow) -> Step:
-        """Return the evaluation of a row; a present value of zero, as of most responses, is left out."""
+        """Return the function that evaluates the row of a kernel or covariance at a position.
+
+        A present value of zero, as of most responses, is stored as None.
+        """
         row, evaluate = self.values[operation.target], self.rows.compile(operation.kernel, operation.times)
 
         def before(at: int) -> None:
@@ -266,9 +286,9 @@ class StepArrays:
     # -- rows of arrays --------------------------------------------------------------------------------
 
     def _runs(self, products: list[MultiplyRow], apart: bool) -> list[_AdjacentProducts]:
-        """Return products with one row on the left, those of adjacent arrays joined into one.
+        """Return products with the same row on the left, those of adjacent arrays joined into one product.
 
-        If ``apart``, products with responses and with correlations are not joined.
+        If ``apart`` is true, products with responses and with correlations are not joined.
         """
         groups: list[tuple[list[MultiplyRow], tuple[object, ...]]] = []
         for x in sorted(products, key=lambda product: self.place.get(product.target, (0, 0))):
@@ -294,7 +314,7 @@ class StepArrays:
         return runs
 
     def _adjacent(self, first: TwoTimeArray, count: int) -> Array:
-        """Return ``count`` adjacent arrays from ``first`` on as one array."""
+        """Return ``count`` arrays, which are stored next to each other from ``first`` on, as one array."""
         stack, place = self.place[first]
         return self.stacks[stack][place : place + count]
 
@@ -345,7 +365,9 @@ class StepArrays:
             into = target[at * n : (at + 1) * n, :end]
             u = row.past if gain == 1.0 else gain * row.past
             if end < long:
-                into += u @ response[:end, : at * q].T  # numpy.dot would copy the transpose
+                into += (
+                    u @ response[:end, : at * q].T
+                )  # the operator @, because numpy.dot copies the transpose
                 return
             for low, high in _blocks(at):
                 into[:, low * m :] += u[:, low * q : high * q] @ response[low * m : end, low * q : high * q].T
@@ -381,7 +403,10 @@ class StepArrays:
         return step
 
     def _is_copied(self, x: CorrelationArray) -> bool:
-        """Return whether the column of a correlation is stored separately, and not as a view of its row."""
+        """Return whether the correlation with fields exchanged is stored separately, not as a view of ``x``.
+
+        It is also true for the correlation of a field with itself, whose column is a copy of its row.
+        """
         return x == x.exchanged or (x in self.place and x.exchanged in self.place)
 
     def _mirror(self, operation: MirrorRow) -> Step:
@@ -460,14 +485,14 @@ class StepArrays:
         return partial(function, *(self._counted(y, x.indices) for y in free))
 
     def _counted(self, x: Symbol, indices: tuple[Symbol, ...]) -> Any:
-        """Return the number of a symbol, or 1, 2, ... along its own axis for one of the ``indices``."""
+        """Return the number of a symbol in a scalar; for an index 1, 2, ... along its own axis."""
         if x not in indices:
             return self.rows.number(x)
         shape = [-1 if y == x else 1 for y in indices]
         return np.arange(1.0, self.rows.extents[x] + 1).reshape(shape)
 
     def _scalar(self, row: ScalarRow) -> Step:
-        """Return the evaluation of a scalar."""
+        """Return the function that evaluates a scalar at a position and stores its values."""
         function, values = self._function(row), self.rows.scalars[row.name]
         averages = [self._average(a, b, row.indices) for _, a, b in row.averages]
         inputs = [(self._present(f), _arrangement(f.indices, row.indices)) for _, f in row.inputs]
@@ -485,7 +510,7 @@ class StepArrays:
         return lambda at: arrange(equal(at).reshape(shape))
 
     def _present(self, f: Factor) -> Callable[[int], Array]:
-        """Return a tensor at the present time, or a constant one, as a function of the position."""
+        """Return the values of a factor as a function of the position: a scalar then, or a constant."""
         name = f.tensor[0]
         if name in self.rows.scalars:
             values = self.rows.scalars[name]
@@ -494,7 +519,7 @@ class StepArrays:
         return lambda at: constant
 
     def _factors(self, h: Hoisted) -> Step:
-        """Return the evaluation of a product that is computed once a step."""
+        """Return the function that evaluates and stores a product that does not depend on t, once a step."""
         values, present = self.rows.hoisted[h.tensor], [self._present(f) for f in h.factors]
         product = multiplied([[x for x in f.indices if x != s] for f in h.factors], list(h.rows))
 
@@ -504,13 +529,13 @@ class StepArrays:
         return step
 
     def _on_units(self, operation: StepUnits) -> Step:
-        """Return the step of coupled fields on units."""
+        """Return the function that computes coupled fields on units with attributes at a position."""
         units = self.units
         assert units is not None
         return lambda at: units.step(at, operation)
 
     def _sum(self, operation: SumUnits) -> Step:
-        """Return the evaluation of a sum over units, with its column."""
+        """Return the function that computes row t of a sum over units, and the column of a correlation."""
         units, total = self.units, self.rows.sums[operation.target.tensor]
         assert units is not None
         n, m = self.rows.sum_members(operation.target.tensor)
@@ -526,12 +551,12 @@ class StepArrays:
 
 
 def _is_at_equal_time(x: RowOperation) -> bool:
-    """Return whether an operation writes a correlation at equal time."""
+    """Return whether an operation fills a correlation at equal time s = t."""
     return x.times == "now" and isinstance(x.target, CorrelationArray)
 
 
 def _together(x: Operation) -> object:
-    """Return a key that is equal for successive operations that may run as one."""
+    """Return a grouping key of an operation: successive operations with equal keys may run as one."""
     if isinstance(x, RowOperation) and _is_at_equal_time(x):
         return x.target
     if isinstance(x, MultiplyRow) and not x.transposed:
@@ -540,13 +565,16 @@ def _together(x: Operation) -> object:
 
 
 def _known(values: StepValues, at: int) -> Array:
-    """Return the value computed at the present time, which is ``at``."""
+    """Return the present value of a row; ``at`` is not used, because only one value is stored."""
     assert values.present is not None
     return values.present
 
 
 def _single_equal_time(terms: _EqualTimeTerms, n: int, pair: Array | None, known: StepValues | None) -> Step:
-    """Return the step of ``C_ij(t, t)`` if all fields and sources on the right are single, shape (n, 1)."""
+    """Return the function that computes ``C_ij(t, t)``, shape (n, 1), from factors with one column.
+
+    The value is stored in the array ``pair``, or in ``known`` if there is no array.
+    """
     members = 0 if n == 1 else slice(None)
 
     def step(at: int) -> None:
@@ -574,7 +602,7 @@ def _single_equal_time(terms: _EqualTimeTerms, n: int, pair: Array | None, known
 
 
 def _arrangement(labels: tuple[Symbol, ...], indices: tuple[Symbol, ...]) -> Callable[[Array], Array]:
-    """Return :func:`~numerics.lowering.expressions.arranged` for these axes, or the identity."""
+    """Return a function that rearranges an array with the axes ``labels`` to the axes ``indices``."""
     return (lambda a: a) if labels == indices else lambda a: arranged(a, labels, indices)
 
 
@@ -582,7 +610,11 @@ def _arrangement(labels: tuple[Symbol, ...], indices: tuple[Symbol, ...]) -> Cal
 def _compiled(
     arguments: tuple[Symbol, ...], expression: Expr, known: tuple[tuple[str, Callable[..., Any]], ...]
 ) -> Callable[..., Any]:
-    """Compile an expression as a function of its arguments; ``known`` are its given functions by name."""
-    # the module and not its name, because SymPy would import all names of NumPy for the latter
+    """Compile an expression as a function of its arguments; the compiled function is cached.
+
+    ``known`` are pairs of the name of a given function in the expression, such as a schedule, and its
+    implementation.
+    """
+    # the module np and not the string "numpy", for which SymPy would import all names of NumPy
     function: Callable[..., Any] = lambdify(arguments, expression, [dict(known), np])
     return function

@@ -45,7 +45,7 @@ from numerics.results.predictions import (
 from numerics.solver.grid import TimeGrid
 from numerics.solver.linear.loss_parts import NAMES, LossParts
 from numerics.solver.linear.march import March
-from numerics.solver.linear.output_correlations import Afterwards, densities, needed
+from numerics.solver.linear.output_correlations import OutputCorrelations, densities, needed
 from numerics.solver.linear.reduction import Lowered, NamedArrays, arrays_on
 from numerics.solver.method import KeptKernels
 
@@ -58,7 +58,10 @@ LOSS: FieldAtLayer = (C_LEARNT, None)
 
 
 class Variables:
-    """Variables of a result: the order parameters that a march must compute, and their conversion."""
+    """Variables of a result: the order parameters that a march must compute, and their conversion.
+
+    ``kernels`` states which two-time kernels of fixed samples the result holds.
+    """
 
     def __init__(self, problem: Problem, lowered: Lowered, kernels: KeptKernels) -> None:
         self.problem, self.theory, self.table = problem, lowered.theory, lowered.table
@@ -79,38 +82,44 @@ class Variables:
         yield from map(self.gradient, self.layers)
         if self.kernels != "none":
             yield from needed(self.table, [(FIELD, k) for k in self.layers])
-        if self.kernels == "full" and self.answers:
-            if self.problem.flow:  # in steps they are computed after the march
+        if self.kernels == "full" and self.has_responses:
+            if self.problem.flow:  # for a rule in steps A is computed after the march
                 yield from (self.response_A(k) for k in self.layers)
             yield from (self.response_B(k) for k in self.layers[:-1])
 
     @staticmethod
     def gradient(k: int) -> Request:
-        """Return the request for the gradient kernel of a layer."""
+        """Return the request for the gradient kernel G of layer ``k``."""
         return Request("correlation", (GRADIENT, k), (GRADIENT, k), S.One)
 
     def response_A(self, k: int) -> Request:
-        """Return the request for A^k, also of the last layer, which no layer above reads."""
+        """Return the request for the response A of layer ``k``, or of the last one, which no layer reads."""
         return Request("response", (FIELD, k), self.source(GRADIENT, k), 1 / gamma0)
 
     def source(self, name: str, k: int) -> FieldAtLayer:
-        """Return the Gaussian source that drives a field of a layer."""
+        """Return the key of the Gaussian source in the equation of the field ``name`` of layer ``k``."""
         return next(row.drives[0][0] for row in self.table.fields if row.field == (name, k))
 
     def response_B(self, k: int) -> Request:
-        """Return the request for B^k; of a theory projected on the error ``sum_c b_c Delta_{alpha c}``."""
+        """Return the request for the response B of layer ``k``.
+
+        For a theory projected on the error it is that of ``sum_c b_c Delta_{alpha c}``.
+        """
         source = self.source("p" if self.projected else FIELD, k + 1)
         return Request("response", (GRADIENT, k + 1), source, 1 / gamma0)
 
     def last_response(self) -> Request | None:
-        """Return the request for the response of the last layer of random data; no layer above reads it."""
+        """Return the request for the response R_hr of the last layer of random data, which no layer reads.
+
+        It is None if the theory has no such response.
+        """
         known = next((q for (name, _), q in self.table.tensors.items() if name == "R_hr"), None)
         return known and Request(
             "response", (FIELD, self.depth), self.source(GRADIENT, self.depth), known.factor
         )
 
     @cached_property
-    def answers(self) -> bool:
+    def has_responses(self) -> bool:
         """Whether responses can be computed: the theory has some, or it has one layer.
 
         No equation reads the response of a single layer.
@@ -123,7 +132,10 @@ class Variables:
         return ("p", 1) in {r.field for r in self.table.fields}
 
     def values(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
-        """Return the variables of the result at the nodes ``at``."""
+        """Return the variables of the result from a march, at the positions ``at`` of the output times.
+
+        ``grid`` is the time grid of a flow, None for a rule in steps.
+        """
         if self.fixed:
             return split(self.problem, self.of_samples(result, at, grid))
         values = self.of_random_data(result, at, grid)
@@ -134,14 +146,17 @@ class Variables:
     # -- fixed samples ---------------------------------------------------------------------------------
 
     def of_samples(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
-        """Return the variables of training samples and test points; traces are sums over training samples."""
+        """Return the variables of training samples and test points, by name, at the positions ``at``.
+
+        Traces are sums over training samples.
+        """
         values = {OUTPUT: result.scalars[OUTPUT][at], "error": result.scalars[ERROR][at]}
         G = {k: _picked(result.tensor(self.gradient(k)), at) for k in self.layers}
         values[GRADIENT_KERNEL] = np.stack([of_outputs(a) for a in G.values()])
         if self.kernels == "none":
             return values
         seen, data = self.problem.seen, arrays_on(self.problem, grid)
-        after = Afterwards(result, at, seen)
+        after = OutputCorrelations(result, at, seen)
         tensors: dict[tuple[str, tuple[int, ...]], Array] = {
             (GRADIENT_KERNEL, (k,)): (a.transpose(1, 3, 0, 2) if self.many else a[:, 0, :, 0])[..., None]
             for k, a in G.items()
@@ -156,7 +171,8 @@ class Variables:
             }
             single = {INPUT_KERNEL: np.trace(data[INPUT_KERNEL][:seen, :seen]).reshape(1, 1)}
             for e in self.theory.observables:
-                # a term without a sample index contributes once for each sample to the trace
+                # the trace sums over samples, so that a term without a sample index counts once for each
+                # sample
                 terms = Add.make_args(layers_written_out(e.rhs).expand())
                 terms = [x if x.has(mu, alpha) else seen * x for x in terms]
                 whole = replace(e, terms=(Term.local(Add(*terms), "definition"),))
@@ -175,15 +191,15 @@ class Variables:
         tensors |= {(LINEAR_KERNEL, (k,)): a.transpose(1, 3, 0, 2)[..., None] for k, a in full.items()}
         for e in self.theory.observables:
             values["tangent_kernel"] = observable(e, tensors, numbers, data, self.axes(e))[..., 0]
-        return values | (self.responses(after, grid) if self.answers else {})
+        return values | (self.responses(after, grid) if self.has_responses else {})
 
     @staticmethod
     def axes(e: Equation) -> tuple[Symbol, ...]:
         """Return the axes of an observable in a result, times before indices."""
         return t, s, *axes_of(e.lhs)
 
-    def responses(self, after: Afterwards, grid: TimeGrid | None) -> NamedArrays:
-        """Return A^l and B^l; for a flow as densities in s."""
+    def responses(self, after: OutputCorrelations, grid: TimeGrid | None) -> NamedArrays:
+        """Return the responses A^l and B^l of all layers; those of a flow are densities in s."""
         result, at, smooth = after.result, after.at, None
         error = result.scalars[ERROR][at]
         if grid is not None:
@@ -192,7 +208,7 @@ class Variables:
 
         def read(q: Request) -> Array:
             if smooth is None:
-                return after.answer(q)[:, :, at]
+                return after.full_response(q)[:, :, at]
             return result.number(q.factor) * _picked(smooth[q.first, q.second], at)
 
         A = [read(self.response_A(k)).transpose(0, 2, 1, 3) for k in self.layers]
@@ -210,7 +226,7 @@ class Variables:
     # -- random data -----------------------------------------------------------------------------------
 
     def of_random_data(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
-        """Return every correlation and, in steps, every response."""
+        """Return all correlations of random data by name, and for a rule in steps all responses."""
         values: NamedArrays = {}
         for name in RANDOM:
             nodes: dict[FieldAtLayer, FieldAtLayer | Request] = {
@@ -226,11 +242,14 @@ class Variables:
         return self.losses(values) | values
 
     def losses(self, values: NamedArrays) -> NamedArrays:
-        """Return the test loss and the training loss."""
+        """Return the test loss and the training loss of random data, from the correlations ``values``."""
         return random_losses(self.problem.theory, values, self.constants, self.problem.outputs)
 
     def parts(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
-        """Return the test loss by causes; label noise includes its own variance, which no network can fit."""
+        """Return the parts of the test loss by causes: bias, width, data, and label noise.
+
+        Label noise includes its own variance, which no network can fit.
+        """
         outputs, noise = self.problem.outputs, self.constants.get(sigma, 0.0)
         forms = LossParts(
             self.lowered.decomposition, result, arrays_on(self.problem, grid), self.constants, outputs
@@ -244,19 +263,22 @@ class Variables:
 
 
 def two_times(result: March, n: FieldAtLayer | Request, at: NDArray[np.intp] | None = None) -> Array:
-    """Return an order parameter with axes t, s (at some nodes) and, with several outputs, outputs."""
+    """Return an order parameter as an array over times t and s, and then over outputs if there are several.
+
+    ``at`` are the positions of the times, by default all.
+    """
     return of_outputs(result.tensor(n) if at is None else _picked(result.tensor(n), at))
 
 
 def of_outputs(a: Array) -> Array:
-    """Return an array with times before outputs; the axes of a single output are removed."""
+    """Return an array (t, output, s, output) as (t, s, output, output); a single output has no axes."""
     return a[..., 0, :, 0] if a.shape[-3] == a.shape[-1] == 1 else a.swapaxes(-3, -2)
 
 
 def by_layer(found: Mapping[int | None, Array], layers: Iterable[int], axis: int = 0) -> Array:
-    """Return arrays of layers stacked along one axis, with zeros for missing layers.
+    """Return arrays of layers stacked along a new axis, with zeros for layers that are missing.
 
-    An array without layers is returned as it is.
+    ``found`` holds the arrays by layer. An array without a layer, with the key None, is returned as it is.
     """
     if list(found) == [None]:
         return found[None]
@@ -265,5 +287,5 @@ def by_layer(found: Mapping[int | None, Array], layers: Iterable[int], axis: int
 
 
 def _picked(a: Array, at: NDArray[np.intp]) -> Array:
-    """Return a two-time array at some nodes."""
+    """Return a two-time array, with t on axis 0 and s on axis 2, at the positions ``at``."""
     return a if len(at) == len(a) else a[at][:, :, at]

@@ -59,7 +59,7 @@ SLOPE = 1e-7
 TAYLOR = np.linalg.inv(np.vander(STAGES, increasing=True))
 """Coefficients of the Lagrange polynomials of the points, shape ``(powers, points)``."""
 
-NEWTON, HALVINGS, SETTLED = 60, 30, 1e-11
+NEWTON, HALVINGS, CONVERGED = 60, 30, 1e-11
 """Largest numbers of Newton iterations and of halvings of each; relative change of outputs at convergence."""
 
 TANGENT, WEIGHTS = "K", (WEIGHT, ())
@@ -283,14 +283,14 @@ class Collocation:
                 tried = stages - share * jump
                 again = left(tried)
                 old, new = (np.abs(x).max(axis=(1, 2)) for x in (missed, again[0]))
-                worse = new > np.maximum(old, SETTLED)
+                worse = new > np.maximum(old, CONVERGED)
                 if not worse.any():
                     break
                 share[worse] /= 2
             stages, (missed, errors, slopes) = tried, again
             if not np.isfinite(stages).all():
                 break
-            if np.abs(jump).max() <= SETTLED * (1 + np.abs(stages).max()):
+            if np.abs(jump).max() <= CONVERGED * (1 + np.abs(stages).max()):
                 return stages, errors
         raise NotConverged("the outputs of a step of the flow are not found; smaller steps would do")
 

@@ -161,7 +161,7 @@ def test_a_grid_on_which_responses_do_not_settle_is_refused():
     grid = flow_grid(np.array([0.0, 0.1, 0.2]), step=0.1)
     m = marched(e, grid.weights)
     data = {"K_x": e.kernel, "y": e.targets, "w": np.ones_like(grid.weights)}
-    with pytest.raises(NotConverged, match="did not settle"), np.errstate(all="ignore"):
+    with pytest.raises(NotConverged, match="did not converge"), np.errstate(all="ignore"):
         densities(m, 1e3 * grid.nodes, data)  # as if each step were a thousand times longer
 
 

@@ -11,7 +11,7 @@ from numerics.errors import NotConverged
 from numerics.experiment import Experiment
 from numerics.solver import solve
 from numerics.solver.grid import TimeGrid
-from numerics.solver.linear.rows import RESOLVED, ROUNDING, Settling, settle_step
+from numerics.solver.linear.rows import RESOLVED, ROUNDING, StepIteration, iterate_step
 from numerics.solver.refine import Attempt, Refined, Trapezoidal, refine
 
 
@@ -22,7 +22,7 @@ def test_what_rounding_leaves_is_returned() -> None:
     def sweep() -> None:
         x[:] = np.cos(x) + 1e-9 * rng.standard_normal(2)
 
-    left = settle_step([x], sweep, 1e-14)
+    left = iterate_step([x], sweep, 1e-14)
     assert 1e-11 < left < ROUNDING
     assert x == pytest.approx(0.7390851332, abs=1e-8)
 
@@ -33,13 +33,13 @@ def test_what_never_settles_is_refused() -> None:
     def sweep() -> None:
         x[:] = rng.standard_normal(1)
 
-    with pytest.raises(NotConverged, match="did not settle"):
-        settle_step([x], sweep, 1e-6)
+    with pytest.raises(NotConverged, match="did not converge"):
+        iterate_step([x], sweep, 1e-6)
 
 
 def test_what_was_large_counts_as_zero_when_it_is_gone() -> None:
     """A block that has fallen far below its peak needs no relative accuracy; the largest change is kept."""
-    settling, x, rng = Settling(1e-6), np.array(1.0), np.random.default_rng(0)
+    settling, x, rng = StepIteration(1e-6), np.array(1.0), np.random.default_rng(0)
     settling.step([x], lambda: None)
 
     def sweep() -> None:
