@@ -28,7 +28,7 @@ from numerics.solver.linear.plan import NotCausal, in_order
 class Model:
     """Theory in the form of a march of paths: its tables, and the operations of a step in causal order.
 
-    ``groups`` are correlated sources, in the order in which they are drawn.
+    ``groups`` are tuples of keys (name, indices) of correlated sources, in the order in which they are drawn.
     """
 
     def __init__(self, tables: QuantityTables) -> None:
@@ -41,9 +41,10 @@ class Model:
         self.order = self._causal_order()
 
     def _causal_order(self) -> list[PathOperation]:
-        """Sort the operations of a step; the sources of a matrix used several times are drawn one by one.
+        """Return the operations of a step in causal order.
 
-        Raises Unserved if some operations still depend on each other.
+        Sources of a group, such as those of a matrix that is used several times, are drawn one by one if no
+        other order exists. Raises Unserved if some operations still depend on each other.
         """
         try:
             return self._sorted()
@@ -56,23 +57,23 @@ class Model:
             self.blocks, self.in_order = [(n,) for n in drawn], True
             return self._sorted()
         except NotCausal as reason:
-            raise Unserved(f"sampled paths find no order within a step: {reason}") from None
+            raise Unserved(f"sampled paths cannot be computed in causal order: {reason}") from None
 
     def _sorted(self) -> list[PathOperation]:
-        """Sort the operations with the present blocks of sources."""
+        """Return the operations of a step, sorted with the present blocks of sources."""
         return in_order(
             _operations(self), lambda op: _needs(self, op), lambda op: f"{op[0]} {op[1][0]}{op[1][1]}"
         )
 
     def before(self, block: tuple[MemberKey, ...]) -> tuple[MemberKey, ...]:
-        """Return the sources of the same group that are drawn before a block in the same step."""
+        """Return the sources of the same group that are drawn before ``block`` in the same step."""
         group = self.groups[group_of(self, block[0])]
         earlier = self.blocks[: self.blocks.index(block)] if self.in_order else []
         return tuple(n for n in group if any(n in x for x in earlier))
 
     @cached_property
     def afterwards(self) -> set[MemberKey]:
-        """Correlations that no operation reads; they are computed together after all steps."""
+        """Keys of correlations that no operation of a step reads; they can be computed after all steps."""
         read = {x[1] for op in self.order for x in _needs(self, op)}
 
         def plain(e: PathEntry) -> bool:
@@ -85,7 +86,11 @@ class Model:
 
     @cached_property
     def read_later(self) -> set[MemberKey]:
-        """Quantities that are read after their step: by sums over the past, averages or rounding errors."""
+        """Keys of quantities whose values are read after their step.
+
+        They are read by sums over the past, by averages over two times, or by the estimate of rounding
+        errors.
+        """
         sums = [m for q in self.tables.quantities.values() for ms in q.memories.values() for m in ms]
         found = {m.quantity for m in sums if m.reach != "now"}
         entries = [*self.tables.entries.values(), *self.tables.scalars.values()]
@@ -98,7 +103,7 @@ class Model:
 
     @cached_property
     def read_at_zero(self) -> set[MemberKey]:
-        """Fields whose values at time zero are read by a quantity."""
+        """Keys of fields whose values at time zero another quantity reads at later times."""
         tables = self.tables
         leaves = [x for q in tables.quantities.values() for x in q.function.leaves]
         read = {tables.node(x) for x in leaves if isinstance(x, AppliedUndef) and tables.is_at_zero(x)}
@@ -106,13 +111,13 @@ class Model:
 
     @cached_property
     def kinds(self) -> dict[PathResponse, str]:
-        """``linear``, ``smooth`` or ``jumps`` for the functions between a source and a response."""
+        """``linear``, ``smooth`` or ``jumps`` for each response: the functions between source and field."""
         averages = [c for e in self.tables.entries.values() for c in e.averages.values()]
         return {c: _kind(self, c) for c in averages if isinstance(c, PathResponse)}
 
     @cached_property
     def entries_of_variance(self) -> dict[MemberKey, list[PathEntry]]:
-        """The order parameters in the covariance of each source with itself."""
+        """For each source, the order parameters in its covariance with itself."""
         tables = self.tables
         read = {a: tables.covariances[a, a].expr.atoms(AppliedUndef) for a in tables.sources}
         nodes = {a: sorted({tables.node(x) for x in some} & {*tables.entries}) for a, some in read.items()}
@@ -120,23 +125,26 @@ class Model:
 
     @cached_property
     def moving_sources(self) -> set[MemberKey]:
-        """Sources whose covariance depends on times."""
+        """Keys of sources whose covariance with some source depends on time."""
         times = {*TIMES}
         return {a for (a, _), c in self.tables.covariances.items() if c.expr.free_symbols & times}
 
 
 def group_of(model: Model, source: MemberKey) -> int:
-    """Return the number of the group of a source."""
+    """Return the position in ``model.groups`` of the group that contains a source."""
     return next(i for i, g in enumerate(model.groups) if source in g)
 
 
 def size_of(model: Model, group: int) -> int:
-    """Return the number of entries of a group at one time."""
+    """Return the number of entries of a group of sources at one time."""
     return sum(prod(model.tables.sources[n][1]) for n in model.groups[group])
 
 
 def involved(model: Model, what: MemberKey, group: int) -> dict[MemberKey, None]:
-    """Return the quantities between a group and ``what``, in no particular order."""
+    """Return the keys of the quantities through which ``what`` depends on the sources of a group.
+
+    They form an ordered set (keys of a dict) in no particular order.
+    """
     tables = model.tables
     upstream: dict[MemberKey, None] = {}
     todo = [what]
@@ -154,7 +162,7 @@ def involved(model: Model, what: MemberKey, group: int) -> dict[MemberKey, None]
 
 
 def sources_now(model: Model, what: MemberKey, group: int) -> frozenset[MemberKey]:
-    """Return the sources of a group of which a quantity is a function at its own time."""
+    """Return the sources of a group on which the quantity ``what`` depends at its own time."""
     tables = model.tables
     todo, seen = [what], set[MemberKey]()
     while todo:
@@ -171,12 +179,15 @@ def sources_now(model: Model, what: MemberKey, group: int) -> frozenset[MemberKe
 
 
 def moves(model: Model, group: tuple[MemberKey, ...]) -> bool:
-    """Return whether a covariance in a group depends on times; if not, its sources are constant in time."""
+    """Return whether the covariances of a group of sources depend on time.
+
+    If not, its sources are constant in time.
+    """
     return not model.moving_sources.isdisjoint(group)
 
 
 def _kind(model: Model, c: PathResponse) -> str:
-    """Return the kind of the functions between the source and the quantity of a response."""
+    """Return ``linear``, ``smooth`` or ``jumps`` for the functions between source and field of a response."""
     tables = model.tables
     group = group_of(model, c.source)
     way = involved(model, c.quantity, group)
@@ -185,7 +196,9 @@ def _kind(model: Model, c: PathResponse) -> str:
     for n in way:
         q = tables.quantities[n]
         if any(feels.intersection(tables.own_nodes(x)) for x in q.entries.values()):
-            return "jumps"  # derivatives along paths are not carried through weights of pairs
+            return (
+                "jumps"  # derivatives cannot be carried through weights with entrywise rules: as for a jump
+            )
         for i, x in enumerate(q.function.leaves):
             if x not in q.memories and not (
                 isinstance(x, AppliedUndef) and tables.is_random(x) and tables.node(x) in feels
@@ -219,7 +232,7 @@ PathOperation = tuple[str, MemberKey]
 
 
 def _operations(model: Model) -> Iterator[PathOperation]:
-    """Yield all operations of a step."""
+    """Yield all operations of a step, in no particular order."""
     tables = model.tables
     for i in range(len(model.blocks)):
         yield "draw", ("", (i,))
@@ -248,7 +261,7 @@ def _needs(  # noqa: PLR0912 - one branch for each kind of operation
         for (a, b), c in tables.covariances.items():
             if a in block:
                 yield from _reads(model, c.expr, present=b in known)
-            if b in block and a != b:  # the second source at this step, the first one at an earlier step
+            if b in block and a != b:  # <a(s) b(t)> with b at this step t and a at an earlier step s
                 yield from _reads(model, c.expr.xreplace({t: s, s: t}), present=a in known)
         yield from (_random(model, n) for n in known - {*block})
     elif kind == "quantity":
@@ -270,7 +283,7 @@ def _needs(  # noqa: PLR0912 - one branch for each kind of operation
 
 
 def _applied(model: Model, x: EntrySum) -> Iterator[PathOperation]:
-    """Yield the operations of this step that a weight over pairs of units, applied to a vector, reads."""
+    """Yield the operations of this step that must precede ``x``, an entrywise weight times a vector."""
     yield from _reads(model, x.factor, present=True)
     if x.own is not None:
         yield from _drawn(model, x.own.node)
@@ -279,7 +292,10 @@ def _applied(model: Model, x: EntrySum) -> Iterator[PathOperation]:
 
 
 def _averages(model: Model, kind: str, e: PathEntry) -> Iterator[PathOperation]:
-    """Yield the operations of this step that the averages of an order parameter read."""
+    """Yield the operations of this step that the averages in an order parameter or scalar ``e`` read.
+
+    ``kind`` is that of the operation: "row", "now", "column", "response" or "scalar".
+    """
     for mean in e.averages.values():
         if isinstance(mean, PathResponse):
             yield from _drawn(model, mean.quantity)
@@ -297,20 +313,23 @@ def _averages(model: Model, kind: str, e: PathEntry) -> Iterator[PathOperation]:
 
 
 def _random(model: Model, node: MemberKey) -> PathOperation:
-    """Return the operation that computes a random node."""
+    """Return the operation that computes the values of the source or quantity ``node`` on the paths."""
     if node in model.tables.sources:
         return "draw", ("", (next(i for i, x in enumerate(model.blocks) if node in x),))
     return "quantity", node
 
 
 def _drawn(model: Model, node: MemberKey) -> Iterator[PathOperation]:
-    """Yield the operation that computes a random node; attributes need none."""
+    """Yield the operation that computes ``node`` on the paths; nothing for given attributes."""
     if node not in model.tables.attributes:
         yield _random(model, node)
 
 
 def _reads(model: Model, e: Expr, present: bool) -> Iterator[PathOperation]:
-    """Yield the averages of this step in an expression, read at s < t and, if ``present``, at s = t."""
+    """Yield the operations that compute the order parameters and scalars in an expression at this step.
+
+    They are read at s < t and, if ``present``, at s = t.
+    """
     tables = model.tables
     for x in e.atoms(AppliedUndef):
         node = tables.node(x)

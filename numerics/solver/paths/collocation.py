@@ -48,7 +48,7 @@ from numerics.solver.paths.march import PathMarch
 Array = NDArray[np.float64]
 
 STAGES = np.array([(4 - 6**0.5) / 10, (4 + 6**0.5) / 10, 1.0])
-"""Radau's points, in steps."""
+"""Radau's points in a time step, in units of its length."""
 
 INSIDE = np.array([integral_weights(STAGES, 0.0, x) for x in STAGES])
 """Weights of the integrals from 0 to each point, shape ``(points, points)``."""
@@ -60,14 +60,14 @@ TAYLOR = np.linalg.inv(np.vander(STAGES, increasing=True))
 """Coefficients of the Lagrange polynomials of the points, shape ``(powers, points)``."""
 
 NEWTON, HALVINGS, CONVERGED = 60, 30, 1e-11
-"""Largest numbers of Newton iterations and of halvings of each; relative change of outputs at convergence."""
+"""Largest number of Newton iterations; largest number of halvings of each; relative change at convergence."""
 
 TANGENT, WEIGHTS = "K", (WEIGHT, ())
-"""Name of the tangent kernel, and node of the weights of updates."""
+"""Name of the tangent kernel in a theory, and key of the weights of updates."""
 
 
 def by_sample(theory: Theory) -> Theory:
-    """Return the theory of an integrated flow with separate weights for each error.
+    """Return the theory of an integrated flow with separate weights of updates for each error.
 
     ``w(t, s) Delta(mu, s)`` becomes ``w(mu, t, s)``. Raises NotApplicable if errors or weights enter in
     another way, if the error is not a smooth function of the output, and if no tangent kernel is known.
@@ -76,7 +76,9 @@ def by_sample(theory: Theory) -> Theory:
     weight = Function(WEIGHT)(t, s)
     one, other, pairs = (known[x].lhs.args if x in known else () for x in (ERROR, OUTPUT, TANGENT))
     if not pairs or one != other or len(pairs) != 2 * len(other):
-        raise NotApplicable("no errors that are functions of its outputs, or no tangent kernel, are known")
+        raise NotApplicable(
+            "collocation needs errors that are functions of the outputs, and a tangent kernel"
+        )
     error = function(known[ERROR].rhs)
     for i, x in enumerate(error.leaves):
         if isinstance(x, AppliedUndef) and str(x.func) == OUTPUT:
@@ -91,7 +93,9 @@ def by_sample(theory: Theory) -> Theory:
         found = [a for a in x.kernel.args if isinstance(a, AppliedUndef) and str(a.func) == ERROR]
         rest = x.kernel / Mul(weight, *found)
         if len(found) != 1 or found[0].args[-1] != s or (x.coefficient * rest * x.field).has(weight):
-            raise NotApplicable(f"{x.expr} is no sum over errors times gradients")
+            raise NotApplicable(
+                f"collocation needs sums over errors times gradients, and {x.expr} is not one"
+            )
         return replace(x, kernel=rest * Function(WEIGHT)(*found[0].args[:-1], t, s))
 
     equations = tuple(replace(e, terms=tuple(map(own, e.terms))) for e in theory.equations)
@@ -100,10 +104,11 @@ def by_sample(theory: Theory) -> Theory:
 
 @dataclass(frozen=True)
 class Stepping:
-    """Steps of a flow: nodes, number of interpolated gradients, ``rate``, and the linear system of the rule.
+    """Time steps of a flow by collocation: nodes, and the linear system of the training rule.
 
-    The system is ``A`` (n, n) and ``b`` (n,) over the rate. ``drifts`` states whether weight decay or noise
-    moves outputs.
+    ``order`` is the number of nodes through which gradients are interpolated, ``rate`` the learning rate. The
+    system is ``A`` (n, n) and ``b`` (n,) over the rate. ``drifts`` states whether weight decay or noise moves
+    outputs.
     """
 
     nodes: Array
@@ -114,7 +119,7 @@ class Stepping:
     drifts: bool
 
     def over(self, step: float, share: float = 1.0) -> tuple[Array, Array]:
-        """Return the propagator of the linear system over a share of a step, and the weights of its input.
+        """Return the propagator of the linear system over a ``share`` of a step, and weights of its input.
 
         They are ``e^(A x)`` (n, n), and ``int_0^x e^(A (x - y)) b l_q(y) dy`` (n, stages) with the
         polynomials l_q through the stages of a ``step``, at ``x = share step``. The system is linear in ``(z,
@@ -134,17 +139,17 @@ class Stepping:
         return found[:n, :n], found[:n, n:] * share ** np.arange(powers) @ TAYLOR
 
     def reads(self, model: Model) -> frozenset[MemberKey]:
-        """Return the order parameters from which steps are computed: those of the tangent kernel."""
+        """Return the keys of the order parameters in the tangent kernel, from which steps are computed."""
         rates = [layers_written_out(e.rhs) for e in model.tables.observables]
         return frozenset(node_of(x) for e in rates for x in e.atoms(AppliedUndef))
 
     def start(self, march: PathMarch) -> Collocation:
-        """Return the collocation of a march, before its first step."""
+        """Return the collocation of a march, whose first step has not been taken."""
         return Collocation(self, march)
 
 
 class Collocation:
-    """Weights of updates in a march, computed step by step."""
+    """Weights of updates of a flow in a march, computed step by step by collocation of the outputs."""
 
     def __init__(self, stepping: Stepping, march: PathMarch) -> None:
         self.stepping, self.march = stepping, march
@@ -163,7 +168,7 @@ class Collocation:
         self.predicted: Array | None = None
 
     def errors(self, f: Array) -> Array:
-        """Return the errors of outputs, both of shape ``(cases, outputs)``."""
+        """Return the errors Delta of outputs ``f``, both of shape ``(cases, outputs)``."""
         known = self.march.known
         own = KnownArrays(known.values, known.data, {}, known.first, known.functions, known.literals)
         own.found[self.output.node] = f.T.reshape(*self.sizes, 1, len(f))
@@ -172,7 +177,10 @@ class Collocation:
         return np.ascontiguousarray(value.reshape(-1, len(f)).T)
 
     def slopes(self, f: Array) -> tuple[Array, Array]:
-        """Return errors and their derivatives by the outputs, shape ``(cases, outputs[, outputs])``."""
+        """Return the errors of outputs ``f``, (cases, outputs), and their derivatives by the outputs.
+
+        The derivatives have shape (cases, outputs, outputs), and are finite differences.
+        """
         count = f.shape[1]
         step = SLOPE * (1 + np.abs(f))
         moved = f[:, None] + np.eye(count) * step[:, None]
@@ -181,9 +189,9 @@ class Collocation:
         return found[:, 0], ((found[:, 1:] - found[:, :1]) / step[..., None]).transpose(0, 2, 1)
 
     def row(self, node: int, first: int) -> Array:
-        """Return the tangent kernel of a node with those from ``first`` up to itself, times the rate.
+        """Return the tangent kernel of a time node with the nodes from ``first`` up to itself.
 
-        Shape ``(nodes, replicas, outputs, outputs)``.
+        It is multiplied by the learning rate. Shape ``(nodes, replicas, outputs, outputs)``.
         """
         sizes = self.march.tables.size(self.axes)
         at = _places((s, *self.axes), (node + 1 - first, *sizes))
@@ -194,7 +202,10 @@ class Collocation:
         return self.stepping.rate * shaped
 
     def kernels(self, last: range, first: int) -> Array:
-        """Return the tangent kernel of the ``last`` nodes with those from ``first`` on."""
+        """Return the tangent kernel of the ``last`` nodes with all nodes from ``first`` on, times the rate.
+
+        Shape ``(last nodes, nodes, replicas, outputs, outputs)``.
+        """
         self.rows[last[-1]] = self.row(last[-1], first)
         self.rows = {k: x[-(k + 1 - first) :] for k, x in self.rows.items() if k >= last[0]}
 
@@ -204,14 +215,14 @@ class Collocation:
         return np.array([[*self.rows[k], *later(k)] for k in last])
 
     def outputs(self, now: int) -> Array:
-        """Return the outputs at a node, shape ``(replicas, outputs)``."""
+        """Return the outputs at time node ``now``, shape ``(replicas, outputs)``."""
         found: Array = (
             self.march.known.found[self.output.node][..., now, :].reshape(-1, self.march.replicas).T
         )
         return found
 
     def fastest(self) -> float:
-        """Return the largest rate at which outputs are learnt at the first node."""
+        """Return the largest rate (1/time) at which outputs are learnt at the first node."""
         _, slopes = self.slopes(self.outputs(0))
         return float(np.abs(np.linalg.eigvals(self.row(0, 0)[0] @ slopes)).max())
 
@@ -228,7 +239,7 @@ class Collocation:
         last = range(max(0, now + 1 - order), now + 1)
         step = nodes[now + 1] - nodes[now]
         known, at = nodes[last[0] : now + 1], nodes[now] + step * STAGES
-        basis = steady(known, at) if self.stepping.drifts and now else lagrange(known, at)
+        basis = without_alternation(known, at) if self.stepping.drifts and now else lagrange(known, at)
         f = self.outputs(now)
         if self.predicted is not None and self.stepping.drifts:
             self.drift = self.drift + (f - self.predicted) / (nodes[now] - nodes[now - 1])
@@ -292,25 +303,30 @@ class Collocation:
                 break
             if np.abs(jump).max() <= CONVERGED * (1 + np.abs(stages).max()):
                 return stages, errors
-        raise NotConverged("the outputs of a step of the flow are not found; smaller steps would do")
+        raise NotConverged(
+            "Newton's method for the outputs in a time step of the flow does not converge; smaller steps "
+            "would do"
+        )
 
 
-def steady(nodes: Array, at: Array) -> Array:
-    """Return polynomials that give zero for values alternating from node to node, shape ``(at, nodes)``.
+def without_alternation(nodes: Array, at: Array) -> Array:
+    """Return polynomials for the values at ``nodes``, evaluated at the points ``at``: ``(at, nodes)``.
 
-    Their degree is one less than that through all nodes.
+    They give zero for values whose sign alternates from node to node. Their degree is one less than that of
+    the polynomial through all nodes.
 
-    >>> steady(np.array([0.0, 1.0, 2.0]), np.array([3.0])).tolist()
+    >>> without_alternation(np.array([0.0, 1.0, 2.0]), np.array([3.0])).tolist()
     [[-0.75, 0.5, 1.25]]
     """
     gaps = nodes[:, None] - nodes + np.eye(len(nodes))
-    difference = 1 / gaps.prod(axis=1)  # it is zero for polynomials of a lower degree
+    # the divided difference of all nodes, which is zero for polynomials of a lower degree
+    difference = 1 / gaps.prod(axis=1)
     signs = (-1.0) ** np.arange(len(nodes))
     basis = lagrange(nodes, at)
     return basis - np.outer(basis @ signs / (difference @ signs), difference)
 
 
 def _places(indices: Sequence[Symbol], sizes: Sequence[int]) -> dict[Symbol, Any]:
-    """Return an axis for each index."""
+    """Return the axis of each index in an array, for evaluation: its length and its position."""
     ndim = len(indices)
     return {x: Axis(0, n, k, ndim) for k, (x, n) in enumerate(zip(indices, sizes, strict=True))}

@@ -35,29 +35,38 @@ BLOCK = 2**15
 """Number of entries that are updated at once, so that they and their states stay in the cache."""
 
 CANCELLED, VISIBLE = 1e-13, 1e-3
-"""Share of its terms below which a gradient is rounding; size of a step above which this matters."""
+"""Two thresholds of the test for gradients that vanish by symmetry.
+
+Ratio of a gradient to the sum of the sizes of its terms below which it is rounding; size of a step above
+which such a gradient is an error."""
 
 UNIT = Symbol("unit")
 """Axis of paths, or of coordinates."""
 
 
 class EntryWeights:
-    """All weights over pairs of paths, of replicas that are marched together."""
+    """All weights with entrywise rules, of replicas that are marched together: arrays over pairs of paths."""
 
     def __init__(self, march: PathMarch) -> None:
         if march.device != CPU:
-            raise Unserved("weights whose rule acts on each entry are marched in NumPy's memory alone")
+            raise Unserved(
+                'weights with a rule such as Adam, which acts on each entry, need solver.device = "cpu"'
+            )
         self.march: PathMarch = proxy(march)
         self.arrays = [_EntryWeight(self.march, x) for x in march.tables.weights]
         self.factors: dict[tuple[EntrySum, tuple[Symbol, ...]], TensorReader] = {}
 
     def advance(self, now: int) -> None:
-        """Update every weight by the step at this time."""
+        """Update every weight by one step, with the gradients at step ``now``."""
         for x in self.arrays:
             x.advance(now)
 
     def applied(self, x: EntrySum, indices: tuple[Symbol, ...], now: int) -> Array:
-        """Return ``factor E~[V copy(v)]``, broadcastable to ``(replicas, *indices, paths)``."""
+        """Return the trained change of a weight applied to a vector, ``factor E~[V copy(v)]``, for a field.
+
+        ``x`` is this term of the field, and ``indices`` are those of the field. The result is broadcastable
+        to (replicas, one axis for each index, paths).
+        """
         key, march, axes = (x, indices), self.march, (*indices, *x.over)
         if key not in self.factors:
             self.factors[key] = TensorReader(march.known, x.factor, axes, march.tables.sizes)
@@ -78,7 +87,11 @@ class EntryWeights:
 
 
 class _EntryWeight:
-    """One weight: entries of shape ``(replicas, members, paths, partners)``, and the states of its rule."""
+    """One weight with an entrywise rule: the trained changes of its entries, and the states of its rule.
+
+    The arrays have shape ``(replicas, members, paths, partners)``: members are values of the weight's own
+    indices, and partners are paths of the other population or given coordinates.
+    """
 
     def __init__(self, march: PathMarch, array: EntryArray) -> None:
         self.march, self.array, self.rule = march, array, EntryRule.of(array.rule)
@@ -94,14 +107,14 @@ class _EntryWeight:
         self.numbers = [TensorReader(known, x, array.indices, sizes) for x in self.rule.numbers]
 
     def applied(self, x: EntrySum, now: int) -> tuple[Array, tuple[Symbol, ...]]:
-        """Return the weight times a vector, averaged over partners, and its indices.
+        """Return the weight times a vector, averaged over partners, and the indices of the product.
 
-        The product has shape ``(replicas, *indices, paths)``.
+        ``x`` states the vector. The product has shape ``(replicas, *indices, paths)``.
         """
         V, own = self.V, self.array.indices
         if x.vector is None:
             return V[..., 0].reshape(len(V), *self.members, -1), own
-        values = self.values(x.vector, now)  # (replicas or 1, *symbols, partners)
+        values = self.values(x.vector, now)  # shape (replicas or 1, *symbols, partners)
         symbols = x.vector.symbols
         more = tuple(y for y in symbols if y not in own)
         order = (*own, *more)
@@ -113,7 +126,10 @@ class _EntryWeight:
         return found.reshape(len(V), *self.members, *self.march.tables.size(more), -1), order
 
     def values(self, v: EntryVector, now: int) -> Array:
-        """Return a vector at this time, shape ``(replicas or 1, *indices, units)``."""
+        """Return a vector at step ``now``: paths of a field, or given data.
+
+        The shape is ``(replicas or 1, *indices, paths or coordinates)``.
+        """
         march = self.march
         if v.given:
             array = march.known.arrays[v.node[0]]
@@ -129,25 +145,30 @@ class _EntryWeight:
         return found
 
     def sides(self, x: GradientTerm, reader: TensorReader, now: int) -> tuple[Array, Array | None]:
-        """Return the two factors of a term of the gradient, each ``(replicas, members, summed, units)``."""
+        """Return the two factors of a term of the gradient, whose product over units is that of the entries.
+
+        Each has shape ``(replicas, members, summed, units)``; ``summed`` are the indices of the sum, such as
+        samples. The second is None for a weight that is a vector. ``reader`` evaluates the kernel of the
+        term.
+        """
         kernel = np.asarray(reader(now, now))
         own = self._along(x.own, x, now)
         own = own * (kernel[..., None] if kernel.ndim else kernel)
         return self._flat(own, x), None if x.other is None else self._flat(self._along(x.other, x, now), x)
 
     def _along(self, v: EntryVector, x: GradientTerm, now: int) -> Array:
-        """Return a vector along the indices of the weight and the summed ones, replicas first."""
+        """Return the vector ``v`` with axes for the indices of the weight and the summed indices of ``x``."""
         axes = (*self.array.indices, *x.over)
         return arranged(self.values(v, now), ("replica", *v.symbols, UNIT), ("replica", *axes, UNIT))
 
     def _flat(self, values: Array, x: GradientTerm) -> Array:
-        """Return values with one axis for the members and one for the summed indices."""
+        """Return values with one axis for members of the weight and one for the summed indices of ``x``."""
         whole = (*self.members, *self.march.tables.size(x.over))
         full = np.broadcast_to(values, (len(values), *whole, values.shape[-1]))
         return full.reshape(len(full), prod(self.members), -1, full.shape[-1])
 
     def advance(self, now: int) -> None:
-        """Update every entry by one step, in blocks of rows."""
+        """Update every entry by one step, with the gradients at step ``now``, in blocks of rows."""
         pairs = [self.sides(x, r, now) for x, r in zip(self.array.terms, self.kernels, strict=True)]
         rate, decay, inside = (self._number(x, now) for x in self.motion)
         numbers = [self._number(x, now) for x in self.numbers]
@@ -161,7 +182,7 @@ class _EntryWeight:
                 self._move(at, left, right, (scale, _at(decay, at)), [_at(x, at) for x in numbers])
 
     def _number(self, reader: TensorReader, now: int) -> Array:
-        """Return a number for each replica and member."""
+        """Return the value of a coefficient of the rule at step ``now``, shape (replicas or 1, members)."""
         value = np.asarray(reader(now, now), dtype=float)
         value = value.reshape(1) if not value.ndim else value
         lead = len(value)
@@ -169,14 +190,20 @@ class _EntryWeight:
 
     @staticmethod
     def _joined(pairs: list[tuple[Array, Array | None]], at: tuple[int, int]) -> tuple[Array, Array | None]:
-        """Return two matrices whose product is the gradient of all entries of one replica and member."""
+        """Return two matrices whose product is the gradient of all entries, for one replica and member.
+
+        ``pairs`` are the factors of the terms (:meth:`sides`), and ``at`` is the pair (replica, member).
+        """
         left = np.concatenate([_of(x, at) for x, _ in pairs])
         if pairs[0][1] is None:
             return left, None
         return left, np.concatenate([_of(y, at) for _, y in pairs if y is not None])
 
     def _require_gradient(self, left: Array, right: Array | None, numbers: list[float], now: int) -> None:
-        """Raise NotConverged if a gradient is only rounding and the rule still makes a visible step."""
+        """Raise NotConverged if a gradient is only rounding and the rule still makes a visible step.
+
+        ``left`` and ``right`` are the factors of the gradient, ``numbers`` the constants of the rule.
+        """
         rows = next(_blocks(self.V.shape[2:]))
         part = left[:, rows]
         gradient = part.sum(axis=0)[:, None] if right is None else part.T @ right
@@ -187,9 +214,9 @@ class _EntryWeight:
         *_, step = self.rule.function(gradient, *[x[0, 0][rows] for x in self.states], *numbers)
         if np.abs(step).max() > VISIBLE:
             raise NotConverged(
-                f"the gradient of {self.array.weight} vanishes by symmetry at step {now}: rounding leaves "
-                f"{largest:.1e}, of which {self.array.rule.name} makes a step; samples that are no mirror "
-                "images of each other, or a larger epsilon, would do"
+                f"the gradient of {self.array.weight} vanishes by symmetry at step {now}, up to a rounding "
+                f"error of {largest:.1e}, from which {self.array.rule.name} makes a step; samples that are "
+                "not mirror images of each other, or a larger epsilon of the rule, would do"
             )
 
     def _move(
@@ -200,7 +227,12 @@ class _EntryWeight:
         motion: tuple[float, float],
         numbers: list[float],
     ) -> None:
-        """Update one matrix, with ``left`` of shape (summed, rows) and ``right`` (summed, columns)."""
+        """Update the entries of one replica and member, ``at``, by the rule.
+
+        ``left`` has shape (summed, rows), ``right`` (summed, columns); their product is the gradient.
+        ``motion`` is the pair of the factor of a step and the weight decay, ``numbers`` the constants of the
+        rule.
+        """
         V, (scale, decay) = self.V[at], motion
         for rows in _blocks(V.shape):
             part = left[:, rows]
@@ -216,20 +248,20 @@ class _EntryWeight:
 
 
 def _of(values: Array, at: tuple[int, int]) -> Array:
-    """Return the values of one replica and member."""
+    """Return the part of an array for one replica and member; an axis of length one serves all replicas."""
     replica, member = at
     found: Array = values[min(replica, len(values) - 1), member]
     return found
 
 
 def _at(values: Array, at: tuple[int, int]) -> float:
-    """Return the number of one replica and member."""
+    """Return the number in a table for one replica and member; an axis of length one serves all replicas."""
     replica, member = at
     return float(values[min(replica, len(values) - 1), member])
 
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Yield blocks of rows."""
+    """Yield ranges of rows of an array of this shape, with about BLOCK entries in each."""
     size = max(1, BLOCK // shape[1])
     for first in range(0, shape[0], size):
         yield slice(first, min(first + size, shape[0]))

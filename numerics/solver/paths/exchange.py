@@ -1,9 +1,9 @@
-"""Averages over exchangeable values: order parameters of sampled paths made symmetric, and what that removes.
+"""Averages over exchangeable values of indices, which make order parameters of sampled paths symmetric.
 
-The theory says which indices have values that its equations do not tell apart
-(:mod:`derive.theory.exchange`), and on which given arrays this rests.  The arrays are looked at here: two
-values are exchangeable if the arrays are the same with both exchanged.  Order parameters are then averaged
-over these permutations, so that sampled solutions are invariant under them, as the exact one is.
+The theory states which indices have values that can be exchanged without a change of its equations
+(:mod:`derive.theory.exchange`), and which given arrays must be symmetric for this. The input here are these
+arrays: two values are exchangeable if the arrays are the same with both exchanged. Order parameters are then
+averaged over these permutations, so that sampled solutions are invariant under them, as the exact one is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ Labels = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Orbits:
-    """Entries of an array that permutations carry into each other, by numbers: ``labels`` along the ``axes``.
+    """Partition of the entries of an array into orbits under permutations of index values.
+
+    ``labels`` is the number of the orbit of each entry along the ``axes``, flattened. ``order`` sorts entries
+    by orbit; ``starts`` and ``counts`` are the first position and the size of each orbit.
 
     >>> Orbits.of([np.array([0, 0])] * 2, (0, 0), (1, 2)).averaged(np.array([[[1.0, 2.0], [4.0, 3.0]]]))
     array([[[2., 3.],
@@ -43,11 +46,12 @@ class Orbits:
 
     @classmethod
     def of(cls, blocks: Sequence[Labels], classes: Sequence[Hashable], axes: Sequence[int]) -> Orbits | None:
-        """Return the orbits of indices with exchangeable values; None if all are single entries.
+        """Return the orbits of entries under exchanges of index values; None if all are single entries.
 
-        Values of the same block can be exchanged. Indices of the same class are permuted together: entries
-        are in one orbit if their values are of the same blocks, and equal to each other where those of the
-        other entry are.
+        ``blocks`` holds for each index the label of each value: values with equal labels can be exchanged.
+        Indices of the same class are permuted together: entries are in one orbit if their values are of the
+        same blocks, and equal to each other where those of the other entry are. ``axes`` are the axes of the
+        indices in an array.
         """
         values = np.indices([len(x) for x in blocks]).reshape(len(blocks), -1)
         keys = [block[x] for block, x in zip(blocks, values, strict=True)]
@@ -62,7 +66,7 @@ class Orbits:
         return cls(tuple(axes), labels, np.argsort(labels, kind="stable"), starts, counts)
 
     def averaged(self, full: Array) -> Array:
-        """Return an array with each entry replaced by the mean over its orbit."""
+        """Return the array ``full`` with each entry replaced by the mean over its orbit."""
         last = tuple(range(full.ndim - len(self.axes), full.ndim))
         moved = np.moveaxis(full, self.axes, last)
         flat = moved.reshape(*moved.shape[: last[0]], -1)
@@ -71,10 +75,11 @@ class Orbits:
 
 
 def blocks_of(found: IndexClass, name: str, size: int, data: Mapping[str, Array]) -> Labels:
-    """Return for each value of an index the first one with which it can be exchanged in a quantity.
+    """Return for each value of an index the first value with which it can be exchanged in a quantity.
 
-    Two values can be exchanged if all given arrays that the quantity depends on stay the same.  That is an
-    equivalence relation, because exchanges of i, j and of j, k give that of i, k.
+    ``found`` is the class of the index, ``name`` the quantity, and ``size`` the number of values. Two values
+    can be exchanged if all given arrays that the quantity depends on stay the same. That is an equivalence
+    relation, because exchanges of i, j and of j, k give that of i, k.
     """
     labels = np.arange(size)
     arrays = [(data.get(x), found.axes(x)) for x in sorted(found.arrays.get(name, ()))]
@@ -93,7 +98,7 @@ def blocks_of(found: IndexClass, name: str, size: int, data: Mapping[str, Array]
 
 
 def _same(x: Array, axes: tuple[int, ...], i: int, j: int) -> bool:
-    """Return whether an array stays the same if two values of the index on these axes are exchanged."""
+    """Return whether an array is unchanged if index values ``i`` and ``j`` are exchanged on these axes."""
     order = np.arange(x.shape[axes[0]])
     order[[i, j]] = order[[j, i]]
     for k in axes:
@@ -111,7 +116,11 @@ def orbits_of(
     axes: Mapping[MemberKey, Sequence[Symbol]],
     data: Mapping[str, Array],
 ) -> dict[MemberKey, Orbits]:
-    """Return the orbits of order parameters and numbers whose arrays have these axes after their replicas."""
+    """Return the orbits of the entries of order parameters and scalars, by key.
+
+    ``axes`` are the axes of their arrays after that of replicas. Quantities without exchangeable entries are
+    left out.
+    """
     known: dict[Hashable, Labels] = {}
     found = {}
     for n in entries:
@@ -140,21 +149,22 @@ def orbits_of(
 
 
 RESOLVED = 1e-4
-"""Relative innovation variance below which entries of perturbed sources follow from others: far above what a
-perturbation changes of it."""
+"""Ratio of conditional variance to variance below which an entry of a source is determined by others.
+
+It is far above the change of this ratio by a perturbation, so that both marches agree."""
 
 
 @dataclass
 class Asymmetry:
     """Perturbation that breaks the symmetry of a march, followed from the difference of two marches.
 
-    The first march records what its averages are before and after they are made symmetric: ``kept``.  The
-    second one, of the same paths, has the symmetric averages of the first and the change of what was there
-    before,
+    The first march records in ``kept`` its averages before and after they are made symmetric. The second one,
+    of the same paths, has the symmetric averages of the first and the change of the averages before
+    symmetrisation,
 
         X = X_symmetric + (X_raw' - X_raw),    and at the first step    + share (X_raw - X_symmetric),
 
-    because averages over finitely many units differ at the start.  For a small ``share`` the change is the
+    because averages over finitely many units differ at the start. For a small ``share`` the change is the
     linear response of the theory to perturbations like those of finite networks.
     """
 
@@ -163,11 +173,11 @@ class Asymmetry:
     pivots: dict[int, list[Labels]] = field(default_factory=dict)
 
     def second(self, share: float) -> Asymmetry:
-        """Return what the second march needs of this one, the first."""
+        """Return the object for the second march, which applies a perturbation of this ``share``."""
         return Asymmetry(share, self.kept, self.pivots)
 
     def share_pivots(self, groups: Mapping[int, Growing]) -> None:
-        """Keep the pivots of the first march, and give them to the second one.
+        """Record the order of sources in Cholesky factors in the first march, and fix it in the second one.
 
         Which entries of a step are drawn first would change by the smallest perturbation of equal variances.
         """
@@ -179,7 +189,11 @@ class Asymmetry:
                 group.given = iter(self.pivots[k])
 
     def passed(self, node: MemberKey, late: slice, early: slice, raw: Array, symmetric: Array) -> Array:
-        """Return the average that a march goes on with."""
+        """Return the average with which a march goes on: the symmetric one, perturbed in the second march.
+
+        ``raw`` and ``symmetric`` are the average ``node`` before and after it is made symmetric, at the times
+        ``late`` and ``early``.
+        """
         key = node, late.start, late.stop, early.start, early.stop
         if self.share is None:
             self.kept[key] = raw, symmetric
@@ -190,13 +204,15 @@ class Asymmetry:
 
 
 StoredTimes = tuple[MemberKey, int, int, int, int]
-"""An order parameter or number, and the times of a part of it."""
+"""Key of an order parameter or scalar, and the ranges (start, stop) of the times t and s of a part of it."""
 
 
 def exchangeable_values(
     tables: QuantityTables, data: Mapping[str, Any], used: Iterable[MemberKey]
 ) -> dict[str, list[list[int]]]:
-    """Return for each index the values that averages are taken over, counted from the first one.
+    """Return for each index the lists of its values that can be exchanged, counted from one.
+
+    ``used`` are the keys of order parameters and scalars that are considered.
 
     >>> from derive.program.networks import committee
     >>> from derive.theory import mean_field
@@ -223,11 +239,14 @@ def exchangeable_values(
 
 
 def _letter(tables: QuantityTables, number: int) -> str:
-    """Return the shortest name of an index of a class, which is not that of a partner."""
+    """Return the name under which a class of indices is shown: the shortest of its names.
+
+    Names of partners, such as those of the second index of a pair, are not taken.
+    """
     names = {str(x) for classes in tables.exchanged.values() for x, k in classes.items() if k == number}
     return min(names, key=lambda x: (len(x), x.startswith("_"), x != "mu", x))
 
 
 def _arrays(data: Mapping[str, Any]) -> dict[str, Array]:
-    """Return the data that are arrays."""
+    """Return the given data that are arrays, and no functions, by name."""
     return {k: np.asarray(v, dtype=float) for k, v in data.items() if not callable(v)}

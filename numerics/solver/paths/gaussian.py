@@ -23,14 +23,14 @@ from numerics.sobol import BITS, directions
 Array = NDArray[np.float64]
 
 PIVOT = 1e-7
-"""An entry with less than this share of conditional variance is determined by those before it.
+"""Ratio of conditional variance to variance below which an entry is determined by those before it.
 
 With smaller pivots rounding errors make entries jointly dependent, as at close times of a flow: with 1e-8 a
 few seeds in a hundred had a conditional variance of -1e-3 of a variance.
 """
 
 CUT = 1e-3
-"""Negative conditional variances up to this share are set to zero, and counted as bias."""
+"""Negative conditional variances up to this ratio to the variance are set to zero, and counted as bias."""
 
 BLOCK = 256
 """Number of dimensions of one Sobol sequence."""
@@ -41,12 +41,15 @@ CHUNK = 32
 
 @lru_cache(maxsize=32)
 def _directions(dimensions: int, bits: int) -> NDArray[np.uint32]:
-    """Return the numbers of which the first ``2**bits`` Sobol points are sums, ``(bits, dimensions, 1)``."""
+    """Return the direction numbers of which the first ``2**bits`` Sobol points are sums (modulo 2).
+
+    The shape is ``(bits, dimensions, 1)``.
+    """
     return np.ascontiguousarray(directions(dimensions)[:, :bits].T)[..., None]
 
 
 LARGE = 2**20
-"""Size of an array that has large pages of memory."""
+"""Number of entries from which on an array gets large pages of memory."""
 
 PENDING = 20
 """Number of rows of a low-rank correction before it is added to the inverse, which is slow to write."""
@@ -75,11 +78,11 @@ class Scrambled:
             self.directions ^= ((x >> low) & 1)[:, None] * column
 
     def uniform(self, some: slice) -> Array:
-        """Return points in (0, 1) of some dimensions, shape ``(generators, dimensions, points)``."""
+        """Return points in (0, 1) of the dimensions ``some``, shape ``(generators, dimensions, points)``."""
         shift = self.shift[:, some]
         y = np.empty((*shift.shape[:2], 2**self.bits), dtype=np.uint32)
         y[..., :1] = shift
-        for k in range(self.bits):  # points in the order of the reflected Gray code
+        for k in range(self.bits):  # the points are generated in the order of the reflected Gray code
             n = 2**k
             np.bitwise_xor(y[..., :n][..., ::-1], self.directions[k, :, some], out=y[..., n : 2 * n])
         found: Array = (y[..., : self.points] + 0.5) / 2.0**BITS
@@ -93,7 +96,7 @@ class Room:
         self.device, self.used = device, LARGE
 
     def take(self, *shape: int) -> PathArray:
-        """Return an uninitialised array."""
+        """Return an uninitialised array of this shape, a part of a large block of memory."""
         count = prod(shape)
         if self.used + count > LARGE:
             self.block, self.used = self.device.empty(max(count, LARGE)), 0
@@ -102,13 +105,13 @@ class Room:
 
 
 class Latents:
-    """Normal numbers of one population, from scrambled points; ``points`` are those of the first paths.
+    """Independent normal numbers for the sources of one population, from scrambled Sobol points.
 
-    The other paths have the same numbers with other signs. In half of all paths the numbers of ``flipped``
-    groups change sign and the others repeat, so that products of one of each average to zero exactly. If
-    paths are ``paired``, all numbers change sign in half of each half, so that odd functions of all sources
-    average to zero exactly. Functions that are even or odd gain nothing from pairs, which halve the number of
-    points.
+    ``points`` holds those of the first paths, shape (replicas, dimensions, points). The other paths have the
+    same numbers with other signs. In half of all paths the numbers of ``flipped`` groups change sign and the
+    others repeat, so that products of one of each average to zero exactly. If paths are ``paired``, all
+    numbers change sign in half of each half, so that odd functions of all sources average to zero exactly.
+    Functions that are even or odd gain nothing from pairs, which halve the number of points.
 
     With ``matched``, the first numbers, as many as half of the points, are orthonormal over the points and
     have mean zero, so that every second moment of the sources is exact. A replica with fewer paths than the
@@ -133,12 +136,15 @@ class Latents:
         self.matched = matched
 
     def signs(self, flipped: bool) -> tuple[float, ...]:
-        """Return the signs of the numbers of a group in each part of the paths."""
+        """Return the signs of the numbers of a group in each part of the paths, relative to the first part.
+
+        ``flipped`` states whether half of the paths have opposite values of the group.
+        """
         other = -1.0 if flipped else 1.0
         return (1.0, -1.0, other, -other) if self.paired else (1.0, other)
 
     def more(self) -> None:
-        """Add the next CHUNK dimensions; finer grids begin with the same ones.
+        """Generate normal numbers of the next CHUNK dimensions; finer time grids begin with the same ones.
 
         Each block of BLOCK dimensions after the first is another scrambled sequence, with its points in
         random order.
@@ -149,7 +155,8 @@ class Latents:
             self.sequences = [Scrambled(BLOCK, n, [self.rngs[i] for i in own]) for n, own in self.parts]
             self.order = [[self.rngs[i].permutation(n) for i in own] for n, own in self.parts if self.made]
         for k, (count, members) in enumerate(self.parts):
-            own = members if self.parts[1:] else slice(None)  # a view if all replicas have as many paths
+            # a slice gives a view, which needs no copy, if all replicas have the same number of paths
+            own = members if self.parts[1:] else slice(None)
             block = self.sequences[k].uniform(slice(within, within + CHUNK))
             if self.order:
                 block = np.stack([x[:, order] for x, order in zip(block, self.order[k], strict=True)])
@@ -157,7 +164,8 @@ class Latents:
             block = self.device.namespace.tile(block, (1, 1, self.count // count))
             if self.matched and (new := min(count // 2 - self.made, CHUNK)) > 0:
                 basis, mine = self.points[own, : self.made], block[:, :new]
-                # one pass suffices, because scrambled points are nearly orthogonal; new memory is slow
+                # Gram-Schmidt in place, because new memory is slow; one pass suffices, because scrambled
+                # points are nearly orthogonal
                 mine -= self.device.namespace.mean(mine, axis=2, keepdims=True)
                 mine -= (mine @ transposed(basis) / self.count) @ basis
                 root = np.linalg.cholesky(self.device.take(mine @ transposed(mine)) / self.count)
@@ -166,9 +174,9 @@ class Latents:
         self.made += CHUNK
 
     def draw(self, live: NDArray[np.bool_]) -> PathArray:
-        """Return the next normal numbers of each replica where ``live``, and zeros elsewhere.
+        """Return the next normal numbers of each replica where ``live`` is true, and zeros elsewhere.
 
-        Shape ``(replicas, numbers, points)``.
+        ``live`` has shape (replicas, numbers), the result ``(replicas, numbers, points)``.
         """
         counts = live.sum(axis=1)
         while self.made < (self.used + counts).max():
@@ -182,18 +190,19 @@ class Latents:
 
 
 class NotPositive(NotConverged):
-    """Raised for a covariance that is not positive by more than CUT, because accuracy is lost."""
+    """Raised for a covariance with a variance below -CUT, which is not positive because accuracy is lost."""
 
 
 class Growing:
-    """Entries of a group so far, in all replicas: Cholesky factors and normal numbers.
+    """Gaussian sources of a group at all steps so far: Cholesky factor and normal numbers of each replica.
 
-    ``rows`` is ``L`` of ``x = L z`` for all entries x, ``inverse`` the inverse of its rows at the ``pivots``,
-    a triangle; a replica has zeros where others have one more pivot in a step. ``normals`` are z at the
-    points, and each part of the paths has them with one of the ``signs``. ``free`` is the number of entries
-    after each step that are not determined by others. ``cut`` is the distance of each covariance from the
-    nearest positive one, relative to a variance. With a ``ridge`` the inverse of ``ridge + L^T D^-1 L``, with
-    the variances D of the entries, is ``damped`` minus ``U^T U``, where U are ``pending`` rows of ``parts``.
+    An entry is one source at one step and index. ``rows`` is ``L`` of ``x = L z`` for all entries x,
+    ``inverse`` the inverse of its rows at the ``pivots``, a triangle; a replica has zeros where others have
+    one more pivot in a step. ``normals`` are z at the points, and each part of the paths has them with one of
+    the ``signs``. ``free`` is the number of entries after each step that are not determined by others.
+    ``cut`` is the distance of each covariance from the nearest positive one, relative to a variance. With a
+    ``ridge`` the inverse of ``ridge + L^T D^-1 L``, with the variances D of the entries, is ``damped`` minus
+    ``U^T U``, where U are ``pending`` rows of ``parts``.
     """
 
     def __init__(
@@ -211,7 +220,7 @@ class Growing:
         self.chosen: list[NDArray[np.intp]] = []
         self.least = PIVOT
         self.given: Iterator[NDArray[np.intp]] = iter(())
-        # numpy.zeros takes no memory until it is written: entries beyond the width need none
+        # numpy.zeros takes no memory until it is written, so that entries that are never reached need none
         self.rows, self.inverse, self.damped = self.device.zeros(3, count, most, most)
         if self.ridge:
             diagonal = self.damped.reshape(count, -1)[:, :: most + 1]
@@ -251,7 +260,7 @@ class Growing:
             self.normals[:, k:w] = self.latents.draw(live)
         self.variance[:, n : n + m] = variance
         here = here[..., : self.width]
-        if self.ridge:  # the large inverse is written only after PENDING rows
+        if self.ridge:  # rows are collected, and the large inverse is written only after PENDING of them
             rows = here / put(scale)
             part = self._less(self._damped(rows), rows, 1.0)
             self.parts[:, self.pending : self.pending + m, : self.width] = part
@@ -271,21 +280,25 @@ class Growing:
         return values
 
     def _damped(self, x: PathArray) -> PathArray:
-        """Return ``x (ridge + L^T D^-1 L)^-1``."""
+        """Return ``x (ridge + L^T D^-1 L)^-1`` for rows x over the normal numbers, replicas first."""
         parts = self.parts[:, : self.pending, : self.width]
         return x @ self.damped[:, : self.width, : self.width] - x @ transposed(parts) @ parts
 
     def _less(self, seen: PathArray, rows: PathArray, sign: float) -> PathArray:
-        """Return P such that an inverse A loses ``P^T P`` if ``rows^T rows`` is added to its matrix.
+        """Return P such that an inverse A loses ``P^T P`` if ``rows^T rows`` is added to the matrix.
 
-        With ``sign`` -1 the rows are subtracted and the inverse gains ``P^T P`` (Woodbury). ``seen`` is
-        ``rows A``.
+        This is Woodbury's formula. With ``sign`` -1 the rows are subtracted and the inverse gains ``P^T P``.
+        ``seen`` is ``rows A``.
         """
-        middle = np.eye(rows.shape[1]) + sign * self.device.take(seen @ transposed(rows))  # a small square
+        # a small square matrix for each replica
+        middle = np.eye(rows.shape[1]) + sign * self.device.take(seen @ transposed(rows))
         return self.device.put(np.linalg.inv(np.linalg.cholesky(middle))) @ seen
 
     def moments(self, v: PathArray) -> PathArray:
-        """Return ``<v z^T>`` with the normal numbers so far, replicas first; ``v`` has all paths last."""
+        """Return ``<v z^T>``, the averages of values over all paths times the normal numbers so far.
+
+        ``v`` has shape (replicas, entries, paths), the result (replicas, entries, numbers).
+        """
         points = self.normals.shape[2]
         folded = v[..., :points]
         for k, sign in enumerate(self.signs[1:], 1):
@@ -295,9 +308,10 @@ class Growing:
     def responses(
         self, moments: PathArray, entries: int, present: Sequence[int] = (), *, damped: bool = True
     ) -> Array:
-        """Return ``<d v / d x>`` for the first entries x and those ``present``, which come after them.
+        """Return ``<d v / d x>`` for sources x of the group, shape (replicas, entries of v, entries x).
 
-        ``moments`` are those of v (:meth:`moments`); replicas come first. The result is zero for entries
+        ``moments`` are those of v (:meth:`moments`). Responses are computed to the first ``entries`` entries
+        x and to those at the positions ``present``, which come after them. The result is zero for entries
         between these, and for entries that are not drawn yet; the last one is the last of a step.
 
         Stein's lemma is ``<v x^T> = <d v / d x> C``, with the covariance C of the entries, to which a ridge
@@ -326,7 +340,9 @@ class Growing:
             rows = transposed(self.rows[:, taken, :k])
             found[..., taken] = self.device.take(answer @ rows) / self.variance[:, None, taken]
             return found
-        if len(taken) > first and len(left_out):  # an entry that is left out may be a pivot
+        if len(taken) > first and len(
+            left_out
+        ):  # the triangle of pivots does not serve if a pivot is left out
             scale = np.sqrt(self.variance[:, taken])
             rows = self.device.take(self.rows[:, taken, :k]) / scale[..., None]
             inverse = np.linalg.pinv(rows, rcond=PIVOT**0.5)
@@ -344,17 +360,21 @@ class Growing:
 def _pivoted(
     left: Array, variance: Array, scale: Array, least: float, given: NDArray[np.intp] | None = None
 ) -> tuple[Array, Array, NDArray[np.intp], Array]:
-    """Return Cholesky factors L of ``left`` in each replica, largest pivots relative to a variance first.
+    """Return Cholesky factors L of the covariances ``left`` in each replica, with pivots.
 
-    Pivots above ``least`` are taken, or those that are ``given``. The results are the columns of L; the
-    inverse, which gives normal numbers from entries; the pivots, -1 if a replica has fewer; and the largest
-    negative variance, relative to its own variance, that was set to zero.
+    Pivots with the largest ratio to their ``variance`` come first. Those with a ratio above ``least`` are
+    taken, or those that are ``given``; ``scale`` are the roots of the variances. The results are the columns
+    of L; the inverse, which gives normal numbers from entries; the pivots, -1 if a replica has fewer; and the
+    largest negative variance, relative to its own variance, that was set to zero. Raises NotPositive if one
+    is below -CUT.
     """
     count, m = variance.shape
-    both = np.zeros((count, m, 2 * m))  # the remaining covariance, and its rows as combinations of entries
+    # two matrices side by side: the remaining covariance, and its rows as combinations of entries
+    both = np.zeros((count, m, 2 * m))
     rest, diagonal = both[..., :m], both.reshape(count, -1)[:, :: 2 * m + 1]
     np.divide(left, scale * transposed(scale), out=rest)
-    diagonal[...] = left.diagonal(axis1=1, axis2=2) / variance  # equal ones stay equal: the first is taken
+    # computed by one division, so that equal variances stay equal to rounding, and the first of them is taken
+    diagonal[...] = left.diagonal(axis1=1, axis2=2) / variance
     both.reshape(count, -1)[:, m :: 2 * m + 1] = 1.0
     replicas, rows = np.arange(count), np.empty((count, m, 2 * m))
     chosen, found = np.empty((count, m), dtype=np.intp), 0
@@ -369,8 +389,9 @@ def _pivoted(
     worst = diagonal.min(axis=1)
     if not (worst >= -CUT).all():
         raise NotPositive(
-            f"a covariance is not positive: given the past, {worst.min():.3g} of a variance is left; the "
-            "kernels are not those of a theory, or numbers have lost their accuracy"
+            "a covariance of sources is not positive: the conditional variance given the past is "
+            f"{worst.min():.3g} of the variance; the given kernels are not positive, or rounding errors are "
+            "too large"
         )
     rows, chosen = rows[:, :found], chosen[:, :found]
     columns, own = transposed(rows[..., :m]) * scale, rows[..., m:] / transposed(scale)

@@ -1,7 +1,8 @@
 """Growth of perturbations that break the symmetry of a sampled solution, from two marches of the same paths.
 
-From a problem whose theory has exchangeable values to the size of a small perturbation at each output time.
-:func:`numerics.solve` says of a solution along which it grows exponentially that finite networks leave it.
+The input is a problem whose theory has exchangeable values; the output is the size of a small perturbation at
+each output time. If it grows exponentially, :func:`numerics.solve` states that finite networks leave the
+symmetric solution.
 """
 
 from __future__ import annotations
@@ -23,32 +24,33 @@ from numerics.solver.paths.solve import Prepared
 Array = NDArray[np.float64]
 
 SHARE = 1e-8
-"""Share of the sampling noise at the start that is the perturbation: far above rounding, and small enough for
-growth by many orders within the linear order."""
+"""Size of the perturbation over the sampling noise at the start.
+
+It is far above rounding, and small enough for growth by many orders of magnitude while effects stay
+linear."""
 
 LINEAR = 0.01
-"""The largest relative change that counts as linear."""
+"""Largest relative change of an order parameter that counts as linear."""
 
 RUNS = 4
-"""Replicas, whose growth has a standard error."""
+"""Number of replicas, from which the growth has a standard error."""
 
 VANISHING = 1e-9
-"""Share of the largest average below which an average is zero up to rounding."""
+"""Ratio to the largest average below which an average is zero up to rounding."""
 
 PATHS = 512
-"""Paths of a replica, at most."""
+"""Largest number of paths of a replica."""
 
 
 def perturbations(problem: Problem, samples: int) -> Array:
-    """Return the size of a perturbation that breaks the symmetry, ``(replicas, output times)``.
+    """Return the size of a perturbation that breaks the symmetry, shape ``(replicas, output times)``.
 
-    Only the times are there up to which it is in the linear order.  There are none where sources vanish at a
-    saddle, because Stein's lemma does not resolve responses to these.
-
-    It is the largest relative change of a correlation or number.  Responses are left out, because single
-    entries of them are not resolved (:class:`~numerics.solver.paths.march.PathMarch`).  Raises Unserved if it
-    vanishes to rounding, because averages over paths have no noise at the start that differs between the
-    values, as for heads of attention with equal offsets.
+    It is the largest relative change of a correlation or scalar. Only the times are returned up to which it
+    is in the linear order; none if sources vanish at a saddle, because Stein's lemma does not resolve
+    responses to these. Responses are left out, because single entries of them are not resolved
+    (:class:`~numerics.solver.paths.march.PathMarch`). ``samples`` is the largest number of paths. Raises
+    Unserved if the perturbation vanishes to rounding, because averages over paths have no noise at the start
+    that differs between the values, as for heads of attention with equal offsets.
     """
     grid = next(grids(problem.times, 2)) if problem.flow else None
     prepared = prepared_for(problem, grid)
@@ -61,14 +63,20 @@ def perturbations(problem: Problem, samples: int) -> Array:
     )
     gaps = np.max(list(_changes(prepared, first, symmetric, perturbed)), axis=0)
     if (gaps.max(axis=1) <= np.finfo(float).eps).any():
-        raise Unserved("averages over paths at the start have no noise that breaks the symmetry")
+        raise Unserved(
+            "the growth of perturbations cannot be measured: averages over paths at the start have no noise "
+            "that breaks the symmetry"
+        )
     shown: Array = gaps if grid is None else np.stack([grid.once(x) for x in gaps])
     beyond = (shown > LINEAR).any(axis=0)
     return shown[:, : int(beyond.argmax())] if beyond.any() else shown
 
 
 def _seeds(problem: Problem, runs: int) -> list[np.random.SeedSequence]:
-    """Return seeds that have no children yet, the same at every call."""
+    """Return new seeds of ``runs`` replicas, the same at every call.
+
+    They must be new, because a seed that has been used gives other random numbers.
+    """
     return [np.random.SeedSequence(problem.solver.seed, spawn_key=(n,)) for n in range(runs)]
 
 
@@ -78,9 +86,10 @@ def _changes(
     symmetric: Mapping[MemberKey, Array],
     perturbed: Mapping[MemberKey, Array],
 ) -> Iterator[Array]:
-    """Yield the relative change of each correlation and number, ``(replicas, times)``.
+    """Yield the relative change of each correlation and scalar, shape ``(replicas, times)``.
 
-    It is relative to the largest value before averages are made symmetric, which may leave nothing.
+    It is relative to the largest value before averages are made symmetric, because the symmetric part may
+    vanish.
     """
     entries = prepared.tables.entries | prepared.tables.scalars
     own = {n: e for n, e in entries.items() if n in symmetric and not e.is_response}

@@ -32,7 +32,7 @@ class PathsMethod:
     )
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
-        """Estimate cost and error, or refuse a flow whose error jumps."""
+        """Estimate cost and error, or refuse a flow whose error is a discontinuous function of the output."""
         if problem.flow and error_jumps(problem.program):
             jumps = (
                 "the error is a discontinuous function of the output, and steps of sampled paths miss the "
@@ -59,7 +59,7 @@ class PathsMethod:
         return Yes(cost, memory, max(error, SAMPLED), note + lacks, error if given else ACCURACY)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        """Solve by sampled paths."""
+        """Solve by sampled paths, with the number of paths that the accuracy needs."""
         from numerics.solver.by_role import kept
         from numerics.solver.paths.problem import solve_paths
 

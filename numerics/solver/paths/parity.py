@@ -39,12 +39,12 @@ STEPS = 3
 """Length of the histories from which the parity of a rule is determined."""
 
 ROUNDING = 1e-9
-"""Largest difference between equal values, relative to the largest of them."""
+"""Difference of two values, relative to the largest of all, up to which they count as equal."""
 
 
 @lru_cache(maxsize=8)
 def paired(model: Model) -> list[bool]:
-    """Return for each population whether its paths come in pairs with opposite sources.
+    """Return for each population whether its paths come in pairs with opposite values of all sources.
 
     The sources of the :func:`flipped` groups always have both signs with the same values of the others. If
     all quantities are even or odd under some of these sign changes, pairs would only repeat averages.
@@ -61,12 +61,12 @@ def paired(model: Model) -> list[bool]:
 
 @lru_cache(maxsize=8)
 def flipped(model: Model) -> frozenset[int]:
-    """Return the groups of which half of the paths have sources of the opposite sign beside the same others.
+    """Return the groups of sources of which half of the paths have the opposite, beside the same others.
 
-    A product of quantities that is odd in these sources averages to zero exactly.  At the start, where sums
-    over the past are empty, networks have such a symmetry: outputs and gradients change sign with the
-    readout (:class:`_SignsAtStart`).  In causal order, an average in a scalar that is not odd adds the last
-    group that makes it so and more of them odd.  A population without such sources takes its last group.
+    A product of quantities that is odd in these sources averages to zero exactly. At the start, where sums
+    over the past are empty, networks have such a symmetry: outputs and gradients change sign with the readout
+    (:class:`_SignsAtStart`). In causal order, an average in a scalar that is not odd adds the last group that
+    makes it so and more of them odd. A population without such sources takes its last group.
     """
     tables = model.tables
     scalars = [tables.scalars[node] for kind, node in model.order if kind == "scalar"]
@@ -96,10 +96,11 @@ def flipped(model: Model) -> frozenset[int]:
 
 
 class _SignsAtStart:
-    """Parities of a theory at time zero if sources of the ``chosen`` groups change sign, in causal order.
+    """Parities of all quantities at time zero if sources of the ``chosen`` groups change sign.
 
     A group whose covariance is an average of products of two odd quantities, such as that of a transposed
-    matrix, changes sign with them: ``groups`` are all that do.
+    matrix, changes sign with them: ``groups`` are all groups that do. ``known`` holds EVEN, ODD or NEITHER by
+    key.
     """
 
     def __init__(self, model: Model, chosen: Set[int]) -> None:
@@ -119,14 +120,17 @@ class _SignsAtStart:
                 self.known |= dict.fromkeys(block, ODD if group in self.groups else EVEN)
 
     def _is_odd(self, source: MemberKey) -> bool:
-        """Return whether the covariance of a source is an average over two odd quantities."""
+        """Return whether the covariance of a source is an average of products of two odd quantities."""
         entries = self.model.entries_of_variance[source]
         pairs = [(c.first, c.second) for e in entries for c in _correlations(e) if c.second]
         return any(self.known.get(one) == self.known.get(other) == ODD for one, other in pairs)
 
 
 def _may_be_odd(tables: QuantityTables, c: PathCorrelation) -> bool:
-    """Return whether a product may be odd in some sources; a square, for example, is even."""
+    """Return whether an average ``<X Y>`` or ``<X>`` may be that of an odd function of some sources.
+
+    A square, for example, is even.
+    """
     if c.second is not None or c.first not in tables.quantities:
         return c.first != c.second
     q = tables.quantities[c.first]
@@ -135,14 +139,14 @@ def _may_be_odd(tables: QuantityTables, c: PathCorrelation) -> bool:
 
 
 def _correlations(e: PathEntry) -> Iterator[PathCorrelation]:
-    """Yield the averages of products in an order parameter or scalar."""
+    """Yield the averages ``<X Y>`` or ``<X>`` in an order parameter or scalar, also those inside of sums."""
     yield from (c for c in e.averages.values() if isinstance(c, PathCorrelation))
     for inner in e.sums.values():
         yield from _correlations(inner)
 
 
 def parities(tables: QuantityTables, flipped: Set[MemberKey]) -> dict[MemberKey, int]:
-    """Return EVEN or ODD for each node that has a parity under a sign change of the sources ``flipped``.
+    """Return EVEN or ODD, by key, for each quantity with a parity if the sources ``flipped`` change sign.
 
     The parity of a function is determined from its values at random points. In a sum over the past, terms of
     unknown parity are assumed to have the parity of the others; the result is then checked with all terms.
@@ -169,7 +173,7 @@ def _parity(
     complete: bool,
     start: bool = False,
 ) -> int:
-    """Return the parity of a quantity.
+    """Return EVEN, ODD or NEITHER for a quantity ``q``, from the ``known`` parities of those that it reads.
 
     Unless ``complete``, terms of unknown parity are left out of sums over the past. At the ``start`` sums
     have only their terms of the present step.
@@ -193,13 +197,16 @@ def _parity(
 
 
 def _parity_of_leaves(q: Quantity, odd: Sequence[Expr]) -> int:
-    """Return the parity of a quantity in some of its leaves, the others being fixed."""
+    """Return the parity of a quantity if the leaves ``odd`` of its expression change sign, others not."""
     values = list(np.random.default_rng(0).normal(size=(len(q.function.leaves), POINTS)))
     return _parity_of_values(q, values, [ODD if x in odd else EVEN for x in q.function.leaves])
 
 
 def _parity_of_values(q: Quantity, values: Sequence[Any], signs: Sequence[int]) -> int:
-    """Return the parity of a quantity from its values at points, if its leaves take these signs."""
+    """Return the parity of a quantity from its values at points.
+
+    ``values`` are those of the leaves of its expression, and ``signs`` the factors by which they change.
+    """
     with np.errstate(all="ignore"):
         before = q.function(*values)
         after = q.function(*[sign * x for sign, x in zip(signs, values, strict=True)])
@@ -209,7 +216,7 @@ def _parity_of_values(q: Quantity, values: Sequence[Any], signs: Sequence[int]) 
         np.allclose(after, factor * np.asarray(before), rtol=0.0, atol=allowed, equal_nan=True)
         for factor in (EVEN, ODD)
     )
-    if even and odd:  # zero, possibly because unknown terms are left out
+    if even and odd:  # the function is zero, possibly because terms of unknown parity are left out
         return EVEN if all(signs) else NEITHER
     return EVEN if even else ODD if odd else NEITHER
 
@@ -217,12 +224,12 @@ def _parity_of_values(q: Quantity, values: Sequence[Any], signs: Sequence[int]) 
 def _present(
     tables: QuantityTables, memories: Sequence[PastSum], known: Mapping[MemberKey, int]
 ) -> list[PastSum]:
-    """Return the terms of the present step whose kernel does not vanish at the start."""
+    """Return the terms of a sum over the past that include the present and do not vanish at the start."""
     return [m for m in memories if m.through and not _is_zero(tables, m.kernel, known)]
 
 
 def _is_zero(tables: QuantityTables, e: Expr, known: Mapping[MemberKey, int]) -> bool:
-    """Return whether an expression vanishes because averages in its order parameters and numbers do."""
+    """Return whether an expression vanishes because order parameters or scalars in it vanish by symmetry."""
     named = {x: tables.node(x) for x in e.atoms(AppliedUndef)}
     numbers = {x: tables.entries.get(n) or tables.scalars.get(n) for x, n in named.items()}
     zero = {x: S.Zero for x, entry in numbers.items() if entry and _vanishes(entry, known)}
@@ -230,14 +237,14 @@ def _is_zero(tables: QuantityTables, e: Expr, known: Mapping[MemberKey, int]) ->
 
 
 def _vanishes(e: PathEntry, known: Mapping[MemberKey, int]) -> bool:
-    """Return whether an order parameter or number is zero because its averages are those of odd functions."""
+    """Return whether an order parameter or scalar is zero because it averages odd functions."""
     zero = {x: S.Zero for x, inner in e.sums.items() if _vanishes(inner, known)}
     zero |= {x: S.Zero for x, c in e.averages.items() if _parity_within(c, known) == ODD}
     return bool(zero) and e.expr.xreplace(zero) == 0
 
 
 def _parity_within(c: PathCorrelation | PathResponse, known: Mapping[MemberKey, int]) -> int:
-    """Return the parity of what an average is taken of."""
+    """Return the parity of the function that is averaged: of a product, or of a quantity and its source."""
     first, second = (c.quantity, c.source) if isinstance(c, PathResponse) else (c.first, c.second)
     return known.get(first, NEITHER) * (EVEN if second is None else known.get(second, NEITHER))
 
@@ -245,7 +252,10 @@ def _parity_within(c: PathCorrelation | PathResponse, known: Mapping[MemberKey, 
 def _sign(
     tables: QuantityTables, q: Quantity, leaf: Expr, known: Mapping[MemberKey, int], complete: bool
 ) -> int:
-    """Return the parity of a leaf of a function; numbers and kernels are even."""
+    """Return the parity of a leaf of the expression of ``q``; numbers and kernels are even.
+
+    Unless ``complete``, terms of unknown parity are left out of a sum over the past.
+    """
     if leaf in q.entries:
         entries = q.entries[leaf]
         if entries.own is not None:
@@ -265,7 +275,7 @@ def _sign(
 
 @lru_cache(maxsize=32)
 def parity_of_rule(rule: Entrywise) -> int:
-    """Return whether the steps of a rule are odd or even in the history of the gradient.
+    """Return EVEN, ODD or NEITHER: the parity of steps of an entrywise rule in the history of gradients.
 
     It is determined from random histories.
 
@@ -293,7 +303,7 @@ def parity_of_rule(rule: Entrywise) -> int:
 
 
 def _is_unknown(q: Quantity, leaf: Expr, known: Mapping[MemberKey, int]) -> bool:
-    """Return whether no term of a sum over the past has a known parity."""
+    """Return whether a leaf, a sum over the past or over a weight, has no term of known parity."""
     if leaf in q.entries:
         return True
     return not any(m.quantity in known for m in q.memories[leaf])

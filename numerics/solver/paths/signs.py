@@ -46,21 +46,21 @@ def require_errors_of_one_sign(tables: QuantityTables, known: KnownArrays) -> No
             names = " and ".join(sorted({str(x.func) for x in e.atoms(AppliedUndef)}))
             raise NotConverged(
                 f"{names} goes through zero at step {step}, and {weight} moves by the sign of a gradient of "
-                "this one sample: networks of any width differ there, so that the theory holds before that "
-                f"step alone; at most {step} steps, a rule that is continuous at zero, or gradients that are "
+                "this one sample: networks of any width differ there, so that the theory holds only before "
+                f"that step; at most {step} steps, a rule that is continuous at zero, or gradients that are "
                 "sums over several samples would do"
             )
 
 
 def _streams(e: Expr, tables: QuantityTables, known: KnownArrays) -> bool:
-    """Return whether the scalars in an expression depend on data that change from step to step."""
+    """Return whether the scalars in an expression depend on given data that change from step to step."""
     read = [tables.scalars[node_of(x)].expr for x in e.atoms(AppliedUndef) if node_of(x) in tables.scalars]
     atoms = [x for body in (*read, e) for x in body.atoms(AppliedUndef)]
     return any(str(x.func) in known.arrays and x.has(t, s) for x in atoms)
 
 
 def _along_time(e: Expr, indices: tuple[Expr, ...], tables: QuantityTables, known: KnownArrays) -> Array:
-    """Return a scalar at all times, shape ``(replicas or 1, times, *indices)``."""
+    """Return an expression of scalars at all times, shape ``(replicas or 1, times, index values)``."""
     steps = max(x.shape[-2] for x in known.found.values())
     reader = TensorReader(known, e.xreplace({s: t}), (t, *indices), tables.sizes)
     found: Array = np.asarray(reader(slice(0, steps), slice(0, steps)))
@@ -68,7 +68,7 @@ def _along_time(e: Expr, indices: tuple[Expr, ...], tables: QuantityTables, know
 
 
 def _read_by_sign(tables: QuantityTables) -> Iterator[tuple[Expr, str]]:
-    """Yield the scalars whose signs enter steps, at time s, each with the weight that they update."""
+    """Yield pairs of an expression whose sign enters a step, at time s, and the weight or field it moves."""
     for q in tables.quantities.values():
         for memory in (m for ms in q.memories.values() for m in ms):
             for x in sorted(memory.kernel.atoms(sign), key=str):
@@ -80,12 +80,12 @@ def _read_by_sign(tables: QuantityTables) -> Iterator[tuple[Expr, str]]:
 
 
 def _is_of_one_sample(array: EntryArray, tables: QuantityTables) -> bool:
-    """Return whether the gradient of an entry is a single product."""
+    """Return whether the gradient of an entry of a weight is a single product, not a sum over samples."""
     return len(array.terms) == 1 and all(tables.sizes[x] == 1 for x in array.terms[0].over)
 
 
 def jumps_at_zero(rule: Entrywise) -> bool:
-    """Return whether a step is a function of the present gradient only and jumps at zero.
+    """Return whether a step of an entrywise rule is a function of the present gradient that jumps at zero.
 
     >>> from derive.program import adam, eta, sign_descent
     >>> jumps_at_zero(sign_descent(eta)), jumps_at_zero(adam(eta))

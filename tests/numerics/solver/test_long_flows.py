@@ -155,7 +155,7 @@ def test_weights_by_sample(network: dict[str, Any]) -> None:
         whole,
         equations=tuple(replace(e, terms=(e.terms[0].with_expression(e.rhs),)) for e in whole.equations),
     )
-    with pytest.raises(NotApplicable, match="no sum over errors"):
+    with pytest.raises(NotApplicable, match="needs sums over errors times gradients"):
         by_sample(bare)
 
 
