@@ -307,7 +307,7 @@ def _loops(
 ) -> Iterator[tuple[str, ExponentMaximum]]:
     """Yield ``(name, gain)`` for every function that enters its own equation, directly or through one other.
 
-    The gain is the power of L of the factor with which it enters; ``found`` gives the powers of the
+    The gain is the power of L of the factor with which it enters; ``found`` holds the exponents of all
     functions.
     """
     edges = {

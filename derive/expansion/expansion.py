@@ -18,7 +18,7 @@ from derive.show.text import wrap
 
 COLUMNS = 110
 PrintedBlock = Iterable[tuple[str, list[str]]]
-"""Left-hand sides, each with the terms of its right-hand side."""
+"""Pairs of the text of a left-hand side and the texts of the terms of its right-hand side."""
 
 
 class Expansion(ABC):

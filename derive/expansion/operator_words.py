@@ -285,7 +285,7 @@ class Recursion(Generic[AlgebraElement]):
         self.follow: Callable[[str, Expr, int], AlgebraElement | None] = self.at
 
     def at(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
-        """Return order n of the operator ``name`` at a layer, from the cache if it has been computed."""
+        """Return order n of the operator ``name`` at a layer, with a cache; None if it vanishes."""
         if ((name, layer), n) not in self.operators:
             self.operators[(name, layer), n] = self.found(name, layer, n)
         return self.operators[(name, layer), n]
@@ -451,11 +451,12 @@ WORDS = 8
 
 @dataclass(frozen=True)
 class LinearSeries:
-    """Operators, output and tangent kernel of a linear theory in words; see :class:`.LinearExpansion`.
+    """Operators, output and tangent kernel of a linear theory as sums of operator words.
 
-    ``sums[X][n]`` are the words of X with their coefficients, elements of a polynomial ring. ``sums["f"]``
-    are those of the output and ``sums["K"]`` are pairs of words of the tangent kernel. They end at order
-    ``written``; beyond it, :mod:`.laws` gives each order by lower orders.
+    A word is a product of kernels; see :class:`.LinearExpansion`. ``sums[X][n]`` are the words of X with
+    their coefficients, elements of a polynomial ring. ``sums["f"]`` are those of the output and ``sums["K"]``
+    are pairs of words of the tangent kernel. They end at order ``written``; beyond it,
+    :mod:`.order_recursions` gives each order by lower orders.
     """
 
     closure: LinearClosure
@@ -473,7 +474,7 @@ class LinearSeries:
 
     @property
     def written(self) -> int:
-        """Last order that is given in words; higher ones have too many."""
+        """Last order that is given as sums of operator words; higher orders have too many words."""
         return min(self.order, WORDS)
 
     def check_written(self, n: int) -> None:
@@ -593,13 +594,13 @@ class Errors:
                     yield from ((x, c) for x in self.word(w, n - m))
 
     def word(self, w: Word, n: int) -> list[Word]:
-        """Return the copies of a word in which the orders of all errors sum to n."""
+        """Return the copies of a word in which the orders of all errors in its letters sum to n."""
         if n == 0 or not w:
             return [w] if n == 0 else []
         return [(x, *v) for k in range(n + 1) for x in self.letter(w[0], k) for v in self.word(w[1:], n - k)]
 
     def letter(self, x: Expr, n: int) -> list[Expr]:
-        """Return the copies of a letter in which the orders of all errors in it sum to n."""
+        """Return the copies of a letter (one operator) in which the orders of all errors in it sum to n."""
         if n == 0:
             return [x]
         if (x, n) not in self.kept:

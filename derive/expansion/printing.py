@@ -68,8 +68,8 @@ def render(series: LinearSeries, format: str = "text") -> str:
     depth = x.theory.program.depth
     head = (
         f"Expansion in γ₀ to order {series.order}: a deep linear network with {depth} hidden layers\n\n"
-        "Operators: products run over the time between, X∘Y multiplies entries, {X}_sym = X + Xᵀ.\n"
-        "C[X] and D[X] remember X with the error Δ^(0), as C^ℓ and D^ℓ do; Cₙ[X] and Dₙ[X] with Δ^(n)."
+        "Operators: products sum over the time between, X∘Y multiplies entries, {X}_sym = X + Xᵀ.\n"
+        "C[X] and D[X] are the memory of X in C^ℓ and D^ℓ with the error Δ^(0); Cₙ[X] and Dₙ[X] with Δ^(n)."
     )
     if series.order > series.written:
         head += "\nXₙ is the coefficient of γ₀ⁿ in X; f_μ(t) is the entry of f at (μ, t) and t."
@@ -85,7 +85,7 @@ def render(series: LinearSeries, format: str = "text") -> str:
         "Time integrals": x.integrals(),
     }
     if series.order > series.written:
-        blocks |= {"Words that are not printed": x.counted(), "Order n by those below": x.laws()}
+        blocks |= {"Words that are not printed": x.counted(), "Order n in terms of lower orders": x.laws()}
     return printed(format, head, blocks)
 
 

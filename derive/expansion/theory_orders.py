@@ -36,7 +36,7 @@ GIVEN: tuple[str, Expr | None] = ("", None)
 """Source that represents given data, such as a target."""
 
 UNKNOWN = Dummy("beyond")
-"""Mark of an order that is not known."""
+"""Factor that marks an order which is not known."""
 
 
 @dataclass(frozen=True)

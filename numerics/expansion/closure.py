@@ -167,7 +167,7 @@ def place_of(x: Indexed) -> OperatorAtLayer:
 
 
 class ClosurePlan:
-    """Plan of all orders of every operator at every layer, as operations on a tape, without arrays.
+    """Plan of all orders of every operator at every layer: a list of operations on operators, without arrays.
 
     The error is found order by order, with the output f; or, with ``given``, it is an input that does not
     depend on gamma0.  ``errors`` maps orders to whether the error may differ from zero.  If another plan is
@@ -259,9 +259,9 @@ class ClosurePlan:
         return self.algebra.new(rule)
 
     def output(self, n: int) -> tuple[Combination | None, Combination | None]:
-        """Return (rest, whole) of order n: f_n is the diagonal of ``whole``.
+        """Return two operators (rest, whole) of order n: the diagonal of ``whole`` is the output f_n.
 
-        ``rest`` leaves out the error of order n.
+        ``rest`` leaves out the contribution of the error of order n.
 
             f_n = [average]_(n+1) ,    Delta_n is zero unless rest, or some Delta_k Delta_(n-k), is not
 
@@ -355,17 +355,17 @@ class Closed:
         return self.array(self.plan.operator(name, site).at(n))
 
     def array(self, x: Combination | None) -> LayerOperator | None:
-        """Return a linear combination of results on the tape as an array; None for None, which is zero."""
+        """Return a linear combination of results of recorded operations as an array; None stands for zero."""
         return None if x is None else summed([(c, self.step(i)) for i, c in x.terms.items()])
 
     def step(self, i: int) -> LayerOperator:
-        """Return the result of the step with number i on the tape, from the cache if it has been computed."""
+        """Return the result of the recorded operation number i, from the cache if it has been computed."""
         if i not in self.known:
             self.known[i] = self.carried_out(*self.plan.tape.steps[i])
         return self.known[i]
 
     def carried_out(self, what: str, *of: Any) -> LayerOperator:
-        """Return the result of the operation ``what`` on the results of earlier steps ``of``."""
+        """Return the result of an operation ``what``, such as "product", on earlier results ``of``."""
         if what == "product":
             return self.multiply(self.step(of[0]), self.step(of[1]))
         if what == "transpose":
@@ -464,7 +464,7 @@ class Closed:
         return self.diagonal(self.plan.output(n)[1])
 
     def diagonal(self, x: Combination | None) -> Array:
-        """Return the entries at equal times, (T, P), of a linear combination of results on the tape."""
+        """Return the entries at equal times, (T, P), of a linear combination of results."""
         total = np.zeros((self.T, self.P))
         for i, c in {} if x is None else x.terms.items():
             value = self.step(i)

@@ -285,7 +285,7 @@ def slope_of(law: ErrorLaw, k: int) -> Callable[..., Array]:
 def symbolic(problem: Problem) -> Program:
     """Return the program of a problem with symbolic layer and depth.
 
-    The program itself if it has no such form.
+    A program without such a form is returned as it is.
     """
     if problem.experiment is not None:
         written, trained = program_of(problem.experiment), problem.program

@@ -77,7 +77,7 @@ class AtFixedError:
     def step(self, error: Array, perturbation: Array | None = None) -> tuple[Array, Array]:
         """Return (new error, truncation error of f), (T, P): one iteration of the equation from ``error``.
 
-        ``pushed`` is a perturbation that is added to f.
+        ``perturbation``, if given, is added to f.
         """
         rest = beyond_lowest(self.closed.upto(), error, self.order, self.gamma0)
         outer = rest.value + (0.0 if perturbation is None else perturbation)
@@ -89,9 +89,10 @@ class AtFixedError:
     def converged(
         self, error: Array, tolerance: float, perturbation: Array | None = None
     ) -> tuple[Array, Array]:
-        """Return (error, truncation error of f) after iterations of :meth:`step` have converged.
+        """Iterate :meth:`step` to convergence and return (error, truncation error of f), both (T, P).
 
-        They have if the change is at most ``tolerance``; otherwise raises NotConverged.
+        The iteration has converged if the error changes by at most ``tolerance``; raises NotConverged
+        otherwise.
         """
         for _ in range(STEPS):
             new, truncation = self.step(error, perturbation)
@@ -105,9 +106,10 @@ class AtFixedError:
 
 
 def solved(problem: AtFixedError) -> tuple[Array, Array]:
-    """Return (error, perturbed error), (T, P): the solution, and that for f changed by its truncation error.
+    """Return (error, perturbed error), both (T, P).
 
-    Raises :class:`~numerics.errors.NotConverged` if the series of the words fails, or the equation does not
+    The second is the error if f is changed by its estimated truncation error. Raises
+    :class:`~numerics.errors.NotConverged` if the series of the words fails, or the equation does not
     converge.
     """
     T = problem.closed.T

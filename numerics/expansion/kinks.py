@@ -65,7 +65,8 @@ EXACT = SIGNS + 2
 """Number of samples up to which probabilities of signs are exact."""
 
 POINTS = 32
-"""Number of points of each replica at each sample's kink for more samples, beside as many opposite ones."""
+"""Number of sampled points of u of the other samples in each replica, if signs are not enumerated; their
+negatives are added."""
 
 DIRECTIONS = 256
 """Default number of directions of a unit's sources in each replica, with several layers."""
@@ -160,7 +161,7 @@ NAMES = {
     "test_error": ERROR,
     "test_loss": ERROR,
 }
-"""Names of variables in the derived expansion."""
+"""Name in the derived expansion of the quantity to which a result variable belongs."""
 
 
 def _check_apart(K: Array) -> None:
@@ -214,7 +215,7 @@ class AtKinks(Evaluation):
     def kernel(self, name: str, n: int, layer: int, out: Index) -> Array:
         """Return order n of an order parameter at a layer and output times, (out, P, out, P).
 
-        NaN if it is not known.
+        Entries are NaN if the order is not known.
         """
         total = super().kernel(name, n, layer, out)
         if n == 0 or (name, layer) in self.statics.bases:
@@ -304,11 +305,9 @@ class UnitsAtKink:
             self._add(total, jump.after, share, None)
 
     def _add(self, total: Array, cases: Cases, share: float, widths: Array | None) -> None:
-        """Add the integral over x of some cases of a jump to ``total``.
+        """Add the integral over the initial position x of some cases of a jump to ``total``.
 
-        Without ``widths`` no integral is taken.
-
-        The cases then do not depend on x.
+        Without ``widths`` the cases do not depend on x, and no integral is taken.
         """
         others = [i for i in range(len(self.sources.slopes)) if i != self.sample]
         T = len(self.slope)
@@ -424,7 +423,7 @@ def from_other_samples(k: int, sources: Sources, motion: UnitMotion) -> Array:
 
 
 def follow(k: int, sources: Sources, motion: UnitMotion) -> UnitsAtKink:
-    """Return the units at the kink of sample k at all initial positions.
+    """Return the units at the kink of sample k: their slopes in time for all initial positions.
 
     Intervals of initial positions are divided where the position crosses zero at some time.
     """
@@ -460,12 +459,15 @@ FieldPower = tuple[str, Symbol, bool, int]
 """Name of a field, its sample, whether it depends on time, and its power."""
 
 LINEAR = ("X", "Xbar", "V", "Vbar", "xi", "r", "rho")
-"""Fields that are homogeneous of degree one in the start and the sources."""
+"""Fields that are homogeneous of degree one in the initial position x and the sources."""
 
 
 @lru_cache(maxsize=64)
 def read(e: Expr) -> list[tuple[float, tuple[FieldPower, ...], tuple[FieldPower, ...]]]:
-    """Return a jump as a sum of products (number, factors at t or constant, factors at s)."""
+    """Return a jump (an expression in the fields of a unit at the kink) as a sum of products.
+
+    Each is (number, factors at t or constant in time, factors at s).
+    """
     products = []
     for term in Add.make_args(e.expand()):
         number, rest = term.as_coeff_Mul()
@@ -509,7 +511,7 @@ class TwoTimes:
     moving: dict[tuple[str, int, int], Array] = field(default_factory=dict)
 
     def value(self, name: str, n: int, layer: int) -> Array:
-        """Return order n of a contribution, for the units of ``layer``: (T, P, T, P), or (T, P) for f."""
+        """Return order n of the contribution of these units to ``name``: (T, P, T, P), or (T, P) for f."""
         single = name == OUTPUT
         total = np.zeros(self.errors[0].shape * (1 if single else 2))
         for p, c in self.laws.get((name, n), {}).items():

@@ -201,7 +201,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Combination:
-    """Linear combination of operators on a tape: ``terms`` maps the positions of steps to coefficients."""
+    """Linear combination of recorded operations' results: ``terms`` maps positions to coefficients."""
 
     tape: Tape
     terms: Mapping[int, float]
@@ -231,7 +231,7 @@ class Tape:
         self.places: dict[tuple[Any, ...], int] = {}
 
     def place(self, kind: Kind, *step: Any) -> int:
-        """Return the position of a step on the tape; a new step is appended."""
+        """Return the position of a recorded operation, which is appended to the tape if it is new."""
         if step not in self.places:
             self.places[step] = len(self.steps)
             self.steps.append(step)
@@ -524,9 +524,8 @@ def summed(terms: Sequence[tuple[float, LayerOperator]]) -> LayerOperator:
 def compressed(a: SeparableKernel) -> SeparableKernel:
     """Return a separable operator with as few columns as needed, by singular values.
 
-    Small ones are unchanged.
-
-    The error is a rounding error relative to the largest entries.
+    Operators with few columns are returned unchanged.  The error is a rounding error relative to the largest
+    entries.
     """
     if max(a.core.shape) <= RANK:
         return a

@@ -227,7 +227,7 @@ def _table(series: TheorySeries, depth: int) -> Table:
     driven = {row.field: row.drives[0][0] for row in table.fields if row.drives}
 
     def add_response(name: str, layer: int, field: FieldAtLayer, perturbed: FieldAtLayer) -> None:
-        """Add the response of ``field`` to the source of the field ``pushed``, as ``name`` at a layer.
+        """Add the response of ``field`` to the source of the field ``perturbed``, as ``name`` at a layer.
 
         Nothing is added if either field has no row, or the second one no source.
         """

@@ -33,7 +33,7 @@ TIMES = ("time", "time_")
 SINGULAR = 1e-12
 """Ratio of singular values below which the equations of a denominator count as singular."""
 BEYOND = 1.1
-"""Multiple of the point up to which denominators must be positive."""
+"""Denominators must be positive from 0 up to this multiple of the point z."""
 SMALLEST = 0.05
 """Value of a denominator below which it counts as a pole."""
 ROUNDING = 4e-15

@@ -27,7 +27,7 @@ Pattern = tuple[tuple[int, ...], ...]
 """Orders of the derivatives of phi at each sample."""
 
 PAIRS = 2
-"""Number of samples up to which averages are never sampled."""
+"""Number of samples up to which averages are computed by quadrature and not from sampled points."""
 
 FORWARD = (FEATURE_KERNEL, FORWARD_RESPONSE, "C")
 """Tensors that are computed from the first layer on; others from the last layer backwards."""
@@ -196,7 +196,7 @@ class Statics:
         return total
 
     def term(self, p: Piece, coefficient: float, layer: int, samples: tuple[int, ...]) -> Array:
-        """Return one product of a recursion as an array over the samples ``own``, times its coefficient.
+        """Return one product of a recursion as an array over the ``samples``, times its coefficient.
 
         ``layer`` is that over whose sources the recursion averages.
         """

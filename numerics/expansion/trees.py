@@ -123,7 +123,7 @@ def _expansion(program: Program, order: int) -> NonlinearExpansion:
 
 
 TIMES = 100
-"""First number of axes that are times, in the order of the nodes; lower numbers are samples."""
+"""Label of the time axis of node 0 in sums; node i has TIMES + i, and lower labels are samples."""
 
 
 def summed(

@@ -44,7 +44,7 @@ from derive.expansion.nonlinear.trees import (
 q, x, p = (Symbol(name, positive=True) for name in "qxp")
 
 WHOLE = (Node(-1, ROW, marked=True),)
-"""The shape of D and its part at equal times together: for one sample both act on the same field."""
+"""Forest of the sum of D and its part at equal times: for one sample both act on the same field."""
 
 # -- the laws of one sample ----------------------------------------------------------------------------------
 
@@ -248,7 +248,10 @@ class AtFixedPoint:
         return self.growth.solved(known, self.exponents(m), step, *self.base(tensor))
 
     def tangent(self, n: int, shape: Forest = PAIR) -> Expr:
-        """Return the coefficient of the forest ``shape`` in order n of the tangent kernel, in terms of L."""
+        """Return a coefficient in order n of the tangent kernel, as a function of L.
+
+        It multiplies the forest ``shape``, a sum over times that does not depend on the layer.
+        """
         total = self.constant(0)
         for y in self.site.tangent:
             for k in range(len(y.factors) if n else 1):
@@ -272,7 +275,10 @@ class AtFixedPoint:
 
 
 def _moved(name: str, n: int, shape: Forest) -> ForestCoefficient:
-    """Return the coefficient of the forest ``shape`` in order n of the order parameter ``name``."""
+    """Return the tensor in order n of the order parameter ``name`` that multiplies the forest ``shape``.
+
+    A forest is a sum over times that does not depend on the layer.
+    """
     return oriented(ForestCoefficient(name, n, shape if n else PAIR))[0]
 
 

@@ -128,9 +128,9 @@ class Writer:
         return Function(self.name(x.tensor))(at, *samples)
 
     def at_end(self, x: ForestCoefficient, at: Expr, samples: SampleIndices) -> Expr | None:
-        """Return order 0 of C or D at a layer where one of its terms is given, as a sum of kernels.
+        """Return order 0 of C or D at a layer as a sum of kernels, if one of its kernels is given there.
 
-        Else None.
+        Returns None at other layers, where C or D is a symbol.
         """
         edges = self.site.edges(x.name)
         if not any(e.kernel.given or (e.kernel.name, at + e.kernel.shift) in self.site.bases for e in edges):
@@ -155,9 +155,9 @@ class Writer:
         )
 
     def source(self, i: int, time: Expr | None = None) -> Expr:
-        """Return the source u of the sample with number i.
+        """Return the source u of the sample with number i, at ``time``.
 
-        Inside of an average without time, else at ``time``.
+        Inside of an average over the sources of order 0, which do not depend on time, no time is given.
         """
         return Function("u")(self.layer, self.sample(i), *(() if time is None else (time,)))
 
@@ -222,7 +222,7 @@ class Writer:
 
 
 class _Tree:
-    """Assignment of time variables to the nodes of one product, and the sums over them."""
+    """Times of the nodes of one product: a node is a time, and earlier times are summed over."""
 
     def __init__(self, writer: Writer, p: Piece, row: Expr, col: Expr) -> None:
         self.writer, self.p, self.col = writer, p, col
@@ -241,12 +241,10 @@ class _Tree:
                 self.times.append(Symbol("t" + "_" * count, nonnegative=True))
 
     def chain(self, i: int, marked: bool = False) -> list[Symbol] | None:
-        """Return the samples of the iterated integral ``v`` that begins at node i.
+        """Return the samples of the iterated integral ``v`` of the error that begins at node i (a time).
 
-        None if the nodes form none.
-
-        The error at all its nodes has order 0. With ``marked`` the integral must end at the time of the
-        perturbation.
+        Returns None if the nodes below form no such integral, whose error must have order 0. With ``marked``
+        it must end at the time of the perturbation.
         """
         x = self.p.nodes[i]
         if marked and x.marked:
@@ -259,7 +257,7 @@ class _Tree:
         return None if rest is None else [self.writer.sample(x.sample), *rest]
 
     def hanging(self, i: int) -> Expr:
-        """Return the product of the factors at node i, at its time, and of those at all nodes below it."""
+        """Return the product of the factors at node i (a time) and at all earlier times below it."""
         x, writer, now = self.p.nodes[i], self.writer, self.times[i]
         u = writer.source(x.sample, now)
         factors = [writer.derivative(a, u) for a in x.phi]
@@ -475,9 +473,9 @@ class NonlinearExpansion(Laws, Expansion):
         known = set(self.errors) | set(range(self.order + 1, n + 1))
 
         def shapes(kernel: str, k: int) -> list[Forest]:
-            """Return the forests of an order parameter at order k.
+            """Return the forests (trees of times) in order k of an order parameter.
 
-            Beyond the series, one function of two times.
+            Beyond the order of the series it is one function of two times.
             """
             return self._shapes(kernel, k) or ([PAIR] if k > self.order else [])
 
@@ -673,7 +671,7 @@ class NonlinearExpansion(Laws, Expansion):
         return Writer(self.site, layer, numbers)
 
     def _shapes(self, name: str, n: int) -> list[Forest]:
-        """Return the forests that occur in order n of an order parameter; none if the order vanishes."""
+        """Return the forests (trees of times) in order n of an order parameter; none if it vanishes."""
         return list(self.forests(name, n))
 
     def _kernel(self, name: str, n: int, layer: Expr) -> Expr:
@@ -796,9 +794,9 @@ LONGEST = 45
 """Largest number of terms of an entry that is printed; of longer ones the number is stated."""
 
 LEGEND = """\
-[X]_n is the coefficient of γ₀ⁿ.  u and r are the sources at γ₀ = 0, which rest; averages are
-over them.  C₀, D₀ stand beside Δ^(0) and an update's weight in the kernels of h and z, D̄₀
-is what D has at equal times.  v_αβ..(t) are iterated integrals of Δ^(0), or sums."""
+[X]_n is the coefficient of γ₀ⁿ.  u and r are the sources at γ₀ = 0, which do not depend on time;
+averages are over them.  C₀, D₀ multiply Δ^(0) and the weight of an update in the kernels of h and
+z; D̄₀ is the part of D at equal times.  v_αβ..(t) are iterated integrals of Δ^(0), or sums."""
 
 
 class _Shown:

@@ -102,9 +102,9 @@ turned = Function("turned")
 """``d sigma(kappa, t) / d u(kappa, s)``, in units of gamma0."""
 
 FACTORS = {"Phi": ("phi", "phi"), "G": ("g", "g"), OUTPUT: ("phi", "z")}
-"""The fields that an order parameter averages; f, of one sample and time, is divided by gamma0."""
+"""The two fields whose product an order parameter averages; f, of one time, is divided by gamma0."""
 RESPONSES = {"A": ("phi", "rho"), "B": ("g", "upsilon")}
-"""The same for responses, summed over the times of the perturbation, and divided by gamma0."""
+"""The same for responses, which are summed over the times of the perturbation and divided by gamma0."""
 Cases = dict[tuple[bool, ...], Expr]
 
 
@@ -286,8 +286,8 @@ class KinkExpansion(Expansion):
     ) -> dict[str, tuple[Expr, Expr]]:
         """Return orders 0 and 1 of phi(h), g, z, rho and upsilon of a unit at the kink, by name.
 
-        With ``own`` the sample is kappa, whose field is at the kink. With ``followed`` slopes are taken at
-        their times, else at the initial time.
+        With ``is_kappa`` the sample is kappa, whose field is at the kink. With ``followed`` slopes are taken
+        at their times, else at the initial time.
         """
         at = kappa if is_kappa else sample
         if is_kappa:
@@ -312,7 +312,10 @@ class KinkExpansion(Expansion):
         divided = single or name in RESPONSES
 
         def pair(are_kappa: tuple[bool, ...], followed: bool) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
-            """Return orders 0 and 1 of both fields; ``own`` says for each sample whether it is kappa."""
+            """Return orders 0 and 1 of both fields.
+
+            ``are_kappa`` says for each sample whether it is kappa.
+            """
             first = self._fields(are_kappa[0], mu, t, followed)[one]
             return first, self._fields(are_kappa[-1], *((mu, t) if single else (alpha, s)), followed)[two]
 
@@ -662,16 +665,16 @@ NAMES: dict[bool, dict[str, str]] = {
 }  # fmt: skip
 
 LEGEND = """\
-[X]_n is the coefficient of |γ₀|ⁿ.  A unit at the kink of sample κ has u_κ = |γ₀| x, place |γ₀| X(t) and slope
-σ_κ(t); X̄ and σ_κ are its regular continuation.  V_μ, V̄_μ are its [h_μ - u_μ]_1 at the other samples, whose
-slopes σ_μ and features φ(u_μ) stay as at the start.  Averages with δ(u_κ) are over these units and their
-sources; those of φ and its slopes are over all units, with slopes as at the start.
-v_β(t) = ∫ Δ^(0)_β and v1_β(t) = ∫ Δ^(1)_β, sums in steps."""
+[X]_n is the coefficient of |γ₀|ⁿ.  A unit at the kink of sample κ has u_κ = |γ₀| x, h_κ = |γ₀| X(t) and slope
+σ_κ(t); X̄ and σ_κ are those without a change of slope.  V_μ, V̄_μ are its [h_μ - u_μ]_1 at the other samples,
+whose slopes σ_μ and features φ(u_μ) keep their initial values.  Averages with δ(u_κ) are over these units and
+their sources; those of φ and its slopes are over all units, with initial slopes.
+v_β(t) = ∫ Δ^(0)_β and v1_β(t) = ∫ Δ^(1)_β, sums for rules in steps."""
 
 DEEP = """\
-ξ is what the source u_κ has moved: Gaussian, independent of u and r.  ρ = G⁻¹ r and υ = Φ⁻¹ u, with the
-covariances of r and u at order 0.  turned_κ(t,s) = ∂σ_κ(t)/∂ξ(s).  D^(-1) = B^(-1), D₀ = B₀ + k Δ^(0) G₀ are
-kernels of z.  A and B₀ are meant summed over s, of A what does not come from Δ^(1)."""
+ξ is the change of the source u_κ in time: Gaussian, independent of u and r.  ρ = G⁻¹ r and υ = Φ⁻¹ u, with
+the covariances of r and u at order 0.  turned_κ(t,s) = ∂σ_κ(t)/∂ξ(s).  D^(-1) = B^(-1) and
+D₀ = B₀ + k Δ^(0) G₀ are kernels of z.  A and B₀ are summed over s, and A is without the part from Δ^(1)."""
 
 
 def expand_kinks(theory: Theory) -> KinkExpansion:
@@ -815,7 +818,7 @@ v, dv = Symbol("v", positive=True), Symbol("dv", positive=True)
 away = Symbol("x", positive=True)
 """Initial distance from the kink."""
 size = Symbol("rho", positive=True)
-"""The size of r."""
+"""Absolute value of r in units of its standard deviation."""
 
 
 def _half(series: KinkExpansion, body: Expr, side: int, force: Expr, push: Expr) -> Expr:

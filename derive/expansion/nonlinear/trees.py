@@ -75,7 +75,7 @@ PAIR: Forest = (Node(-1, ROW), Node(-1, COL))
 """Two unconnected times; its coefficient is a number, or a function of both times."""
 
 OPAQUE = -2
-"""The order of the error at a node whose kernel is one function of both times, with the error in it."""
+"""Value of ``Node.error`` for a time whose kernel, with the error in it, is one function of both times."""
 
 BETWEEN: Forest = (Node(-1, ROW), Node(0, COL, error=OPAQUE, marked=True))
 """A kernel that is one function of both times."""
@@ -144,12 +144,12 @@ TermsByOrder = list[Terms]
 
 
 def _order(x: Node) -> tuple[object, ...]:
-    """Return a key by which nodes are sorted, without their children and parents."""
+    """Return a key by which nodes of a tree (times with their factors) are sorted, without their children."""
     return x.error, x.phi, x.r, x.marked, x.sample
 
 
 def _sorted(p: Piece) -> Piece:
-    """Return the product with nodes and factors in a standard order; the numbers of samples stay."""
+    """Return a product with nodes (times) and factors in a standard order; the numbers of samples stay."""
     children = p.children()
 
     def nested(i: int) -> tuple[object, ...]:
@@ -196,7 +196,7 @@ def oriented(x: ForestCoefficient) -> tuple[ForestCoefficient, tuple[int, ...]]:
 
 @lru_cache(maxsize=10_000)
 def mirrored(shape: Forest) -> tuple[Forest, tuple[int, ...]]:
-    """Return (forest, positions): the forest with row and column exchanged.
+    """Return (forest, positions): a forest (trees of times) with the samples of row and column exchanged.
 
     ``positions[i]`` is the place among the samples of ``shape`` of the i-th sample of the returned forest.
     """
@@ -309,14 +309,14 @@ KERNELS = {"C": "g", "D": "phi"}
 """The kernels in the equations of h and z, and the fields that they act on."""
 
 LOWEST = -1
-"""The order at which a kernel may begin: that of D, where slopes jump."""
+"""Lowest order at which a kernel may begin: D has order -1 if slopes of phi jump."""
 
 Shapes = Callable[[str, int], list[Forest]]
 """The forests that multiply the tensors of an order parameter at an order."""
 
 
 def by_forest(terms: Terms) -> dict[Forest, Terms]:
-    """Return a sum of products as a dictionary from each forest to the products that contain it."""
+    """Return a sum of products, grouped by forest: by the part of a product that depends on time."""
     groups: dict[Forest, Terms] = {}
     for p, c in terms.items():
         groups.setdefault(p.nodes, {})[p] = c
@@ -324,7 +324,7 @@ def by_forest(terms: Terms) -> dict[Forest, Terms]:
 
 
 def leads(forest: Forest, i: int) -> bool:
-    """Return whether node i is the perturbed node of a forest or one of its ancestors."""
+    """Return whether node i of a forest is the perturbed time, or a later time from which it hangs."""
     place = next((j for j, x in enumerate(forest) if x.marked), -1)
     while place >= 0 and place != i:
         place = forest[place].parent
@@ -332,14 +332,15 @@ def leads(forest: Forest, i: int) -> bool:
 
 
 def samples_of(shape: Forest) -> tuple[int, ...]:
-    """Return the numbers of the samples of a tensor: row, column if it has one, then those summed over."""
+    """Return the numbers of the samples in a forest: row, column if it has one, then those summed over."""
     return tuple(sorted({x.sample for x in shape}))
 
 
 def coefficient(kernel: Neighbour, n: int, shapes: Shapes) -> Terms:
-    """Return order n of an order parameter as a sum of tensors times forests; data have order 0 only.
+    """Return order n of an order parameter as a sum over forests, each times a tensor.
 
-    ``shapes(name, n)`` lists the forests that occur.
+    A forest is a sum over times, a tensor a number for each choice of samples. ``shapes(name, n)`` lists the
+    forests that occur. Data have order 0 only.
     """
     if kernel.given:
         if n:
@@ -387,11 +388,11 @@ class Fields:
         return added(*[composed(self.kernel(name, k), self.of(KERNELS[name], n - 1 - k)) for k in orders])
 
     def kernel(self, name: str, n: int) -> Terms:
-        """Return order n of the kernel ``C`` or ``D`` as a sum over its forests, with one tensor for each."""
+        """Return order n of ``C`` or ``D`` as a sum over forests (sums over times) with one tensor each."""
         return coefficient(Neighbour(name), n, lambda _, k: list(self.kernels[name, k]))
 
     def forests(self, name: str, n: int) -> dict[Forest, Terms]:
-        """Return the forests in order n of ``C`` or ``D``, each with the products that contain it."""
+        """Return the forests (sums over times) in order n of ``C`` or ``D``, with the products of each."""
         return by_forest(added(*[self.edge(e, n) for e in self.site.edges(name)]))
 
     def of(self, field: str, n: int) -> Terms:
@@ -443,9 +444,9 @@ class OpaqueFields(Fields):
         super().__init__(site, order, seen, errors)
 
     def forests(self, name: str, n: int) -> dict[Forest, Terms]:
-        """Return the forests of order n of the kernel ``C`` or ``D``.
+        """Return the forests (sums over times) in order n of the kernel ``C`` or ``D``.
 
-        At higher orders, one function of two times.
+        Higher orders are one function of two times and not written out.
         """
         if n == 0:
             return super().forests(name, n)
@@ -559,14 +560,14 @@ def isserlis(p: Piece, order: int, r: Neighbour, shapes: Shapes) -> Iterator[Wei
 
 
 def attached(p: Piece, a: int, b: int, forest: Piece) -> Piece:
-    """Return ``p`` times the correlation ``forest`` of two of its nodes, at the positions ``a`` and ``b``."""
+    """Return ``p`` times a correlation of two of its nodes (times), at the positions ``a`` and ``b``."""
     moved = forest.shifted(fresh(p)).renamed({ROW: p.nodes[a].sample, COL: p.nodes[b].sample})
     row, col = forest.roots
     return grafted(p, {row: a, col: b}, moved)
 
 
 def averaged(p: Piece) -> Piece:
-    """Return a product with its derivatives of phi moved from the nodes to the average, sorted by sample."""
+    """Return a product with the derivatives of phi at its nodes (times) moved to the averages, by sample."""
     averages: dict[int, tuple[int, ...]] = dict(p.averages)
     for x in p.nodes:
         if x.phi:
@@ -609,9 +610,9 @@ class Law:
 
 @dataclass(frozen=True)
 class Laws:
-    """Recursions of all tensors of one layer up to an order.
+    """Recursions over layers of all tensors of one layer, up to an order.
 
-    ``errors`` are the orders of the error that exist.
+    ``errors`` are the orders of gamma0 at which the error does not vanish.
     """
 
     site: Site
@@ -620,12 +621,15 @@ class Laws:
     errors: tuple[int, ...]
 
     def forests(self, name: str, n: int) -> tuple[Forest, ...]:
-        """Return the forests in order n of an order parameter or of ``f``; none if it vanishes."""
+        """Return the forests (sums over times) in order n of an order parameter or of the output ``f``.
+
+        The result is empty if the order vanishes.
+        """
         return tuple(x.shape for x in self.laws if (x.name, x.order) == (name, n))
 
 
 class _TreeSearch:
-    """Search, order by order, for the forests in each order parameter.
+    """Search, order by order, for the forests (sums over times) that occur in each order parameter.
 
     ``found[name, n]`` maps each forest of order n to the products that are multiplied by it.
     """
@@ -645,7 +649,7 @@ class _TreeSearch:
                 self.iterate(n)
 
     def iterate(self, n: int) -> None:
-        """Find order n of all quantities of the layer, by iteration until no new forest appears."""
+        """Find order n of all quantities of the layer, by iteration until no new sum over times appears."""
         before = None
         while before != (before := {key: set(x) for key, x in self.found.items()}):
             fields = Fields(self.site, n + 1, lambda name, k: [*self.found.get((name, k), {})], self.errors)
@@ -685,7 +689,7 @@ def order_parameters(fields: Fields, n: int) -> dict[str, Terms]:
 
 
 def solved_laws(site: Site, order: int) -> Laws:
-    """Return the recursions over layers of all tensors up to an order."""
+    """Return the recursions over layers of all tensors of the order parameters up to an order."""
     search = _TreeSearch(site, order)
     shifts = {"A": site.forward or 0, "B": site.backward or 0}
     tensors = {
