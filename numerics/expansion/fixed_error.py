@@ -1,14 +1,15 @@
 """Resummation of the expansion in gamma0 at fixed error, for linear networks.
 
-Powers of gamma0 come from the words, and from the coefficients Delta^(n) of the error in their letters.  The
-second source limits the convergence, because the error acts back on itself.  Here the error is not expanded:
-the letters contain the full Delta, and ``Delta = y - f[Delta]`` is solved.  Expanded in gamma0 this
-reproduces the coefficients order by order, and one more.
+The expansion is a sum of words, products of kernels (letters) that contain the error Delta.  Powers of gamma0
+stand in front of words, and come from the coefficients Delta^(n) of the error in their letters.  The second
+source limits the convergence, because the error acts back on itself.  Here the error is not expanded: the
+letters contain the full Delta, and ``Delta = y - f[Delta]`` is solved.  Expanded in gamma0 this reproduces
+the coefficients order by order, and one more.
 
-The kernels of the closure are the response of the neighbouring layer plus a remembered correlation.  Only the
-remembered part is resummed: entry by entry, in the eigenbasis of the data's kernel, by Padé approximants in
-gamma0^2.  With it the laws of the responses are solved, which sums all repetitions of a word, and the laws of
-the correlations give f.
+The kernels of the closure are the response of the neighbouring layer plus a memory: a correlation times the
+error.  Only the memory is resummed: entry by entry, in the eigenbasis of the data's kernel, by Padé
+approximants in gamma0^2.  With it the equations of the responses are solved, which sums all repetitions of a
+word, and the equations of the correlations give f.
 
 The correlations found in this way are exact to one order more than their series.  They are inserted once, and
 f is computed again; its change is the estimate of the truncation error.  The iteration is not continued,

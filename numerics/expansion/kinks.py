@@ -1,17 +1,18 @@
 """Coefficients of the first powers of ``|gamma0|`` for piecewise linear activations, in steps.
 
+A unit is at the kink of a sample if its field u is of order ``gamma0`` there; its position is ``u/|gamma0|``.
 Units at the kink of a sample differ by the signs of the other samples' u, by r, by the change of their source
-u and by their start.  Integrals over starts are exact, and so are probabilities of signs up to six samples.
-With one hidden layer r is one number and u is constant; with more layers directions of both are sampled.
+u and by their initial position x.  Integrals over x are exact, and so are probabilities of signs up to six
+samples.  With one hidden layer r is one number and u is constant; with more layers directions of both are
+sampled.
 
-The covariance of the change of a source since the start has no contribution of equal times, so that it is
-found first, layer by layer upwards.  With it units at the kink are followed in every layer.  Then B and G are
-computed downwards, A and Phi upwards.
+The covariance of the change of a source since the initial time has no contribution of equal times, so that it
+is found first, layer by layer upwards.  With it units at the kink are followed in every layer.  Then B and G
+are computed downwards, A and Phi upwards.
 
-The place of a unit is its start plus contributions of its source and of its own past slopes, so that the line
-of starts falls into intervals on which all slopes are constant: integrals over it are exact sums.  The
-integrand is homogeneous in the start and the sources: only directions are needed, the radius is integrated in
-closed form.
+The position of a unit is x plus contributions of its source and of its own past slopes, so that the line of
+all x falls into intervals on which all slopes are constant: integrals over it are exact sums.  The integrand
+is homogeneous in x and the sources: only directions are needed, and the radius is integrated in closed form.
 """
 
 from __future__ import annotations

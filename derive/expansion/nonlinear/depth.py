@@ -1,15 +1,16 @@
 """Depth dependence of coefficients of the nonlinear expansion for one sample: solved recursions over layers.
 
-For one sample every tensor is a number for each layer, and its recursion is affine, ``X(ell) = m X(ell -+ 1)
-+ known``. There are two cases.
+For one sample every tensor (a number that multiplies a sum over times) is a number for each layer, and its
+recursion is affine, ``X(ell) = m X(ell -+ 1) + known``. There are two cases.
 
-* If the variance of the sources is the same at each layer (the ``K_x`` of the sample is a fixed point of ``q
--> <phi^2>_q``), the multipliers are constant, and all tensors are sums of ``ell^a L^b x^(i ell + j L) p^(k
-ell + l L)`` with ``x = <phi'^2>`` and ``p = d<phi^2>/dq = <phi'^2> + <phi phi''>``: :class:`AtFixedPoint`. *
-For an odd phi with slope 1 that bends down at zero (tanh, sin) the variance falls as ``1/(mu ell)``, from
-``<phi^2> = q - mu q^2 + ..``, for any initial value. Averages become powers of ell, multipliers ``1 -
-r/ell``, and the recursions differential equations; for large ell and L every tensor is a sum of ``c ell^a
-L^b`` of one degree ``a + b``: :class:`AtCriticality`.
+* If the variance of the sources is the same at each layer (the ``K_x`` of the sample is a fixed point of
+  ``q -> <phi^2>_q``), the multipliers are constant, and all tensors are sums of
+  ``ell^a L^b x^(i ell + j L) p^(k ell + l L)`` with ``x = <phi'^2>`` and
+  ``p = d<phi^2>/dq = <phi'^2> + <phi phi''>``: :class:`AtFixedPoint`.
+* For an odd phi with slope 1 that bends down at zero (tanh, sin) the variance falls as ``1/(mu ell)``, from
+  ``<phi^2> = q - mu q^2 + ..``, for any initial value. Averages become powers of ell, multipliers
+  ``1 - r/ell``, and the recursions differential equations; for large ell and L every tensor is a sum of
+  ``c ell^a L^b`` of one degree ``a + b``: :class:`AtCriticality`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Activations whose slope jumps at zero: the first powers of ``|gamma0|``.
 
 Most units keep their initial slopes. They are the *bulk*; their features are linear in the change of their
-fields, so that Taylor series end after the slope, and sources move as in any network (Price's theorem):
-:func:`straight`.
+fields, so that Taylor series end after the slope, and the covariances of their sources change as in any
+network (Price's theorem): :func:`straight`.
 
 A unit with ``u_kappa = |gamma0| x`` moves during training by a distance that is comparable to its distance
 from the kink. There are ``|gamma0| dx <delta(u_kappa) ...>`` of these units. Each changes its slope, by order
@@ -11,9 +11,10 @@ leading order, and their contribution is an average minus its regular continuati
 initial value. Where the source u moves, by ``|gamma0| xi(t)``, it also takes units across the kink; its
 effect alone belongs to the bulk and is subtracted. These contributions enter the bulk through the kernels:
 
-* ``D_{-1}(t, s)``: with a kink B starts at ``1/gamma0``. A perturbation of u at one time turns the slopes of
-units that it takes across. A constant perturbation only relabels units, so that the sum over s is zero. *
-``D_0(t, s)``: acts on static features, so that only its sum over s matters.
+* ``D_{-1}(t, s)``: with a kink B starts at ``1/gamma0``. A perturbation of u at one time changes the slopes
+  of units that it takes across the kink. A constant perturbation only relabels units, so that the sum over s
+  is zero.
+* ``D_0(t, s)`` acts on features that do not depend on time, so that only its sum over s matters.
 """
 
 from __future__ import annotations
@@ -146,11 +147,13 @@ class KinkExpansion(Expansion):
 
     Notes
     -----
-    :attr:`jumps` and :attr:`equations` contain * ``X(t)``, ``sigma(kappa, t)``: position and slope of the
-    unit at the kink of ``kappa``, and ``Xbar(t)``, ``sigma(kappa)``, their regular continuation; * ``V(mu,
-    t)``, ``Vbar(mu, t)``: ``[h_mu - u_mu]_1`` of the same unit for the other samples, whose slopes
-    ``sigma(mu)`` and features ``phi(u(mu))`` keep their initial values; * ``xi(t)``: the change of the source
-    ``u_kappa``, Gaussian with covariance :attr:`drift`.
+    :attr:`jumps` and :attr:`equations` contain
+
+    * ``X(t)``, ``sigma(kappa, t)``: position and slope of the unit at the kink of ``kappa``, and ``Xbar(t)``,
+      ``sigma(kappa)``, the same if the unit kept its initial slope;
+    * ``V(mu, t)``, ``Vbar(mu, t)``: ``[h_mu - u_mu]_1`` of the same unit for the other samples, whose slopes
+      ``sigma(mu)`` and features ``phi(u(mu))`` keep their initial values;
+    * ``xi(t)``: the change of the source ``u_kappa``, Gaussian with covariance :attr:`drift`.
     """
 
     theory: Theory
