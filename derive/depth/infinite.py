@@ -848,11 +848,11 @@ class Diversity(ConditionalResult):
         tuple of str
             One sentence per condition.
         """
-        by = "sources between two layers" if self.power == 1 else "derivatives by layer time"
+        by = "the sources between two layers" if self.power == 1 else "derivatives of responses by layer time"
         told = f", {self.coefficient}," if self.power == 1 else ""
         return (
             f"derived: the squared distance of layers starts with the power {self.power} of |tau - tau_2|, "
-            f"by {by}",
+            f"which comes from {by}",
             f"assumed: the coefficient of this power{told} is not zero",
         )
 

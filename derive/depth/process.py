@@ -79,7 +79,7 @@ class LayerProcess(ConditionalResult):
         raise KeyError(name)
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what is derived and what is assumed.
+        """Return what is derived and what is assumed in the limit of infinite depth.
 
         Returns
         -------
@@ -87,13 +87,13 @@ class LayerProcess(ConditionalResult):
             One sentence per condition.
         """
         scheme = "the theory of n layers is the Euler scheme of these equations with n cells of layer time"
-        same = f"derived: {scheme}" if not self.dropped else f"derived: {scheme}, but for terms that vanish"
+        same = f"derived: {scheme}" if not self.dropped else f"derived: {scheme}, apart from vanishing terms"
         units = ", ".join(f"{name} by {unit}" for name, unit in self.units.items())
         return (
             WIDTH_FIRST,
             "assumed: fields and kernels have limits as functions of layer time, of order one",
             *(
-                [f"derived: responses are as small as the factor of their source, and divided by it: {units}"]
+                [f"derived: responses have the power of L of their source and are divided by it: {units}"]
                 if units
                 else []
             ),
