@@ -263,7 +263,7 @@ PERMUTED = 6
 """With more summed samples than this, terms are not brought to a common labelling."""
 
 
-def _of(piece: IntegralProduct, *kinds: int) -> IntegralProduct:
+def _of_kinds(piece: IntegralProduct, *kinds: int) -> IntegralProduct:
     """Return those factors of a product whose kind (``KERNEL``, ``NOW``, ...) is one of ``kinds``."""
     return tuple(x for x in piece if x[0] in kinds)
 
@@ -312,7 +312,7 @@ class _Entries:
             else:
                 pieces = self.correlation(w, self.row, self.col)
             for p in pieces:
-                self.note(c, p, response)
+                self.add_term(c, p, response)
 
     def add_product(self, c: Expr, a: Expr, b: Expr) -> None:
         """Add ``c`` times the product of the entries of two words; only the second word has samples."""
@@ -320,9 +320,9 @@ class _Entries:
         right = list(self.correlation(b, self.row, self.col))
         for x in self.correlation(a, None, None):
             for y in right:
-                self.note(c, x + y, False)
+                self.add_term(c, x + y, False)
 
-    def note(self, c: Expr, p: IntegralProduct, response: bool) -> None:
+    def add_term(self, c: Expr, p: IntegralProduct, response: bool) -> None:
         """Add c times the product p; ``response`` is true for a word of causal kernels only."""
         if self.now == self.past:
             p = tuple((NOW if k == PAST else k, name, v) for k, name, v in p)
@@ -397,7 +397,7 @@ class _Entries:
             for body in self.correlation(x.body, *place):
                 for v in self.product((*_nested(body, PAST), *_nested(rest, NOW))):
                     integral: IntegralFactor = (NOW, "", ((a, x.order), *v))
-                    yield (*_of(body, KERNEL, NOW), *_of(rest, KERNEL), integral), last
+                    yield (*_of_kinds(body, KERNEL, NOW), *_of_kinds(rest, KERNEL), integral), last
 
     def between(self, ls: list[Expr], row: int | None, col: int | None) -> Iterator[IntegralProduct]:
         """Yield the products in the entry ``(row, t), (col, s)``, s < t, of a word of causal kernels."""
@@ -414,7 +414,12 @@ class _Entries:
                 for early, v in self.from_past(whole, _nested(rest, SINCE)):
                     integral: IntegralFactor = (SINCE, "", ((a, x.order), *v))
                     past = ((PAST, "", y) for y in early)
-                    yield (*_of(body, KERNEL, NOW), *_of(rest, KERNEL, PAST, SOURCE), integral, *past)
+                    yield (
+                        *_of_kinds(body, KERNEL, NOW),
+                        *_of_kinds(rest, KERNEL, PAST, SOURCE),
+                        integral,
+                        *past,
+                    )
 
     def product(self, vs: tuple[Nested, ...]) -> list[Nested]:
         """Return a product of iterated integrals over the same range as a sum of iterated integrals."""
@@ -448,20 +453,25 @@ class _Entries:
 
     def groups(self) -> list[Group]:
         """Return the collected products as sums, one for each coefficient and set of kernels."""
-        together: dict[tuple[Expr, IntegralProduct, bool], list[IntegralProduct]] = {}
+        by_coefficient: dict[tuple[Expr, IntegralProduct, bool], list[IntegralProduct]] = {}
         for (p, response), c in self.found.items():
             coefficient = c.expand()
             if coefficient != 0:
-                together.setdefault((coefficient, _of(p, KERNEL, SOURCE), response), []).append(p)
-        return [self.group(factored(c), outer, ps, r) for (c, outer, r), ps in together.items()]
+                by_coefficient.setdefault((coefficient, _of_kinds(p, KERNEL, SOURCE), response), []).append(p)
+        return [self.group(factored(c), outer, ps, r) for (c, outer, r), ps in by_coefficient.items()]
 
-    def group(self, c: Expr, outer: IntegralProduct, ps: list[IntegralProduct], response: bool) -> Group:
+    def group(
+        self, c: Expr, outer: IntegralProduct, products: list[IntegralProduct], response: bool
+    ) -> Group:
         """Return products with the same coefficient ``c`` and common factors ``outer`` as one sum."""
         weight = self.rule.memory(self.now, self.past)[1] if response else S.One
-        inner = sorted((_of(p, NOW, SINCE, PAST) for p in ps), key=lambda p: (len(p), len(_of(p, PAST))))
+        inner = sorted(
+            (_of_kinds(p, NOW, SINCE, PAST) for p in products),
+            key=lambda p: (len(p), len(_of_kinds(p, PAST))),
+        )
         kernel = next(iter(self.kernels.values()))
         like = (*kernel.rows, *kernel.cols)[0]
-        ranges = tuple(IndexRange(self.sample(i), like.lower, like.upper) for i in _summed(ps[0]))
+        ranges = tuple(IndexRange(self.sample(i), like.lower, like.upper) for i in _summed(products[0]))
         factors = tuple(tuple(map(self.factor, p)) for p in (outer, *inner))
         return Group(c, weight, ranges, factors[0], factors[1:])
 

@@ -281,16 +281,16 @@ class Recursion(Generic[AlgebraElement]):
         self.ends = {str(e.lhs.args[0]): (self.placed(e.lhs.args[1]), e.rhs) for e in closure.base}
         self.products = layer_products(closure)
         self.operators: dict[tuple[tuple[str, Expr], int], AlgebraElement | None] = {}
-        self.kept: dict[tuple[Any, int], AlgebraElement | None] = {}
+        self.cache: dict[tuple[Any, int], AlgebraElement | None] = {}
         self.follow: Callable[[str, Expr, int], AlgebraElement | None] = self.at
 
     def at(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
         """Return order n of the operator ``name`` at a layer, with a cache; None if it vanishes."""
         if ((name, layer), n) not in self.operators:
-            self.operators[(name, layer), n] = self.found(name, layer, n)
+            self.operators[(name, layer), n] = self.computed(name, layer, n)
         return self.operators[(name, layer), n]
 
-    def found(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
+    def computed(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
         """Return order n of the operator ``name`` at a layer, without cache.
 
         At the first or last layer it is the given initial value, elsewhere it follows from its equation.
@@ -340,7 +340,7 @@ class Recursion(Generic[AlgebraElement]):
 
     def forget(self, n: int) -> None:
         """Delete cached values of order n and beyond, because the error of order n has just been found."""
-        self.kept = {k: v for k, v in self.kept.items() if k[1] < n}
+        self.cache = {k: v for k, v in self.cache.items() if k[1] < n}
         self.operators = {k: v for k, v in self.operators.items() if k[1] < n}
 
     def placed(self, e: Any) -> Expr:
@@ -380,9 +380,9 @@ class Recursion(Generic[AlgebraElement]):
         self, e: Any, n: int, rule: Callable[[Any, int], AlgebraElement | None]
     ) -> AlgebraElement | None:
         """Return ``rule(e, n)``, from the cache if it has been computed before."""
-        if (e, n) not in self.kept:
-            self.kept[e, n] = rule(e, n)
-        return self.kept[e, n]
+        if (e, n) not in self.cache:
+            self.cache[e, n] = rule(e, n)
+        return self.cache[e, n]
 
     def _at_order(self, e: Expr, n: int) -> AlgebraElement | None:
         """Return the coefficient of gamma0^n of an expression in operators, by the rule for its type.
@@ -465,7 +465,7 @@ class LinearSeries:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return a recipe for pickle: closure and order, as polynomial rings of SymPy cannot be pickled."""
-        return _made_again, (type(self), self.closure, self.order)
+        return _unpickled, (type(self), self.closure, self.order)
 
     def expr(self, name: str, n: int) -> Expr:
         """Return order n of the operator ``name``, or of the output ``f``, as a sum of words."""
@@ -515,7 +515,7 @@ def _exprs(coefficients: dict[Word, PolyElement]) -> Expr:
     return sympify(Add(*[shown[c] * Mul(*w) for w, c in coefficients.items()]))
 
 
-def _made_again(kind: type[LinearSeries], closure: LinearClosure, order: int) -> LinearSeries:
+def _unpickled(kind: type[LinearSeries], closure: LinearClosure, order: int) -> LinearSeries:
     """Return a series of this class from its closure and order; used for pickling."""
     return kind(**vars(linear_series(closure, order)))
 
@@ -564,7 +564,7 @@ class Errors:
 
     def __init__(self, orders: Sequence[int]) -> None:
         self.orders = orders
-        self.kept: dict[tuple[Expr, int], list[Expr]] = {}
+        self.cache: dict[tuple[Expr, int], list[Expr]] = {}
 
     @classmethod
     def of(cls, output: Sequence[WordCoefficients]) -> Errors:
@@ -603,15 +603,15 @@ class Errors:
         """Return the copies of a letter (one operator) in which the orders of all errors in it sum to n."""
         if n == 0:
             return [x]
-        if (x, n) not in self.kept:
+        if (x, n) not in self.cache:
             copies: list[Expr] = []
             if isinstance(x, transpose):
                 copies = [transpose(y) for y in self.letter(x.args[0], n)]
             elif isinstance(x, Memory):
                 body, orders = tuple(letters(x.body)), [k for k in self.orders if k <= n]
                 copies = [memory(x.kernel, k, w) for k in orders for w in self.word(body, n - k)]
-            self.kept[x, n] = copies
-        return self.kept[x, n]
+            self.cache[x, n] = copies
+        return self.cache[x, n]
 
 
 class _WordAlgebra:
@@ -697,7 +697,7 @@ class AnyDepth(Recursion[WordCoefficients]):
         self.steps: dict[tuple[str, int], Expr] = {}
         """Operators being solved for, each with the distance of the layer that it is related to."""
 
-    def found(self, name: str, layer: Expr, n: int) -> WordCoefficients | None:
+    def computed(self, name: str, layer: Expr, n: int) -> WordCoefficients | None:
         """Return order n of the operator ``name`` at a layer, by its closed form in ell."""
         if layer == ell:
             return self.closed(name, n)
@@ -727,7 +727,7 @@ class AnyDepth(Recursion[WordCoefficients]):
         e = self.law(name, ell, n)
         step = self.steps.pop((name, n))
         # Cached results of this order may contain the operator that was being solved for.
-        self.kept = {k: v for k, v in self.kept.items() if k[1] != n}
+        self.cache = {k: v for k, v in self.cache.items() if k[1] != n}
         e = e and self.algebra.rest(e)
         if step == 0:
             return e

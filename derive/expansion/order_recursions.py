@@ -84,8 +84,8 @@ def _terms(e: Expr) -> list[OperatorTerm]:
 class Orders:
     """Equations at each order, with letters such as ``H12[ell]`` for the coefficient of gamma0^12 in H.
 
-    ``there`` are the pairs (operator, order) that do not vanish. ``errors`` are the orders at which the error
-    does not vanish, which follow from those of the output.
+    ``nonzero`` are the pairs (operator, order) that do not vanish. ``errors`` are the orders at which the
+    error does not vanish, which follow from those of the output.
 
     >>> from derive import linear_closure, mean_field, mlp
     >>> found = Orders(linear_closure(mean_field(mlp())), 4)
@@ -97,18 +97,18 @@ class Orders:
 
     def __init__(self, closure: LinearClosure, order: int) -> None:
         self.laws = laws(closure)
-        self.there = {(str(e.lhs.args[0]), 0) for e in closure.base if e.rhs != 0}
+        self.nonzero = {(str(e.lhs.args[0]), 0) for e in closure.base if e.rhs != 0}
         self.errors = {0}
         for n in range(order + 1):
             self.add(n)
-            if n and (OUTPUT, n) in self.there:
+            if n and (OUTPUT, n) in self.nonzero:
                 self.errors.add(n)
                 self.add(n)
 
     def add(self, n: int) -> None:
-        """Add the operators that do not vanish at order n to ``there``, until no further one follows."""
-        while more := {(x, n) for x in self.laws if (x, n) not in self.there and any(self.products(x, n))}:
-            self.there |= more
+        """Add the operators that do not vanish at order n to ``nonzero``, until no further one follows."""
+        while more := {(x, n) for x in self.laws if (x, n) not in self.nonzero and any(self.products(x, n))}:
+            self.nonzero |= more
 
     def coefficient(self, name: str, n: int) -> Expr:
         """Return order n of the operator ``name`` at layer ``ell``, in terms of lower orders."""
@@ -135,7 +135,7 @@ class Orders:
                 yield from ((i + k, Memory(x.kernel, i, y)) for k, y in self.at_orders(x.body, n - i))
         else:
             name = str(x.args[0])
-            orders = (k for k in range(n + 1) if (name, k) in self.there)
+            orders = (k for k in range(n + 1) if (name, k) in self.nonzero)
             yield from ((k, operator(f"{name}{k}", x.args[1])) for k in orders)
 
 

@@ -64,16 +64,16 @@ class StrengthSeries(TheorySeries):
         >>> [lazy.parts(x)[2] for x in ("H", "f", "Delta")]
         [((1, (2, 0)), (1, (1, 1)), (1, (0, 2))), ((1, (3,)),), ((1, (2,)),)]
         """
-        shift, there = dict(self.poles).get(name, 0), self._there
+        shift, nonzero = dict(self.poles).get(name, 0), self._nonzero
         pairs = any(q.name == name and q.kind == "correlation" for q in self.theory.order_parameters)
         parts = []
         for n in range(shift, self.order + shift + 1):
             orders = [(n - k, k) for k in range(n + 1)] if pairs else [(n,)]
-            parts.append(tuple((S.One, k) for k in orders if named(name, *k) in there))
+            parts.append(tuple((S.One, k) for k in orders if named(name, *k) in nonzero))
         return tuple(parts)
 
     @cached_property
-    def _there(self) -> frozenset[str]:
+    def _nonzero(self) -> frozenset[str]:
         """Names of the parts (orders of fields, order parameters and scalars) that do not vanish."""
         x = self.expanded
         items: tuple[Any, ...] = (*x.order_parameters, *x.equations, *x.scalars)
@@ -81,14 +81,14 @@ class StrengthSeries(TheorySeries):
 
     def observable(self, e: Equation) -> PowerCoefficients:
         """Return the coefficients of gamma0^0, gamma0^1, ... of an observable in the nonzero parts."""
-        there = self._there
+        nonzero = self._nonzero
         series = _Strength(self)
         _, coefficients = series.laurent(series.scaled(e.rhs))
         zero = {
             a: S.Zero
             for c in coefficients
             for a in c.atoms(AppliedUndef)
-            if series.own(a) and named(a.func) not in there
+            if series.own(a) and named(a.func) not in nonzero
         }
         return [c.xreplace(zero) for c in coefficients[: self.order + 1]]
 
@@ -196,15 +196,15 @@ class _Strength(Expander):
                     "multiply in the error"
                 )
         theory = _known(theory)
-        there = SourceDependence(theory, frozenset(self.random))
+        dependence = SourceDependence(theory, frozenset(self.random))
         for pole in self.poles:
-            if (left := there.kept(pole)) != 0:
+            if (left := dependence.nonzero_part(pole)) != 0:
                 raise NotApplicable(
                     f"1/gamma0 remains in front of {left}, because the initial output of layers of finite "
                     "width "
                     "does not vanish with gamma0; infinitely wide layers have a series"
                 )
-        return there.theory()
+        return dependence.theory()
 
     def series(self, e: Expr, term: Term | None = None) -> PowerCoefficients:
         """Return the coefficients of gamma0^0, gamma0^1, ... of an expression.
@@ -224,13 +224,13 @@ class _Strength(Expander):
         ``live`` are the sources that remain in the theory of all orders.
         """
         for x in super().equation(e, live):
-            self.note(e.name, order_of(x.symbol), [y.expr for y in x.terms])
+            self.record(e.name, order_of(x.symbol), [y.expr for y in x.terms])
             yield x
 
     def source(self, u: Source) -> Iterator[Source]:
         """Yield the orders of a source, and record up to which order its covariance is known."""
         for x in super().source(u):
-            self.note(u.name, order_of(x.symbol) + order_of(x.partner), [x.covariance])
+            self.record(u.name, order_of(x.symbol) + order_of(x.partner), [x.covariance])
             yield x
 
     def parameter(self, q: OrderParameter) -> Iterator[OrderParameter]:
@@ -247,7 +247,7 @@ class _Strength(Expander):
         """Return the kind (field, source, scalar, ...) of the quantity of which a function is one order."""
         return self.kinds.get(orders_in(str(a.func))[0], "")
 
-    def note(self, name: str, n: int, parts: Iterable[Expr]) -> None:
+    def record(self, name: str, n: int, parts: Iterable[Expr]) -> None:
         """Record that order n of ``name`` is unknown if one of ``parts`` contains an unknown order."""
         if self.dependence is not None and any(y.has(UNKNOWN) for y in parts):
             self.known_to[name] = min(self.known_to[name], n - 1)
@@ -284,7 +284,7 @@ class _Strength(Expander):
                 a: S.Zero
                 for c in series
                 for a in c.atoms(AppliedUndef)
-                if self.own(a) and dependence.place(a) not in dependence.there
+                if self.own(a) and dependence.place(a) not in dependence.nonzero
             }
             series = [c.xreplace(zero) for c in series]
         last = self.known_to[str(x.func)]
@@ -316,7 +316,7 @@ class SourceDependence:
     """Search for the quantities of a linear theory that do not vanish, by the sources on which each depends.
 
     ``fields`` maps each field (name and layer) to the set of its sources, ``pairs`` are the pairs of
-    correlated sources, ``there`` the quantities that do not vanish. ``random`` are the names of fields and
+    correlated sources, ``nonzero`` the quantities that do not vanish. ``random`` are the names of fields and
     sources. The sets grow until nothing changes.
     """
 
@@ -328,7 +328,7 @@ class SourceDependence:
         }
         self.names = {*random, *(e.name for e in theory.scalars), *(q.name for q in theory.order_parameters)}
         self.pairs: set[tuple[QuantityAtLayer, QuantityAtLayer]] = {(GIVEN, GIVEN)}
-        self.there: set[QuantityAtLayer] = set()
+        self.nonzero: set[QuantityAtLayer] = set()
         size = -1
         while size != (size := self.size):
             self.sweep()
@@ -340,15 +340,15 @@ class SourceDependence:
     @property
     def size(self) -> int:
         """Number of elements of all sets, which stops growing at the solution."""
-        return len(self.there) + len(self.pairs) + sum(map(len, self.fields.values()))
+        return len(self.nonzero) + len(self.pairs) + sum(map(len, self.fields.values()))
 
     def sweep(self) -> None:
         """Add to the sets what follows from each source, equation, order parameter and scalar."""
         for u in self.whole.sources:
-            if self.kept(u.covariance) != 0:
+            if self.nonzero_part(u.covariance) != 0:
                 a, b = self.place(u.symbol), self.place(u.partner)
                 self.pairs |= {(a, b), (b, a)}
-                self.there |= {a, b}
+                self.nonzero |= {a, b}
         for e in self.whole.equations:
             field = self.place(e.symbol)
             for x in e.terms:
@@ -359,13 +359,13 @@ class SourceDependence:
                     self.fields[field] |= (
                         {GIVEN} if not moving else set().union(*map(self.sources_of, moving))
                     )
-            self.there |= {field} if self.fields[field] else set()
+            self.nonzero |= {field} if self.fields[field] else set()
         for q in self.whole.order_parameters:
             if all(self.average(a) for a in q.definition.atoms(Average)):
-                self.there.add(self.place(q.symbol))
+                self.nonzero.add(self.place(q.symbol))
         for e in self.whole.scalars:
-            if self.kept(e.rhs) != 0:
-                self.there.add(self.place(e.symbol))
+            if self.nonzero_part(e.rhs) != 0:
+                self.nonzero.add(self.place(e.symbol))
 
     def moving(self, e: Expr) -> list[QuantityAtLayer]:
         """Return name and layer of the fields and sources in a product."""
@@ -394,10 +394,10 @@ class SourceDependence:
             return False
         inner = {x for a in e.atoms(Average) for x in a.atoms(AppliedUndef)}
         return all(
-            self.place(a) in self.there for a in e.atoms(AppliedUndef) - inner if str(a.func) in self.names
+            self.place(a) in self.nonzero for a in e.atoms(AppliedUndef) - inner if str(a.func) in self.names
         )
 
-    def kept(self, e: Expr) -> Expr:
+    def nonzero_part(self, e: Expr) -> Expr:
         """Return the sum of those products in ``e`` that may differ from zero."""
         return Add(*[x for x in Add.make_args(sympify(e).expand()) if self.holds(x)])
 
@@ -406,17 +406,17 @@ class SourceDependence:
 
         def left(x: Any) -> Iterator[Any]:
             if isinstance(x, Source):
-                if (c := self.kept(x.covariance)) != 0:
+                if (c := self.nonzero_part(x.covariance)) != 0:
                     yield replace(x, covariance=c)
-            elif self.place(x.symbol) in self.there:
-                kept = (y for z in getattr(x, "terms", ()) if (y := self.term(z)) is not None)
-                yield replace(x, terms=tuple(kept)) if isinstance(x, Equation) else x
+            elif self.place(x.symbol) in self.nonzero:
+                kept_terms = (y for z in getattr(x, "terms", ()) if (y := self.term(z)) is not None)
+                yield replace(x, terms=tuple(kept_terms)) if isinstance(x, Equation) else x
 
         return self.whole.each(left)
 
     def term(self, x: Term) -> Term | None:
         """Return a term of an equation without parts that vanish; None if the whole term vanishes."""
         if x.field.has(Average):  # the equation of a scalar has all its averages in one term
-            left = self.kept(x.field)
+            left = self.nonzero_part(x.field)
             return None if left == 0 or not self.holds(x.coefficient * x.kernel) else replace(x, field=left)
         return x if self.holds(x.coefficient * x.kernel * x.field) else None

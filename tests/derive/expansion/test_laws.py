@@ -43,7 +43,7 @@ def test_words_obey_the_laws_of_their_orders(order: int, tied: bool) -> None:
 def test_orders_that_vanish_are_found() -> None:
     found = Orders(expand_linear(mean_field(mlp()), 0).closure, 5)
     assert found.errors == {0, 2, 4}
-    assert {n for _, n in found.there} == {0, 2, 4}
+    assert {n for _, n in found.nonzero} == {0, 2, 4}
     assert found.coefficient("H", 3) == 0
 
 
