@@ -837,7 +837,7 @@ class Diversity(ConditionalResult):
 
     @property
     def exponent(self) -> Expr:
-        """The exponent kappa of Def. 7.6: the distance goes like ``|tau - tau_2|**(1 - kappa)``."""
+        """The exponent kappa of depth2023 Def. 7.6: layers differ by about ``|tau - tau_2|**(1 - kappa)``."""
         return 1 - S(self.power) / 2
 
     def conditions(self) -> tuple[str, ...]:

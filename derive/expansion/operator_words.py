@@ -568,10 +568,10 @@ class Errors:
 
     @classmethod
     def of(cls, output: Sequence[WordCoefficients]) -> Errors:
-        """Return the substitution, with the orders of the error that follow from the words of the output.
+        """Return the substitution for an output whose words are given by order.
 
-        If all words of an order of the output contain the error of that order, it obeys a homogeneous
-        Volterra equation and vanishes.
+        It needs the orders at which the error does not vanish. If all words of an order of the output contain
+        the error of that order, the error obeys a homogeneous Volterra equation and vanishes.
         """
         orders = [0]
         for n in range(1, len(output)):

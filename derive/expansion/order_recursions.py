@@ -106,12 +106,12 @@ class Orders:
                 self.add(n)
 
     def add(self, n: int) -> None:
-        """Add the operators that do not vanish at order n to ``nonzero``, until no further one follows."""
+        """Add the operators that do not vanish at order n to ``nonzero``, until no other one follows."""
         while more := {(x, n) for x in self.laws if (x, n) not in self.nonzero and any(self.products(x, n))}:
             self.nonzero |= more
 
     def coefficient(self, name: str, n: int) -> Expr:
-        """Return order n of the operator ``name`` at layer ``ell``, in terms of lower orders."""
+        """Return order n in gamma0 of the operator ``name`` at layer ``ell``, in terms of lower orders."""
         return Add(*self.products(name, n))
 
     def products(self, name: str, n: int) -> Iterator[Expr]:

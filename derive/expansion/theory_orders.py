@@ -171,7 +171,10 @@ class _Strength(Expander):
         return orders_in(str(a.func))[0] in self.kinds
 
     def scaled(self, e: Expr) -> Expr:
-        """Return an expression in terms of the quantities multiplied by their power of gamma0."""
+        """Return ``e`` with ``q / gamma0^p`` for each quantity q that contains ``1/gamma0^p``.
+
+        In the result the symbol q stands for the quantity multiplied by gamma0^p.
+        """
         return _without(e, self.shifted)
 
     def expanded(self) -> Theory:

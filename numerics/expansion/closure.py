@@ -522,7 +522,10 @@ class Densities(Closed):
         self.sums, self.weights, self.errors = sums, list(interval_weights(grid.nodes)), sums.errors
 
     def carried_out(self, what: str, *of: Any) -> LayerOperator:
-        """Return the result of an operation; correlations are those of the evaluation by sums."""
+        """Return the result of an operation ``what`` on earlier results ``of``.
+
+        Correlations are those that were computed by sums over nodes.
+        """
         value = self.sums.value(*of) if what == "external" else super().carried_out(what, *of)
         assert value is not None
         return value

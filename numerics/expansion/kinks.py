@@ -297,9 +297,10 @@ class UnitsAtKink:
     motion: UnitMotion
 
     def add(self, total: Array, jump: AverageJump, share: float) -> None:
-        """Add the integral of a jump over these units, times ``share``, to ``total``, (T, P, T or 1, P or 1).
+        """Add the contribution of these units to an average to ``total``, (T, P, T or 1, P or 1).
 
-        ``share`` is the density of the units times the probability of their signs.
+        ``jump`` is its integrand over the initial position; ``share`` is the density of the units times the
+        probability of their signs.
         """
         self._add(total, jump.cases, share, self.widths)
         if jump.after:

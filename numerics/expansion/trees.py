@@ -185,7 +185,10 @@ class Evaluation:
             self.errors[n], self.outputs[n] = self.error(n)
 
     def error(self, n: int) -> tuple[Array, Array]:
-        """Return Delta_n and f_n, (T, P): f_n is linear in Delta_n, and its other terms are known."""
+        """Return order n of the error, Delta_n, and of the output, f_n, both (T, P).
+
+        f_n is linear in Delta_n, and its other terms are known from lower orders.
+        """
         rest = np.zeros((len(self.weight), len(self.setting.targets)))
         feedback: Array | None = None
         for forest in self.expansion.forests(OUTPUT, n):

@@ -344,7 +344,10 @@ class ModeKernel(ModeVector):
         return self.unit, self.causal, self.flipped
 
     def at(self, row: int, column: int) -> dict[TimeErrorPowers, PolyElement]:
-        """Return the entry at a row and column as functions of t, by the exponents of (s, E(s))."""
+        """Return the entry at a row and column as functions of t, by exponents (a, n).
+
+        The entry is the sum of these functions, each times ``s^a E(s)^n``.
+        """
         return {m: f for (i, j, m), f in self.entries.items() if (i, j) == (row, column)}
 
 
@@ -504,7 +507,7 @@ class Modes:
         x = self.functions
 
         def parts() -> Iterator[tuple[Any, PolyElement]]:
-            """Yield (row, column, exponents in s) and the function of t of the terms of the product."""
+            """Yield ((row, column, exponents in s), function of t): terms whose sum is the product."""
             for (i, k, m), left in a.entries.items():
                 for (k_, j, last), right in b.entries.items():
                     if k == k_:
@@ -621,7 +624,7 @@ class OperatorValues(ABC):
 
 
 class AtDepth(OperatorValues):
-    """Operators from the equations of the closure, at an integer depth."""
+    """Operators in eigenmodes at an integer depth, computed from the equations of the closure."""
 
     def __init__(self, closure: LinearClosure, depth: int, algebra: Modes) -> None:
         super().__init__(algebra)
@@ -650,7 +653,7 @@ class AtDepth(OperatorValues):
 
 
 class FromWords(OperatorValues):
-    """Operators evaluated from their words; the layer and the depth may be symbols."""
+    """Operators in eigenmodes, computed from their operator words; layer and depth may be symbols."""
 
     def __init__(self, series: LinearSeries, algebra: Modes) -> None:
         super().__init__(algebra)
@@ -683,7 +686,7 @@ class FromWords(OperatorValues):
         """Keep all cached values, because only words whose errors are known have been cached."""
 
     def errors_known(self, ls: Sequence[Expr]) -> bool:
-        """Return whether all orders of the error in these letters have been found."""
+        """Return whether all orders of the error in these operators (letters of a word) have been found."""
         return all(x.order < len(self.algebra.errors) for y in ls for x in y.atoms(Memory))
 
     def word(self, w: Expr) -> ModeKernel:

@@ -576,7 +576,7 @@ class InTime(Expansion):
         return total
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions: symbolic eigenvalues are generic.
+        """Return the assumption that symbolic eigenvalues are generic, if there are any.
 
         Returns
         -------

@@ -458,9 +458,10 @@ class AtCriticality:
         return total + Leading(out, known.beyond + 1) if out or not total.terms else total
 
     def tangent(self, n: int, shape: Forest = PAIR) -> Expr:
-        """Return the leading coefficient of the forest ``shape`` in the tangent kernel at order n.
+        """Return the leading term in L of a coefficient in order n of the tangent kernel.
 
-        It is the sum over layers; the terms at the ends have lower degree.
+        The coefficient multiplies the forest ``shape``, a sum over times. It is a sum over layers; the terms
+        at the ends have lower degree in L.
         """
         total = Leading({})
         for y in self.site.tangent:

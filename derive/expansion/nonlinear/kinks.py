@@ -278,7 +278,7 @@ class KinkExpansion(Expansion):
 
     @cached_property
     def turning(self) -> AverageJump:
-        """Contribution of units at the kink to B at order -1.
+        """Contribution of units at the kink to the response B at order -1 in ``|gamma0|``.
 
         A perturbation of u at one time takes units across the kink and so changes their later slopes.
         """
@@ -796,13 +796,13 @@ def straight(site: Site) -> TermsByLaw:
 
 
 def _turning(terms: Terms, summed: bool) -> Terms:
-    """Return the terms without those in which ``D_{-1}`` acts on features at rest, because they sum to zero.
+    """Return the terms without those in which the kernel of z at order -1 acts on features at rest.
 
-    With ``summed`` the sum runs also over the time of the perturbation.
+    These sum to zero. With ``summed`` the sum runs also over the time of the perturbation.
     """
 
     def rests(p: Piece) -> bool:
-        """Return whether ``D_{-1}`` in a product acts on a feature that does not depend on time."""
+        """Return whether the kernel of z at order -1 in a product acts on a feature that is at rest."""
         for i, y in enumerate(p.nodes):
             kernel = any(z.tensor.order == LOWEST and z.samples[1] == y.sample for z in p.statics)
             leaf = (

@@ -281,7 +281,7 @@ def side_by_side(a: Terms, b: Terms) -> Terms:
 
 
 def composed(kernel: Terms, field: Terms) -> Terms:
-    """Return a kernel applied to a field: the field takes the place of the kernel's marked node."""
+    """Return a kernel applied to a field, which takes the place of the kernel's earlier (marked) time."""
 
     def one(p: Piece, q: Piece) -> Piece:
         place = next(i for i, x in enumerate(p.nodes) if x.marked)
@@ -468,7 +468,7 @@ def remembered(p: Piece, error: int) -> Piece:
 def source_derivative(terms: Terms, source: str) -> Terms:
     """Return the derivative of a field by the source ``r`` or ``u`` at an earlier or equal time.
 
-    The node of that time is marked in each product.
+    The perturbed time is the marked node of each product.
     """
     return collected(
         (c * many, q)
@@ -479,7 +479,7 @@ def source_derivative(terms: Terms, source: str) -> Terms:
 
 
 def _node_derivatives(p: Piece, i: int, source: str) -> Iterator[tuple[Rational, Piece]]:
-    """Yield the terms (factor, product) of the derivative of a product by the source at its node i."""
+    """Yield the terms (factor, product) of the derivative of a product by the source at its node (time) i."""
     x = p.nodes[i]
     names = {x.sample: COL} if x.parent >= 0 else {}
     if source == "u":
@@ -520,9 +520,9 @@ def average(series: TermsByOrder, n: int, u: Neighbour, r: Neighbour, shapes: Sh
 
 
 def price(p: Piece, order: int, u: Neighbour, shapes: Shapes) -> Iterator[WeightedProduct]:
-    """Yield (factor, product): the effect of the change of the covariance of ``u`` on an average.
+    """Yield (factor, product): terms by which the change of the covariance of ``u`` changes an average.
 
-    Orders of several changes add up to ``order``.
+    The orders in gamma0 of the changes add up to ``order``.
     """
     if u.given and order:
         return
