@@ -265,7 +265,7 @@ def without_blocks(limit: LayerTime) -> LayerTime:
 
     def put(e: Expr) -> Expr:
         """Replace functions within a block by their right-hand sides until none is left."""
-        # settled(...) drops the conditions on times in sums, which hold for causal functions
+        # conditions on times that evaluated deltas leave in sums are set to one: causal functions fulfil them
         while (substituted := evaluate_deltas(e.replace(known, value), lambda *_: S.One)) != e:
             e = substituted
         return e

@@ -664,7 +664,7 @@ class _WordAlgebra:
         return (0,)
 
     def remembered(self, kernel: str, order: int, body: WordCoefficients) -> WordCoefficients:
-        """Return the memory of a sum of words in a kernel, as one letter for each word."""
+        """Return the memory in a kernel of a sum of words X, ``sum Delta X``, as one letter for each word."""
         return {(memory(kernel, order, w),): c for w, c in body.items()}
 
     def rest(self, a: WordCoefficients) -> WordCoefficients | None:

@@ -395,8 +395,7 @@ class Expander(Expressions):
         random = [x for x, kind in self.kinds.items() if kind in ("field", "source")]
         self.random = {named(x, n): x for x in random for n in range(order + 1)}
         # Functions of two times that exist at s = t at higher orders although order zero does not: the
-        # weights
-        # of past updates, and responses, which depend on them.
+        # weights of past updates, and responses, which depend on them.
         strict = [q.name for q in theory.responses() if q.causal == "strict"] if tables else []
         self.instant = {named(x, n) for x in (*tables, *strict) for n in range(1, order + 1)}
 

@@ -144,7 +144,10 @@ class _Regression:
         return {str(a.func) for x in row.actions for a in x.weight.atoms(AppliedUndef)} & set(self.responses)
 
     def response_function(self, name: str) -> Expr | None:
-        """Return the generating function of a response; None if the field that responds is not yet solved."""
+        """Return the generating function ``sum_t z^t R(t)`` of a response R to a source t steps before.
+
+        Returns None if the field that responds is not yet solved.
+        """
         if name not in self.response_functions:
             node = next(iter(self.responses[name].definition.atoms(Response)))
             form = self.forms.get(node.body)

@@ -266,7 +266,7 @@ class Tape:
         return Combination(self, {self.place(kind, *step): 1.0})
 
     def external(self, kind: Kind, name: str, n: int, site: int) -> Combination:
-        """Return order n of the operator ``name`` at a layer, which another plan computes."""
+        """Return order n of the operator ``name`` at layer ``site``, which another plan computes."""
         return Combination(self, {self.place(kind, "external", name, n, site): 1.0})
 
     def multiply(self, a: Combination, b: Combination) -> Combination:

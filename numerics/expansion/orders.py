@@ -393,7 +393,10 @@ class OfTheory:
         )
 
     def correlation(self, name: str, layer: int | None) -> Array:
-        """Return all orders of the order parameter ``name`` at a layer, (orders, T, n, T, m)."""
+        """Return all orders of the order parameter ``name`` at a layer, (orders, T, n, T, m).
+
+        n and m are the numbers of samples, outputs or units that index its two fields.
+        """
         numbers, tensors = self.problem.numbers, self.run.plan.table.tensors
         orders: list[Array | None] = []
         for parts in self.series.parts(name):
@@ -404,7 +407,10 @@ class OfTheory:
         return np.stack([np.zeros_like(shape) if x is None else x for x in orders])
 
     def at_outputs(self, name: str, layer: int | None) -> Array:
-        """Return all orders of an order parameter at output times, (orders, out, n, out, m)."""
+        """Return all orders of an order parameter at output times, (orders, out, n, out, m).
+
+        n and m are the numbers of samples, outputs or units that index its two fields.
+        """
         a, grid = self.correlation(name, layer), self.grid
         return a if grid is None else a[:, grid.outputs][:, :, :, grid.outputs]
 

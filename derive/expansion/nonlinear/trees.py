@@ -221,7 +221,7 @@ def _key(p: Piece) -> tuple[object, ...]:
 
 @lru_cache(maxsize=200_000)
 def standard(p: Piece) -> Piece:
-    """Return the product with nodes in standard order and summed samples numbered in a standard way.
+    """Return the product with nodes (times) in standard order and summed samples numbered in a standard way.
 
     Equal products become identical, unless more than ``PERMUTED`` samples are summed over.
     """
