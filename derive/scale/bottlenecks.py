@@ -127,7 +127,7 @@ class Bottleneck(ConditionalResult):
     basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the range of the share and of the law after the crossover, and the assumptions."""
+        """Return the range of the share, that of the law after the crossover, and the assumptions."""
         return self.basis
 
     def exponent(self, size: Symbol) -> Expr:
@@ -254,7 +254,9 @@ def _batch_variance(form: LinearForm, theory: Theory) -> tuple[Expr, Expr]:
             "batches are not fresh, or a batch changes the learnt function within its own step"
         )
     (learnt_term,) = learnt_terms
-    phi_step = with_rank_one(learnt_term.weight).subs(s, t) / c_g(1, t)  # change of phi in a step, over h0
+    phi_step = with_rank_one(learnt_term.weight).subs(s, t) / c_g(
+        1, t
+    )  # change of phi in a step, divided by the field h0
     kernel_step = with_rank_one(learnt_term.weight).subs(s, t)  # change of X in a step
     labels = factor_of(form.row("Delta"), "eps") ** 2 * source_of(theory, "eps").covariance
     variance = simplify(phi_step**2 * input_factor**2 * fresh / error / kernel_step)
@@ -396,7 +398,7 @@ class _Bottlenecks:
         return part.coefficient * zeta(-part.power)
 
     def batch(self) -> Bottleneck:
-        """Return the effect of fresh batches, whose squared error is the loss itself."""
+        """Return the effect of fresh batches on the rich law; their squared error is the loss itself."""
         conditions = [
             "derived: each batch adds to phi, the learnt part of a mode, noise with a variance proportional "
             "to the loss, which decays as the mode is learnt",
@@ -507,15 +509,18 @@ class _Bottlenecks:
         noise_share = tidied(noise.coefficient / self.before.coefficient)
         power, number = simplify(noise.power - self.before.power), S.One
         if self.hard:
-            lost = kernel.coefficient ** ((2 - self.rise) / 2) * -decrease.part.coefficient
+            norm_change = kernel.coefficient ** ((2 - self.rise) / 2) * -decrease.part.coefficient
             gap = simplify((self.rise - 2) * q - decrease.part.power)
-            moved, beside = law.correction_from(decrease.name, gap), tidied(lost / noise_share)
-            if not moved.known or simplify(power + gap) != 0 or beside.has(*SIZES):
+            norm_effect, relative_effect = (
+                law.correction_from(decrease.name, gap),
+                tidied(norm_change / noise_share),
+            )
+            if not norm_effect.known or simplify(power + gap) != 0 or relative_effect.has(*SIZES):
                 raise NotApplicable(
                     f"{decrease.name}: noise and the decrease of sigma**2 must change the loss by the same "
                     "power of time"
                 )
-            number += beside * moved.size.subs(X, 1)
+            number += relative_effect * norm_effect.size.subs(X, 1)
         front = tidied(noise_share * self.integrated_kernel.coefficient**power)
         constant, sizes = front.as_independent(*SIZES, as_Add=False)
         power = factor(simplify(power * self.integrated_kernel.power))
@@ -574,7 +579,8 @@ class _Bottlenecks:
             conditions.append(
                 f"the singular value falls, and is one at a time of order {ended(where, time, decrease.size)}"
             )
-        # C_h0 beside c_h(1)^2, with sigma^2 = gamma0 t c_g(1) c_h(1) and t = X/C_g, as powers
+        # power counting ends where C_h0 is as large as c_h(1)^2; here sigma^2 = gamma0 t c_g(1) c_h(1) and
+        # t = X/C_g, all as powers of X
         kept = squared.coefficient * kernel.coefficient ** (S.One / 2) / gamma0
         rise = simplify(self.balance.squares() - 2 * squared.power - kernel.power + 2)
         if rise.is_positive:

@@ -164,9 +164,10 @@ class DepthFirstStep(Shown, ConditionalResult):
 
 
 def depth_first_step(theory: Theory) -> DepthFirstStep:
-    """Return the solution of the equations of the first step of linear residual layers.
+    """Return the first step of linear residual layers in closed form, for every depth.
 
-    Raises :class:`NotApplicable` if the equations are not such recursions.
+    The equations are solved as recursions in the layer. Raises :class:`NotApplicable` if they are not such
+    recursions.
 
     >>> from derive.program import depth_program
     >>> from derive.theory import mean_field
@@ -191,7 +192,7 @@ class _First:
         self.gain: Expr | None = None
 
     def result(self) -> DepthFirstStep:
-        """Return the first step."""
+        """Return the first step in closed form."""
         net, stream = self.net, self.net.up.name
         forward_response, backward_response = f"R_{stream}{net.source}", f"R_{net.down.name}{net.back}"
         self.jump(f"{forward_response}_0_0")
@@ -208,9 +209,9 @@ class _First:
         )
         driver = f"R_{stream}{net.back}_1_0"
         learnt = self.bracket(driver)
-        moved = self.summed(f"R_{stream}{net.readout}_1", driver, learnt)
+        change = self.summed(f"R_{stream}{net.readout}_1", driver, learnt)
         assert self.gain is not None
-        gain, values = self.gain, (start, gradient, learnt, moved, moved.subs(ell, L))
+        gain, values = self.gain, (start, gradient, learnt, change, change.subs(ell, L))
         return DepthFirstStep(
             gain, *[powsimp(simplify(x.subs(gain, q - 1)).subs(q, 1 + gain)) for x in values]
         )
@@ -466,7 +467,7 @@ class DepthClass(Shown, ConditionalResult):
 
     @property
     def redundant(self) -> bool:
-        """Whether close layers have the same features (kappa = 0)."""
+        """Whether neighbouring layers have the same features (kappa = 0)."""
         return self.diversity == 0
 
     def as_json(self) -> dict[str, object]:
@@ -509,12 +510,12 @@ class DepthParametrization:
         self.theory = theory
 
     def update_power(self, rule: str | Entrywise = "sgd") -> Expr:
-        """Return the gamma of a rule with learning rate ``eta L^-c``, see :func:`update_power`."""
+        """Return the gamma with which updates of a rule enter h, see :func:`update_power`."""
         return update_power(self.theory.program, rule)
 
     @cached_property
     def exponents(self) -> DepthExponents:
-        """Powers of L, with alpha and gamma as symbols."""
+        """Powers of L of all quantities, in the symbols alpha and gamma."""
         return depth_exponents(self.theory)
 
     @cached_property
@@ -551,7 +552,10 @@ class DepthParametrization:
             region = "unstable in training" if size["output"] > 0 else "trivial"
 
         def leading(e: Expr) -> Expr:
-            """Return a value with ``z = L (q - 1)`` replaced by its limit or leading term."""
+            """Return a value for large L: ``z = L (q - 1)`` is 1 at alpha = 1/2, and tends to 0 above.
+
+            If the value vanishes at z = 0, its term linear in z is returned.
+            """
             limit_value = e.subs(z, 1 if gain == 0 else 0)
             if gain == 0 or limit_value != 0:
                 return limit_value
@@ -799,7 +803,7 @@ def first_update(program: Program, rule: str = "sgd") -> FirstUpdate:
     square = factor_terms((_repeated(moment_step, L) * start)[2]).subs(
         layer_increase, powsimp(change / (factor_ * L**-c))
     )
-    # factors to the power L tend to one for alpha > 1/2
+    # averages of powers of the factor, to the power L, tend to one as L grows for alpha > 1/2
     leading = powsimp(square.subs(dict.fromkeys(moments, 1)).expand())
     growth = moments[power_of_factor[2]]
     at_half = exp(limit((L * (growth - 1)).subs(alpha, Rational(1, 2)).expand(), L, oo))
@@ -848,7 +852,7 @@ def _second_moments(step: Matrix) -> tuple[Matrix, dict[int, Dummy]]:
     moments = {n: Dummy(f"m_{n}", positive=True) for n in (1, 2)}
 
     def averaged(e: Expr) -> Expr:
-        """Return an expression with powers of the factor replaced by their averages."""
+        """Return a polynomial in the factor of a layer with names for the averages of its powers."""
         return Add(*[k * moments.get(n, S.One) for (n,), k in Poly(e, layer_factor).terms()])
 
     grown = [Poly(after[i] * after[j], *names) for i, j in pairs]

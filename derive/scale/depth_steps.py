@@ -89,12 +89,15 @@ class Steps:
     times: Mapping[str, tuple[str, tuple[int, ...]]]
 
     def kind(self, name: str) -> str:
-        """Return the name of a function without its times; functions at equal times have a separate kind."""
+        """Return the name of a function without its times, with ``(t, t)`` if both are equal."""
         head, times = self.times.get(name, (name, ()))
         return f"{head}(t, t)" if len(times) == 2 and times[0] == times[1] else head
 
     def row(self, name: str) -> StepRow:
-        """Return the recursion of a function, or its only equation; raise KeyError with the known names."""
+        """Return the recursion of a function in the layer, or its only equation.
+
+        ``name`` includes the times. Raises KeyError with the known names.
+        """
         equations = sorted(self.named(name), key=lambda r: r.neighbour == 0)
         if not equations:
             raise KeyError(
@@ -347,7 +350,7 @@ class _Changes:
         self.covariance = self.branch()
 
     def alike(self, r: StepRow, head: str) -> bool:
-        """Return whether a response at equal times obeys the equation of the first step."""
+        """Return whether a response ``r`` at equal times obeys the equations of ``head`` at (0, 0)."""
         first, now = self.steps.named(f"{head}_0_0"), self.steps.named(r.name)
         return all(a.terms == b.terms for a, b in zip(first, now, strict=True))
 
@@ -379,7 +382,7 @@ class _Changes:
         return means_by_moment
 
     def result(self) -> Steps:
-        """Return the equations of the changes."""
+        """Return the equations of the changes, with those of all other functions."""
         rows = [replace(r, rhs=self.in_parts(r.rhs)) for r in self.steps.rows]
         by_name = {r.name: r for r in rows}
         replaced = {*self.parts, *self.same}
@@ -530,27 +533,27 @@ def depth_exponents(theory: Theory) -> DepthExponents:
     forward = sizes(steps, STEADY, of=(output, readout_response, start, f"{correlation}_1_1", gradients))
     # averages of a smooth activation change by the same power of L as the correlations on which they depend
     smooth = {"KE_1": (f"E_{up}_1", stream), "KD_1_1": (stream,)}
-    moved = sizes(changes(steps), STABLE if averaged else STEADY, of=(stream, output), like=smooth)
+    change_sizes = sizes(changes(steps), STABLE if averaged else STEADY, of=(stream, output), like=smooth)
     later = at_all_steps(two, STABLE)
     if not averaged:  # with averages of phi the second step has too many terms to be written out
         second_step = sizes(changes(two), STABLE)
         for name in (f"D_{up}_2_1", f"D_{up}_2_2"):
-            _require(second_step, name, moved.exponents[stream])
+            _require(second_step, name, change_sizes.exponents[stream])
 
     def kernels(*kinds: str) -> ExponentMaximum:
         """Return the power of L of the factor of the first gradient in h, from terms of these kinds."""
         powers: list[ExponentMaximum] = []
         for y in (counted(x.kernel) for x in net.up.terms if x.kind in kinds):
-            known = [forward.exponents.get(f"{n}_1_0", ONE) for n in y.functions]
-            powers.append(together(frozenset({y.power}), *known))
+            exponents_ = [forward.exponents.get(f"{n}_1_0", ONE) for n in y.functions]
+            powers.append(together(frozenset({y.power}), *exponents_))
         return largest(*powers)
 
     def largest(*parts: ExponentMaximum) -> ExponentMaximum:
-        """Return the maximum of powers."""
+        """Return the maximum of several exponents, each of which is a maximum of linear forms."""
         return STEADY.largest(p for x in parts for p in x)
 
     (branch,) = [frozenset({counted(x.coefficient).power}) for x in net.up.terms if x.kind == "source"]
-    gradient, moves = _root(forward.exponents[gradients]), _root(moved.exponents[stream])
+    gradient, moves = _root(forward.exponents[gradients]), _root(change_sizes.exponents[stream])
     bracket, update = kernels("response", "memory"), together(kernels("memory"), gradient)
     learnt = together(bracket, gradient)
     layers = [_root(forward.size(x)) for x in steps.row(start).terms if x.has(over_layers)]

@@ -80,13 +80,13 @@ class MemoryFree(ConditionalResult):
         tuple[str, ...]
             Sentences that state what is derived and what is assumed.
         """
-        known = "" if self.order is None else f", up to the power {self.order} of the learning rate"
+        up_to_order = "" if self.order is None else f", up to the power {self.order} of the learning rate"
         return (
             "derived: the factor of the loss and the constant from label noise, from the first step with an "
             "initial error of any size",
             "assumed: every step changes the loss as a first step does, so that a step depends on the error "
             "but not on earlier steps",
-            f"derived: all terms that this assumption neglects in the step from t = {self.step}{known}",
+            f"derived: all terms that this assumption neglects in the step from t = {self.step}{up_to_order}",
         )
 
     def _repr_latex_(self) -> str:

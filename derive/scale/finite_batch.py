@@ -174,10 +174,12 @@ def batch_noise(theory: Theory) -> BatchNoise:
     signal = weight * _after(_in_steps(theory, "v") * at_start(theory) / (1 - _x), 0) ** 2
     response = _after(_in_steps(theory, "h0") * input_factor, 1)
     same_mode = KroneckerDelta(k, _other)
-    known = {"R_vu0": ((k, _other, t, s), same_mode * response.subs(lag, t - s))}
-    known |= {e.name: (e.lhs.args, e.rhs) for e in propagators.responses if e.name.startswith("R_Delta")}
+    definitions = {"R_vu0": ((k, _other, t, s), same_mode * response.subs(lag, t - s))}
+    definitions |= {
+        e.name: (e.lhs.args, e.rhs) for e in propagators.responses if e.name.startswith("R_Delta")
+    }
     correlation, errors = (
-        _at_equal_times(propagators.correlation(name).rhs, known) for name in ("C_v", "C_Delta")
+        _at_equal_times(propagators.correlation(name).rhs, definitions) for name in ("C_v", "C_Delta")
     )
     (past,) = (x for x in correlation.atoms(Sum) if x.limits[0][1:] == (0, t - 1))
     earlier = past.limits[0][0]
@@ -259,7 +261,7 @@ def _all_steps(e: Expr, first: int) -> Expr:
     return simplify(e.subs(lag, first)) * _geometric(ratio)
 
 
-def _at_equal_times(e: Expr, known: Mapping[str, tuple[tuple[Expr, ...], Expr]]) -> Expr:
+def _at_equal_times(e: Expr, definitions: Mapping[str, tuple[tuple[Expr, ...], Expr]]) -> Expr:
     """Return a correlation at ``s = t`` with known functions substituted and Kronecker deltas summed.
 
     ``known`` has the arguments and the definition of each function, by its name.
@@ -267,7 +269,7 @@ def _at_equal_times(e: Expr, known: Mapping[str, tuple[tuple[Expr, ...], Expr]])
 
     def value(x: AppliedUndef) -> Expr:
         """Return the definition of a response or correlation at its arguments."""
-        arguments, definition = known[str(x.func)]
+        arguments, definition = definitions[str(x.func)]
         return definition.subs(dict(zip(arguments, x.args, strict=True)), simultaneous=True)
 
     def summed(x: Expr) -> Expr:
@@ -284,4 +286,4 @@ def _at_equal_times(e: Expr, known: Mapping[str, tuple[tuple[Expr, ...], Expr]])
                 open_limits.remove(limits)
         return Sum(body, *open_limits) if open_limits else body
 
-    return summed(rewritten(e, known, value).subs(s, t))
+    return summed(rewritten(e, definitions, value).subs(s, t))

@@ -155,10 +155,12 @@ def first_in_width(theory: Theory) -> FirstInWidth:
     grown = factor(layers * front * gamma0 / Function("R_gu")(1, t, s)) * N
     mean = response_transforms(theory, "v")["v"] * constant_transform(at_start(theory))
     error = mean.diff(K) / constant_transform(K).diff(K) * grown.subs(lamda(k), driver)
-    found = FirstInWidth(*(simplify(x.subs(K, kernel)) for x in (grown.subs(lamda(k), driver), error)))
-    if any(e.has(t, s, N, gamma0, Function("R_h0r0"), Function("R_gu")) for e in (found.kernel, found.error)):
-        raise NotApplicable(f"order 1/N must not depend on time differences, N or gamma0; it is {found}")
-    return found
+    result = FirstInWidth(*(simplify(x.subs(K, kernel)) for x in (grown.subs(lamda(k), driver), error)))
+    if any(
+        e.has(t, s, N, gamma0, Function("R_h0r0"), Function("R_gu")) for e in (result.kernel, result.error)
+    ):
+        raise NotApplicable(f"order 1/N must not depend on time differences, N or gamma0; it is {result}")
+    return result
 
 
 _a, _b = Symbol("a_h"), Symbol("b_g")
@@ -229,7 +231,10 @@ class WidthNoise(ConditionalResult):
         return Power(top.coefficient / N, top.power).meets(base)
 
     def end(self) -> Expr:
-        """Return the time at which order 1/N of the kernel equals the kernel."""
+        """Return the time at which order 1/N of the kernel of the modes equals the kernel.
+
+        After it order 1/N of the loss is not sufficient.
+        """
         return (N / abs(self.share.coefficient)) ** (1 / self.share.power)
 
 

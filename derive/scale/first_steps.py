@@ -179,7 +179,11 @@ class Unrolled:
     # -- order parameters ------------------------------------------------------------------------------
 
     def value(self, a: AppliedUndef) -> Any:
-        """Return an order parameter at integer times, from the covariances of sources and the equations."""
+        """Return the value of an order parameter at integer times.
+
+        It follows from the covariances of sources and from the order parameters of earlier times and
+        other layers.
+        """
         a = self.standard(a)
         if not isinstance(a, AppliedUndef):
             return self.number(a)
@@ -220,7 +224,7 @@ class Unrolled:
         return total
 
     def covariance(self, x: AppliedUndef, y: AppliedUndef) -> Any:
-        """Return ``<x y>`` of two sources at integer times."""
+        """Return the covariance ``<x y>`` of two sources at integer times, as a coefficient."""
         if (x, y) not in self.covariances:
             value = self.number(self.standardised(sympify(covariance(x, y, self.sources))))
             self.covariances[x, y] = self.covariances[y, x] = value
@@ -243,7 +247,7 @@ class Unrolled:
 
 
 def same_unit(theory: Theory, one: AppliedUndef, other: AppliedUndef) -> bool:
-    """Return whether two fields belong to the same unit."""
+    """Return whether two fields have the same population and the same indices besides the time."""
     first_field, other_field = (theory.program.field_of(str(x.func)) for x in (one, other))
     return bool(
         first_field
@@ -275,16 +279,18 @@ class ExactSteps(Unrolled):
         powers = [p for p in self.subexpressions(Pow) if p.exp.is_Rational and not p.exp.is_Integer]
         roots = {p.base: lcm(*(x.exp.q for x in powers if x.base == p.base)) for p in powers}
         self.roots = {Dummy(f"root_{x}", positive=True): (x, n) for x, n in roots.items() if x.is_Symbol}
-        if self.roots:  # the substitution x = y**n makes all coefficients rational
+        if self.roots:  # with x = y**n in place of x all coefficients are rational functions
             powers_of = {x: y**n for y, (x, n) in self.roots.items()}
             super().__init__(self.theory.map(lambda e: e.subs(powers_of)))
         numbers = sorted({x for x in self.subexpressions(Pow) if x.is_number and not x.is_rational}, key=str)
         self.domain = QQ.algebraic_field(*numbers) if numbers else QQ
-        known = self.names | self.fields | self.source_names
+        theory_names = self.names | self.fields | self.source_names
         self.widths = {  # widths and other parameters of single layers
             x.func(Integer(k))
             for x in self.subexpressions(AppliedUndef)
-            if str(x.func) not in known and len(x.args) == 1 and (x.args[0] == ell or x.args[0].is_Integer)
+            if str(x.func) not in theory_names
+            and len(x.args) == 1
+            and (x.args[0] == ell or x.args[0].is_Integer)
             for k in range(int(self.theory.program.depth) + 2)
         }
         symbols = ({eta, gamma0} | self.subexpressions(Symbol)) - {t, s, ell}
@@ -371,17 +377,19 @@ class FewSteps(ConditionalResult):
     order: tuple[Symbol, int] | None = None
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the values.
+        """Return the assumptions under which the values hold.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that state what is derived and what is assumed.
         """
-        known = "exactly" if self.order is None else f"up to the power {self.order[1]} of {self.order[0]}"
+        up_to_order = (
+            "exactly" if self.order is None else f"up to the power {self.order[1]} of {self.order[0]}"
+        )
         return (
             *_of_theory(self.theory),
-            f"derived: {self.name} at equal times 0 to {len(self.values) - 1}, {known}",
+            f"derived: {self.name} at equal times 0 to {len(self.values) - 1}, {up_to_order}",
         )
 
     def growth_factor(self, step: int = 1) -> Expr:
@@ -575,7 +583,9 @@ class LayerFamilies(ABC):
                 self.as_function_of_layer(p.coeff_monomial(1)),
             )
         edges = {k: {d for d, c in row.items() if not self.vanishes(c)} for k, (row, _) in rows.items()}
-        for part in _groups(edges):  # decoupled families are solved one after the other
+        for part in _groups(
+            edges
+        ):  # families that do not depend on each other are solved one after the other
             values = []
             for k in part:
                 row, value = rows[k]
@@ -678,9 +688,9 @@ class EveryDepth(ExactSteps, LayerFamilies):
 
     def value(self, a: AppliedUndef) -> Any:
         """Return an order parameter at integer times; layers are ``ell + i``, ``L + i`` or numbers."""
-        known = self.standard(a)
-        if isinstance(known, AppliedUndef) and str(known.func) in self.layered:
-            return self.member(known)
+        standard = self.standard(a)
+        if isinstance(standard, AppliedUndef) and str(standard.func) in self.layered:
+            return self.member(standard)
         return super().value(a)
 
     # -- recurrences in the layer, order by order in the rate ------------------------------------------
@@ -690,7 +700,7 @@ class EveryDepth(ExactSteps, LayerFamilies):
         return self.trimmed(self.number(e))
 
     def at(self, value: Any, layer: Expr) -> Any:
-        """Return a polynomial at another layer."""
+        """Return a polynomial in the layer with ``layer`` in place of ``ell``."""
         return self.sums.moved(value, layer)
 
     def recurrence(self, M: list[list[Any]], f: list[Any], k: int, start: list[Any]) -> list[Any]:
@@ -1020,7 +1030,7 @@ class _ClosedForm(LayerFamilies):
         return value.xreplace({ell: layer, Z: {ell: Z, L: Z_L, S.Zero: S.One}[of] * q**shift})
 
     def vanishes(self, value: Expr) -> bool:
-        """Return whether an expression is zero."""
+        """Return whether a function of the layer is zero."""
         return bool(self.recurrences.settled(value) == 0)
 
     def recurrence(self, M: list[list[Expr]], f: list[Expr], k: int, start: list[Expr]) -> list[Expr]:

@@ -185,7 +185,10 @@ class _Regime:
 
 
 def _rich(theory: Theory) -> _Regime:
-    """Return the rate of the rich regime: the power by dominant balance, the prefactor by aligned weights."""
+    """Return the largest rate of the rich regime.
+
+    Its power follows from dominant balance, and its prefactor from aligned weights of rank one.
+    """
     end, balance = aligned(theory.program), dominant_balance(theory)
     ratio = _plain(end.rate / balance.rate)
     compared = balance.rate.free_symbols - theory.program.depth.free_symbols
@@ -346,7 +349,7 @@ class _Aligned:
         ]
 
     def reduced(self) -> Aligned:
-        """Return the reduced network with its minimum and sharpness."""
+        """Return the network of aligned weights, with its balanced minimum and the sharpness there."""
         (readout,) = self.readouts
         families = [(w, w.initial.index) for w in self.matrices if w.initial.index]
         singles = [w for w in self.matrices if not w.initial.index]
@@ -602,7 +605,10 @@ class _Balance:
         return self.unknown.setdefault(key, Symbol(f"_{len(self.unknown)}"))
 
     def size(self, e: Expr) -> Expr:
-        """Return the logarithm of the size of a product, in those of parameters and of unknowns."""
+        """Return the logarithm of the size of a product.
+
+        It is linear in logarithms of parameters and in the unknown logarithms of fields and of the rate.
+        """
         if e.is_Number:
             return S.Zero
         if isinstance(e, Mul):
@@ -618,7 +624,10 @@ class _Balance:
         raise NotApplicable(f"{e} must be a product of fields, order parameters and numbers")
 
     def of_name(self, a: AppliedUndef) -> Expr:
-        """Return the logarithm of the size of a field, source or order parameter."""
+        """Return the logarithm of the size of a field, source or order parameter.
+
+        It is linear in logarithms of parameters and in unknown logarithms.
+        """
         name = str(a.func)
         field = self.theory.program.field_of(name)
         if field is not None:
@@ -674,7 +683,10 @@ class _Balance:
         return paths[0] if len({self.value(x) for x in paths}) == 1 else _greatest(map(self.value, paths))
 
     def largest(self, x: Term, e: Equation) -> Expr:
-        """Return the logarithm of the ratio of a term to its field, at the layer where it is largest."""
+        """Return the logarithm of a term over the field of its equation, at the layer where it is largest.
+
+        Raises NotApplicable unless the term is small as gamma0 -> oo.
+        """
         gap = self.value(self.size(x.coefficient * x.kernel * x.field) - self.size(e.lhs))
         layers = [r for r in e.ranges if r.index == ell]
         values = [gap.xreplace({ell: end}).expand() for r in layers for end in (r.lower, r.upper)] or [gap]
@@ -691,7 +703,7 @@ class _NoResponse(NotApplicable):
 
 
 def _layer(head: Expr, a: AppliedUndef) -> dict[Expr, Expr] | None:
-    """Return the value of ``ell`` for which ``head`` matches ``a``, up to times; None without a match."""
+    """Return ``{ell: value}`` if ``head`` at this layer is ``a``, times aside; None if they do not match."""
     binding = match(head, a, ())
     return None if binding is None else {x: v for x, v in binding.items() if x == ell}
 

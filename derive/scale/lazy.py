@@ -196,7 +196,7 @@ class LazyKernel(ConditionalResult):
         _, first, second = self.moments(2, values)
         with mpmath.workdps(30 + 2 * steps):
             growth = lambdify(eta, self.growth(steps, values), "mpmath")
-            # one step returns to the initial loss at twice the ratio of moments; more steps do so earlier
+            # a single step has the initial loss at the rate 2 <k>/<k^2>; for more steps the rate is smaller
             high = mpmath.mpf(2) * float(first / second) * (1 + mpmath.mpf(10) ** -12)
             return float(_crossing(lambda rate: growth(rate) < 1, high, 16))
 
@@ -466,7 +466,7 @@ def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
                 following = along(h + step, z + move)
                 turned = slope(h + step, following) >= 0
                 if abs(following - z - move) > abs(move):
-                    raise NotApplicable("another root")
+                    raise NotApplicable("the continuation has jumped to another solution H(y)")
             except (ValueError, ZeroDivisionError):  # too long a step
                 step /= 4
                 continue
@@ -513,9 +513,9 @@ class LazySteps(ConditionalResult):
         tuple[str, ...]
             Assumptions as sentences.
         """
-        known = len(self.moments)
+        count = len(self.moments)
         return (
-            f"derived: moments 1 to {known} of the kernel, from {known // 2} steps of the theory as gamma0 "
+            f"derived: moments 1 to {count} of the kernel, from {count // 2} steps of the theory as gamma0 "
             "-> 0",
             "derived: in these steps the kernel is constant",
             "assumed: the kernel is constant in all later steps",
@@ -684,7 +684,7 @@ class LazySteps(ConditionalResult):
             )
         precision = digits + 10 * count
         m = [x if x.is_Rational else Rational(str(x.evalf(precision))) for x in (S.One, *self.moments)]
-        # the polynomial of this degree that is orthogonal to all below it vanishes at the nodes
+        # the nodes are the zeros of the polynomial of degree count that is orthogonal to all lower ones
         null_vectors = Matrix(count, count + 1, lambda i, j: m[i + j]).nullspace()
         if len(null_vectors) != 1:
             raise NotApplicable(f"nodes = {count}: the spectrum has fewer points")
@@ -803,7 +803,7 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
         raise NotApplicable("lazy_steps needs a centred network of one output on isotropic data")
     plain_steps(theory.program)
     number = theory.program.depth.is_Integer
-    # the first step from an error of any size
+    # covariances of an initial error of the size SIZE, so that the first step gives the noise for any loss
     covariances = {
         u: u.covariance * (SIZE if u.symbol.func == Function("w_star") else 1) for u in theory.sources
     }
@@ -827,7 +827,10 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
 def limit_at_zero(
     value: Expr, infinite: str = "the lazy limit is infinite, as for networks that are not centred"
 ) -> Expr:
-    """Return the limit of a rational function at ``gamma0 = 0``, which must be finite."""
+    """Return the limit of a rational function at ``gamma0 = 0``.
+
+    Raises NotApplicable with the message ``infinite`` if it is not finite.
+    """
     top, bottom = fraction(cancel(value))
     if bottom.subs(gamma0, 0).expand() == 0:
         raise NotApplicable(infinite)

@@ -71,7 +71,7 @@ class Power:
 
     @classmethod
     def of(cls, e: Expr, x: Expr) -> Power:
-        """Return a product of powers as a power of x; raise :class:`NotApplicable` for anything else.
+        """Return a product of powers ``e`` as a power of x; raise NotApplicable if it is none.
 
         >>> from sympy.abc import a, x
         >>> Power.of(2 * x**a / x, x)
@@ -347,7 +347,9 @@ def euler(q: Expr, r: Expr, less: Any) -> Expr:
     q, r, less = sympify(q), sympify(r), sympify(less)
     if less == 0 or r == 0:
         return 2**r / (q + 1)
-    if less == 1 and simplify(q - r) == 0:  # half of the integral from 0 to 2
+    if (
+        less == 1 and simplify(q - r) == 0
+    ):  # the integrand is symmetric about x = 1: half of the integral from 0 to 2
         return 2 ** (2 * q) * gamma(q + 1) ** 2 / gamma(2 * q + 2)
     return 2**r / (q + 1) * hyper([-r, q + 1], [q + 2], less / 2)
 

@@ -168,7 +168,7 @@ class LazyModes(ConditionalResult):
 
     @property
     def summand(self) -> Expr:
-        """Loss of mode k."""
+        """Loss of mode k, a function of ``lamda(k)`` and t."""
         return self.with_K.xreplace({K: self.kernel})
 
     def _repr_latex_(self) -> str:
@@ -202,7 +202,7 @@ class LazyModes(ConditionalResult):
         M**a/(2*(L + 1))
         """
         decay = (self.with_K / self.with_K.subs(t, 0)).xreplace({lamda(k): (x := Dummy("x", positive=True))})
-        slowest = -log(decay).diff(x).subs(x, 0) * x / t  # the last eigenvalue is small
+        slowest = -log(decay).diff(x).subs(x, 0) * x / t  # rate for a small eigenvalue, to first order
         return factor(1 / simplify(slowest).xreplace({x: M**-capacity, K: self.kernel}))
 
 
@@ -345,10 +345,11 @@ class PairForce:
 
 
 def pair_force(samples: Theory) -> PairForce:
-    """Return the pair force from the expansion of a linear network in flow on fixed samples.
+    """Return the influence of one mode on another at order gamma0^2, for flow on fixed samples.
 
-    The force is cubic in the targets and changes sign with that of its own mode alone, so that it is a sum
-    over pairs of modes, and two modes determine it.
+    ``samples`` is the theory of the samples. The force on a mode is cubic in the targets and changes sign
+    with the target of this mode alone, so that it is a sum over pairs of modes, and two modes determine
+    it.
 
     >>> from derive import mean_field, mlp
     >>> found = pair_force(mean_field(mlp(rule="flow", loss="sum")))
@@ -445,7 +446,7 @@ def leading_order(theory: Theory, samples: Theory) -> LeadingOrder:
             f"samples and {modes.kernel} on modes"
         )
     parts = (x.as_independent(rate, as_Add=False) for x in Add.make_args(force.shape))
-    groups = gathered((powers_of(own, rate), driving) for driving, own in parts)
+    groups = gathered((powers_of(observed, rate), driving) for driving, observed in parts)
     summed = total(_driven(x, m, p, force.kernel) for (m, p), x in groups.items())
     terms = tuple(Power(factor_terms(-2 * force.strength * x.coefficient), x.power) for x in summed.terms)
     correction = Powers(time, terms, summed.error)
@@ -467,13 +468,15 @@ def _driven(driving: Expr, m: Expr, p: Expr, kernel: Expr) -> Powers:
     outer = (exp(-u), capacity * (beta + m) + 1)
     inner = (F, capacity * (beta + max(n)) + 1)
     integral = convolution(outer, inner, u, capacity, time, less=1 - p)
-    # for rates k^-capacity and times t kernel
+    # the convolution is for rates k^-capacity; rates kernel k^-capacity are the same with times kernel t
     terms = [Power(x.coefficient * kernel ** (x.power + m + max(n) - 1), x.power) for x in integral.terms]
     return Powers(time, tuple(terms), integral.error, integral.conditions)
 
 
 def powers_of(e: Expr, x: Symbol) -> tuple[Expr, Expr]:
-    """Return ``(m, p)`` of a product ``c x^m exp(-p x ...)`` with one time beside x in the exponential.
+    """Return ``(m, p)`` of a product ``c x^m exp(-p x time)``.
+
+    The exponent of the exponential is one term in which x is multiplied by one time.
 
     >>> powers_of(3 * rate**2 * exp(-2 * rate * tau), rate)
     (2, 2)

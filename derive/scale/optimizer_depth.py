@@ -60,7 +60,7 @@ class BranchPowers(ConditionalResult):
 
     @property
     def powers(self) -> dict[str, Expr | None]:
-        """Powers by name."""
+        """Powers of L by name of the attribute."""
         return {
             n: getattr(self, n) for n in ("gradient", "rate", "epsilon", "decay", "size", "inside", "start")
         }
@@ -107,8 +107,8 @@ class BranchPowers(ConditionalResult):
         )
 
     def _repr_latex_(self) -> str:
-        moved = ((n, e) for n, e in self.powers.items() if e is not None)
-        return aligned_latex(Eq(Symbol(rf"\mathrm{{{n}}}"), L**e, evaluate=False) for n, e in moved)
+        powers = ((n, e) for n, e in self.powers.items() if e is not None)
+        return aligned_latex(Eq(Symbol(rf"\mathrm{{{n}}}"), L**e, evaluate=False) for n, e in powers)
 
 
 def depth_powers(network: DepthParametrization, rule: Entrywise) -> BranchPowers:
@@ -240,5 +240,5 @@ def _lost(share: Expr) -> str:
 
 
 def _power(e: Expr) -> Expr:
-    """Return the power of L in an expression without gradients."""
+    """Return the power of L in an expression without gradients, such as a learning rate."""
     return power(e)[0]

@@ -119,7 +119,7 @@ class WeightPowers:
 
     @property
     def powers(self) -> dict[str, Expr | None]:
-        """Powers by name."""
+        """Powers of N by name of the attribute."""
         return {n: getattr(self, n) for n in ("variance", "gradient", "rate", "epsilon", "decay")}
 
 
@@ -175,7 +175,7 @@ class OptimizerPowers(ConditionalResult):
 
     @property
     def degrees(self) -> dict[str, RuleDegrees]:
-        """Degrees of the rules by names of weights."""
+        """Degrees of the training rules in the gradient, by names of weights."""
         return {name: rule_degrees(rule) for name, rule in entrywise_rules(self.program).items()}
 
     def row(self, kind: str) -> WeightPowers:
@@ -219,9 +219,8 @@ class OptimizerPowers(ConditionalResult):
             multipliers[name] = sympify(scales[kind]) - (self.output if kind == READOUT else 0)
         free = {x: multipliers[family_name(x)[2:]] for x in self._free if family_name(x).startswith("a_")}
         values = {x: sympify(self.solved.get(x, x)).xreplace(free) for x in unknowns(self.program)}
-        unconstrained = dict.fromkeys(
-            (x for x in values if values[x] == x), S.Zero
-        )  # exponents without conditions
+        # exponents that no condition determines are set to zero
+        unconstrained = dict.fromkeys((x for x in values if values[x] == x), S.Zero)
         return {str(x): v.xreplace(unconstrained) for x, v in values.items()}
 
     @cached_property
@@ -362,8 +361,8 @@ def _kind(program: Program, w: GaussianWeight) -> str:
         return INPUT if w.cols.given else HIDDEN
     if is_gain(program, w):
         return GAIN
-    inside = [x for x in forward_pass(program) if x.name not in program.scalars]
-    return BIAS if any(len(x.rhs.args) > 1 and w.uses(x.rhs) for x in inside) else READOUT
+    field_definitions = [x for x in forward_pass(program) if x.name not in program.scalars]
+    return BIAS if any(len(x.rhs.args) > 1 and w.uses(x.rhs) for x in field_definitions) else READOUT
 
 
 # -- wrong scalings ------------------------------------------------------------------------------------------
@@ -486,10 +485,10 @@ def _moved(gap: Expr, field: str, power: Expr, degree: Expr | None) -> str:
 class _FirstChanges:
     """First changes of the fields by each weight, with numbers for all exponents."""
 
-    def __init__(self, found: OptimizerPowers, exponents: Mapping[str, Expr]) -> None:
-        self.program = parametrized(found.program, exponents)
-        self.spectral = found.spectral
-        self.counted = count_powers(self.program, 1, first=True, spectral=found.spectral)
+    def __init__(self, scaling: OptimizerPowers, exponents: Mapping[str, Expr]) -> None:
+        self.program = parametrized(scaling.program, exponents)
+        self.spectral = scaling.spectral
+        self.counted = count_powers(self.program, 1, first=True, spectral=scaling.spectral)
         self.gradients = gradient_powers(self.program)
 
     def of(self, name: str, family: WeightFamily) -> tuple[str, Expr]:
@@ -532,7 +531,4 @@ class _FirstChanges:
 
 
 NEAR = Rational(1, 100)
-"""Difference of powers for a numerical derivative.
-
-Smaller than those of gradients and parameters of a rule.
-"""
+"""Difference of powers for a numerical derivative, smaller than those of gradients and parameters."""

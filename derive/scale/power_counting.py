@@ -3,9 +3,10 @@
 Input is the program alone: the vector that multiplies each matrix, the sizes of populations, the updates. For
 a matrix of entries with mean square ``N^p/N`` that acts on ``n`` units,
 
-- the Gaussian part of ``M v`` is a sum of n independent terms, of order ``sqrt(n N^(p-1))`` times v, - its
-response is ``n N^(p-1)`` times the derivative of v with respect to the opposite product ``M^T b``, times b, -
-an update ``c left right^T`` gives ``c left (right . v)``, where the inner product is n times a mean.
+- the Gaussian part of ``M v`` is a sum of n independent terms, of order ``sqrt(n N^(p-1))`` times v,
+- its response is ``n N^(p-1)`` times the derivative of v with respect to the opposite product ``M^T b``,
+  times b,
+- an update ``c left right^T`` gives ``c left (right . v)``, where the inner product is n times a mean.
 
 A vector is a sum of parts. A part has entries of order ``N^power`` and is odd, even or neither under the sign
 change of each Gaussian source of the conditioning rule. Sources are independent and symmetric, so the mean
@@ -212,7 +213,7 @@ def gradient_powers(program: Program) -> dict[str, Expr]:
 
 
 def member_name(name: str, member: tuple[Expr, ...]) -> str:
-    """Return the name of a weight, with the indices of a member of a family."""
+    """Return the name of a weight with the indices of a member of a family, such as ``W(1)``."""
     return f"{name}({', '.join(map(str, member))})" if member else name
 
 
@@ -224,10 +225,8 @@ class Grows(NotApplicable):
 
 
 Generator = tuple[object, ...]
-"""A Gaussian source: a vector of weights.
-
-Or a matrix with member, direction of use, and the sources under which
-the multiplied vector is odd (sources of vectors that do not overlap are independent)."""
+"""A Gaussian source: a vector of weights, or a matrix with member, direction of use, and the sources under
+which the multiplied vector is odd (sources of vectors that do not overlap are independent)."""
 
 
 @dataclass(frozen=True)
@@ -271,7 +270,7 @@ class EntrySize:
         return bool(self.odd) and not self.unknown
 
     def __mul__(self, other: EntrySize) -> EntrySize:
-        """Return the product of two parts, entry by entry."""
+        """Return the product of two parts, entry by entry: powers add up, and parities are multiplied."""
         mixed = self.mixed | other.mixed
         return EntrySize(
             (self.power + other.power).expand(),
@@ -451,13 +450,13 @@ class Counting:
         return {x for e in named for x in e.free_symbols}
 
     def ranges_of(self, w: TrainedMatrix | TrainedVector) -> tuple[IndexRange, ...]:
-        """Return the ranges of the indices of a family of weights."""
+        """Return the ranges of the indices of a family of weights; empty for a single weight."""
         if isinstance(w, TrainedVector):
             return w.initial.indices
         return () if w.initial.index is None else (w.initial.index,)
 
     def has_layer(self, name: str) -> bool:
-        """Return whether the first argument of a field is a layer or a position."""
+        """Return whether the first argument of the field ``name`` is a layer or an ordered position."""
         x = self.program.field_of(name)
         return x is not None and (x.layered or x.ordered)
 
@@ -475,7 +474,7 @@ class Counting:
     # -- values ------------------------------------------------------------------------------------------
 
     def value(self, node: QuantityAtStep) -> EntrySizes:
-        """Return the parts of a field or number at a step."""
+        """Return the parts of a field or number at a step; ``node`` is its name, layer and step."""
         if node not in self.found:
             name, site, step = node
             d, env = self.rules[name, site]
@@ -509,7 +508,7 @@ class Counting:
         return self.factors(e, env, step)
 
     def factors(self, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return the parts of a product, a power, a weight, a field or a function of fields."""
+        """Return the parts of a product, a power, a weight, a field or a function of fields, at a step."""
         if isinstance(e, Mul):
             factors = [self.expression(x, env, step) for x in e.args]
             return self.kept(product(*factors))
@@ -541,7 +540,10 @@ class Counting:
     # -- weights -----------------------------------------------------------------------------------------
 
     def matrix(self, e: Product, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return ``M(t) v``: the Gaussian part, responses, and for every update ``c left (right . v)/N``."""
+        """Return the parts of a matrix product ``M(t) v`` at a step.
+
+        These are the Gaussian part, the responses, and ``c left (right . v)/N`` for every update.
+        """
         m = self.program.matrix_of(e)
         start, back = gaussian(m), e.transposed
         member = e.matrix.args[0].subs(env) if start.index is not None else S.Zero
@@ -574,7 +576,7 @@ class Counting:
             units = EntrySize(S.Zero if start.cols.given and not back else size - 1)
 
             def moved(env: IndexExpressions, past: int, factor_: EntrySize) -> EntrySizes:
-                """Return the product of one update with the vector."""
+                """Return the product of one update with the vector, at the time ``past`` of the gradient."""
                 left, right = (self.vector_or_input(x, env, past) for x in (free_side, summed_side))
                 means = combined((p * q * units * factor_).mean(size) for p in right for q in v)
                 return product(left, self.number(means))
@@ -588,7 +590,7 @@ class Counting:
         at: IndexExpressions,
         member: tuple[Expr, ...],
         step: int,
-        moved: Callable[[IndexExpressions, int, EntrySize], EntrySizes],
+        change_by: Callable[[IndexExpressions, int, EntrySize], EntrySizes],
     ) -> EntrySizes:
         """Return the sum of the changes by all updates before a step.
 
@@ -605,7 +607,7 @@ class Counting:
                 for when, slope in slopes:
                     coefficient = self.number(self.expression(w.update.coefficient, env, when))
                     prefactor = product(self.memory(w, env), coefficient, (slope,))
-                    parts = product(prefactor, moved(env, when, slope.at(S.Zero)))
+                    parts = product(prefactor, change_by(env, when, slope.at(S.Zero)))
                     changes += [x.due_to(name if self.first else None) for x in parts]
         return self.kept(tuple(changes))
 
@@ -805,8 +807,8 @@ def _signature(shape: Shape, start: list[EntrySizes], derivative: int) -> EntryS
     for g in sources:
         flipped = frozenset(i for i, parts in enumerate(start) if parts and all(g in p.odd for p in parts))
         touched = {i for i, parts in enumerate(start) if any(g in p.odd | p.mixed for p in parts)}
-        known = touched == flipped and (derivative == 0 or len(start) == 1)
-        parity = shape.parity(flipped) * (-1) ** derivative if known else 0
+        has_parity = touched == flipped and (derivative == 0 or len(start) == 1)
+        parity = shape.parity(flipped) * (-1) ** derivative if has_parity else 0
         if parity == -1:
             odd.add(g)
         elif parity == 0:

@@ -307,10 +307,12 @@ def fixed_data(theory: Theory) -> FixedData:
     label = factor_of(sample_row, "eps") ** 2 * eps.covariance
     signal = weight * at_start(theory) ** 2 * _at_two(into_v.subs(at))
     gain = weight * drive * _at_two((into_h0 * R).subs(at))
-    found = FixedData(theory, kernel, balance, freedom, signal, gain, label)
+    result = FixedData(theory, kernel, balance, freedom, signal, gain, label)
     if any(e.has(t, s, z, z_, R) for e in (freedom, signal, gain, label)):
-        raise NotApplicable(f"the kernels must depend on differences of times alone; times remain in {found}")
-    return found
+        raise NotApplicable(
+            f"the kernels must depend on differences of times alone; times remain in {result}"
+        )
+    return result
 
 
 def _at_two(e: Expr) -> Expr:
@@ -396,7 +398,7 @@ def lazy_law(
         f"1 << t << {crossover['last mode']}, M the number of modes",
     ]
     if series.conditions == false:
-        raise ValueError("the first mode diverges")
+        raise ValueError("the first mode diverges: the learning rate times the kernel must be below 2")
     if modes.theory.program.rule.discrete:
         conditions.append(f"{modes.kernel.subs(values)} < 2: the first mode does not diverge")
     elif order is not None and task_of(values[beta]) == HARD:
@@ -452,10 +454,11 @@ def rich_law(
 ) -> PowerLaw:
     """Return the law of the rich regime, in which features have outgrown their initial values.
 
-    See :mod:`derive.scale.rich`. For hard tasks the power depends on depth. ``crossover`` is the start of the
-    regime, where its loss meets the lazy loss of ``modes``. With ``finite``, the noise of finite sizes,
-    ``bottlenecks`` are the times at which each dominates and the laws after them, for capacities above 1.
-    Raises as :func:`leading_law` does, and NotApplicable if the constant has no closed form.
+    The law is :func:`.rich_scaling` of the equations ``reduced``; for hard tasks the power depends on
+    depth. ``crossover`` of the result is the start of the regime, where its loss meets the lazy loss of
+    ``modes``. With ``finite``, the noise of finite sizes, ``bottlenecks`` of the result are the times at
+    which each noise dominates and the laws after them, for capacities above 1. Raises as
+    :func:`leading_law` does, and NotApplicable if the constant has no closed form.
     """
     values = numbers(depth, source, capacity)
     law = rich_scaling(reduced, values[L], values[beta], values[capacity_], task=task)
@@ -557,7 +560,10 @@ DIGITS = 10
 
 
 def _sum_text(e: Sum) -> str:
-    """Return a sum over modes as text, with two orders in the learning rate as zeta functions."""
+    """Return a sum over modes as text.
+
+    It has the two lowest orders in the learning rate as zeta functions, and the summand.
+    """
     orders = e.function.leadterm(eta)[1] + 2
     expansion = series(e.function, eta, 0, orders).removeO().expand()
     powers = [Power.of(powsimp(x, force=True), k) for x in Add.make_args(expansion)]
@@ -573,10 +579,11 @@ def width_law(
     *,
     task: str | None = None,
 ) -> PowerLaw:
-    """Return order 1/N of the lazy loss, ``c t^-exponent/N``: variance and mean of the function of N units.
+    """Return the law of order 1/N of the lazy loss, ``c t^-exponent/N``.
 
-    For easy tasks the variance falls more slowly than the loss of infinite width, and dominates long before
-    order 1/N ends; for hard tasks both have the same power. Raises as :func:`leading_law` does, and
+    It is the sum of the variance and of the shift of the mean of the function of N units. For easy tasks
+    the variance falls more slowly than the loss of infinite width, and dominates long before order 1/N is
+    not sufficient; for hard tasks both have the same power. Raises as :func:`leading_law` does, and
     ValueError for a capacity of 1 or less.
     """
     values = numbers(depth, source, capacity, summed=True)

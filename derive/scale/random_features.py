@@ -181,7 +181,7 @@ class RandomFeatures(ConditionalResult):
 
     @cached_property
     def signal(self) -> Powers:
-        """Loss of infinitely many features and samples, at late times."""
+        """Loss for infinitely many features and samples, as powers of late time."""
         summand = self._in_time(limit(limit(self.error, P, oo), N, oo))
         return late(summand.subs(_t, t))
 
@@ -270,7 +270,7 @@ def optimum(terms: Iterable[tuple[Expr, Expr]]) -> Optimum:
     return Optimum(max(line.subs(x, best) for line in exponents), 1 - best, best)
 
 
-def features_law(found: RandomFeatures, source: Any = beta, capacity: Any = capacity_) -> PowerLaw:
+def features_law(theory: RandomFeatures, source: Any = beta, capacity: Any = capacity_) -> PowerLaw:
     """Return the law of random features: the power of time, and the effects of finite sizes that end it.
 
     Its ``bottlenecks`` are N features, P samples and their label noise: ``share`` is the correction of
@@ -298,21 +298,21 @@ def features_law(found: RandomFeatures, source: Any = beta, capacity: Any = capa
     Optimum(loss=-1/3, features=1/3, time=2/3)
     """
     values = numbers(1, source, capacity, summed=True)
-    signal = found.signal.subs(values)
+    signal = theory.signal.subs(values)
     (top,) = signal.terms
     conditions = [
         "flow; 1 << t << M**a, M the number of modes, 1 << N, P << M",
-        *found.conditions(),
+        *theory.conditions(),
         "assumed: eigenvalues and targets are powers of k, and there are so many modes that sums over them "
         "are infinite sums",
     ]
-    bottlenecks = tuple(_ended(found, name, size, top, values) for name, size in SIZES.items())
-    floor = (x.power for x in _largest(found.floor(N), values))
+    bottlenecks = tuple(_ended(theory, name, size, top, values) for name, size in SIZES.items())
+    floor = (x.power for x in _largest(theory.floor(N), values))
     law = PowerLaw("features", signal.expr, -top.power, top.coefficient, tuple(conditions), {}, signal)
-    law = replace(law, bottlenecks=(*bottlenecks, _noise(found, top, values)))
+    law = replace(law, bottlenecks=(*bottlenecks, _noise(theory, top, values)))
     if not top.power.is_number:
         return law
-    before = [(p.power, -S.One) for p in _added(found, N, top, values)]
+    before = [(p.power, -S.One) for p in _added(theory, N, top, values)]
     return replace(law, optimum=optimum([(top.power, S.Zero), *before, *((S.Zero, p) for p in floor)]))
 
 
@@ -320,27 +320,27 @@ SIZES = {"features": N, "samples": P}
 """Symbols of the finite sizes, by the names of their bottlenecks."""
 
 
-def _largest(found: Powers, values: Mapping[Any, Any]) -> tuple[Power, ...]:
+def _largest(expansion: Powers, values: Mapping[Any, Any]) -> tuple[Power, ...]:
     """Return the slowest power of a size after substitution, or all powers if symbols do not determine it."""
-    terms = [p.subs(values) for p in found.terms]
+    terms = [p.subs(values) for p in expansion.terms]
     if not all(p.power.is_number for p in terms):
         return tuple(terms)
     slowest = max(p.power for p in terms)
     largest = [p for p in terms if p.power == slowest]
     if len(largest) > 1 or largest[0].coefficient.has(zoo, nan):
         raise NotApplicable(
-            f"source = {values[beta]}: two powers of {found.variable} are equal, where a logarithm occurs, "
-            "which is not derived"
+            f"source = {values[beta]}: two powers of {expansion.variable} are equal, where a logarithm "
+            "occurs, which is not derived"
         )
     return tuple(largest)
 
 
 def _ended(
-    found: RandomFeatures, name: str, size: Symbol, top: Power, values: Mapping[Any, Any]
+    theory: RandomFeatures, name: str, size: Symbol, top: Power, values: Mapping[Any, Any]
 ) -> Bottleneck:
     """Return the bottleneck of a finite size; ``top`` is the law of time for infinite sizes."""
-    floor = _largest(found.floor(size), values)
-    added = _added(found, size, top, values)
+    floor = _largest(theory.floor(size), values)
+    added = _added(theory, size, top, values)
     conditions = [
         f"1 << {size}, and the other size (N or P) is much larger; the share holds for t << "
         f"{size}**({values[capacity_]})"
@@ -361,26 +361,26 @@ def _ended(
     return Bottleneck(name, size, share_, crossover, Power(final, S.Zero), None, tuple(conditions))
 
 
-def _added(found: RandomFeatures, size: Symbol, top: Power, values: Mapping[Any, Any]) -> tuple[Power, ...]:
+def _added(theory: RandomFeatures, size: Symbol, top: Power, values: Mapping[Any, Any]) -> tuple[Power, ...]:
     """Return order 1/size before the loss is final, or () if it falls faster than the loss ``top``."""
-    added = found.added(size)
+    added = theory.added(size)
     if added.conditions.subs(values) != true:
         return ()
     return tuple(p for p in (x.subs(values) for x in added.terms) if (p.power - top.power).is_positive)
 
 
-def _noise(found: RandomFeatures, top: Power, values: Mapping[Any, Any]) -> Bottleneck:
+def _noise(theory: RandomFeatures, top: Power, values: Mapping[Any, Any]) -> Bottleneck:
     """Return the bottleneck of label noise on P samples, with many features; ``top`` is the law of time."""
-    (before,) = found.label_added(P).subs(values).terms
-    floor = found.label_floor(P).subs(values)
+    (before,) = theory.label_added(P).subs(values).terms
+    floor = theory.label_floor(P).subs(values)
     share_ = Power(before.coefficient / P / top.coefficient, simplify(before.power - top.power))
     crossover = share_.coefficient ** (-1 / share_.power)
-    said = (
+    conditions = (
         "many more features than samples; at late times samples are fitted together with their label noise",
         f"the share holds while t << P**({values[capacity_]}); the loss after the crossover is the part that "
         "label noise adds to the final loss",
     )
-    return Bottleneck("noise", P, share_, crossover, Power(floor.at(P), S.Zero), None, said)
+    return Bottleneck("noise", P, share_, crossover, Power(floor.at(P), S.Zero), None, conditions)
 
 
 def _noisy(e: Expr) -> Expr:
@@ -412,8 +412,8 @@ def eliminated(theory: Theory) -> RandomFeatures:
     >>> print(found.signal.expr)
     gamma(beta)/(2**beta*a*t**beta)
     """
-    found = transforms(theory)
-    solution = _responses(found)
+    transformed = transforms(theory)
+    solution = _responses(transformed)
     at = {x: e for x, e in solution.items() if x != z}
     at |= {x.xreplace({z: z_}): e.xreplace(_SECOND) for x, e in at.items()}
     rates = {z: solution[z], z_: solution[z].xreplace(_SECOND)}
@@ -430,17 +430,17 @@ def eliminated(theory: Theory) -> RandomFeatures:
         front, inner = body.as_independent(*body.atoms(lamda, Function("w_star")), as_Add=False)
         return front * sums.setdefault(inner, Symbol(f"sum_{len(sums)}", positive=True))
 
-    letters = {e.symbol: Dummy(str(e.symbol.func)) for e in found.correlations}
+    letters = {e.symbol: Dummy(str(e.symbol.func)) for e in transformed.correlations}
     system = []
-    for e in found.correlations:
-        sides = (
+    for e in transformed.correlations:
+        terms = (
             x.factor * letters.get(x.correlation, x.correlation) * total(x.left * x.right, e.units)
             for x in e.terms
         )
-        system.append(letters[e.symbol] - Add(*sides))
-    (answer,) = solve(system, [*letters.values()], dict=True)
-    learnt = found.correlation("C_v")
-    error = factor(answer[letters[learnt.symbol]] * rates[z] * rates[z_])
+        system.append(letters[e.symbol] - Add(*terms))
+    (solved,) = solve(system, [*letters.values()], dict=True)
+    learnt = transformed.correlation("C_v")
+    error = factor(solved[letters[learnt.symbol]] * rates[z] * rates[z_])
     if error.has(share, share_) or learnt.units is None:
         raise NotApplicable(
             "the correlation of errors must depend on sums over modes alone, and also depends on S"
@@ -450,10 +450,10 @@ def eliminated(theory: Theory) -> RandomFeatures:
     return RandomFeatures(theory, balance, error, {x: Sum(body, limits) for body, x in sums.items()})
 
 
-def _responses(found: Transforms) -> dict[Expr, Expr]:
+def _responses(transformed: Transforms) -> dict[Expr, Expr]:
     """Return the transforms of the responses, and the rate z, as functions of the cut-off and of S."""
-    unknowns = {e.lhs: Symbol(str(e.lhs.func)) for e in found.responses}
-    cuts = {factor(_pole(x)) for e in found.responses for x in e.rhs.atoms(Sum)}
+    unknowns = {e.lhs: Symbol(str(e.lhs.func)) for e in transformed.responses}
+    cuts = {factor(_pole(x)) for e in transformed.responses for x in e.rhs.atoms(Sum)}
     if len(cuts) != 1:
         raise NotApplicable(f"responses must have one common cut-off; they have {', '.join(map(str, cuts))}")
     (cutoff,) = cuts
@@ -465,8 +465,8 @@ def _responses(found: Transforms) -> dict[Expr, Expr]:
             raise NotApplicable(f"the sum {total} is not a multiple of S, the sum of lamda/(lamda + lamda_c)")
         return front * share
 
-    sides = {e.lhs: e.rhs.replace(lambda x: isinstance(x, Sum), counted) for e in found.responses}
-    system = [fraction(together((x - e).xreplace(unknowns)))[0] for x, e in sides.items()]
+    right_sides = {e.lhs: e.rhs.replace(lambda x: isinstance(x, Sum), counted) for e in transformed.responses}
+    system = [fraction(together((x - e).xreplace(unknowns)))[0] for x, e in right_sides.items()]
     system.append(fraction(together(cut - cutoff.xreplace(unknowns)))[0])
     solutions = solve(system, [*unknowns.values(), z], dict=True)
     if len(solutions) != 1:

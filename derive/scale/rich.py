@@ -197,9 +197,9 @@ class RankOne(ConditionalResult):
         speed = (self.rates[1].rhs / (2 * sigma(ell, t) ** 2)).xreplace(neighbours)  # d(log sigma)/dt
         memories = _memory(self.theory, "h", ell + 1)[0], _memory(self.theory, "g", ell)[0].subs(ell, ell - 1)
         kernels = memories[0].subs(ell, ell - 1), memories[1].subs(ell, ell + 1)
-        inside, outside = zip(*[x.as_independent(t, as_Add=False) for x in kernels], strict=True)
-        # h = outside[0] y_h, g = outside[1] y_g; y_h = int inside[0] g, y_g = int inside[1] h
-        rates = [simplify(inside[i].subs(s, t) * outside[1 - i] / speed) for i in (0, 1)]
+        at_s, at_t = zip(*[x.as_independent(t, as_Add=False) for x in kernels], strict=True)
+        # h = at_t[0] y_h, g = at_t[1] y_g with y_h = int at_s[0] g ds, y_g = int at_s[1] h ds
+        rates = [simplify(at_s[i].subs(s, t) * at_t[1 - i] / speed) for i in (0, 1)]
         if any(r.has(t) for r in rates):
             raise NotApplicable(f"the response rates of a layer depend on time besides log sigma: {rates}")
         log_sigma, fields = Symbol("z", nonnegative=True), [Function(x) for x in ("y_h", "y_g")]
@@ -212,7 +212,7 @@ class RankOne(ConditionalResult):
             response = dict(x.args for x in dsolve(system, [y(log_sigma) for y in fields], ics=perturbed))[
                 fields[i](log_sigma)
             ]
-            relative = simplify(outside[i] * inside[i] / memories[i].xreplace(neighbours))
+            relative = simplify(at_t[i] * at_s[i] / memories[i].xreplace(neighbours))
             relative = relative.subs({sigma(ell, t): now, sigma(ell, s): then})
             responses.append(
                 expand(simplify(response.rewrite(exp).subs(log_sigma, log(now / then)) * relative))
@@ -284,16 +284,16 @@ class _RankOne:
         t. Raises NotApplicable if the term is not this factor times a function of s.
         """
         kernel, field = _memory(self.theory, name, site)
-        inside = kernel * field / factor
-        if inside.has(t):
+        integrand = kernel * field / factor
+        if integrand.has(t):
             raise NotApplicable(
                 f"the memory term {kernel * field} of {name} is not {factor} times a function of s: the "
                 "rank-one ansatz does not apply"
             )
-        return inside
+        return integrand
 
     def reduced(self) -> RankOne:
-        """Return the closed equations."""
+        """Return the closed equations of the theory with the ansatz."""
         upward = self.memory("h", ell + 1, c_h(ell, t))
         downward = self.memory("g", ell, c_g(ell + 1, t))
         if upward != downward:
@@ -302,7 +302,7 @@ class _RankOne:
                 "g"
             )
         top = self.memory("g", L, S.One)
-        moved, learnt = self.modes()
+        phi_rate, learnt = self.modes()
         bottom = self.bottom()
         layers = {
             c_h(ell + 1, t): sigma(ell, t) * c_h(ell, t),
@@ -310,14 +310,14 @@ class _RankOne:
             c_g(L, t): sigma(L, t),
             c_h(1, t): bottom,
         }
-        rates = self.rates(upward, top, moved, bottom)
-        # all singular values are equal, and c_g of neighbouring layers differs by one factor
+        rates = self.rates(upward, top, phi_rate, bottom)
+        # c_g of neighbouring layers differs by the factor sigma, which is the same for all matrices
         common = {c_g(1, t): Repeated(sigma(t), (ell, 1, L)).doit()}
         squares = gamma0**2 * Sum(phi(self.index, t) ** 2, self.limits)
         places = (("h", ell + 1), ("g", ell), ("g", L), ("xi",), ("h0",), ("h", 1))
         equations = [self.theory.equation(*x) for x in places]
         kernels = [Function(n)(ell, t, s) for n in SHAPES]
-        modes = moved.xreplace({learnt.lhs: learnt.rhs}).xreplace(common)
+        modes = phi_rate.xreplace({learnt.lhs: learnt.rhs}).xreplace(common)
         kernel = Function("C_g")(1, t, t)
 
         def equation(lhs: Expr, rhs: Expr) -> Eq:
@@ -342,31 +342,33 @@ class _RankOne:
 
         The learnt function ``xi`` is ``c_g(1, t)`` times a memory, which is phi.
         """
-        moved = self.memory("xi", None, c_g(1, t)).xreplace({s: t}).xreplace({self.h0.lhs: self.h0.rhs})
+        phi_rate = self.memory("xi", None, c_g(1, t)).xreplace({s: t}).xreplace({self.h0.lhs: self.h0.rhs})
         error, xi = self.theory.equation("v"), self.theory.equation("xi").lhs
         value = error.rhs.xreplace({xi.xreplace({t: S.Zero}): S.Zero})
-        return moved, Eq(error.lhs, value.xreplace({xi: c_g(1, t) * phi(self.index, t)}), evaluate=False)
+        return phi_rate, Eq(error.lhs, value.xreplace({xi: c_g(1, t) * phi(self.index, t)}), evaluate=False)
 
     def bottom(self) -> Expr:
-        """Return ``c_h(1, t)``: the sum over modes of an error times the learnt part."""
+        """Return ``c_h(1, t)``: ``gamma0`` times a sum over modes of a field h0 and the learnt part phi."""
         kernel = self.theory.order_parameter("C_h0")
         product = self.h0.lhs * self.h0.lhs.xreplace({t: s})
-        if kernel.definition.function.args[0] != product:  # the fields of modes do not fluctuate
+        if kernel.definition.function.args[0] != product:  # h0 of a mode is one number, not random
             raise NotApplicable(f"C_h0 = {kernel.definition} is not a sum over modes of h0(t) h0(s)")
         summand, field = _memory(self.theory, "h", 1)
-        inside = summand.xreplace({kernel.symbol: product}) * field
-        outside = inside / self.memory("xi", None, c_g(1, t))
-        if outside.has(s):
+        product_ = summand.xreplace({kernel.symbol: product}) * field
+        front = product_ / self.memory("xi", None, c_g(1, t))
+        if front.has(s):
             raise NotApplicable(
-                f"{outside}: the memory of the first layer is not proportional to the learnt part of a mode"
+                f"{front}: the memory of the first layer is not proportional to the learnt part of a mode"
             )
-        outside = outside.xreplace({self.h0.lhs: self.h0.rhs})
-        return gamma0 * Sum(outside / gamma0 * phi(self.index, t), self.limits)
+        front = front.xreplace({self.h0.lhs: self.h0.rhs})
+        return gamma0 * Sum(front / gamma0 * phi(self.index, t), self.limits)
 
-    def rates(self, inner: Expr, top: Expr, moved: Expr, bottom: Expr) -> tuple[Eq, ...]:
-        """Return the rates of squared singular values: of the last matrix, of inner ones, and of the first.
+    def rates(self, inner: Expr, top: Expr, phi_rate: Expr, bottom: Expr) -> tuple[Eq, ...]:
+        """Return the equations of the squared singular values of the last, the inner and the first matrices.
 
-        Each is ``2 gamma0 c_h(ell) c_g(ell)``, which neighbouring layers share.
+        ``inner`` and ``top`` are integrands of their growth, ``moved`` is the rate of phi, and
+        ``bottom`` is ``c_h(1)``. Each rate is ``2 gamma0 c_h(ell) c_g(ell)``, which is checked to be
+        the same for all layers.
         """
         last = 2 * sigma(L, t) * top.xreplace({s: t})
         within = 2 * sigma(ell, t) * inner.xreplace({s: t})
@@ -378,7 +380,7 @@ class _RankOne:
             last.xreplace({sigma(L, t): c_g(L, t)}) - flow.xreplace({ell: L}),
             within.subs(above) - flow,
             flow.xreplace({ell: ell + 1}).subs(above) - flow,
-            powsimp(2 * gamma0**2 * phi(self.index, t) * moved - at_bottom),  # mode by mode
+            powsimp(2 * gamma0**2 * phi(self.index, t) * phi_rate - at_bottom),  # summand of mode k
         )
         if any(simplify(x) != 0 for x in ends):
             raise NotApplicable(
@@ -405,10 +407,10 @@ def memory(reduced: RankOne, q: Any) -> Integral:
     integration variable ``u`` is the ratio of an earlier X to the present one.
     """
     past, size = reduced.memory, Function("c")
-    present, inside = past.limits[0][2], past.function / w_star(reduced.mode) * size(past.limits[0][2])
-    inside = inside.replace(size, lambda z: z**q).subs(past.variables[0], u * present) * present
-    inside = inside.subs(lamda(reduced.mode), x / present)
-    return Integral(simplify(inside), (u, 0, 1))
+    present, integrand = past.limits[0][2], past.function / w_star(reduced.mode) * size(past.limits[0][2])
+    integrand = integrand.replace(size, lambda z: z**q).subs(past.variables[0], u * present) * present
+    integrand = integrand.subs(lamda(reduced.mode), x / present)
+    return Integral(simplify(integrand), (u, 0, 1))
 
 
 def profile_slope(reduced: RankOne, q: Any) -> Expr:
@@ -431,7 +433,9 @@ def profile_slope(reduced: RankOne, q: Any) -> Expr:
 
 
 def profile(q: Any) -> Expr:
-    """Return ``F_q(x) = x int_0^1 u^-q exp(-x (1 - u)) du``, the memory of a mode, for ``q < 1``.
+    """Return the profile ``F_q(x) = x int_0^1 u^-q exp(-x (1 - u)) du``, for ``q < 1``.
+
+    It is the learnt fraction of the target of a mode, where x is the eigenvalue times the integrated kernel.
 
     >>> from sympy import Rational, series
     >>> series(profile(Rational(1, 4)), x, 0, 3)
@@ -439,7 +443,7 @@ def profile(q: Any) -> Expr:
     """
     q = sympify(q, strict=True)
     n = Dummy("n", integer=True, nonnegative=True)
-    term = (-1) ** n / factorial(n) * unit(-q, n)  # of x^(n + 1)
+    term = (-1) ** n / factorial(n) * unit(-q, n)  # coefficient of x^(n + 1)
     lower = simplify(-1 / hypersimp(term, n) - n)
     if lower.has(n):
         raise NotApplicable(f"{term} is not the coefficient of a hypergeometric series 1F1")
@@ -484,8 +488,8 @@ def product_transform(q: Any, r: Any, at: Any) -> Expr:
         return euler(-of - at - 1, -p, 1)
 
     whole = 2 ** (-q - r - at) * unit(-q, -r - at - 1)
-    found = inner(r) * (whole - outer(q, r)) - inner(q) * outer(r, q)
-    return gammasimp(found) if q == r == 0 else found
+    result = inner(r) * (whole - outer(q, r)) - inner(q) * outer(r, q)
+    return gammasimp(result) if q == r == 0 else result
 
 
 def missing(q: Any, r: Any, at: Any) -> Expr:
@@ -512,7 +516,7 @@ def check_transforms(slope: Expr) -> None:
     transforms |= {(0, 0): lambda p: S.Zero, (1, 1): lambda p: product_transform(q, r, p)}
 
     def mellin(e: Expr) -> Expr:
-        """Return the Mellin transform of an expression in x and the profiles."""
+        """Return the Mellin transform of a polynomial in x and the profiles F and G, at ``s = at``."""
         transformed = S.Zero
         for part in Add.make_args(e.expand()):
             n, i, j = (int(power_in(part, y)) for y in (x, F, G))
@@ -645,12 +649,12 @@ class RichScaling(ConditionalResult):
 
     @property
     def constant(self) -> Expr:
-        """Factor of ``t^-exponent``, with moments in closed form."""
+        """Factor of ``t^-exponent`` in the loss, with moments in closed form."""
         return self.valued(self.named)
 
     @property
     def loss(self) -> Expr:
-        """Leading term of the loss."""
+        """Leading term of the loss as a function of time."""
         return self.constant * late**-self.exponent
 
     @property
@@ -823,7 +827,7 @@ class RichBalance:
         return {I_F: product_transform(q, q, argument), I_v: missing(q, q, -remaining.terms[0].power)}
 
     def law(self) -> RichScaling:
-        """Return the power law."""
+        """Return the power law of the loss, with its corrections and conditions."""
         depth, reduced = self.depth, self.reduced
         front, start, rise = self.norm()  # sigma^2 = front sum (w F/c)^2, both sides times c^2
         learnt, remaining = self.sums()
@@ -894,12 +898,14 @@ class RichBalance:
     def correction(
         self, part: NormPart, q: Expr, rise: Expr, integrated_kernel: Expr, power: Expr
     ) -> Correction:
-        """Return the effect of a part ``share X^-d`` of the squared singular value, to first order.
+        """Return the effect on the loss of a part ``share X^-d`` of sigma^2, to first order.
 
-        It changes c to ``c = B X^q (1 + e X^-d)``. The memory of ``1/c`` in a mode makes ``c phi`` a
-        combination of the profiles ``F_q`` and ``F_(q+d)``; this changes the norm, which determines e, and
-        the loss, and c changes X. The amplitude is not known if ``q + d`` is one or more, because early times
-        then change the profile more than this part, or if ``1 - 2 q = d``, where a logarithm occurs.
+        ``rise``, ``q`` and ``power`` are the exponents of :meth:`norm`, of ``c_g(1)`` and of the norm
+        of phi. The part changes c to ``c = B X^q (1 + e X^-d)``. The memory of ``1/c`` in a mode
+        makes ``c phi`` a combination of the profiles ``F_q`` and ``F_(q+d)``; this changes the norm,
+        which determines e, and the loss, and c changes X. The amplitude is not known if ``q + d`` is
+        one or more, because early times then change the profile more than this part, or if ``1 - 2 q
+        = d``, where a logarithm occurs.
         """
         d = part.power
         r, late_power = simplify(q + d), simplify(1 - 2 * q - d)
@@ -908,9 +914,9 @@ class RichBalance:
             return Correction(part.name, kappa * integrated_kernel**-d, after, False)
         e, F_q, F_r = (Dummy(n) for n in ("e", "F_q", "F_r"))
 
-        def moved(what: Expr) -> Expr:
+        def derivative(quantity: Expr) -> Expr:
             """Return the derivative with respect to the amplitude e, at e = 0."""
-            return what.diff(e).subs(e, 0)
+            return quantity.diff(e).subs(e, 0)
 
         def averaged(square: Expr, mean: Callable[[Expr, Expr], Expr], x: Symbol, y: Symbol) -> Expr:
             """Return the relative change of a mean square of fields.
@@ -923,16 +929,16 @@ class RichBalance:
             return form.coeff(x, 2) + form.coeff(x, 1).coeff(y, 1) * mean(q, r) / mean(q, q)
 
         phi_ = F_q - e * F_r
-        norm = averaged(moved(phi_**2), lambda p, s: product_transform(p, s, -power), F_q, F_r)
+        norm = averaged(derivative(phi_**2), lambda p, s: product_transform(p, s, -power), F_q, F_r)
         if power == 0:  # the norm is that of learnt modes, whose profiles F_q and F_r are one
-            norm = moved(phi_**2).subs({F_q: 1, F_r: 1})
+            norm = derivative(phi_**2).subs({F_q: 1, F_r: 1})
         # share is the change of sigma^2 minus that of the norm of the learnt modes
-        size = part.share / (moved((1 + e) ** (rise - 2)) - norm)
+        size = part.share / (derivative((1 + e) ** (rise - 2)) - norm)
         remaining = (1 - (1 + e) * phi_).subs({F_q: 1 - F_q, F_r: 1 - F_r})
-        profile_change = averaged(moved(remaining**2), lambda p, s: missing(p, s, self.source), F_q, F_r)
+        profile_change = averaged(derivative(remaining**2), lambda p, s: missing(p, s, self.source), F_q, F_r)
         p = Dummy("p", positive=True)
         spent = integrate(X ** (p - 1), (X, 0, X))  # t = int dX/c^2, with p = 1 - 2 q and then p - d
-        shift = -moved((1 + e) ** -2) * spent.subs(p, late_power) / spent.diff(X).subs(p, 1 - 2 * q) / X
+        shift = -derivative((1 + e) ** -2) * spent.subs(p, late_power) / spent.diff(X).subs(p, 1 - 2 * q) / X
         time_change = -self.source * simplify(shift * X**d)
         return Correction(
             part.name, size * (profile_change + time_change) * integrated_kernel**-d, after, part.known
@@ -1078,8 +1084,8 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
             # value of sigma, and a smaller remainder
             integral = expand(integrate(response, (then, first, now)) / now)
             row(x.expr, e.lhs, singular_value**-2, response, integral.coeff(1 / now) / now)
-            if e.name == "h":  # the family includes the response of the first layer, at first gamma0 C_h0
+            if e.name == "h":  # h of the first layer has the response gamma0 C_h0 to lowest order
                 row(x.expr.subs(ell, 1), e.lhs.subs(ell, 1), squares / bottom**2)
-        else:  # the response of g(1) to h(1), at first gamma0 C_g(2), beside gamma0 C_g(1)
+        else:  # the response of g(1) to h(1) is gamma0 C_g(2) to lowest order, compared with gamma0 C_g(1)
             row(x.expr, e.lhs, singular_value**-2)
     return tuple(rows)

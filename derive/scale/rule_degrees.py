@@ -133,7 +133,7 @@ class _Units:
         return S.Zero
 
     def of(self, e: Expr) -> Expr | None:
-        """Return the degree of an expression, or None for zero."""
+        """Return the degree of an expression in gradients, states and parameters, or None for zero."""
         if e == 0:
             return None
         if e == A:
@@ -144,17 +144,17 @@ class _Units:
             return S.Zero
         return self.of_function(e, [self.of(x) for x in e.args])
 
-    def of_function(self, e: Expr, inside: list[Expr | None]) -> Expr | None:
+    def of_function(self, e: Expr, argument_degrees: list[Expr | None]) -> Expr | None:
         """Return the degree of a function ``e`` from the degrees ``inside`` of its arguments."""
         if isinstance(e, Add | Max | Min):
-            return self.require_equal(*inside)
+            return self.require_equal(*argument_degrees)
         if isinstance(e, Mul):
-            return None if None in inside else Add(*inside)
+            return None if None in argument_degrees else Add(*argument_degrees)
         if isinstance(e, Pow) and e.exp.is_number:
-            return None if inside[0] is None else e.exp * inside[0]
+            return None if argument_degrees[0] is None else e.exp * argument_degrees[0]
         if isinstance(e, Abs):
-            return inside[0]
-        return S.Zero if isinstance(e, sign | Heaviside) else self.require_zero(inside)
+            return argument_degrees[0]
+        return S.Zero if isinstance(e, sign | Heaviside) else self.require_zero(argument_degrees)
 
 
 def _require_odd(rule: Entrywise) -> None:
@@ -237,43 +237,43 @@ def step_powers(
     return tuple(powers)
 
 
-def _power(e: Expr, known: Mapping[Expr, Expr | None], number: PowerOfNumber) -> Expr | None:
+def _power(e: Expr, powers: Mapping[Expr, Expr | None], number: PowerOfNumber) -> Expr | None:
     """Return the power of the large number in an expression, or None for zero.
 
     ``known`` has the powers of gradients and states, and ``number`` returns that of other expressions.
     """
     if e == 0:
         return None
-    if e in known:
-        return known[e]
-    if not e.free_symbols & {*known}:
+    if e in powers:
+        return powers[e]
+    if not e.free_symbols & {*powers}:
         return number(e)
-    return _power_of_function(e, [_power(x, known, number) for x in e.args])
+    return _power_of_function(e, [_power(x, powers, number) for x in e.args])
 
 
-def _power_of_function(e: Expr, inside: list[Expr | None]) -> Expr | None:
+def _power_of_function(e: Expr, argument_powers: list[Expr | None]) -> Expr | None:
     """Return the power of a function ``e`` from the powers ``inside`` of its arguments.
 
     None stands for zero.
     """
     if isinstance(e, Add):
-        return _largest(inside)
+        return _largest(argument_powers)
     if isinstance(e, Mul):
-        return None if None in inside else Add(*inside).expand()
+        return None if None in argument_powers else Add(*argument_powers).expand()
     if isinstance(e, Pow) and e.exp.is_number:
-        return None if inside[0] is None else (e.exp * inside[0]).expand()
+        return None if argument_powers[0] is None else (e.exp * argument_powers[0]).expand()
     if isinstance(e, Abs | Max | Min):
-        if len({*inside}) > 1:
+        if len({*argument_powers}) > 1:
             raise NotApplicable(f"the power of {e} is not known if its arguments have different powers")
-        return inside[0]
+        return argument_powers[0]
     if isinstance(e, sign):
-        return None if inside[0] is None else S.Zero
-    return _power_near_zero(e, inside)
+        return None if argument_powers[0] is None else S.Zero
+    return _power_near_zero(e, argument_powers)
 
 
-def _power_near_zero(e: Expr, inside: list[Expr | None]) -> Expr:
+def _power_near_zero(e: Expr, argument_powers: list[Expr | None]) -> Expr:
     """Return the power of a smooth function of one small argument: that of the lowest order of its series."""
-    (argument,) = inside
+    (argument,) = argument_powers
     if argument is None or argument.is_nonpositive is not True:
         raise NotApplicable(f"the power of {e} is not known at an argument that vanishes or grows")
     variable = Dummy("x", real=True)

@@ -99,7 +99,7 @@ def as_written(program: Program) -> dict[str, Expr]:
 
 
 def is_gain(program: Program, w: GaussianVector) -> bool:
-    """Return whether a vector of weights multiplies a field of the forward pass, entry by entry."""
+    """Return whether a vector of weights multiplies a field of the forward pass entry by entry (a gain)."""
     alone = {x.name for x in program.definitions if any(_alone(x.rhs, used) for used in w.uses(x.rhs))}
     for x in forward_pass(program):
         if x.name in program.scalars or x.name in alone:
@@ -123,7 +123,7 @@ def linear_weights(program: Program) -> bool:
 
 
 def symbols_of(program: Program) -> dict[str, Expr]:
-    """Return a symbol for each exponent by name; exponents of a family are functions of the layer.
+    """Return the symbol of each exponent by name; those of a family are functions of the layer.
 
     >>> from derive.program import mlp
     >>> symbols_of(mlp(2))
@@ -246,13 +246,13 @@ class _Rescaling:
         return e.xreplace(changed)
 
     def initial(self, w: Any) -> Any:
-        """Return initial weights with the changed variance."""
+        """Return the initial weights with a variance multiplied by ``N^-b``."""
         if w.name not in self.scales:
             return w
         return replace(w, variance=sympify(w.variance) * N ** -self.exponents[f"b_{w.name}"])
 
     def trained(self, w: Any) -> Any:
-        """Return a weight with changed initial variance, update and rule."""
+        """Return a weight whose initial variance, update and rule have the symbolic exponents."""
         if isinstance(w, GaussianMatrix | GaussianVector):
             return self.initial(w)
         if sympify(getattr(w.rule, "diffusion", 0)) != 0:
@@ -260,26 +260,26 @@ class _Rescaling:
         if isinstance(w.rule, Entrywise):
             return self.entrywise(w, w.rule)
         scale, u = self.scales[w.name], w.update
-        moved = replace(u, coefficient=u.coefficient.xreplace(self.larger) * scale * N**-self.rate)
+        rescaled = replace(u, coefficient=u.coefficient.xreplace(self.larger) * scale * N**-self.rate)
         if isinstance(w, TrainedMatrix) and u.gradient is not None:
-            moved = replace(moved, gradient=u.gradient.xreplace(self.larger) * scale)
-        return replace(w, initial=self.initial(w.initial), update=moved)
+            rescaled = replace(rescaled, gradient=u.gradient.xreplace(self.larger) * scale)
+        return replace(w, initial=self.initial(w.initial), update=rescaled)
 
     def entrywise(self, w: Any, rule: Entrywise) -> Any:
         """Return the weight with a rule of its raw gradient, ``raw W += rate Q(-dloss/draw W)``."""
         u = w.update
-        # the program's updates are U/N of matrices W/sqrt(N), and rate * scale^2 N times the raw gradient
+        # an update of the program is U/N for a matrix W/sqrt(N): rate * scale^2 N times the raw gradient
         root = sqrt(N) if isinstance(w, TrainedMatrix) and not w.initial.cols.given else S.One
-        inside = (u.coefficient / u.outside).xreplace(self.larger)
+        inner_factor = (u.coefficient / u.outside).xreplace(self.larger)
         outside = u.outside * root
-        gradient = inside * self.scales[w.name] / (self.larger[self.program.scale] * N * root)
-        moved = replace(u, coefficient=outside * gradient, outside=outside)
+        gradient = inner_factor * self.scales[w.name] / (self.larger[self.program.scale] * N * root)
+        rescaled = replace(u, coefficient=outside * gradient, outside=outside)
         rule = _rescaled(rule, w.name, self.exponents)
-        return replace(w, initial=self.initial(w.initial), update=moved, rule=rule)
+        return replace(w, initial=self.initial(w.initial), update=rescaled, rule=rule)
 
 
 def _channels_called_c(program: Program) -> bool:
-    """Return whether an index of the program has the name of the exponent c."""
+    """Return whether an index of the program has the same name as the exponent c."""
     return any(r.index.name == c.name for x in program.definitions for r in x.ranges)
 
 
@@ -307,7 +307,7 @@ def _alone(e: Expr, used: Expr) -> bool:
 
 
 def families(w: GaussianWeight) -> tuple[IndexRange, ...]:
-    """Return the ranges of the indices of a family of weights."""
+    """Return the ranges of the indices of a family of weights; empty for a single weight."""
     if isinstance(w, GaussianVector):
         return w.indices
     return () if w.index is None else (w.index,)
@@ -383,7 +383,7 @@ class Constraints(ConditionalResult):
         return unknowns(self.program)
 
     def of(self, requirement: str) -> tuple[Condition, ...]:
-        """Return the conditions of one requirement; raise ``KeyError`` for an unknown requirement."""
+        """Return the conditions that belong to one requirement; raise ``KeyError`` for an unknown one."""
         known = (*REQUIREMENTS, *ENTRYWISE)
         if requirement not in known:
             raise KeyError(f"{requirement!r}: must be one of {', '.join(map(repr, known))}")
@@ -441,7 +441,7 @@ class Constraints(ConditionalResult):
 
     @cached_property
     def symmetries(self) -> tuple[dict[Expr, Expr], ...]:
-        """Return the directions along which training is the same at every width; see :func:`symmetries`."""
+        """Changes of exponents that leave training the same at every width; see :func:`symmetries`."""
         return symmetries(self.program)
 
     @property
@@ -511,7 +511,7 @@ def width_constraints(program: Program, spectral: Collection[str] = ()) -> Const
     for requirement, nodes in ((OUTPUTS, outputs(program)), (FEATURES, fields(updated))):
         for node in nodes:
             systematic = updated.change_by_weight(*node, systematic=True)
-            # changes by chance count for fields that a weight does not change otherwise
+            # changes of zero mean count for fields that a weight does not change systematically
             changes = systematic if requirement == OUTPUTS else updated.change_by_weight(*node) | systematic
             conditions += [
                 Condition(requirement, _called(node), x, weight)
@@ -524,7 +524,7 @@ def width_constraints(program: Program, spectral: Collection[str] = ()) -> Const
     return Constraints(program, tuple(dict.fromkeys(x for x in conditions if x.power != 0)))
 
 
-def _units(program: Program, known: Mapping[Any, Expr]) -> list[Condition]:
+def _units(program: Program, solved: Mapping[Any, Expr]) -> list[Condition]:
     """Return conditions on epsilon and decay of entrywise rules, each as a power of N that must be zero.
 
     ``known`` are exponents that other conditions determine.
@@ -533,7 +533,7 @@ def _units(program: Program, known: Mapping[Any, Expr]) -> list[Condition]:
     if not rules:
         return []
     counting, conditions = Counting(program), []
-    sizes = gradient_powers(with_exponents(parametrized(program), known))
+    sizes = gradient_powers(with_exponents(parametrized(program), solved))
     for w in program.trained():
         for env in counting.members(counting.ranges_of(w)):
             name = member_name(w.name, tuple(env.values()))
@@ -557,17 +557,17 @@ def with_exponents(program: Program, values: Mapping[Any, Expr]) -> Program:
     A function of the layer has one value (``a_W``), or one for each member (``a_W(1)``); members without a
     value stay unchanged.
     """
-    given = {str(k): exact(str(k), v) for k, v in values.items()}
+    by_name = {str(k): exact(str(k), v) for k, v in values.items()}
     members: dict[str, dict[int, Expr]] = {}
-    for key, v in given.items():
-        head, _, rest = key.partition("(")
-        if rest:
-            members.setdefault(head, {})[int(rest.rstrip(")"))] = v
+    for key, v in by_name.items():
+        head, _, member = key.partition("(")
+        if member:
+            members.setdefault(head, {})[int(member.rstrip(")"))] = v
 
     def put(e: Expr) -> Expr:
         e = sympify(e)
         named = {x: c.name if x == _INSIDE else str(x) for x in e.free_symbols if not x.is_integer}
-        substitutions = {x: given[name] for x, name in named.items() if name in given}
+        substitutions = {x: by_name[name] for x, name in named.items() if name in by_name}
         for x in e.atoms(AppliedUndef):
             name = str(x.func)
             if name in members:
@@ -576,8 +576,8 @@ def with_exponents(program: Program, values: Mapping[Any, Expr]) -> Program:
                 substitutions[x] = Listed(
                     x.args[0], Integer(members_[0]), *[values_.get(i, x.func(i)) for i in members_]
                 )
-            elif name in given:
-                substitutions[x] = given[name]
+            elif name in by_name:
+                substitutions[x] = by_name[name]
         return e.xreplace(substitutions)
 
     changed = program.map(put)
@@ -615,7 +615,7 @@ def fields(counted: Counted) -> list[tuple[str, Expr | None]]:
 
 
 def features(program: Program, counted: Counted) -> list[tuple[str, Expr | None]]:
-    """Return the fields from which outputs are computed, without those that are a weight themselves."""
+    """Return the fields (name, layer) from which outputs are computed, without those that are weights."""
     vectors = [parameter(v) for v in program.vectors]
     forward = forward_pass(program)
     names = {
@@ -724,7 +724,7 @@ class WidthClass(ConditionalResult):
 
     @property
     def regime(self) -> str:
-        """Name of the regime."""
+        """Name of the regime: feature learning, lazy, trivial, unstable or unstable at the start."""
         if not self.stable_at_start:
             return "unstable at the start"
         if not self.stable:
@@ -732,8 +732,8 @@ class WidthClass(ConditionalResult):
         return "feature learning" if self.feature_learning else "lazy" if self.nontrivial else "trivial"
 
     def _repr_latex_(self) -> str:
-        moved = ((Symbol(_called(x)), p) for x, p in self.changes.items() if p is not None)
-        return aligned_latex(Eq(x, N**p, evaluate=False) for x, p in moved)
+        changes = ((Symbol(_called(x)), p) for x, p in self.changes.items() if p is not None)
+        return aligned_latex(Eq(x, N**p, evaluate=False) for x, p in changes)
 
 
 def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) -> WidthClass:
@@ -772,19 +772,19 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
     values = _read(program, exponents)
     rescaled = parametrized(program, values)
     linear = count_powers(rescaled, 1, first=True)
-    hidden, read = tuple(features(program, linear)), tuple(outputs(program))
+    hidden, outputs_ = tuple(features(program, linear)), tuple(outputs(program))
     start = {x: linear.power(*x) for x in linear.nodes}
     rates = {x: linear.change(*x) for x in linear.nodes}
     changes: WidthPowers = rates
-    grows = [x for x in (*hidden, *read) if (p := start[x]) is not None and p > 0]
+    grows = [x for x in (*hidden, *outputs_) if (p := start[x]) is not None and p > 0]
     broken = [f"{_called(x)} is of order N^({start[x]}) at the start" for x in grows]
     stopped = linear.stopped is not None and not any(k == 1 for *_, k in linear.found)
     stable = begun = not grows and not stopped
     if begun:
-        counted = count_powers(rescaled, steps, until=(*hidden, *read))
+        counted = count_powers(rescaled, steps, until=(*hidden, *outputs_))
         when = f"update {counted.steps}"
         changes = {x: counted.change(*x, step=counted.steps) for x in linear.nodes}
-        sizes = {x: counted.power(*x, step=counted.steps) for x in (*hidden, *read)}
+        sizes = {x: counted.power(*x, step=counted.steps) for x in (*hidden, *outputs_)}
         diverging = [
             f"{_called(x)} grows as N^({p}) with {when}" for x, p in sizes.items() if p is not None and p > 0
         ]
@@ -793,26 +793,28 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
         vanishing = [f"{_called(x)} vanishes as N^({start[x]}) at the start" for x in hidden if start[x] != 0]
         broken += [*diverging, *vanishing]
         stable = not diverging
-    for group, what in ((read, "outputs"), (hidden, "features")) if stable else ():
+    for group, what in ((outputs_, "outputs"), (hidden, "features")) if stable else ():
         powers_ = [p for n in group if (p := changes[n]) is not None]
         if not powers_ or max(powers_) < 0:
             broken.append(f"{what} move only as N^({max(powers_)})" if powers_ else f"{what} do not move")
     return WidthClass(
-        values, start, rates, changes, hidden, read, begun, stable, tuple(broken), steps if begun else 1
+        values, start, rates, changes, hidden, outputs_, begun, stable, tuple(broken), steps if begun else 1
     )
 
 
 def _read(program: Program, exponents: Mapping[Any, Any]) -> dict[str, Expr]:
     """Return the given exponents as numbers, by name; raise NotApplicable for unknown or missing names."""
-    given = {str(k): _number(str(k), v) for k, v in exponents.items()}
+    by_name = {str(k): _number(str(k), v) for k, v in exponents.items()}
     wanted = {family_name(x) for x in unknowns(program)}
-    heads = {k.partition("(")[0] for k in given}
+    heads = {k.partition("(")[0] for k in by_name}
     if unknown := heads - set(symbols_of(program)):
-        unknown_names, known = (", ".join(sorted(x)) for x in (unknown, wanted))
-        raise NotApplicable(f"exponents: {unknown_names} unknown; the exponents of the program are {known}")
+        unknown_names, wanted_names = (", ".join(sorted(x)) for x in (unknown, wanted))
+        raise NotApplicable(
+            f"exponents: {unknown_names} unknown; the exponents of the program are {wanted_names}"
+        )
     if missing := wanted - heads:
         raise NotApplicable(f"exponents: {', '.join(sorted(missing))} missing; give a number for each")
-    return given
+    return by_name
 
 
 def _number(key: str, value: Any) -> Expr:
@@ -937,8 +939,8 @@ class _Symmetry:
         if isinstance(e, Mul):
             total: list[Expr] = [S.Zero]
             for factor in e.args:
-                found = self.shifts(factor, env)
-                total = [x + y for x in total for y in found]
+                factor_shifts = self.shifts(factor, env)
+                total = [x + y for x in total for y in factor_shifts]
             return total
         return self.factor_shifts(e, env)
 

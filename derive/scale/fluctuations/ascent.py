@@ -183,10 +183,10 @@ def _at_depth(program: Program, order: int) -> AscentCoefficients:
 
 
 def _require_scaling(theory: Fluctuations) -> None:
-    """Raise unless gamma0 and the kernel of the inputs enter as powers, as in :class:`AscentCoefficients`.
+    """Raise NotApplicable unless coefficients scale with gamma0 and K_x as in :class:`AscentCoefficients`.
 
-    With outputs and responses in units of 1/gamma0, and the rate too, gamma0 drops out of the exponent. The
-    kernel is compared at two values.
+    With outputs, responses and the learning rate in units of 1/gamma0, gamma0 must drop out of the
+    exponent. The kernel K_x of the inputs is compared at two values.
     """
     names = {str(q.symbol.func): q for q in theory.parameters}
     for x in theory.terms:
@@ -318,7 +318,7 @@ class DrivenSteps:
 
     @cached_property
     def fields(self) -> set[str]:
-        """Names of fields and products."""
+        """Names of all fields of units and of the products in them."""
         return self.products | {e.name for e in self.theory.definitions}
 
     def _times(self, reach: str) -> Iterator[tuple[int, int]]:
@@ -409,14 +409,14 @@ class DrivenSteps:
             atoms = [x for x in Mul.make_args(body) for _ in range(_power(x)) if not isinstance(x, Hatted)]
             fields = [self._in_products(x.base if x.is_Pow else x, {}) for x in atoms if x.has(AppliedUndef)]
             weight = self._polynomial(Mul(*[x for x in Mul.make_args(body) if not x.has(AppliedUndef)]))
-            sides: list[list[tuple[int, UnitVariable]]] = [[(w, (False, k)) for w, k in f] for f in fields]
-            sides += [[(1, (True, self._key(x.field, {})))] for x in hats]
-            if len(sides) != 2:
+            factors: list[list[tuple[int, UnitVariable]]] = [[(w, (False, k)) for w, k in f] for f in fields]
+            factors += [[(1, (True, self._key(x.field, {})))] for x in hats]
+            if len(factors) != 2:
                 raise NotApplicable(
                     f"the order parameter {q.symbol} must be an average of a product of two fields"
                 )
             self._units[key] = [
-                WeightedPair(weight * a * b & self.mask, x, y, key) for (a, x), (b, y) in product(*sides)
+                WeightedPair(weight * a * b & self.mask, x, y, key) for (a, x), (b, y) in product(*factors)
             ]
         return self._units[key]
 
@@ -482,12 +482,12 @@ class DrivenSteps:
     def influence(self, key: Key) -> dict[Key, int]:
         """Return the total derivatives of one order parameter by all others, ``psi = e + D^T psi``."""
         order: list[Key] = []
-        seen: set[Key] = set()
+        visited: set[Key] = set()
 
         def visit(key: Key) -> None:
             """Add an order parameter to ``order`` after all those on which it depends."""
-            if key not in seen:
-                seen.add(key)
+            if key not in visited:
+                visited.add(key)
                 for earlier in self.row(key):
                     visit(earlier)
                 order.append(key)
@@ -520,7 +520,7 @@ class DrivenSteps:
         return self.output, (1, step)
 
     def mean(self, n: int) -> int:
-        """Return the mean of the coefficient c_n."""
+        """Return the mean of the Taylor coefficient c_n of the ascent."""
         parts = (
             (-1) ** (n - k) * comb(n, k) * self._of_power(self.parameter_mean(self._output(k)), n)
             for k in range(n + 1)
@@ -535,16 +535,16 @@ class DrivenSteps:
 
     def _steps_covariance(self, k: int, m: int) -> int:
         """Return N Cov of outputs after k and m steps, computed anew."""
-        left, right = self.influence(self._output(k)), self.influence(self._output(m))
+        first, second = self.influence(self._output(k)), self.influence(self._output(m))
         total = 0
-        for a, x in left.items():
-            for b, y in right.items():
+        for a, x in first.items():
+            for b, y in second.items():
                 if self.site[self.units(a)[0].first[1]] == self.site[self.units(b)[0].first[1]]:
                     total += x * (y * self.noise(a, b) & self.mask) & self.mask
         return total & self.mask
 
     def covariance(self, m: int, n: int) -> Expr:
-        """Return N Cov of the coefficients c_m and c_n."""
+        """Return N Cov of the Taylor coefficients c_m and c_n of the ascent."""
         total = 0
         for k, j in product(range(m + 1), range(n + 1)):
             sign = (-1) ** (m - k + n - j) * comb(m, k) * comb(n, j)
@@ -570,7 +570,10 @@ def _power(x: Expr) -> int:
 
 
 def _is_symmetric(q: FluctuatingParameter) -> bool:
-    """Return whether an order parameter is a correlation of a vector with itself."""
+    """Return whether an order parameter is a correlation of a vector with itself.
+
+    Its two times may then be exchanged.
+    """
     pairs = [(r.index, primed(r.index)) for r in q.ranges] + [(t, s)]
     exchanged = {x: y for x, y in pairs} | {y: x for x, y in pairs}
     return bool(q.unit == q.unit.xreplace(exchanged))

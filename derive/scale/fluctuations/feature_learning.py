@@ -114,7 +114,7 @@ class FeatureLearning(ConditionalResult):
     @cached_property
     def error_responses(self) -> dict[int, RichnessSeries]:
         """Responses of the error to each coefficient of the ascent, in units of ``(y/k)^m``."""
-        return {m: [_slope(e) for e in moved] for m, moved in self._shifts.items()}
+        return {m: [_slope(e) for e in shifts] for m, shifts in self._shifts.items()}
 
     @cached_property
     def kernel_responses(self) -> dict[int, RichnessSeries]:
@@ -139,14 +139,14 @@ class FeatureLearning(ConditionalResult):
         ``gamma0^(m - 1) K_x^((m + 1)/2) (y/k)^(m - less)``.
         """
         by_power: dict[int, Expr] = {}
-        for m, left in responses.items():
-            for n, right in responses.items():
+        for m, first in responses.items():
+            for n, second in responses.items():
                 if (m + n) % 2 or m + n > ORDER:
                     continue
                 scale = self.ascent.covariance(m, n) * K_x ** S((m + n + 2) // 2)
                 scale *= (y / self.rate) ** (m + n - 2 * less)
-                for i, a in enumerate(left):
-                    for j, b in enumerate(right):
+                for i, a in enumerate(first):
+                    for j, b in enumerate(second):
                         power = m + n - 2 + 2 * (i + j)
                         if power <= highest and a and b:
                             value = scale * self._at(a, t) * self._at(b, s)
@@ -235,27 +235,27 @@ def feature_learning(program: Program) -> FeatureLearning:
 def _slope(e: PolyElement) -> PolyElement:
     """Return the derivative ``d/dx`` of a polynomial in x and ``w = exp(-x)``."""
     derivative = RING.zero
-    for (n, j, *rest), c in e.terms():
-        derivative += _term(c * -j, n, j, rest)
-        derivative += _term(c * n, n - 1, j, rest) if n else 0
+    for (n, j, *other_powers), c in e.terms():
+        derivative += _term(c * -j, n, j, other_powers)
+        derivative += _term(c * n, n - 1, j, other_powers) if n else 0
     return derivative
 
 
-def _term(c: Any, n: int, j: int, rest: Any) -> PolyElement:
+def _term(c: Any, n: int, j: int, other_powers: Any) -> PolyElement:
     """Return ``c x^n w^j`` times the coefficients of the mean ascent to the powers ``rest``."""
-    return RING.from_dict({(n, j, *rest): c}) if c else RING.zero
+    return RING.from_dict({(n, j, *other_powers): c}) if c else RING.zero
 
 
 def _integral(e: PolyElement) -> PolyElement:
     """Return the integral of a polynomial in x and ``w = exp(-x)`` from 0 to x."""
     integral = RING.zero
-    for (n, j, *rest), c in e.terms():
+    for (n, j, *other_powers), c in e.terms():
         if j == 0:
-            integral += _term(c / (n + 1), n + 1, 0, rest)
+            integral += _term(c / (n + 1), n + 1, 0, other_powers)
             continue
         for i in range(n + 1):
-            integral -= _term(c * factorial(n) / (factorial(i) * QQ(j) ** (n - i + 1)), i, j, rest)
-        integral += _term(c * factorial(n) / QQ(j) ** (n + 1), 0, 0, rest)
+            integral -= _term(c * factorial(n) / (factorial(i) * QQ(j) ** (n - i + 1)), i, j, other_powers)
+        integral += _term(c * factorial(n) / QQ(j) ** (n + 1), 0, 0, other_powers)
     return integral
 
 
@@ -266,7 +266,7 @@ def _forced(e: PolyElement) -> PolyElement:
 
 def _shifted(e: PolyElement, powers: int) -> PolyElement:
     """Return a polynomial times ``w^powers``; the power may be negative."""
-    return RING.from_dict({(n, j + powers, *rest): c for (n, j, *rest), c in e.terms()})
+    return RING.from_dict({(n, j + powers, *other_powers): c for (n, j, *other_powers), c in e.terms()})
 
 
 def _times(a: RichnessSeries, b: RichnessSeries) -> RichnessSeries:

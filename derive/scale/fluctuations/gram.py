@@ -216,7 +216,7 @@ def _step(theory: Fluctuations, e: Equation) -> Eq:
 
 
 def _is_source_of(symbol: Expr, e: Equation) -> bool:
-    """Return whether a symbol is the source of an equation."""
+    """Return whether ``symbol`` is a Gaussian source in the equation ``e``."""
     return any(x.kind == "source" and x.field.func == symbol.func for x in e.terms)
 
 
@@ -263,7 +263,7 @@ class _SampleRecursion:
         self.products = {str(e.symbol.func) for e in self.theory.products}
 
     def number(self, e: Expr) -> Expr:
-        """Return an expression with the number of samples substituted."""
+        """Return an expression with a number in place of the symbol of the number of samples."""
         return S(e).subs(self.sizes)
 
     def values(self, ranges: tuple[IndexRange, ...]) -> list[dict[Expr, Expr]]:

@@ -201,22 +201,22 @@ def initial_covariance(
     return InitialCovariance(program, _timeless(atoms[0]), _timeless(atoms[1]), _timeless(value), named)
 
 
-def _member(units: InitialUnits, given: tuple[Any, ...]) -> AppliedUndef:
+def _member(units: InitialUnits, name_and_indices: tuple[Any, ...]) -> AppliedUndef:
     """Return the observable with a name and indices, ``given = (name, *indices)``, at time 0."""
-    name, *indices = given
+    name, *indices = name_and_indices
     q = units.theory.parameter(name)
     times = sum(x in (t, s) for x in q.symbol.args)
     if len(indices) != len(q.symbol.args) - times:
         raise TypeError(f"{name} has {len(q.symbol.args) - times} indices, as in {q.symbol}")
-    found: AppliedUndef = q.symbol.func(*map(S, indices), *[S.Zero] * times)
-    return found
+    observable: AppliedUndef = q.symbol.func(*map(S, indices), *[S.Zero] * times)
+    return observable
 
 
 def _timeless(e: Expr) -> Expr:
-    """Return an expression without the times of functions, which are all zero."""
+    """Return an expression in which functions have no times, all of which are zero."""
 
     def without(a: AppliedUndef) -> Expr:
-        """Return a function without its times."""
+        """Return a function without its trailing arguments that are zero."""
         args = list(a.args)
         while args and args[-1] == 0:
             args.pop()
@@ -261,9 +261,9 @@ class _Sweep:
 
     def covariance(self, first: AppliedUndef, second: AppliedUndef) -> Expr:
         """Return N times the covariance of two observables."""
-        left, right = self.influence(first), self.influence(second)
+        first_slopes, second_slopes = self.influence(first), self.influence(second)
         total = []
-        for (a, x), (b, y) in product(left.items(), right.items()):
+        for (a, x), (b, y) in product(first_slopes.items(), second_slopes.items()):
             if x != 0 and y != 0 and self.units.place(a) == self.units.place(b) is not None:
                 total.append(x * y * self.units.noise(a, b))
         return _tidied(_with_kernels(self.units, Add(*total)))
@@ -286,7 +286,7 @@ def _with_kernels(units: InitialUnits, e: Expr) -> Expr:
 
 
 def _named_kernels(units: InitialUnits, e: Expr) -> list[tuple[Expr, Expr]]:
-    """Return the order parameters in an expression with their values, in order of dependence."""
+    """Return the order parameters in an expression with their values: pairs, in order of dependence."""
     values_: dict[Expr, Expr] = {}
 
     def visit(e: Expr) -> None:
@@ -363,12 +363,12 @@ class _LayerSweep:
     # -- kernels of infinite width ---------------------------------------------------------------------------
 
     def at(self, atom: AppliedUndef, layer: Expr) -> AppliedUndef:
-        """Return the same member of a family at another layer."""
+        """Return an order parameter of a layer at another layer."""
         place = self.units.family(atom).symbol.args.index(ell)
         args = list(atom.args)
         args[place] = layer
-        found: AppliedUndef = atom.func(*args)
-        return found
+        member: AppliedUndef = atom.func(*args)
+        return member
 
     def layer(self, atom: AppliedUndef) -> Expr | None:
         """Return the layer of a kernel that has one at each layer; None for other order parameters."""
@@ -486,15 +486,15 @@ class _LayerSweep:
     def covariance(self, first: AppliedUndef, second: AppliedUndef) -> Expr:
         """Return N times the covariance of two observables, a function of the number of layers."""
         total = self.solved(self.units.noise(first, second))
-        left, right = self.influence(first), self.influence(second)
-        for (a, x), (b, y) in product(left.items(), right.items()):
+        first_slopes, second_slopes = self.influence(first), self.influence(second)
+        for (a, x), (b, y) in product(first_slopes.items(), second_slopes.items()):
             for layer in (S.One, self.depth):
                 noise = self.solved(self.units.noise(self.at(a, layer), self.at(b, layer)))
                 total += noise * (x * y).subs(ell, layer)
             noise = self.solved(self.units.noise(self.at(a, ell), self.at(b, ell)))
             total += summation((noise * x * y).expand(), (ell, 2, self.depth - 1))
-        if any(self.units.place(x) for x in (first, second)) and (left or right):
-            total += self._mixed(first, right) + self._mixed(second, left)
+        if any(self.units.place(x) for x in (first, second)) and (first_slopes or second_slopes):
+            total += self._mixed(first, second_slopes) + self._mixed(second, first_slopes)
         return _powers_together(total, self.depth)
 
     def _mixed(self, atom: AppliedUndef, psi: dict[AppliedUndef, Expr]) -> Expr:

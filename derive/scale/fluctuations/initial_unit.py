@@ -48,7 +48,7 @@ class InitialUnits:
     # -- order parameters ------------------------------------------------------------------------------------
 
     def family(self, atom: AppliedUndef) -> FluctuatingParameter:
-        """Return the order parameter of which ``atom`` is a member."""
+        """Return the family of order parameters, with symbolic indices, to which ``atom`` belongs."""
         return self.parameters[str(atom.func), len(atom.args)]
 
     def members_in(self, e: Expr) -> list[AppliedUndef]:
@@ -82,7 +82,7 @@ class InitialUnits:
         return home.name, layer
 
     def ratio(self, atom: AppliedUndef) -> Expr:
-        """Return the number of units in the average of an order parameter, in units of N."""
+        """Return the number of units over which an order parameter averages, divided by N."""
         home = self.family(atom).home
         return S.One if home is None else sympify(home.ratio).xreplace(self.binding(atom))
 
@@ -90,8 +90,8 @@ class InitialUnits:
         """Return an expression with ``C_ba`` written as ``C_ab``, which is the same number at equal times."""
         e = e.xreplace({a: self._ordered(a) for a in self.members_in(e)})
         kernels = {x.kernel for x in self.theory.program.given}
-        given = (a for a in e.atoms(AppliedUndef) if str(a.func) in kernels and len(a.args) == 2)
-        return e.xreplace({a: a.func(*sorted(a.args, key=_label_order)) for a in given})
+        input_kernels = (a for a in e.atoms(AppliedUndef) if str(a.func) in kernels and len(a.args) == 2)
+        return e.xreplace({a: a.func(*sorted(a.args, key=_label_order)) for a in input_kernels})
 
     def _ordered(self, a: AppliedUndef) -> Expr:
         """Return a correlation of a vector with itself with its two samples in standard order."""
@@ -105,7 +105,7 @@ class InitialUnits:
 
     @cached_property
     def symmetric(self) -> list[FluctuatingParameter]:
-        """Correlations of a vector with itself."""
+        """Order parameters that are correlations of a vector with itself."""
         correlations = []
         for q in self.theory.parameters:
             indices = [r.index for r in q.ranges]
@@ -141,9 +141,9 @@ class InitialUnits:
             if len(x.hats) != 2:
                 continue
             first, second = (y.field for y in x.hats)
-            for left, right in ((a, b), (b, a)):
-                at = match(first, left, x.addend.over)
-                at = None if at is None else match(second, right, x.addend.over, at)
+            for one, other in ((a, b), (b, a)):
+                at = match(first, one, x.addend.over)
+                at = None if at is None else match(second, other, x.addend.over, at)
                 if at is not None:
                     return self.canonical(substitute(x.addend.expr, {**at, **START}))
         return S.Zero
@@ -170,7 +170,7 @@ class InitialUnits:
         return sorted(products, key=default_sort_key)
 
     def _gaussian(self, body: Expr) -> Expr:
-        """Return the Gaussian average of an expression in products."""
+        """Return the average of a function of products, which are Gaussian with :meth:`covariance`."""
         fields = self._products_in(body)
         if not fields:
             return body
@@ -248,7 +248,7 @@ class InitialUnits:
 
 
 def _label_order(x: Expr) -> tuple[int, Any]:
-    """Return the sort key of a sample: mu, alpha, then the others."""
+    """Return a sort key of a symbol of a sample: mu is first, then alpha, then all others."""
     return (mu, alpha).index(x) if x in (mu, alpha) else 2, default_sort_key(x)
 
 

@@ -165,7 +165,7 @@ class LazyFluctuations(ConditionalResult):
 
 
 def _output(program: Program) -> str:
-    """Return the name of the output."""
+    """Return the name of the output of a program; raise NotApplicable without an output."""
     output = program.roles.output
     if output is None:
         raise NotApplicable("the program has no output with an error of its own")
@@ -211,7 +211,7 @@ def lazy_fluctuations(program: Program) -> LazyFluctuations:
     else:
         first, second = (-now * rate * x for x in (lamda_k, lamda_l))
         decay = exp(-first * t)
-        powers = exp(-p * t) * gap * integrate(exp(gap * s), (s, 0, t))  # gap is p - q
+        powers = exp(-p * t) * gap * integrate(exp(gap * s), (s, 0, t))  # gap stands for p - q
         powers = powsimp(powers.expand().subs(gap, p - q).expand())
         same = rate * integrate(exp(-p * t), (s, 0, t)).subs(p, first)
     different = powers.subs({p: first, q: second}, simultaneous=True) * cancel(rate / (first - second))

@@ -154,8 +154,8 @@ class OneSample(ConditionalResult):
         a, b = A, B
         (c, d), (k, m) = self.output, self.kernel
         for _ in range(steps):
-            moved = self.rate * self.of_error(c * a + d * b, c * A + d * B)
-            a, b = (a * (1 + moved) ** 2).expand(), (b * (1 - moved) ** 2).expand()
+            change = self.rate * self.of_error(c * a + d * b, c * A + d * B)
+            a, b = (a * (1 + change) ** 2).expand(), (b * (1 - change) ** 2).expand()
         return (c * a + d * b).expand(), (k * a + m * b).expand()
 
     def mean(self, e: Expr) -> Expr:
@@ -269,7 +269,10 @@ def one_sample(recursion: GramRecursion) -> OneSample:
 
 
 def _with_plain_names(matrices: GramMatrices, program: Program) -> GramMatrices:
-    """Return the matrices of one sample with symbols for the input kernel, the target and outputs."""
+    """Return the matrices of one sample with plain symbols in place of functions.
+
+    The input kernel, the target and the outputs, now and at the start, become symbols.
+    """
     outputs = {f: now for f in matrices.outputs} | {f.xreplace({t: S.Zero}): first for f in matrices.outputs}
     kernels = {Function(x.kernel)(1, 1): Symbol(x.kernel, positive=True) for x in program.given}
     entries = [*matrices.motion, *matrices.start, *matrices.errors.values()]
@@ -357,7 +360,7 @@ class OneLayerFlow(ConditionalResult):
 
     @cached_property
     def output(self) -> Expr:
-        """Output as a function of z, A_0 and B_0."""
+        """Output f as a function of z, A_0 and B_0."""
         return self.modes.output[0] * A * growth + self.modes.output[1] * B / growth
 
     @cached_property
