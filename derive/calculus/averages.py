@@ -297,7 +297,7 @@ def leaves(e: Expr, formal: frozenset[Expr] = frozenset()) -> list[Expr]:
     collected: dict[Expr, None] = {}
 
     def walk(x: Any, formal: frozenset[Expr]) -> None:
-        """Collect the leaves of a subexpression."""
+        """Collect the leaves of a subexpression, with ``formal`` as the variables bound there."""
         if getattr(x, "is_averaged", False) or not getattr(x, "args", ()):
             return
         if isinstance(x, Response | Sum | Integral) or is_field(x, formal):

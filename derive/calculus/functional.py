@@ -152,7 +152,7 @@ def _leaf(expr: Expr, target: AppliedUndef) -> list[_Piece]:
     for a in _occurrences(expr, target):
         others = [x for x in Mul.make_args(expr) if x != a]
         if a in Mul.make_args(expr) and not any(x.has(a) for x in others):
-            slope = Mul(*others)  # of a plain factor
+            slope = Mul(*others)  # the expression is linear in this factor
         else:
             slot = Dummy("slot")
             slope = expr.xreplace({a: slot}).diff(slot).xreplace({slot: a})
@@ -253,7 +253,7 @@ def _at_end(e: Expr, r: IndexRange, top: bool) -> Expr:
 
 
 def _where(value: Expr, conditions: Sequence[Boolean]) -> Expr:
-    """Return ``value`` where all conditions hold, otherwise 0."""
+    """Return ``value`` where all conditions hold and 0 elsewhere, as a ``Piecewise`` if needed."""
     condition = And(*conditions)
     if condition == S.true:
         return value

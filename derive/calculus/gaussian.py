@@ -59,10 +59,11 @@ from derive.calculus.jumps import conditioned, written
 from derive.calculus.sums import factors as written_out
 
 Fold = Callable[[Expr, tuple[Expr, ...], MatrixBase], Expr]
+"""Function of body, variables and covariance that returns an average without a closed form."""
 
 
 class NoClosedForm(Exception):
-    """A term without a closed form in this module."""
+    """Error: the average of a product of factors has no closed form that this module finds."""
 
 
 @dataclass(frozen=True)
@@ -170,14 +171,14 @@ class _Term:
             elif isinstance(x, erf | sign):
                 line = _poly(x.args[0], variables, 1)
                 a, m = tuple(line.coeff_monomial(v) for v in variables), line.coeff_monomial(1)
-                if isinstance(x, sign):  # equal up to a factor is equal: see _without_squares
+                if isinstance(x, sign):  # so that signs of proportional forms are equal (_without_squares)
                     k = next((k for k in a if k != 0), S.One)
                     k = k if k.is_number else S.One
                     polynomial *= sign(k)
                     a, m = tuple(p / k for p in a), m / k
                 units.append(LinearFactor(a, m, isinstance(x, erf)))
             else:
-                raise NoClosedForm(x)
+                raise NoClosedForm(f"{x} is not a polynomial, nor exp, erf or sign of one")
         form = _poly(exponent, variables, 2)
         A = ImmutableDenseMatrix(
             n, n, lambda i, j: -form.coeff_monomial(variables[i] * variables[j]) * (2 if i == j else 1)
@@ -195,7 +196,7 @@ class _Term:
         C, shift, weight, units, polynomial = self.C, self.b, exp(self.c), self.units, self.polynomial
         if any(x != 0 for x in (*self.A, *self.b)):
             if any(x.has(I) for x in self.b) and any(not u.soft for u in units):
-                raise NoClosedForm("a sign under an oscillating exponential")
+                raise NoClosedForm("the average has a sign times an oscillating exponential")
             widening = eye(C.rows) + C * self.A
             size = cancel(widening.det())
             if size.is_zero or size.is_negative:
@@ -223,10 +224,10 @@ def _check_convergence(A: MatrixBase, C: MatrixBase) -> None:
 def _poly(e: Expr, variables: tuple[Expr, ...], degree: int | None = None) -> Poly:
     """Return an expression as a polynomial of at most a degree; raise NoClosedForm if it is not."""
     if not e.is_polynomial(*variables):
-        raise NoClosedForm(e)
+        raise NoClosedForm(f"{e} is not a polynomial")
     polynomial = Poly(e, *variables)
     if degree is not None and polynomial.total_degree() > degree:
-        raise NoClosedForm(e)
+        raise NoClosedForm(f"{e} has a degree above {degree}")
     return polynomial
 
 
@@ -282,7 +283,7 @@ def _by_derivative_of_sign(
     across = C * a
     v = cancel(_dot(across, u.a))
     if v == 0:
-        raise NoClosedForm("the sign of a number without variance")
+        raise NoClosedForm("the argument of a sign has no variance")
     density = exp(-(u.m**2) / (2 * v)) / sqrt(2 * pi * v)
     shift = (-across * u.m / v).applyfunc(cancel)
     reduced = (C - across * across.T / v).applyfunc(cancel)
@@ -347,11 +348,11 @@ def _signs(units: tuple[LinearFactor, ...], C: MatrixBase) -> Expr:
                 return sign(m)
             return erf(m / sqrt(2 * v)) if m != 0 else S.Zero
         if any(means[i] != 0 for i in g):
-            raise NoClosedForm("signs of correlated numbers with means")
+            raise NoClosedForm("the arguments of several signs are correlated and have means")
         if len(g) % 2:
             return S.Zero
         if len(g) > 2:
-            raise NoClosedForm("four signs")
+            raise NoClosedForm("the arguments of four signs or more are correlated")
         i, j = g
         return Rational(2) / pi * asin(overlap[i][j] / (sqrt(variances[i]) * sqrt(variances[j])))
 
@@ -477,7 +478,7 @@ class GaussianAverage(Expr):
         powers = Mul(self.body, evaluate=True).as_powers_dict()
         x = next((x for x in chosen if x in self.variables and _counts(powers.get(x, S.Zero))), None)
         if x is None:
-            raise ValueError(f"no factor of {self.body} is {' or '.join(map(str, chosen))}")
+            raise ValueError(f"{self.body} has no factor {' or '.join(map(str, chosen))}")
         slots, rest = self._slots(self.body / x)
         pairs = ((self.covariance(x, y), slot) for y, slot in slots.items())
         return Add(*[c * self._back(rest.diff(slot), slots) for c, slot in pairs if c != 0])
@@ -556,7 +557,7 @@ class GaussianAverage(Expr):
         return _folded(e.xreplace({d: x for x, d in slots.items()}), self.variables, self.matrix)
 
     def _eval_derivative(self, x: Expr) -> Expr:
-        """Return the derivative by Price's theorem."""
+        """Return the derivative by a symbol in the body or in the covariance (Price's theorem)."""
         if x in self.variables:
             return S.Zero
         slots, body = self._slots(self.body)
@@ -571,7 +572,7 @@ class GaussianAverage(Expr):
         return Add(*terms)
 
     def _eval_subs(self, old: Expr, new: Expr) -> Expr | None:
-        """Prevent substitutions of the variables."""
+        """Leave the average unchanged if one of its bound variables is to be substituted."""
         return self if old in self.variables else None
 
     # -- numbers and printing ----------------------------------------------------------------------------
@@ -621,12 +622,12 @@ class GaussianAverage(Expr):
 
 
 def _counts(power: Expr) -> bool:
-    """Return whether a power is a positive integer."""
+    """Return whether an exponent is a positive integer, so that Stein's lemma applies to the factor."""
     return bool(power.is_Integer and power > 0)
 
 
 def _folded(body: Expr, variables: tuple[Expr, ...], matrix: MatrixBase) -> Expr:
-    """Return the unevaluated average over the variables that occur in ``body``."""
+    """Return the unevaluated average of ``body`` over those of the variables that occur in it."""
     kept = [i for i, x in enumerate(variables) if body.has(x)]
     if not kept:
         return body
@@ -634,7 +635,7 @@ def _folded(body: Expr, variables: tuple[Expr, ...], matrix: MatrixBase) -> Expr
 
 
 def _from_pairs(pairs: Mapping[Any, Any]) -> tuple[tuple[Expr, ...], ImmutableDenseMatrix]:
-    """Return the variables and their covariance matrix from a mapping of pairs."""
+    """Return the variables and their covariance matrix from covariances by pairs of variables."""
     table: dict[tuple[Expr, Expr], Expr] = {}
     for (x, y), value in pairs.items():
         a, b, c = sympify(x), sympify(y), sympify(value)
@@ -664,7 +665,7 @@ def _merged(variables: tuple[Expr, ...], matrix: MatrixBase) -> tuple[tuple[Expr
 def _checked(variables: tuple[Expr, ...], matrix: ImmutableDenseMatrix) -> ImmutableDenseMatrix:
     """Return the covariance matrix; raise ValueError if it is not symmetric or has a negative variance."""
     if matrix != matrix.T:
-        raise ValueError(f"a covariance is symmetric, not {matrix.tolist()}")
+        raise ValueError(f"covariance = {matrix.tolist()}: must be symmetric")
     for i, x in enumerate(variables):
         if matrix[i, i].is_negative:
             raise ValueError(f"the variance of {x} is {matrix[i, i]}: must not be negative")

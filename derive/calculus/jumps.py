@@ -53,11 +53,11 @@ ONE: SignPolynomial = {(0, 0, -1): S.One}
 
 
 class Ambiguous(ValueError):
-    """A product of distributions without a definite meaning, such as ``Heaviside(x) * DiracDelta(x)``."""
+    """Error: a product of distributions has no definite meaning, such as ``Heaviside(x) * DiracDelta(x)``."""
 
 
 class OtherKind(ValueError):
-    """A function that is not a piecewise polynomial with its only kink or jump at zero."""
+    """Error: a function is not a piecewise polynomial with its only kink or jump at zero."""
 
 
 def jumps(e: Expr, x: Symbol) -> SignPolynomial:
@@ -134,13 +134,13 @@ def _read(e: Expr, x: Symbol) -> SignPolynomial:
     if isinstance(e, DiracDelta):
         k, order = _slope_of(e.args[0], x), int(e.args[1]) if len(e.args) > 1 else 0
         return {(0, 0, order): 1 / (k**order * Abs(k))}
-    raise OtherKind(str(e))
+    raise OtherKind(f"{e} is not a piecewise polynomial of {x} with a kink or jump at zero only")
 
 
 def _slope_of(line: Expr, x: Symbol) -> Expr:
     """Return the coefficient k of a linear form ``k x``; raise OtherKind for any other expression."""
     if not line.is_polynomial(x) or Poly(line, x).monoms() != [(1,)]:
-        raise OtherKind(f"a bend where {line} vanishes")
+        raise OtherKind(f"the kink or jump where {line} = 0 is not at {x} = 0")
     return Poly(line, x).LC()
 
 
@@ -223,7 +223,7 @@ def conditioned(
     back = dict(zip(slots, variables, strict=True))
     for x in Mul.make_args(body):
         if isinstance(x, Pow) and x.base.has(DiracDelta):
-            raise Ambiguous(f"{x.xreplace(back)} has no meaning")
+            raise Ambiguous(f"the power {x.xreplace(back)} of a point mass has no meaning")
     mass = next((x for x in Mul.make_args(body) if isinstance(x, DiracDelta)), None)
     if mass is None or not mass.args[0].is_polynomial(*slots):
         return None
@@ -234,7 +234,7 @@ def conditioned(
     across = (C * a).applyfunc(cancel)
     v = cancel((a.T * across)[0])
     if v == 0:
-        raise Ambiguous(f"{mass.xreplace(back)}, where the argument does not vary")
+        raise Ambiguous(f"{mass.xreplace(back)} has no meaning, because its argument has no variance")
     others, order = body / mass, int(mass.args[1]) if len(mass.args) > 1 else 0
     if order:
         parts = _by_parts(others, DiracDelta(mass.args[0], order - 1), slots, a, across / v)

@@ -91,7 +91,7 @@ class EntryStep(Expr):
     is_commutative = True
 
     def __new__(cls, weight: Any, gradient: Any, time: Any) -> EntryStep:
-        """Return the step of a weight, given by name, for a gradient at a time."""
+        """Return the step of the weight with this name, for a gradient as a function of time, at ``time``."""
         name = weight if isinstance(weight, Str) else Str(str(weight))
         node: EntryStep = Expr.__new__(cls, name, S(gradient), S(time))
         return node

@@ -63,7 +63,7 @@ class Layered:
         self.one, self.zero = self.ring.one, self.ring.zero
 
     def of(self, e: Any) -> PolyElement:
-        """Return ``e`` as an element; raise ValueError if it is not a rational polynomial."""
+        """Return the expression ``e`` as an element; raise ValueError if it is no polynomial of the ring."""
         if isinstance(e, int | PolyElement):
             return self.ring(e)
         return self.ring.from_expr(S(e))
@@ -143,7 +143,7 @@ class Sampled:
     __slots__ = ("degree", "grid", "products", "sums", "values")
 
     def __init__(self, grid: ValueGrid, values: tuple[Any, ...], degree: int) -> None:
-        """Store the values on a grid and a bound on the degree."""
+        """Store a polynomial by its ``values`` on a grid, with a bound on its degree."""
         self.grid, self.values, self.degree = grid, values, degree
         self.sums: dict[Sampled, Sampled] = {}
         self.products: dict[Sampled, Sampled] = {}
@@ -197,7 +197,7 @@ class ValueGrid:
         return element
 
     def of(self, e: Any) -> Sampled:
-        """Return ``e`` as an element; raise ValueError if it is not a rational polynomial."""
+        """Return the expression ``e`` as an element; raise ValueError if it is not a rational polynomial."""
         ring, (x, y) = self.layered.ring, (self.layered.ring.gens[0], self.layered.ring.gens[1])
         p = self.layered.of(e)
         if p.is_ground:
@@ -208,7 +208,7 @@ class ValueGrid:
         return self.element((_whole(v.LC) if v.is_ground else v for v in values), degree)
 
     def rows(self, p: Sampled) -> list[tuple[Any, ...]]:
-        """Return the values over layers, one row for each depth."""
+        """Return the values of ``p`` as rows: a row has all layers ell = 0, ..., degree at one depth L."""
         return [p.values[k : k + self.count] for k in range(0, self.count**2, self.count)]
 
     def at(self, row: Sequence[Any], layer: int) -> Any:
@@ -303,7 +303,7 @@ def _differences(values: Sequence[Any]) -> list[Any]:
 
 
 def _powers(newton: Sequence[Any]) -> list[Any]:
-    """Return the coefficients of ``x**k`` in ``sum_k c_k x (x - 1) ... (x - k + 1)``."""
+    """Return the coefficients of ``x**k`` in ``sum_k c_k x (x - 1) ... (x - k + 1)``, c = ``newton``."""
     coefficients = list(newton)
     for k in reversed(range(len(coefficients) - 1)):
         for i in range(k, len(coefficients) - 1):
@@ -476,7 +476,7 @@ def _is_irreducible_along(u: Sequence[int]) -> bool:
     Integers at which small primes do not divide u are tried.
     """
     u = tuple(reversed(u))
-    always = gcd(*[_horner(u, at) for at in range(len(u))])  # what divides all values
+    always = gcd(*[_horner(u, at) for at in range(len(u))])  # the largest divisor of all values at integers
     first, *others, bound = abs(u[0]), *(-abs(c) for c in u[1:]), 1
     while _horner((first, *others), bound) <= 0:
         bound *= 2
@@ -606,7 +606,7 @@ class Recurrences:
 
     @staticmethod
     def left(M: Matrix, value: Expr) -> list[Expr]:
-        """Return a left eigenvector of a 2x2 matrix for an eigenvalue."""
+        """Return a left eigenvector of the 2x2 matrix M for the eigenvalue ``value``."""
         a, b, c, d = M
         return [c, cancel(value - a)] if c != 0 else [cancel(value - d), b]
 

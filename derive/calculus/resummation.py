@@ -95,7 +95,9 @@ def radius(series: PowerSeries, digits: int = 40) -> Radius:
             if last is not None and before is not None:
                 estimates[name] = (abs(last), abs(last - before), abs(mpmath.arg(last)))
         if not estimates:
-            raise ValueError(f"no estimate from {len(known)} coefficients: {series}")
+            raise ValueError(
+                f"no estimate from {len(known)} coefficients of {series}: give more, or another series"
+            )
         pairs = [(abs(estimates[a][0] - estimates[b][0]), a, b) for a, b in combinations(estimates, 2)]
         apart, *both = min(pairs, key=lambda x: x[0]) if pairs else (mpmath.mpf(0), *estimates)
         name = min(both, key=lambda x: estimates[x][1] / estimates[x][0])
@@ -210,7 +212,7 @@ class Mapped:
         """
         target = mpmath.mpf(sympify(z, strict=True).evalf(mpmath.mp.dps))
         if target < 0 or (self.angle == 0 and target >= mpmath.mpf(self.distance)):
-            raise ValueError(f"z = {z}: the map reaches from 0 up to the singularity on the positive axis")
+            raise ValueError(f"z = {z}: must be from 0 up to the singularity on the positive axis")
         if target == 0:
             return mpmath.mpf(0)
         size, at = mpmath.mpf(_scale(self.distance, self.angle).evalf(mpmath.mp.dps)), mpmath.mpf(self.angle)

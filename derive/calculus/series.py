@@ -50,7 +50,7 @@ class SeriesRing(ABC, Generic[SeriesCoefficient]):
         """Return the sum of coefficients."""
 
     def dot(self, pairs: Iterable[tuple[Any, Any]]) -> SeriesCoefficient:
-        """Return the sum of the products of pairs of coefficients."""
+        """Return the sum of the products of coefficients, given in pairs."""
         return self.total(*[a * b for a, b in pairs])
 
     @abstractmethod
@@ -296,7 +296,7 @@ class PowerSeries:
         return self.coefficients[self.lowest :: self.step]
 
     def _check(self, n: int) -> None:
-        """Raise IndexError if order ``n`` is unknown."""
+        """Raise IndexError unless the coefficient of order ``n`` is known."""
         if not 0 <= n <= self.order:
             raise IndexError(f"n = {n}: the series is known for orders 0 to {self.order}")
 
@@ -443,7 +443,7 @@ class PowerSeries:
         return evaluate
 
     def _nested(self) -> Expr:
-        """Return the polynomial in Horner's form in ``variable**step``."""
+        """Return the truncated series as nested products (Horner's form) in ``variable**step``."""
         z = self.variable**self.step
         value: Expr = S.Zero
         for c in reversed(self.steps()):

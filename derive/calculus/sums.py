@@ -198,7 +198,7 @@ def match(
             continue
         value = a - (p - free[0])
         if value.has(free[0]) and p != free[0] and not a.has(free[0]):
-            return None  # more than one index in one place: not a pattern
+            return None  # an argument of the pattern contains more than one index
         if values.setdefault(free[0], value) != value:
             return None
         r = by_index.get(free[0])
@@ -340,7 +340,7 @@ def closed(body: Expr, limits: Iterable[tuple[Limit, type[Expr]]]) -> Expr:
 
 
 def over(body: Expr, ranges: Iterable[IndexRange | Limit]) -> Expr:
-    """Return the sum of ``body`` over ``ranges``; ``body`` itself if there are no ranges."""
+    """Return the sum of ``body`` over indices with these ranges; ``body`` itself if there are none."""
     limits = [r.limits if isinstance(r, IndexRange) else r for r in ranges]
     return Sum(body, *limits) if limits else body
 

@@ -93,7 +93,7 @@ class IndexRange:
 
     @property
     def limits(self) -> Tuple:
-        """The range in the form that SymPy's ``Sum`` takes."""
+        """The tuple ``(index, lower, upper)``, as SymPy's ``Sum`` takes it."""
         return Tuple(self.index, self.lower, self.upper)
 
 

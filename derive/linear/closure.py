@@ -185,7 +185,7 @@ class _Closure:
     """Assembly of the closure of a theory whose layers are families with base cases at their ends."""
 
     def __init__(self, theory: Theory) -> None:
-        """Read the linear form with the ends of the network joined to their families."""
+        """Read the linear form of a theory in which the equations at the ends are members of families."""
         self.theory = theory
         self.scale = theory.program.scale
         self.names = {e.name for e in theory.equations}
@@ -204,7 +204,7 @@ class _Closure:
             for x in sorted(q.definition.atoms(AppliedUndef), key=str):
                 if str(x.func) in self.names and x.args[-1] == 0:
                     raise NotApplicable(
-                        f"{q.symbol} = {q.definition} contains {x}: the closure is at the times t and s"
+                        f"{q.symbol} = {q.definition} contains {x}: a closure has the times t and s only"
                     )
 
     def kernels_of(self, row: Row) -> dict[str, Expr]:
@@ -246,14 +246,14 @@ class _Closure:
         )
 
     def base_cases(self) -> Iterator[Eq]:
-        """Yield the values of operators beyond the ends of the network, where these have a name."""
+        """Yield the equations of operators beyond the ends of the network whose values have a name."""
         for symbol, value in self.known:
             word = S.Zero if value == 0 else self.operator(value)
             if word is not None:
                 yield _eq(operator(str(symbol.func), symbol.args[0]), word)
 
     def known_kernels(self) -> list[Kernel]:
-        """Return the entries of the base cases, and of operators that are data."""
+        """Return the kernels (operators by their entries) of base cases and of operators that are data."""
         kernels: dict[Expr, Kernel] = {}
         for symbol, value in self.known:
             q = self.matrices[str(symbol.func)]
@@ -311,7 +311,7 @@ class _Block:
         return NAMES.get(field, f"M_{field}{past}")
 
     def kernels(self) -> list[Kernel]:
-        """Return the kernels of the layer with their entries."""
+        """Return the kernels (operators by their entries) in the equations of the layer."""
         self.covariances()
         kernels = list(self.extra.values())
         for r in self.rows:
@@ -400,7 +400,7 @@ class _Block:
         return place.has(ell) or any(k.has(q.symbol.func) for k in gains)
 
     def outputs(self) -> list[Eq]:
-        """Return the equations of the averages in the scalars."""
+        """Return the equations of the averages of two fields in the scalars, such as the output."""
         equations = []
         order = [r.name for r in self.rows]
         for e in self.c.theory.scalars:
@@ -423,7 +423,7 @@ def _eq(lhs: Expr, rhs: Expr) -> Eq:
 
 
 def _at_ell(e: Equation) -> Equation:
-    """Return an equation of a family written for the layer ``ell`` instead of ``ell + 1``."""
+    """Return the equation of a family written for ``h(ell + 1)`` as one for ``h(ell)``."""
     shift = e.symbol.args[0] - ell if e.layers else S.Zero
     ranges = (IndexRange(ell, r.lower + shift, r.upper + shift) if r.index == ell else r for r in e.ranges)
     return replace(e.subs(ell, ell - shift), ranges=tuple(ranges)) if shift != 0 else e

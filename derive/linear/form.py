@@ -102,7 +102,10 @@ class Row(Equation):
 
 @dataclass(frozen=True)
 class LinearForm:
-    """Linear theory as rows; ``fields`` and ``sources`` are the names of the random quantities."""
+    """Linear theory as rows, one for each single-site equation (see :class:`Row`).
+
+    ``fields`` and ``sources`` are the names of the random quantities.
+    """
 
     theory: Theory
     rows: tuple[Row, ...]

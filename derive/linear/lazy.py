@@ -145,7 +145,7 @@ class _Lazy:
         """
 
         def end(x: AppliedUndef) -> Expr:
-            """Return one correlation function at its end."""
+            """Return a correlation function at the end of the network, at the indices of ``x``."""
             kernel = self.correlations[str(x.func)]
             given = kernel.entry.args[1:] if kernel.name == str(x.func) else kernel.entry.args
             return substitute(kernel.definition, dict(zip(given, x.args[1:], strict=False)))

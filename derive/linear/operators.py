@@ -171,7 +171,7 @@ class SymbolicIdentity(Identity):  # type: ignore[misc, unused-ignore]
 
 
 def size(ranges: Iterable[IndexRange]) -> Expr:
-    """Return the number of pairs (sample, time) over these sample indices and all times."""
+    """Return the number of rows of an operator over these sample indices and all T times."""
     return Mul(T, *[r.upper - r.lower + 1 for r in ranges])
 
 

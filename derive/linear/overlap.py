@@ -118,7 +118,7 @@ def _opened(theory: Theory, pair: list[Any], k: int) -> dict[Term, Expr]:
         return stein(Average(body), theory.sources).replace(Average, lambda x: _named(theory, x))
 
     def before(body: Expr, *limits: Any) -> Expr:
-        """Return a sum over past times up to the time at which responses to the present begin."""
+        """Return a sum over past times, without the present if a strictly causal response is zero there."""
         late = {a.args[-1] for a in body.atoms(AppliedUndef) if a.func in strict and a.args[-2] == t}
         body = body.xreplace({Min(v, t): v for v, _, up in limits if up in (t, t - 1)})
         return Sum(body, *[(v, low, t - 1 if v in late and up == t else up) for v, low, up in limits])
@@ -150,5 +150,5 @@ def _named(theory: Theory, body: Expr) -> Expr:
 
 
 def _leaves(body: Expr) -> list[Any]:
-    """Return the two fields of a correlation, or the field and the source of a response."""
+    """Return the two fields whose product is averaged, or the field and the source of a response."""
     return list(body.args) if isinstance(body, Response) else list(Mul.make_args(body))

@@ -169,7 +169,7 @@ class CrossLayer:
         """
 
         def eqs(items: tuple[Eq, ...]) -> tuple[Eq, ...]:
-            """Return equations with changed right-hand sides."""
+            """Return equations with ``fun`` applied to their right-hand sides."""
             return tuple(Eq(e.lhs, fun(e.rhs), evaluate=False) for e in items)
 
         return replace(
@@ -223,7 +223,7 @@ def find(equations: Iterable[EquationLike], name: str, what: str = "equation") -
     for e in equations:
         if str(getattr(e.lhs, "expr", e.lhs).func) == name:
             return e
-    raise KeyError(f"no {what} of {name}; there are {', '.join(str(e.lhs) for e in equations)}")
+    raise KeyError(f"there is no {what} of {name}, but of {', '.join(str(e.lhs) for e in equations)}")
 
 
 def _without_trivial(found: CrossLayer) -> CrossLayer:
@@ -290,7 +290,7 @@ def cross_layer(theory: Theory) -> CrossLayer:
 
 
 class _CrossLayer:
-    """Derivatives of the equations of a theory with respect to its sources."""
+    """Derivatives of the single-site equations of a theory with respect to its sources."""
 
     def __init__(self, theory: Theory) -> None:
         """Read the linear form and the perturbed sources."""
@@ -421,14 +421,14 @@ class _CrossLayer:
         return Eq(q.symbol, e, evaluate=False)
 
     def as_perturbed(self, source: AppliedUndef) -> AppliedUndef:
-        """Return a source as it is perturbed: at time 0 if it is constant."""
+        """Return a source at the time of its perturbation: at time 0 if it is constant, else unchanged."""
         p = self.perturbed_sources[str(source.func)]
         return source.func(*source.args[:-1], S.Zero) if p.constant else source
 
     # -- fields and averages ---------------------------------------------------------------------------------
 
     def field_symbols(self) -> list[AppliedUndef]:
-        """Return each field once, at the layer ell."""
+        """Return each field once as a function of its indices, at the layer ell if it has layers."""
         symbols: dict[str, AppliedUndef] = {}
         for e in self.theory.equations:
             f = int(self.layered(e.name))
@@ -525,7 +525,7 @@ def _layers(u: Source) -> IndexRange:
 
 
 def _hull(ranges: list[IndexRange]) -> IndexRange:
-    """Return the union of adjacent ranges as one range."""
+    """Return the smallest range of the layer k that contains all ``ranges``, which adjoin each other."""
     low = next(x.lower for x in ranges if all((y.lower - x.lower).is_nonnegative for y in ranges))
     high = next(x.upper for x in ranges if all((x.upper - y.upper).is_nonnegative for y in ranges))
     return IndexRange(k, low, high)
@@ -651,7 +651,7 @@ def population(theory: Theory, name: str) -> Iterator[Equation]:
         other = theory.program.field_of(e.name)
         if other is not None and other.population == field.population:
             if not isinstance(e.lhs, AppliedUndef):
-                raise NotApplicable(f"{e.lhs} is given by its rate of change")
+                raise NotApplicable(f"{e.lhs} is a rate of change; transfer functions need the field itself")
             yield e
 
 
@@ -688,7 +688,7 @@ def _answer_at(a: AppliedUndef, end: tuple[Symbol, ...], into: str) -> AppliedUn
 
 
 def _delta(theory: Theory) -> Expr:
-    """Return the delta of t and s: Kronecker for steps, Dirac for a flow."""
+    """Return the unit perturbation at time s: a Kronecker delta of t and s, a Dirac delta in a flow."""
     return KroneckerDelta(t, s) if theory.program.rule.discrete else DiracDelta(t - s)
 
 
@@ -707,6 +707,7 @@ def _at_start(rhs: Expr, lhs: Expr, atom: Expr) -> Expr:
 
 
 UNIT = operator("unit")
+"""The unit perturbation, which is replaced by 1 in results."""
 
 
 def _entries(r: Row) -> dict[LinearTerm, Expr]:

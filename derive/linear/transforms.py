@@ -99,11 +99,11 @@ class Transforms:
         return aligned_latex((*self.responses, *[x.eq for x in self.correlations]), self.theory)
 
     def response(self, name: str) -> Eq:
-        """Return the equation of a response; raise KeyError for an unknown name."""
+        """Return the equation of the response ``name``, such as ``R_a_u_A``; raise KeyError if unknown."""
         return {str(e.lhs.func): e for e in self.responses}[name]
 
     def correlation(self, name: str) -> PairEquation:
-        """Return the equation of a correlation; raise KeyError for an unknown name."""
+        """Return the equation of the correlation ``name``, such as ``C_v``; raise KeyError if unknown."""
         return {str(e.symbol.func): e for e in self.correlations}[name]
 
 
@@ -150,7 +150,9 @@ class _Transforms:
             raise NotApplicable("Laplace transforms need a flow; the rule has discrete steps")
         if theory.scalars:
             names = ", ".join(str(e.lhs) for e in theory.scalars)
-            raise NotApplicable(f"{names} beside the fields: kernels depend on time through scalars")
+            raise NotApplicable(
+                f"the scalars {names} depend on time, and kernels on them: no Laplace transform"
+            )
         self.theory, self.form = theory, linear_form(theory)
         self.responses = {q.name: Function(q.name)(z) for q in theory.responses()}
         self.pairs = {q.name: Function(q.name)(z, z_) for q in theory.correlations()}
@@ -159,7 +161,9 @@ class _Transforms:
         self.source = {str(u.symbol.func): u for u in theory.sources}
         for u in theory.sources:
             if u.symbol.func != u.partner.func:
-                raise NotApplicable(f"{u.symbol} and {u.partner} are correlated sources")
+                raise NotApplicable(
+                    f"the sources {u.symbol} and {u.partner} are correlated; transforms need independent ones"
+                )
 
     def result(self) -> Transforms:
         """Return the equations of all order parameters."""
@@ -182,12 +186,16 @@ class _Transforms:
             rows = [r for r in self.rows() if self.place[r.name].name == place]
             at = {r.name: n for n, r in enumerate(rows)}
             if len(at) < len(rows):
-                raise NotApplicable(f"{rows[0].name} has several members (layers or indices)")
+                raise NotApplicable(
+                    f"{rows[0].name} has several members (layers or indices), which transforms do not take"
+                )
             left, right = eye(len(rows)), [dict[str, Expr]() for _ in rows]
             for n, r in enumerate(rows):
                 for x in r.actions:
                     if x.name not in at:
-                        raise NotApplicable(f"{r.lhs} contains {x.field}, a field of other units")
+                        raise NotApplicable(
+                            f"the equation of {r.lhs} contains {x.field}, a field of other units"
+                        )
                     left[n, at[x.name]] -= self.kernel(r, x)
                 for x in r.sources:
                     name = str(x.field.func)
@@ -246,7 +254,9 @@ class _Transforms:
     def of_response(self, q: OrderParameter) -> Expr:
         """Return the right-hand side of the transformed equation of a response."""
         if q.definition.has(Integral):
-            raise NotApplicable(f"{q.name} is an integral over times")
+            raise NotApplicable(
+                f"{q.name} is an integral over times; Laplace transforms need a plain average"
+            )
 
         def value(x: Expr) -> Expr:
             """Return the transform of one average of a response."""
@@ -266,7 +276,7 @@ class _Transforms:
         averages = list(q.definition.atoms(Average))
         sums = list(q.definition.atoms(Sum))
         if len(averages) != 1 or len(sums) > 1:
-            raise NotApplicable(f"{q.name} is not a single average")
+            raise NotApplicable(f"{q.name} = {q.definition} is not a single average or a sum of one")
         (average,) = averages
         outside = q.definition.xreplace({sums[0]: S.One} if sums else {average: S.One})
         fields = [a for a in average.body.atoms(AppliedUndef) if str(a.func) in self.answers]

@@ -58,7 +58,7 @@ DualVector = list[Dual]
 
 
 class Undefined(ValueError):
-    """Error: a definition or an update uses an entry that no definition gives."""
+    """Error: a definition or an update uses a field or scalar at indices at which it has no definition."""
 
 
 @dataclass(frozen=True)
@@ -172,10 +172,10 @@ def _slope_of_loss(
 
 
 class _Numbers:
-    """Numbers for the symbols of a program, and the values of its indices."""
+    """Numbers that stand for the symbols of a program, and the integer values of its indices."""
 
     def __init__(self, program: Program) -> None:
-        """List the entries of all definitions and the ends of all ranges."""
+        """Find the sizes, and for each field and scalar the values of the indices at which it is defined."""
         self.program = program
         samples = {mu, program.roles.sample}
         self.sizes: set[Symbol] = set()
@@ -212,7 +212,10 @@ class _Numbers:
         return self.table[x]
 
     def integer(self, e: Any, env: IndexValues) -> int:
-        """Return the integer value of an index or of the end of a range."""
+        """Return the integer value of an index, or of an expression of indices such as the end of a range.
+
+        ``env`` gives the values of indices; other symbols have their numbers (:meth:`symbol`).
+        """
         if e in env:
             return env[e]
         e = e if isinstance(e, Expr) else expression(e)
@@ -274,7 +277,7 @@ def _indices(w: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
 
 
 def _terms(w: TrainedMatrix | TrainedVector) -> tuple[Outer | Along, ...]:
-    """Return the terms of the update of a weight."""
+    """Return the terms of the update of a weight, one for each place in which the weight is used."""
     return w.update.terms if isinstance(w.update, Outer) else (w.update,)
 
 
@@ -373,7 +376,7 @@ class _TinyNetwork:
         return found
 
     def _applied(self, e: AppliedUndef, env: IndexValues) -> DualVector:
-        """Return the value of a field, scalar, weight, input, constant or undefined activation."""
+        """Return the value of an applied function: field, scalar, weight, input, constant or activation."""
         name, args = str(e.func), e.args
         if name in self.numbers.lines:
             return self._line(e, env)
@@ -417,7 +420,7 @@ class _TinyNetwork:
         return at
 
     def _function(self, e: Expr, env: IndexValues) -> DualVector:
-        """Return a function of numbers, entry by entry, with derivatives by SymPy."""
+        """Return the value of a function of quantities, entry by entry, and its derivative."""
         at_indices = {x: Integer(env[x]) for x in _leaves(e) if x in env}
         e = _at(e, at_indices) if at_indices else e
         leaves = _leaves(e)
@@ -455,7 +458,10 @@ def _ratio(p: Population, env: IndexValues, network: _TinyNetwork) -> Any:
 
 
 def _added(parts: list[DualVector]) -> DualVector:
-    """Return the sum of vectors of values and derivatives."""
+    """Return the sum of vectors whose entries are pairs of a value and a derivative.
+
+    A vector of one entry is the same number for all units.
+    """
     found = []
     for i in range(max((len(x) for x in parts), default=1)):
         entries = [x[i] if len(x) > 1 else x[0] for x in parts]
@@ -465,7 +471,10 @@ def _added(parts: list[DualVector]) -> DualVector:
 
 
 def _multiplied(parts: list[DualVector]) -> DualVector:
-    """Return the product of vectors of values and derivatives, by the product rule."""
+    """Return the entrywise product of vectors whose entries are pairs of a value and a derivative.
+
+    A vector of one entry is the same number for all units.
+    """
     found = []
     for i in range(max(len(x) for x in parts)):
         value, slope = mpmath.mpf(1), None
@@ -593,21 +602,24 @@ class _Weight:
 
     @property
     def label(self) -> str:
-        """The name with the indices of the member."""
+        """The name of the weight with the indices of the member, such as ``W(1)``."""
         return f"{self.name}({', '.join(map(str, self.key))})" if self.key else self.name
 
     def direction(self, numbers: _Numbers) -> Any:
-        """Return a direction in the weight: its speed times random entries."""
+        """Return a direction in the space of the weight's entries: ``speed`` times random numbers."""
         if isinstance(self.weight, TrainedVector):
             return [self.speed * self.random(i) for i in range(UNITS)]
         return [[self.speed * self.random(i, j) for j in range(UNITS)] for i in range(UNITS)]
 
     def random(self, *at: int) -> Any:
-        """Return a random entry of the direction."""
+        """Return the random number at the entry ``at`` (one index of a vector, two of a matrix)."""
         return entry("direction", self.name, self.key, *at)
 
     def along(self, network: _TinyNetwork, numbers: _Numbers) -> tuple[Any, Any]:
-        """Return minus the sum of the update times the random entries, and the size of its terms."""
+        """Return the derivative of the loss along the direction by the update, and the size of its terms.
+
+        It is minus the sum of update times random number over all entries (see the module).
+        """
         total, size = mpmath.mpf(0), mpmath.mpf(0)
         own = _indices(self.weight.initial)
         family = dict(zip((r.index for r in own), self.key, strict=True))

@@ -559,7 +559,7 @@ class Gradients:
     # -- what one use contributes ----------------------------------------------------------------------------
 
     def population(self, atom: Expr) -> Population:
-        """Return the population of a field or of a function of it."""
+        """Return the population of a field or vertex at its indices, at its layer if it has one."""
         x = self.fields[self.owner.get(name_of(atom), name_of(atom))]
         return x.population.at(atom.args[0]) if x.layered else x.population
 
@@ -579,7 +579,10 @@ class Gradients:
         return self._called[name] if name in self._called else self._natural(name)
 
     def _names_of_gradients(self) -> dict[str, str]:
-        """Return the names of all gradients; default names that are taken get a suffix."""
+        """Return the name of the gradient with respect to each quantity, by the name of the quantity.
+
+        Default names that are taken get a number behind them.
+        """
         chosen = {x for n in self.names.values() for x in (n.name, n.inner)}
         natural = {n: self._natural(n) for n in self.slots if n != LOSS}
         named = {n: x for n, x in natural.items() if x in chosen}
@@ -640,7 +643,7 @@ class Gradients:
         return Mul(*[x for x in Mul.make_args(e) if not self.varies(x)]), Mul(*local)
 
     def varies(self, e: Expr) -> bool:
-        """Return whether ``e`` differs from unit to unit."""
+        """Return whether ``e`` contains a vector outside of means: it differs from unit to unit."""
         bare = e.replace(lambda x: isinstance(x, Mean), lambda _: Dummy())
         own = self.inside | set(self.nodes)
         own |= {self._called[n] for n in (*self.fields, *self.nodes) if n in self._called}
@@ -696,7 +699,7 @@ class Gradients:
                 )
 
     def _in_range(self, r: IndexRange) -> Conditions:
-        """Return the conditions for an index in its range."""
+        """Return the conditions for an index in its range, as expressions that are at least zero."""
         return between(r.index, r.lower, r.upper, spelled(r.index))
 
     # -- the backward pass -----------------------------------------------------------------------------------
@@ -761,7 +764,7 @@ class Gradients:
         return [d for _, d in sorted(found, key=lambda x: x[0])]
 
     def range_of(self, index: Symbol) -> IndexRange:
-        """Return the range of an index other than that of layers."""
+        """Return the range of an index (not that of layers) from the definitions; raise if there is none."""
         found = (r for d in self.definitions for r in d.ranges if r.index == index)
         if (own := next(found, None)) is None:
             raise ProgramError(f"the index {index} has no range in any definition: give one in ranges")
@@ -822,7 +825,7 @@ class Gradients:
         return name in names and names[name].layered
 
     def _vertices(self) -> Iterator[tuple[str, Field]]:
-        """Yield the fields and the functions of them, each with its field."""
+        """Yield pairs (name, field) of fields, and of functions of fields with that field."""
         yield from self.fields.items()
         yield from ((n, self.fields[owner]) for n, owner in self.owner.items())
 
@@ -920,7 +923,7 @@ def name_of(e: Expr) -> str:
 
 
 def _slots(definitions: tuple[Definition, ...], name: str) -> tuple[Symbol, ...]:
-    """Return the symbols for the indices of a field without its time."""
+    """Return a symbol for each argument of a field except the time, as its definitions call them."""
     own = [d for d in definitions if d.name == name]
     found: list[Symbol] = []
     for i in range(len(own[0].lhs.args) - 1):
@@ -936,7 +939,7 @@ def _moved(r: IndexRange, names: Mapping[Any, Any]) -> IndexRange:
 
 
 def _family(weight: GaussianWeight) -> tuple[IndexRange, ...]:
-    """Return the ranges of the indices of a family of weights."""
+    """Return the ranges of the indices of a family of weights; empty for a single weight."""
     if isinstance(weight, GaussianVector):
         return weight.indices
     return ((weight.index,) if weight.index else ()) + weight.others
@@ -1000,7 +1003,7 @@ def _with_tanh(e: Expr) -> Expr:
     """Return the expression with ``tanh(a)`` for ``sinh(a)/cosh(a)``, which overflows at large a."""
 
     def divided(product: Expr) -> Expr:
-        """Return one product with tanh."""
+        """Return a product in which ``sinh(a)/cosh(a)`` is ``tanh(a)``."""
         powers = product.as_powers_dict()
         for y in [y for y in powers if isinstance(y, sinh)]:
             below = cosh(*y.args)

@@ -66,7 +66,7 @@ class Product(Expr):
     is_commutative = True
 
     def __new__(cls, matrix: Any, transposed: Any, vector: Any) -> Expr:
-        """Return the product, times a number in front of the field."""
+        """Return the matrix applied to the vector; a number in front of a field is moved in front of it."""
         number, vector = number_and_field(expression(vector))
         node = Expr.__new__(cls, expression(matrix), Integer(bool(transposed)), vector)
         return node if number == 1 else number * node
@@ -112,7 +112,7 @@ class Mean(Expr):
     is_commutative = True
 
     def __new__(cls, vector: Any) -> Mean:
-        """Return the average of a vector."""
+        """Return the unevaluated average of the entries of a vector."""
         node: Mean = Expr.__new__(cls, expression(vector))
         return node
 

@@ -42,7 +42,7 @@ def with_layer_index(program: AnyParts) -> AnyParts:
     other = Symbol(free_name("k", taken), integer=True)
 
     def written(part: Any) -> Any:
-        """Return a part with renamed indices."""
+        """Return a part of the program with its index of layers called ``ell``."""
         change = _change(part, places, indices, other)
         return _renamed(part, change) if change else part
 

@@ -194,7 +194,7 @@ class Network:
             )
 
         def needed_in(d: Definition) -> set[Mean]:
-            """Return the averages of a definition whose values a gradient needs."""
+            """Return the averages of a definition whose values its gradient needs."""
             if d.name in fields:
                 return {mean for mean in d.rhs.atoms(Mean) if any(v.uses(mean) for v in self.vectors)}
             bare = d.rhs.replace(lambda e: isinstance(e, Mean), lambda _: S.One)
@@ -319,7 +319,7 @@ class Network:
                 )
 
     def _check_vectors(self, lines: tuple[Definition, ...]) -> None:
-        """Raise :class:`ProgramError` for a vector that is not among the fields."""
+        """Raise :class:`ProgramError` for a quantity that is a vector but is not listed among the fields."""
         fields = {x.name for x in self.fields}
         for d in lines:
             bare = d.rhs.replace(lambda e: isinstance(e, Mean), lambda _: S.One)
@@ -553,7 +553,10 @@ def _parametrization(given: Parametrization | None, weights: Mapping[str, Gaussi
 def _require_kinds(
     gradients: Mapping[str, Any], feedback: Mapping[str, Any], weights: Mapping[str, GaussianWeight]
 ) -> None:
-    """Raise :class:`ProgramError` for a gradient or a feedback weight of another type."""
+    """Raise :class:`ProgramError` if a value of ``gradients`` or ``feedback`` has the wrong class.
+
+    Values of ``gradients`` must be :class:`.Gradient`; a feedback weight must have the class of its weight.
+    """
     for key, value, kind in (
         *((f"gradients[{x!r}]", v, Gradient) for x, v in gradients.items()),
         *((f"feedback[{x!r}]", v, type(weights[x])) for x, v in feedback.items()),
@@ -596,7 +599,10 @@ def _without_range(x: Symbol) -> str:
 
 @dataclass
 class _Assembly:
-    """Assembly of a program: forward pass, errors, derived definitions, and weights."""
+    """Assembly of a trained program from a network, its graph of gradients, its loss and its rules.
+
+    ``rule`` is the training rule of all weights except those in ``rules``, by name.
+    """
 
     network: Network
     forward: tuple[Definition, ...]

@@ -66,7 +66,7 @@ def outer_products(program: Program) -> Program:
 
 
 class _Rewriting:
-    """Rewriting of the weights of a program; collects the scalars that their updates need."""
+    """Rewriting of the weights of a program; collects the scalars and definitions that their updates need."""
 
     def __init__(self, program: Program) -> None:
         """Start without changes."""
@@ -198,7 +198,7 @@ class _Rewriting:
         names = self._names(w.name)
 
         def entry(name: str, *places: Symbol) -> Expr:
-            """Return a scalar at these indices."""
+            """Return the scalar ``name`` at these indices, the layer of the family and the time."""
             return Function(name)(*(r.index for r in family), *places, t)
 
         left, right, step = names
@@ -217,7 +217,10 @@ class _Rewriting:
         return Outer(factor, u.left, other, (row, *inner, column), outside=u.outside)
 
     def _inner(self, body: Expr, here: dict[Any, Any], there: dict[Any, Any]) -> Expr:
-        """Return ``<v v'>`` of a vector at two indices; for data their kernel."""
+        """Return the inner product ``<v v'>`` of a vector at the indices ``here`` and ``there``.
+
+        Of a given vector it is the kernel of the data.
+        """
         given = self.program.given_of(str(body.func)) if isinstance(body, AppliedUndef) else None
         one, two = body.xreplace(here), body.xreplace(there)
         return Mean(one * two) if given is None else Function(given.kernel)(*one.args, *two.args)

@@ -203,7 +203,7 @@ class Parts(Rewritable):
 
     @cached_property
     def unit_indices(self) -> frozenset[Symbol]:
-        """The indices of units, at which attributes are evaluated."""
+        """The index symbols that number units, at which attributes such as ``lamda(k)`` are written."""
         names = {x.name for x in self.attributes}
         atoms = [a for d in self.definitions for a in d.rhs.atoms(AppliedUndef)]
         return frozenset(a.args[0] for a in atoms if str(a.func) in names)
@@ -311,12 +311,12 @@ class Parts(Rewritable):
 
 
 def gaussian(m: GaussianMatrix | TrainedMatrix) -> GaussianMatrix:
-    """Return the matrix at initialisation."""
+    """Return a matrix as it is at initialisation: ``initial`` of a trained one, else the matrix itself."""
     return m.initial if isinstance(m, TrainedMatrix) else m
 
 
 def parameter(v: GaussianVector | TrainedVector) -> GaussianVector:
-    """Return the vector at initialisation."""
+    """Return a vector of weights as it is at initialisation: ``initial`` of a trained one, else itself."""
     return v.initial if isinstance(v, TrainedVector) else v
 
 

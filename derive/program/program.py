@@ -321,7 +321,7 @@ def _elsewhere(expected: Population, found: Population) -> bool:
 
 
 def _problems_of_product(program: Parts, d: Definition, product: Product) -> Iterator[str]:
-    """Yield messages for a product whose vectors are not on the columns and rows of its matrix."""
+    """Yield messages if a product is applied to, or gives, a vector that does not fit its matrix."""
     matrix = gaussian(program.matrix_of(product))
     i = member(matrix, product)
     ends = [matrix.rows, matrix.cols] if product.transposed else [matrix.cols, matrix.rows]
@@ -681,7 +681,7 @@ def _shift(program: Parts, d: Definition, e: Definition, atom: AppliedUndef) -> 
 
 
 def _layered(program: Parts, d: Definition) -> bool:
-    """Return whether a definition is that of a field or scalar of each layer."""
+    """Return whether a definition is that of a field or scalar whose first index is the layer."""
     x = program.field_of(d.name)
     if x is not None:
         return x.layered or x.ordered
@@ -752,7 +752,7 @@ def _within(component: list[int], uses: list[dict[int, set[Expr]]], ds: tuple[De
 
 
 def _is_end(d: Definition) -> bool:
-    """Return whether a definition is that of one member, such as h(1, mu, t), not of a family."""
+    """Return whether a definition is that of a single layer, such as ``h(1, mu, t)``, not of a range."""
     site = d.lhs.args[0] if d.lhs.args else S.Zero
     return not any(site.has(r.index) for r in d.ranges)
 

@@ -166,7 +166,7 @@ class LinearSystem:
 
     @cached_property
     def _solutions(self) -> dict[tuple[str, Expr, Expr], Any]:
-        """The last solutions, by their names and times."""
+        """Cache of the last results of :meth:`solution`, by name and times."""
         return {}
 
     # -- in steps ------------------------------------------------------------------------------------------
@@ -189,14 +189,17 @@ class LinearSystem:
 
     @cached_property
     def _stepped(self) -> tuple[Symbol, Expr, list[Expr]]:
-        """A number of steps n, the factor of the initial weight after them, and the first row of ``A^n``."""
+        """Symbol n for a number of steps, the factor of the initial weight after it, the row 1 of ``A^n``."""
         n = Dummy("n", integer=True, nonnegative=True)
         power = self.matrix**n
         return n, self.start * _neat(power[0, 0]), [_neat(x) for x in power[0, :]]
 
     @cached_property
     def _update_factor_by_steps(self) -> Expr:
-        """The factor of an update after n more steps, for a constant ``b``."""
+        """The factor of an update after n more steps, an expression of the symbol n of ``_stepped``.
+
+        The coefficient ``b`` must be constant.
+        """
         n = self._stepped[0]
         return _neat((self.matrix**n * Matrix(self.input))[0, 0])
 
@@ -230,7 +233,7 @@ class LinearSystem:
 
     @cached_property
     def _step_variance(self) -> tuple[Symbol, Expr]:
-        """A number n of steps, and ``sum_(u<n) A^(2 u)``."""
+        """Symbol n for a number of steps, and the sum ``sum_(u<n) A^(2 u)`` as an expression of n."""
         u, first = (Dummy(n, integer=True, nonnegative=True) for n in ("u", "first"))
         kept = Dummy("kept", positive=True)
         in_general = summation(kept ** (2 * u), (u, 0, first - 1))  # cases, as kept may be one
@@ -259,14 +262,17 @@ class LinearSystem:
 
     @cached_property
     def _flowed(self) -> tuple[Symbol, Expr, list[Expr]]:
-        """A time x, the factor of the initial weight after it, and the first row of ``exp(A x)``."""
+        """Symbol x for a time, the factor of the initial weight after it, the first row of ``exp(A x)``."""
         x = Dummy("x", nonnegative=True)
         power = Matrix(self.matrix * x).exp()
         return x, self.start * _neat(power[0, 0]), [_neat(y) for y in power[0, :]]
 
     @cached_property
     def _update_factor_by_flow(self) -> Expr:
-        """The factor of an update after a time x, for a constant ``b``."""
+        """The factor of an update after a time x, an expression of the symbol x of ``_flowed``.
+
+        The coefficient ``b`` must be constant.
+        """
         x = self._flowed[0]
         return _neat((Matrix(self.matrix * x).exp() * Matrix(self.input))[0, 0])
 
@@ -299,7 +305,7 @@ class LinearSystem:
 
     @cached_property
     def _flow_covariance(self) -> tuple[Symbol, Symbol, Expr]:
-        """Two times, and the covariance of the noise in the weight at these times."""
+        """Symbols x, y for two times, and the covariance of the noise in the weight as their function."""
         u, first, x, y = (Dummy(n, nonnegative=True) for n in ("u", "first", "x", "y"))
         inner = integrate(exp(-2 * self.A * u), (u, 0, first))
         if isinstance(inner, Piecewise):  # the case A = 0 is the limit of the other
@@ -424,7 +430,7 @@ def _at(e: Expr, time: Expr) -> Expr:
 
 
 def _neat(e: Expr) -> Expr:
-    """Return a solution without the zero powers that SymPy's Jordan form leaves."""
+    """Return a solution of a system, simplified, without the cases ``0**n`` of SymPy's Jordan form."""
     if e.has(Piecewise):
         e = e.replace(lambda x: isinstance(x, Piecewise), lambda x: x.args[-1][0])
     return powsimp(simplify(e))

@@ -116,7 +116,10 @@ def _over(x: Sum) -> set[Any]:
 
 
 def _members(ranges: list[IndexRange], known: Mapping[Any, Expr]) -> Iterator[dict[Any, Expr]]:
-    """Yield every assignment of the indices; none if an end of a range is not an integer."""
+    """Yield every assignment of integers to the indices; nothing if an end of a range is not an integer.
+
+    ``known`` are the values of symbols.
+    """
     if not ranges:
         yield {}
         return

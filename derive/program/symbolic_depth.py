@@ -61,11 +61,11 @@ def at_symbolic_depth(program: Program) -> Program:
         raise NotApplicable("the layers of the program are no family: there is no program at symbolic depth")
 
     def end(layer: Expr) -> Expr:
-        """Return ``L`` for the last layer."""
+        """Return ``L`` if a layer is the last one, otherwise the layer."""
         return L if layer == last else layer
 
     def upper(layer: Expr) -> Expr:
-        """Return the upper end of a range of layers relative to ``L``."""
+        """Return the upper end of a range of layers, counted from the last layer: ``L`` minus a number."""
         return layer - last + L if layer.is_Integer else layer
 
     def written(e: Expr) -> Expr:

@@ -75,7 +75,7 @@ def without_unused_layers(
 
 
 def without_unused_members(matrix: GaussianMatrix, lines: Iterable[Definition]) -> GaussianMatrix:
-    """Return a matrix whose family ends with the first and the last member that the lines use.
+    """Return a family of matrices that is cut to the members from the first to the last that lines use.
 
     >>> from sympy import Function, S
     >>> from derive.program import IndexRange, Population, ell, t

@@ -63,7 +63,10 @@ class _Heads:
 
 @dataclass(frozen=True)
 class _Places:
-    """Positions of a sequence, the positions that each attends to, and the blocks."""
+    """Positions of a sequence and blocks of a network; position p attends to all positions, or those up to p.
+
+    ``offsets`` says whether given numbers are added to the scores.
+    """
 
     blocks: IndexRange
     positions: Expr
@@ -72,7 +75,7 @@ class _Places:
 
     @cached_property
     def ranges(self) -> IndexRanges:
-        """The ranges of attending and attended positions."""
+        """The ranges of the position p that attends, and of the position q that is attended to."""
         return tuple(IndexRange(x, S.One, self.positions) for x in (p, q))
 
     @cached_property
@@ -81,7 +84,10 @@ class _Places:
         return p if self.causal else self.positions
 
     def attended(self, at: tuple[Expr, ...], value: Expr) -> Expr:
-        """Return the average of values over positions, by the softmax of the scores of one head."""
+        """Return the average of ``value`` over positions q, by the softmax of the scores of one head.
+
+        ``at`` is the index of the head, if there are several.
+        """
         offset = Function("offset")(*at, p, q) if self.offsets else S.Zero
         weight = softmax(score(ell, *at, mu, p, q, t) + offset, self.ranges[1], self.last)
         return Sum(weight * value, (q, S.One, self.last))

@@ -74,7 +74,7 @@ NAMED: dict[str, Expr] = {
 
 @dataclass(frozen=True)
 class Activation:
-    """Nonlinearity that is applied to an expression."""
+    """Activation function ``phi``, and whether it is the identity (``linear``)."""
 
     phi: Callable[[Expr], Expr]
     linear: bool = False
@@ -407,7 +407,7 @@ def _require_zero(rule: str, numbers: dict[str, Expr]) -> None:
 
 
 def require_rule_of_random_data(rule: object) -> None:
-    """Raise :class:`ProgramError` for the name of an entrywise rule, which needs given inputs."""
+    """Raise :class:`ProgramError` if ``rule`` is the name of an entrywise rule, which needs given inputs."""
     if isinstance(rule, str) and rule in ENTRYWISE:
         reason = "its steps depend on the entries of inputs, of which random data give statistics only"
         raise ProgramError(
@@ -474,7 +474,7 @@ SAMPLE_WEIGHT = "rho"
 
 
 def has_sample_weights(program: Program) -> bool:
-    """Return whether the samples of the program have weights.
+    """Return whether the loss of each sample of the program is multiplied by a weight.
 
     >>> from derive.program import mlp
     >>> has_sample_weights(mlp(2)), has_sample_weights(mlp(2, sample_weights=True))

@@ -231,7 +231,7 @@ def noise_strength(noise: bool | Expr) -> Expr:
 
 
 def require_samples(noise: bool | Expr) -> None:
-    """Raise ProgramError for label noise of a loss without samples."""
+    """Raise ProgramError if label noise is asked for with a loss that has no samples."""
     if noise_strength(noise) != 0:
         raise ProgramError("noise: the population's loss has no samples, so its labels have no noise to fit")
 

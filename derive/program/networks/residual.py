@@ -31,7 +31,7 @@ class _Loss(Function):
     """Loss ``loss(t, f)``, of which only the derivative ``dloss(t, f)`` by ``f`` is needed."""
 
     def fdiff(self, argindex: int = 1) -> Expr:
-        """Return the derivative by the output."""
+        """Return the derivative ``dloss(t, f)`` by the output f."""
         return Function("dloss")(*self.args)
 
 

@@ -112,7 +112,7 @@ def normalised_by(
     lines: dict[Expr, Expr] = {}
 
     def number(name: str, value: Expr) -> Expr:
-        """Return a scalar by name, or its average."""
+        """Return a scalar of this name, whose definition is stored; the average itself if not ``named``."""
         if named:
             lines[Function(name)(*indices, t)] = value
         return Function(name)(*indices, t) if named else value
