@@ -169,7 +169,9 @@ def summed(
             value *= high - low + 1
         conditions = [c for c in conditions if not c.has(y)]
         lengths = [(b - a).expand() for a in lower for b in upper]
-        conditions += [c if c.free_symbols & set(indices) else c + 1 for c in lengths]  # length 0 is enough
+        conditions += [
+            c if c.free_symbols & set(indices) else c + 1 for c in lengths
+        ]  # high - low = -1 is allowed
     return Sum(value, *limits) if limits else value, needed(conditions, known)
 
 

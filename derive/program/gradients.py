@@ -351,7 +351,7 @@ class Gradients:
         """Return whether an expression has a gradient: a vertex at time t, or a vector of weights."""
         name = name_of(e)
         if isinstance(e, AppliedUndef) and (name in self.slots):
-            return bool(e.args[-1] == t)  # what was computed at the first step is a constant later
+            return bool(e.args[-1] == t)  # a value of the first step is a constant at time t
         return name in self.vectors and isinstance(e, AppliedUndef | Symbol)
 
     # -- indices ---------------------------------------------------------------------------------------------
@@ -462,7 +462,7 @@ class Gradients:
         Only conditions shared by all uses count.
         """
         if name not in self.domains:
-            self.domains[name] = []  # of a field that uses itself, at another layer
+            self.domains[name] = []  # ends the recursion for a field that uses itself at another layer
             found: list[Conditions] = []
             for use in self.uses.get(name, ()):
                 if name_of(use.by) in self.place:
@@ -492,7 +492,7 @@ class Gradients:
     def _on_axis(self, name: str) -> bool:
         """Return whether the first index of a field, scalar or vertex counts layers or ordered places."""
         x = self.fields.get(self.owner.get(name, name))
-        if x is None:  # a number of each layer
+        if x is None:  # a scalar, which may have a value for each layer
             known = [n for n, y in self.fields.items() if (y.layered or y.ordered) and n in self.slots]
             layers = {self.slots[n][0] for n in known}
             return name in self.scalars and bool(self.slots[name]) and self.slots[name][0] in layers
@@ -615,9 +615,8 @@ class Gradients:
         ratio, back = self.normal(use.target) / self.normal(use.by), self.backward(use.by)
         if use.kind == "mean":
             seen = use.factor * back
-            if (
-                name_of(use.by) in self.fields or name_of(use.by) in self.nodes
-            ):  # every unit depends on the mean
+            # every unit of a field depends on the mean
+            if name_of(use.by) in self.fields or name_of(use.by) in self.nodes:
                 seen = expression(self.population(use.by).ratio) * Mean(seen)
             if name_of(use.target) in self.scalars:
                 return ratio * seen * Mean(use.inner)
@@ -744,7 +743,7 @@ class Gradients:
         slots = self.slots[name]
         found: list[tuple[bool, Definition]] = []
         cells, x = self.cells(name), self.fields.get(self.owner.get(name, name))
-        if x is not None and not x.ordered:  # an ordered field is computed one index after another
+        if x is not None and not x.ordered:  # an ordered field is computed at one place after another
             cells = _merged(cells, slots[:1])
         for cell in cells:
             args, value = list[Expr](slots), cell.value
@@ -808,7 +807,7 @@ class Gradients:
         first, *_ = _family(weight)
         members = between(first.index, solved.low, solved.high, weight.name)
         chosen = indicator(needed(members, self._in_range(first)))
-        if chosen != 1 and not solved.family:  # one member, written as if it were any
+        if chosen != 1 and not solved.family:  # the update of one member, written as that of any member
 
             def anywhere(e: Any) -> Expr:
                 e = expression(e)

@@ -199,7 +199,7 @@ class Network:
                 return {mean for mean in d.rhs.atoms(Mean) if any(v.uses(mean) for v in self.vectors)}
             bare = d.rhs.replace(lambda e: isinstance(e, Mean), lambda _: S.One)
             if d is goal and numbers & {name_of(a) for a in bare.atoms(AppliedUndef)}:
-                return set(d.rhs.atoms(Mean))  # beside outputs, averages become scalars like these
+                return set(d.rhs.atoms(Mean))  # in a loss with outputs, averages are scalars too
             return _nonlinear_averages(d.rhs)
 
         found = [replace(d, rhs=outside(d.rhs, d, needed_in(d))) for d in (*lines, goal)]
@@ -373,9 +373,8 @@ class Network:
         ]
         taken = {name for _, name in self._declared()} | {w.name for w in feedback.values()}
         taken |= set(notation.values()).union(*map(functions_in, expressions))
-        if hasattr(rule, "memory") and isinstance(
-            rule, Hashable
-        ):  # other objects are refused by Program, which names the weight
+        # an object that is not a rule is refused by Program later, with the name of the weight
+        if hasattr(rule, "memory") and isinstance(rule, Hashable):
             fixed_symbols(rule)
             taken |= own_names(rule)
         return taken
@@ -903,7 +902,7 @@ class _Assembly:
         h = Function("h")(*graph.slots["h"], t)
         node = next((n for n in graph.nodes if graph.owner[n] == "h"), None)
         vectors = {h: "H"} if node is None else {graph.written(Function(node)(*h.args)): "Phi"}
-        there = "h" in graph.place and graph.called("h") in names  # it may be a multiple of a weight
+        there = "h" in graph.place and graph.called("h") in names  # not if it is a multiple of a weight
         vectors |= {graph.backward(h): "G"} if there else {}
         return {vector: free_name(name, graph.taken | names) for vector, name in vectors.items()}
 

@@ -339,7 +339,7 @@ def _needed_positions(program: Parts) -> dict[str, set[int]]:
     kept = _with_dependences(program, kept)
     loss = expression(program.loss or 0)
     for x in {r.index for d in program.definitions for r in d.ranges} & loss.free_symbols:
-        if not _depends(loss, x, kept):  # the loss is summed over x, so that equal terms count as often
+        if not _depends(loss, x, kept):  # the sum of the loss over x must keep its number of terms
             for a in loss.atoms(AppliedUndef):
                 kept.get(str(a.func), set()).update(i for i, y in enumerate(a.args) if y.has(x))
     return _with_dependences(program, kept)

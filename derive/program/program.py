@@ -673,7 +673,7 @@ def _shift(program: Parts, d: Definition, e: Definition, atom: AppliedUndef) -> 
         return S.Zero
     (low, high), (first, last) = _places(atom, d), _places(e.lhs, e)
     if (low - last).is_positive or (first - high).is_positive:
-        return None  # another member of the family
+        return None  # e defines other layers than d uses
     shift = expression(atom.args[0] - d.lhs.args[0])
     if not shift.is_Integer and (_is_end(e) or _is_end(d)):
         return S.Zero  # a shift between two ends of a family depends on the depth

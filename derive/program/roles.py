@@ -94,7 +94,7 @@ def roles_of(program: Parts) -> Roles:
     constants = _applied([error.rhs], {*program.constants})
     factors = [a for a in constants if _is_factor(a, error.rhs)]
     targets = [a for a in constants if a not in factors]
-    if len(targets) > 1:  # the target is what the output is compared with
+    if len(targets) > 1:  # the target is the constant that is subtracted from the output
         x, y = Dummy(), Dummy()
         slopes = [error.rhs.xreplace({a: x, output.lhs: y}) for a in targets]
         targets = [a for a, e in zip(targets, slopes, strict=True) if (e.diff(x) + e.diff(y)).equals(0)]

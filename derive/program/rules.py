@@ -189,7 +189,7 @@ class LinearSystem:
 
     @cached_property
     def _stepped(self) -> tuple[Symbol, Expr, list[Expr]]:
-        """Symbol n for a number of steps, the factor of the initial weight after it, the row 1 of ``A^n``."""
+        """Symbol n for a number of steps, the factor of the initial weight after it, and row 1 of ``A^n``."""
         n = Dummy("n", integer=True, nonnegative=True)
         power = self.matrix**n
         return n, self.start * _neat(power[0, 0]), [_neat(x) for x in power[0, :]]
@@ -236,7 +236,7 @@ class LinearSystem:
         """Symbol n for a number of steps, and the sum ``sum_(u<n) A^(2 u)`` as an expression of n."""
         u, first = (Dummy(n, integer=True, nonnegative=True) for n in ("u", "first"))
         kept = Dummy("kept", positive=True)
-        in_general = summation(kept ** (2 * u), (u, 0, first - 1))  # cases, as kept may be one
+        in_general = summation(kept ** (2 * u), (u, 0, first - 1))  # two cases, as kept may be 1
         if (1 - self.A**2).equals(0):
             return first, in_general.xreplace({kept: S.One})
         found = in_general.args[-1][0].xreplace({kept: self.A})

@@ -101,7 +101,7 @@ def _values(
     sums = [x for x in e.atoms(Sum) if any(limit[0] in own for limit in x.limits)]
     free = [r for r in ranges if r.index in own & e.free_symbols]
     for at in _members(free, numbers):
-        here = e.subs(at)  # not in the limits of sums, as xreplace does
+        here = e.subs(at)  # subs keeps the indices of sums, unlike xreplace
         if sums:
             here = here.replace(lambda x: isinstance(x, Sum) and bool(own & _over(x)), lambda x: x.doit())
         for a in here.atoms(AppliedUndef):
