@@ -528,7 +528,7 @@ class GaussianAverage(Expr):
         if n < 0:
             raise ValueError(f"n = {n}: the order of a Hermite polynomial is not negative")
         if variable is None and len(self.variables) != 1:
-            raise ValueError(f"choose a variable: one of {', '.join(map(str, self.variables))}")
+            raise ValueError(f"variable = None: must be one of {', '.join(map(str, self.variables))}")
         x = self._variable(self.variables[0] if variable is None else variable)
         slots, body = self._slots(self.body)
         for _ in range(n):
@@ -542,7 +542,8 @@ class GaussianAverage(Expr):
     def _variable(self, x: Any) -> Expr:
         """Return ``x`` as a variable of the average; raise ValueError if it is not one."""
         if sympify(x) not in self.variables:
-            raise ValueError(f"{x} is not averaged over: {', '.join(map(str, self.variables))} are")
+            names = ", ".join(map(str, self.variables))
+            raise ValueError(f"{x} is not a variable of the average, whose variables are {names}")
         return sympify(x)
 
     def _slots(self, e: Expr) -> tuple[dict[Expr, Dummy], Expr]:

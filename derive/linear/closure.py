@@ -61,7 +61,9 @@ class LinearClosure:
         for k in self.kernels:
             if k.name == name:
                 return k
-        raise KeyError(f"no kernel {name}; there are {', '.join(sorted({k.name for k in self.kernels}))}")
+        raise KeyError(
+            f"the closure has no kernel {name}; there are {', '.join(sorted({k.name for k in self.kernels}))}"
+        )
 
     def covariance(self, name: str) -> Expr:
         """Return the closed form of a correlation function as a matrix.
@@ -121,7 +123,7 @@ class LinearClosure:
                 str(a.func) == name for x in e.terms for a in x.field.atoms(AppliedUndef)
             ):
                 return size([r for r in e.ranges if r.index != ell]), S.One
-        raise KeyError(f"no operator {letter} here")
+        raise KeyError(f"the closure has no operator {letter}")
 
     def latex(self) -> str:
         """Return all equations in LaTeX, one on each line."""
@@ -146,7 +148,9 @@ def _named(equations: tuple[Eq, ...], name: str) -> Expr:
         label = e.lhs.args[0] if e.lhs.args else e.lhs
         if str(label) == name:
             return e.rhs
-    raise KeyError(f"no operator {name} here; there are {', '.join(str(e.lhs) for e in equations)}")
+    raise KeyError(
+        f"the closure has no operator {name}; there are {', '.join(str(e.lhs) for e in equations)}"
+    )
 
 
 def linear_closure(theory: Theory | Program) -> LinearClosure:
@@ -216,7 +220,7 @@ class _Closure:
             )
         for x in row.actions:
             if x.reach not in ("strict", "flow"):
-                raise NotApplicable(f"{x.expr} must be a memory of strictly earlier times")
+                raise NotApplicable(f"{x.expr} in {row.lhs} must be a memory of strictly earlier times")
             entry = x.times(1 / self.scale).entry
             kernels[x.name] = kernels.get(x.name, S.Zero) + entry
         return kernels

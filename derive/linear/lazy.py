@@ -102,7 +102,9 @@ class _Lazy:
                     k for x, k in self.known.items() if x in ends and k.name == name
                 )
             elif value not in self.known:
-                raise NotApplicable(f"{e.lhs} = {value} at gamma0 = 0 is not a recursion with an end")
+                raise NotApplicable(
+                    f"{e.lhs} = {value} at gamma0 = 0 is not a recursion from an end of the network"
+                )
             else:
                 self.correlations[name] = self.known[value]
         self.responses = {str(e.lhs.args[0]): (e.lhs, at_zero(e.rhs)) for e in closure.responses}
@@ -134,7 +136,9 @@ class _Lazy:
             else:
                 increment += self.started(x)
         if increment.has(ell):
-            raise NotApplicable(f"{increment} depends on the layer; only uniform layers are solved")
+            raise NotApplicable(
+                f"the term {increment} of a recursion depends on the layer; only uniform layers are solved"
+            )
         count = factor(self.count(step)) if step != 0 else S.One
         return replace(k, definition=count * tidy_sums(increment))
 
@@ -188,7 +192,7 @@ class _Lazy:
         turned = [x.func == transpose for x in letters]
         kernels = [table[x.args[0] if flip else x] for x, flip in zip(letters, turned, strict=True)]
         if len(kernels) != 2 or turned[0] or not kernels[int(turned[1])].causal:
-            raise NotApplicable(f"{word} is not a memory of past times")
+            raise NotApplicable(f"the product of operators {word} is not a memory of past times")
         left, right = kernels
         if len(left.rows) != len(rows):
             raise NotApplicable("the lazy limit needs one output; the network has several")

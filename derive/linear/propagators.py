@@ -731,7 +731,9 @@ def _word(theory: Theory, r: Row, a: LinearTerm, entry: Expr, kernels: dict[Expr
     if not a.reach and not entry.has(t) and not a.over:
         return entry if time == t else entry * START
     if time == 0:
-        raise NotApplicable(f"{r.lhs} contains {a.field} with a time-dependent factor")
+        raise NotApplicable(
+            f"{r.lhs} contains {a.field} at time 0 with a factor that depends on time, which is not supported"
+        )
     plain = isinstance(entry, AppliedUndef) and bool(a.reach)
     name = str(entry.func) if plain else f"K_{r.name}_{a.name}"
     symbol = entry if plain else Function(name)(*r.field.args[:-1], *a.field.args[:-1], t, s)

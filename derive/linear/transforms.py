@@ -322,8 +322,8 @@ def _in_time(e: Expr) -> Expr:
 def _of_age(e: Expr) -> Expr:
     """Return the Laplace transform of a function of the time difference (the dummy ``_age``)."""
     if e.has(s, t):
-        raise NotApplicable(f"{e} depends on more than the time difference")
+        raise NotApplicable(f"the function {e} depends on more than the time difference")
     transform = integrate((e * exp(-z * _age)).expand(), (_age, 0, oo), conds="none")
     if transform.has(Integral):
-        raise NotApplicable(f"{e} has no Laplace transform in closed form")
+        raise NotApplicable(f"the Laplace transform of {e} has no closed form")
     return transform

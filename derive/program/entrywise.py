@@ -84,8 +84,10 @@ class Entrywise(NonlinearRule):
         try:
             states = tuple((x, expression(e, f"state {x} of {self.name}")) for x, e in self.states)
         except (TypeError, ValueError) as error:
-            message = f"states = {self.states!r} of {self.name}: must be pairs of a symbol and its next value"
-            raise ProgramError(f"{message}, such as ((m, b*m + (1 - b)*A),)") from error
+            raise ProgramError(
+                f"states = {self.states!r} of {self.name}: must be pairs of a symbol and its next value, "
+                "such as ((m, b*m + (1 - b)*A),)"
+            ) from error
         object.__setattr__(self, "states", states)
         names = [x for x, _ in states]
         wrong = next(

@@ -224,7 +224,7 @@ class _Numbers:
         table = {x: Integer(env[x] if x in env else int(self.symbol(x))) for x in e.free_symbols}
         value = e.xreplace(table)
         if not value.is_integer:
-            raise NotApplicable(f"{e} is no integer in a small network")
+            raise NotApplicable(f"{e} is not an integer in the small network of the gradient check")
         return int(value)
 
     def assignments(

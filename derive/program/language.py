@@ -316,8 +316,9 @@ def _require_ranges(key: str, indices: object) -> None:
     """Raise ProgramError, naming ``key``, unless ``indices`` is a tuple of IndexRange objects."""
     wrong = [x for x in indices if not isinstance(x, IndexRange)] if isinstance(indices, tuple) else [indices]
     if wrong:
-        example = "(IndexRange(c, S.One, S(2)),)"
-        raise ProgramError(f"{key} = {wrong[0]}: must hold index ranges, such as {example}")
+        raise ProgramError(
+            f"{key} = {wrong[0]}: must hold index ranges, such as (IndexRange(c, S.One, S(2)),)"
+        )
 
 
 @dataclass(frozen=True)

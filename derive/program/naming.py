@@ -249,16 +249,22 @@ def same_names(expressions: Iterable[Expr]) -> Iterator[str]:
     for x in sorted(every, key=spelled):
         if known.setdefault(x.name, x) != x:
             if x.name in partners:
-                message = f"the symbol {x} has the name of a second value of the index {partners[x.name]}"
-                yield f"{message} in correlations: give it another name"
+                yield (
+                    f"the symbol {x} has the name of a second value of the index {partners[x.name]} in "
+                    "correlations: give it another name"
+                )
                 continue
             language = next((y for y in (x, known[x.name]) if y in MEANINGS), None)
             if language is not None:
-                message = f"{x} is {MEANINGS[language]}, and another symbol is called {x}"
-                yield f"{message}: give it another name, or import {x} from derive.program"
+                yield (
+                    f"{x} is {MEANINGS[language]}, and another symbol is called {x}: give it another name, "
+                    f"or import {x} from derive.program"
+                )
                 continue
-            message = f"two symbols are called {x}, which differ in what is assumed of them"
-            yield f"{message}: use one, or give one of them another name"
+            yield (
+                f"two symbols are called {x}, which differ in what is assumed of them: use one, or give one "
+                "of them another name"
+            )
 
 
 def calls_in(e: Expr) -> set[AppliedUndef]:

@@ -410,17 +410,19 @@ class Network:
             for q in d.products():
                 read = {name_of(a) for a in q.vector.atoms(AppliedUndef) if a.args and a.args[0].has(ell)}
                 if d.name in read and not q.matrix.has(ell):
-                    shared = f"{d.lhs}: layers of {d.name} are different units, but share {q.matrix}"
                     raise ProgramError(
-                        f"{shared}: make the field Field(..., ordered=True), whose layers share units, with "
-                        f"an index other than {ell}, or give the matrix the index {ell}"
+                        f"{d.lhs}: layers of {d.name} are different units, but share {q.matrix}: make the "
+                        "field Field(..., ordered=True), whose layers share units, with an index other than "
+                        f"{ell}, or give the matrix the index {ell}"
                     )
 
     def _rules(self, rule: TrainingRule, rules: Mapping[str, TrainingRule] | None) -> dict[str, TrainingRule]:
         """Return the rules of single weights; raise ProgramError for a mapping as the rule of all."""
         if isinstance(rule, Mapping):
-            instead = 'a rule such as GradientDescent(eta); rules={"W": ...} gives single weights another one'
-            raise ProgramError(f"rule = {rule!r}: must be {instead}")
+            raise ProgramError(
+                f'rule = {rule!r}: must be a rule such as GradientDescent(eta); rules={{"W": ...}} gives '
+                "single weights another one"
+            )
         named = by_name(
             rules or {}, "rules", '{"W": GradientDescent(eta)}, training rules by names of weights'
         )
@@ -591,8 +593,10 @@ def _without_range(x: Symbol) -> str:
     if known is None:
         return f"the index {x} has no range; {own}"
     if x == known:
-        tied = "fields of tied layers are Field(..., ordered=True), with another index"
-        return f"no matrix with an index says how far {x} runs; {own}, and {tied}"
+        return (
+            f"no matrix with an index says how far {x} runs; {own}, and fields of tied layers are Field(..., "
+            "ordered=True), with another index"
+        )
     return f"its {x} is not the symbol {x} of derive.program: import that one, or {own}"
 
 
@@ -944,8 +948,10 @@ def _require_notation(notation: Mapping[Expr, str] | None) -> None:
     """Raise :class:`ProgramError` for a notation that does not map vectors to names."""
     pairs = notation.items() if isinstance(notation, Mapping) else [] if notation is None else [(None, None)]
     if not all(isinstance(vector, Expr) and isinstance(name, str) for vector, name in pairs):
-        message = 'must map vectors to names of their correlations, such as {h(mu, t): "H"}'
-        raise ProgramError(f"notation = {notation!r}: {message}")
+        raise ProgramError(
+            f"notation = {notation!r}: must map vectors to names of their correlations, such as "
+            '{h(mu, t): "H"}'
+        )
 
 
 def _require_free(taken: set[str], gradients: Mapping[str, Gradient], error: str | None) -> None:

@@ -266,8 +266,10 @@ def _problems_of_undefined(program: Parts) -> Iterator[str]:
         if x.name not in defined:
             yield f"the field {x.name} has no definition"
         if x.population.given:
-            home = f"the population {x.population.name}, which is given and has given vectors only"
-            yield f"field {x.name} is a vector of {home}"
+            yield (
+                f"field {x.name} is a vector of the population {x.population.name}, which is given and has "
+                "given vectors only"
+            )
     yield from (f"the scalar {name} has no definition" for name in program.scalars if name not in defined)
 
 
@@ -282,8 +284,7 @@ def _problems_of_functions(d: Definition, known: set[str], usable: set[str]) -> 
     for atom in calls_in(d.rhs):
         name, inside = str(atom.func), (a for x in atom.args for a in x.atoms(AppliedUndef))
         if name not in usable and not any(str(a.func) in known for a in inside):
-            undeclared = f"{name} is not among the program's fields, scalars or constants"
-            yield f"{d.lhs} uses {atom}, but {undeclared}"
+            yield (f"{d.lhs} uses {atom}, but {name} is not among the program's fields, scalars or constants")
 
 
 def _problems_of_matrices(matrices: Iterable[GaussianMatrix]) -> Iterator[str]:
@@ -291,13 +292,15 @@ def _problems_of_matrices(matrices: Iterable[GaussianMatrix]) -> Iterator[str]:
     for m in matrices:
         for side, p in (("rows", m.rows), ("columns", m.cols)):
             if m.index is not None and p.site is None and not p.given:
-                family = (
-                    f"{m.name} is a family of matrices over {m.index.index}, but its {side} have no layer"
+                yield (
+                    f"{m.name} is a family of matrices over {m.index.index}, but its {side} have no layer: "
+                    f"write {p.name}.at({m.index.index})"
                 )
-                yield f"{family}: write {p.name}.at({m.index.index})"
         if m.symmetry != 0 and m.rows != m.cols:
-            given = f"symmetry = {m.symmetry} of {m.name}, which maps {_place(m.cols)} to {_place(m.rows)}"
-            yield f"{given}: must be 0, because M_ij and M_ji are both entries of a square matrix only"
+            yield (
+                f"symmetry = {m.symmetry} of {m.name}, which maps {_place(m.cols)} to {_place(m.rows)}: must "
+                "be 0, because M_ij and M_ji are both entries of a square matrix only"
+            )
 
 
 def member(matrix: GaussianMatrix, product: Product) -> Expr:
@@ -331,8 +334,10 @@ def _problems_of_product(program: Parts, d: Definition, product: Product) -> Ite
     for expected, vector, does in zip(ends, (product.vector, d.lhs), ("is applied to", "gives"), strict=True):
         found, top = program.site_of(vector), ".T" if product.transposed else ""
         if _elsewhere(expected, found):
-            given = f"{product.matrix}{top} {does} {vector}, a vector of {_place(found)}"
-            yield f"{given}; it must be a vector of {_place(expected)}"
+            yield (
+                f"{product.matrix}{top} {does} {vector}, a vector of {_place(found)}; it must be a vector of "
+                f"{_place(expected)}"
+            )
 
 
 def _problems_of_loss(program: Parts, known: set[str]) -> Iterator[str]:
@@ -348,8 +353,10 @@ def _problems_of_loss(program: Parts, known: set[str]) -> Iterator[str]:
     for atom in sorted(program.loss.atoms(AppliedUndef), key=spelled):
         inside = (a for x in atom.args for a in x.atoms(AppliedUndef))
         if str(atom.func) not in known and not any(str(a.func) in known for a in inside):
-            undeclared = f"{atom.func} is not among the program's fields, scalars or constants"
-            yield f"the loss {program.loss} uses {atom}, but {undeclared}"
+            yield (
+                f"the loss {program.loss} uses {atom}, but {atom.func} is not among the program's fields, "
+                "scalars or constants"
+            )
 
 
 def _problems_of_update(program: Parts, w: TrainedMatrix | TrainedVector) -> Iterator[str]:
@@ -361,8 +368,10 @@ def _problems_of_update(program: Parts, w: TrainedMatrix | TrainedVector) -> Ite
         pairs += [(u.right, w.initial.cols, "right") for u in w.update.terms]
     for body, expected, side in pairs:
         if _elsewhere(expected, found := program.site_of(body)):
-            given = f"{w.name} is updated with {body} ({side}), a vector of {_place(found)}"
-            yield f"{given}; it must be a vector of {_place(expected)}"
+            yield (
+                f"{w.name} is updated with {body} ({side}), a vector of {_place(found)}; it must be a vector "
+                f"of {_place(expected)}"
+            )
 
 
 def _problems_of_terms(program: Parts, d: Definition) -> Iterator[str]:
@@ -485,22 +494,28 @@ def _problems_of_parameters(program: Parts) -> Iterator[str]:
         indices |= family | {r.index.name for u in w.update.terms for r in u.over}
     for owner, rule, family in rules:
         if getattr(type(rule), "__hash__", None) is None:
-            message = f"{owner} is trained by {rule!r}, which cannot be hashed"
-            yield f"{message}: write @dataclass(frozen=True) above its class"
+            yield (
+                f"{owner} is trained by {rule!r}, which cannot be hashed: write @dataclass(frozen=True) "
+                "above its class"
+            )
             continue
         found = {x.name for x in _symbols_of(rule)}
         partners = {f"{name}_" for name in indices} & indices
         for name in sorted(found & partners - {x.name for x in _symbols_of(rule) if x.is_integer}):
-            message = f"the symbol {name} has the name of a second value of the index {name[:-1]}"
-            yield f"{message} in correlations: give it another name"
+            yield (
+                f"the symbol {name} has the name of a second value of the index {name[:-1]} in correlations: "
+                "give it another name"
+            )
         if times := found & _TIMES:
             yield _message_on_rule(rule, times, "at the time at which the weight is used", _OWN_MEMORY)
         if times := (found & indices) - family:
             yield _message_on_rule(rule, times, "at each place where the weight is used", _OWN_RATES)
     for what, value in _fixed_numbers(program):
         if {x.name for x in value.free_symbols} & _TIMES:
-            message = f"{what} = {value} depends on the time, but it is fixed before training"
-            yield f"{message}: write a number without {t}"
+            yield (
+                f"{what} = {value} depends on the time, but it is fixed before training: write a number "
+                f"without {t}"
+            )
 
 
 _TIMES = {t.name, s.name}
@@ -522,8 +537,9 @@ def _message_on_rule(rule: TrainingRule, names: Collection[str], where: str, rem
     """
     kind, left = type(rule).__name__, ", ".join(sorted(names))
     stated = ", ".join(f"{key} = {value}" for key, value in parameters_with(rule, names).items())
-    message = f"{kind} has {stated}, which depends" if stated else f"the memory of {kind} depends"
-    return f"{message} on {left}, whose value would be taken {where}: {remedy}"
+    if not stated:
+        return f"the memory of {kind} depends on {left}, whose value would be taken {where}: {remedy}"
+    return f"{kind} has {stated}, which depends on {left}, whose value would be taken {where}: {remedy}"
 
 
 def _ranges_of(w: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
@@ -574,8 +590,9 @@ def _problems_of_places(program: Parts, d: Definition) -> Iterator[str]:
             yield f"{d.lhs} is a vector of {_place(home)} but uses {atom}, a vector of {other}"
     for v in map(parameter, program.vectors):
         if home is not None and v.uses(outside) and v.population.name != home.name:
-            given = f"{d.lhs} is a vector of {_place(home)} but uses {v.name}"
-            yield f"{given}, a vector of {_place(v.population)}"
+            yield (
+                f"{d.lhs} is a vector of {_place(home)} but uses {v.name}, a vector of {_place(v.population)}"
+            )
 
 
 def layers_of(program: Parts) -> set[Symbol]:
@@ -604,8 +621,10 @@ def _problems_of_reach(program: Parts, where: str, e: Expr) -> Iterator[str]:
                     continue
                 lower, upper = spans[x]
                 if (upper - r.upper).is_positive or (r.lower - lower).is_positive:
-                    there = f"{atom.func} is defined for {r.lower}..{r.upper} only"
-                    yield f"{where}: the sum over {x} = {lower}..{upper} uses {atom}, but {there}"
+                    yield (
+                        f"{where}: the sum over {x} = {lower}..{upper} uses {atom}, but {atom.func} is "
+                        f"defined for {r.lower}..{r.upper} only"
+                    )
 
 
 def _families(program: Parts) -> dict[tuple[str, int], IndexRange]:

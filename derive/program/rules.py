@@ -897,14 +897,16 @@ def fixed_symbols(rule: TrainingRule) -> frozenset[Symbol]:
         left, kept = rule.memory(_LATER, _PAST)
         found = {"m(t)": left, "k(t, s)": kept, "the noise": rule.noise(_LATER, _PAST)}
     except (TypeError, ValueError) as error:
-        message = f"{rule!r} states no memory: {error}"
         raise ProgramError(
-            f"{message}; memory(time, past) returns the pair m, k, and noise(time, past) one value"
+            f"{rule!r} states no memory: {error}; memory(time, past) returns the pair m, k, and noise(time, "
+            "past) one value"
         ) from error
     for name, value in found.items():
         if not isinstance(value, Expr):
-            message = f"{rule!r} states {name} as {value!r}, which is not a SymPy expression"
-            raise ProgramError(f"{message}: write S({value!r}) for a number")
+            raise ProgramError(
+                f"{rule!r} states {name} as {value!r}, which is not a SymPy expression: write S({value!r}) "
+                "for a number"
+            )
     return frozenset(x for e in found.values() for x in e.free_symbols) - {_LATER, _PAST}
 
 

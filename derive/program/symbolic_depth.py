@@ -58,7 +58,9 @@ def at_symbolic_depth(program: Program) -> Program:
         if str(a.func) == name and a.args and a.args[0].has(ell)
     }
     if last < 2 or not families:
-        raise NotApplicable("the layers of the program are no family: there is no program at symbolic depth")
+        raise NotApplicable(
+            "the layers of the program are not one family, so that it cannot be written at symbolic depth"
+        )
 
     def end(layer: Expr) -> Expr:
         """Return ``L`` if a layer is the last one, otherwise the layer."""
@@ -84,7 +86,9 @@ def at_symbolic_depth(program: Program) -> Program:
     found = _rewritten(program, written, end, upper)
     lifted: Program = replace(found, depth=L)
     if lifted.at_depth(last) != program:
-        raise NotApplicable("the layers of the program are no family: there is no program at symbolic depth")
+        raise NotApplicable(
+            "the layers of the program are not one family, so that it cannot be written at symbolic depth"
+        )
     return lifted
 
 

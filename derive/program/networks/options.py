@@ -101,8 +101,10 @@ def activation_of(activation: str | Any) -> Activation:
     function: Any = activation
     if isinstance(activation, str):
         if activation not in NAMED:
-            message = f"must be one of {', '.join(NAMED)}, or a SymPy function such as tanh"
-            raise ProgramError(f"activation = {activation!r}: {message}")
+            raise ProgramError(
+                f"activation = {activation!r}: must be one of {', '.join(NAMED)}, or a SymPy function such "
+                "as tanh"
+            )
         function = Lambda(_x, NAMED[activation])
     elif isinstance(activation, Expr) and not isinstance(activation, Lambda):
         free = sorted(activation.free_symbols, key=str)
@@ -171,8 +173,9 @@ def per_layer(key: str, value: PerLayer, first: int, last: Expr) -> Expr:
         raise ProgramError(f"{key} = {list(value)}: a list needs a depth that is a number, not {last}")
     wanted = int(last) - first + 1
     if len(value) != wanted:
-        message = f"{key} has {len(value)} entries: must have {wanted}"
-        raise ProgramError(f"{message}, for layers {first} to {last}")
+        raise ProgramError(
+            f"{key} has {len(value)} entries: must have {wanted}, for layers {first} to {last}"
+        )
     entries = [_positive(key, x) for x in value]
     return entries[0] if len(set(entries)) == 1 else Listed(ell, first, *entries)
 
@@ -379,8 +382,10 @@ def training_rule(
     if rule == "flow" and decay == 0:
         return MomentumFlow(kept, share)
     if rule == "flow":
-        message = f"momentum = {momentum} with weight_decay = {weight_decay} in continuous time"
-        raise ProgramError(f"{message}: no training rule here has both; use 'gd'")
+        raise ProgramError(
+            f"momentum = {momentum} with weight_decay = {weight_decay} in continuous time: no training rule "
+            "here has both; use 'gd'"
+        )
     if rule == "multistep":
         flow = training_rule("flow", **numbers)
         forgets, noisy = flow.memory(t, s)[0] != 1, flow.noise(t, s) != 0
@@ -409,9 +414,9 @@ def _require_zero(rule: str, numbers: dict[str, Expr]) -> None:
 def require_rule_of_random_data(rule: object) -> None:
     """Raise :class:`ProgramError` if ``rule`` is the name of an entrywise rule, which needs given inputs."""
     if isinstance(rule, str) and rule in ENTRYWISE:
-        reason = "its steps depend on the entries of inputs, of which random data give statistics only"
         raise ProgramError(
-            f"rule = {rule!r}: {reason}; must be 'gd' or 'flow', or the network one on given data, as mlp"
+            f"rule = {rule!r}: its steps depend on the entries of inputs, of which random data give "
+            "statistics only; must be 'gd' or 'flow', or the network one on given data, as mlp"
         )
 
 

@@ -71,8 +71,9 @@ def require_known(options: StreamOptions, without: str = "") -> None:
     names = {*StreamOptions.__annotations__, *TrainingOptions.__annotations__} - {without}
     for key, value in options.items():
         if key not in names:
-            reason = f"is not an option of this builder; options are {', '.join(sorted(names))}"
-            raise ProgramError(f"{key} = {value!r}: {reason}")
+            raise ProgramError(
+                f"{key} = {value!r}: is not an option of this builder; options are {', '.join(sorted(names))}"
+            )
     NONZERO.require(options.get("branch", 1), "branch")
 
 
