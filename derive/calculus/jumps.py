@@ -251,23 +251,23 @@ def conditioned(
 
 
 def _by_parts(
-    rest: Expr, mass: Expr, slots: tuple[Expr, ...], a: MatrixBase, share: MatrixBase
+    others: Expr, mass: Expr, slots: tuple[Expr, ...], a: MatrixBase, share: MatrixBase
 ) -> list[tuple[Expr, Expr]]:
     """Integrate by parts: ``<delta' F> = <l delta F> / v - sum_j <l x_j> <delta dF/dx_j> / v``.
 
-    ``rest`` is F, ``mass`` the delta with one derivative less, ``slots`` the variables x, ``a`` the
+    ``others`` is F, ``mass`` the delta with one derivative less, ``slots`` the variables x, ``a`` the
     coefficients of ``l = a.x``, and ``share`` the vector ``<l x_j> / v``. Return pairs of coefficient and
     integrand; the first one is not yet divided by ``v``.
     """
-    parts = [(S.One, Add(*[p * x for p, x in zip(a, slots, strict=True)]) * mass * rest)]
-    parts += [(-c, mass * rest.diff(x)) for x, c in zip(slots, share, strict=True) if c != 0]
+    parts = [(S.One, Add(*[p * x for p, x in zip(a, slots, strict=True)]) * mass * others)]
+    parts += [(-c, mass * others.diff(x)) for x, c in zip(slots, share, strict=True) if c != 0]
     return parts
 
 
 def _on_hyperplane(
-    rest: Expr, solved: dict[Expr, Expr], moved: dict[Expr, Expr], mass: Expr, back: dict[Expr, Expr]
+    others: Expr, solved: dict[Expr, Expr], moved: dict[Expr, Expr], mass: Expr, back: dict[Expr, Expr]
 ) -> Expr:
-    """Return the factors ``rest`` of an average on the hyperplane of a point mass.
+    """Return the factors ``others`` of an average on the hyperplane of a point mass.
 
     The result is zero if a smooth factor vanishes there.
 
@@ -280,7 +280,7 @@ def _on_hyperplane(
         """Return an expression on the hyperplane."""
         return e.subs(solved).subs(moved, simultaneous=True)
 
-    factors = Mul.make_args(rest)
+    factors = Mul.make_args(others)
     smooth = there(Mul(*[x for x in factors if not x.has(sign, DiracDelta)]))
     if smooth == 0 or smooth.expand() == 0:
         return S.Zero

@@ -366,7 +366,7 @@ def _without_lines(p: PolyElement) -> tuple[PolyElement, list[PolyElement]]:
     The remaining polynomial is factored much faster. A factor is tried if p vanishes at a point of the line
     at which no polynomial vanishes by accident, and accepted if the division leaves no remainder.
     """
-    found, ring = [], p.ring
+    lines, ring = [], p.ring
     at = [10007 + 101 * n for n in range(ring.ngens)]
     for i in range(ring.ngens):
         values = _along(p, i, at)
@@ -378,8 +378,8 @@ def _without_lines(p: PolyElement) -> tuple[PolyElement, list[PolyElement]]:
                     if quotient is None:
                         break
                     p, values = quotient, _divided(values, place - k)
-                    found.append(x + k)
-    return p, found
+                    lines.append(x + k)
+    return p, lines
 
 
 def _quotient(p: PolyElement, i: int, j: int, k: int) -> PolyElement | None:
@@ -425,8 +425,8 @@ def _horner(coefficients: Iterable[int], at: int) -> int:
 
 def _divided(coefficients: Iterable[int], root: int) -> list[int]:
     """Return the coefficients, highest power first, of a polynomial divided by ``x - root``."""
-    *found, _ = accumulate(coefficients, lambda v, c: v * root + c)
-    return found
+    *quotient, _ = accumulate(coefficients, lambda v, c: v * root + c)
+    return quotient
 
 
 SMALL = int(primorial(300, nth=False))

@@ -99,10 +99,10 @@ def radius(series: PowerSeries, digits: int = 40) -> Radius:
                 f"no estimate from {len(known)} coefficients of {series}: give more, or another series"
             )
         pairs = [(abs(estimates[a][0] - estimates[b][0]), a, b) for a, b in combinations(estimates, 2)]
-        apart, *both = min(pairs, key=lambda x: x[0]) if pairs else (mpmath.mpf(0), *estimates)
+        difference, *both = min(pairs, key=lambda x: x[0]) if pairs else (mpmath.mpf(0), *estimates)
         name = min(both, key=lambda x: estimates[x][1] / estimates[x][0])
         distance, change, angle = estimates[name]
-        change = change + apart
+        change = change + difference
         value = distance ** (mpmath.mpf(1) / series.step)
         return Radius(value, value * change / distance / series.step, distance, angle, name)
 

@@ -369,12 +369,12 @@ class PowerSeries:
     def __rtruediv__(self, other: Any) -> PowerSeries:
         return (self**-1).__mul__(other)
 
-    def _of(self, does: Callable[..., list[Expr]], *xs: Sequence[Expr]) -> PowerSeries:
+    def _of(self, operation: Callable[..., list[Expr]], *xs: Sequence[Expr]) -> PowerSeries:
         """Return the series that ``does(ring, *xs)`` computes from lists of coefficients.
 
         Its order is the lowest of theirs.
         """
-        return PowerSeries(tuple(does(Expressions(min(map(len, xs)) - 1), *xs)), self.variable)
+        return PowerSeries(tuple(operation(Expressions(min(map(len, xs)) - 1), *xs)), self.variable)
 
     def _lift(self, other: Any) -> tuple[Expr, ...]:
         """Return the coefficients of ``other``; an expression without the variable is a constant series."""
@@ -548,11 +548,11 @@ def _growth(sizes: Sequence[Expr]) -> Expr | None:
     The largest of the last coefficients is compared with the largest of those before. The result is None if
     there are fewer than two, or if the earlier ones are zero.
     """
-    apart = len(sizes) // 2
-    if apart == 0:
+    half = len(sizes) // 2
+    if half == 0:
         return None
-    late, early = Max(*sizes[apart:]), Max(*sizes[: len(sizes) - apart])
-    return None if early == 0 else Pow(late / early, S.One / apart)
+    late, early = Max(*sizes[half:]), Max(*sizes[: len(sizes) - half])
+    return None if early == 0 else Pow(late / early, S.One / half)
 
 
 def _functions(e: Expr) -> set[AppliedUndef]:

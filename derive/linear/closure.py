@@ -229,11 +229,11 @@ class _Closure:
 
     def closure(self) -> LinearClosure:
         """Return the closure, layer by layer."""
-        family = [r for r in self.rows if r.layers is not None]
-        layers = family[0].layers if family else None
-        if family and len(family) < len(self.rows):
-            left = ", ".join(str(r.lhs) for r in self.rows if r.layers is None)
-            raise NotApplicable(f"the equation of {left} is not a member of its family of layers")
+        family_rows = [r for r in self.rows if r.layers is not None]
+        layers = family_rows[0].layers if family_rows else None
+        if family_rows and len(family_rows) < len(self.rows):
+            outside = ", ".join(str(r.lhs) for r in self.rows if r.layers is None)
+            raise NotApplicable(f"the equation of {outside} is not a member of its family of layers")
         sites = sorted({_site(r) for r in self.rows}, key=lambda x: (not x.is_Integer, str(x)))
         blocks = [(site, [r for r in self.rows if _site(r) == site]) for site in sites]
         parts = [_Block(self, site, rows) for site, rows in blocks]

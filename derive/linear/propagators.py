@@ -215,38 +215,41 @@ class CrossLayer:
         return e
 
 
-def find(equations: Iterable[EquationLike], name: str, what: str = "equation") -> EquationLike:
+def find(equations: Iterable[EquationLike], name: str, kind: str = "equation") -> EquationLike:
     """Return the equation of the function ``name``, or of its derivative; raise KeyError if there is none.
 
-    ``what`` is the kind of equation, for the message.
+    ``kind`` is the kind of equation, for the message.
     """
     for e in equations:
         if str(getattr(e.lhs, "expr", e.lhs).func) == name:
             return e
-    raise KeyError(f"there is no {what} of {name}, but of {', '.join(str(e.lhs) for e in equations)}")
+    raise KeyError(f"there is no {kind} of {name}, but of {', '.join(str(e.lhs) for e in equations)}")
 
 
-def _without_trivial(found: CrossLayer) -> CrossLayer:
+def _without_trivial(system: CrossLayer) -> CrossLayer:
     """Return the system with constant responses (mostly 0) substituted into the other equations."""
     while True:
-        names = {str(e.lhs.func) for e in found.responses}
+        names = {str(e.lhs.func) for e in system.responses}
         values: dict[str, Expr] = {}
         for name in names:
-            each = {e.rhs for e in found.responses if str(e.lhs.func) == name}
+            each = {e.rhs for e in system.responses if str(e.lhs.func) == name}
             if len(each) == 1 and not (value := each.pop()).free_symbols and not value.atoms(AppliedUndef):
                 values[name] = value
-        values = {n: v for n, v in values.items() if not any(str(e.lhs.func) == n for e in found.diagonal)}
+        values = {n: v for n, v in values.items() if not any(str(e.lhs.func) == n for e in system.diagonal)}
         if not values:
-            return found
+            return system
 
         def put(e: Expr, values: dict[str, Expr] = values) -> Expr:
             """Return an expression with the constants in place of the responses."""
             return without_empty(rewritten(e, values, lambda x: values[str(x.func)]))
 
-        kept = tuple(e for e in found.responses if str(e.lhs.func) not in values)
-        found = replace(found, responses=kept).map(put)
-        left = ((e, tuple(y for y in e.terms if y.expr != 0)) for e in found.responses)
-        found = replace(found, responses=tuple(replace(e, terms=own or e.terms[:1]) for e, own in left))
+        kept = tuple(e for e in system.responses if str(e.lhs.func) not in values)
+        system = replace(system, responses=kept).map(put)
+        left = ((e, tuple(y for y in e.terms if y.expr != 0)) for e in system.responses)
+        system = replace(
+            system,
+            responses=tuple(replace(e, terms=nonzero_terms or e.terms[:1]) for e, nonzero_terms in left),
+        )
 
 
 # -- differentiating the equations ---------------------------------------------------------------------------
@@ -666,11 +669,11 @@ def _response_equation(theory: Theory, r: Row, into: str) -> Expr:
     if r.name == into:
         indices = [x.index for x in r.ranges if x.index not in theory.program.unit_indices]
         total += Mul(*[KroneckerDelta(i, primed(i)) for i in indices]) * _delta(theory)
-    end = perturbation_indices(theory, r)
+    perturbed_indices = perturbation_indices(theory, r)
     for x in r.actions:
-        moved: dict[Expr, Expr] = {j: primed(j) for j in end if x.expr.has(j)} | {s: between}
-        a = x.field.xreplace(moved)
-        total += x.expr.xreplace(moved).xreplace({a: _answer_at(a, end, into)})
+        renamed: dict[Expr, Expr] = {j: primed(j) for j in perturbed_indices if x.expr.has(j)} | {s: between}
+        a = x.field.xreplace(renamed)
+        total += x.expr.xreplace(renamed).xreplace({a: _answer_at(a, perturbed_indices, into)})
     return total
 
 
@@ -679,12 +682,12 @@ def _answer(theory: Theory, r: Row, into: str) -> AppliedUndef:
     return _answer_at(r.field, perturbation_indices(theory, r), into)
 
 
-def _answer_at(a: AppliedUndef, end: tuple[Symbol, ...], into: str) -> AppliedUndef:
+def _answer_at(a: AppliedUndef, perturbed_indices: tuple[Symbol, ...], into: str) -> AppliedUndef:
     """Return the response of a field to a perturbation of ``into``, at the indices and the time of ``a``.
 
-    ``end`` are the indices of the perturbation.
+    ``perturbed_indices`` are the indices of the perturbation.
     """
-    return Function(f"H_{a.func}_{into}")(*a.args[:-1], *end, a.args[-1], s)
+    return Function(f"H_{a.func}_{into}")(*a.args[:-1], *perturbed_indices, a.args[-1], s)
 
 
 def _delta(theory: Theory) -> Expr:

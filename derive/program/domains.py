@@ -37,8 +37,8 @@ def between(value: Expr, lower: Expr, upper: Expr, label: str) -> Conditions:
             f"{label}: a sum from {_plain(lower)} to {_plain(upper)} has a minimum as its lower or a maximum "
             "as its upper limit; write it as several sums"
         )
-    found = [] if lower == S.NegativeInfinity else [value - x for x in _parts(lower, Max)]
-    return found + ([] if upper == S.Infinity else [x - value for x in _parts(upper, Min)])
+    conditions = [] if lower == S.NegativeInfinity else [value - x for x in _parts(lower, Max)]
+    return conditions + ([] if upper == S.Infinity else [x - value for x in _parts(upper, Min)])
 
 
 def _plain(e: Basic) -> Basic:
@@ -74,20 +74,20 @@ def affine_slope(e: Expr, index: Symbol) -> Expr:
     >>> affine_slope(n - p + 1, p), affine_slope(n * p, p)
     (-1, n)
     """
-    own = [x for x in Add.make_args(e) if x.has(index)]
-    if len(own) == 1 and own[0] in (index, -index):
-        return S.One if own[0] == index else S.NegativeOne
+    terms_with_index = [x for x in Add.make_args(e) if x.has(index)]
+    if len(terms_with_index) == 1 and terms_with_index[0] in (index, -index):
+        return S.One if terms_with_index[0] == index else S.NegativeOne
     return e.diff(index)
 
 
 def needed(conditions: Iterable[Expr], known: Iterable[Expr]) -> Conditions:
     """Return those of the ``conditions`` that do not follow from the ``known`` ones or from each other."""
-    left = [x for x in dict.fromkeys(y.expand() for y in conditions) if not implied(x, known)]
-    for x in tuple(left):
-        others = [y for y in left if y != x]
+    remaining = [x for x in dict.fromkeys(y.expand() for y in conditions) if not implied(x, known)]
+    for x in tuple(remaining):
+        others = [y for y in remaining if y != x]
         if implied(x, [*known, *others]):
-            left = others
-    return left
+            remaining = others
+    return remaining
 
 
 def eliminated(
@@ -180,12 +180,12 @@ def _tightest(bounds: Conditions, known: Conditions, kind: Any) -> Expr:
 
     Bounds that follow from another bound, for all points that satisfy the ``known`` conditions, are left out.
     """
-    left = list(dict.fromkeys(bounds))
+    remaining = list(dict.fromkeys(bounds))
     sign = 1 if kind is Max else -1
-    for x in tuple(left):
-        if any(implied(sign * (y - x), known) for y in left if y != x):
-            left.remove(x)
-    return kind(*left)
+    for x in tuple(remaining):
+        if any(implied(sign * (y - x), known) for y in remaining if y != x):
+            remaining.remove(x)
+    return kind(*remaining)
 
 
 def indicator(conditions: Conditions) -> Expr:

@@ -318,12 +318,16 @@ def vectors_by_entries(program: Any) -> dict[str, str]:
     >>> vectors_by_entries(mlp(2, rule=sign_descent(Symbol("eta")))), vectors_by_entries(mlp(2))
     ({'x': 'W0'}, {})
     """
-    found = {}
+    weights_by_vector = {}
     for w in program.trained():
-        ends = {p.name for p in (getattr(w.initial, "rows", None), getattr(w.initial, "cols", None)) if p}
+        populations = {
+            p.name for p in (getattr(w.initial, "rows", None), getattr(w.initial, "cols", None)) if p
+        }
         if isinstance(w.rule, Entrywise):
-            found.update({x.name: w.name for x in program.given if x.population.name in ends})
-    return found
+            weights_by_vector.update(
+                {x.name: w.name for x in program.given if x.population.name in populations}
+            )
+    return weights_by_vector
 
 
 def _fraction(value: Expr | float, key: str, name: str) -> Expr:
@@ -331,6 +335,6 @@ def _fraction(value: Expr | float, key: str, name: str) -> Expr:
 
     ``key`` is the name of the constant and ``name`` that of the rule, for the message.
     """
-    found = expression(value, f"{key} of {name}")
-    FRACTION.require(found, f"{key} of {name}")
-    return found
+    fraction = expression(value, f"{key} of {name}")
+    FRACTION.require(fraction, f"{key} of {name}")
+    return fraction

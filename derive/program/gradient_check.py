@@ -122,7 +122,7 @@ def _compare(program: Program, descent: Parametrization) -> list[WrongUpdate]:
     weights = list(_weights(program, descent, numbers))
     directions = {(w.name, w.key): w.direction(numbers) for w in weights}
     try:
-        whole, computed = _slope_of_loss(program, numbers, directions)
+        whole_slope, computed = _slope_of_loss(program, numbers, directions)
     except Undefined as missing:
         raise NotApplicable(f"the forward pass cannot be written out: {missing}") from None
     stated: list[tuple[Any, Any] | None] = []
@@ -133,18 +133,18 @@ def _compare(program: Program, descent: Parametrization) -> list[WrongUpdate]:
         except Undefined:
             stated.append(None)
     total = sum(x[0] for x in stated if x is not None)
-    if mpmath.isnan(whole + total):
+    if mpmath.isnan(whole_slope + total):
         raise NotApplicable("a function of the program has no value that mpmath can compute")
-    size = abs(whole) + sum(x[1] for x in stated if x is not None)
-    if None not in stated and abs(whole - total) <= TOLERANCE * size:
+    size = abs(whole_slope) + sum(x[1] for x in stated if x is not None)
+    if None not in stated and abs(whole_slope - total) <= TOLERANCE * size:
         return []
-    found = []
+    wrong = []
     for w, update in zip(weights, stated, strict=True):  # the total is wrong: compare each weight
-        own, _ = _slope_of_loss(program, numbers, {(w.name, w.key): directions[w.name, w.key]})
-        if update is None or abs(own - update[0]) > TOLERANCE * (abs(own) + update[1]):
+        by_loss, _ = _slope_of_loss(program, numbers, {(w.name, w.key): directions[w.name, w.key]})
+        if update is None or abs(by_loss - update[0]) > TOLERANCE * (abs(by_loss) + update[1]):
             by_update = None if update is None else _shown(update[0])
-            found.append(WrongUpdate(w.label, by_update, _shown(own)))
-    return found
+            wrong.append(WrongUpdate(w.label, by_update, _shown(by_loss)))
+    return wrong
 
 
 def _shown(x: Any) -> Expr:
@@ -365,15 +365,15 @@ class _TinyNetwork:
         entries = self.value(e.vector, env)
         entries = entries if len(entries) == UNITS else entries * UNITS
         along, count = self.directions.get((name, key)), rows if e.transposed else cols
-        found = []
+        result = []
         for i in range(UNITS):
             terms = []
             for j in range(UNITS):
                 at = (j, i) if e.transposed else (i, j)
                 slope = None if along is None else along[at[0]][at[1]]
                 terms.append(_multiplied([[(2 * entry(name, key, *at), slope)], [entries[j]]]))
-            found += _multiplied([_added(terms), [(count, None)]])
-        return found
+            result += _multiplied([_added(terms), [(count, None)]])
+        return result
 
     def _applied(self, e: AppliedUndef, env: IndexValues) -> DualVector:
         """Return the value of an applied function: field, scalar, weight, input, constant or activation."""
@@ -428,16 +428,16 @@ class _TinyNetwork:
         shape = _shape(e, tuple(names.items()))
         inner = [self.value(x, env) for x in leaves]
         units = max((len(x) for x in inner), default=1)
-        found = []
+        result = []
         for i in range(units):
-            at = [x[i] if len(x) > 1 else x[0] for x in inner]
-            values = [x for x, _ in at]
+            entries = [x[i] if len(x) > 1 else x[0] for x in inner]
+            values = [x for x, _ in entries]
             slope = None
-            for argument, (_, moved) in zip(names.values(), at, strict=True):
+            for argument, (_, moved) in zip(names.values(), entries, strict=True):
                 if moved is not None:
-                    slope = (slope or 0) + _compiled(_slope(shape, argument), len(at))(*values) * moved
-            found.append((_compiled(shape, len(at))(*values), slope))
-        return found
+                    slope = (slope or 0) + _compiled(_slope(shape, argument), len(entries))(*values) * moved
+            result.append((_compiled(shape, len(entries))(*values), slope))
+        return result
 
 
 def sizes(m: GaussianMatrix, key: MemberIndices, network: _TinyNetwork) -> tuple[Any, Any]:
@@ -462,12 +462,12 @@ def _added(parts: list[DualVector]) -> DualVector:
 
     A vector of one entry is the same number for all units.
     """
-    found = []
+    entries_of_sum = []
     for i in range(max((len(x) for x in parts), default=1)):
         entries = [x[i] if len(x) > 1 else x[0] for x in parts]
         slopes = [x for _, x in entries if x is not None]
-        found.append((sum((x for x, _ in entries), mpmath.mpf(0)), sum(slopes) if slopes else None))
-    return found
+        entries_of_sum.append((sum((x for x, _ in entries), mpmath.mpf(0)), sum(slopes) if slopes else None))
+    return entries_of_sum
 
 
 def _multiplied(parts: list[DualVector]) -> DualVector:
@@ -475,7 +475,7 @@ def _multiplied(parts: list[DualVector]) -> DualVector:
 
     A vector of one entry is the same number for all units.
     """
-    found = []
+    product = []
     for i in range(max(len(x) for x in parts)):
         value, slope = mpmath.mpf(1), None
         for x in parts:
@@ -485,8 +485,8 @@ def _multiplied(parts: list[DualVector]) -> DualVector:
             if moved is not None:
                 slope = value * moved if slope is None else slope + value * moved
             value *= factor
-        found.append((value, slope))
-    return found
+        product.append((value, slope))
+    return product
 
 
 @lru_cache(maxsize=1000)
@@ -496,11 +496,11 @@ def _leaves(e: Expr) -> tuple[Expr, ...]:
         return tuple(e.expr.args)
     if isinstance(e, Subs):
         return _leaves(e.point)
-    found: dict[Expr, None] = {}
+    leaves: dict[Expr, None] = {}
     for x in e.args:
         leaf = isinstance(x, Sum | Mean | Product | Symbol | AppliedUndef | Derivative)
-        found |= dict.fromkeys((x,) if leaf else _leaves(x))
-    return tuple(found)
+        leaves |= dict.fromkeys((x,) if leaf else _leaves(x))
+    return tuple(leaves)
 
 
 def _at(e: Expr, values: Mapping[Any, Expr]) -> Expr:
@@ -621,8 +621,8 @@ class _Weight:
         It is minus the sum of update times random number over all entries (see the module).
         """
         total, size = mpmath.mpf(0), mpmath.mpf(0)
-        own = _indices(self.weight.initial)
-        family = dict(zip((r.index for r in own), self.key, strict=True))
+        ranges = _indices(self.weight.initial)
+        family = dict(zip((r.index for r in ranges), self.key, strict=True))
         for u in _terms(self.weight):
             for env in numbers.assignments(u.over, family):
                 ((coefficient, _),) = network.value(expression(u.coefficient), env)

@@ -414,9 +414,9 @@ class Gradients:
         first slot is the layer, whose range is not among the conditions.
         """
         runs, label = dict(use.runs), spelled(_plain(use.by, dict(use.runs)))
-        own = [c for x, r in use.runs for c in between(x, r.lower, r.upper, label)]
-        rings = {x for x, i in solved.places.items() if self._goes_round(use, x, spans, i, own, axis)}
-        found: Conditions = []
+        in_ranges = [c for x, r in use.runs for c in between(x, r.lower, r.upper, label)]
+        rings = {x for x, i in solved.places.items() if self._goes_round(use, x, spans, i, in_ranges, axis)}
+        conditions: Conditions = []
         for x, r in use.runs:
             if x in rings or (axis and solved.places.get(x) == 0 and solved.low != ANY[0]):
                 continue
@@ -425,8 +425,8 @@ class Gradients:
                     f"{label}: the sum over {r.index} ends at a shifted index of {_plain(use.target, runs)}, "
                     "which is periodic; keep its indices in their range, or let the sum end at a number"
                 )
-            found += between(x, r.lower, r.upper, label)
-        return [c.xreplace(solved.indices).expand() for c in found]
+            conditions += between(x, r.lower, r.upper, label)
+        return [c.xreplace(solved.indices).expand() for c in conditions]
 
     def _support(self, use: _Use, solved: _Solved) -> Conditions:
         """Return the conditions outside of which the gradient of ``use.by`` is zero, in solved indices."""
@@ -434,26 +434,26 @@ class Gradients:
         return [c.xreplace(names).xreplace(solved.indices).expand() for c in self.domain(name_of(use.by))]
 
     def _goes_round(
-        self, use: _Use, x: Dummy, spans: SlotRanges, i: int, own: Conditions, axis: bool
+        self, use: _Use, x: Dummy, spans: SlotRanges, i: int, in_ranges: Conditions, axis: bool
     ) -> bool:
         """Return whether the index ``x`` is periodic, because argument i of the target leaves its range.
 
-        ``own`` are the conditions for all indices in their ranges. Raises :class:`ProgramError` if the
+        ``in_ranges`` are the conditions for all indices in their ranges. Raises :class:`ProgramError` if the
         argument leaves its range and does not take all values of it.
         """
-        a, span, r = use.target.args[i], spans[i], dict(use.runs)[x]
-        if not isinstance(a, Add) or span is None or (axis and i == 0):
+        argument, span, range_of_index = use.target.args[i], spans[i], dict(use.runs)[x]
+        if not isinstance(argument, Add) or span is None or (axis and i == 0):
             return False
         runs = dict(use.runs)
         label = spelled(_plain(use.by, runs))
-        if all(implied(c, own) for c in between(a, span.lower, span.upper, label)):
+        if all(implied(c, in_ranges) for c in between(argument, span.lower, span.upper, label)):
             return False
-        if (r.lower, r.upper) == (span.lower, span.upper):
+        if (range_of_index.lower, range_of_index.upper) == (span.lower, span.upper):
             return True
         raise ProgramError(
-            f"{label}: the index {_plain(a, runs)} of {_plain(use.target, runs)} leaves its range "
-            f"{span.lower}..{span.upper}, and {r.index} does not take all values of it, as a periodic index "
-            f"does; keep {r.index} where the argument is inside"
+            f"{label}: the index {_plain(argument, runs)} of {_plain(use.target, runs)} leaves its range "
+            f"{span.lower}..{span.upper}, and {range_of_index.index} does not take all of its values, as a "
+            f"periodic index does; keep {range_of_index.index} where the argument is inside"
         )
 
     def domain(self, name: str) -> Conditions:
@@ -463,12 +463,16 @@ class Gradients:
         """
         if name not in self.domains:
             self.domains[name] = []  # ends the recursion for a field that uses itself at another layer
-            found: list[Conditions] = []
+            conditions_of_uses: list[Conditions] = []
             for use in self.uses.get(name, ()):
                 if name_of(use.by) in self.place:
                     solved = self._solve(use, self.slots[name], self._on_axis(name))
-                    found.append(self._contributing(use, solved, name))
-            shared = [c for c in found[0] if all(c in other for other in found)] if found else []
+                    conditions_of_uses.append(self._contributing(use, solved, name))
+            shared = (
+                [c for c in conditions_of_uses[0] if all(c in other for other in conditions_of_uses)]
+                if conditions_of_uses
+                else []
+            )
             self.domains[name] = shared
         return self.domains[name]
 
@@ -516,7 +520,7 @@ class Gradients:
         The value lists, for each index of the output, the position of this index among those of the vertex,
         or None.
         """
-        found: dict[str, tuple[int | None, ...]] = {self.root: tuple(range(len(self.labels)))}
+        positions: dict[str, tuple[int | None, ...]] = {self.root: tuple(range(len(self.labels)))}
         todo = [self.root]
         while todo:
             by = todo.pop()
@@ -526,18 +530,18 @@ class Gradients:
                         continue
                     solved = self._solve(use, self.slots[name], self._on_axis(name)).indices
                     slots = self.slots[name]
-                    values = [None if i is None else use.by.args[i].xreplace(solved) for i in found[by]]
+                    values = [None if i is None else use.by.args[i].xreplace(solved) for i in positions[by]]
                     if any(x not in slots and not isinstance(x, Dummy | None) for x in values):
                         raise self._mixes(use)
                     here = tuple(slots.index(x) if x in slots else None for x in values)
                     if any(i is None and x in slots for x, i in zip(self.labels, here, strict=True)):
                         raise self._mixes(use)  # the gradient would have two indices of one name
-                    if name not in found:
-                        found[name] = here
+                    if name not in positions:
+                        positions[name] = here
                         todo.append(name)
-                    elif found[name] != here:
+                    elif positions[name] != here:
                         raise self._mixes(use)
-        return found
+        return positions
 
     def _mixes(self, use: _Use) -> ProgramError:
         """Return the error for a quantity that combines quantities of different outputs."""
@@ -706,7 +710,7 @@ class Gradients:
     def cells(self, name: str) -> list[_Cell]:
         """Return the gradient with respect to ``name``, by ranges of layers with one expression each."""
         slots, axis = self.slots[name], self._on_axis(name)
-        found: list[tuple[_Cell, Expr]] = []
+        parts: list[tuple[_Cell, Expr]] = []
         for use in self.uses.get(name, ()):
             if name_of(use.by) not in self.place:
                 continue
@@ -715,52 +719,52 @@ class Gradients:
             if name_of(use.by) in self.nodes:
                 for cell in self.cells(name_of(use.by)):
                     part = _Cell(cell.low, cell.high, cell.constant * value, family=cell.family)
-                    found.append((part, S.One))
+                    parts.append((part, S.One))
                 continue
             given = S.One
             if use.kind == "product" and name in self.nodes:
                 factors = Mul.make_args(self.split(use.factor)[0])
                 given = Mul(*[x for x in factors if not x.free_symbols & set(dict(use.runs))])
             cell = _Cell(solved.low, solved.high, value, solved.shift, family=solved.family)
-            found.append((cell, given))
+            parts.append((cell, given))
         cells = []
-        for low, high in _cuts([c for c, _ in found]):
-            here = [(c, k) for c, k in found if _covers(c, low, high)]
-            if not here:
+        for low, high in _cuts([c for c, _ in parts]):
+            parts_here = [(c, k) for c, k in parts if _covers(c, low, high)]
+            if not parts_here:
                 continue
-            constants = {k for _, k in here}
+            constants = {k for _, k in parts_here}
             constant = constants.pop() if len(constants) == 1 else S.One
-            whole = all((c.low, c.high) == (low, high) for c, _ in here)
-            shifts = {c.shift for c, _ in here}
+            whole = all((c.low, c.high) == (low, high) for c, _ in parts_here)
+            shifts = {c.shift for c, _ in parts_here}
             shift = shifts.pop() if whole and len(shifts) == 1 else S.Zero
-            value = Add(*[_divided(c.value, constant) for c, _ in here])
+            value = Add(*[_divided(c.value, constant) for c, _ in parts_here])
             value = self.tidy(value if value.has(Product) else factor_terms(value))
-            cells.append(_Cell(low, high, value, shift, constant, all(c.family for c, _ in here)))
+            cells.append(_Cell(low, high, value, shift, constant, all(c.family for c, _ in parts_here)))
         return cells
 
     def definitions_of(self, name: str) -> list[Definition]:
         """Return the definitions of the gradient with respect to ``name``, one for each range of layers."""
         slots = self.slots[name]
-        found: list[tuple[bool, Definition]] = []
+        definitions: list[tuple[bool, Definition]] = []
         cells, x = self.cells(name), self.fields.get(self.owner.get(name, name))
         if x is not None and not x.ordered:  # an ordered field is computed at one place after another
             cells = _merged(cells, slots[:1])
         for cell in cells:
             args, value = list[Expr](slots), cell.value
-            own: tuple[IndexRange, ...] = ()
+            layer_range: tuple[IndexRange, ...] = ()
             family = self._on_axis(name) and cell.low != ANY[0]
             if family and cell.low == cell.high and not cell.family:
                 args[0], value = cell.low, value.xreplace({slots[0]: cell.low})
             elif family:
                 args[0] = slots[0] + cell.shift
                 value = value.xreplace({slots[0]: args[0]})
-                own = (IndexRange(slots[0], cell.low - cell.shift, cell.high - cell.shift),)
+                layer_range = (IndexRange(slots[0], cell.low - cell.shift, cell.high - cell.shift),)
             spans = list(zip(slots, self.ranges[name], strict=True))[1 if family else 0 :]
-            rest = [r or self.range_of(x) for x, r in spans]
-            rest += map(self.range_of, self._extra(name))
+            other_ranges = [r or self.range_of(x) for x, r in spans]
+            other_ranges += map(self.range_of, self._extra(name))
             lhs = Function(self.called(name))(*args, *self._extra(name), t)
-            found.append((bool(own), Definition(lhs, value, (*rest, *own))))
-        return [d for _, d in sorted(found, key=lambda x: x[0])]
+            definitions.append((bool(layer_range), Definition(lhs, value, (*other_ranges, *layer_range))))
+        return [d for _, d in sorted(definitions, key=lambda x: x[0])]
 
     def range_of(self, index: Symbol) -> IndexRange:
         """Return the range of an index (not that of layers) from the definitions; raise if there is none."""
@@ -923,13 +927,13 @@ def name_of(e: Expr) -> str:
 
 def _slots(definitions: tuple[Definition, ...], name: str) -> tuple[Symbol, ...]:
     """Return a symbol for each argument of a field except the time, as its definitions call them."""
-    own = [d for d in definitions if d.name == name]
-    found: list[Symbol] = []
-    for i in range(len(own[0].lhs.args) - 1):
-        options = (r.index for d in own for r in d.ranges if d.lhs.args[i].has(r.index))
+    lines = [d for d in definitions if d.name == name]
+    symbols: list[Symbol] = []
+    for i in range(len(lines[0].lhs.args) - 1):
+        options = (r.index for d in lines for r in d.ranges if d.lhs.args[i].has(r.index))
         default = ell if i == 0 else Symbol(f"i{i}", integer=True)
-        found.append(next((x for x in options if x not in found), default))
-    return tuple(found)
+        symbols.append(next((x for x in options if x not in symbols), default))
+    return tuple(symbols)
 
 
 def _moved(r: IndexRange, names: Mapping[Any, Any]) -> IndexRange:
@@ -972,10 +976,12 @@ def _inner_first(free: list[Symbol], runs: IndexRuns, names: Mapping[Any, Any]) 
     An index comes before those in the ends of its range; ``names`` are the names of the dummies in ``runs``.
     """
     ends = {names[x]: {names.get(y) for y in _symbols(r)} for x, r in runs if names.get(x) in free}
-    found: list[Symbol] = []
-    while left := [x for x in free if x not in found]:
-        found.append(next((x for x in left if not any(x in ends[y] for y in left if y != x)), left[0]))
-    return found
+    ordered: list[Symbol] = []
+    while remaining := [x for x in free if x not in ordered]:
+        ordered.append(
+            next((x for x in remaining if not any(x in ends[y] for y in remaining if y != x)), remaining[0])
+        )
+    return ordered
 
 
 def _symbols(r: IndexRange) -> set[Any]:
@@ -1072,15 +1078,15 @@ def _covers(c: _Cell, low: Expr, high: Expr) -> bool:
 
 def _merged(cells: list[_Cell], axis: tuple[Symbol, ...]) -> list[_Cell]:
     """Return the cells, neighbours merged if they are the same expression of the layer index (``axis``)."""
-    found: list[_Cell] = []
+    merged: list[_Cell] = []
     for c in cells:
         c = replace(c, constant=S.One)
-        if found and axis and _same(found[-1], c, axis[0]):
-            wide = found[-1] if found[-1].family else c
-            found[-1] = _Cell(found[-1].low, c.high, wide.value, family=True)
+        if merged and axis and _same(merged[-1], c, axis[0]):
+            wide = merged[-1] if merged[-1].family else c
+            merged[-1] = _Cell(merged[-1].low, c.high, wide.value, family=True)
         else:
-            found.append(c)
-    return found
+            merged.append(c)
+    return merged
 
 
 def _same(a: _Cell, b: _Cell, axis: Symbol) -> bool:
@@ -1095,15 +1101,15 @@ def _same(a: _Cell, b: _Cell, axis: Symbol) -> bool:
 
 def _joined(lines: list[tuple[_Solved, Any]], weight: GaussianWeight) -> list[tuple[_Solved, Any]]:
     """Return the terms of an update, those at neighbouring layers merged if they are the same expression."""
-    found: list[tuple[_Solved, Any]] = []
+    joined: list[tuple[_Solved, Any]] = []
     for line in lines:
-        for i, other in enumerate(found):
+        for i, other in enumerate(joined):
             if (one := _one_update(weight, other, line)) is not None:
-                found[i] = one
+                joined[i] = one
                 break
         else:
-            found.append(line)
-    return found
+            joined.append(line)
+    return joined
 
 
 def _one_update(weight: Any, a: tuple[_Solved, Any], b: tuple[_Solved, Any]) -> tuple[_Solved, Any] | None:

@@ -91,22 +91,22 @@ def _places_of_layers(program: Parts) -> set[Place]:
     They are those in layered fields, in families of weights, and in scalars that have one value for each
     layer.
     """
-    found = {(x.name, 0) for x in program.fields if x.layered}
-    found |= {(w.name, 0) for w in map(gaussian, program.matrices) if w.index is not None}
+    places = {(x.name, 0) for x in program.fields if x.layered}
+    places |= {(w.name, 0) for w in map(gaussian, program.matrices) if w.index is not None}
     for v in map(parameter, program.vectors):
         layers = {r.index for r in _layers_of(v)}
-        found |= {(v.name, k) for k, r in enumerate(v.indices) if r.index in layers}
+        places |= {(v.name, k) for k, r in enumerate(v.indices) if r.index in layers}
     while True:
         more = {
             (d.name, k)
             for d in program.definitions
             if d.name in program.scalars
             for k, x in enumerate(d.lhs.args[:-1])
-            if x.free_symbols & _layers_in(d, found)
+            if x.free_symbols & _layers_in(d, places)
         }
-        if more <= found:
-            return found
-        found |= more
+        if more <= places:
+            return places
+        places |= more
 
 
 def _layers_in(part: Any, places: set[Place]) -> set[Symbol]:
@@ -167,8 +167,8 @@ def _expressions(parts: Iterable[Any]) -> Iterator[Expr]:
 
 def _indices(part: Any) -> set[Symbol]:
     """Return the indices that have a range, or a sum, in a part of a program."""
-    found = {x.index for x in _objects(part) if isinstance(x, IndexRange)}
-    return found | {x for e in _expressions([part]) for x in _bound(e)}
+    indices = {x.index for x in _objects(part) if isinstance(x, IndexRange)}
+    return indices | {x for e in _expressions([part]) for x in _bound(e)}
 
 
 def _renamed(x: Any, change: Mapping[Symbol, Symbol]) -> Any:

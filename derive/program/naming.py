@@ -36,11 +36,11 @@ def free_name(name: str, taken: Collection[str]) -> str:
     >>> free_name("g", {"h"}), free_name("g", {"g", "g_2"})
     ('g', 'g_3')
     """
-    found, count = name, 1
-    while found in taken:
+    candidate, count = name, 1
+    while candidate in taken:
         count += 1
-        found = f"{name}_{count}"
-    return found
+        candidate = f"{name}_{count}"
+    return candidate
 
 
 def unique_names(
@@ -56,11 +56,11 @@ def unique_names(
     """
     pairs = list(natural)
     wished = {name for _, name in pairs}
-    used, found = set(taken), dict[NamedObject, str]()
+    used_names, names = set(taken), dict[NamedObject, str]()
     for key, name in pairs:
-        found[key] = name if name not in used else free_name(name, used | wished)
-        used.add(found[key])
-    return found
+        names[key] = name if name not in used_names else free_name(name, used_names | wished)
+        used_names.add(names[key])
+    return names
 
 
 def name_conflicts(

@@ -158,19 +158,19 @@ class Network:
         used = {name_of(a) for e in expressions for a in e.atoms(AppliedUndef, Symbol)}
         used |= {name for _, name in self._declared()}
         names = (x for x in map("average_{}".format, count(1)) if x not in used)
-        made: dict[Mean, Definition] = {}
+        scalars: dict[Mean, Definition] = {}
 
         def number(mean: Mean, d: Definition) -> Expr:
             """Return the scalar that stands for an average of the definition ``d``; make it at first use."""
-            if mean not in made:
+            if mean not in scalars:
                 ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges, *d.ranges)}
                 ranges |= {x: IndexRange(x, *b) for e in d.rhs.atoms(Sum) for x, *b in e.limits}
                 atoms = sorted(mean.atoms(AppliedUndef), key=lambda a: (-len(a.args), str(a)))
                 places = (x for a in atoms for arg in a.args for x in sorted(arg.free_symbols, key=spelled))
-                own = [x for x in dict.fromkeys(places) if x in ranges]
-                lhs = Function(next(names))(*own, t)
-                made[mean] = Definition(lhs, mean, tuple(ranges[x] for x in own))
-            return made[mean].lhs
+                indices = [x for x in dict.fromkeys(places) if x in ranges]
+                lhs = Function(next(names))(*indices, t)
+                scalars[mean] = Definition(lhs, mean, tuple(ranges[x] for x in indices))
+            return scalars[mean].lhs
 
         def inside(e: Expr, d: Definition) -> Expr:
             """Return an expression with scalars for all averages in it, the innermost first."""
@@ -202,8 +202,8 @@ class Network:
                 return set(d.rhs.atoms(Mean))  # in a loss with outputs, averages are scalars too
             return _nonlinear_averages(d.rhs)
 
-        found = [replace(d, rhs=outside(d.rhs, d, needed_in(d))) for d in (*lines, goal)]
-        return (*made.values(), *found[:-1]), found[-1].rhs
+        rewritten_lines = [replace(d, rhs=outside(d.rhs, d, needed_in(d))) for d in (*lines, goal)]
+        return (*scalars.values(), *rewritten_lines[:-1]), rewritten_lines[-1].rhs
 
     def _ranges(self, lhs: AppliedUndef, rhs: Expr) -> tuple[IndexRange, ...]:
         """Return the ranges of the indices of ``lhs``: layers come last and run as far as its matrices."""
@@ -219,13 +219,13 @@ class Network:
             if x.name == t.name:
                 raise ProgramError(f"{lhs}: its {x} is not the symbol {x} of derive.program: import that one")
         layered = any(x.name == name_of(lhs) and (x.layered or x.ordered) for x in self.fields)
-        found: list[tuple[bool, IndexRange]] = []
+        ranges_with_order: list[tuple[bool, IndexRange]] = []
         for i, a in enumerate(lhs.args[:-1]):
             for x in sorted(a.free_symbols - depth, key=spelled):
                 if x not in known:
                     raise ProgramError(f"{lhs}: {_without_range(x)}")
-                found.append((layered and i == 0, known[x]))
-        return tuple(r for _, r in sorted(found, key=lambda x: x[0]))
+                ranges_with_order.append((layered and i == 0, known[x]))
+        return tuple(r for _, r in sorted(ranges_with_order, key=lambda x: x[0]))
 
     def __post_init__(self) -> None:
         """Check names, and the indices with which they are used."""
@@ -346,13 +346,13 @@ class Network:
         """Return pairs (kind, name), such as ("field", "h"), of all that the network declares."""
         fields = {x.name for x in self.fields}
         heads = self.forward if isinstance(self.forward, Mapping) else [d.lhs for d in self.forward]
-        found = [("field", x.name) for x in self.fields]
-        found += [("number", x) for x in dict.fromkeys(map(name_of, heads)) if x not in fields]
-        found += [("given vector", x.name) for x in self.given]
-        found += [("kernel", x) for x in dict.fromkeys(x.kernel for x in self.given)]
-        found += [("attribute", x.name) for x in self.attributes]
+        declared = [("field", x.name) for x in self.fields]
+        declared += [("number", x) for x in dict.fromkeys(map(name_of, heads)) if x not in fields]
+        declared += [("given vector", x.name) for x in self.given]
+        declared += [("kernel", x) for x in dict.fromkeys(x.kernel for x in self.given)]
+        declared += [("attribute", x.name) for x in self.attributes]
         weights = (*self.weights, *self.frozen)
-        return found + [("matrix" if isinstance(w, GaussianMatrix) else "vector", w.name) for w in weights]
+        return declared + [("matrix" if isinstance(w, GaussianMatrix) else "vector", w.name) for w in weights]
 
     def _taken(
         self,
@@ -811,14 +811,14 @@ class _Assembly:
         same with feedback weights.
         """
         vectors = self.network.vectors
-        made: dict[str, tuple[Field, Definition]] = {}
+        new_fields: dict[str, tuple[Field, Definition]] = {}
 
         def with_fields(vector: Expr, indices: set[Symbol]) -> Expr:
             """Return a vector with fields for its vectors of weights; these may have ``indices``."""
             for v in vectors:
                 for member in v.uses(vector):
                     vector = vector.xreplace(
-                        {member: self._field_of_weights(v, member, indices, derived, edited, made)}
+                        {member: self._field_of_weights(v, member, indices, derived, edited, new_fields)}
                     )
             return vector
 
@@ -832,9 +832,9 @@ class _Assembly:
         changed = [self._means_changed(d, with_fields) for d in (*lines, *edited)]
         changed_updates = {name: [updated(u) for u in uses] for name, uses in updates.items()}
         for i, d in enumerate(changed[len(lines) :], len(lines)):
-            changed[i] = self._with_new_fields(d, made)
-        at, new = len(self.forward), tuple(line for _, line in made.values())
-        return tuple(x for x, _ in made.values()), (*changed[:at], *new, *changed[at:]), changed_updates
+            changed[i] = self._with_new_fields(d, new_fields)
+        at, new = len(self.forward), tuple(line for _, line in new_fields.values())
+        return tuple(x for x, _ in new_fields.values()), (*changed[:at], *new, *changed[at:]), changed_updates
 
     def _means_changed(self, d: Definition, with_fields: Callable[[Expr, set[Symbol]], Expr]) -> Definition:
         """Return a definition with fields, by ``with_fields``, for the vectors of weights in its means."""
@@ -848,12 +848,15 @@ class _Assembly:
             rhs=drawn_out(self.graph.tidy(rhs), lambda x: not self.graph.varies(x) and not x.has(Mean)),
         )
 
-    def _with_new_fields(self, d: Definition, made: dict[str, tuple[Field, Definition]]) -> Definition:
+    def _with_new_fields(self, d: Definition, new_fields: dict[str, tuple[Field, Definition]]) -> Definition:
         """Return a backward definition with the new fields in place of vectors of weights."""
-        for v in (v for v in self.network.vectors if v.name in made):
+        for v in (v for v in self.network.vectors if v.name in new_fields):
             for member in v.uses(d.rhs):
                 d = replace(
-                    d, rhs=d.rhs.xreplace({member: self._field_of_weights(v, member, set(), (), (), made)})
+                    d,
+                    rhs=d.rhs.xreplace(
+                        {member: self._field_of_weights(v, member, set(), (), (), new_fields)}
+                    ),
                 )
         return d
 
@@ -864,35 +867,35 @@ class _Assembly:
         indices: set[Symbol],
         derived: tuple[Definition, ...],
         edited: tuple[Definition, ...],
-        made: dict[str, tuple[Field, Definition]],
+        new_fields: dict[str, tuple[Field, Definition]],
     ) -> Expr:
         """Return a multiple of a field that equals ``member``, a member of the vector ``v`` of weights.
 
         It is a field of the backward pass (``edited``) whose indices are among ``indices``, or else a new
-        field, which is stored in ``made``.
+        field, which is stored in ``new_fields``.
         """
         for e in edited:
-            for own in v.uses(e.rhs):
-                factor = e.rhs / own
-                names = dict(zip(own.args, member.args, strict=True))
+            for use in v.uses(e.rhs):
+                factor = e.rhs / use
+                names = dict(zip(use.args, member.args, strict=True))
                 place = e.lhs.xreplace(names)
                 others = {r.index for r in e.ranges} & place.free_symbols
                 if not self.graph.varies(factor) and not factor.has(t) and others <= indices:
                     return place / factor.xreplace(names)
-        if v.name not in made:
+        if v.name not in new_fields:
             candidates = (e.rhs / u for e in derived for u in v.uses(e.rhs))
             factor = next((x for x in candidates if not self.graph.varies(x) and not x.has(t)), S.One)
             home = next(x for x in self.network.fields if x.population.name == v.population.name)
-            used = self.graph.taken | {self.graph.called(n) for n in self.graph.slots} | set(made)
-            used |= {x.name for x, _ in made.values()}
+            used = self.graph.taken | {self.graph.called(n) for n in self.graph.slots} | set(new_fields)
+            used |= {x.name for x, _ in new_fields.values()}
             name = free_name("omega" if v.name == "w" else f"omega_{v.name}", used)
             layered = home.layered and v.population.site is not None
             site = (v.population.site,) if layered else ()
             self.graph.inside.add(name)
             lhs = Function(name)(*site, *(r.index for r in v.indices), t)
             line = Definition(lhs, factor * v.symbol, v.indices)
-            made[v.name] = Field(name, home.population, layered=layered), line
-        _, line = made[v.name]
+            new_fields[v.name] = Field(name, home.population, layered=layered), line
+        _, line = new_fields[v.name]
         names = dict(zip(v.symbol.args, member.args, strict=True))
         return line.lhs.xreplace(names) / (line.rhs / v.symbol).xreplace(names)
 
@@ -923,14 +926,14 @@ class _Assembly:
         populations += [p for m in net.matrices for p in (m.rows, m.cols)]
         expressions = [self.loss, *lines, *(expression(p.ratio) for p in populations)]
         expressions += [expression(w.variance) for w in (*net.weights, *net.frozen)]
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         for e in expressions:
             bare = e.replace(lambda x: isinstance(x, Product), lambda x: x.vector)
             for a in sorted(calls_in(bare), key=spelled, reverse=True):
                 of_fields = any(name_of(b) in computed for x in a.args for b in x.atoms(AppliedUndef))
                 if name_of(a) not in known and not of_fields:
-                    found[name_of(a)] = None
-        return tuple(found)
+                    names[name_of(a)] = None
+        return tuple(names)
 
 
 def _require_known(named: Mapping[str, Any], key: str, known: Collection[str], what: str) -> None:

@@ -133,12 +133,12 @@ class _Rewriting:
             return None
         if linear:
             ((_, slope),) = powers
-            found: list[Any] = [replace(u, coefficient=slope * u.coefficient) for u in terms]
+            products: list[Any] = [replace(u, coefficient=slope * u.coefficient) for u in terms]
         else:
-            found = [x for (n,), c in powers for x in self._power(terms[0], n, c)]
-        if len(found) > MOST_TERMS or (isinstance(w, TrainedVector) and len(found) > 1):
+            products = [x for (n,), c in powers for x in self._power(terms[0], n, c)]
+        if len(products) > MOST_TERMS or (isinstance(w, TrainedVector) and len(products) > 1):
             return None
-        first, *more = found
+        first, *more = products
         if not more:
             return first  # type: ignore[no-any-return]
         return replace(first, more=tuple(replace(x, more=()) for x in more))  # type: ignore[no-any-return]

@@ -108,8 +108,8 @@ class Definition(Rewritable):
         tuple of IndexRange
             The ranges of the sum, empty without a sum.
         """
-        found = next((x for x in terms(self.rhs) if x.has(product)), S.Zero)
-        return tuple(IndexRange(*lim) for lim in found.limits) if isinstance(found, Sum) else ()
+        term = next((x for x in terms(self.rhs) if x.has(product)), S.Zero)
+        return tuple(IndexRange(*lim) for lim in term.limits) if isinstance(term, Sum) else ()
 
     def ranges_of(self, product: Product) -> tuple[IndexRange, ...]:
         """Return the ranges of the indices of a product's vector, without those that select the matrix.
@@ -154,17 +154,17 @@ class Definition(Rewritable):
         if not matrix.others:
             return ()
         known = {r.index: r for r in (*self.ranges, *self.summed_over(product))}
-        own = product.matrix.args[-len(matrix.others) :]
-        found = tuple(known[x] for x in own if x in known)
-        pairs = zip(found, matrix.others, strict=False)
+        arguments = product.matrix.args[-len(matrix.others) :]
+        selected = tuple(known[x] for x in arguments if x in known)
+        pairs = zip(selected, matrix.others, strict=False)
         alike = all((x.lower, x.upper) == (r.lower, r.upper) for x, r in pairs)
-        if not alike or len(set(found)) < len(own):
+        if not alike or len(set(selected)) < len(arguments):
             over = ", ".join(str(r.limits) for r in matrix.others)
             raise ProgramError(
                 f"{self.lhs} uses {product.matrix}: use all members of {matrix.name} over {over}, in a sum "
                 f"or at an index of {self.lhs}, or make them matrices of their own"
             )
-        return found
+        return selected
 
 
 @dataclass(frozen=True)
@@ -224,9 +224,9 @@ class Parts(Rewritable):
         It is read from the fields, given vectors, attributes and weights in ``vector``. Raises
         :class:`ProgramError` if these belong to different populations, or if there are none.
         """
-        found: dict[tuple[str, Expr | None], Population] = {}
-        for own in (v for v in map(parameter, self.vectors) if v.uses(vector)):
-            found[(own.population.name, own.population.site)] = own.population
+        populations: dict[tuple[str, Expr | None], Population] = {}
+        for weight in (v for v in map(parameter, self.vectors) if v.uses(vector)):
+            populations[(weight.population.name, weight.population.site)] = weight.population
         for atom in sorted(vector.atoms(AppliedUndef), key=spelled):
             name = str(atom.func)
             if (x := self.field_of(name)) is not None:
@@ -235,15 +235,15 @@ class Parts(Rewritable):
                 population = v.population
             else:
                 continue
-            if population.shared and (population.name, None) in found:
+            if population.shared and (population.name, None) in populations:
                 continue  # layers of shared units are one population; the first layer found represents it
-            found[(population.name, None if population.shared else population.site)] = population
-        if len(found) != 1:
-            places = sorted(f"{n}({i})" if i is not None else n for n, i in found) or ["none"]
+            populations[(population.name, None if population.shared else population.site)] = population
+        if len(populations) != 1:
+            places = sorted(f"{n}({i})" if i is not None else n for n, i in populations) or ["none"]
             raise ProgramError(
                 f"{vector} must be a vector of one population, but its fields belong to: {', '.join(places)}"
             )
-        return next(iter(found.values()))
+        return next(iter(populations.values()))
 
     def trained(self) -> Iterator[TrainedMatrix | TrainedVector]:
         """Yield every trained weight."""
@@ -277,9 +277,11 @@ class Parts(Rewritable):
     def tables(self) -> frozenset[str]:
         """The names of functions in rules, such as a schedule of learning rates."""
         rules = [w.rule for w in self.trained()] or [self.rule]
-        nonlinear = [x.tables for x in rules if isinstance(x, NonlinearRule)]
-        found = [tables_of(x) for x in rules if hasattr(x, "noise") and not isinstance(x, NonlinearRule)]
-        return frozenset[str]().union(*nonlinear, *found)
+        of_nonlinear_rules = [x.tables for x in rules if isinstance(x, NonlinearRule)]
+        of_linear_rules = [
+            tables_of(x) for x in rules if hasattr(x, "noise") and not isinstance(x, NonlinearRule)
+        ]
+        return frozenset[str]().union(*of_nonlinear_rules, *of_linear_rules)
 
     # -- rewriting --------------------------------
 
@@ -354,19 +356,25 @@ def ranges_of_loss(lines: Iterable[Definition], loss: Expr) -> tuple[IndexRange,
     each.
     """
     lines = tuple(lines)
-    read: dict[Symbol, IndexRange] = {}
+    ranges_by_index: dict[Symbol, IndexRange] = {}
     for a in sorted(loss.atoms(AppliedUndef), key=str):
         for d in lines:
             if d.name == str(a.func) and len(a.args) == len(d.lhs.args):
-                own = {r.index: r for r in d.ranges}
-                pairs = ((x, own.get(y)) for x, y in zip(a.args, d.lhs.args, strict=True))
+                ranges_of_line = {r.index: r for r in d.ranges}
+                pairs = ((x, ranges_of_line.get(y)) for x, y in zip(a.args, d.lhs.args, strict=True))
                 for x, r in pairs:
                     if r is not None and isinstance(x, Symbol) and x in loss.free_symbols:
-                        read.setdefault(x, replace(r, index=x))
+                        ranges_by_index.setdefault(x, replace(r, index=x))
     for r in (r for d in lines for r in d.ranges if r.index in loss.free_symbols):
-        read.setdefault(r.index, r)
+        ranges_by_index.setdefault(r.index, r)
     order = dict.fromkeys(r.index for d in lines for r in d.ranges)
-    return tuple(read[x] for x in [*(x for x in order if x in read), *(x for x in read if x not in order)])
+    return tuple(
+        ranges_by_index[x]
+        for x in [
+            *(x for x in order if x in ranges_by_index),
+            *(x for x in ranges_by_index if x not in order),
+        ]
+    )
 
 
 def _with_dependences(program: Parts, kept: Mapping[str, set[int]]) -> dict[str, set[int]]:
@@ -375,16 +383,18 @@ def _with_dependences(program: Parts, kept: Mapping[str, set[int]]) -> dict[str,
     If the right-hand side of a definition depends on an index, the defined quantity needs the position of
     this index. This is repeated until nothing changes.
     """
-    found = {name: set(places) for name, places in kept.items()}
+    positions = {name: set(places) for name, places in kept.items()}
     open_ones = [(d, i, x) for d in program.definitions for i, x in enumerate(d.lhs.args) if x.is_Symbol]
     while True:
         needed = [
-            (d.name, i) for d, i, x in open_ones if i not in found[d.name] and _depends(d.rhs, x, found)
+            (d.name, i)
+            for d, i, x in open_ones
+            if i not in positions[d.name] and _depends(d.rhs, x, positions)
         ]
         if not needed:
-            return found
+            return positions
         for name, i in needed:
-            found[name].add(i)
+            positions[name].add(i)
 
 
 def _depends(e: Expr, index: Expr, kept: Mapping[str, set[int]]) -> bool:

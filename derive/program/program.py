@@ -317,10 +317,10 @@ def member(matrix: GaussianMatrix, product: Product) -> Expr:
     return product.matrix.args[0] if matrix.index is not None else S.Zero
 
 
-def _elsewhere(expected: Population, found: Population) -> bool:
+def _elsewhere(expected: Population, actual: Population) -> bool:
     """Return whether two populations consist of different units."""
-    layers_differ = not found.shared and None not in (expected.site, found.site)
-    return found.name != expected.name or (layers_differ and (expression(expected.site) - found.site) != 0)
+    layers_differ = not actual.shared and None not in (expected.site, actual.site)
+    return actual.name != expected.name or (layers_differ and (expression(expected.site) - actual.site) != 0)
 
 
 def _problems_of_product(program: Parts, d: Definition, product: Product) -> Iterator[str]:
@@ -633,17 +633,19 @@ def _families(program: Parts) -> dict[tuple[str, int], IndexRange]:
     Only quantities with one definition for all members are listed. Layers are left out, because the ends of a
     family of layers have definitions of their own.
     """
-    found: dict[tuple[str, int], IndexRange] = {}
+    ranges_by_place: dict[tuple[str, int], IndexRange] = {}
     counts = Counter(d.name for d in program.definitions)
     for d in program.definitions:
         if counts[d.name] == 1 and not _layered(program, d):
-            own = {r.index: r for r in d.ranges}
-            found |= {(d.name, k): own[x] for k, x in enumerate(d.lhs.args) if x in own}
+            ranges_of_line = {r.index: r for r in d.ranges}
+            ranges_by_place |= {
+                (d.name, k): ranges_of_line[x] for k, x in enumerate(d.lhs.args) if x in ranges_of_line
+            }
     for v in map(parameter, program.vectors):
-        found |= {(v.name, k): r for k, r in enumerate(v.indices) if r.index != ell}
+        ranges_by_place |= {(v.name, k): r for k, r in enumerate(v.indices) if r.index != ell}
     for m in map(gaussian, program.matrices):
-        found |= {(m.name, k + (m.index is not None)): r for k, r in enumerate(m.others)}
-    return found
+        ranges_by_place |= {(m.name, k + (m.index is not None)): r for k, r in enumerate(m.others)}
+    return ranges_by_place
 
 
 def _place(p: Population) -> str:
@@ -716,12 +718,12 @@ def _places(atom: AppliedUndef, d: Definition) -> tuple[Expr, Expr]:
 def _chains_run_one_way(
     component: list[int],
     uses: list[dict[int, set[Expr]]],
-    ds: tuple[Definition, ...],
+    definitions: tuple[Definition, ...],
     fields: tuple[Field, ...],
 ) -> None:
     """Raise ProgramError unless all cycles of uses within a step ascend the layers, or all descend.
 
-    ``component`` are the numbers of definitions ``ds`` that need each other, ``uses`` their needs with the
+    ``component`` are the numbers of definitions that need each other, and ``uses`` their needs with the
     shifts of the layer. All cycles have positive shift if the weights ``n shift - 1`` have no negative cycle
     (Bellman and Ford).
     """
@@ -738,18 +740,20 @@ def _chains_run_one_way(
                 if not moved:
                     return
     places = {f.name for f in fields if f.ordered}
-    if places & {ds[i].name for i in component}:
-        numbers = [ds[i] for i in component if ds[i].name not in {f.name for f in fields}]
+    if places & {definitions[i].name for i in component}:
+        numbers = [definitions[i] for i in component if definitions[i].name not in {f.name for f in fields}]
         if numbers:
             raise ProgramError(
                 f"{numbers[0].lhs} is a scalar of each place of an ordered field that the field at the next "
                 "place uses: write a field for each place, or keep the average outside of matrix products"
             )
-    names = " -> ".join(str(ds[i].lhs) for i in (*component, component[0]))
+    names = " -> ".join(str(definitions[i].lhs) for i in (*component, component[0]))
     raise ProgramError(f"a field depends on itself within a step: {names}")
 
 
-def _within(component: list[int], uses: list[dict[int, set[Expr]]], ds: tuple[Definition, ...]) -> list[int]:
+def _within(
+    component: list[int], uses: list[dict[int, set[Expr]]], definitions: tuple[Definition, ...]
+) -> list[int]:
     """Return the definitions of a strongly connected component in the order in which one step computes them.
 
     Ends of a family come first, then each definition after those that it needs in the same layer.
@@ -765,7 +769,7 @@ def _within(component: list[int], uses: list[dict[int, set[Expr]]], ds: tuple[De
                 visit(w)
         order.append(v)
 
-    for v in sorted(component, key=lambda i: (not _is_end(ds[i]), i)):
+    for v in sorted(component, key=lambda i: (not _is_end(definitions[i]), i)):
         visit(v)
     return order
 

@@ -75,10 +75,10 @@ def roles_of(program: Parts) -> Roles:
     >>> roles_of(isotropic(2)).output is None, roles_of(isotropic(2)).learnt
     (True, 'v')
     """
-    found = _roles_of_layers(program) or _roles_of_one_layer(program)
+    of_layers = _roles_of_layers(program) or _roles_of_one_layer(program)
     pair = _output_and_error(program)
     if pair is None:
-        return Roles(**found, **_roles_of_random_data(program))
+        return Roles(**of_layers, **_roles_of_random_data(program))
     output, error = pair
     indices = [x for x in output.lhs.args if x.is_Symbol and x != t]
     names = {x.name for x in program.given}
@@ -89,8 +89,8 @@ def roles_of(program: Parts) -> Roles:
     others = [x for x in indices if x != sample and x not in samples]
     channel = others[0] if len(others) == 1 else None
     counts = {r.index: r.upper for r in output.ranges}
-    given = {str(a.func) for a in inputs if sample is None or sample in a.args}
-    kernels = {x.kernel for x in program.given if x.name in given}
+    input_names = {str(a.func) for a in inputs if sample is None or sample in a.args}
+    kernels = {x.kernel for x in program.given if x.name in input_names}
     constants = _applied([error.rhs], {*program.constants})
     factors = [a for a in constants if _is_factor(a, error.rhs)]
     targets = [a for a in constants if a not in factors]
@@ -98,11 +98,11 @@ def roles_of(program: Parts) -> Roles:
         x, y = Dummy(), Dummy()
         slopes = [error.rhs.xreplace({a: x, output.lhs: y}) for a in targets]
         targets = [a for a, e in zip(targets, slopes, strict=True) if (e.diff(x) + e.diff(y)).equals(0)]
-    position = _position(program, {*indices, *samples}, found.get("field"))
-    if _indices_of_field(program, found.get("field")) - {ell, t, sample, position}:
-        found = {}  # kernels of layers have indices of samples and positions only, and this field has others
+    position = _position(program, {*indices, *samples}, of_layers.get("field"))
+    if _indices_of_field(program, of_layers.get("field")) - {ell, t, sample, position}:
+        of_layers = {}  # kernels of layers have no indices but those of samples and positions
     return Roles(
-        **found,
+        **of_layers,
         output=output.lhs,
         error=error.lhs,
         sample=sample,
@@ -124,8 +124,8 @@ def _position(program: Parts, indices: set[Symbol], field: Expr | str | None) ->
     ``indices`` are those of outputs and samples; only the field named ``field`` is searched if one is given.
     """
     lines = [d for d in program.definitions if d.name not in program.scalars and field in (None, d.name)]
-    found = {r.index for d in lines for r in d.ranges if r.index in d.lhs.args} - {ell, *indices}
-    return next(iter(found)) if len(found) == 1 else None
+    candidates = {r.index for d in lines for r in d.ranges if r.index in d.lhs.args} - {ell, *indices}
+    return next(iter(candidates)) if len(candidates) == 1 else None
 
 
 def _indices_of_field(program: Parts, field: Expr | str | None) -> set[Symbol]:
@@ -270,8 +270,8 @@ def _at_layer(vector: Expr, field: Expr) -> Expr:
 
 def _applied(expressions: Iterable[Expr], names: set[str]) -> list[AppliedUndef]:
     """Return the functions of these names in expressions, in a fixed order."""
-    found = {a for e in expressions for a in expression(e).atoms(AppliedUndef) if str(a.func) in names}
-    return sorted(found, key=str)
+    functions = {a for e in expressions for a in expression(e).atoms(AppliedUndef) if str(a.func) in names}
+    return sorted(functions, key=str)
 
 
 def _one(names: set[str]) -> str | None:

@@ -36,16 +36,16 @@ def shifted_reads(program: Program, sizes: Mapping[str, Any]) -> dict[Slot, tupl
     >>> shifted_reads(program, {})
     {('y', 0): (2, 4)}
     """
-    found: dict[Slot, tuple[int, int]] = {}
+    extremes: dict[Slot, tuple[int, int]] = {}
     for e, ranges in _written(program):
         slots, indices = _shifted(e, {*program.constants})
         if not slots:
             continue
         numbers = {x: expression(sizes[x.name]) for x in _symbols(e, ranges) if x.name in sizes}
         for slot, value in _values(e.xreplace(numbers), ranges, numbers, slots, indices):
-            low, high = found.get(slot, (value, value))
-            found[slot] = min(low, value), max(high, value)
-    return found
+            low, high = extremes.get(slot, (value, value))
+            extremes[slot] = min(low, value), max(high, value)
+    return extremes
 
 
 def _written(program: Program) -> list[tuple[Expr, tuple[IndexRange, ...]]]:

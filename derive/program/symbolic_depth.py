@@ -94,14 +94,14 @@ def at_symbolic_depth(program: Program) -> Program:
 
 def _atoms(program: Program) -> set[AppliedUndef]:
     """Return the applied undefined functions in all expressions of a program."""
-    found: set[AppliedUndef] = set()
+    functions: set[AppliedUndef] = set()
 
     def seen(e: Any) -> Any:
-        found.update(expression(e).atoms(AppliedUndef))
+        functions.update(expression(e).atoms(AppliedUndef))
         return e
 
     program.map(seen)
-    return found
+    return functions
 
 
 def _rewritten(  # noqa: PLR0911 (one for each type of part)

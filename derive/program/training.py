@@ -119,12 +119,12 @@ def by_name(values: Any, key: str, accepted: str) -> dict[str, Any]:
     {'W': 2}
     """
     try:
-        found = dict(values)
+        mapping = dict(values)
     except (TypeError, ValueError):
-        found = {None: values}
-    if not all(isinstance(name, str) for name in found):
+        mapping = {None: values}
+    if not all(isinstance(name, str) for name in mapping):
         raise ProgramError(f"{key} = {values!r}: must be a mapping such as {accepted}")
-    return found
+    return mapping
 
 
 class _Trained(Rewritable):
