@@ -37,7 +37,7 @@ class Average(Expr):
     is_averaged = True
 
     def __new__(cls, body: Any) -> Average:
-        """Return the average of an expression."""
+        """Return the unevaluated average of an expression."""
         node: Average = Expr.__new__(cls, S(body))
         return node
 
@@ -157,7 +157,7 @@ class Response(Expr):
     is_commutative = True
 
     def __new__(cls, body: Any, source: Any) -> Response:
-        """Return the response of an expression to a source."""
+        """Return the unevaluated response of an expression to a source."""
         node: Response = Expr.__new__(cls, S(body), S(source))
         return node
 

@@ -29,7 +29,7 @@ class Copy(Expr):
     is_averaged = True
 
     def __new__(cls, body: Any) -> Copy:
-        """Return the copy of an expression."""
+        """Return the unevaluated copy of an expression, its value at an independent unit."""
         node: Copy = Expr.__new__(cls, S(body))
         return node
 
@@ -60,7 +60,7 @@ class PairMean(Expr):
     is_commutative = True
 
     def __new__(cls, body: Any) -> PairMean:
-        """Return the average of an expression over its copies."""
+        """Return the unevaluated average of an expression over its copies."""
         node: PairMean = Expr.__new__(cls, S(body))
         return node
 

@@ -367,9 +367,9 @@ def fixed_by_delta(term: Expr, v: Symbol) -> tuple[Expr, Expr] | None:
 def within(value: Expr, lower: Expr, upper: Expr, v: Symbol) -> Expr | None:
     """Return 1 if ``value`` is in the range of ``v`` and 0 if not; None if this cannot be decided.
 
-    Indices of samples are in range; a sum of indices, such as a position and an offset, need not be. Times
-    are at least the lower bound and not after the present: a sum up to ``t`` includes the present, a sum up
-    to ``t - 1`` excludes it.
+    Indices of samples are assumed to be in range; a sum of indices, such as a position and an offset, may not
+    be. Times are assumed to be from the lower bound to the present: a sum up to ``t`` includes the present, a
+    sum up to ``t - 1`` excludes it.
     """
     if (upper - value).is_negative or (value - lower).is_negative:
         return S.Zero

@@ -143,7 +143,7 @@ class LinearClosure:
 
 
 def _named(equations: tuple[Eq, ...], name: str) -> Expr:
-    """Return the right-hand side of the equation for the operator ``name``; raise KeyError if none."""
+    """Return the right-hand side of the equation for the operator ``name``; KeyError without one."""
     for e in equations:
         label = e.lhs.args[0] if e.lhs.args else e.lhs
         if str(label) == name:

@@ -157,7 +157,7 @@ class _Lazy:
         return rewritten(e, self.correlations, end)
 
     def count(self, step: Expr) -> Expr:
-        """Return the solution of ``c(ell) = c(ell + step) + 1`` that is zero beyond the network's end."""
+        """Return the number of layers from the network's end, which solves ``c(ell) = c(ell + step) + 1``."""
         layers = self.closure.layers
         if step not in (1, -1) or layers is None:
             raise NotApplicable(f"a recursion over {step} layers; only neighbouring layers are solved")

@@ -161,7 +161,7 @@ class _Projection:
             raise NotApplicable(f"the theory has no correlation function of {field}")
 
     def reduce(self) -> Theory:
-        """Return the projected theory."""
+        """Return the theory with the projection of the field on the error as a new field."""
         equations: list[Equation] = []
         for e in self.theory.equations:
             rewritten_equation = Equation(e.lhs, tuple(map(self.rewrite, e.terms)), e.ranges)
@@ -184,9 +184,9 @@ class _Projection:
         return tuple(replace(r, index=primed(r.index)) for r in self.channels)
 
     def rewrite(self, x: Term) -> Term:
-        """Return a term in which each ``sum_alpha Delta_alpha(s) h_alpha(s)`` is p.
+        """Return a term in which each ``sum_alpha Delta_alpha(s) h_alpha(s)`` is the projection p(s).
 
-        Such a sum of correlations is q.
+        Such a sum over the second sample of a correlation of the field h is q.
         """
         x = self.split_responses(x)
         weight, field, left = x.coefficient * x.kernel, x.field, []
@@ -214,7 +214,10 @@ class _Projection:
         return replace(x, kernel=x.kernel.xreplace(parts), over=(*x.over, *self.others()))
 
     def named(self, moving: Expr, r: IndexRange) -> Expr:
-        """Return the sum of ``moving`` over the samples in ``r``, as p or q if it is one of these."""
+        """Return the sum of ``moving`` over the samples in ``r``, as a named function if it is one.
+
+        It may be p, the sum of error times field, or q, the sum of error times correlation of the field.
+        """
         parts = Mul.make_args(moving)
         error = next((x for x in parts if isinstance(x, AppliedUndef) and str(x.func) == self.error), None)
         if error is not None and error.args[0] == r.index and error.args[-1] == s:
@@ -261,9 +264,9 @@ class _Projection:
         return isinstance(x, AppliedUndef) and str(x.func) == self.field and x.args[self.layers :] == (mu, t)
 
     def with_projected_sources(self, e: Expr, at: Sequence[Expr]) -> Expr:
-        """Return an expression with ``u_p(c, t)`` for ``u_mu(t)``, for every source u.
+        """Return an expression with ``u_p(c, t)`` for ``u_mu(t)``, for every source u of the field.
 
-        The channels c are ``at``.
+        It is the projection of u on the channel c of the error; the channels are ``at``.
         """
         return e.replace(
             lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.sources,
@@ -271,7 +274,10 @@ class _Projection:
         )
 
     def weighted(self, e: Expr, r: IndexRange) -> Expr:
-        """Return ``sum_mu Delta_mu(t) e`` over the samples ``r``, as an order parameter of p if possible."""
+        """Return ``sum_mu Delta_mu(t) e`` over the samples ``r``; as an order parameter if there is one.
+
+        Sums of the order parameters of the field h are those of its projection ``p = sum_mu Delta_mu h_mu``.
+        """
         at = [x.index for x in self.channels]
         fixed, moving = e.as_independent(r.index, as_Add=False)
         if isinstance(moving, AppliedUndef) and (name := self.present.get(str(moving.func))):
@@ -279,7 +285,7 @@ class _Projection:
         return fixed * over(Function(self.error)(r.index, *at, t) * moving, [r])
 
     def of_p(self, name: str, x: AppliedUndef, index: Expr) -> Expr:
-        """Return the order parameter ``x`` of the field as that of p, called ``name``.
+        """Return the order parameter ``x`` of the field as that of its projection p, called ``name``.
 
         The indices of channels replace the index of samples, ``index``.
         """
@@ -312,7 +318,7 @@ class _Projection:
         return tuple(sources)
 
     def order_parameters(self) -> tuple[OrderParameter, ...]:
-        """Return the order parameters of the theory, and those that contain p instead of the field."""
+        """Return the order parameters of the theory, and those with the projection p for the field."""
         parameters = []
         there = self.others()
         past = [r.index for r in there]
@@ -340,7 +346,7 @@ class _Projection:
         return tuple(parameters)
 
     def at_present(self, x: OrderParameter, index: Expr) -> OrderParameter:
-        """Return the order parameter ``x`` of the field at time t as that of p at time t.
+        """Return the order parameter ``x`` of the field at time t as that of its projection p at time t.
 
         The field has the sample ``index``.
         """

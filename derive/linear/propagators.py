@@ -559,11 +559,17 @@ class Transfer:
     kernels: tuple[Kernel, ...]
 
     def answer(self, name: str) -> Expr:
-        """Return the response of the field ``name``, a function of its indices, t and s; raise KeyError."""
+        """Return the response of the field ``name`` as a function of its indices, t and s.
+
+        Raises KeyError for an unknown name.
+        """
         return self.equation(name).lhs
 
     def equation(self, name: str) -> Eq:
-        """Return the equation of the response of the field ``name``; raise KeyError for an unknown name."""
+        """Return the equation of the response of the field ``name``.
+
+        Raises KeyError for an unknown name.
+        """
         return find(self.equations, f"H_{name}_{self.into}", "answer")
 
     def matrix(self, name: str) -> Expr:

@@ -217,7 +217,7 @@ class _Transforms:
         return self.form.rows
 
     def kernel(self, r: Row, x: LinearTerm) -> Expr:
-        """Return the transform of the kernel of a term ``x`` of the row ``r``, which multiplies a field."""
+        """Return the transform of the kernel with which a field, the term ``x``, enters the row ``r``."""
         if x.over or (x.field.args[-1] != (s if x.reach else t)):
             raise NotApplicable(f"{r.lhs} contains {x.expr}, which is not a convolution in time")
         return self.number(r, x.weight) if not x.reach else self.convolved(r, x.weight)
@@ -240,7 +240,7 @@ class _Transforms:
         return e
 
     def entry(self, r: Row, x: LinearTerm) -> Expr:
-        """Return the transform of the factor of a source ``x`` in the row ``r``."""
+        """Return the transform of the factor with which a source, the term ``x``, enters the row ``r``."""
         u = self.source[str(x.field.func)]
         if x.over:
             raise NotApplicable(f"{r.lhs} contains {x.expr}, a sum over indices of a source")

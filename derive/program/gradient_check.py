@@ -504,7 +504,7 @@ def _leaves(e: Expr) -> tuple[Expr, ...]:
 
 
 def _at(e: Expr, values: Mapping[Any, Expr]) -> Expr:
-    """Return a function with ``values`` in place of indices, except inside its leaves (see ``_leaves``)."""
+    """Return a function with ``values`` for indices, but not in the parts that the network evaluates."""
     if isinstance(e, Sum | Mean | Product | AppliedUndef | Derivative) or not e.args:
         return values.get(e, e)
     if isinstance(e, Subs):
@@ -520,7 +520,10 @@ def _argument(i: int) -> Dummy:
 
 @lru_cache(maxsize=1000)
 def _shape(e: Expr, names: tuple[tuple[Expr, Dummy], ...]) -> Expr:
-    """Return a function with dummies (``names``) for its leaves, and cubics for undefined functions."""
+    """Return a function with dummies (``names``) for the parts that the network evaluates.
+
+    Undefined functions are replaced by cubic polynomials.
+    """
     if isinstance(e, Derivative):
         shape = _shape(e.expr, names)
         for x in e.variables:

@@ -199,14 +199,14 @@ class Gradients:
         indices = {r.index for r in d.ranges} | bound
 
         def with_node(e: Product) -> Expr:
-            """Return a product whose vector is a vertex, with scalars that its fields lack in front."""
+            """Return a product with a named function for its vector, and other scalars in front."""
             number, vector = self._beside(e.vector, indices)
             return number * Product(e.matrix, e.transposed, self._node(d, vector, indices))
 
         rhs = d.rhs.replace(lambda e: isinstance(e, Product), with_node)
 
         def factors(mean: Mean) -> Expr:
-            """Return a mean in which factors that are functions of one field are vertices, if known."""
+            """Return a mean with known named functions for those factors that are functions of one field."""
             number, body = self.split(mean.args[0])
             groups: dict[Expr | None, Expr] = {}
             for x in Mul.make_args(body):  # an activation may itself be a product, as h (1 + erf(h))/2 is
@@ -237,7 +237,10 @@ class Gradients:
         return outside, vector / outside
 
     def _node(self, d: Definition, vector: Expr, indices: set[Symbol]) -> Expr:
-        """Return the vertex for ``vector``, made if needed; a multiple of one field is returned as it is.
+        """Return a named function for ``vector``, made if needed; a multiple of one field stays as it is.
+
+        The named function, a vertex of the graph, stands for a function of fields such as ``phi(h)`` at its
+        indices.
 
         ``d`` is the definition that contains the vector, ``indices`` are those of the definition and its
         sums.
@@ -266,7 +269,7 @@ class Gradients:
         return Function(name)(*cover.args)
 
     def _known_vertex(self, e: Expr) -> Expr | None:
-        """Return the vertex that equals the function ``e`` of one field, at its indices; or None."""
+        """Return the named function that stands for ``e``, a function of one field; None if there is none."""
         atoms = self._atoms(e)
         if len(atoms) != 1 or e == atoms[0]:
             return None
@@ -348,7 +351,10 @@ class Gradients:
         return e.func(*[self._masked(x, masks) for x in e.args]) if e.args else e
 
     def _tracked(self, e: Expr) -> bool:
-        """Return whether an expression has a gradient: a vertex at time t, or a vector of weights."""
+        """Return whether a gradient exists with respect to ``e``.
+
+        This holds for fields, scalars and functions of fields at time t, and for vectors of weights.
+        """
         name = name_of(e)
         if isinstance(e, AppliedUndef) and (name in self.slots):
             return bool(e.args[-1] == t)  # a value of the first step is a constant at time t
@@ -357,7 +363,7 @@ class Gradients:
     # -- indices ---------------------------------------------------------------------------------------------
 
     def _solve(self, use: _Use, slots: tuple[Symbol, ...], axis: bool) -> _Solved:
-        """Solve ``A(J) = I`` for J, where ``A(J)`` are the arguments of ``use.target`` and I the ``slots``.
+        """Solve ``A(J) = I`` for J: ``A(J)`` are the arguments of ``use.target``, I the symbols ``slots``.
 
         One index is solved for after another, and indices of sums are kept where another one can be solved
         for. If ``axis`` is true, the first argument is a layer. Raises :class:`ProgramError` unless each
@@ -409,9 +415,9 @@ class Gradients:
     def _domain(self, use: _Use, solved: _Solved, spans: SlotRanges, axis: bool) -> Conditions:
         """Return the conditions under which a use contributes: its indices are in their ranges.
 
-        They are written in the slots of the target, whose ranges are ``spans``, and in indices that are
-        summed over. A shifted index of a field is periodic, and in range everywhere. If ``axis`` is true, the
-        first slot is the layer, whose range is not among the conditions.
+        They are written in the symbols of the target's indices, whose ranges are ``spans``, and in indices
+        that are summed over. A shifted index of a field is periodic, and in range everywhere. If ``axis`` is
+        true, the first slot is the layer, whose range is not among the conditions.
         """
         runs, label = dict(use.runs), spelled(_plain(use.by, dict(use.runs)))
         in_ranges = [c for x, r in use.runs for c in between(x, r.lower, r.upper, label)]
@@ -477,7 +483,7 @@ class Gradients:
         return self.domains[name]
 
     def _contributing(self, use: _Use, solved: _Solved, name: str) -> Conditions:
-        """Return the conditions on the slots of ``name`` alone under which a use contributes to its gradient.
+        """Return the conditions on the indices of ``name`` under which a use contributes to its gradient.
 
         The indices that are summed over are eliminated.
         """
@@ -494,7 +500,7 @@ class Gradients:
         return _inside(self.slots[name], self.ranges[name], name)
 
     def _on_axis(self, name: str) -> bool:
-        """Return whether the first index of a field, scalar or vertex counts layers or ordered places."""
+        """Return whether the first index of ``name`` counts layers, or the places of an ordered field."""
         x = self.fields.get(self.owner.get(name, name))
         if x is None:  # a scalar, which may have a value for each layer
             known = [n for n, y in self.fields.items() if (y.layered or y.ordered) and n in self.slots]
@@ -503,7 +509,7 @@ class Gradients:
         return x.layered or x.ordered
 
     def _ranges(self, name: str) -> SlotRanges:
-        """Return the range of each index of a field, scalar or vertex; None for the layer."""
+        """Return the range of each index of a field, scalar or function of a field; None for the layer."""
         owner = self.owner.get(name, name)
         lines = [d for d in self.definitions if d.name == owner]
         spans: list[IndexRange | None] = []
@@ -515,7 +521,9 @@ class Gradients:
         return tuple(spans)
 
     def _places(self) -> dict[str, tuple[int | None, ...]]:
-        """Return, for each vertex on which the output depends, where it has the indices of the output.
+        """Return, for each quantity on which the output depends, where it has the indices of the output.
+
+        The value lists, for each index of the output, the position of this index in the quantity, or None.
 
         The value lists, for each index of the output, the position of this index among those of the vertex,
         or None.
@@ -563,7 +571,7 @@ class Gradients:
     # -- what one use contributes ----------------------------------------------------------------------------
 
     def population(self, atom: Expr) -> Population:
-        """Return the population of a field or vertex at its indices, at its layer if it has one."""
+        """Return the population of a field, or of a function of a field, at its layer if it has one."""
         x = self.fields[self.owner.get(name_of(atom), name_of(atom))]
         return x.population.at(atom.args[0]) if x.layered else x.population
 
@@ -654,7 +662,7 @@ class Gradients:
         return bool(named) or bare.has(Product) or any(v.uses(bare) for v in self.vectors.values())
 
     def _summed_contribution(self, use: _Use, solved: _Solved, value: Expr, taken: Iterable[Symbol]) -> Expr:
-        """Return the contribution ``value`` of a use in the slots of its target, summed over other indices.
+        """Return the contribution ``value`` of a use to its target's gradient, summed over other indices.
 
         Indices that are neither solved for nor those of the output are summed; their names avoid ``taken``.
         The contribution is zero outside of the domain of the use.
@@ -774,7 +782,10 @@ class Gradients:
         return own
 
     def tidy(self, e: Expr) -> Expr:
-        """Return an expression without vertices, and with constants in front of products and means."""
+        """Return an expression with functions of fields written out, and constants in front of products.
+
+        Constants are also in front of means.
+        """
         e = self.written(e)
 
         def outside(x: Product | Mean) -> Expr:
@@ -833,7 +844,7 @@ class Gradients:
         yield from ((n, self.fields[owner]) for n, owner in self.owner.items())
 
     def _update(self, weight: GaussianWeight, use: _Use) -> tuple[_Solved, Outer | Along]:
-        """Return the solution for the indices of one use of a weight, and its term of the update."""
+        """Return the solved indices of one use of a weight, and the term of the update from this use."""
         by, p = use.by, self.parametrization
         symbol = weight.symbol
         solved = self._solve(use, tuple(symbol.args), bool(symbol.args))
@@ -1042,7 +1053,10 @@ def _divided(e: Expr, constant: Expr) -> Expr:
 
 
 def _cuts(cells: list[_Cell]) -> list[tuple[Expr, Expr]]:
-    """Return consecutive ranges (first, last) of layers, cut wherever one of the cells begins or ends."""
+    """Return consecutive ranges (first, last) of layers, cut where a cell begins or ends.
+
+    A cell is a gradient on a range of layers.
+    """
     if any(c.low == ANY[0] for c in cells):
         return [ANY]
     cuts: list[Expr] = []
@@ -1068,7 +1082,7 @@ def _before(a: Expr, b: Expr) -> bool:
 
 
 def _covers(c: _Cell, low: Expr, high: Expr) -> bool:
-    """Return whether a cell contains the whole range of layers from ``low`` to ``high``."""
+    """Return whether a cell, a gradient on a range of layers, holds on all of ``low`` to ``high``."""
     if (low, high) == (c.low, c.high):
         return True
     if expression(high - low).is_negative or expression(c.high - c.low).is_negative:
@@ -1077,7 +1091,10 @@ def _covers(c: _Cell, low: Expr, high: Expr) -> bool:
 
 
 def _merged(cells: list[_Cell], axis: tuple[Symbol, ...]) -> list[_Cell]:
-    """Return the cells, neighbours merged if they are the same expression of the layer index (``axis``)."""
+    """Return the cells (gradients on ranges of layers), neighbours merged if they are the same expression.
+
+    The expressions are compared as functions of the layer index, ``axis``.
+    """
     merged: list[_Cell] = []
     for c in cells:
         c = replace(c, constant=S.One)
@@ -1090,7 +1107,7 @@ def _merged(cells: list[_Cell], axis: tuple[Symbol, ...]) -> list[_Cell]:
 
 
 def _same(a: _Cell, b: _Cell, axis: Symbol) -> bool:
-    """Return whether two cells are the same expression of the layer index ``axis``."""
+    """Return whether two cells (gradients on ranges of layers) are the same function of the layer."""
     if a.value == b.value and (a.family or b.family):
         return True
     for point, wide in ((a, b), (b, a)):

@@ -69,7 +69,7 @@ class _Rewriting:
     """Rewriting of the weights of a program; collects the scalars and definitions that their updates need."""
 
     def __init__(self, program: Program) -> None:
-        """Start without changes."""
+        """Store the program; no weight is rewritten yet."""
         self.program = program
         self.definitions: list[Definition] = []
         self.scalars: list[str] = []

@@ -277,7 +277,7 @@ class LinearSystem:
         return _neat((Matrix(self.matrix * x).exp() * Matrix(self.input))[0, 0])
 
     def _flowing(self, time: Expr, since: Expr) -> list[Expr]:
-        """Return the first row of ``E(time, since)``."""
+        """Return the first row of the propagator ``E(time, since)``, the solution of ``dE/dt = A E``."""
         return self._propagated(time, since, _FLOW)
 
     def flow_noise(self, time: Expr, past: Expr) -> Expr:
@@ -295,7 +295,7 @@ class LinearSystem:
         return Integral(self._noise_between(left, right, u), (u, 0, Min(time, past)))
 
     def _row_of_flow(self, time: Expr, since: Expr) -> list[Expr]:
-        """Return the first row of ``E(time, since)``, in closed form if ``A`` is constant."""
+        """Return the first row of the propagator ``E(time, since)``, in closed form if ``A`` is constant."""
         if self.moves:
             return self._flowing(time, since)
         if self.states == 1:
@@ -348,7 +348,10 @@ class LinearSystem:
         return tuple(order)
 
     def _propagated(self, time: Expr, since: Expr, kind: _Kind) -> list[Expr]:
-        """Return the first row of the propagator from ``since`` to ``time`` of a time-dependent system."""
+        """Return the first row of the propagator from ``since`` to ``time`` of a time-dependent system.
+
+        ``kind`` says whether time is discrete or continuous.
+        """
         return [self._transfer(0, j, time, since, kind, 0) for j in range(self.states)]
 
     def _transfer(self, i: int, j: int, time: Expr, since: Expr, kind: _Kind, depth: int) -> Expr:
