@@ -357,7 +357,9 @@ def prime_factors(e: Expr | PolyElement) -> tuple[Expr, tuple[tuple[Any, int], .
 
 
 LINES = 12
-"""Largest |k| of factors ``x + k`` and ``x - y + k`` that are divided out first, as sums have many."""
+"""Largest |k| of factors ``x + k`` and ``x - y + k`` that are divided out before a polynomial is factored.
+
+Sums over layers have many of them."""
 
 
 def _without_lines(p: PolyElement) -> tuple[PolyElement, list[PolyElement]]:
@@ -432,7 +434,9 @@ def _divided(coefficients: Iterable[int], root: int) -> list[int]:
 SMALL = int(primorial(300, nth=False))
 """The product of the primes up to 300; they are divided out of values before a test for primes."""
 ROOM, TRIES = 10**3, 100
-"""The largest divisor beside the prime, and the number of integers at which a polynomial is tried."""
+"""Numbers in the proof that a polynomial is irreducible (see below).
+
+They are the largest divisor of a value beside a prime, and the number of integers that are tried."""
 
 
 def _is_irreducible(p: PolyElement) -> bool:
@@ -525,7 +529,7 @@ def telescoped(power: int, step: int, ratio: Any, one: Any) -> list[Any]:
 # -- growth from layer to layer ------------------------------------------------------------------------------
 
 q = Symbol("q")
-"""Growth of responses from layer to layer."""
+"""Factor by which responses grow from layer to layer: an eigenvalue of a pair of recurrences."""
 Z, Z_L = Dummy("Z"), Dummy("Z_L")
 """``q^ell`` and ``q^L``."""
 MOVING = (ell, L, Z, Z_L)

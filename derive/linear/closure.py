@@ -26,7 +26,7 @@ from derive.theory.conditioning import theory_of
 from derive.theory.families import families
 
 NAMES = {"h": "C", "h_y": "C", "p": "C_p", "g": "D"}
-"""Names of the kernel by which each field depends on the past of the other one."""
+"""Name of the kernel through which a field depends on past fields, by the name of the field."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from derive.program.spectral import Spectral, SpectralEntry, require_matrix
 from derive.program.training import Along, Outer, TrainedMatrix, TrainedVector
 
 MOST_TERMS = 64
-"""Largest number of outer products as which a step is written."""
+"""Largest number of outer products that the expanded step of a rule may have."""
 
 
 def outer_products(program: Program) -> Program:

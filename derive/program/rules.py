@@ -413,7 +413,9 @@ _NOISE = Symbol("t_2", nonnegative=True)
 
 
 LARGEST_POWER = 1000
-"""The largest exponent: exponentials of logarithms are powers, and powers of numbers are multiplied out."""
+"""Largest numerator or denominator in the closed form of an integral with logarithms.
+
+Exponentials of logarithms are powers, and SymPy multiplies out powers of numbers."""
 
 
 def integral(e: Expr, x: Symbol, low: Expr, high: Expr) -> Expr:
