@@ -415,7 +415,7 @@ class GaussianAverage(Expr):
     def __new__(
         cls, body: Any, covariance: Mapping[Any, Any] | Iterable[Any], matrix: Any = None
     ) -> GaussianAverage:
-        """Return the average of an expression.
+        """Return the unevaluated average of an expression.
 
         ``covariance`` is a mapping, or a list of variables with ``matrix``.
         """

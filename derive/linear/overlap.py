@@ -88,9 +88,9 @@ def read_first(theory: Theory) -> Theory:
     for e in added_equations:
         whole = next(at(ell + 1, x) for x in pairs[0] if e.name == f"{x.func}_own")
         more = Sum(at(ell + 1, output.rhs).xreplace({whole: e.lhs}), (ell, 1, last - 1))
-        first += (Term.local(more.doit(deep=False), rule="what each layer adds"),)
+        first += (Term.local(more.doit(deep=False), rule="contributions of the layers"),)
     scalars = tuple(replace(e, terms=first) if e is output else e for e in theory.scalars)
-    reduction = "outputs read in the first layer"
+    reduction = "evaluation of outputs in the first layer"
     equations = (*theory.equations, *added_equations)
     return replace(theory, equations=equations, scalars=scalars, reduction=reduction)
 

@@ -468,7 +468,7 @@ class _CrossLayer:
         return 0 if self.form.reaches(field, source) or not self.discrete else 1
 
     def average(self, e: Expr) -> Expr:
-        """Return an expression with averages of products of two fields as sums over the sources."""
+        """Return an expression in which averages of two fields are sums over the sources."""
         return e.replace(lambda x: isinstance(x, Average), lambda x: self.pair(x))
 
     def pair(self, x: Average) -> Expr:

@@ -353,7 +353,7 @@ class _TinyNetwork:
         return [(2 * entry(name, key, i), None if along is None else along[i]) for i in range(UNITS)]
 
     def _product(self, e: Product, env: IndexValues) -> DualVector:
-        """Return a matrix applied to a vector.
+        """Return a matrix (or its transpose) applied to a vector, as values and derivatives.
 
         Each unit of the vector counts for the units that it stands for.
         """

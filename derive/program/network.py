@@ -41,7 +41,7 @@ from derive.program.naming import (
 from derive.program.nonlinear import NonlinearRule
 from derive.program.parts import Definition, Parts, ranges_of_loss
 from derive.program.program import Program
-from derive.program.rules import TrainingRule, fixed_symbols, own_names, with_noise
+from derive.program.rules import TrainingRule, fixed_symbols, function_names, with_noise
 from derive.program.training import (
     Along,
     Gradient,
@@ -376,7 +376,7 @@ class Network:
         # an object that is not a rule is refused by Program later, with the name of the weight
         if hasattr(rule, "memory") and isinstance(rule, Hashable):
             fixed_symbols(rule)
-            taken |= own_names(rule)
+            taken |= function_names(rule)
         return taken
 
     def _check(self, lines: tuple[Definition, ...]) -> None:

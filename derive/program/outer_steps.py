@@ -160,7 +160,7 @@ class _Rewriting:
             yield Along(coefficient, sides[0], every, outside=u.outside)
 
     def _of_data(self, u: Outer | Along) -> bool:
-        """Return whether an update contains a given vector, of which only inner products are known."""
+        """Return whether an update contains a given vector, whose entries are not known to the theory."""
         given = {x.name for x in self.program.given}
         sides = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
         return any(str(a.func) in given for x in sides for a in x.atoms(AppliedUndef))

@@ -41,7 +41,7 @@ from derive.program.naming import (
 from derive.program.nonlinear import NonlinearRule, require_linear_rules
 from derive.program.parts import Definition, Named, Parts, gaussian, parameter
 from derive.program.roles import Roles, roles_of
-from derive.program.rules import TrainingRule, fixed_symbols, own_names, parameters_with
+from derive.program.rules import TrainingRule, fixed_symbols, function_names, parameters_with
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.show.latex import aligned_latex
 
@@ -435,7 +435,7 @@ def _problems_of_names(program: Parts) -> Iterator[str]:
     )
     outside = {"constant", "matrix", "vector", "given vector"}
     rules = [w.rule for w in program.trained() if hasattr(w.rule, "memory")]
-    tables = frozenset[str]().union(*map(own_names, rules), *map(_tables_of_entries, program.trained()))
+    tables = frozenset[str]().union(*map(function_names, rules), *map(_tables_of_entries, program.trained()))
     tables &= {name for kind, name in declared if kind not in outside}
     yield from (f"{x} is the name of a table of a rule and of something else: rename one" for x in tables)
     sizes: dict[str, Population] = {}

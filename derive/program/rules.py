@@ -648,7 +648,7 @@ class LinearRule(LinearSystemRule):
 
     @cached_property
     def system(self) -> LinearSystem:
-        """The system as given."""
+        """The equation of motion with the coefficients of the rule."""
         return LinearSystem(self.A, self.b, self.diffusion, self.start)
 
 
@@ -935,12 +935,12 @@ def tables_of(rule: TrainingRule) -> frozenset[str]:
     return frozenset(str(a.func) for e in stated for a in e.atoms(AppliedUndef))
 
 
-def own_names(rule: TrainingRule) -> frozenset[str]:
-    """Return the names of functions in a rule's memory and noise: given ones, and tables that follow.
+def function_names(rule: TrainingRule) -> frozenset[str]:
+    """Return the names of the functions in a rule's memory and noise: schedules, and tables of values.
 
     >>> from sympy import Matrix
     >>> d = Function("d")(t)
-    >>> sorted(own_names(LinearRule(Matrix([[1, d], [-1, 1]]), Matrix([d, 1]))))
+    >>> sorted(function_names(LinearRule(Matrix([[1, d], [-1, 1]]), Matrix([d, 1]))))
     ['d', 'k', 'm']
     """
     stated = (*rule.memory(_LATER, _PAST), rule.noise(_LATER, _PAST))

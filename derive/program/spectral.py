@@ -120,7 +120,7 @@ class SpectralEntry(Expr):
     is_commutative = True
 
     def __new__(cls, F: Any, left: Any, right: Any, row: Any, column: Any) -> SpectralEntry:
-        """Return the entry of a function of two matrices."""
+        """Return the unevaluated entry at ``row`` and ``column`` of the function F of two matrices."""
         node: SpectralEntry = Expr.__new__(cls, *map(S, (F, left, right, row, column)))
         return node
 
