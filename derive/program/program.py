@@ -803,7 +803,10 @@ def plain_steps(program: Program) -> None:
     >>> plain_steps(mlp(2))
     """
     require_linear_rules(program, "a theory in plain steps")
-    first, *others = {w.rule for w in program.trained()}
+    rules = dict.fromkeys(w.rule for w in program.trained())
+    if not rules:
+        raise NotApplicable(f"{program.name} has no trained weights, and so no training steps")
+    first, *others = rules
     start, weight = map(sympify, first.memory(t, s))
     alike = start == 1 and not weight.has(t, s) and first.noise(t, s) == 0
     if others or not (first.discrete and alike):

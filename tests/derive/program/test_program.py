@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 from sympy import Function, Integer, Symbol, tanh
 
+from derive.errors import NotApplicable
 from derive.program import (
     Definition,
     Field,
@@ -44,7 +45,8 @@ from derive.program import (
 )
 from derive.program.language import terms
 from derive.program.networks.options import entrywise_rule
-from derive.program.program import _uses
+from derive.program.parts import gaussian, parameter
+from derive.program.program import _uses, plain_steps
 from derive.reduce.independence import independent_backward
 from tests.derive.once import mean_field, mlp
 
@@ -408,6 +410,14 @@ def test_roles_that_nothing_plays_are_none() -> None:
     roles = isotropic(2).roles
     assert (roles.output, roles.sample, roles.learnt, roles.residual) == (None, None, "v", "Delta")
     assert str(convolution(2, positions=3, receptive=1).roles.position) == "p"
+
+
+def test_a_program_without_trained_weights_has_no_plain_steps() -> None:
+    program = mlp(2)
+    matrices, vectors = tuple(map(gaussian, program.matrices)), tuple(map(parameter, program.vectors))
+    frozen = replace(program, matrices=matrices, vectors=vectors, descent=None)
+    with pytest.raises(NotApplicable, match="has no trained weights"):
+        plain_steps(frozen)
 
 
 def test_a_program_shows_its_equations_and_not_the_fields_of_its_class() -> None:
