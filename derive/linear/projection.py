@@ -221,11 +221,13 @@ class _Projection:
         parts = Mul.make_args(moving)
         error = next((x for x in parts if isinstance(x, AppliedUndef) and str(x.func) == self.error), None)
         if error is not None and error.args[0] == r.index and error.args[-1] == s:
-            rest, channels = moving / error, error.args[1:-1]
-            if isinstance(rest, AppliedUndef) and str(rest.func) == self.field:
-                return self.p(*rest.args[: self.layers], *channels, s)
-            if isinstance(rest, AppliedUndef) and str(rest.func) == self.correlation:
-                return self.q(*rest.args[: self.layers + 1], *channels, *rest.args[self.layers + 2 :])
+            other_factor, channels = moving / error, error.args[1:-1]
+            if isinstance(other_factor, AppliedUndef) and str(other_factor.func) == self.field:
+                return self.p(*other_factor.args[: self.layers], *channels, s)
+            if isinstance(other_factor, AppliedUndef) and str(other_factor.func) == self.correlation:
+                return self.q(
+                    *other_factor.args[: self.layers + 1], *channels, *other_factor.args[self.layers + 2 :]
+                )
         return over(moving, [r])
 
     def refuse_leftovers(self, e: Equation) -> None:

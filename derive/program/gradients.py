@@ -211,11 +211,11 @@ class Gradients:
             groups: dict[Expr | None, Expr] = {}
             for x in Mul.make_args(body):  # an activation may itself be a product, as h (1 + erf(h))/2 is
                 atoms = self._atoms(x)
-                own = atoms[0] if len(atoms) == 1 else None
-                groups[own] = groups.get(own, S.One) * x
+                field_of_factor = atoms[0] if len(atoms) == 1 else None
+                groups[field_of_factor] = groups.get(field_of_factor, S.One) * x
             total = S.One
-            for own, x in groups.items():
-                if own is not None and (whole := self._known_vertex(number * x)) is not None:
+            for field_of_factor, x in groups.items():
+                if field_of_factor is not None and (whole := self._known_vertex(number * x)) is not None:
                     number, x = S.One, whole
                 elif (whole := self._known_vertex(x)) is not None:
                     x = whole
@@ -374,19 +374,19 @@ class Gradients:
         places: dict[Dummy, int] = {}
         (low, high), shift, family, chosen = ANY, S.Zero, False, S.One
         for i, (a, slot) in enumerate(zip(use.target.args, slots, strict=False)):
-            rest = a.xreplace(solved)
-            free = [x for x in runs if rest.has(x)]
+            argument = a.xreplace(solved)
+            free = [x for x in runs if argument.has(x)]
             free = [x for x in free if x not in use.bound] or free
             layer = i == 0 and axis
             if free:
                 x = free[0]
-                slope = affine_slope(rest, x)
+                slope = affine_slope(argument, x)
                 if slope not in ((1,) if layer else (1, -1)):
                     raise ProgramError(
                         f"{_plain(use.by, runs)}: each argument of {_plain(use.target, runs)} must be an "
                         "index plus or minus a number"
                     )
-                value = slope * (slot - (rest - slope * x))
+                value = slope * (slot - (argument - slope * x))
                 solved = {y: e.xreplace({x: value}) for y, e in solved.items()} | {x: value}
                 places[x] = i
                 if layer and runs[x].lower != ANY[0]:
@@ -409,7 +409,7 @@ class Gradients:
                         f"{_plain(use.by, runs)} uses {_plain(use.target, runs)} at one value of an "
                         f"index: write a sum over {slot} with factors of 0 or 1 that select it"
                     )
-                chosen *= KroneckerDelta(slot, rest)
+                chosen *= KroneckerDelta(slot, argument)
         return _Solved(solved, low, high, shift, family, chosen, places)
 
     def _domain(self, use: _Use, solved: _Solved, spans: SlotRanges, axis: bool) -> Conditions:

@@ -60,11 +60,11 @@ def _may_differ(program: Parts) -> bool:
     """Return whether layers have an index other than ``ell``, or ``ell`` may count something else."""
     layered = {x.name for x in program.fields if x.layered}
     for d in program.definitions:
-        own = {r.index for r in d.ranges}
+        indices = {r.index for r in d.ranges}
         if d.name in layered:
-            if any(x != ell for x in d.lhs.args[0].free_symbols & own):
+            if any(x != ell for x in d.lhs.args[0].free_symbols & indices):
                 return True
-        elif any(x.name == ell.name for x in own | _bound(d.rhs)):
+        elif any(x.name == ell.name for x in indices | _bound(d.rhs)):
             return True
     families = [w.index.index for w in map(gaussian, program.matrices) if w.index is not None]
     families += [r.index for v in map(parameter, program.vectors) for r in _layers_of(v)]
@@ -119,15 +119,15 @@ def _layers_in(part: Any, places: set[Place]) -> set[Symbol]:
     standing = {x for name, k, x in read if (name, k) in places}
     if isinstance(part, Expr):
         return standing & part.free_symbols - {L} or standing & _indices(part)
-    own = {r.index for r in part.ranges} if isinstance(part, Definition) else set[Symbol]()
+    indices_of_part = {r.index for r in part.ranges} if isinstance(part, Definition) else set[Symbol]()
     for w in _objects(part):
         if isinstance(w, GaussianVector):
-            own |= {r.index for r in w.indices}
+            indices_of_part |= {r.index for r in w.indices}
             standing |= {r.index for r in _layers_of(w)}
         elif isinstance(w, GaussianMatrix) and w.index is not None:
-            own |= {w.index.index}
+            indices_of_part |= {w.index.index}
             standing |= {w.index.index}
-    return standing & own or standing & _indices(part)
+    return standing & indices_of_part or standing & _indices(part)
 
 
 def _change(part: Any, places: set[Place], indices: set[Symbol], other: Symbol) -> dict[Symbol, Symbol]:

@@ -589,15 +589,15 @@ def _nonlinear_averages(e: Expr) -> set[Mean]:
 def _without_range(x: Symbol) -> str:
     """Return the message for an index without a range; its name may be that of a symbol of the package."""
     known = next((y for y in (mu, ell, t) if y.name == x.name), None)
-    own = f"ranges=(IndexRange({x}, 1, ...),) of the network says how far it runs"
+    remedy = f"ranges=(IndexRange({x}, 1, ...),) of the network says how far it runs"
     if known is None:
-        return f"the index {x} has no range; {own}"
+        return f"the index {x} has no range; {remedy}"
     if x == known:
         return (
-            f"no matrix with an index says how far {x} runs; {own}, and fields of tied layers are Field(..., "
-            "ordered=True), with another index"
+            f"no matrix with an index says how far {x} runs; {remedy}, and fields of tied layers are "
+            "Field(..., ordered=True), with another index"
         )
-    return f"its {x} is not the symbol {x} of derive.program: import that one, or {own}"
+    return f"its {x} is not the symbol {x} of derive.program: import that one, or {remedy}"
 
 
 @dataclass
@@ -737,11 +737,11 @@ class _Assembly:
             needed.add(name)
             todo += [name_of(u.by) for u in graph.uses.get(name, ())]
         lines = [d for name in graph.place if name in needed for d in graph.definitions_of(name)]
-        own = {graph.called(n) for n in (*graph.names, *graph.scalars) if n in graph.slots}
-        own |= {graph.called(n) for n in graph.nodes}
+        names_to_keep = {graph.called(n) for n in (*graph.names, *graph.scalars) if n in graph.slots}
+        names_to_keep |= {graph.called(n) for n in graph.nodes}
         aliases: dict[str, Definition] = {}
         while True:
-            alias = next((d for d in lines if d.name not in own and self._is_alias(d, lines)), None)
+            alias = next((d for d in lines if d.name not in names_to_keep and self._is_alias(d, lines)), None)
             if alias is None:
                 break
             aliases = {

@@ -292,15 +292,17 @@ class Parts(Rewritable):
         of dependences that is consistent with the definitions is kept: an index stays if data depend on it,
         or if the loss, which is summed over its indices, would lose it.
         """
-        kept = _needed_positions(self)
+        used_positions = _needed_positions(self)
 
         def prune(e: Any) -> Any:
-            """Return an expression whose fields and scalars have the arguments in ``kept`` only."""
+            """Return an expression whose fields and scalars have the arguments at ``used_positions`` only."""
             e = expression(e)
             table = {
-                a: Function(str(a.func))(*[x for i, x in enumerate(a.args) if i in kept[str(a.func)]])
+                a: Function(str(a.func))(
+                    *[x for i, x in enumerate(a.args) if i in used_positions[str(a.func)]]
+                )
                 for a in e.atoms(AppliedUndef)
-                if str(a.func) in kept
+                if str(a.func) in used_positions
             }
             return e.xreplace(table) if table else e
 
@@ -332,19 +334,20 @@ def _needed_positions(program: Parts) -> dict[str, set[int]]:
     on which data depend, directly or through other quantities.
     """
     names = {x.name for x in program.fields} | set(program.scalars)
-    kept: dict[str, set[int]] = {n: set() for n in names}
+    used_positions: dict[str, set[int]] = {n: set() for n in names}
     layered = {x.name for x in program.fields if x.layered or x.ordered}
     for d in program.definitions:
         first = {0} if d.name in layered else set()
-        kept[d.name] |= first | {i for i, x in enumerate(d.lhs.args) if x == t or not x.is_Symbol}
+        used_positions[d.name] |= first | {i for i, x in enumerate(d.lhs.args) if x == t or not x.is_Symbol}
 
-    kept = _with_dependences(program, kept)
+    used_positions = _with_dependences(program, used_positions)
     loss = expression(program.loss or 0)
     for x in {r.index for d in program.definitions for r in d.ranges} & loss.free_symbols:
-        if not _depends(loss, x, kept):  # the sum of the loss over x must keep its number of terms
+        # the sum of the loss over x must keep its number of terms
+        if not _depends(loss, x, used_positions):
             for a in loss.atoms(AppliedUndef):
-                kept.get(str(a.func), set()).update(i for i, y in enumerate(a.args) if y.has(x))
-    return _with_dependences(program, kept)
+                used_positions.get(str(a.func), set()).update(i for i, y in enumerate(a.args) if y.has(x))
+    return _with_dependences(program, used_positions)
 
 
 def ranges_of_loss(lines: Iterable[Definition], loss: Expr) -> tuple[IndexRange, ...]:
@@ -377,13 +380,13 @@ def ranges_of_loss(lines: Iterable[Definition], loss: Expr) -> tuple[IndexRange,
     )
 
 
-def _with_dependences(program: Parts, kept: Mapping[str, set[int]]) -> dict[str, set[int]]:
-    """Return ``kept`` (positions of arguments by name) with the positions that are then needed too.
+def _with_dependences(program: Parts, used_positions: Mapping[str, set[int]]) -> dict[str, set[int]]:
+    """Return ``used_positions`` (of arguments, by name) with the positions that definitions then use too.
 
     If the right-hand side of a definition depends on an index, the defined quantity needs the position of
     this index. This is repeated until nothing changes.
     """
-    positions = {name: set(places) for name, places in kept.items()}
+    positions = {name: set(places) for name, places in used_positions.items()}
     open_ones = [(d, i, x) for d in program.definitions for i, x in enumerate(d.lhs.args) if x.is_Symbol]
     while True:
         needed = [
@@ -397,14 +400,14 @@ def _with_dependences(program: Parts, kept: Mapping[str, set[int]]) -> dict[str,
             positions[name].add(i)
 
 
-def _depends(e: Expr, index: Expr, kept: Mapping[str, set[int]]) -> bool:
+def _depends(e: Expr, index: Expr, used_positions: Mapping[str, set[int]]) -> bool:
     """Return whether an expression depends on ``index``: as a number, or in an argument that matters.
 
-    ``kept`` maps the names of fields and scalars to the positions of arguments that matter; all arguments of
-    other functions do.
+    ``used_positions`` maps the names of fields and scalars to the positions of arguments that matter; all
+    arguments of other functions do.
     """
     if e.replace(lambda x: isinstance(x, AppliedUndef | Product), lambda _: Dummy()).has(index):
         return True  # the index is a number, outside of functions and matrix products
     atoms = ((str(a.func), a.args) for a in preorder_traversal(e) if isinstance(a, AppliedUndef))
     used = ((n, {i for i, x in enumerate(xs) if x.has(index) and x != t}) for n, xs in atoms)
-    return any(places & kept[n] if n in kept else places for n, places in used)
+    return any(places & used_positions[n] if n in used_positions else places for n, places in used)

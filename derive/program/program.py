@@ -499,16 +499,16 @@ def _problems_of_parameters(program: Parts) -> Iterator[str]:
                 "above its class"
             )
             continue
-        found = {x.name for x in _symbols_of(rule)}
+        names = {x.name for x in _symbols_of(rule)}
         partners = {f"{name}_" for name in indices} & indices
-        for name in sorted(found & partners - {x.name for x in _symbols_of(rule) if x.is_integer}):
+        for name in sorted(names & partners - {x.name for x in _symbols_of(rule) if x.is_integer}):
             yield (
                 f"the symbol {name} has the name of a second value of the index {name[:-1]} in correlations: "
                 "give it another name"
             )
-        if times := found & _TIMES:
+        if times := names & _TIMES:
             yield _message_on_rule(rule, times, "at the time at which the weight is used", _OWN_MEMORY)
-        if times := (found & indices) - family:
+        if times := (names & indices) - family:
             yield _message_on_rule(rule, times, "at each place where the weight is used", _OWN_RATES)
     for what, value in _fixed_numbers(program):
         if {x.name for x in value.free_symbols} & _TIMES:

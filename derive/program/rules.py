@@ -422,11 +422,11 @@ def integral(e: Expr, x: Symbol, low: Expr, high: Expr) -> Expr:
     """Return the integral of ``e`` over x, in closed form if SymPy finds an elementary one without cases."""
     if e.has(Max, Min, Abs, floor):
         return Integral(e, (x, low, high))
-    found = integrate(e, x)
-    large = any(max(abs(y.p), y.q) > LARGEST_POWER for y in found.atoms(Rational))
-    if found.has(Integral, Piecewise) or (found.has(log) and large):
+    antiderivative = integrate(e, x)
+    large = any(max(abs(y.p), y.q) > LARGEST_POWER for y in antiderivative.atoms(Rational))
+    if antiderivative.has(Integral, Piecewise) or (antiderivative.has(log) and large):
         return Integral(e, (x, low, high))
-    return found.xreplace({x: high}) - found.xreplace({x: low})
+    return antiderivative.xreplace({x: high}) - antiderivative.xreplace({x: low})
 
 
 def _at(e: Expr, time: Expr) -> Expr:
@@ -900,19 +900,19 @@ def fixed_symbols(rule: TrainingRule) -> frozenset[Symbol]:
     """
     try:
         left, kept = rule.memory(_LATER, _PAST)
-        found = {"m(t)": left, "k(t, s)": kept, "the noise": rule.noise(_LATER, _PAST)}
+        stated = {"m(t)": left, "k(t, s)": kept, "the noise": rule.noise(_LATER, _PAST)}
     except (TypeError, ValueError) as error:
         raise ProgramError(
             f"{rule!r} states no memory: {error}; memory(time, past) returns the pair m, k, and noise(time, "
             "past) one value"
         ) from error
-    for name, value in found.items():
+    for name, value in stated.items():
         if not isinstance(value, Expr):
             raise ProgramError(
                 f"{rule!r} states {name} as {value!r}, which is not a SymPy expression: write S({value!r}) "
                 "for a number"
             )
-    return frozenset(x for e in found.values() for x in e.free_symbols) - {_LATER, _PAST}
+    return frozenset(x for e in stated.values() for x in e.free_symbols) - {_LATER, _PAST}
 
 
 _LATER, _PAST = Dummy("later", nonnegative=True), Dummy("past", nonnegative=True)

@@ -91,19 +91,23 @@ def _shifted(e: Expr, constants: set[str]) -> tuple[set[Slot], set[Symbol]]:
 
 
 def _values(
-    e: Expr, ranges: tuple[IndexRange, ...], numbers: Mapping[Any, Expr], slots: set[Slot], own: set[Symbol]
+    e: Expr,
+    ranges: tuple[IndexRange, ...],
+    numbers: Mapping[Any, Expr],
+    slots: set[Slot],
+    indices: set[Symbol],
 ) -> Iterator[tuple[Slot, int]]:
-    """Yield pairs (axis, integer): values at which the axes ``slots`` are used, for all values of ``own``.
+    """Yield pairs (axis, integer): the values at which the axes ``slots`` of constants are used.
 
-    ``own`` are the indices in these arguments; ``numbers`` are the values of symbols in the ends of
-    ``ranges``.
+    All values of the ``indices`` in these arguments count; ``numbers`` are the values of symbols in the ends
+    of ``ranges``.
     """
-    sums = [x for x in e.atoms(Sum) if any(limit[0] in own for limit in x.limits)]
-    free = [r for r in ranges if r.index in own & e.free_symbols]
+    sums = [x for x in e.atoms(Sum) if any(limit[0] in indices for limit in x.limits)]
+    free = [r for r in ranges if r.index in indices & e.free_symbols]
     for at in _members(free, numbers):
         here = e.subs(at)  # subs keeps the indices of sums, unlike xreplace
         if sums:
-            here = here.replace(lambda x: isinstance(x, Sum) and bool(own & _over(x)), lambda x: x.doit())
+            here = here.replace(lambda x: isinstance(x, Sum) and bool(indices & _over(x)), lambda x: x.doit())
         for a in here.atoms(AppliedUndef):
             for k, x in enumerate(a.args):
                 if (str(a.func), k) in slots and x.is_Integer:

@@ -56,21 +56,21 @@ def without_unused_layers(
     >>> without_unused_layers(lines, ("a", "b"))[1].ranges[0].upper
     L - 1
     """
-    names, found = {*layered}, lines
+    names, definitions = {*layered}, lines
     longest = max(
         (int(r.upper) for d in lines for r in d.ranges if expression(r.upper).is_Integer), default=0
     )
     for _ in range(MOST + longest):
-        read = [x for d in found for x in _reads(d.rhs, d, names)]
+        read = [x for d in definitions for x in _reads(d.rhs, d, names)]
         read += [x for e in others for x in _reads(e, None, names)]
         shorter = tuple(
-            y for d in found for y in _kept(d, [span for name, span in read if name == d.name], names)
+            y for d in definitions for y in _kept(d, [span for name, span in read if name == d.name], names)
         )
-        if shorter == found:
-            sure = [x for d in found if not d.rhs.has(Piecewise) for x in _reads(d.rhs, d, names)]
-            _require_defined(found, sure, names)
-            return found
-        found = shorter
+        if shorter == definitions:
+            sure = [x for d in definitions if not d.rhs.has(Piecewise) for x in _reads(d.rhs, d, names)]
+            _require_defined(definitions, sure, names)
+            return definitions
+        definitions = shorter
     return lines
 
 
@@ -92,13 +92,15 @@ def without_unused_members(matrix: GaussianMatrix, lines: Iterable[Definition]) 
         runs = {r.index: (r.lower, r.upper) for r in d.ranges}
         runs |= {x: (low, high) for total in d.rhs.atoms(Sum) for x, low, high in total.limits}
         spans += [_span(p.matrix, runs) for p in d.rhs.atoms(Product) if str(p.matrix.func) == matrix.name]
-    own = matrix.index
-    above = min((_size(expression(own.upper) - last) for _, last in spans), default=S.Zero)
-    below = min((_size(first - expression(own.lower)) for first, _ in spans), default=S.Zero)
+    index_range = matrix.index
+    above = min((_size(expression(index_range.upper) - last) for _, last in spans), default=S.Zero)
+    below = min((_size(first - expression(index_range.lower)) for first, _ in spans), default=S.Zero)
     above, below = (x if 0 < x < S.Infinity else S.Zero for x in (above, below))
     if above == below == 0:
         return matrix
-    return replace(matrix, index=IndexRange(own.index, own.lower + below, own.upper - above))
+    return replace(
+        matrix, index=IndexRange(index_range.index, index_range.lower + below, index_range.upper - above)
+    )
 
 
 MOST = 8

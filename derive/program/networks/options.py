@@ -207,14 +207,14 @@ def indices(
     >>> indices(outputs=3)[:2]
     ((IndexRange(index=c, lower=1, upper=3),), ())
     """
-    found = {"outputs": outputs, "positions": positions, "receptive": receptive}
-    for key, value in found.items():
+    counts = {"outputs": outputs, "positions": positions, "receptive": receptive}
+    for key, value in counts.items():
         least = 0 if key == "receptive" else 1
         number = expression(value, key)
         REAL.require(number, key)
         if number.is_integer is False or (number - least).is_negative:
             raise ProgramError(f"{key} = {value}: must be an integer, at least {least}")
-    channels, size, reach = map(expression, found.values())
+    channels, size, reach = map(expression, counts.values())
     if (size - 2 * reach - 1).is_negative:
         raise ProgramError(
             f"receptive = {reach} with positions = {size}: a filter needs {2 * reach + 1} different positions"

@@ -208,18 +208,18 @@ def structured(
     v = build.at(build.v)
     seen = sqrt(lamda(k)) * v
     name = "deep linear network, structured data"
-    own = (lamda, target)
+    of_modes = (lamda, target)
     if data == "population":
         require_samples(noise)
         loss = M * Mean(lamda(k) * v**2) / 2
-        return build.program(f"{name} (population)", target(k), {seen: "C_v"}, loss, attributes=own)
+        return build.program(f"{name} (population)", target(k), {seen: "C_v"}, loss, attributes=of_modes)
     fresh = data == "online"
     batch = Population("samples", ratio=(B if fresh else P) / M)
     Z = GaussianMatrix("Z", batch, modes, M, fresh=fresh, **NAMES)
     eps = GaussianVector("eps", batch, source="eps", fresh=fresh)
     name += "" if fresh else " (full-batch)"
     return build.program(
-        name, target(k), {seen: "C_v"}, None, Z, seen, eps, noise_strength(noise), attributes=own
+        name, target(k), {seen: "C_v"}, None, Z, seen, eps, noise_strength(noise), attributes=of_modes
     )
 
 
