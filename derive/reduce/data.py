@@ -42,7 +42,7 @@ from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 from derive.theory.unfold import covariance
 
-# -- a factor of a source becomes part of it -----------------------------------------------------------------
+# -- scaled sources ------------------------------------------------------------------------------------------
 
 
 def absorb_factors(theory: Theory, *sources: str) -> Theory:
@@ -138,7 +138,7 @@ def _is_named(x: Expr, name: str) -> bool:
     return isinstance(x, AppliedUndef) and str(x.func) == name
 
 
-# -- responses that are there at equal time only -------------------------------------------------------------
+# -- responses at equal times only ---------------------------------------------------------------------------
 
 
 def instant_responses(theory: Theory) -> Theory:
@@ -212,7 +212,7 @@ def _at_equal_time(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:
     yield x
 
 
-# -- limits of the sizes -------------------------------------------------------------------------------------
+# -- limits of sizes -----------------------------------------------------------------------------------------
 
 
 def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
@@ -308,9 +308,11 @@ def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
 
 def scaled_sources(theory: Theory, x: Symbol) -> list[str]:
     """Return the names of the sources that enter an equation with a factor of the parameter ``x``."""
-    own = {u.symbol.func for u in theory.sources}
+    source_functions = {u.symbol.func for u in theory.sources}
     local = (y for e in theory.equations for y in e.terms if not (y.remembers or y.over) and y.expr.has(x))
-    return sorted({str(a.func) for y in local for a in y.field.atoms(AppliedUndef) if a.func in own})
+    return sorted(
+        {str(a.func) for y in local for a in y.field.atoms(AppliedUndef) if a.func in source_functions}
+    )
 
 
 def _without_unused_responses(theory: Theory) -> Theory:
@@ -378,7 +380,7 @@ def unit_averages(theory: Theory) -> Theory:
 
 
 UNITS = Symbol("n_units", integer=True, positive=True)
-"""The number of units that attributes tell apart, in definitions of :func:`unit_averages`."""
+"""Number of units with attributes, in the definitions of :func:`unit_averages`."""
 
 
 class _Modes:
@@ -402,8 +404,8 @@ class _Modes:
         self.number = UNITS if averages else M * sympify(place.ratio)
         self.over = IndexRange(self.unit, Integer(1), self.number)
         self.own = {x.name for x in self.program.fields if x.population.name == place.name}
-        here = [e for e in theory.equations if e.name in self.own]
-        entering = {a.func for e in here for a in e.rhs.atoms(AppliedUndef)}
+        equations_of_modes = [e for e in theory.equations if e.name in self.own]
+        entering = {a.func for e in equations_of_modes for a in e.rhs.atoms(AppliedUndef)}
         self.own |= {str(u.symbol.func) for u in theory.sources if u.symbol.func in entering}
         averaged = (q for q in theory.order_parameters if self.is_of_modes(q.definition))
         self.sums = {q.name for q in averaged}
@@ -550,7 +552,7 @@ class _Decomposition:
         parts = tuple(sorted(parts_found, key=lambda p: order.index(p.label)))
         return LossDecomposition(self.theory, self.q.symbol, parts, tuple(self.transfers.values()))
 
-    # -- which sources ---------------------------------------------------------------------------------------
+    # -- pairs of sources ------------------------------------------------------------------------------------
 
     def entries(self) -> Iterator[_Entry]:
         """Yield the sources and given vectors in the equations of the field's population.
@@ -594,7 +596,7 @@ class _Decomposition:
                 return WIDTH if isinstance(m, TrainedMatrix) else DATA
         return BIAS
 
-    # -- one part --------------------------------------------------------------------------------------------
+    # -- contribution of one pair ----------------------------------------------------------------------------
 
     def parts(self, x: _Entry, y: _Entry, covariance: Expr, label: str) -> Iterator[Part]:
         """Yield the contribution of a pair of sources with their ``covariance``.

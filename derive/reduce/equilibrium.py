@@ -85,7 +85,7 @@ class Equilibrium(ConditionalResult):
         """The action per N, with the logarithms of the single-site integrals of all layers."""
         return self.algebra + Sum(log(Partition("ell", self.exponent)), (ell, 1, self.depth))
 
-    # -- its stationary point --------------------------------------------------------------------------------
+    # -- the saddle point ------------------------------------------------------------------------------------
 
     def variation(self, target: AppliedUndef, ranges: tuple[IndexRange, ...] = ()) -> Expr:
         """Return the derivative ``dS / d target`` of the action by an order parameter or its conjugate.
@@ -142,13 +142,13 @@ class Equilibrium(ConditionalResult):
         slope = loss(f(mu), y(mu)).diff(f(mu))
         c = {k: v.xreplace({slope: -Delta(mu)}) for k, v in self.variations.items()}
         hat = _isolate(c["f"], fhat(mu))
-        put = {fhat(mu): hat, fhat(alpha): hat.xreplace({mu: alpha})}
+        conjugate_outputs = {fhat(mu): hat, fhat(alpha): hat.xreplace({mu: alpha})}
         last = Phihat(self.depth, mu, alpha)
         solutions = {
             fhat(mu): hat,
-            f(mu): tidy_sums(_isolate(c["fhat"], f(mu)).xreplace(put)),
+            f(mu): tidy_sums(_isolate(c["fhat"], f(mu)).xreplace(conjugate_outputs)),
             Phi(ell, mu, alpha): _isolate(c["Phihat"], Phi(ell, mu, alpha)),
-            last: _isolate(c["Phi_last"], last).xreplace(put),
+            last: _isolate(c["Phi_last"], last).xreplace(conjugate_outputs),
         }
         if not (self.depth - 2).is_negative:
             solutions[Phihat(ell, mu, alpha)] = _isolate(c["Phi"], Phihat(ell, mu, alpha))
@@ -223,8 +223,8 @@ class Equilibrium(ConditionalResult):
                 conjugate = self.solved["Phihat_last"].rhs.xreplace(errors)
             else:
                 sized, sizes = self.conjugate_kernel.subs(P, 1), {"Phi": kernels[n], "C": kernels[n + 1]}
-                put = {x: Matrix([[sizes[x.name]]]) for x in sized.atoms(MatrixSymbol)}
-                conjugate = Matrix(sized.subs(put).doit())[0, 0]
+                numbers_of_matrices = {x: Matrix([[sizes[x.name]]]) for x in sized.atoms(MatrixSymbol)}
+                conjugate = Matrix(sized.subs(numbers_of_matrices).doit())[0, 0]
             names = {Symbol("Phi11", real=True): kernels[n - 1], Symbol("Phihat11", real=True): conjugate}
             equations.append(Eq(kernels[n], simplify(1 / precision.subs(names)), evaluate=False))
         return tuple(equations)

@@ -166,7 +166,7 @@ class _Frozen:
             )
         (error,) = errors
         error_equation = next(e for e in self.source.scalars if e.name == self.error)
-        here = dict(zip(error.args, error_equation.lhs.args, strict=True))
+        own_indices = dict(zip(error.args, error_equation.lhs.args, strict=True))
         body = u.left if isinstance(u, Outer) else u.vector
         ratio = sympify(self.program.site_of(body).ratio)
-        return (u.coefficient / u.outside / error / self.program.scale * ratio * body).xreplace(here)
+        return (u.coefficient / u.outside / error / self.program.scale * ratio * body).xreplace(own_indices)

@@ -106,9 +106,9 @@ def gradient_independence(theory: Theory) -> Independence:
     """
     both = tied, untied = theory, mean_field(independent_backward(theory.program))
     terms = [[(e.lhs, x) for e in (*y.equations, *y.scalars) for x in e.terms] for y in both]
-    there = [{(lhs, x.expr) for lhs, x in y} for y in terms]
+    expressions = [{(lhs, x.expr) for lhs, x in y} for y in terms]
     lost, gained = (
-        tuple((lhs, x) for lhs, x in terms[k] if (lhs, x.expr) not in there[1 - k]) for k in (0, 1)
+        tuple((lhs, x) for lhs, x in terms[k] if (lhs, x.expr) not in expressions[1 - k]) for k in (0, 1)
     )
     names = {q.name for q in untied.order_parameters}
     covariances = [{(u.symbol, u.partner, u.covariance) for u in y.sources} for y in both]

@@ -158,15 +158,15 @@ class _Rate:
     def share(self, w: TrainedWeight) -> Share:
         """Return the contribution of one weight to the rate of change of the output."""
         error = self.error(w)
-        here = dict(zip(error.args, self.output.args, strict=True))
-        if any(r.index not in here for r in w.update.over):
+        output_indices = dict(zip(error.args, self.output.args, strict=True))
+        if any(r.index not in output_indices for r in w.update.over):
             raise NotApplicable(
                 f"the rate of the output is not derived: {w.name} is shared between positions"
             )
         factor = w.update.coefficient / (self.program.scale**2 * error)
         if isinstance(w, TrainedVector):
-            return self.vector_share(w, factor, here)
-        left, right = w.update.left.xreplace(here), w.update.right.xreplace(here)
+            return self.vector_share(w, factor, output_indices)
+        left, right = w.update.left.xreplace(output_indices), w.update.right.xreplace(output_indices)
         used = ((d, a) for d, a in self.products if a.matrix == w.initial and not a.transposed)
         uses = [(d, a.product) for d, a in used if a.product.vector == right and not a.summed]
         if not uses:
@@ -189,25 +189,25 @@ class _Rate:
             w.name, d.lhs.args[0], factor * Average(left * product_alone).linear(), curvature, layers
         )
 
-    def vector_share(self, w: TrainedVector, factor: Expr, here: dict[Expr, Expr]) -> Share:
+    def vector_share(self, w: TrainedVector, factor: Expr, output_indices: dict[Expr, Expr]) -> Share:
         """Return the contribution of a readout, in which the output is linear.
 
-        ``factor`` is the coefficient of its update over the error, and ``here`` maps the indices of the
+        ``factor`` is the coefficient of its update over the error, and ``output_indices`` maps the indices of the
         update to those of the output.
         """
         for d in self.definitions:
             for member in w.initial.uses(d.rhs):
-                rest = d.rhs - d.rhs.coeff(member) * member
-                if rest != 0 or d.lhs.args[0] != self.program.site_of(w.update.vector).site:
+                other_terms = d.rhs - d.rhs.coeff(member) * member
+                if other_terms != 0 or d.lhs.args[0] != self.program.site_of(w.update.vector).site:
                     raise NotApplicable(
                         f"{w.name} is not a factor in {d.lhs}, or not at the last layer: the rate "
                         "of the output needs an output that is linear in its readout"
                     )
-                body = w.update.vector.xreplace(here) * d.lhs / d.rhs.coeff(member)
+                body = w.update.vector.xreplace(output_indices) * d.lhs / d.rhs.coeff(member)
                 return Share(w.name, None, factor * Average(body), S.Zero, ())
         raise NotApplicable(f"the readout {w.name} is not used in the definition of a field")
 
-    # -- the answer of a backward field to its own forward field ---------------------------------------------
+    # -- response of a backward field to its forward field ---------------------------------------------------
 
     @cached_property
     def slopes(self) -> tuple[Eq, ...]:

@@ -218,7 +218,7 @@ def _unused_arguments(x: Motion) -> tuple[int, ...]:
     return tuple(k for k, (a, b) in pairs if a != b and a.is_Symbol and not {a, b} & used)
 
 
-# -- writing it down -----------------------------------------------------------------------------------------
+# -- notation ------------------------------------------------------------------------------------------------
 
 
 def _unlayered(e: Expr, equation: Equation) -> Expr:

@@ -137,7 +137,7 @@ def timeless(e: Expr) -> Expr:
     )
 
 
-# -- long after the start ------------------------------------------------------------------------------------
+# -- long times ----------------------------------------------------------------------------------------------
 
 tau = Symbol("tau", nonnegative=True)
 """The difference of two times."""
@@ -248,12 +248,13 @@ class _Stationary:
         rule = self.theory.program.rule
         if not rule.discrete:
             return limit(simplify(e), past, oo)
-        kept, loss = rule.memory(S.One, S.Zero)[0], Dummy("loss", positive=True)
+        factor_of_step, loss = rule.memory(S.One, S.Zero)[0], Dummy("loss", positive=True)
         shrunk = e.replace(
-            lambda x: x.is_Pow and x.base == kept and x.exp.free_symbols, lambda x: exp(-loss * x.exp)
+            lambda x: x.is_Pow and x.base == factor_of_step and x.exp.free_symbols,
+            lambda x: exp(-loss * x.exp),
         )
         late = limit(simplify(shrunk), past, oo)
-        return late.replace(lambda x: isinstance(x, exp), lambda x: kept ** (-x.exp / loss))
+        return late.replace(lambda x: isinstance(x, exp), lambda x: factor_of_step ** (-x.exp / loss))
 
     def covariance(self, u: Source, entry: Expr) -> Eq:
         """Return the covariance of a source at lag tau: ``entry`` times the kernel of a neighbour layer."""

@@ -62,7 +62,7 @@ output = Symbol("f", positive=True)
 """The output along the targets."""
 
 
-# -- one sample for all --------------------------------------------------------------------------------------
+# -- reduction to one sample ---------------------------------------------------------------------------------
 
 
 def whitened_deep(theory: Theory) -> Theory:
@@ -143,7 +143,7 @@ class _Whitened:
 
         return rewritten(e, self.places, put)
 
-    # -- across them: sample 2 -------------------------------------------------------------------------------
+    # -- orthogonal to the targets: sample 2 -----------------------------------------------------------------
 
     def across(self, e: Expr, at: Mapping[Expr, Expr]) -> Expr:
         """Return ``e`` at samples 1 or 2, with deterministic functions that vanish there set to zero.
@@ -449,7 +449,7 @@ def _approach(rate: Expr, rests: dict[Expr, Expr], start: Expr) -> Expr:
     return value
 
 
-# -- how far the series in gamma0 reaches ------------------------------------------------
+# -- radius of convergence in gamma0 -----------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -488,8 +488,8 @@ def series_radius(w: Whitened) -> SingularStrength:
     for radicand in {p.base for p in elapsed.atoms(Pow) if abs(p.exp) == Rational(1, 2)}:
         at = solve(radicand.subs(gamma0, coupling), coupling)
         root = Dummy("root")
-        here = elapsed.xreplace({radicand ** Rational(k, 2): root**k for k in (1, -1)})
-        odd = simplify(here - here.subs(root, -root))
+        elapsed_of_root = elapsed.xreplace({radicand ** Rational(k, 2): root**k for k in (1, -1)})
+        odd = simplify(elapsed_of_root - elapsed_of_root.subs(root, -root))
         (removable if odd == 0 else singular).update(at)
     radius = min((simplify(Abs(p)) for p in singular), key=lambda r: r.subs({output: 1, norm: 2}))
     at, only = (tuple(sorted(x, key=str)) for x in (singular, removable))

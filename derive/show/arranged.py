@@ -242,8 +242,8 @@ def _reaches_over(x: Expr, behind: Sequence[Expr]) -> bool:
 
 def _bounds(x: Loop) -> tuple[Any, ...]:
     """Return a key by which neighbouring sums are grouped: equal for sums that share one printed sign."""
-    alone = x.integral or past_time(x) != ""
-    return (x,) if alone else (x.lower, x.upper)
+    is_alone = x.integral or past_time(x) != ""
+    return (x,) if is_alone else (x.lower, x.upper)
 
 
 def shifted(samples: Sequence[str]) -> bool:
@@ -277,7 +277,7 @@ def as_bound(relation: Any) -> Any:
     return type(relation.reversed)(-negated[0], bound, evaluate=False)
 
 
-# -- pieces ----
+# -- terms -----
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from derive.calculus.symbols import L, alpha, ell, mu, s, t
 from derive.errors import NotApplicable
 
 PAPERS: Mapping[str, str] = {"K": r"K^{\mathrm{NTK}}"}
-"""The notation of selfconsistent2023, where it is not the name itself: name -> LaTeX."""
+"""LaTeX of names that selfconsistent2023 writes in another way than their name."""
 
 NOTATIONS: Mapping[str, Mapping[str, str]] = {"papers": PAPERS, "plain": {}}
-"""Notations by name."""
+"""Notations by name: the LaTeX of names that are not written as they are."""
 
 LAYER, SAMPLE, TIME = "layer", "sample", "time"
 

@@ -135,10 +135,12 @@ class PaperText(Arranged, StrPrinter):
         str
             The text of the symbol without times.
         """
-        apart = shifted(samples) or any(map(_is_long, samples))
+        is_separated = shifted(samples) or any(map(_is_long, samples))
         above = ",".join(filter(None, (unicode_name(name.upper), *layers)))
-        under = ",".join(filter(None, (unicode_name(name.lower), ("," if apart else "").join(samples))))
-        under = f"{{{under}}}" if apart else braced(under)
+        under = ",".join(
+            filter(None, (unicode_name(name.lower), ("," if is_separated else "").join(samples)))
+        )
+        under = f"{{{under}}}" if is_separated else braced(under)
         above = f"{{{above}}}" if len(above) > 1 else above
         return unicode_name(name.base) + (f"^{above}" if above else "") + (f"_{under}" if under else "")
 

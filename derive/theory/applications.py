@@ -104,7 +104,7 @@ def _graph(program: Program, responding: list[tuple[Application, Application]]) 
     return graph
 
 
-# -- of a theory ---------------------------------------------------------------------------------------------
+# -- dependences in the equations of a theory ----------------------------------------------------------------
 
 
 def computed_now(equations: Iterable[Equation], names: Collection[str]) -> dict[str, set[str]]:
@@ -259,8 +259,8 @@ class Application:
         names = {r.index: unused_primed(r.index, taken) for r in self.separate}
         separate = tuple(r.renamed(names[r.index]) for r in self.separate)
         past = replace(self, vector=self.vector.past(taken), separate=separate)
-        alone = {x: y for x, y in names.items() if x not in self.vector.indices}
-        return past.renamed(alone) if alone else past
+        other_names = {x: y for x, y in names.items() if x not in self.vector.indices}
+        return past.renamed(other_names) if other_names else past
 
     def renamed(self, names: Mapping[Symbol, Symbol]) -> Application:
         """Return this product with its indices renamed as ``names`` says."""
@@ -486,21 +486,21 @@ class Reading:
                 if part.has(a.product):
                     if not isinstance(part, Sum):
                         return [x.times(part / a.product) for x in product(a)]
-                    found = [x.times(part.function / a.product) for x in product(a)]
+                    product_terms = [x.times(part.function / a.product) for x in product(a)]
                     limits = tuple(IndexRange(*x) for x in part.limits)
-                    return found if a.summed else [x.summed(limits) for x in found]
+                    return product_terms if a.summed else [x.summed(limits) for x in product_terms]
             for p in self.parameters[d]:
                 if part.has(p.member):
                     return [x.times(part / p.member) for x in parameter(p)]
             expr = part.replace(lambda e: isinstance(e, Mean), lambda e: Average(e.args[0]))
             return [Term.local(expr, rule="as defined")]
 
-        found: tuple[list[Equation], list[Equation]] = ([], [])
+        equations: tuple[list[Equation], list[Equation]] = ([], [])
         for d in self.definitions:
             lhs = Derivative(d.lhs, t) if d.evolves else d.lhs
             parts = tuple(x for part in terms(d.rhs) for x in replaced(d, part))
-            found[d.name in self.program.scalars].append(Equation(lhs, parts, d.ranges))
-        return tuple(found[0]), tuple(found[1])
+            equations[d.name in self.program.scalars].append(Equation(lhs, parts, d.ranges))
+        return tuple(equations[0]), tuple(equations[1])
 
     @property
     def entries(self) -> list[Parameter]:
@@ -583,7 +583,7 @@ def with_separate_ends(program: Program) -> Program:
 
 
 MOST_CUTS = 64
-"""Largest number of ends of families that are defined separately."""
+"""Largest number of first or last layers of families that get definitions of their own."""
 
 
 def _span(d: Definition, place: Expr) -> MemberBounds:
@@ -811,27 +811,29 @@ def _gradient_squared(
         units = sympify(program.site_of(w.update.vector).ratio)
     if any((r.upper - r.lower).is_negative for r in family):
         return S.Zero, ()
-    here: dict[Any, Any] = {x: r.index for x, r in zip(error.args[:-1], outputs, strict=True)}
+    first_indices: dict[Any, Any] = {x: r.index for x, r in zip(error.args[:-1], outputs, strict=True)}
     # indices that are summed within one output, such as positions
-    inner = [r for r in w.update.over if r.index not in here]
-    here |= {r.index: Symbol(r.index.name.rstrip("_"), **r.index.assumptions0) for r in inner}
-    there = {x: primed(y) for x, y in here.items()}
-    inner = [r.renamed(here[r.index]) for r in inner]
-    own = (*outputs, *inner)
-    other = tuple(r.renamed(primed(r.index)) for r in own)
+    inner = [r for r in w.update.over if r.index not in first_indices]
+    first_indices |= {r.index: Symbol(r.index.name.rstrip("_"), **r.index.assumptions0) for r in inner}
+    second_indices = {x: primed(y) for x, y in first_indices.items()}
+    inner = [r.renamed(first_indices[r.index]) for r in inner]
+    first_ranges = (*outputs, *inner)
+    second_ranges = tuple(r.renamed(primed(r.index)) for r in first_ranges)
     if not trained:  # both outputs contain the same vector of weights, one for each position
-        alone = tuple(r for r in family if r.index not in here)
-        own, other = own + alone, other + alone
-    value: Expr = moved.xreplace({**there, t: s}) * gradient.xreplace(here) * units
+        family_ranges = tuple(r for r in family if r.index not in first_indices)
+        first_ranges, second_ranges = first_ranges + family_ranges, second_ranges + family_ranges
+    value: Expr = moved.xreplace({**second_indices, t: s}) * gradient.xreplace(first_indices) * units
     for body in bodies:
-        past = vector(program, body.xreplace({**there, t: s}), other, family if trained else ())
-        now = vector(program, body.xreplace(here), own, family if trained else ())
+        past = vector(
+            program, body.xreplace({**second_indices, t: s}), second_ranges, family if trained else ()
+        )
+        now = vector(program, body.xreplace(first_indices), first_ranges, family if trained else ())
         value *= reading.registry.correlation(now, past)
     for r in family:
         # each output has its own member of the family of weights: zero between different ones
-        if r.index in here:
-            value *= KroneckerDelta(here[r.index], there[r.index])
-    summed = [r for r in family if r.index not in here]
+        if r.index in first_indices:
+            value *= KroneckerDelta(first_indices[r.index], second_indices[r.index])
+    summed = [r for r in family if r.index not in first_indices]
     return value, (*summed, *inner, *(r.renamed(primed(r.index)) for r in inner))
 
 

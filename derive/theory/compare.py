@@ -88,7 +88,7 @@ def compare(left: TheoryData, right: TheoryData) -> list[Difference]:
     return differences
 
 
-# -- what is compared ----------------------------------------------------------------------------------------
+# -- statements in normal form -------------------------------------------------------------------------------
 
 NamedExpressions = list[tuple[str, Expr]]
 
@@ -212,7 +212,7 @@ def _inner_letters(e: Expr, inside: bool = False) -> Expr:
 
 
 PRIME = Function("prime", positive=True)
-"""A prime, as the base of a power that must not be combined with the powers of others."""
+"""Function of a prime number that stands for it as the base of a power, so that powers are not combined."""
 
 
 def _key(label: str, x: Any, names: dict[Symbol, Symbol], *heads: Expr) -> str:
@@ -221,10 +221,12 @@ def _key(label: str, x: Any, names: dict[Symbol, Symbol], *heads: Expr) -> str:
     It contains the kind, the left-hand sides ``heads`` with standard indices, the number of layers, and the
     ranges of all other indices of the statement ``x``. ``names`` maps indices to the standard ones.
     """
-    found = {f"{r.upper - r.lower + 1} layers" for r in x.ranges if r.index == ell}
-    found |= {f"{names.get(r.index, r.index)} in {r.lower}..{r.upper}" for r in x.ranges if r.index != ell}
+    range_texts = {f"{r.upper - r.lower + 1} layers" for r in x.ranges if r.index == ell}
+    range_texts |= {
+        f"{names.get(r.index, r.index)} in {r.lower}..{r.upper}" for r in x.ranges if r.index != ell
+    }
     written = [_at_first_layer(y, x.ranges).xreplace(names) for y in heads]
-    return f"{label} {written} {', '.join(sorted(found))}"
+    return f"{label} {written} {', '.join(sorted(range_texts))}"
 
 
 def _term_by_term(e: Expr, sure: frozenset[str]) -> Expr:
@@ -301,14 +303,14 @@ def _same_numbers(parts: list[tuple[Expr | None, Expr | None]]) -> bool:
     """
     if not parts:
         return True
-    rest = Add(*[S.Zero if x is None else x for x, _ in parts]) - Add(
+    difference = Add(*[S.Zero if x is None else x for x, _ in parts]) - Add(
         *[S.Zero if y is None else y for _, y in parts]
     )
-    if not rest.free_symbols or not rest.has(Pow) or rest.has(Piecewise, Relational):
+    if not difference.free_symbols or not difference.has(Pow) or difference.has(Piecewise, Relational):
         return False
-    rest = rest.replace(lambda x: isinstance(x, Sum | Integral), _constants_outside)
-    opaque = {x: Dummy() for x in _opaque(rest)}
-    bare = rest.xreplace(opaque)
+    difference = difference.replace(lambda x: isinstance(x, Sum | Integral), _constants_outside)
+    opaque = {x: Dummy() for x in _opaque(difference)}
+    bare = difference.xreplace(opaque)
     symbols = sorted(bare.free_symbols, key=str)
     draw = Random(1)
     for _ in range(TRIALS):
@@ -329,7 +331,7 @@ def _constants_outside(x: Expr) -> Expr:
 
 
 TRIALS, DIGITS = 3, 40
-"""Random points, and digits, by which two forms of one expression are recognised."""
+"""Numbers of random points, and of decimal digits, at which two expressions are compared."""
 
 
 def _opaque(e: Expr) -> set[Expr]:

@@ -45,7 +45,7 @@ SHOW: tuple[str, ...] = get_args(Show)
 OTHER_PARTS = r"""\begin{gather*} % Other parts
   \texttt{.render("order-parameters")}, \texttt{"responses"}, \texttt{"action"}, \texttt{"all"}
 \end{gather*}"""
-"""Sentence below the equations of a notebook."""
+"""Line below the equations in a notebook, which names the other parts."""
 
 
 def render(
@@ -170,7 +170,7 @@ TITLES = {
     "saddle_point": "Saddle point",
     "weights": "Covariance of weights, in units of the initial variance",
 }
-"""The sections of a document, in their order; ``families`` are the equations with their ends joined."""
+"""Titles of the sections, by key and in order; ``families`` are equations with ends joined."""
 
 PARTS: dict[str, tuple[str, ...]] = {
     "single-site": ("sources", "equations", "families", "laws", "base_cases"),
@@ -199,8 +199,8 @@ class View:
     def ordered(self) -> frozenset[Symbol]:
         """Indices that number the fields of ordered families, such as time steps of a recurrent network."""
         fields = {x.name for x in self.theory.program.fields if x.ordered}
-        own = [d for d in self.theory.program.definitions if d.name in fields]
-        return frozenset(r.index for d in own for r in d.ranges if d.lhs.args[0].has(r.index))
+        ordered_definitions = [d for d in self.theory.program.definitions if d.name in fields]
+        return frozenset(r.index for d in ordered_definitions for r in d.ranges if d.lhs.args[0].has(r.index))
 
     @cached_property
     def route(self) -> PathIntegral:
@@ -256,20 +256,20 @@ class View:
         exponents = (self.route.action, *self.route.single_site.values())
         abbreviated = {(x.args[0], len(x.args) > 3) for e in exponents for x in e.atoms(Entries)}
         uses = {x.matrix.name: x.canonical() for x in read(self.theory.program).uses}
-        found = []
+        equations = []
         for m, members_differ in sorted(abbreviated, key=str):
             use = uses[str(m)]
             head = Entries(m, t, s, *((use.member,) if members_differ else ()))
-            found.append(DisplayedEquation((head,), _addends(use.entries(t, s))))
-        return found
+            equations.append(DisplayedEquation((head,), _addends(use.entries(t, s))))
+        return equations
 
     def sections(self, show: str) -> list[Section]:
         """Return the titled sections of the part ``show``, without empty ones."""
         parts = self.parts(show)
         if "sources" in parts:
             parts["sources"] = self.families.sources
-        made = (Section(TITLES[k], tuple(self.entries(k, parts[k]))) for k in TITLES if k in parts)
-        return [x for x in made if x.entries]
+        sections = (Section(TITLES[k], tuple(self.entries(k, parts[k]))) for k in TITLES if k in parts)
+        return [x for x in sections if x.entries]
 
     def entries(self, key: str, items: Sequence[Any]) -> Iterator[DisplayedEquation]:
         """Yield the items of the section ``key`` as displayed equations.
@@ -301,14 +301,14 @@ def displayed(x: Any, ordered: frozenset[Symbol] = frozenset()) -> DisplayedEqua
             terms = list(terms[0].as_ordered_terms()) if terms[0].is_Add else terms
         if all(y.kind == "definition" for y in x.terms):
             terms = in_order(terms)
-        found = DisplayedEquation((x.lhs,), tuple(terms), layers)
+        equation = DisplayedEquation((x.lhs,), tuple(terms), layers)
     elif isinstance(x, OrderParameter):
-        found = DisplayedEquation((x.symbol,), (x.definition,), layers, causal=x.causal)
+        equation = DisplayedEquation((x.symbol,), (x.definition,), layers, causal=x.causal)
     else:
         process = x.symbol.func == x.partner.func
         lhs = x.symbol if process else Average(x.symbol * x.partner)
-        found = DisplayedEquation((lhs,), (sympify(x.covariance),), layers, process)
-    return of_one_member(found)
+        equation = DisplayedEquation((lhs,), (sympify(x.covariance),), layers, process)
+    return of_one_member(equation)
 
 
 def of_one_member(entry: DisplayedEquation) -> DisplayedEquation:

@@ -20,10 +20,10 @@ from derive.calculus.symbols import s, t
 from derive.theory.data import Equation, OrderParameter, Source, TheoryData
 
 IndexPlace = tuple[str, int]
-"""A name, and the place of an index among its arguments."""
+"""Name of a quantity or array, and the position of an index among its arguments."""
 
 ClassMember = tuple[str | int, ...]
-"""A place of an index, or the number of an index that runs over a range in one expression."""
+"""Position ``(name, k)`` of an index, or ``(number,)`` for an index with a range in one statement."""
 
 TIMES = frozenset({t, s})
 
@@ -231,10 +231,10 @@ class _Classes:
         arrays: dict[str, set[str]] = {name: set() for name in self.known}
         together = self.covariances()
         for item in self.items:
-            own = any(self.root(x) == root for x in item.broken)
+            is_broken = any(self.root(x) == root for x in item.broken)
             given = {name for name, place in item.arrays if self.root(place) == root}
             for name in item.names:
-                broken |= {name} if own else set()
+                broken |= {name} if is_broken else set()
                 arrays[name] |= given
         while True:
             before = (len(broken), sum(map(len, arrays.values())))
@@ -254,12 +254,12 @@ class _Classes:
 
     def covariances(self) -> list[set[str]]:
         """Return sets of names: sources that are correlated with each other, and their covariances."""
-        found: list[set[str]] = []
+        groups: list[set[str]] = []
         for item in self.items:
             if not item.is_source:
                 continue
-            own = {*item.names}
-            joined = [x for x in found if x & own]
-            found = [x for x in found if not x & own]
-            found.append(own.union(item.reads & self.known, *joined))
-        return found
+            names = {*item.names}
+            joined = [x for x in groups if x & names]
+            groups = [x for x in groups if not x & names]
+            groups.append(names.union(item.reads & self.known, *joined))
+        return groups

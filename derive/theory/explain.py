@@ -226,8 +226,8 @@ def _matrix(theory: TheoryData, name: str) -> GaussianMatrix | None:
 def _product(theory: TheoryData, e: Equation, m: GaussianMatrix) -> Product | None:
     """Return the product with the matrix ``m`` in the definition from which ``e`` was derived, or None."""
     d = _definition(theory, e)
-    found = d.products() if d is not None else []
-    return next((x for x in found if gaussian(theory.program.matrix_of(x)).name == m.name), None)
+    products = d.products() if d is not None else []
+    return next((x for x in products if gaussian(theory.program.matrix_of(x)).name == m.name), None)
 
 
 def _definition(theory: TheoryData, e: Equation) -> Definition | None:

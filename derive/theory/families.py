@@ -100,14 +100,14 @@ class _FamilySearch:
             if not failed:
                 break
             # A value that contradicts one equation is no base case: other ends that need it are dropped too.
-            spoiled = {key for end in failed for key in self.beyond(end)}
-            ends = [end for end in ends if end not in failed and not spoiled & self.beyond(end)]
+            contradicted = {key for end in failed for key in self.beyond(end)}
+            ends = [end for end in ends if end not in failed and not contradicted & self.beyond(end)]
         sources = tuple(self.joined(self.theory.sources, ends))
         equations = tuple(self.joined(self.theory.equations, ends))
         observables = tuple(map(self.gathered, self.theory.observables))
         return Families(sources, equations, observables, self.base_cases())
 
-    # -- which items are ends of which families --------------------------------------------------------
+    # -- candidates for ends of families ---------------------------------------------------------------
 
     def ends(self, items: tuple[Any, ...]) -> Iterator[_End]:
         """Yield the separate equations or sources that may be the first or last layer of a family."""
@@ -115,11 +115,11 @@ class _FamilySearch:
             r = family.layers
             if r is None or not family.symbol.args[0].has(ell):
                 continue
-            rest = tuple(x for x in family.ranges if x is not r)
-            alone = [x for x in items if x.layers is None and x.ranges == rest]
+            other_ranges = tuple(x for x in family.ranges if x is not r)
+            single_layers = [x for x in items if x.layers is None and x.ranges == other_ranges]
             for layer in (r.lower - 1, r.upper + 1):
                 shifted = [x.subs(ell, layer) for x in _heads(family)]
-                yield from (_End(family, x, layer) for x in alone if _heads(x) == shifted)
+                yield from (_End(family, x, layer) for x in single_layers if _heads(x) == shifted)
 
     def extended(self, end: _End) -> list[tuple[str, Expr]]:
         """Return the terms of the family's equation, each with its kind, at the layer of the end."""
@@ -137,7 +137,7 @@ class _FamilySearch:
             return False
         return bool((atom.args[0] - r.upper).is_positive or (r.lower - atom.args[0]).is_positive)
 
-    # -- values ----------------------------------------------------------------------------------------
+    # -- values of order parameters beyond their range -------------------------------------------------
 
     def solve(self, end: _End) -> None:
         """Find the values of order parameters beyond their range by matching the family with an end.
@@ -153,8 +153,10 @@ class _FamilySearch:
                 # a base case is a function of the indices of its order parameter, and contains no field
                 values = [v for v in values if v.free_symbols & self.indices <= atom.free_symbols]
                 values = [v for v in values if not self.fields & {str(x.func) for x in v.atoms(AppliedUndef)}]
-                own = dict(zip(atom.args[1:], self.parameters[str(atom.func)].symbol.args[1:], strict=True))
-                self.known[_key(atom)] = values[0].xreplace(own) if values else S.Zero
+                defined_arguments = dict(
+                    zip(atom.args[1:], self.parameters[str(atom.func)].symbol.args[1:], strict=True)
+                )
+                self.known[_key(atom)] = values[0].xreplace(defined_arguments) if values else S.Zero
 
     def substituted(self, e: Expr) -> Expr:
         """Return ``e`` with the values found so far for order parameters beyond their range of layers."""
@@ -202,15 +204,15 @@ class _FamilySearch:
         for i, x in enumerate(terms):
             if isinstance(x.expr, Sum) and len(x.expr.limits) == 1 and x.expr.limits[0][0] == ell:
                 _, lower, upper = x.expr.limits[0]
-                rest = terms[:i] + terms[i + 1 :]
+                other_terms = terms[:i] + terms[i + 1 :]
                 for layer in (lower - 1, upper + 1):
                     value = self.substituted(x.expr.function.subs(ell, layer))
-                    same = next((y for y in rest if y.expr == value), None)
+                    same = next((y for y in other_terms if y.expr == value), None)
                     if same is not None:
-                        rest.remove(same)
+                        other_terms.remove(same)
                         lower, upper = (layer, upper) if layer == lower - 1 else (lower, layer)
                 gathered = x.with_expression(Sum(x.expr.function, (ell, lower, upper)))
-                return replace(e, terms=(gathered, *rest))
+                return replace(e, terms=(gathered, *other_terms))
         return e
 
 
@@ -242,9 +244,9 @@ def _match(a: Expr, b: Expr, unknown: Expr) -> Expr | None:
         return _match(a.function, b.function, unknown)
     if isinstance(a, Mul):
         ours, theirs = Counter(Mul.make_args(a)), Counter(Mul.make_args(b))
-        left = list((ours - theirs).elements())
-        if len(left) == 1:
-            return _match(left[0], Mul(*(theirs - ours).elements()), unknown)
+        unmatched = list((ours - theirs).elements())
+        if len(unmatched) == 1:
+            return _match(unmatched[0], Mul(*(theirs - ours).elements()), unknown)
     return None
 
 
@@ -259,8 +261,8 @@ def _reaching(item: Any, layers: list[Expr]) -> Any:
     lower = r.lower - 1 if r.lower - 1 in layers else r.lower
     upper = r.upper + 1 if r.upper + 1 in layers else r.upper
     shift = item.symbol.args[0] - ell
-    rest = tuple(x for x in item.ranges if x is not r)
-    ranges = (IndexRange(ell, Add(lower, shift), Add(upper, shift)), *rest)
+    other_ranges = tuple(x for x in item.ranges if x is not r)
+    ranges = (IndexRange(ell, Add(lower, shift), Add(upper, shift)), *other_ranges)
 
     def at(e: Expr) -> Expr:
         return sympify(e).subs(ell, ell - shift)

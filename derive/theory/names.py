@@ -94,9 +94,9 @@ def vector(
         *(r for r in ranges if r.index not in chosen),
         *(r for r in members if differs(body, r.index)),
     )
-    own = [r for r in ranges if r.index != ell and body.has(r.index)]
+    occurring = [r for r in ranges if r.index != ell and body.has(r.index)]
     order = _in_order(body)
-    kept = tuple(sorted(own, key=lambda r: order.index(r.index) if r.index in order else len(order)))
+    kept = tuple(sorted(occurring, key=lambda r: order.index(r.index) if r.index in order else len(order)))
     taken = ([x for x in places if x.has(r.index) and r.index not in chosen] for r in kept)
     # the argument that contains the index, such as a + k, if it is the same throughout the vector
     arguments = (x[0] if len(x) == 1 else r.index for r, x in zip(kept, taken, strict=True))
@@ -136,8 +136,8 @@ def _end_as_index(program: Program, v: Vector, index: Symbol) -> Vector:
 
 def _fields_of(program: Program, body: Expr) -> list[tuple[AppliedUndef, Field]]:
     """Return each application of a field in ``body``, such as ``h(ell, mu, t)``, with its declaration."""
-    found = ((a, program.field_of(str(a.func))) for a in body.atoms(AppliedUndef))
-    return [(a, x) for a, x in found if x is not None]
+    fields = ((a, program.field_of(str(a.func))) for a in body.atoms(AppliedUndef))
+    return [(a, x) for a, x in fields if x is not None]
 
 
 def _places_of(v: Vector, time: Expr) -> tuple[Expr, ...]:
@@ -309,11 +309,13 @@ class Registry:
         """
         if name in self.found:
             return
-        own, other = self._indices(a, v), self._indices(b, w)
-        first = tuple(IndexRange(i, *self.extent(v, n)) for n, i in enumerate(own))
-        second = tuple(IndexRange(primed(i), *self.extent(w, n)) for n, i in enumerate(other))
-        body = a.xreplace(dict(zip(_slots(len(own)), own, strict=True)))
-        body *= b.xreplace({t: s} | {x: primed(j) for x, j in zip(_slots(len(other)), other, strict=True)})
+        first_indices, second_indices = self._indices(a, v), self._indices(b, w)
+        first = tuple(IndexRange(i, *self.extent(v, n)) for n, i in enumerate(first_indices))
+        second = tuple(IndexRange(primed(i), *self.extent(w, n)) for n, i in enumerate(second_indices))
+        body = a.xreplace(dict(zip(_slots(len(first_indices)), first_indices, strict=True)))
+        body *= b.xreplace(
+            {t: s} | {x: primed(j) for x, j in zip(_slots(len(second_indices)), second_indices, strict=True)}
+        )
         p, q = self._layers(a), self._layers(b)  # the intersection: layers at which both vectors are defined
         lower = q.lower if (q.lower - p.lower).is_positive else p.lower
         upper = q.upper if (p.upper - q.upper).is_positive else p.upper
@@ -405,8 +407,8 @@ class Registry:
         symbol = Function(name)(*site, *v.indices, *indices, t, s)
         if str(symbol) not in self.found:
             definition = Average(Response(v.plain, source)) / scale
-            own = tuple(IndexRange(r.index, *self.extent(v, n)) for n, r in enumerate(v.ranges))
-            ranges = (*((layers,) if layers else ()), *own, *over)
+            vector_ranges = tuple(IndexRange(r.index, *self.extent(v, n)) for n, r in enumerate(v.ranges))
+            ranges = (*((layers,) if layers else ()), *vector_ranges, *over)
             self.found[str(symbol)] = OrderParameter(symbol, definition, "response", ranges, causal)
         return scale * Function(name)(*site, *v.arguments, *indices, t, s)
 

@@ -82,9 +82,9 @@ def _rearranged(ours: OrderParameter, theirs: OrderParameter) -> tuple[int, ...]
     if len(a) != len(b) or len(a) > 7:
         return None
     for places in permutations(range(len(a))):  # the first permutation is the identity
-        put = {x: b[k] for x, k in zip(a, places, strict=True)}
-        allowed = all(x == y or (_is_free(x) and _is_free(y)) for x, y in put.items())
-        if allowed and ours.definition.xreplace(put) == theirs.definition:
+        new_argument = {x: b[k] for x, k in zip(a, places, strict=True)}
+        allowed = all(x == y or (_is_free(x) and _is_free(y)) for x, y in new_argument.items())
+        if allowed and ours.definition.xreplace(new_argument) == theirs.definition:
             return None if places == tuple(range(len(a))) else places
     return None
 
@@ -114,8 +114,8 @@ class _Reading:
         statements, roles = tuple(_statements(plain)), _roles(plain)
         if parameters:
             fixed = {ell, t, s} | {r.index for x in plain.stated() for r in x.ranges}
-            found = {x for _, es in statements for e in es for x in e.free_symbols} - fixed
-            roles |= {x.name: ("parameter",) for x in found if not x.name.startswith("slot")}
+            symbols = {x for _, es in statements for e in es for x in e.free_symbols} - fixed
+            roles |= {x.name: ("parameter",) for x in symbols if not x.name.startswith("slot")}
         return cls(plain, roles, statements)
 
 
@@ -222,10 +222,10 @@ def _refined(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> tupl
         left, right = colours
         if Counter(left.values()) != Counter(right.values()):
             return None
-        found = _numbered(_contexts(a, left), _contexts(b, right))
-        if len(set(found[0].values())) == len(set(left.values())):
-            return found if Counter(found[0].values()) == Counter(found[1].values()) else None
-        colours = found
+        refined = _numbered(_contexts(a, left), _contexts(b, right))
+        if len(set(refined[0].values())) == len(set(left.values())):
+            return refined if Counter(refined[0].values()) == Counter(refined[1].values()) else None
+        colours = refined
 
 
 def _contexts(reading: _Reading, colours: Colours) -> dict[str, RoleSignature]:
@@ -262,7 +262,7 @@ def _shape(e: Any, colours: Colours, mark: str) -> Any:
 
 
 _INDICES = ("slot", "dummy", "_")
-"""Beginnings of the names of indices in a normal form."""
+"""Beginnings of the names that indices have in a normal form."""
 
 
 def _matchings(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> Iterator[dict[str, str]]:
@@ -285,7 +285,7 @@ def _matchings(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> It
         yield from _matchings(a, b, ({**left, name: fresh}, {**right, other: fresh}))
 
 
-# -- another theory by renaming ------------------------------------------------------------------------------
+# -- renaming of expressions ---------------------------------------------------------------------------------
 
 
 def _renamed(e: Any, names: dict[str, str]) -> Any:

@@ -148,21 +148,21 @@ class _Translation:
         ``d`` is the field's definition in the program. Equations of new dotted parts are appended to
         ``dots``.
         """
-        found: list[Expr] = []
-        owed: dict[Product, list[Expr]] = {}
+        terms: list[Expr] = []
+        response_terms: dict[Product, list[Expr]] = {}
         for x in e.terms:
             if x.kind == "response":
                 use = next(a for a in self.reading.products[d] if a.matrix.name == x.matrix)
-                owed.setdefault(use.product, []).append(x.expr)
+                response_terms.setdefault(use.product, []).append(x.expr)
             else:
-                found.append(self.expression(x.expr))
-        for product, parts in owed.items():
+                terms.append(self.expression(x.expr))
+        for product, parts in response_terms.items():
             factor, dot = _factor(d, product), Dot(self.renamed(product))
-            found.append(factor * dot)
+            terms.append(factor * dot)
             value = Add(*[self.expression(times(1 / factor, p)) for p in parts])
             if (equation := Eq(dot, value, evaluate=False)) not in dots:
                 dots.append(equation)
-        return Add(*found)
+        return Add(*terms)
 
     # -- expressions -------------------------------------------------------------------------------------
 
@@ -199,10 +199,10 @@ class _Translation:
     def source(self, e: AppliedUndef) -> Expr:
         """Return a source of the theory in the notation: a hat of a product, or Z of a vector of weights."""
         origin = self.origin(e)
-        own = origin.source()
-        values = {x: y for x, y in zip(own.args, e.args, strict=True) if x.is_Symbol}
+        declared = origin.source()
+        values = {x: y for x, y in zip(declared.args, e.args, strict=True) if x.is_Symbol}
         # the layer of e determines ell if the source has a layer such as ell + 1
-        for x, y in zip(own.args, e.args, strict=True):
+        for x, y in zip(declared.args, e.args, strict=True):
             if not x.is_Symbol and len(x.free_symbols & {ell}) == 1 and x != y:
                 values[ell] = ell + (y - x)
         if isinstance(origin, Application):

@@ -23,7 +23,7 @@ from derive.theory.data import TheoryData
 from derive.theory.document import Show
 
 ERROR, ERROR_VECTOR = "Delta", "v"
-"""Error of a sample, and vector whose product with the input is the error without label noise."""
+"""Names of the error of a sample, and of the vector whose product with an input is the noiseless error."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -218,7 +218,7 @@ class Theory(TheoryData):
         is_trained_on = any(x.kind != "source" for x in terms)
         return MappingProxyType({"train_loss": whole_error if is_trained_on else fresh, "test_loss": fresh})
 
-    # -- seeing it --------------------------------
+    # -- printing ---------------------------------
 
     def render(self, show: Show = "all", format: str = "text") -> str:
         """Return the theory as text, LaTeX, srepr or JSON.

@@ -72,21 +72,21 @@ def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> 
     """Yield every source that is correlated with the source ``a``, with indices and time not in ``taken``."""
     for u in sources:
         for matched, other in dict.fromkeys([(u.symbol, u.partner), (u.partner, u.symbol)]):
-            found = match(matched, a, u.ranges)
+            values = match(matched, a, u.ranges)
             counted = matched is u.partner and match(u.symbol, a, u.ranges) is not None
             # the covariance of two members of one family states both orders already
-            if found is None or counted:
+            if values is None or counted:
                 continue
             used, summed = {*taken, *a.free_symbols}, []
             for r in u.ranges:
-                if r.index not in found and other.has(r.index):
+                if r.index not in values and other.has(r.index):
                     new = unused(r.index, used)
                     used.add(new)
-                    found[r.index] = new
+                    values[r.index] = new
                     summed.append(r.renamed(new))
             # one of the two sources has the time t and the other s; the time of the partner is called s
-            now = found[t if other.has(t) else s] = unused(s, used)
-            yield Partner(substitute(other, found), substitute(u.covariance, found), tuple(summed), now)
+            now = values[t if other.has(t) else s] = unused(s, used)
+            yield Partner(substitute(other, values), substitute(u.covariance, values), tuple(summed), now)
 
 
 def stein(what: Average, sources: Iterable[Source], **hints: Any) -> Expr:
@@ -141,11 +141,13 @@ def _stein(term: Expr, sources: tuple[Source, ...], **hints: Any) -> Expr:
     outside.remove(average)
     inside = factors(average.body)
     for x in inside:
-        found = list(partners(x, sources, average.free_symbols | term.free_symbols)) if is_field(x) else []
-        if found:
+        correlated = (
+            list(partners(x, sources, average.free_symbols | term.free_symbols)) if is_field(x) else []
+        )
+        if correlated:
             inside.remove(x)
-            rest = Mul(*inside)
-            return Mul(*outside) * sum((_stein_term(rest, v, **hints) for v in found), S.Zero)
+            other_factors = Mul(*inside)
+            return Mul(*outside) * sum((_stein_term(other_factors, v, **hints) for v in correlated), S.Zero)
     return term
 
 
@@ -319,20 +321,20 @@ class _Unfolder:
         body = a.body
         responses = sorted(body.atoms(Response), key=str)
         outermost = [x for x in responses if not any(y != x and y.has(x) for y in responses)]
-        found = {x: self.response(x) for x in outermost}
-        unfolded = body.xreplace(found) if found else self.factors(body)
+        unfolded_responses = {x: self.response(x) for x in outermost}
+        unfolded = body.xreplace(unfolded_responses) if unfolded_responses else self.factors(body)
         return self.moments(Average(unfolded).linear(self.random))
 
     def factors(self, body: Expr) -> Expr:
         """Return ``body`` with the right-hand sides of equations in place of fields that are factors."""
         terms = []
         for term in Add.make_args(body.expand()):
-            found = S.One
+            product = S.One
             for x in Mul.make_args(term):
                 base, n = (x.base, int(x.exp)) if isinstance(x, Pow) and x.exp.is_Integer else (x, 1)
                 value = self.value(base, body.free_symbols) if is_field(base) and n > 0 else None
-                found *= x if value is None else value**n
-            terms.append(found)
+                product *= x if value is None else value**n
+            terms.append(product)
         return Add(*terms)
 
     def moments(self, e: Expr) -> Expr:
@@ -345,8 +347,8 @@ class _Unfolder:
             atoms = [x for x in a.body.atoms(AppliedUndef) if is_field(x)]
             if a.body.has(Response, Sum, Integral) or not {str(x.func) for x in atoms} <= self.names:
                 return a
-            found = gaussian(a, self.sources).doit()
-            return a if found.has(GaussianAverage) else found
+            value = gaussian(a, self.sources).doit()
+            return a if value.has(GaussianAverage) else value
 
         return self.tidied(e.xreplace({a: close(a) for a in e.atoms(Average)}))
 
@@ -371,8 +373,10 @@ class _Unfolder:
 
     def chain(self, body: Expr, source: Expr) -> Expr:
         """Return the response of an expression to a source as responses of fields, by the chain rule."""
-        found = Response(body, source).doit(fields=self.moving, sources=self.names, discrete=self.discrete)
-        return self.tidied(found)
+        responses = Response(body, source).doit(
+            fields=self.moving, sources=self.names, discrete=self.discrete
+        )
+        return self.tidied(responses)
 
     def value(self, atom: Expr, taken: set[Symbol], evolving: bool = False) -> Expr | None:
         """Return the right-hand side of the equation of the field ``atom``, or None if it has none.
@@ -381,10 +385,14 @@ class _Unfolder:
         rate of change.
         """
         for e in self.equations:
-            found = match(_subject(e), atom, e.ranges)
-            if found is not None and isinstance(e.lhs, Derivative) == evolving:
+            indices = match(_subject(e), atom, e.ranges)
+            if indices is not None and isinstance(e.lhs, Derivative) == evolving:
                 rhs = rename_all_bound(e.rhs, taken | atom.free_symbols)
-                return rhs.subs(found, simultaneous=True) if bound(rhs) & set(found) else rhs.xreplace(found)
+                return (
+                    rhs.subs(indices, simultaneous=True)
+                    if bound(rhs) & set(indices)
+                    else rhs.xreplace(indices)
+                )
         return None
 
     def integrated(self, x: Response) -> Expr | None:

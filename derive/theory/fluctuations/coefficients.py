@@ -120,28 +120,37 @@ def noise(theory: FluctuationData, first: FluctuatingParameter, second: Fluctuat
     The second order parameter has other indices and times. The result is zero for different populations, and
     contains a Kronecker delta of layers.
     """
-    own = with_renamed_indices(first, {})
-    other = with_other_indices(second, indices_and_times(first))
-    if own.home is None or other.home is None or own.home.name != other.home.name:
+    first_placed = with_renamed_indices(first, {})
+    second_placed = with_other_indices(second, indices_and_times(first))
+    if (
+        first_placed.home is None
+        or second_placed.home is None
+        or first_placed.home.name != second_placed.home.name
+    ):
         return S.Zero
-    meeting = layers_meet(own.home.site, other.home.site, (*own.ranges, *other.ranges), theory.depths)
+    meeting = layers_meet(
+        first_placed.home.site,
+        second_placed.home.site,
+        (*first_placed.ranges, *second_placed.ranges),
+        theory.depths,
+    )
     if meeting is None:
         return S.Zero
     share, at = meeting
-    one, two = (substitute(x, at) for x in (own.unit, other.unit))
+    one, two = (substitute(x, at) for x in (first_placed.unit, second_placed.unit))
     connected = averaged(one * two, theory.random)
     connected -= _product(averaged(one, theory.random), averaged(two, theory.random))
-    home = placed_home(own.home, at)
+    home = placed_home(first_placed.home, at)
     assert home is not None
     return (share * connected / home.ratio).expand()
 
 
 def feedback(theory: FluctuationData, first: FluctuatingParameter, second: FluctuatingParameter) -> Expr:
     """Return the derivative of the first order parameter by the second, with all others fixed."""
-    own, other = with_renamed_indices(first, {}), with_other_indices(second, indices_and_times(first))
-    derivative = derivative_by(own.function, other, (*own.every, *theory.depths))
-    for part in _influences(theory, own, other):
-        derivative += part.share * averaged(substitute(own.unit, part.at) * part.expr, theory.random)
+    changed, perturbed = with_renamed_indices(first, {}), with_other_indices(second, indices_and_times(first))
+    derivative = derivative_by(changed.function, perturbed, (*changed.every, *theory.depths))
+    for part in _influences(theory, changed, perturbed):
+        derivative += part.share * averaged(substitute(changed.unit, part.at) * part.expr, theory.random)
     return derivative
 
 
@@ -240,17 +249,21 @@ class _Unit:
 
     def influences(self, by: PlacedParameter) -> tuple[UnitExponent, ...]:
         """Return the derivatives of the unit's exponent by the order parameter ``by``, for each layer."""
-        found = tuple(_influences(self.theory, self.own, by))
-        return found if self.expanded or not found else (UnitExponent(S.One, {}, Influence(by.symbol)),)
+        derivatives = tuple(_influences(self.theory, self.own, by))
+        return (
+            derivatives
+            if self.expanded or not derivatives
+            else (UnitExponent(S.One, {}, Influence(by.symbol)),)
+        )
 
     def second_influences(self, j: PlacedParameter, k: PlacedParameter) -> tuple[UnitExponent, ...]:
         """Return the derivatives of the unit's exponent by two order parameters, for each layer."""
         slopes = (
             (x, derivative_by(x.expr, k, self.own.every)) for x in _influences(self.theory, self.own, j)
         )
-        found = tuple(UnitExponent(x.share, x.at, slope) for x, slope in slopes if slope != 0)
+        derivatives = tuple(UnitExponent(x.share, x.at, slope) for x, slope in slopes if slope != 0)
         both = Influence(j.symbol, k.symbol)
-        return found if self.expanded or not found else (UnitExponent(S.One, {}, both),)
+        return derivatives if self.expanded or not derivatives else (UnitExponent(S.One, {}, both),)
 
     def averaged(self, *parts: Expr) -> Expr:
         """Return the average over the unit of the product of ``parts``, with hats as derivatives."""
@@ -266,35 +279,37 @@ class _Unit:
 
     def curvature(self, j: PlacedParameter, k: PlacedParameter) -> Expr:
         """Return the second derivative ``<F E_j E_k> + <F E_jk>`` of the average of F by j and k."""
-        found = S.Zero
+        total = S.Zero
         for x in self.influences(j):
             for y in self.influences(k):
                 unit = substitute(self.own.unit, {**x.at, **y.at})
-                found += (
+                total += (
                     x.share
                     * y.share
                     * self.averaged(unit, substitute(x.expr, y.at), substitute(y.expr, x.at))
                 )
         for x in self.second_influences(j, k):
-            found += x.share * self.averaged(substitute(self.own.unit, x.at), x.expr)
-        return found
+            total += x.share * self.averaged(substitute(self.own.unit, x.at), x.expr)
+        return total
 
-    def self_action(self, pushed: PlacedParameter, moved: PlacedParameter) -> Expr:
+    def self_action(self, perturbed: PlacedParameter, moved: PlacedParameter) -> Expr:
         """Return the connected average ``<F F_b E_c>`` times the propagator from b to c.
 
-        b is ``pushed``, which one unit changes because it is an average over units; c is ``moved``, which
+        b is ``perturbed``, which one unit changes because it is an average over units; c is ``moved``, which
         changes in turn and acts on the same unit. The result is divided by the number of units over N.
         """
-        home, other = self.own.home, pushed.home
+        home, other = self.own.home, perturbed.home
         if home is None or other is None or home.name != other.name:
             return S.Zero
-        meeting = layers_meet(home.site, other.site, (*self.own.ranges, *pushed.ranges), self.theory.depths)
+        meeting = layers_meet(
+            home.site, other.site, (*self.own.ranges, *perturbed.ranges), self.theory.depths
+        )
         if meeting is None:
             return S.Zero
         share, at = meeting
         body = S.Zero
         for x in self.influences(moved):
-            one, two = (substitute(substitute(u, at), x.at) for u in (self.own.unit, pushed.unit))
+            one, two = (substitute(substitute(u, at), x.at) for u in (self.own.unit, perturbed.unit))
             slope = substitute(x.expr, at)
             connected = self.averaged(one, two, slope)
             connected -= _product(self.averaged(one), self.averaged(two, slope))
@@ -302,8 +317,8 @@ class _Unit:
             body += x.share * connected
         if body == 0:
             return S.Zero
-        strength = share * Propagator(moved.symbol, pushed.symbol) / substitute(S(home.ratio), at)
-        return over(strength * body, (*pushed.limits, *moved.limits))
+        strength = share * Propagator(moved.symbol, perturbed.symbol) / substitute(S(home.ratio), at)
+        return over(strength * body, (*perturbed.limits, *moved.limits))
 
 
 def _product(one: Expr, other: Expr) -> Expr:
@@ -323,7 +338,7 @@ def in_averages(theory: FluctuationData, q: FluctuatingParameter) -> Expr:
     """
     numbers = [x for x in theory.parameters if x.unit == 0 and not x.function.has(x.symbol.func)]
     definitions = [(x.symbol, x.function) for x in numbers if x.name != q.name]
-    found = q.function
+    expression = q.function
     for _ in definitions:
-        found = defined(found, definitions)
-    return found
+        expression = defined(expression, definitions)
+    return expression

@@ -23,7 +23,7 @@ from derive.theory.data import Equation, Source, Stated
 from derive.theory.fluctuations.hats import Hatted
 
 ALWAYS = S.Zero, S.Infinity
-"""The first and the last time."""
+"""First and last time of a sum over all times."""
 
 
 @dataclass(frozen=True)
@@ -205,11 +205,11 @@ class FluctuationData(Rewritable):
         KeyError
             If no order parameter has this name; the message lists the names.
         """
-        found = tuple(q for q in self.parameters if q.name == name)
-        if not found:
-            there = ", ".join(dict.fromkeys(q.name for q in self.parameters))
-            raise KeyError(f"no order parameter {name}; there are {there}")
-        return found
+        named = tuple(q for q in self.parameters if q.name == name)
+        if not named:
+            known = ", ".join(dict.fromkeys(q.name for q in self.parameters))
+            raise KeyError(f"no order parameter {name}; there are {known}")
+        return named
 
     def parameter(self, name: str, site: Expr | int | None = None) -> FluctuatingParameter:
         """Return the order parameter of a name: the first one, or the one whose first index is ``site``.
@@ -219,11 +219,11 @@ class FluctuationData(Rewritable):
         KeyError
             If no order parameter of this name has this first index; the message lists names or symbols.
         """
-        found = self.named(name)
-        chosen = [q for q in found if site is None or q.symbol.args[0] == sympify(site)]
+        named = self.named(name)
+        chosen = [q for q in named if site is None or q.symbol.args[0] == sympify(site)]
         if not chosen:
             raise KeyError(
-                f"no order parameter {name}({site}, ...); there are {', '.join(str(q.symbol) for q in found)}"
+                f"no order parameter {name}({site}, ...); there are {', '.join(str(q.symbol) for q in named)}"
             )
         return chosen[0]
 
@@ -251,11 +251,13 @@ def addends(e: Expr, taken: Iterable[Expr] = ()) -> Iterator[Addend]:
     for part in Add.make_args(e.expand()):
         term, ranges, reach = part, list[IndexRange](), ""
         while inner := [x for x in Mul.make_args(term) if over_indices(x)]:
-            rest = term / inner[0]
+            other_factors = term / inner[0]
             x = rename_bound(
-                inner[0], {*taken, *rest.free_symbols, *bound(rest), *(r.index for r in ranges)} - {s}
+                inner[0],
+                {*taken, *other_factors.free_symbols, *bound(other_factors), *(r.index for r in ranges)}
+                - {s},
             )
-            term = rest * x.function
+            term = other_factors * x.function
             for index, low, high in x.limits:
                 if index != s:
                     ranges.append(IndexRange(index, low, high))

@@ -59,10 +59,10 @@ TITLES = {
     "feedback": "Feedback: derivatives of order parameters by each other",
     "shift": "Sources of shifts of the mean, N times",
 }
-"""The sections of a document."""
+"""Titles of the sections of a document, by part and in order."""
 
 
-def render(found: FluctuationData, show: FluctuationPart = "all", format: str = "text") -> str:
+def render(fluctuations: FluctuationData, show: FluctuationPart = "all", format: str = "text") -> str:
     """Return fluctuations, or the part ``show`` of them, as text, LaTeX or JSON.
 
     ``"all"`` excludes the sources of shifts, which are long. Raises ValueError if the part or the format is
@@ -72,12 +72,12 @@ def render(found: FluctuationData, show: FluctuationPart = "all", format: str = 
         raise ValueError(f"show = {show!r}: must be one of {', '.join(PARTS)}")
     if format not in FORMATS:
         raise ValueError(f"format = {format!r}: must be one of {', '.join(FORMATS)}")
-    view = FluctuationView(found)
+    view = FluctuationView(fluctuations)
     names = notation(view.declared)
     shown = [x for x in TITLES if x == show or (show == "all" and x != "shift")]
     text, latex = PaperText(names), PaperLatex(names)
     if format == "json":
-        program = found.program
+        program = fluctuations.program
         out: dict[str, Any] = {"program": program.name, "depth": str(program.depth), "show": show}
         for key in shown:
             items = view.section(key).entries
@@ -90,18 +90,18 @@ def render(found: FluctuationData, show: FluctuationPart = "all", format: str = 
     return "\n\n".join([head, *(text_section(x, text) for x in sections)])
 
 
-def summary(found: FluctuationData) -> str:
+def summary(fluctuations: FluctuationData) -> str:
     """Return a summary of fluctuations: names of order parameters and fields, and how to show the rest."""
     kinds: dict[str, list[str]] = {}
-    for q in found.parameters:
+    for q in fluctuations.parameters:
         when = {"strict": " for s < t", "past": " for s <= t", "now": " at s = t"}.get(q.causal, "")
         kinds.setdefault(f"{q.kind}s", []).append(f"{q.symbol}{when}")
-    kinds["fields"] = [str(e.symbol) for e in (*found.products, *found.definitions)]
+    kinds["fields"] = [str(e.symbol) for e in (*fluctuations.products, *fluctuations.definitions)]
     rows = [f"  {kind:16}  {', '.join(dict.fromkeys(x))}" for kind, x in kinds.items()]
-    view = FluctuationView(found)
+    view = FluctuationView(fluctuations)
     head = "Fluctuations of networks with N units.  "
     head += document.headline(view.declared, PaperText(notation(view.declared)))
-    first = found.parameters[0].name if found.parameters else ""
+    first = fluctuations.parameters[0].name if fluctuations.parameters else ""
     parts = '", "'.join(x for x in PARTS if x != "all")
     how = (
         f'All of it: .render(), or a part: .render("{parts}"); as "latex" or "json": .render("all", "latex").'
@@ -122,19 +122,19 @@ def namespace() -> dict[str, Any]:
 class FluctuationView:
     """Fluctuations of a program, as sections of printed equations."""
 
-    found: FluctuationData
+    fluctuations: FluctuationData
 
     @cached_property
     def declared(self) -> TheoryData:
         """Order parameters and equations of one unit as a theory, from which names are printed."""
-        averages = [q for q in self.found.parameters if q.kind in ("correlation", "response")]
-        others = [q for q in self.found.parameters if q not in averages]
+        averages = [q for q in self.fluctuations.parameters if q.kind in ("correlation", "response")]
+        others = [q for q in self.fluctuations.parameters if q not in averages]
         numbers = tuple(Equation(q.symbol, (Term.local(_value(q)),), q.ranges) for q in others)
         fluctuating = [e for e, q in zip(numbers, others, strict=True) if q.kind != "observable"]
         return TheoryData(
-            program=self.found.program,
-            sources=self.found.sources,
-            equations=(*self.found.products, *self.found.definitions),
+            program=self.fluctuations.program,
+            sources=self.fluctuations.sources,
+            equations=(*self.fluctuations.products, *self.fluctuations.definitions),
             order_parameters=tuple(OrderParameter(q.symbol, q.unit, q.kind, q.ranges) for q in averages),
             scalars=tuple(fluctuating),
             observables=tuple(e for e in numbers if e not in fluctuating),
@@ -151,46 +151,46 @@ class FluctuationView:
 
     def _process(self) -> Iterator[DisplayedEquation]:
         """Yield the sources and equations of one unit."""
-        for u in self.found.sources:
+        for u in self.fluctuations.sources:
             yield document.displayed(u)
-        for e in (*self.found.products, *self.found.definitions):
+        for e in (*self.fluctuations.products, *self.fluctuations.definitions):
             yield document.displayed(e)
 
     def _order_parameters(self) -> Iterator[DisplayedEquation]:
         """Yield the order parameters with their definitions."""
-        for q in self.found.parameters:
+        for q in self.fluctuations.parameters:
             yield DisplayedEquation((q.symbol,), _terms(_value(q)), _layers(q), causal=_causal(q))
 
     def _exponent(self) -> Iterator[DisplayedEquation]:
         """Yield the exponent of one unit of each population."""
         homes: dict[str, list[Expr]] = {}
-        for x in self.found.terms:
+        for x in self.fluctuations.terms:
             homes.setdefault(x.home.name, []).append(x.whole)
         for name, terms in homes.items():
             yield DisplayedEquation((-Symbol(f"Hcal_{name}"),), tuple(terms))
 
     def _influences(self) -> Iterator[DisplayedEquation]:
         """Yield the derivatives of the exponent by order parameters."""
-        for q in self.found.parameters:
-            each = influence(self.found, q)
+        for q in self.fluctuations.parameters:
+            each = influence(self.fluctuations, q)
             for name, e in each.items():
                 head = Influence(q.symbol) if len(each) == 1 else Influence(q.symbol, Symbol(name))
                 yield DisplayedEquation((head,), _terms(e), _layers(q), causal=_causal(q))
 
     def _noise(self) -> Iterator[DisplayedEquation]:
         """Yield the noise of each pair of order parameters, if it is not zero."""
-        for q, p in combinations_with_replacement(self.found.parameters, 2):
-            yield from _pair(NoiseElement, q, p, noise(self.found, q, p))
+        for q, p in combinations_with_replacement(self.fluctuations.parameters, 2):
+            yield from _pair(NoiseElement, q, p, noise(self.fluctuations, q, p))
 
     def _feedback(self) -> Iterator[DisplayedEquation]:
         """Yield the derivatives of order parameters by each other that are not zero."""
-        for q, p in product(self.found.parameters, repeat=2):
-            yield from _pair(FeedbackElement, q, p, feedback(self.found, q, p))
+        for q, p in product(self.fluctuations.parameters, repeat=2):
+            yield from _pair(FeedbackElement, q, p, feedback(self.fluctuations, q, p))
 
     def _shift(self) -> Iterator[DisplayedEquation]:
         """Yield the sources of the shifts that are not zero."""
-        for q in self.found.parameters:
-            if (e := shift_source(self.found, q, expanded=False).whole) != 0:
+        for q in self.fluctuations.parameters:
+            if (e := shift_source(self.fluctuations, q, expanded=False).whole) != 0:
                 yield DisplayedEquation((ShiftElement(q.symbol),), _terms(e), _layers(q))
 
 

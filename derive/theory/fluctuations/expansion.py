@@ -124,12 +124,12 @@ class Fluctuations(FluctuationData):
         """
         first = self._parameter(name)
         second = with_other_indices(self._parameter(other), indices_and_times(first))
-        found = {}
+        derivatives = {}
         for population, e in self.influence(first).items():
             slope = functional_derivative(e, second.symbol, (*first.ranges, *second.every))
             if slope != 0:
-                found[population] = slope
-        return found
+                derivatives[population] = slope
+        return derivatives
 
     def noise(self, name: ParameterName, other: ParameterName) -> Expr:
         """Return the noise of two averages over units: N times their covariance.
@@ -236,7 +236,7 @@ class Fluctuations(FluctuationData):
             raise ValueError(f"{q.symbol} is an average over units: give a number or an observable")
         return in_averages(self, q)
 
-    # -- shown -----------------------------------------------------------------------------------------------
+    # -- printing --------------------------------------------------------------------------------------------
 
     def render(self, show: document.FluctuationPart = "all", format: str = "text") -> str:
         """Return the fluctuations, or a part of them, as text, LaTeX or JSON.
@@ -355,8 +355,8 @@ def fluctuations(program: Program) -> Fluctuations:
 def _expanded(program: Program) -> Fluctuations:
     """Derive the fluctuations of a program; the last 32 are cached."""
     integral = path_integral(program)
-    kept = responses_at_equal_times(integral._action)
-    exponent = ExponentBuilder(Assembly(integral._saddle, kept), integral.theory()).build()
+    at_equal_times = responses_at_equal_times(integral._action)
+    exponent = ExponentBuilder(Assembly(integral._saddle, at_equal_times), integral.theory()).build()
     parts = (
         exponent.products,
         exponent.definitions,

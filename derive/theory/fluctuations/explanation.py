@@ -20,16 +20,16 @@ from derive.theory.path_integral.saddle import instant_responses
 INDENT = "    "
 
 
-def explain(found: FluctuationData, name: str) -> str:
+def explain(fluctuations: FluctuationData, name: str) -> str:
     """Return text on all order parameters called ``name``: their origin, and the terms that contain them."""
-    return "\n".join(_explained(found, q) for q in found.named(name))
+    return "\n".join(_explained(fluctuations, q) for q in fluctuations.named(name))
 
 
-def _explained(found: FluctuationData, q: FluctuatingParameter) -> str:
+def _explained(fluctuations: FluctuationData, q: FluctuatingParameter) -> str:
     """Return the text on one order parameter."""
-    lines = [_definition(q), *_pair_of_responses(found, q)]
-    uses = list(_terms(found, q))
-    functions = [p for p in found.parameters if any(x.expr.has(q.symbol.func) for x in p.rest)]
+    lines = [_definition(q), *_pair_of_responses(fluctuations, q)]
+    uses = list(_terms(fluctuations, q))
+    functions = [p for p in fluctuations.parameters if any(x.expr.has(q.symbol.func) for x in p.rest)]
     uses += [f"stands in the {p.kind} {p.symbol} = {p.function}" for p in functions]
     return f"\n{INDENT}".join([*lines, *(uses or ["no equation contains it"])])
 
@@ -42,19 +42,19 @@ def _definition(q: FluctuatingParameter) -> str:
     return f"{q.symbol}: {q.kind}, the average of {q.unit} over units of {q.home.name}{layer}"
 
 
-def _pair_of_responses(found: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
+def _pair_of_responses(fluctuations: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
     """Yield sentences on the times at which a response exists and on its conjugate response.
 
     Of two conjugate responses only one is an order parameter. Nothing is yielded for other order parameters.
     """
     if q.kind != "response":
         return
-    action = path_integral(found.program)._action
+    action = path_integral(fluctuations.program)._action
     hat = next(iter(q.unit.atoms(Hatted))).field.func
     named = (x for x in action.responses.values() if str(x.symbol.func).removesuffix("_used") == q.name)
-    own = next(x for x in named if x.other.primal.func == hat)
-    vector, source = own.leg.use.product, own.other.use.product
-    conjugate = str(own.conjugate.func).removesuffix("_used")
+    response = next(x for x in named if x.other.primal.func == hat)
+    vector, source = response.leg.use.product, response.other.use.product
+    conjugate = str(response.conjugate.func).removesuffix("_used")
     yield (
         f"{vector} and {source} share weights, whose average gives products of {q.name} with its conjugate "
         f"{conjugate}: of the two, the response of the later use to the earlier one is an order parameter"
@@ -67,16 +67,16 @@ def _pair_of_responses(found: FluctuationData, q: FluctuatingParameter) -> Itera
         when = "0 unless s = t: the weights are drawn anew at every step, and" if q.causal == "now" else ""
         when = when or "0 unless s <= t:"
         yield f"{when} a step computes {vector} after {source}"
-        if str(own.symbol.func) not in instant_responses(action):
+        if str(response.symbol.func) not in instant_responses(action):
             yield "its mean vanishes at s = t, its fluctuations do not"
 
 
-def _terms(found: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
+def _terms(fluctuations: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
     """Yield for each term of the exponent with the order parameter q its derivative by q and its origin."""
     placed = with_renamed_indices(q, {})
-    for x in found.terms:
+    for x in fluctuations.terms:
         if any(a.func == q.symbol.func for a in x.addend.expr.atoms(AppliedUndef)):
-            slope = derivative_by(x.whole, placed, (*q.ranges, *found.depths))
+            slope = derivative_by(x.whole, placed, (*q.ranges, *fluctuations.depths))
             if slope != 0:
                 yield f"acts on units of {x.home.name} by {slope}\n{2 * INDENT}{_origin(x)}"
 

@@ -73,14 +73,14 @@ class AuxiliaryField:
         """Add a domain; raise NotApplicable if it overlaps in part with an earlier one."""
         if any(_inside(ranges, x) for x in self.domains):
             return
-        apart = [x for x in self.domains if not _inside(x, ranges)]
-        if any(not _disjoint(x, ranges) for x in apart):
-            overlapping = " and ".join(str([r.limits for r in x]) for x in (apart[0], ranges))
+        outside = [x for x in self.domains if not _inside(x, ranges)]
+        if any(not _disjoint(x, ranges) for x in outside):
+            overlapping = " and ".join(str([r.limits for r in x]) for x in (outside[0], ranges))
             raise NotApplicable(
                 f"fluctuations are not derived where a function of numbers is averaged over indices that "
                 f"overlap in part: the ranges are {overlapping}"
             )
-        self.domains[:] = [*apart, ranges]
+        self.domains[:] = [*outside, ranges]
 
 
 def _inside(inner: tuple[IndexRange, ...], outer: tuple[IndexRange, ...]) -> bool:
@@ -206,8 +206,8 @@ class ExponentBuilder:
         Raises NotApplicable for weights whose rule acts on each entry.
         """
         use = x.use
-        found = self.assembly.product(use) if isinstance(use, Application) else self.assembly.parameter(use)
-        for term in found:
+        terms = self.assembly.product(use) if isinstance(use, Application) else self.assembly.parameter(use)
+        for term in terms:
             if term.kind == "pair":
                 raise NotApplicable(
                     "fluctuations of programs whose rule acts on each entry, as that of "
@@ -219,7 +219,7 @@ class ExponentBuilder:
                     f"{x.matrix} does, are not derived: a step depends on the whole history of its gradient, "
                     "which contains averages at every time"
                 )
-        return Equation(x.primal, tuple(found), x.limits)
+        return Equation(x.primal, tuple(terms), x.limits)
 
     def with_numbers(self, e: Equation) -> Equation:
         """Return an equation with a number in place of each average, and of each sum inside a function."""
@@ -267,12 +267,12 @@ class ExponentBuilder:
             )
         random = frozenset(self.random)
         rhs = e.rhs.replace(lambda x: isinstance(x, Average), lambda x: x.linear(random))
-        found = sorted(rhs.atoms(Average), key=str)
-        if len(found) == 1 and kind == "number":
-            factor = (rhs / found[0]).expand()
+        averages = sorted(rhs.atoms(Average), key=str)
+        if len(averages) == 1 and kind == "number":
+            factor = (rhs / averages[0]).expand()
             if not factor.has(AppliedUndef) and not factor.has(Sum, Integral):
-                home = self.home(found[0].body)
-                body = factor * self.of_fields(found[0].body, e.ranges)
+                home = self.home(averages[0].body)
+                body = factor * self.of_fields(averages[0].body, e.ranges)
                 return FluctuatingParameter(e.symbol, "mean", body, (), home, e.ranges)
         rest = tuple(addends(self.named(rhs, e), e.symbol.args))
         return FluctuatingParameter(e.symbol, kind, S.Zero, rest, None, e.ranges)
@@ -286,19 +286,26 @@ class ExponentBuilder:
         for x in e.atoms(Sum):
             ranges |= {lim[0]: IndexRange(*lim) for lim in x.limits if lim[0] not in (t, s)}
         for a in sorted(e.atoms(Average), key=str):
-            own = tuple(r for index, r in ranges.items() if index in a.free_symbols)
-            if not self.is_known(a, own):
-                symbol = self.new_number(f"M_{near.name}", a, own)
-                body = self.of_fields(a.body, own)
-                self.extra.append(FluctuatingParameter(symbol, "mean", body, (), self.home(a.body), own))
+            own_ranges = tuple(r for index, r in ranges.items() if index in a.free_symbols)
+            if not self.is_known(a, own_ranges):
+                symbol = self.new_number(f"M_{near.name}", a, own_ranges)
+                body = self.of_fields(a.body, own_ranges)
+                self.extra.append(
+                    FluctuatingParameter(symbol, "mean", body, (), self.home(a.body), own_ranges)
+                )
         e = e.xreplace(self.number_of)
         for x in sorted(_sums_in_functions(e), key=str):
-            own = tuple(r for index, r in ranges.items() if index in x.free_symbols)
+            own_ranges = tuple(r for index, r in ranges.items() if index in x.free_symbols)
             numbers = _contains(x, {*self.program.scalars, *(q.name for q in self.extra)})
-            if over_indices(x) and numbers and not _contains(x, self.random) and not self.is_known(x, own):
-                symbol = self.new_number(f"S_{near.name}", x, own)
+            if (
+                over_indices(x)
+                and numbers
+                and not _contains(x, self.random)
+                and not self.is_known(x, own_ranges)
+            ):
+                symbol = self.new_number(f"S_{near.name}", x, own_ranges)
                 rest = tuple(addends(x, symbol.args))
-                self.extra.append(FluctuatingParameter(symbol, "number", S.Zero, rest, None, own))
+                self.extra.append(FluctuatingParameter(symbol, "number", S.Zero, rest, None, own_ranges))
         return e.xreplace(self.number_of)
 
     def is_known(self, e: Expr, own: tuple[IndexRange, ...]) -> bool:
@@ -319,9 +326,9 @@ class ExponentBuilder:
         """Return a new number that represents ``e``, a function of the indices of ``ranges`` and of time."""
         name = free_name(name, self.taken)
         self.taken.add(name)
-        found: AppliedUndef = Function(name)(*[r.index for r in ranges], t)
-        self.number_of[e], self.ranges_of_number[e] = found, ranges
-        return found
+        number: AppliedUndef = Function(name)(*[r.index for r in ranges], t)
+        self.number_of[e], self.ranges_of_number[e] = number, ranges
+        return number
 
     # -- functions of fields and numbers ---------------------------------------------------------------------
 

@@ -115,6 +115,6 @@ def _inside(e: Expr, rest: Expr, random: frozenset[str] | None) -> Expr:
     """
     if isinstance(e, Piecewise):
         return Piecewise(*[(averaged(rest * x, random), condition) for x, condition in e.args])
-    own = rename_bound(e, rest.free_symbols | bound(rest))
-    inner = averaged(rest * own.function, random)
-    return S.Zero if inner == 0 else own.func(inner, *own.limits)
+    renamed = rename_bound(e, rest.free_symbols | bound(rest))
+    inner = averaged(rest * renamed.function, random)
+    return S.Zero if inner == 0 else renamed.func(inner, *renamed.limits)

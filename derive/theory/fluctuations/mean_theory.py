@@ -26,15 +26,15 @@ from derive.theory.fluctuations.data import ExponentTerm, FluctuatingParameter, 
 from derive.theory.fluctuations.hats import Hatted
 
 Definitions = list[tuple[Expr, Expr]]
-"""Left-hand sides and the expressions that stand for them."""
+"""Pairs of an auxiliary number or field and the expression that it represents."""
 
 
-def saddle_differences(found: FluctuationData, theory: TheoryData) -> list[Difference]:
+def saddle_differences(fluctuations: FluctuationData, theory: TheoryData) -> list[Difference]:
     """Return differences between a mean-field theory and the saddle point of an exponent of one unit.
 
     Parameters
     ----------
-    found : FluctuationData
+    fluctuations : FluctuationData
         Exponent of one unit and its order parameters.
     theory : TheoryData
         Mean-field theory of the program, by any derivation.
@@ -52,9 +52,9 @@ def saddle_differences(found: FluctuationData, theory: TheoryData) -> list[Diffe
     []
     """
     instant = {q.name for q in theory.order_parameters if q.causal == "past"}
-    both = (_comparable(x, found.random) for x in (theory, mean_theory(found, instant)))
+    both = (_comparable(x, fluctuations.random) for x in (theory, mean_theory(fluctuations, instant)))
     differences = [replace(x, part=f"exponent of one unit, {x.part}") for x in compare(*both)]
-    return [*differences, *misplaced(found), *unpaired(found)]
+    return [*differences, *misplaced(fluctuations), *unpaired(fluctuations)]
 
 
 def _comparable(theory: TheoryData, random: frozenset[str]) -> TheoryData:
@@ -71,12 +71,12 @@ def _comparable(theory: TheoryData, random: frozenset[str]) -> TheoryData:
     return replace(theory, equations=equations, scalars=scalars, observables=observables)
 
 
-def mean_theory(found: FluctuationData, instant: Iterable[str]) -> TheoryData:
+def mean_theory(fluctuations: FluctuationData, instant: Iterable[str]) -> TheoryData:
     """Return the mean-field theory at the saddle point of the exponent of one unit.
 
     ``instant`` are the names of the responses that do not vanish at equal times.
     """
-    return _Saddle(found, frozenset(instant)).theory()
+    return _Saddle(fluctuations, frozenset(instant)).theory()
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,14 @@ class _Saddle:
     ``instant`` are the names of the responses that do not vanish at equal times.
     """
 
-    found: FluctuationData
+    fluctuations: FluctuationData
     instant: frozenset[str]
 
     def theory(self) -> TheoryData:
         """Return the mean-field theory at the saddle point."""
-        program = self.found.program
-        scalars = [q for q in self.found.parameters if q.name in program.scalars]
-        observables = [q for q in self.found.parameters if q.kind == "observable"]
+        program = self.fluctuations.program
+        scalars = [q for q in self.fluctuations.parameters if q.name in program.scalars]
+        observables = [q for q in self.fluctuations.parameters if q.kind == "observable"]
         return TheoryData(
             program=program,
             sources=tuple(self.sources()),
@@ -103,24 +103,26 @@ class _Saddle:
             observables=tuple(map(self.number, observables)),
         )
 
-    # -- numbers and functions of numbers that the exponent names --------------------------------------------
+    # -- auxiliary numbers and fields of the exponent --------------------------------------------------------
 
     @cached_property
     def auxiliary_fields(self) -> Definitions:
         """Auxiliary fields, each with the function of fields and numbers that it represents."""
-        known = {x.name for x in self.found.program.fields}
-        return [(e.symbol, e.rhs) for e in self.found.definitions if e.name not in known]
+        known = {x.name for x in self.fluctuations.program.fields}
+        return [(e.symbol, e.rhs) for e in self.fluctuations.definitions if e.name not in known]
 
     @cached_property
     def auxiliary_numbers(self) -> Definitions:
         """Auxiliary numbers, each with the average or sum that it represents."""
-        own = [q for q in self.found.parameters if q.kind in ("mean", "number")]
-        return [(q.symbol, self.value(q)) for q in own if q.name not in self.found.program.scalars]
+        numbers = [q for q in self.fluctuations.parameters if q.kind in ("mean", "number")]
+        return [(q.symbol, self.value(q)) for q in numbers if q.name not in self.fluctuations.program.scalars]
 
     def value(self, q: FluctuatingParameter) -> Expr:
         """Return the definition of an order parameter: an average, plus a function of other ones."""
         fixed, unit = _substituted(q.unit, self.auxiliary_fields).as_independent(AppliedUndef, as_Add=False)
-        return fixed * Average(unit).linear(self.found.random) + q.function if unit != 0 else q.function
+        return (
+            fixed * Average(unit).linear(self.fluctuations.random) + q.function if unit != 0 else q.function
+        )
 
     def as_written(self, e: Expr) -> Expr:
         """Return an expression in fields and numbers of the program, without auxiliary ones."""
@@ -134,16 +136,16 @@ class _Saddle:
 
     def equations(self) -> Iterator[Equation]:
         """Yield the equations of the program's fields, with the terms of products in place of products."""
-        known = {x.name for x in self.found.program.fields}
-        names = {q.name for q in self.found.parameters if q.kind != "observable"}
-        for e in (e for e in self.found.definitions if e.name in known):
+        known = {x.name for x in self.fluctuations.program.fields}
+        names = {q.name for q in self.fluctuations.parameters if q.kind != "observable"}
+        for e in (e for e in self.fluctuations.definitions if e.name in known):
             plain = [x for x in e.terms if not _names(x.expr) & names]
             terms = [*plain, *self.of_exponent(e)]
             yield replace(e, terms=tuple(y for x in terms for y in self.written_out(x)))
 
     def of_exponent(self, e: Equation) -> Iterator[Term]:
         """Yield the terms that the exponent adds to the equation ``e``: those with the hat of its field."""
-        for x in self.found.terms:
+        for x in self.fluctuations.terms:
             elsewhere = any(_disjoint(r, own) for r in x.addend.over for own in e.ranges)
             if x.hats == (Hatted(e.symbol),) and not elsewhere and (kept := self.on_average(x)) is not None:
                 body = kept.addend
@@ -156,7 +158,7 @@ class _Saddle:
 
         The result is None if nothing remains.
         """
-        named = [q for q in self.found.parameters if q.kind == "response"]
+        named = [q for q in self.fluctuations.parameters if q.kind == "response"]
         met = {q for q in named if q.name in _names(x.addend.expr)}
         if {q.name for q in met} & self.instant or all(q.causal == "strict" for q in met):
             return x
@@ -168,7 +170,7 @@ class _Saddle:
         """Yield the terms of a definition with a product replaced by its source, responses and memory."""
         body = self.as_written(term.coefficient * term.kernel * term.field)
         for a in (a for a in factors(body) if isinstance(a, AppliedUndef)):
-            for product in self.found.products:
+            for product in self.fluctuations.products:
                 at = match(product.symbol, a, product.ranges)
                 if at is None:
                     continue
@@ -183,17 +185,17 @@ class _Saddle:
 
     def source_of(self, field: AppliedUndef) -> AppliedUndef:
         """Return the Gaussian source in the equation of the product ``field``."""
-        terms = (x for e in self.found.products if e.symbol.func == field.func for x in e.terms)
+        terms = (x for e in self.fluctuations.products if e.symbol.func == field.func for x in e.terms)
         (source,) = next(x for x in terms if x.kind == "source").expr.atoms(AppliedUndef)
-        found: AppliedUndef = source.func(*field.args)
-        return found
+        placed_source: AppliedUndef = source.func(*field.args)
+        return placed_source
 
     def sources(self) -> Iterator[Source]:
         """Yield the Gaussian sources; their covariance is the second derivative of the exponent by hats."""
-        found: dict[tuple[Hatted, ...], list[ExponentTerm]] = {}
-        for x in (x for x in self.found.terms if len(x.hats) == 2):
-            found.setdefault(x.hats, []).append(x)
-        for hats, terms in found.items():
+        terms_by_hats: dict[tuple[Hatted, ...], list[ExponentTerm]] = {}
+        for x in (x for x in self.fluctuations.terms if len(x.hats) == 2):
+            terms_by_hats.setdefault(x.hats, []).append(x)
+        for hats, terms in terms_by_hats.items():
             first, second = (self.source_of(x.field) for x in hats)
             free = first.free_symbols | second.free_symbols
             orders = 2 if first.func == second.func else 1
@@ -206,7 +208,7 @@ class _Saddle:
 
     def order_parameters(self) -> Iterator[OrderParameter]:
         """Yield the correlations, and the responses that do not vanish on average."""
-        for q in self.found.parameters:
+        for q in self.fluctuations.parameters:
             if q.kind == "correlation" or (
                 q.kind == "response" and (q.causal != "now" or q.name in self.instant)
             ):
@@ -240,23 +242,25 @@ def _names(e: Expr) -> set[str]:
     return {str(a.func) for a in e.atoms(AppliedUndef)}
 
 
-# -- statements that the mean does not hold ------------------------------------------------------------------
+# -- statements that the mean-field theory does not contain --------------------------------------------------
 
 
-def misplaced(found: FluctuationData) -> Iterator[Difference]:
+def misplaced(fluctuations: FluctuationData) -> Iterator[Difference]:
     """Yield a difference for each equation, term or order parameter with a field of another population.
 
     All fields of a statement about one unit must belong to units of the same population and layer.
     """
-    stated = [(f"order parameter {q.symbol}", q.unit, q.home) for q in found.parameters]
-    stated += [(f"exponent of {x.hats[0]}", Mul(*x.hats) * x.addend.expr, x.home) for x in found.terms]
-    equations = zip((*found.products, *found.definitions), found.homes, strict=True)
+    stated = [(f"order parameter {q.symbol}", q.unit, q.home) for q in fluctuations.parameters]
+    stated += [(f"exponent of {x.hats[0]}", Mul(*x.hats) * x.addend.expr, x.home) for x in fluctuations.terms]
+    equations = zip((*fluctuations.products, *fluctuations.definitions), fluctuations.homes, strict=True)
     stated += [(f"equation of {e.symbol}", e.rhs, home) for e, home in equations]
     for label, e, home in stated:
-        for a in sorted((a for a in e.atoms(AppliedUndef) if str(a.func) in found.random), key=spelled):
-            own = found.home_at(a)
-            if home is None or not _same_units(own, home):
-                yield Difference("units", label, _units(home), _units(own))
+        for a in sorted(
+            (a for a in e.atoms(AppliedUndef) if str(a.func) in fluctuations.random), key=spelled
+        ):
+            home_of_field = fluctuations.home_at(a)
+            if home is None or not _same_units(home_of_field, home):
+                yield Difference("units", label, _units(home), _units(home_of_field))
 
 
 def _same_units(one: Population, other: Population) -> bool:
@@ -273,15 +277,15 @@ def _units(home: Population | None) -> Expr:
     return Symbol(home.name) if home.site is None else Function(home.name)(home.site)
 
 
-def unpaired(found: FluctuationData) -> Iterator[Difference]:
+def unpaired(fluctuations: FluctuationData) -> Iterator[Difference]:
     """Yield a difference for each pair of conjugate responses unless exactly one exists at equal times.
 
     Two responses are conjugate if the equation of one product contains the response to the other one, and the
     other way round.
     """
-    responses = {q.name: q for q in found.parameters if q.kind == "response"}
+    responses = {q.name: q for q in fluctuations.parameters if q.kind == "response"}
     at_once: dict[tuple[str, str], bool] = {}
-    for x in (x for x in found.terms if x.kind == "response" and x.discrete):
+    for x in (x for x in fluctuations.terms if x.kind == "response" and x.discrete):
         for name in sorted(_names(x.addend.expr) & {*responses}):
             places = str(x.hats[0].field.func), str(_hat_of_response(responses[name]).field.func)
             at_once[places] = responses[name].causal in ("past", "now")

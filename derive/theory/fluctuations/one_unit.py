@@ -75,9 +75,9 @@ def indices_and_times(q: FluctuatingParameter) -> tuple[Symbol, ...]:
     >>> indices_and_times(FluctuatingParameter(Function("B")(ell + 1, t, s), "response", ranges=layers))
     (ell, t, s)
     """
-    found = (x for a in q.symbol.args for x in sorted(a.free_symbols, key=spelled))
+    symbols = (x for a in q.symbol.args for x in sorted(a.free_symbols, key=spelled))
     inside = {r.index for r in q.ranges} | {t, s}
-    return tuple(dict.fromkeys(x for x in found if x in inside))
+    return tuple(dict.fromkeys(x for x in symbols if x in inside))
 
 
 def with_other_indices(q: FluctuatingParameter, taken: Iterable[Symbol]) -> PlacedParameter:
@@ -160,11 +160,13 @@ def exponent_at(
                 yield UnitExponent(*meeting, x.whole)
             continue
         value = family.index + home.site - x.home.site
-        rest = tuple(r for r in x.addend.over if r is not family)
-        whole = substitute(replace(x, addend=replace(x.addend, over=rest)).whole, {family.index: value})
-        found = where_in_range(whole, value, family, (*ranges, *theory.depths))
-        if found != 0:
-            yield UnitExponent(S.One, {}, found)
+        other_ranges = tuple(r for r in x.addend.over if r is not family)
+        whole = substitute(
+            replace(x, addend=replace(x.addend, over=other_ranges)).whole, {family.index: value}
+        )
+        in_range = where_in_range(whole, value, family, (*ranges, *theory.depths))
+        if in_range != 0:
+            yield UnitExponent(S.One, {}, in_range)
 
 
 def where_in_range(e: Expr, value: Expr, family: IndexRange, ranges: tuple[IndexRange, ...]) -> Expr:
@@ -242,22 +244,24 @@ def within_support(e: Expr, q: PlacedParameter) -> Expr:
         if not others or others[0][0] != 0:
             return x
         fixed = fixed_by_deltas(value, q)
-        left = [c for c in And.make_args(condition) if not holds(c, fixed, q) and not implied(c, least)]
-        return Piecewise((value, And(*left)), (S.Zero, True))
+        remaining = [c for c in And.make_args(condition) if not holds(c, fixed, q) and not implied(c, least)]
+        return Piecewise((value, And(*remaining)), (S.Zero, True))
 
     return e.replace(lambda x: isinstance(x, Piecewise), stated)
 
 
 def fixed_by_deltas(e: Expr, q: PlacedParameter) -> dict[Symbol, Expr]:
     """Return values of indices that the Kronecker deltas of a product set equal to an index of ``q``."""
-    found: dict[Symbol, Expr] = {}
-    own = {r.index for r in q.ranges}
+    values: dict[Symbol, Expr] = {}
+    own_indices = {r.index for r in q.ranges}
     for x in (x for x in Mul.make_args(e) if isinstance(x, KroneckerDelta)):
         gap = (x.args[0] - x.args[1]).expand()
-        for letter in sorted(gap.free_symbols - own, key=spelled) if gap.free_symbols & own else ():
+        for letter in (
+            sorted(gap.free_symbols - own_indices, key=spelled) if gap.free_symbols & own_indices else ()
+        ):
             if abs(gap.coeff(letter)) == 1:
-                found[letter] = letter - gap / gap.coeff(letter)
-    return found
+                values[letter] = letter - gap / gap.coeff(letter)
+    return values
 
 
 def holds(condition: Any, values: Mapping[Symbol, Expr], q: PlacedParameter) -> bool:
@@ -299,8 +303,8 @@ def _bounded(x: Sum | Integral) -> Expr:
     if not others or others[0][0] != 0:
         return x
     limits = [tuple(limit) for limit in x.limits]
-    left = [c for c in And.make_args(condition) if not _narrow(c, limits)]
-    body = Piecewise((value, And(*left)), (S.Zero, True)) if left else value
+    remaining = [c for c in And.make_args(condition) if not _narrow(c, limits)]
+    body = Piecewise((value, And(*remaining)), (S.Zero, True)) if remaining else value
     return x.func(body, *limits)
 
 

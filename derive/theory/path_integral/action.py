@@ -337,12 +337,12 @@ def time_covariance(leg: Leg) -> Expr:
 def with_time_covariances(e: Expr, legs: tuple[Leg, ...]) -> Expr:
     """Return ``e`` with each covariance in time that is a symbol `Entries` written out."""
     uses = {x.matrix: x.use for x in legs}
-    found = {}
+    written_out = {}
     for x in e.atoms(Entries):
         use = uses[str(x.args[0])]
         member = x.args[3] if len(x.args) > 3 else use.member
-        found[x] = covariance(replace(use, member=member), *x.args[1:3])
-    return e.xreplace(found) if found else e
+        written_out[x] = covariance(replace(use, member=member), *x.args[1:3])
+    return e.xreplace(written_out) if written_out else e
 
 
 def _has_separate_variables(leg: Leg, other: Leg) -> bool:
@@ -485,7 +485,7 @@ class Action:
             return Sum(whole, (ell, 1, self.reading.program.depth))
         return ratio * log(Partition(population, exponent))
 
-    # -- building it -----------------------------------------------------------------------------------------
+    # -- construction of the action --------------------------------------------------------------------------
 
     def build(self) -> Action:
         """Add the terms for all uses of weights in the program, and return this action."""
@@ -509,8 +509,8 @@ class Action:
         """Return the number of units of a population over N, at layer ``ell``."""
         fields = (x.population for x in self.reading.program.fields)
         ends = (p for x in self.legs for p in (x.use.matrix.rows, x.use.matrix.cols))
-        found = next(p for p in (*ends, *fields) if p.name == population)
-        return found.ratio if found.site is None else found.at(ell).ratio
+        home = next(p for p in (*ends, *fields) if p.name == population)
+        return home.ratio if home.site is None else home.at(ell).ratio
 
     def covariance(self, p: Pairing) -> None:
         """Add ``(hat.hat)(a.b)`` of a pair of uses; a.b becomes a correlation, and the rest is quadratic."""
@@ -566,9 +566,9 @@ class Action:
             self.separate_responses[f"{name}_used"] = (name, len(sites), first, second)
             name = f"{name}_used"
             sites = (*sites, *[r.index for r in leg.use.summed], *leg.member_indices)
-        own = [x for x in leg.use.vector.indices if x not in leg.member_indices]
-        others = [r.index for r in other.without_members()]
-        return Function(name)(*sites, *own, *others, time, past)
+        vector_indices = [x for x in leg.use.vector.indices if x not in leg.member_indices]
+        source_indices = [r.index for r in other.without_members()]
+        return Function(name)(*sites, *vector_indices, *source_indices, time, past)
 
     def use_at_present(self, leg: Leg) -> Application:
         """Return the product of a leg with the indices of its definition, at time t."""
@@ -586,8 +586,8 @@ class Action:
             values = dict(zip(indices, x.args[sites:end], strict=True))
             taken = [y.xreplace(values) for y in use.vector.arguments]
             chosen = {b.index: values[a.index] for a, b in zip(use.separate, other.separate, strict=True)}
-            left = iter(x.args[end:-2])
-            source = [chosen[r.index] if r.index in chosen else next(left) for r in other.ranges]
+            other_indices = iter(x.args[end:-2])
+            source = [chosen[r.index] if r.index in chosen else next(other_indices) for r in other.ranges]
             return Function(name)(*x.args[:sites], *taken, *source, *x.args[-2:])
 
         return rewritten(e, self.separate_responses, final)

@@ -140,11 +140,11 @@ class Steady(_SolvedMotion):
         """Eigenvalues of the matrix of the equation of motion, each with its multiplicity."""
         z = Dummy("z")
         _, parts = factor_list((z * Matrix.eye(self.system.states) - self.system.matrix).det(), z)
-        found: dict[Expr, int] = {}
+        multiplicities: dict[Expr, int] = {}
         for part, power in parts:
             for root, count in roots(part, z).items():
-                found[root] = found.get(root, 0) + count * power
-        return tuple(found.items())
+                multiplicities[root] = multiplicities.get(root, 0) + count * power
+        return tuple(multiplicities.items())
 
     @cached_property
     def responses(self) -> tuple[Symbol, tuple[Expr, ...]]:
@@ -159,28 +159,28 @@ class Steady(_SolvedMotion):
         mode = z**age if self.rule.discrete else exp(z * age)
         shifted = z * Matrix.eye(self.system.states) - Matrix(self.system.matrix)
         adjugate = shifted.adjugate()
-        found = []
+        weights = []
         for j in range(self.system.states):
             residues = []
             for pole, count in self.poles:
                 others = Mul(*[(z - x) ** n for x, n in self.poles if x != pole])
                 regular = adjugate[0, j] / others * mode
                 residues.append(regular.diff(z, count - 1).subs(z, pole) / factorial(count - 1))
-            found.append(Add(*residues))
-        return age, tuple(found)
+            weights.append(Add(*residues))
+        return age, tuple(weights)
 
     def response(self, state: int, time: Expr, since: Expr) -> Expr:
         """Return the weight at ``time`` for a unit input to component ``state`` of the rule at ``since``."""
         if self.system.states == 1:
             return growth(self.system.matrix[0, 0], since, time, self.rule.discrete)
-        age, found = self._simplified_responses
-        return found[state].subs(age, time - since)
+        age, weights = self._simplified_responses
+        return weights[state].subs(age, time - since)
 
     @cached_property
     def _simplified_responses(self) -> tuple[Symbol, tuple[Expr, ...]]:
         """Symbol of an age n, and the simplified weight after time n for a unit input in each component."""
-        age, found = self.responses
-        return age, tuple(powsimp(simplify(x)) for x in found)
+        age, weights = self.responses
+        return age, tuple(powsimp(simplify(x)) for x in weights)
 
     def update_factor(self, time: Expr, past: Expr) -> Expr:
         """Return the coefficient in the weight at ``time`` of the update made at ``past``."""
@@ -192,8 +192,8 @@ class Steady(_SolvedMotion):
     @cached_property
     def _update_factor(self) -> tuple[Symbol, Expr]:
         """Symbol of an age n, and the coefficient in the weight of an update of that age."""
-        age, found = self.responses
-        parts = (x * b for x, b in zip(found, self.system.input, strict=True))
+        age, weights = self.responses
+        parts = (x * b for x, b in zip(weights, self.system.input, strict=True))
         return age, powsimp(simplify(Add(*parts)))
 
     def noise(self, time: Expr, past: Expr) -> Expr:
@@ -217,8 +217,8 @@ class Steady(_SolvedMotion):
         if simplify(lost) == 0:
             variance = strength * early
         else:
-            left = rate ** (2 * early) if discrete else exp(2 * rate * early)
-            variance = simplify(strength / lost * (1 - left))
+            remaining = rate ** (2 * early) if discrete else exp(2 * rate * early)
+            variance = simplify(strength / lost * (1 - remaining))
         lag = rate**apart if discrete else exp(rate * apart)
         return early, apart, lag * variance if discrete else simplify(lag * variance)
 

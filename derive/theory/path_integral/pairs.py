@@ -82,6 +82,6 @@ def _exponent(
     ``ends`` are the row and column field of the pair of units. The sum over times is left out because the
     derivative by the hatted field removes it.
     """
-    own = [x for x in ends if x.has(hat.func)]
+    hatted_field = [x for x in ends if x.has(hat.func)]
     partner = [x for x in ends if not x.has(hat.func)]
-    return over(factor * own[0] * PairMean(step * Copy(partner[0])), ranges)
+    return over(factor * hatted_field[0] * PairMean(step * Copy(partner[0])), ranges)

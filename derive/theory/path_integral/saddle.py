@@ -233,8 +233,8 @@ def averaged(e: Expr, random: frozenset[str]) -> Expr:
         return Piecewise(*[(averaged(x, random), c) for x, c in e.args])
     case = next((x for x in Mul.make_args(e) if isinstance(x, Piecewise)), None)
     if case is not None:
-        rest = Mul(*[x for x in Mul.make_args(e) if x is not case])
-        return averaged(Piecewise(*[(rest * x, c) for x, c in case.args]), random)
+        other_factors = Mul(*[x for x in Mul.make_args(e) if x is not case])
+        return averaged(Piecewise(*[(other_factors * x, c) for x, c in case.args]), random)
     return e if e == 0 else Average(e).linear(random)
 
 
@@ -403,8 +403,8 @@ class Assembly:
         kept = len(symbol.args) - len(past.ranges) - 2
         symbol = symbol.func(*symbol.args[:kept], *past.indices, *symbol.args[-2:])
         extents = [self.reading.registry.extent(v, n) for n in range(len(v.ranges))]
-        own = tuple(IndexRange(i, *x) for i, x in zip(v.indices, extents, strict=True))
-        ranges = (*a.leg.use.layers, *own, *past.ranges)
+        vector_ranges = tuple(IndexRange(i, *x) for i, x in zip(v.indices, extents, strict=True))
+        ranges = (*a.leg.use.layers, *vector_ranges, *past.ranges)
         causal = "past" if str(a.symbol.func) in self.instant else "strict"
         return OrderParameter(symbol, definition, "response", ranges, causal)
 
@@ -421,9 +421,9 @@ class Assembly:
         def here(e: Expr) -> Expr:
             return self.action.merged_responses(with_time_covariances(e.xreplace(moved), self.action.legs))
 
-        found = [y.map(here) for x in self.saddle.single_site(leg) for y in self.structured(x)]
-        found = [replace(x, kernel=earlier(x.kernel)) if x.kind == "response" else x for x in found]
-        return [*found, *(matrix_memory(self.reading, a, a.trained) if a.trained else [])]
+        terms = [y.map(here) for x in self.saddle.single_site(leg) for y in self.structured(x)]
+        terms = [replace(x, kernel=earlier(x.kernel)) if x.kind == "response" else x for x in terms]
+        return [*terms, *(matrix_memory(self.reading, a, a.trained) if a.trained else [])]
 
     def parameter(self, p: Parameter) -> list[Term]:
         """Return the terms of a vector of weights: its initial value, and its updates."""

@@ -33,12 +33,12 @@ def position_in_step(reading: Reading, use: Application) -> tuple[int, int]:
 
 def same_step_inputs(reading: Reading) -> dict[str, set[str]]:
     """Return for each field and number the names from which its definition computes it in the same step."""
-    found: dict[str, set[str]] = {}
+    inputs: dict[str, set[str]] = {}
     for d in reading.definitions:
-        own = found.setdefault(d.name, set())
+        names = inputs.setdefault(d.name, set())
         if not d.evolves:
-            own |= {str(a.func) for a in d.rhs.atoms(AppliedUndef) if a.args and a.args[-1] == t}
-    return found
+            names |= {str(a.func) for a in d.rhs.atoms(AppliedUndef) if a.args and a.args[-1] == t}
+    return inputs
 
 
 def depend_on_each_other(needed: Mapping[str, set[str]], a: Application, b: Application) -> bool:
@@ -69,7 +69,7 @@ def responses_at_equal_times(action: Action) -> frozenset[str]:
     >>> sorted(responses_at_equal_times(path_integral(mlp(2))._action))
     ['B']
     """
-    found = set()
+    names = set()
     needed = same_step_inputs(action.reading)
     for name, q in ((str(q.symbol.func), q) for q in action.responses.values()):
         matrix = q.leg.use.matrix
@@ -85,7 +85,7 @@ def responses_at_equal_times(action: Action) -> frozenset[str]:
                 f"fluctuations are not derived where the order of two products with {matrix.name} within "
                 f"a step depends on an index, as that of {q.leg.use.product} and {q.other.use.product}"
             )
-        own, other = (position_in_step(action.reading, x.use) for x in (q.leg, q.other))
-        if other < own:
-            found.add(name)
-    return frozenset(found)
+        position, other_position = (position_in_step(action.reading, x.use) for x in (q.leg, q.other))
+        if other_position < position:
+            names.add(name)
+    return frozenset(names)
