@@ -132,7 +132,7 @@ def _two_poles(integrand: Expr, w: Symbol) -> tuple[Expr, Expr]:
 
 
 def _over_roots(e: Expr) -> Expr:
-    """Simplify a rational function of square roots, in which each root is a symbol with a known square."""
+    """Simplify a rational function of square roots, using that the square of each root is known."""
     radicals = sorted((p for p in e.atoms(Pow) if p.exp in (Rational(1, 2), Rational(-1, 2))), key=str)
     bases = {p.base for p in radicals}
     letters = {sqrt(base): Dummy(f"S{k}", positive=True) for k, base in enumerate(sorted(bases, key=str))}

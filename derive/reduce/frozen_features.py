@@ -125,7 +125,7 @@ class _Frozen:
                 yield replace(e, lhs=symbol, terms=terms), [Average(change.xreplace(k)) for k in places]
 
     def named(self, weight: str, e: Equation) -> AppliedUndef:
-        """Return the symbol of the updates of a ``weight`` in the field of the equation ``e``."""
+        """Return the symbol ``moved_<weight>(...)``, the sum of a weight's updates in the field of ``e``."""
         name = free_name(f"moved_{weight}", {*self.reading.registry.taken, *self.reading.registry.found})
         return Function(name)(*e.lhs.args)
 

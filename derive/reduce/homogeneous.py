@@ -222,7 +222,7 @@ def _index(d: Definition) -> Symbol | None:
 
 
 def neat(e: Expr) -> Expr:
-    """Return an expression factored, with powers of one base joined: ``2**(L + 1) - 1``."""
+    """Return an expression in factored form, with powers of one base joined, as in ``2**(L + 1) - 1``."""
     return powsimp(factor(simplify(e)))
 
 

@@ -211,7 +211,7 @@ class _Moments:
         known += [(self.unfolded(m.rhs.body), m.lhs) for m in self.moments]
 
         def name(average: Expr) -> Expr:
-            """Return an average as a moment or as the value from the output; other averages stay."""
+            """Return an average as a moment, or by the definition of the output; another average stays."""
             for body, value in known:
                 if (found := _match(body, average.body)) is not None:
                     return value.xreplace(found)

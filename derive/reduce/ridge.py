@@ -192,8 +192,8 @@ class _Rate:
     def vector_share(self, w: TrainedVector, factor: Expr, output_indices: dict[Expr, Expr]) -> Share:
         """Return the contribution of a readout, in which the output is linear.
 
-        ``factor`` is the coefficient of its update over the error, and ``output_indices`` maps the indices of the
-        update to those of the output.
+        ``factor`` is the coefficient of its update over the error, and ``output_indices`` maps the indices of
+        the update to those of the output.
         """
         for d in self.definitions:
             for member in w.initial.uses(d.rhs):

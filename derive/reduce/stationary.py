@@ -130,7 +130,7 @@ def _output(theory: Theory, tangent: Equation | None) -> Eq | None:
 
 
 def timeless(e: Expr) -> Expr:
-    """Return an expression in which functions have lost the times t and s among their arguments."""
+    """Return an expression in which the times t and s are removed from the arguments of functions."""
     return e.replace(
         lambda x: isinstance(x, AppliedUndef) and bool({t, s} & set(x.args)),
         lambda x: x.func(*[a for a in x.args if a not in (t, s)]),

@@ -168,7 +168,10 @@ class _Whitened:
         return Add(*[self.across(x.coefficient * x.kernel * x.field, {**at, **v}) for v in values])
 
     def require_no_orthogonal_motion(self) -> None:
-        """Raise NotApplicable unless fields of sample 2 are independent sources without feedback."""
+        """Raise NotApplicable unless directions orthogonal to the targets stand still and act on nothing.
+
+        Fields of sample 2, which stands for these directions, must be independent sources without feedback.
+        """
         for e in self.theory.equations:
             for x in (y for y in e.terms if y.kind != "source"):
                 if mu in e.lhs.args and (moved := self.summed(x, {mu: TWO})) != 0:
@@ -367,7 +370,10 @@ def eliminate(invariants: tuple[Expr, ...], initial: dict[Expr, Expr], keep: Exp
 
 
 def _readable(e: Expr, x: Expr, start: Expr) -> Expr:
-    """Return an expression with radicands written as their value at ``x = start`` plus a factored rest."""
+    """Return an expression with square roots of the form ``sqrt(a + b)``, where a is the initial value.
+
+    ``a`` is the value of the radicand at ``x = start``, and ``b`` the factored difference from it.
+    """
     half = sympify(1) / 2
 
     def put(p: Expr) -> Expr:

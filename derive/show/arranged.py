@@ -160,7 +160,7 @@ class Arranged:
         return self.open_average + self._print(expr.args[0]) + self.close_average
 
     def varied(self, body: Expr) -> str:
-        """Return the printed numerator of a functional derivative, in brackets if it is a product or sum."""
+        """Return the printed body of a functional derivative, in brackets if it is a product or a sum."""
         text = self._print(body)
         whole = precedence(body) >= PRECEDENCE["Func"] and not isinstance(body, Sum | Integral)
         return text if whole else f"{self.left}{text}{self.right}"
@@ -371,7 +371,10 @@ def _loops_of(fields: tuple[Expr, ...], p: ArrangedTerm) -> tuple[Loop, ...]:
 
 
 def _joined(group: list[ArrangedTerm], notation: Notation) -> ArrangedTerm:
-    """Return terms with the same sums and fields as one term, with what differs in a bracket."""
+    """Return terms with the same sums and fields as one term.
+
+    Their common factors are in front of a bracket, which contains what differs; the fields follow it.
+    """
     shared = Counter(Mul.make_args(group[0].front))
     for p in group[1:]:
         shared &= Counter(Mul.make_args(p.front))

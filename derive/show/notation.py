@@ -296,7 +296,10 @@ def _distinct_symbols(notation: Notation, names: Iterable[str]) -> dict[str, str
 
 
 def _printed_forms(name: Name) -> set[str]:
-    """Return the ways in which a symbol is printed, in LaTeX and as text, without brackets of its marks."""
+    """Return the texts that a symbol gives in LaTeX and in plain text, without braces around its marks.
+
+    Two names look alike if they have a text in common.
+    """
     whole = f"{name.base}^{{{name.upper}}}_{{{name.lower}}}"
     return {re.sub(r"[{} ]|\^(?=_)|_$", "", x.replace("{}", "")) for x in (whole, unicode_name(whole))}
 

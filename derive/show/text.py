@@ -459,7 +459,10 @@ def _signed(text: str, i: int) -> bool:
 
 
 def _opened(still_open: str, c: str) -> str:
-    """Return the brackets that are open after the character ``c``, as a text of opening brackets."""
+    """Return the brackets that are open after the character ``c``.
+
+    ``still_open`` are those open before it; both are texts of opening brackets, the innermost last.
+    """
     return still_open + c if c in OPEN else still_open[:-1] if c in CLOSE else still_open
 
 

@@ -646,7 +646,10 @@ def separate_families(program: Program) -> frozenset[str]:
 
 
 def nonempty(definitions: tuple[Definition, ...]) -> tuple[Definition, ...]:
-    """Return the definitions without layer families of no member, such as inner layers of one layer."""
+    """Return the definitions without those of layer families whose range of layers is empty.
+
+    With one layer, for example, the definition of the layers 2..L is left out.
+    """
     return tuple(d for d in definitions if not any((r.upper - r.lower).is_negative for r in d.ranges))
 
 

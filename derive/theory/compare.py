@@ -182,7 +182,10 @@ def _order_parameter(q: OrderParameter, sure: frozenset[str]) -> _Item:
 
 
 def _form(e: Expr) -> Expr:
-    """Return the normal form, with powers of numbers as powers of primes: ``90**t/10**t`` equals ``9**t``."""
+    """Return the normal form of ``e``, in which powers of numbers are powers of primes.
+
+    So ``90**t/10**t`` and ``9**t`` have the same form.
+    """
 
     def by_primes(x: Pow) -> Expr:
         number, rest = x.exp.as_coeff_Add()

@@ -100,7 +100,7 @@ class Term(Rewritable):
 
     @cached_property
     def expr(self) -> Expr:
-        """Term as one SymPy expression."""
+        """Term as one SymPy expression, with its sums over indices and time."""
         body = self.coefficient * self.kernel * self.field
         if self.reach in ("strict", "past"):
             return over(body, (*self.over, (s, S.Zero, t - 1 if self.reach == "strict" else t)))

@@ -184,7 +184,10 @@ class _Classes:
                 self.walk(x, scope, item)
 
     def applied(self, e: AppliedUndef, scope: Mapping[Symbol, ClassMember], item: _ReadItem) -> None:
-        """Read a quantity or a given array: join the positions of its arguments with the indices there."""
+        """Read a quantity or array at its arguments: join each position with the index that stands there.
+
+        Arguments that are no index, such as ``a + 1`` or 3, distinguish values of the index.
+        """
         name = str(e.func)
         item.reads.add(name)
         for k, x in enumerate(e.args):

@@ -179,7 +179,10 @@ class Registry:
         return self._head(canonical(v))
 
     def _head(self, body: Expr) -> str:
-        """Return a short name for a vector in canonical form: ``phi``, or if taken ``phi_h``, ``phi_h_1``."""
+        """Return a short name for a vector in canonical form: ``phi``, or ``phi_h`` if ``phi`` is in use.
+
+        Vectors of the same fields with the same outermost function are numbered, ``phi_h_1``, ``phi_h_2``.
+        """
         plain, fields = _plain_head(body), _fields_in(body)
         rivals = [x for x in self._bodies if _plain_head(x) == plain and x != body]
         if not rivals:
@@ -208,7 +211,7 @@ class Registry:
 
     @cached_property
     def _place(self) -> Symbol:
-        """Index that replaces the last position of an ordered family: k, or a name that is not in use."""
+        """Index that stands for the last position of an ordered family: k, or a free name if k is in use."""
         p = self.program
         families = [m.index for m in map(gaussian, p.matrices) if m.index is not None]
         others = [r for m in map(gaussian, p.matrices) for r in m.others]

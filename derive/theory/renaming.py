@@ -207,7 +207,7 @@ def _roles(theory: TheoryData) -> dict[str, RoleSignature]:
 
 
 def _numbered(left: dict[str, RoleSignature], right: dict[str, RoleSignature]) -> tuple[Colours, Colours]:
-    """Return the roles of two theories as integers (colours) by name; equal roles have equal integers."""
+    """Return for each name of two theories an integer, its colour, equal for equal roles."""
     order = {x: i for i, x in enumerate(sorted({repr(x) for x in (*left.values(), *right.values())}))}
     return {n: order[repr(x)] for n, x in left.items()}, {n: order[repr(x)] for n, x in right.items()}
 
@@ -229,7 +229,10 @@ def _refined(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> tupl
 
 
 def _contexts(reading: _Reading, colours: Colours) -> dict[str, RoleSignature]:
-    """Return for each name its colour together with the form of all statements that contain it."""
+    """Return for each name its colour, and the statements that contain it with colours for names.
+
+    A colour is an integer; names with different colours cannot be matched.
+    """
     occurrences: dict[str, list[str]] = {n: [] for n in colours}
     for kind, expressions in reading.statements:
         inside = {str(a.func) for e in expressions for a in e.atoms(AppliedUndef)}

@@ -317,7 +317,7 @@ class _Unfolder:
         return self.tidy(e) if isinstance(e, Sum | Integral) else e
 
     def average(self, a: Average) -> Expr:
-        """Return an average with its responses, or if it has none its factors, substituted once."""
+        """Return an average with the equations substituted once: in its responses, or else in its factors."""
         body = a.body
         responses = sorted(body.atoms(Response), key=str)
         outermost = [x for x in responses if not any(y != x and y.has(x) for y in responses)]

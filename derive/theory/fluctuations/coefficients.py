@@ -96,7 +96,10 @@ class Influence(ParameterElement):
 
 
 class ShiftElement(ParameterElement):
-    """Source of the shift of an order parameter: N times the shift is R applied to all sources."""
+    """Element ``source[q]`` of the vector from which shifts of means follow.
+
+    N times the shifts of all order parameters are ``R = (1 - D)^(-1)`` applied to this vector.
+    """
 
     head, latex_head = "source", r"\mathrm{source}"
 

@@ -179,7 +179,7 @@ class FluctuationData(Rewritable):
 
     @cached_property
     def depths(self) -> tuple[IndexRange, ...]:
-        """Range of a symbolic depth at which no family of layers is empty; empty for a given depth."""
+        """Range of a symbolic depth at which no layer family is empty; empty tuple for an integer depth."""
         depth = self.program.depth
         if not depth.is_Symbol:
             return ()

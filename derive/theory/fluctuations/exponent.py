@@ -70,7 +70,11 @@ class AuxiliaryField:
     domains: list[tuple[IndexRange, ...]]
 
     def add(self, ranges: tuple[IndexRange, ...]) -> None:
-        """Add a domain; raise NotApplicable if it overlaps in part with an earlier one."""
+        """Add a domain, one range for each index of the field, unless an earlier one contains it.
+
+        Domains inside the new one are dropped. Raises NotApplicable if it overlaps in part with an earlier
+        one.
+        """
         if any(_inside(ranges, x) for x in self.domains):
             return
         outside = [x for x in self.domains if not _inside(x, ranges)]
@@ -151,7 +155,7 @@ class ExponentBuilder:
             )
 
     def build(self) -> Exponent:
-        """Return the exponent with its equations, sources and order parameters."""
+        """Return the exponent of one unit of each population, with its equations and order parameters."""
         products: tuple[Equation, ...] = tuple(map(self.product_equation, self.action.variables))
         stated, scalars = self.reading.equations(self.as_product, self.as_parameter)
         numbers = [self.number(e, "number") for e in scalars]
@@ -222,7 +226,10 @@ class ExponentBuilder:
         return Equation(x.primal, tuple(terms), x.limits)
 
     def with_numbers(self, e: Equation) -> Equation:
-        """Return an equation with a number in place of each average, and of each sum inside a function."""
+        """Return an equation with a symbol for each average in it, and for each sum inside a function.
+
+        Such a symbol, called a number, is a function of indices and time that is the same for all units.
+        """
 
         def stated(x: Term) -> Term:
             named = {k: self.named(getattr(x, k), e) for k in ("coefficient", "kernel", "field")}
@@ -259,7 +266,11 @@ class ExponentBuilder:
         return "now" if next(alike).leg.use.matrix.fresh else causal
 
     def number(self, e: Equation, kind: str) -> FluctuatingParameter:
-        """Return a number or observable as an order parameter: an average, or a function of other ones."""
+        """Return a scalar of the theory or an observable as an order parameter.
+
+        It is an average over units (``kind`` "number" becomes "mean"), or else a function of averages and of
+        other scalars. Raises NotApplicable for functions of singular values.
+        """
         if e.rhs.has(SpectralEntry):
             raise NotApplicable(
                 f"fluctuations are not derived where {e.name} is a function of the singular values of "
@@ -356,7 +367,7 @@ class ExponentBuilder:
         return constant
 
     def moves(self, a: AppliedUndef) -> bool:
-        """Return whether a function is a field or a number of the theory; False for given data."""
+        """Return whether a function is a field or a number of the theory, not given data such as inputs."""
         name = str(a.func)
         return name in self.random or name in self.program.scalars or name in {x.name for x in self.extra}
 

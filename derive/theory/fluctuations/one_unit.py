@@ -298,7 +298,11 @@ def with_limits(e: Expr) -> Expr:
 
 
 def _bounded(x: Sum | Integral) -> Expr:
-    """Return a sum of one case and zero with its inequalities converted to limits of the sum."""
+    """Return a sum with inequalities in its summand converted to limits of the sum.
+
+    The summand must be an expression where the inequalities hold and zero elsewhere; other sums are
+    unchanged.
+    """
     (value, condition), *others = x.function.args
     if not others or others[0][0] != 0:
         return x

@@ -513,7 +513,10 @@ class Action:
         return home.ratio if home.site is None else home.at(ell).ratio
 
     def covariance(self, p: Pairing) -> None:
-        """Add ``(hat.hat)(a.b)`` of a pair of uses; a.b becomes a correlation, and the rest is quadratic."""
+        """Add the term ``(hat.hat)(a.b)`` of a pair of uses of one matrix to the exponent.
+
+        The inner product a.b becomes a correlation; the term is quadratic in the hatted fields.
+        """
         at = 0 if p.first.vectors == (p.a.body, p.b.body) else 1
         hats = (p.first, p.second)[1 - at]
         correlation = self.reading.registry.correlation(p.a.use.vector, p.b.use.vector)
@@ -522,7 +525,10 @@ class Action:
         self.add(hats.population, ExponentPart("quadratic", expr, p.ratios[1 - at], p.a.matrix))
 
     def response_pair(self, p: Pairing) -> None:
-        """Add ``(hat.b)(a.hat)`` of a pair of uses: two responses, each the conjugate of the other."""
+        """Add the term ``(hat.b)(a.hat)`` of a pair of uses of one matrix to the action.
+
+        It is linearised by two responses, each the conjugate of the other.
+        """
         scale = self.reading.program.scale
         one = self.symbol(p.a, p.b, t, s)  # the average of the vector of a times the hatted field of b
         two = self.symbol(p.b, p.a, s, t)
@@ -571,7 +577,7 @@ class Action:
         return Function(name)(*sites, *vector_indices, *source_indices, time, past)
 
     def use_at_present(self, leg: Leg) -> Application:
-        """Return the product of a leg with the indices of its definition, at time t."""
+        """Return the product to which a leg belongs, at time t and with the indices of its definition."""
         alike = (x for x in self.legs if x.source.func == leg.source.func and x.matrix == leg.matrix)
         return next(alike).use
 

@@ -70,7 +70,7 @@ class Solution:
 
 
 class _StatedMemory(Solution):
-    """Memory that the rule itself states, for rules without equation of motion or with tables."""
+    """Solution for rules without an equation of motion, or with tables: the memory that they state."""
 
     def initial_factor(self, time: Expr) -> Expr:
         """Return the factor m(t) with which the initial weight remains in the weight at ``time``."""
@@ -92,7 +92,7 @@ class _SolvedMotion(Solution):
     system: LinearSystem
 
     def response(self, state: int, time: Expr, since: Expr) -> Expr:
-        """Return the weight at ``time`` for a unit input to component ``state`` of the rule at ``since``."""
+        """Return the weight at ``time`` if a unit is added to component ``state`` at time ``since``."""
         raise NotImplementedError
 
     @property
@@ -170,7 +170,7 @@ class Steady(_SolvedMotion):
         return age, tuple(weights)
 
     def response(self, state: int, time: Expr, since: Expr) -> Expr:
-        """Return the weight at ``time`` for a unit input to component ``state`` of the rule at ``since``."""
+        """Return the weight at ``time`` if a unit is added to component ``state`` at time ``since``."""
         if self.system.states == 1:
             return growth(self.system.matrix[0, 0], since, time, self.rule.discrete)
         age, weights = self._simplified_responses
@@ -230,7 +230,7 @@ class Moving(_SolvedMotion):
     """
 
     def response(self, state: int, time: Expr, since: Expr) -> Expr:
-        """Return the weight at ``time`` for a unit input to component ``state`` of the rule at ``since``."""
+        """Return the weight at ``time`` if a unit is added to component ``state`` at time ``since``."""
         return self._component_response(0, state, time, since, range(3, 3 + self.system.states))
 
     def _component_response(
@@ -259,6 +259,9 @@ class Moving(_SolvedMotion):
 
 def growth(rate: Expr, since: Expr, time: Expr, discrete: bool) -> Expr:
     """Return the factor by which a component with the given rate grows from ``since`` to ``time``.
+
+    It is ``rate**(time - since)`` in steps and ``exp(rate*(time - since))`` in a flow, or the product and
+    integral of these if the rate depends on time.
 
     >>> from sympy.abc import a
     >>> from derive.program import s, t

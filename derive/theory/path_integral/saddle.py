@@ -297,7 +297,7 @@ class _Step:
                 self.links.setdefault(self.variables[d.name], []).append(self.written(d.rhs))
 
     def written(self, e: Expr) -> Expr:
-        """Return an expression in the symbols of the step; averages and earlier values become constants."""
+        """Return an expression in the symbols of one time step; averages and earlier values are constants."""
 
         def product(x: Expr) -> Expr:
             uses = (a for xs in self.action.reading.products.values() for a in xs if a.product == x)
