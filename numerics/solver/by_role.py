@@ -109,46 +109,46 @@ def scalar_variables(problem: Problem, scalars: Array) -> dict[str, Array]:
 
 
 def labelled_result(
-    problem: Problem, found: Mapping[MemberKey, Array], keep: KeptKernels, notes: dict[str, Any]
+    problem: Problem, arrays: Mapping[MemberKey, Array], keep: KeptKernels, notes: dict[str, Any]
 ) -> MethodResult:
     """Return the result of a method from arrays by key (name, layer), with ``notes`` for its attributes.
 
     ``keep`` states which kernels the result holds.
     """
     keep = kept(problem, keep)
-    return MethodResult(labelled(problem, found, keep), {"kernels": keep, **notes})
+    return MethodResult(labelled(problem, arrays, keep), {"kernels": keep, **notes})
 
 
-def labelled(problem: Problem, found: Mapping[MemberKey, Array], keep: str) -> dict[str, Array]:
+def labelled(problem: Problem, arrays: Mapping[MemberKey, Array], keep: str) -> dict[str, Array]:
     """Return the variables of a result, by name, from arrays by key (name, layer).
 
     Order parameters have their times last, scalars first. ``keep`` states which kernels the result holds.
     """
-    scalars = scalar_variables(problem, np.stack([found[ERROR, ()], found[OUTPUT, ()]]))
-    numbers = numbers_of_author(problem, found)
-    return by_variable(problem, reduced(problem, found, keep)) | scalars | numbers
+    scalars = scalar_variables(problem, np.stack([arrays[ERROR, ()], arrays[OUTPUT, ()]]))
+    numbers = numbers_of_author(problem, arrays)
+    return by_variable(problem, reduced(problem, arrays, keep)) | scalars | numbers
 
 
 def reduced(
     problem: Problem,
-    found: Mapping[MemberKey, Array],
+    arrays: Mapping[MemberKey, Array],
     keep: str,
     grid: TimeGrid | None = None,
     leading: int = 0,
 ) -> dict[str, Array]:
     """Return the order parameters that a result keeps, by its variable and the layer, as in "Phi 2".
 
-    ``found`` are arrays by key (name, layer) with ``leading`` axes of replicas first and times last. ``keep``
-    is "full", "trace" or "none". Traces are sums over training samples (and outputs). For a flow the results
-    are interpolated to the output times of its ``grid``, and there are no responses.
+    ``arrays`` are order parameters by key (name, layer), with ``leading`` axes of replicas first and times
+    last. ``keep`` is "full", "trace" or "none". Traces are sums over training samples (and outputs). For a
+    flow the results are interpolated to the output times of its ``grid``, and there are no responses.
     """
     single = RESPONSES if keep == "full" and grid is None else ()
     of_layers = problem.program.roles.field is not None
     labels = {x: x for x in (FEATURE_KERNEL, GRADIENT_KERNEL, *single)} if of_layers else {}
-    if of_layers and not any(name == FEATURE_KERNEL and k for name, k in found):
+    if of_layers and not any(name == FEATURE_KERNEL and k for name, k in arrays):
         labels[LINEAR_KERNEL] = FEATURE_KERNEL
     seen, kernels = slice(problem.seen), {}
-    for (name, k), x in found.items() if keep != "none" else ():
+    for (name, k), x in arrays.items() if keep != "none" else ():
         label = labels.get(name) if k else "tangent_kernel" if name == "K" else None
         if label is None:
             continue

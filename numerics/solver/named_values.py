@@ -86,15 +86,15 @@ class Evaluated:
 
 
 def place_of(
-    found: Mapping[MemberKey, object], name: str, layer: int | tuple[int, ...] | None = None
+    arrays: Mapping[MemberKey, object], name: str, layer: int | tuple[int, ...] | None = None
 ) -> MemberKey:
     """Return the key (name, integer indices) of ``name``, at ``layer`` if it is given.
 
     Raises KeyError with a list of all keys if the quantity is missing.
     """
     place = (name, () if layer is None else layer if isinstance(layer, tuple) else (layer,))
-    if place not in found:
-        there = ", ".join(n + (f" at {', '.join(map(str, k))}" if k else "") for n, k in found)
+    if place not in arrays:
+        there = ", ".join(n + (f" at {', '.join(map(str, k))}" if k else "") for n, k in arrays)
         raise KeyError(f"no {name}{'' if layer is None else f' at layer {layer}'}; there are: {there}")
     return place
 

@@ -73,10 +73,15 @@ def solve_rank_one(
     >>> run.loss.round(4).tolist()
     [0.4004, 0.1071]
     """
-    at = np.asarray(times, float)
+    output_times = np.asarray(times, float)
     if not start > 0:
         raise ValueError(f"start = {start}: must be positive, or nothing grows")
-    if at.ndim != 1 or not at.size or at[0] <= 0 or np.any(np.diff(at) <= 0):
+    if (
+        output_times.ndim != 1
+        or not output_times.size
+        or output_times[0] <= 0
+        or np.any(np.diff(output_times) <= 0)
+    ):
         raise ValueError(f"times = {times}: must be positive and grow")
     lamda, w = spectrum.attributes["lamda"], spectrum.attributes["w_star"]
     rate, error, root, kernel = _compiled()
@@ -90,11 +95,17 @@ def solve_rank_one(
         return np.asarray(rate(y, value(y), lamda, w, depth))
 
     flow = solve_ivp(
-        motion, (0.0, at[-1]), np.zeros_like(w), "LSODA", at, rtol=rtol, atol=rtol * np.abs(w) * 1e-3
+        motion,
+        (0.0, output_times[-1]),
+        np.zeros_like(w),
+        "LSODA",
+        output_times,
+        rtol=rtol,
+        atol=rtol * np.abs(w) * 1e-3,
     )
     if not flow.success:
         raise NotConverged(f"the integration of the reduced theory failed: {flow.message}")
     sigmas = np.array([value(y) for y in flow.y.T])
     errors = np.array([error(y, x, lamda, w, depth) for y, x in zip(flow.y.T, sigmas, strict=True)])
     loss = np.sum(spectrum.counts * lamda * errors**2, axis=1)
-    return RankOneRun(at, loss, sigmas**2, np.asarray(kernel(sigmas, depth)))
+    return RankOneRun(output_times, loss, sigmas**2, np.asarray(kernel(sigmas, depth)))

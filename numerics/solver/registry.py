@@ -244,7 +244,10 @@ def _require_averages(problem: Problem) -> None:
 
 
 def _best(fit: list[tuple[Method, Yes]], accuracy: float | None, rtol: float) -> Method | None:
-    """Return the method that :func:`choose` selects among those that fit; None if none fits."""
+    """Return the method that :func:`choose` selects among those that do not refuse; None without any.
+
+    ``fit`` are pairs of a method and its estimate; ``accuracy`` and ``rtol`` are those of the file.
+    """
     if not fit:
         return None
     exact = [pair for pair in fit if pair[1].error <= rtol]
@@ -383,7 +386,7 @@ def solved(
 
 
 def _errors_of(problem: Problem) -> dict[str, Array]:
-    """Return the variables of a solution without kernels, by name."""
+    """Return the variables of a solution without kernels, by name: losses, errors and outputs."""
     return {name: x.values for name, x in _solved(problem, "none", None, None).data_vars.items()}
 
 

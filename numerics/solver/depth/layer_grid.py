@@ -134,7 +134,7 @@ class LayerGrid:
 
     @property
     def nodes(self) -> Array:
-        """Layer times of the nodes."""
+        """Layer times of the nodes, from 0 to 1, shape (layers + 1,)."""
         return np.linspace(0.0, 1.0, self.layers + 1)
 
     def __getitem__(self, name: str) -> Array:
@@ -214,7 +214,7 @@ class _Grid(_Sizes):
         self.contractions: dict[tuple[LayerProduct, bool], Contraction] = {}
 
     def run(self, progress: Progress | None) -> LayerGrid:
-        """Return the solution at all times."""
+        """Solve all steps and return the solution; ``progress`` is called with each completed step."""
         with np.errstate(all="ignore"):
             for now in range(self.T):
                 for group in self.table.groups:
@@ -455,13 +455,13 @@ class _Assign:
         return value.transpose([*order, first + count])
 
 
-def _with_end(side: Array, under: Array, end: int) -> Array:
+def _with_end(side: Array, under: Array, corner: int) -> Array:
     """Return the values of a response along an edge of the square of layer times, with the corner replaced.
 
-    The corner, at index ``end``, gets the value for tau < tau_, which ``under`` holds along the diagonal.
+    The corner, at index ``corner``, gets the value for tau < tau_, which ``under`` holds along the diagonal.
     """
     side = side.copy()
-    side[end] = under[end]
+    side[corner] = under[corner]
     return side
 
 

@@ -51,14 +51,14 @@ class InfiniteDepthMethod:
 
         if is_nonlinear(problem):
             return _sample(problem, keep, progress)
-        found = solve_depth_limit(problem, layers=LAYERS, progress=progress)
+        limit = solve_depth_limit(problem, layers=LAYERS, progress=progress)
         notes = {
             "method": "infinite depth, layer grid",
             "layers": LAYERS,
-            "layer_grid_error": found.errors.get("train_loss"),
-            "layers_at": found.nodes,
+            "layer_grid_error": limit.errors.get("train_loss"),
+            "layers_at": limit.nodes,
         }
-        return MethodResult({k: x for k, x in found.values.items() if k in VARIABLES}, notes)
+        return MethodResult({k: x for k, x in limit.values.items() if k in VARIABLES}, notes)
 
 
 def _sampled(problem: Problem, keep: KeptKernels) -> Yes | No:
@@ -87,18 +87,18 @@ def _sample(problem: Problem, keep: KeptKernels, progress: Progress | None) -> M
     from numerics.solver.depth.sampled import solve_cells
 
     keep = kept(problem, keep)
-    found = solve_cells(problem, keep, progress)
-    values = found.order(0)
-    ok = all(x["status"] == "ok" for x in found.notes)
+    solutions = solve_cells(problem, keep, progress)
+    values = solutions.order(0)
+    ok = all(x["status"] == "ok" for x in solutions.notes)
     grid_error = values.get("train_loss" + SYSTEMATIC)
     notes = {
         "method": "infinite depth, sampled paths in layer time",
         "status": "ok" if ok else "not converged",
         "kernels": keep,
-        "layers": max(found.cells),
-        "samples": min(x["samples"] for x in found.notes),
-        "replicas": min(x["replicas"] for x in found.notes),
+        "layers": max(solutions.cells),
+        "samples": min(x["samples"] for x in solutions.notes),
+        "replicas": min(x["replicas"] for x in solutions.notes),
         "layer_grid_error": None if grid_error is None else float(grid_error.max()),
-        "layers_at": found.nodes,
+        "layers_at": solutions.nodes,
     }
     return MethodResult(values, notes)

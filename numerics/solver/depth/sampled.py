@@ -92,7 +92,7 @@ def weights(cells: tuple[int, ...]) -> Array:
 
 
 def forecast_depth(problem: Problem, keep: str) -> tuple[float, float, float]:
-    """Return the estimated seconds, bytes and relative error of sampled paths on all grids."""
+    """Return the estimated seconds, bytes and relative error of sampled paths on all grids of layer time."""
     from numerics.solver.paths.problem import forecast
 
     seconds, size, error = forecast(at_cells(problem, max(CELLS)), keep)
@@ -119,7 +119,7 @@ class SampledDepth:
 
     @property
     def nodes(self) -> Array:
-        """Layer times that all grids have."""
+        """Layer times that all grids have, shape (nodes,)."""
         common = gcd(*self.cells)
         return np.arange(1, common + 1) / common
 
@@ -168,20 +168,20 @@ class SampledDepth:
             coarsest grid beyond its noise.
         """
         fine, middle = (self.row(powers, left) for left in (0, 1))
-        found: dict[str, Array] = {}
+        combination: dict[str, Array] = {}
         for name in self.runs[0]:
             if name.endswith((STDERR, SYSTEMATIC)) or name.partition("_")[0] in RESPONSES:
                 continue
             values, errors = (
                 np.stack([self.common(x, name, end) for x in self.runs]) for end in ("", STDERR)
             )
-            found[name] = np.tensordot(fine, values, 1)
-            found[name + STDERR] = np.sqrt(np.tensordot(fine**2, errors**2, 1))
+            combination[name] = np.tensordot(fine, values, 1)
+            combination[name + STDERR] = np.sqrt(np.tensordot(fine**2, errors**2, 1))
             change = np.abs(np.tensordot(fine - middle, values, 1))  # if the coarsest grid is left out
             noise = np.sqrt(np.tensordot((fine - middle) ** 2, errors**2, 1))
             grid_error = np.maximum(change - 2 * noise, 0.0).max(initial=0.0)
-            found[name + SYSTEMATIC] = np.full(change.shape, grid_error)
-        return found
+            combination[name + SYSTEMATIC] = np.full(change.shape, grid_error)
+        return combination
 
     def row(self, powers: Array, left: int) -> Array:
         """Return the weights of the grids in a combination without the coarsest ones.
@@ -295,16 +295,16 @@ def solve_sampled_correction(
     DepthCorrection
         Both orders, with standard errors ``*_stderr`` among their values.
     """
-    found = solve_cells(problem, keep, progress)
-    return DepthCorrection(-1.0, *(_limit(found, n) for n in (0, 1)))
+    solutions = solve_cells(problem, keep, progress)
+    return DepthCorrection(-1.0, *(_limit(solutions, n) for n in (0, 1)))
 
 
-def _limit(found: SampledDepth, n: int) -> DepthLimit:
+def _limit(solutions: SampledDepth, n: int) -> DepthLimit:
     """Return the coefficient of ``1/depth^n`` as a limit of infinite depth, with one error for each variable.
 
     The error is the sum of the largest standard error and the grid error.
     """
-    values = found.order(n)
+    values = solutions.order(n)
     names = [x for x in values if not x.endswith((STDERR, SYSTEMATIC))]
     errors = {x: float(values[x + STDERR].max() + values[x + SYSTEMATIC].max()) for x in names}
-    return DepthLimit(max(found.cells), found.nodes, values, errors)
+    return DepthLimit(max(solutions.cells), solutions.nodes, values, errors)

@@ -431,17 +431,17 @@ def _corrected_table(program: Program, reductions: tuple[Reduction, ...]) -> Lay
 def values_of(problem: Problem, run: LayerGrid, table: LayerTable) -> dict[str, Array]:
     """Return the variables of a result from a solution on a grid, with the axes of times before indices."""
     if problem.seen:
-        found = {
+        values = {
             name: np.moveaxis(run[theirs], -1, 0) for name, theirs in (("error", ERROR), (OUTPUT, OUTPUT))
         }
-        found |= {
+        values |= {
             FEATURE_KERNEL: run[LINEAR_KERNEL].transpose(0, 3, 4, 1, 2),
             GRADIENT_KERNEL: np.moveaxis(run[GRADIENT_KERNEL], (-2, -1), (1, 2)),
         }
-        return split(problem, found)
+        return split(problem, values)
     rows = [r for g in table.groups for r in g if r.symmetric]
-    found = {r.name: np.moveaxis(run[r.name], (-2, -1), (r.layers, r.layers + 1)) for r in rows}
-    return found | random_losses(problem.theory, found, problem.numbers, problem.outputs)
+    values = {r.name: np.moveaxis(run[r.name], (-2, -1), (r.layers, r.layers + 1)) for r in rows}
+    return values | random_losses(problem.theory, values, problem.numbers, problem.outputs)
 
 
 # -- distances between layers --------------------------------------------------------------------------------
@@ -553,11 +553,11 @@ def layer_distances(
         variances = two[:, node, node]
         squares = variances[:, :, None] + variances[:, None, :] - 2 * two[:, node[:, None], node]
         runs.append({"squares": squares})
-    found = extrapolated(layers, runs, ())
+    distances = extrapolated(layers, runs, ())
     return LayerDistances(
         np.linspace(0.0, 1.0, layers // 4 + 1),
-        found["squares"],
-        found.errors["squares"],
+        distances["squares"],
+        distances.errors["squares"],
         derived,
     )
 
@@ -578,12 +578,12 @@ class _TwoPoint:
     def matrix(self) -> Array:
         """Return the two-point function at all times and pairs of nodes, shape ``(steps, nodes, nodes)``."""
         n = self.run.layers + 1
-        found = np.zeros((self.run.steps, n, n))
+        values = np.zeros((self.run.steps, n, n))
         for now in range(self.run.steps):
             for p in self.products:
                 if all(x.upper not in (t - 1, s - 1) or now for x in p.spans):
-                    found[now] += float(p.number.subs(self.constants)) * self.product(p, now)
-        return found
+                    values[now] += float(p.number.subs(self.constants)) * self.product(p, now)
+        return values
 
     def product(self, p: LayerProduct, now: int) -> Array:
         """Return one term of the two-point function at step ``now``, shape ``(nodes, nodes)``.

@@ -386,7 +386,7 @@ class Particles(RandomVariables):
         return Path(v.value, {to: v.slopes[to]} if to in v.slopes else {}, v.scale, v.needs, v.jumps)
 
     def mean(self, v: RandomValue) -> float:
-        """Return the mean over the paths."""
+        """Return the mean of a random value over the paths of the replica."""
         return float(v.value.mean() * v.scale) if isinstance(v, Path) else float(v)
 
     def derivative(self, v: RandomValue, source: EntryKey) -> RandomValue:

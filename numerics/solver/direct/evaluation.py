@@ -205,14 +205,14 @@ def _axes(key: tuple[int | None, ...], member: Member) -> tuple[tuple[int, ...],
     return tuple(x for x, a in pairs if a.is_Integer), tuple(x for x, a in pairs if not a.is_Integer)
 
 
-def tables(found: Mapping[MemberKey, EntriesByIndex], kind: type) -> dict[MemberKey, Any]:
+def tables(values_by_key: Mapping[MemberKey, EntriesByIndex], kind: type) -> dict[MemberKey, Any]:
     """Return values by index as arrays; missing entries are NaN.
 
-    Values of an index that occur are numbered in increasing order. ``found`` maps each key (name, fixed
-    integers) to values by indices and times; ``kind`` is the type of the array elements.
+    Values of an index that occur are numbered in increasing order. ``values_by_key`` maps each key (name,
+    fixed integers) to values by indices and times; ``kind`` is the type of the array elements.
     """
     arrays: dict[MemberKey, Any] = {}
-    for place, by_index in found.items():
+    for place, by_index in values_by_key.items():
         axes = [sorted(set(x)) for x in zip(*by_index, strict=True)]
         arrays[place] = np.full([len(axis) for axis in axes], np.nan, dtype=kind)
         for index, value in by_index.items():
@@ -222,7 +222,7 @@ def tables(found: Mapping[MemberKey, EntriesByIndex], kind: type) -> dict[Member
 
 @contextmanager
 def _deep_recursion() -> Iterator[None]:
-    """Raise the recursion limit of Python, because demands within a step recurse through all layers."""
+    """Raise the recursion limit of Python, because the evaluation of a step recurses through all layers."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, 20_000))
     try:

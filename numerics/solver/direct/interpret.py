@@ -39,7 +39,7 @@ Array = NDArray[np.float64]
 
 
 class NonlinearTheory(Unserved):
-    """Raised for a theory that is not linear in its fields."""
+    """Raised by the exact solution of linear theories for a theory that is not linear in its fields."""
 
 
 @lru_cache(maxsize=100_000)
@@ -64,7 +64,7 @@ Handler = Callable[[Any, At], RandomValue]
 
 
 class CyclicDemand(ValueError):
-    """Raised if an entry of the theory depends on itself, because the theory is not causal."""
+    """Raised if a quantity of the theory depends on itself, because the theory is not causal."""
 
 
 class RandomVariables:

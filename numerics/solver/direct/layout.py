@@ -137,17 +137,17 @@ class Layout:
 
     @cached_property
     def fields(self) -> dict[str, Family]:
-        """Fields by name."""
+        """Fields of the theory by name, written out at all indices."""
         return self.families(self.theory.equations)
 
     @cached_property
     def scalars(self) -> dict[str, Family]:
-        """Scalars by name: outputs, errors and functions of them."""
+        """Scalars of the theory by name, written out at all indices, such as outputs and errors."""
         return self.families(self.theory.scalars)
 
     @cached_property
     def order(self) -> dict[str, Family]:
-        """Order parameters by name."""
+        """Order parameters of the theory by name, written out at all indices."""
         return self.families(self.theory.order_parameters)
 
     @cached_property
@@ -162,7 +162,7 @@ class Layout:
 
     @property
     def sources(self) -> dict[str, Family]:
-        """Gaussian sources by name."""
+        """Gaussian sources of the theory by name, written out at all indices."""
         return self.drawn[0]
 
     @property
@@ -176,23 +176,23 @@ class Layout:
         for item in items:
             symbol = item.lhs if isinstance(item, Equation) else item.symbol
             body = item.rhs if isinstance(item, Equation) else item.definition
-            put = self.family(by_name, symbol, body, item)
+            add_member = self.family(by_name, symbol, body, item)
             for at in self.over(item.ranges):
-                put(at)
+                add_member(at)
         return by_name
 
     def family(
-        self, found: dict[str, Family], symbol: AppliedUndef, body: Expr, item: Any
+        self, families: dict[str, Family], symbol: AppliedUndef, body: Expr, item: Any
     ) -> Callable[[dict[Symbol, int]], tuple[int | None, ...]]:
         """Return a function that adds the member of ``symbol`` at given indices and returns its key.
 
-        The member is added to ``found``. ``body`` is its expression, ``item`` the part of the theory that it
-        comes from.
+        The member is added to ``families``. ``body`` is its expression, ``item`` the part of the theory that
+        it comes from.
         """
         places = tuple(i for i, x in enumerate(symbol.args) if x in TIMES)
         name, key = str(symbol.func), self.reader(symbol)
-        members = found.setdefault(name, Family(places)).members
-        if found[name].places != places:
+        members = families.setdefault(name, Family(places)).members
+        if families[name].places != places:
             raise Unserved(f"{name} has its times at different positions among its arguments, as in {symbol}")
         times = tuple(symbol.args[i] for i in places)
 
@@ -211,11 +211,11 @@ class Layout:
         covariances: dict[tuple[OpenTimeKey, OpenTimeKey], Member] = {}
         for u in self.theory.sources:
             body = sympify(u.covariance)
-            puts = [self.family(sources, x, body, u) for x in (u.symbol, u.partner)]
+            add_members = [self.family(sources, x, body, u) for x in (u.symbol, u.partner)]
             names = str(u.symbol.func), str(u.partner.func)
             times = tuple(x for x in (*u.symbol.args, *u.partner.args) if x in TIMES)
             for at in self.over(u.ranges):
-                first, second = (put(at) for put in puts)
+                first, second = (put(at) for put in add_members)
                 covariances.setdefault(((names[0], first), (names[1], second)), Member(body, at, times, u))
         return sources, covariances
 

@@ -22,7 +22,7 @@ class ReferenceMethod:
     needs = (moving_features, linear_rules, integer_depth)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
-        """Estimate cost and error, or refuse a flow and random data."""
+        """Estimate cost and error of the reference solver, or refuse a flow and random data."""
         if problem.flow or not (problem.seen or not problem.has_roles):
             return no_for(
                 problem,
@@ -46,7 +46,7 @@ class ReferenceMethod:
         )
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        """Solve by direct evaluation."""
+        """Solve by evaluating all expressions of the theory, and return the variables with notes."""
         from numerics.solver.direct.replicas import solve_reference
 
         return MethodResult(*solve_reference(problem, keep))

@@ -218,14 +218,14 @@ def solve_reference(problem: Problem, keep: KeptKernels) -> tuple[dict[str, Arra
     }
 
 
-def _variables(problem: Problem, found: Evaluated, keep: KeptKernels) -> tuple[dict[str, Array], float]:
+def _variables(problem: Problem, solution: Evaluated, keep: KeptKernels) -> tuple[dict[str, Array], float]:
     """Return means over replicas with standard errors, and the largest relative standard error.
 
     The latter is that of the watched variables: losses, errors and scalars of the program.
     """
-    runs = found.runs or {place: x[None] for place, x in found.values.items()}
+    runs = solution.runs or {place: x[None] for place, x in solution.values.items()}
     values = _by_role(problem, runs, keep) if problem.has_roles else averaged_by_author(problem, runs)
-    if not found.runs:
+    if not solution.runs:
         return {name: x for name, x in values.items() if not name.endswith(STDERR)}, 0.0
     scalars = {*problem.program.scalars, *WATCHED}
     watched = [name for name in values if name in scalars and name + STDERR in values]

@@ -77,7 +77,7 @@ class LazyMethod:
         if problem.program.has_nonlinear_rules:
             return _fits_frozen_features(problem, keep)
         try:
-            end = static(problem.theory)
+            static_theory = static(problem.theory)
         except NotApplicable as reason:
             return no_for(
                 problem,
@@ -85,7 +85,7 @@ class LazyMethod:
                 reason,
                 "0.0, or a theory whose fields are constant at gamma0 = 0",
             )
-        refusal = next(_refusals(problem, end), None)
+        refusal = next(_refusals(problem, static_theory), None)
         if refusal is not None:
             return refusal
         samples = problem.sample_count
@@ -135,14 +135,14 @@ class LazyMethod:
         return labelled_result(problem, values, keep, notes)
 
 
-def _refusals(problem: Problem, end: Static) -> Iterator[No]:
+def _refusals(problem: Problem, static_theory: Static) -> Iterator[No]:
     """Yield the refusals of a theory whose kernels are static at gamma0 = 0; none if the solver takes it.
 
-    ``end`` is the derived theory at gamma0 = 0.
+    ``static_theory`` is the derived theory at gamma0 = 0.
     """
     from numerics.solver.lazy.solve import coupling_of
 
-    if end.output is None:
+    if static_theory.output is None:
         reason = "the theory has no tangent kernel, which the equation of the outputs at gamma0 = 0 needs"
         yield no_for(problem, "network.gamma0", reason, "another method")
     if problem.memory:
@@ -160,7 +160,7 @@ def _refusals(problem: Problem, end: Static) -> Iterator[No]:
     if problem.flow and not _affine(problem):
         reason = "the flow at gamma0 = 0 is solved only if the error is linear in the output"
         yield no_for(problem, "training.objective", reason, '"square"')
-    if problem.flow and coupling_of(end)[0].has(t, s):
+    if problem.flow and coupling_of(static_theory)[0].has(t, s):
         reason = "the flow at gamma0 = 0 is solved only for a constant rate without momentum"
         yield no_for(problem, _key_of_memory(problem), reason, "a constant, or no momentum")
 

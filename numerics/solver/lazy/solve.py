@@ -230,7 +230,7 @@ class _LazySolver(Present):
         return node_of(x) in self.system.start
 
     def equation(self, x: AppliedUndef) -> Expr:
-        """Return the right-hand side of the equation of a field, at its indices."""
+        """Return the right-hand side of the equation of the field ``x``, at its indices."""
         e = self.system.fields[node_of(x)]
         return e.rhs.xreplace(dict(zip(e.lhs.args, x.args, strict=True)))
 
@@ -283,7 +283,7 @@ class _LazySolver(Present):
     # -- independent factors ---------------------------------------------------------------------------
 
     def groups(self, e: Expr) -> Groups:
-        """Return the sources in an expression, in mutually independent groups."""
+        """Return the sources on which an expression depends, as groups that are mutually independent."""
         links: Groups = [(node_of(u.symbol), node_of(u.partner)) for u in self.static.sources]
         links += [tuple(map(node_of, self.combination(x) or ())) for x in self.atoms(e)]
         return connected_groups((n for link in links for n in link), filter(None, links))

@@ -89,9 +89,9 @@ def _directions(sketch: Array, rounding: float) -> Array:
     return out
 
 
-def _joined(basis: Array, more: Array) -> Array:
-    """Return an orthonormal basis extended by rows ``more``, which are nearly orthogonal to it."""
-    return np.concatenate([basis, np.linalg.qr(_outside(basis, more).T)[0].T])
+def _joined(basis: Array, directions: Array) -> Array:
+    """Return an orthonormal basis extended by rows ``directions``, which are nearly orthogonal to it."""
+    return np.concatenate([basis, np.linalg.qr(_outside(basis, directions).T)[0].T])
 
 
 @cache
@@ -235,17 +235,17 @@ class Folded:
         return key, key.first != key.second and x.transposed != (key != x.right)
 
     def _in_parallel(
-        self, what: Callable[[WorkItem], WorkResult], of: Iterable[WorkItem]
+        self, function: Callable[[WorkItem], WorkResult], items: Iterable[WorkItem]
     ) -> list[WorkResult]:
-        """Return the results of the function ``what`` for all items ``of``, computed in parallel threads."""
-        every = list(of)
+        """Return the results of ``function`` for all ``items``, computed in parallel threads."""
+        every = list(items)
         if self.pool is None:
-            return [what(x) for x in every]
+            return [function(x) for x in every]
         parts = [every[k :: self.threads] for k in range(self.threads)]
 
         def work(part: list[WorkItem]) -> list[WorkResult]:
             with np.errstate(all="ignore"):
-                return [what(x) for x in part]
+                return [function(x) for x in part]
 
         found = list(self.pool.map(work, parts))
         return [found[k % self.threads][k // self.threads] for k in range(len(every))]
@@ -394,13 +394,13 @@ class Folded:
         np.matmul(U, a[:D, old:D], out=out[:, before:])
         return out
 
-    def _extend(self, more: Array) -> None:
-        """Extend the basis by the directions ``more``, and compute their products with all arrays."""
-        old, self.basis = len(self.basis), _joined(self.basis, more)
-        more = self.basis[old:]
-        for x, a in self._in_parallel(lambda x: (x, self._image(more, x)), self.operands):
+    def _extend(self, directions: Array) -> None:
+        """Extend the basis by the directions ``directions``, and compute their products with all arrays."""
+        old, self.basis = len(self.basis), _joined(self.basis, directions)
+        directions = self.basis[old:]
+        for x, a in self._in_parallel(lambda x: (x, self._image(directions, x)), self.operands):
             self.images[x] = np.concatenate([self.images[x], a])
-        self.added += len(more)
+        self.added += len(directions)
 
     def _image(self, rows: Array, x: OrientedArray) -> Array:
         """Return ``rows`` times a stored array over the times before ``first``.

@@ -74,7 +74,7 @@ class MarchMethod:
         return Yes(cost, 8.0 * (held * nodes**2 + 2 * pairs * steps**2), error)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        """Solve by the linear march."""
+        """Solve a linear theory by the march, and return the variables of the result with notes."""
         from numerics.solver.linear import solve as linear
 
         return MethodResult(*linear.solved(problem, keep, progress))

@@ -142,20 +142,20 @@ class _Writer:
     # -- rows of kernels and covariances ---------------------------------------------------------------
 
     def _coupling(self, target: CouplingRow) -> Iterator[Operation]:
-        """Yield the evaluation of the row of a kernel, before the present and at the present."""
+        """Yield the operations that evaluate the row of a kernel: before the present, and at the present."""
         kernel = self.plan.couplings[target].kernel
         for times in _times(kernel.reach):
             yield EvaluateRow(target, kernel, times, self._readings(kernel))
 
     def _covariance(self, target: CovarianceRow, times: Reach) -> Iterator[Operation]:
-        """Yield the evaluation of the row of a covariance of sources, unless it is evaluated already."""
+        """Yield the operation that evaluates the row of a covariance of sources, unless it exists already."""
         if (target, times) not in self.evaluated:
             self.evaluated.add((target, times))
             kernel = self.table.covariances[target.first, target.second]
             yield EvaluateRow(target, kernel, times, self._readings(kernel))
 
     def _readings(self, kernel: KernelRow) -> tuple[OrderParameterReading, ...]:
-        """Return the order parameters that a kernel reads."""
+        """Return how the order parameters in a kernel are read from arrays."""
         names = dict.fromkeys(f.tensor for m in kernel.monomials for f in m.factors)
         return tuple(self._reading(n) for n in names if n in self.table.tensors)
 
@@ -193,14 +193,20 @@ class _Writer:
     def _past_products(
         self, key: CouplingRow, c: Coupling, targets: list[TwoTimeArray]
     ) -> Iterator[MultiplyRow]:
-        """Yield the products ``K_il(t, :t) @ X_lk(:t, :t)`` for the coupling of a field i to a field l."""
+        """Yield the operations that add ``K_il(t, :t) @ X_lk(:t, :t)`` to rows of field i.
+
+        The coupling ``c`` of the field i to a field l has the kernel K_il.
+        """
         if c.kernel.reach in ("past", "through"):
             for x in targets:
                 if (right := type(x)(c.field, x.second)) in self.kept:
                     yield MultiplyRow(x, "past", key, "past", right)
 
     def _direct(self, key: CouplingRow, c: Coupling, targets: list[TwoTimeArray]) -> Iterator[Operation]:
-        """Yield the terms ``K_il(t, s) g``, responses through a field that the source drives directly."""
+        """Yield the operations that add ``K_il(t, s) g`` to responses of field i to a source.
+
+        They are for a coupling to a field l in whose equation the source stands with the gain g.
+        """
         for x in targets:
             gain = self.gains[c.field].get(x.second)
             if isinstance(x, ResponseArray) and gain is not None:
@@ -210,7 +216,7 @@ class _Writer:
     def _present_products(
         self, key: CouplingRow, c: Coupling, targets: list[TwoTimeArray]
     ) -> Iterator[Operation]:
-        """Yield the products ``K_il(t, t) X_lk(t, s)``, or those at time 0.
+        """Yield the operations that add ``K_il(t, t) X_lk(t, s)``, or the same at time 0, to rows of field i.
 
         A response at time 0 is to a source at time 0 only.
         """
@@ -233,7 +239,11 @@ class _Writer:
             yield CovarianceRow(own, k), ResponseArray(j, k), self.gains[i][own]
 
     def _source_terms(self, array: CorrelationArray) -> Iterator[Operation]:
-        """Yield ``g <u_k u_m>(t, :t) (R_jm(:t, :t) + g')^T``; local covariances vanish between two times."""
+        """Yield the operations that add the terms of Stein's lemma to row t of a correlation.
+
+        They are ``g <u_k u_m>(t, :t) (R_jm(:t, :t) + g')^T``. Local covariances, which vanish between
+        different times, add nothing.
+        """
         for row, response, gain in self._sources(array):
             if self.table.covariances[row.first, row.second].local:
                 continue
@@ -244,14 +254,17 @@ class _Writer:
                 yield AddRow(array, "past", row, gain * direct)
 
     def _mirrored(self, array: CorrelationArray, times: Reach) -> Iterator[Operation]:
-        """Yield the copy of a row of a correlation into the column of the exchanged one, if both are read."""
+        """Yield the operation that copies row t of a correlation to the column of the exchanged one.
+
+        It is yielded only if both orders of the fields are read.
+        """
         if array.exchanged in self.rows and (times == "past" or array.first != array.second):
             yield MirrorRow(array, times)
 
     # -- equal time ------------------------------------------------------------------------------------
 
     def _equal_time(self, array: CorrelationArray) -> Iterator[Operation]:
-        """Yield ``C_ij(t, t)``: rows of kernels and covariances times rows of correlations and responses."""
+        """Yield the operations that compute the correlation ``C_ij(t, t)`` from rows at t of its factors."""
         terms = _with_first_marked([*self._equal_products(array), *self._equal_source_terms(array)])
         for x in terms:
             if isinstance(x.left, CovarianceRow):
@@ -263,7 +276,10 @@ class _Writer:
         yield from self._mirrored(array, "now")
 
     def _equal_products(self, array: CorrelationArray) -> Iterator[MultiplyRow]:
-        """Yield ``K_il(t, :t) @ C_jl(t, :t)^T``, and the products at the present or at the start."""
+        """Yield the operations that add ``K_il(t, :t) @ C_jl(t, :t)^T`` to ``C_ij(t, t)``.
+
+        They include the products at the present, or at time 0, if a kernel has them.
+        """
         i, j = array.first, array.second
         for key, c in coupling_rows(self.plan.rows_of[i]):
             for over in _times(c.kernel.reach):
@@ -273,7 +289,7 @@ class _Writer:
                     yield MultiplyRow(array, "now", key, over, right, transposed=True)
 
     def _equal_source_terms(self, array: CorrelationArray) -> Iterator[MultiplyRow | AddRow]:
-        """Yield ``g <u_k u_m>(t, s) (R_jm(t, s) + g')^T`` at s <= t.
+        """Yield the operations that add ``g <u_k u_m>(t, s) (R_jm(t, s) + g')^T``, s <= t, to ``C_ij(t, t)``.
 
         The response at equal time is zero unless a kernel of the field includes the present.
         """

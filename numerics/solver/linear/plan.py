@@ -147,7 +147,7 @@ class Plan:
         return source in self.reach[i]
 
     def at_once(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
-        """Return whether field ``i`` of units depends on ``source`` at the same time."""
+        """Return whether field ``i`` on units with attributes depends on ``source`` at the same time."""
         todo, seen = [i], set()
         while todo:
             n = todo.pop()
@@ -326,7 +326,7 @@ class Plan:
         yield from map(UnitSum, self.sums)
 
     def needs(self, quantity: StepQuantity) -> Iterator[StepQuantity]:
-        """Yield the quantities of the same step that must be computed before a quantity."""
+        """Yield the quantities of the same step that must be computed before ``quantity``."""
         match quantity:
             case CouplingRow():
                 yield from self._reads(self.couplings[quantity].kernel)
@@ -347,14 +347,14 @@ class Plan:
                 yield from self._correlation_needs(quantity)
 
     def _unit_needs(self, group: UnitFields) -> Iterator[StepQuantity]:
-        """Yield the kernels of fields on units, and other such fields at the same time."""
+        """Yield what a group of fields on units reads in the same step: kernel rows, and other groups."""
         for key, c in (x for i in group.fields for x in coupling_rows(self.rows_of[i])):
             yield key
             if c.kernel.reach != "past" and c.field not in group.fields:
                 yield self.units_of(c.field)
 
     def _response_needs(self, response: ResponseArray) -> Iterator[StepQuantity]:
-        """Yield the kernels of the field of a response, and responses at the same time."""
+        """Yield what a response reads in the same step: kernel rows of its field, and other responses."""
         for key, c in coupling_rows(self.rows_of[response.first]):
             yield key
             if c.kernel.reach != "past" and (c.field, response.second) in self.responses:

@@ -71,7 +71,7 @@ class Rows:
 
     @cached_property
     def unit(self) -> Array:
-        """Factor of kernels that do not depend on s, shape ``(T,)``."""
+        """Array of ones over the times s, which gives an axis of times to kernels that do not depend on s."""
         return np.ones(self.steps)
 
     @cached_property
@@ -81,7 +81,7 @@ class Rows:
 
     @cached_property
     def widths(self) -> dict[FieldAtLayer, int]:
-        """Number of members of each source."""
+        """Number of members of each source, the product of the sizes of its indices."""
         return {u: prod(self.shape(indices)) for u, indices in self.table.source_indices.items()}
 
     def number(self, e: Expr) -> float:
@@ -201,8 +201,8 @@ class Rows:
         counts = [0 if x == s else self.extents[x] for x in axes]
 
         def value(step: int, low: int, high: int) -> Array:
-            found = product(*[view(step, low, high) for view in views])[spread]
-            return np.broadcast_to(found, [x or high - low for x in counts]).reshape(n, -1)
+            product_values = product(*[view(step, low, high) for view in views])[spread]
+            return np.broadcast_to(product_values, [x or high - low for x in counts]).reshape(n, -1)
 
         return value
 

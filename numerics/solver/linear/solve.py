@@ -265,7 +265,7 @@ class _Run:
             values |= {name + SYSTEMATIC: x for name, x in bias.items() if name in values}
         return values, converged.notes
 
-    def passing(self, found: March, grid: TimeGrid, width: float) -> NDArray[np.bool_]:
+    def passing(self, result: March, grid: TimeGrid, width: float) -> NDArray[np.bool_]:
         """Return which outputs pass through a jump at output times, shape ``(times, samples[, outputs])``.
 
         These are outputs that have reached it within the last step, or that move as fast as their error Delta
@@ -273,7 +273,7 @@ class _Run:
         further than ROUGH from their rest point. Outputs at rest there move by less than the width while
         others move by one.
         """
-        f, error = (found.scalars[x].reshape(len(grid.nodes), -1) for x in (OUTPUT, ERROR))
+        f, error = (result.scalars[x].reshape(len(grid.nodes), -1) for x in (OUTPUT, ERROR))
         steps = np.diff(grid.nodes)[:, None]
         speed = (np.abs(np.diff(f, axis=0)) / steps).max(axis=0)
         share = np.abs(error) / np.where(error.any(axis=0), np.abs(error).max(axis=0), 1.0)
@@ -283,7 +283,7 @@ class _Run:
         is_fast = 3 * width * rate > speed * steps * after
         is_moving = (has_arrived | is_fast) & (width * after > ROUGH * size_of_largest(f))
         at_nodes = np.concatenate([np.zeros_like(is_moving[:1]), is_moving])
-        shape = found.scalars[ERROR].shape[1:]
+        shape = result.scalars[ERROR].shape[1:]
         return np.asarray(at_nodes[grid.outputs].reshape(-1, *shape))
 
     def marched(self, grid: TimeGrid) -> Attempt[March]:
@@ -302,13 +302,13 @@ class _Run:
         watched = even.once(seen) if self.spectrum is None else even.log(seen)
         return Attempt(watched, (result, grid), result.residual)
 
-    def read(self, even: Trapezoidal, found: tuple[March, TimeGrid]) -> NamedArrays:
+    def read(self, even: Trapezoidal, solution: tuple[March, TimeGrid]) -> NamedArrays:
         """Return the variables of a solution by the trapezoidal rule, interpolated to the output times.
 
         For random data the result also holds logarithms of correlations at equal times, under names with "
         now".
         """
-        result, grid = found
+        result, grid = solution
         nodes = np.arange(len(grid.nodes))
         if self.fixed:
             values = self.variables.of_samples(result, nodes, grid)
@@ -324,17 +324,17 @@ class _Run:
                 read[f"{name} now"] = even.log(np.einsum("...tt->t...", a))
         return read
 
-    def assembled(self, found: NamedArrays) -> NamedArrays:
+    def assembled(self, extrapolated: NamedArrays) -> NamedArrays:
         """Return the variables of the result from extrapolated ones, with losses.
 
         Correlations at equal times are set to the exponentials of their logarithms.
         """
         if self.fixed:
-            return split(self.problem, found)
-        values = {name: a for name, a in found.items() if not name.endswith(" now")}
-        for name in found.keys() - values.keys():
-            whole, now = values[name.removesuffix(" now")], np.arange(len(found[name]))
-            whole[..., now, now] = np.moveaxis(np.exp(found[name]), 0, -1)
+            return split(self.problem, extrapolated)
+        values = {name: a for name, a in extrapolated.items() if not name.endswith(" now")}
+        for name in extrapolated.keys() - values.keys():
+            whole, now = values[name.removesuffix(" now")], np.arange(len(extrapolated[name]))
+            whole[..., now, now] = np.moveaxis(np.exp(extrapolated[name]), 0, -1)
         return values | self.variables.losses(values)
 
     def march_on(self, grid: TimeGrid, rtol: float | None = None) -> March:

@@ -285,10 +285,10 @@ class StepArrays:
 
     # -- rows of arrays --------------------------------------------------------------------------------
 
-    def _runs(self, products: list[MultiplyRow], apart: bool) -> list[_AdjacentProducts]:
+    def _runs(self, products: list[MultiplyRow], separate: bool) -> list[_AdjacentProducts]:
         """Return products with the same row on the left, those of adjacent arrays joined into one product.
 
-        If ``apart`` is true, products with responses and with correlations are not joined.
+        If ``separate`` is true, products with responses and with correlations are not joined.
         """
         groups: list[tuple[list[MultiplyRow], tuple[object, ...]]] = []
         for x in sorted(products, key=lambda product: self.place.get(product.target, (0, 0))):
@@ -296,7 +296,7 @@ class StepArrays:
             mark: tuple[object, ...] = ()
             if right is not None and target is not None:
                 distance = target[1] - right[1]
-                mark = (right[0], target[0], distance, x.begins, x.times, apart and type(x.target))
+                mark = (right[0], target[0], distance, x.begins, x.times, separate and type(x.target))
                 last = groups[-1][0][-1] if groups and groups[-1][1] == mark else None
                 if last is not None and self.place[last.right][1] == right[1] - 1:
                     groups[-1][0].append(x)
@@ -319,7 +319,10 @@ class StepArrays:
         return self.stacks[stack][place : place + count]
 
     def _past_products(self, products: list[MultiplyRow]) -> Step:
-        """Return the step ``X(t, :t) += left(t, :t) @ right(:t, :t)``."""
+        """Return the function of the position t that computes ``X(t, :t) += left(t, :t) @ right(:t, :t)``.
+
+        ``left`` is the row of a kernel, the same for all products, and ``right`` a two-time array.
+        """
         first, long = products[0], self.long
         row, n, p = self.values[first.left], self.n[first.target.first], self.n[first.right.first]
         runs = self._runs(products, self.size * p > long)
@@ -338,7 +341,10 @@ class StepArrays:
         return step
 
     def _present_products(self, products: list[MultiplyRow]) -> Step:
-        """Return the step ``X(t, s) += left(t, t) @ right(t, s)``, or with the right factor at time 0."""
+        """Return the function of the position t that computes ``X(t, s) += left(t, t) @ right(t, s)``.
+
+        ``left`` is the row of a kernel at the present; the right factor may be at time 0 instead of t.
+        """
         first = products[0]
         row, n, start = self.values[first.left], self.n[first.target.first], first.over == "start"
         times = np.multiply if n == self.n[first.right.first] == 1 else np.matmul
@@ -355,7 +361,11 @@ class StepArrays:
         return step
 
     def _transposed_product(self, operation: MultiplyRow) -> Step:
-        """Return the step ``C(t, :t) += gain * left(t, :t) @ R(:t, :t)^T``."""
+        """Return the function of the position t that adds a product with a response to a correlation.
+
+        ``C(t, :t) += gain * left(t, :t) @ R(:t, :t)^T``. ``left`` is the row of a covariance of sources, and
+        R a response.
+        """
         target, response = self.arrays[operation.target], self.arrays[operation.right]
         row, gain, long = self.values[operation.left], self.rows.number(operation.gain), self.long
         n, m, q = self.n[operation.target.first], self._width(operation.target), self._width(operation.right)
@@ -375,7 +385,10 @@ class StepArrays:
         return step
 
     def _add(self, operation: AddRow) -> Step:
-        """Return the step ``X(t, s) += gain * left(t, s)`` at the times of the operation."""
+        """Return the function of the position t that computes ``X(t, s) += gain * left(t, s)``.
+
+        ``left`` is the row of a kernel or covariance; the times s are those of the operation.
+        """
         target, row = self.arrays[operation.target], self.values[operation.left]
         n, m = self.n[operation.target.first], self._width(operation.target)
         gain, start = self.rows.number(operation.gain), operation.times == "start"
@@ -392,7 +405,7 @@ class StepArrays:
         return before if operation.times == "past" else present
 
     def _clear(self, operation: ClearRow) -> Step:
-        """Return the step ``X(t, s) = 0`` at the times of the operation."""
+        """Return the function of the position t that sets ``X(t, s) = 0`` at the times s of the operation."""
         n, m = self.n[operation.target.first], self._width(operation.target)
         target, past = self.arrays[operation.target], operation.times == "past"
 
@@ -410,7 +423,7 @@ class StepArrays:
         return x == x.exchanged or (x in self.place and x.exchanged in self.place)
 
     def _mirror(self, operation: MirrorRow) -> Step:
-        """Return the step ``C_ji(s, t) = C_ij(t, s)`` at the times of the operation."""
+        """Return the function of the position t that copies ``C_ij(t, s)`` to ``C_ji(s, t)``."""
         source, target = self.arrays[operation.source], self.arrays[operation.source.exchanged]
         n, m = self.n[operation.source.first], self.n[operation.source.second]
         past = operation.times == "past"
@@ -444,7 +457,10 @@ class StepArrays:
         return terms
 
     def _equal_time(self, operations: list[RowOperation]) -> Step:
-        """Return the step ``C_ij(t, t) = sum gain * left(t, s) @ right(t, s)^T``, shape (n, m)."""
+        """Return the function of the position t that computes a correlation at equal time, shape (n, m).
+
+        ``C_ij(t, t) = sum gain * left(t, s) @ right(t, s)^T`` over the terms of the operations.
+        """
         target = operations[0].target
         assert isinstance(target, CorrelationArray)
         terms, n, m = self._terms(operations), self.n[target.first], self._width(target)
@@ -478,7 +494,10 @@ class StepArrays:
     # -- scalars, products that are computed once a step, and sums over units ----------------------------
 
     def _function(self, x: ScalarRow) -> Callable[..., Any]:
-        """Return a scalar as a function of time and its arguments, compiled once for all constants."""
+        """Return the function of time and of averages and inputs that evaluates a scalar.
+
+        It is compiled once for all values of the constants.
+        """
         given = {t, *x.arguments}
         free = tuple(sorted(x.expression.free_symbols - given, key=str))
         function = _compiled((*free, t, *x.arguments), x.expression, self.given)
@@ -504,7 +523,7 @@ class StepArrays:
         return step
 
     def _average(self, a: Factor, b: Factor, indices: tuple[Symbol, ...]) -> Callable[[int], Array]:
-        """Return ``<x_a x_b>`` at equal times, a function of the position, with axes ``indices``."""
+        """Return ``<x_a x_b>`` at equal times as a function of the position, with the axes ``indices``."""
         shape = (*self.rows.shape(a.indices), *self.rows.shape(b.indices))
         equal, arrange = self.equal(a.tensor, b.tensor), _arrangement((*a.indices, *b.indices), indices)
         return lambda at: arrange(equal(at).reshape(shape))

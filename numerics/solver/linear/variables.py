@@ -72,7 +72,7 @@ class Variables:
         self.constants: Mapping[Symbol, float] = problem.numbers
 
     def wanted(self) -> Iterable[FieldAtLayer | Request]:
-        """Yield the order parameters that the march must compute."""
+        """Yield the order parameters that the march must compute: keys (name, layer), or requests."""
         if not self.fixed:
             flow, last = self.problem.flow, self.last_response()
             yield from (n for n, q in self.table.tensors.items() if not flow or q.kind == "correlation")
@@ -128,35 +128,36 @@ class Variables:
 
     @cached_property
     def projected(self) -> bool:
-        """Whether the theory is projected on the error."""
+        """Whether the theory is projected on the error (:mod:`derive.linear.projection`)."""
         return ("p", 1) in {r.field for r in self.table.fields}
 
-    def values(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
-        """Return the variables of the result from a march, at the positions ``at`` of the output times.
+    def values(self, result: March, positions: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
+        """Return the variables of the result from a march, at the output times.
 
-        ``grid`` is the time grid of a flow, None for a rule in steps.
+        ``positions`` are those of the output times among the steps. ``grid`` is the time grid of a flow, None
+        for a rule in steps.
         """
         if self.fixed:
-            return split(self.problem, self.of_samples(result, at, grid))
-        values = self.of_random_data(result, at, grid)
+            return split(self.problem, self.of_samples(result, positions, grid))
+        values = self.of_random_data(result, positions, grid)
         if self.kernels != "none" and self.spectrum is None:
-            values |= self.parts(result, at, grid)
+            values |= self.parts(result, positions, grid)
         return values
 
     # -- fixed samples ---------------------------------------------------------------------------------
 
-    def of_samples(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
-        """Return the variables of training samples and test points, by name, at the positions ``at``.
+    def of_samples(self, result: March, positions: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
+        """Return the variables of training samples and test points, by name, at the positions ``positions``.
 
         Traces are sums over training samples.
         """
-        values = {OUTPUT: result.scalars[OUTPUT][at], "error": result.scalars[ERROR][at]}
-        G = {k: _picked(result.tensor(self.gradient(k)), at) for k in self.layers}
+        values = {OUTPUT: result.scalars[OUTPUT][positions], "error": result.scalars[ERROR][positions]}
+        G = {k: _picked(result.tensor(self.gradient(k)), positions) for k in self.layers}
         values[GRADIENT_KERNEL] = np.stack([of_outputs(a) for a in G.values()])
         if self.kernels == "none":
             return values
         seen, data = self.problem.seen, arrays_on(self.problem, grid)
-        after = OutputCorrelations(result, at, seen)
+        after = OutputCorrelations(result, positions, seen)
         tensors: dict[tuple[str, tuple[int, ...]], Array] = {
             (GRADIENT_KERNEL, (k,)): (a.transpose(1, 3, 0, 2) if self.many else a[:, 0, :, 0])[..., None]
             for k, a in G.items()
@@ -182,7 +183,7 @@ class Variables:
                 )
             return values
         samples = result.sizes[FIELD, 1]
-        kernels = np.empty((self.depth, len(at), samples, len(at), samples))
+        kernels = np.empty((self.depth, len(positions), samples, len(positions), samples))
         full = {
             k: after.outputs((FIELD, k), (FIELD, k), into)
             for k, into in zip(self.layers, kernels, strict=True)
@@ -225,7 +226,9 @@ class Variables:
 
     # -- random data -----------------------------------------------------------------------------------
 
-    def of_random_data(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
+    def of_random_data(
+        self, result: March, positions: NDArray[np.intp], grid: TimeGrid | None
+    ) -> NamedArrays:
         """Return all correlations of random data by name, and for a rule in steps all responses."""
         values: NamedArrays = {}
         for name in RANDOM:
@@ -237,7 +240,7 @@ class Variables:
             if name == "R_hr" and (last := self.last_response()) is not None:
                 nodes[name, self.depth] = last
             if nodes:
-                arrays = {k: two_times(result, q, at) for (_, k), q in nodes.items()}
+                arrays = {k: two_times(result, q, positions) for (_, k), q in nodes.items()}
                 values[name] = by_layer(arrays, self.layers)
         return self.losses(values) | values
 
@@ -245,7 +248,7 @@ class Variables:
         """Return the test loss and the training loss of random data, from the correlations ``values``."""
         return random_losses(self.problem.theory, values, self.constants, self.problem.outputs)
 
-    def parts(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
+    def parts(self, result: March, positions: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
         """Return the parts of the test loss by causes: bias, width, data, and label noise.
 
         Label noise includes its own variance, which no network can fit.
@@ -259,15 +262,15 @@ class Variables:
             losses[part.label] = losses.get(part.label, 0.0) + forms.diagonal(part.expr)
         if noise:
             losses[NOISE] = losses.get(NOISE, np.zeros(result.steps)) + outputs * noise**2
-        return {NAMES[k]: x[at] for k, x in losses.items()}
+        return {NAMES[k]: x[positions] for k, x in losses.items()}
 
 
-def two_times(result: March, n: FieldAtLayer | Request, at: NDArray[np.intp] | None = None) -> Array:
+def two_times(result: March, n: FieldAtLayer | Request, positions: NDArray[np.intp] | None = None) -> Array:
     """Return an order parameter as an array over times t and s, and then over outputs if there are several.
 
-    ``at`` are the positions of the times, by default all.
+    ``positions`` are the positions of the times, by default all.
     """
-    return of_outputs(result.tensor(n) if at is None else _picked(result.tensor(n), at))
+    return of_outputs(result.tensor(n) if positions is None else _picked(result.tensor(n), positions))
 
 
 def of_outputs(a: Array) -> Array:
@@ -275,17 +278,17 @@ def of_outputs(a: Array) -> Array:
     return a[..., 0, :, 0] if a.shape[-3] == a.shape[-1] == 1 else a.swapaxes(-3, -2)
 
 
-def by_layer(found: Mapping[int | None, Array], layers: Iterable[int], axis: int = 0) -> Array:
+def by_layer(arrays: Mapping[int | None, Array], layers: Iterable[int], axis: int = 0) -> Array:
     """Return arrays of layers stacked along a new axis, with zeros for layers that are missing.
 
-    ``found`` holds the arrays by layer. An array without a layer, with the key None, is returned as it is.
+    ``arrays`` holds the arrays by layer. An array without a layer, with the key None, is returned as it is.
     """
-    if list(found) == [None]:
-        return found[None]
-    zeros = np.zeros_like(next(iter(found.values())))
-    return np.stack([found.get(k, zeros) for k in layers], axis=axis)
+    if list(arrays) == [None]:
+        return arrays[None]
+    zeros = np.zeros_like(next(iter(arrays.values())))
+    return np.stack([arrays.get(k, zeros) for k in layers], axis=axis)
 
 
-def _picked(a: Array, at: NDArray[np.intp]) -> Array:
-    """Return a two-time array, with t on axis 0 and s on axis 2, at the positions ``at``."""
-    return a if len(at) == len(a) else a[at][:, :, at]
+def _picked(a: Array, positions: NDArray[np.intp]) -> Array:
+    """Return a two-time array, with t on axis 0 and s on axis 2, at the positions ``positions``."""
+    return a if len(positions) == len(a) else a[positions][:, :, positions]

@@ -48,7 +48,7 @@ class RestMethod:
         from numerics.solver.by_role import labelled_result
         from numerics.solver.long_times.solve import at_rest
 
-        found = at_rest(
+        solution = at_rest(
             problem.program,
             steps=len(problem.times),
             values=problem.values,
@@ -57,8 +57,8 @@ class RestMethod:
             samples=problem.solver.samples or 512,
         )
         notes = {
-            "rest": found.status,
-            "ridge": found.ridge,
-            "distance_from_ridge": float(np.abs(found.difference).max()),
+            "rest": solution.status,
+            "ridge": solution.ridge,
+            "distance_from_ridge": float(np.abs(solution.difference).max()),
         }
-        return labelled_result(problem, found.solved.values, keep, notes)
+        return labelled_result(problem, solution.solved.values, keep, notes)

@@ -340,8 +340,8 @@ def _number(lag: float) -> Expr:
 class _StationaryRecursion:
     """Kernels of the stationary recursion, each computed from its equation when it is first read."""
 
-    def __init__(self, rest: Stationary, numbers: Mapping[str, Expr], data: Mapping[str, Array]) -> None:
-        self.rows: tuple[Eq, ...] = (*rest.fields, *rest.kernels)
+    def __init__(self, recursion: Stationary, numbers: Mapping[str, Expr], data: Mapping[str, Array]) -> None:
+        self.rows: tuple[Eq, ...] = (*recursion.fields, *recursion.kernels)
         self.numbers, self.data = numbers, data
         self.known: dict[Expr, Expr] = {}
 

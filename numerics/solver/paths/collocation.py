@@ -185,8 +185,8 @@ class Collocation:
         step = SLOPE * (1 + np.abs(f))
         moved = f[:, None] + np.eye(count) * step[:, None]
         whole = np.concatenate([f[:, None], moved], axis=1)
-        found = self.errors(whole.reshape(-1, count)).reshape(whole.shape)
-        return found[:, 0], ((found[:, 1:] - found[:, :1]) / step[..., None]).transpose(0, 2, 1)
+        errors = self.errors(whole.reshape(-1, count)).reshape(whole.shape)
+        return errors[:, 0], ((errors[:, 1:] - errors[:, :1]) / step[..., None]).transpose(0, 2, 1)
 
     def row(self, node: int, first: int) -> Array:
         """Return the tangent kernel of a time node with the nodes from ``first`` up to itself.
@@ -327,6 +327,6 @@ def without_alternation(nodes: Array, at: Array) -> Array:
 
 
 def _places(indices: Sequence[Symbol], sizes: Sequence[int]) -> dict[Symbol, Any]:
-    """Return the axis of each index in an array, for evaluation: its length and its position."""
+    """Return the axis of each index in an array with these axes: its length and its position."""
     ndim = len(indices)
     return {x: Axis(0, n, k, ndim) for k, (x, n) in enumerate(zip(indices, sizes, strict=True))}

@@ -74,15 +74,17 @@ class EntryWeights:
         weight = self.arrays[x.array]
         value, symbols = weight.applied(x, now)
         value = arranged(value, ("replica", *symbols, UNIT), ("replica", *axes, UNIT))
-        found: Array = value * (factor[..., None] if factor.ndim else factor)
+        product: Array = value * (factor[..., None] if factor.ndim else factor)
         if x.own is not None:
             beside = weight.values(x.own, now)
-            found = found * arranged(beside, ("replica", *x.own.symbols, UNIT), ("replica", *axes, UNIT))
+            product = product * arranged(beside, ("replica", *x.own.symbols, UNIT), ("replica", *axes, UNIT))
         if not x.over:
-            return found
+            return product
         sizes = march.tables.size(x.over)
-        whole = (*found.shape[: 1 + len(indices)], *sizes, found.shape[-1])
-        total: Array = np.broadcast_to(found, whole).sum(axis=tuple(range(1 + len(indices), len(whole) - 1)))
+        whole = (*product.shape[: 1 + len(indices)], *sizes, product.shape[-1])
+        total: Array = np.broadcast_to(product, whole).sum(
+            axis=tuple(range(1 + len(indices), len(whole) - 1))
+        )
         return total
 
 
@@ -111,19 +113,19 @@ class _EntryWeight:
 
         ``x`` states the vector. The product has shape ``(replicas, *indices, paths)``.
         """
-        V, own = self.V, self.array.indices
+        V, indices = self.V, self.array.indices
         if x.vector is None:
-            return V[..., 0].reshape(len(V), *self.members, -1), own
+            return V[..., 0].reshape(len(V), *self.members, -1), indices
         values = self.values(x.vector, now)  # shape (replicas or 1, *symbols, partners)
         symbols = x.vector.symbols
-        more = tuple(y for y in symbols if y not in own)
-        order = (*own, *more)
+        more = tuple(y for y in symbols if y not in indices)
+        order = (*indices, *more)
         full = arranged(values, ("replica", *symbols, UNIT), ("replica", *order, UNIT))
         shape = (len(full), *self.members, *self.march.tables.size(more), full.shape[-1])
         rows = np.broadcast_to(full, shape).reshape(len(full), prod(self.members), -1, full.shape[-1])
         W = V if x.transposed else V.swapaxes(2, 3)
-        found = rows @ W / W.shape[2]
-        return found.reshape(len(V), *self.members, *self.march.tables.size(more), -1), order
+        product = rows @ W / W.shape[2]
+        return product.reshape(len(V), *self.members, *self.march.tables.size(more), -1), order
 
     def values(self, v: EntryVector, now: int) -> Array:
         """Return a vector at step ``now``: paths of a field, or given data.

@@ -74,15 +74,15 @@ class Orbits:
         return np.moveaxis(means[..., self.labels].reshape(moved.shape), last, self.axes)
 
 
-def blocks_of(found: IndexClass, name: str, size: int, data: Mapping[str, Array]) -> Labels:
+def blocks_of(index_class: IndexClass, name: str, size: int, data: Mapping[str, Array]) -> Labels:
     """Return for each value of an index the first value with which it can be exchanged in a quantity.
 
-    ``found`` is the class of the index, ``name`` the quantity, and ``size`` the number of values. Two values
-    can be exchanged if all given arrays that the quantity depends on stay the same. That is an equivalence
-    relation, because exchanges of i, j and of j, k give that of i, k.
+    ``index_class`` is the class of the index, ``name`` the quantity, and ``size`` the number of values. Two
+    values can be exchanged if all given arrays that the quantity depends on stay the same. That is an
+    equivalence relation, because exchanges of i, j and of j, k give that of i, k.
     """
     labels = np.arange(size)
-    arrays = [(data.get(x), found.axes(x)) for x in sorted(found.arrays.get(name, ()))]
+    arrays = [(data.get(x), index_class.axes(x)) for x in sorted(index_class.arrays.get(name, ()))]
     given = [(x, axes) for x, axes in arrays if x is not None]
     known = len(given) == len(arrays) and all(
         max(axes) < x.ndim and all(x.shape[k] == size for k in axes) for x, axes in given
@@ -122,14 +122,14 @@ def orbits_of(
     left out.
     """
     known: dict[Hashable, Labels] = {}
-    found = {}
+    orbits_by_key = {}
     for n in entries:
         classes = tables.exchanged.get(n, {})
-        own = [x for x in axes[n] if x in tables.sizes]
+        indices = [x for x in axes[n] if x in tables.sizes]
         if not any(tables.sizes[x] > 1 for x in classes):
             continue
         blocks = []
-        for x in own:
+        for x in indices:
             size = tables.sizes[x]
             if x not in classes:
                 blocks.append(np.arange(size))
@@ -141,11 +141,11 @@ def orbits_of(
             blocks.append(known[key])
         if prod(len(x) for x in blocks) == prod(len(np.unique(x)) for x in blocks):
             continue
-        kinds: list[Hashable] = [classes.get(x, x) for x in own]
-        orbits = Orbits.of(blocks, kinds, [1 + list(axes[n]).index(x) for x in own])
+        kinds: list[Hashable] = [classes.get(x, x) for x in indices]
+        orbits = Orbits.of(blocks, kinds, [1 + list(axes[n]).index(x) for x in indices])
         if orbits is not None:
-            found[n] = orbits
-    return found
+            orbits_by_key[n] = orbits
+    return orbits_by_key
 
 
 RESOLVED = 1e-4
@@ -222,7 +222,7 @@ def exchangeable_values(
     >>> exchangeable_values(tables, {}, tables.entries)
     {'k': [[1, 2, 3]], 'm': [[1, 2]]}
     """
-    found: dict[str, list[list[int]]] = {}
+    values: dict[str, list[list[int]]] = {}
     seen: set[int] = set()
     arrays = _arrays(data)
     for n in used:
@@ -234,8 +234,8 @@ def exchangeable_values(
             several = [[int(k) for k in block] for block in blocks if len(block) > 1]
             if several:
                 seen.add(number)
-                found[_letter(tables, number)] = several
-    return found
+                values[_letter(tables, number)] = several
+    return values
 
 
 def _letter(tables: QuantityTables, number: int) -> str:

@@ -77,14 +77,14 @@ class Scrambled:
         for low, column in zip(lows, columns, strict=True):
             self.directions ^= ((x >> low) & 1)[:, None] * column
 
-    def uniform(self, some: slice) -> Array:
-        """Return points in (0, 1) of the dimensions ``some``, shape ``(generators, dimensions, points)``."""
-        shift = self.shift[:, some]
+    def uniform(self, dimensions: slice) -> Array:
+        """Return points in (0, 1) of these dimensions, shape ``(generators, dimensions, points)``."""
+        shift = self.shift[:, dimensions]
         y = np.empty((*shift.shape[:2], 2**self.bits), dtype=np.uint32)
         y[..., :1] = shift
         for k in range(self.bits):  # the points are generated in the order of the reflected Gray code
             n = 2**k
-            np.bitwise_xor(y[..., :n][..., ::-1], self.directions[k, :, some], out=y[..., n : 2 * n])
+            np.bitwise_xor(y[..., :n][..., ::-1], self.directions[k, :, dimensions], out=y[..., n : 2 * n])
         found: Array = (y[..., : self.points] + 0.5) / 2.0**BITS
         return found
 
@@ -182,11 +182,11 @@ class Latents:
         while self.made < (self.used + counts).max():
             self.more()
         at = np.minimum(self.used[:, None] + np.arange(live.shape[1]), self.made - 1)
-        found = self.points[np.arange(len(counts))[:, None], at]
+        numbers = self.points[np.arange(len(counts))[:, None], at]
         if not live.all():
-            found[~live] = 0.0
+            numbers[~live] = 0.0
         self.used += counts
-        return found
+        return numbers
 
 
 class NotPositive(NotConverged):
@@ -262,7 +262,7 @@ class Growing:
         here = here[..., : self.width]
         if self.ridge:  # rows are collected, and the large inverse is written only after PENDING of them
             rows = here / put(scale)
-            part = self._less(self._damped(rows), rows, 1.0)
+            part = self._rank_update(self._damped(rows), rows, 1.0)
             self.parts[:, self.pending : self.pending + m, : self.width] = part
             self.pending += m
             if self.pending > PENDING:
@@ -284,15 +284,15 @@ class Growing:
         parts = self.parts[:, : self.pending, : self.width]
         return x @ self.damped[:, : self.width, : self.width] - x @ transposed(parts) @ parts
 
-    def _less(self, seen: PathArray, rows: PathArray, sign: float) -> PathArray:
+    def _rank_update(self, product: PathArray, rows: PathArray, sign: float) -> PathArray:
         """Return P such that an inverse A loses ``P^T P`` if ``rows^T rows`` is added to the matrix.
 
         This is Woodbury's formula. With ``sign`` -1 the rows are subtracted and the inverse gains ``P^T P``.
-        ``seen`` is ``rows A``.
+        ``product`` is ``rows A``.
         """
         # a small square matrix for each replica
-        middle = np.eye(rows.shape[1]) + sign * self.device.take(seen @ transposed(rows))
-        return self.device.put(np.linalg.inv(np.linalg.cholesky(middle))) @ seen
+        middle = np.eye(rows.shape[1]) + sign * self.device.take(product @ transposed(rows))
+        return self.device.put(np.linalg.inv(np.linalg.cholesky(middle))) @ product
 
     def moments(self, v: PathArray) -> PathArray:
         """Return ``<v z^T>``, the averages of values over all paths times the normal numbers so far.
@@ -322,7 +322,7 @@ class Growing:
         of these entries is determined by others then has NaN, because the single responses are undetermined.
         """
         size = -(-max((entries, *(x + 1 for x in present))) // self.size) * self.size
-        found = np.zeros((*moments.shape[:2], size))
+        responses = np.zeros((*moments.shape[:2], size))
         first = min(entries, self.count)
         taken = np.array([*range(first), *(x for x in present if x < self.count)], dtype=np.intp)
         later = {*range(first, self.count)} - {*present}
@@ -335,57 +335,65 @@ class Growing:
             if len(left_out):
                 scale = self.device.put(np.sqrt(self.variance[:, left_out, None]))
                 rows = self.rows[:, left_out, :k] / scale
-                part = self._less(self._damped(rows), rows, -1.0)
+                part = self._rank_update(self._damped(rows), rows, -1.0)
                 answer += moments @ transposed(part) @ part
             rows = transposed(self.rows[:, taken, :k])
-            found[..., taken] = self.device.take(answer @ rows) / self.variance[:, None, taken]
-            return found
+            responses[..., taken] = self.device.take(answer @ rows) / self.variance[:, None, taken]
+            return responses
         if len(taken) > first and len(
             left_out
         ):  # the triangle of pivots does not serve if a pivot is left out
             scale = np.sqrt(self.variance[:, taken])
             rows = self.device.take(self.rows[:, taken, :k]) / scale[..., None]
             inverse = np.linalg.pinv(rows, rcond=PIVOT**0.5)
-            found[..., taken] = self.device.take(moments) @ inverse / scale[:, None]
+            responses[..., taken] = self.device.take(moments) @ inverse / scale[:, None]
             free = np.linalg.matrix_rank(rows, rtol=PIVOT**0.5)
         else:
             at = *np.ogrid[: moments.shape[0], : moments.shape[1], :0][:2], self.pivots[..., :k]
-            np.add.at(found, at, self.device.take(moments @ self.inverse[:, :k, :k]))
+            np.add.at(responses, at, self.device.take(moments @ self.inverse[:, :k, :k]))
             free = self.free[len(taken)]
         if not damped:
-            found[free < len(taken)] = np.nan
-        return found
+            responses[free < len(taken)] = np.nan
+        return responses
 
 
 def _pivoted(
-    left: Array, variance: Array, scale: Array, least: float, given: NDArray[np.intp] | None = None
+    covariances: Array,
+    variance: Array,
+    scale: Array,
+    least: float,
+    given_pivots: NDArray[np.intp] | None = None,
 ) -> tuple[Array, Array, NDArray[np.intp], Array]:
-    """Return Cholesky factors L of the covariances ``left`` in each replica, with pivots.
+    """Return Cholesky factors L of ``covariances`` in each replica, with pivots.
 
     Pivots with the largest ratio to their ``variance`` come first. Those with a ratio above ``least`` are
-    taken, or those that are ``given``; ``scale`` are the roots of the variances. The results are the columns
-    of L; the inverse, which gives normal numbers from entries; the pivots, -1 if a replica has fewer; and the
-    largest negative variance, relative to its own variance, that was set to zero. Raises NotPositive if one
-    is below -CUT.
+    taken, or those that are ``given_pivots``; ``scale`` are the roots of the variances. The results are the
+    columns of L; the inverse, which gives normal numbers from entries; the pivots, -1 if a replica has fewer;
+    and the largest negative variance, relative to its own variance, that was set to zero. Raises NotPositive
+    if one is below -CUT.
     """
     count, m = variance.shape
     # two matrices side by side: the remaining covariance, and its rows as combinations of entries
     both = np.zeros((count, m, 2 * m))
     rest, diagonal = both[..., :m], both.reshape(count, -1)[:, :: 2 * m + 1]
-    np.divide(left, scale * transposed(scale), out=rest)
+    np.divide(covariances, scale * transposed(scale), out=rest)
     # computed by one division, so that equal variances stay equal to rounding, and the first of them is taken
-    diagonal[...] = left.diagonal(axis1=1, axis2=2) / variance
+    diagonal[...] = covariances.diagonal(axis1=1, axis2=2) / variance
     both.reshape(count, -1)[:, m :: 2 * m + 1] = 1.0
     replicas, rows = np.arange(count), np.empty((count, m, 2 * m))
-    chosen, found = np.empty((count, m), dtype=np.intp), 0
-    while found < m and diagonal.max() > least if given is None else found < given.shape[1]:
-        at = diagonal.argmax(axis=1) if given is None else given[:, found]
+    chosen, count_of_pivots = np.empty((count, m), dtype=np.intp), 0
+    while (
+        count_of_pivots < m and diagonal.max() > least
+        if given_pivots is None
+        else count_of_pivots < given_pivots.shape[1]
+    ):
+        at = diagonal.argmax(axis=1) if given_pivots is None else given_pivots[:, count_of_pivots]
         row, top = both[replicas, at], diagonal[replicas, at]
-        new = top > least if given is None else (at >= 0) & (top > 0)
+        new = top > least if given_pivots is None else (at >= 0) & (top > 0)
         row /= np.sqrt(np.where(new, top, np.inf))[:, None]
         both -= row[:, :m, None] * row[:, None]
-        rows[:, found], chosen[:, found] = row, np.where(new, at, -1)
-        found += 1
+        rows[:, count_of_pivots], chosen[:, count_of_pivots] = row, np.where(new, at, -1)
+        count_of_pivots += 1
     worst = diagonal.min(axis=1)
     if not (worst >= -CUT).all():
         raise NotPositive(
@@ -393,6 +401,6 @@ def _pivoted(
             f"{worst.min():.3g} of the variance; the given kernels are not positive, or rounding errors are "
             "too large"
         )
-    rows, chosen = rows[:, :found], chosen[:, :found]
-    columns, own = transposed(rows[..., :m]) * scale, rows[..., m:] / transposed(scale)
-    return columns, own, chosen, np.maximum(-worst, 0.0)
+    rows, chosen = rows[:, :count_of_pivots], chosen[:, :count_of_pivots]
+    columns, inverse = transposed(rows[..., :m]) * scale, rows[..., m:] / transposed(scale)
+    return columns, inverse, chosen, np.maximum(-worst, 0.0)

@@ -82,7 +82,7 @@ def _seeds(problem: Problem, runs: int) -> list[np.random.SeedSequence]:
 
 def _changes(
     prepared: Prepared,
-    first: Asymmetry,
+    recorded: Asymmetry,
     symmetric: Mapping[MemberKey, Array],
     perturbed: Mapping[MemberKey, Array],
 ) -> Iterator[Array]:
@@ -92,12 +92,12 @@ def _changes(
     vanish.
     """
     entries = prepared.tables.entries | prepared.tables.scalars
-    own = {n: e for n, e in entries.items() if n in symmetric and not e.is_response}
-    sizes = {n: float(np.abs(symmetric[n]).max()) for n in own}
-    for (n, *_), (raw, _) in first.kept.items():
-        if n in own:
+    correlations = {n: e for n, e in entries.items() if n in symmetric and not e.is_response}
+    sizes = {n: float(np.abs(symmetric[n]).max()) for n in correlations}
+    for (n, *_), (raw, _) in recorded.kept.items():
+        if n in correlations:
             sizes[n] = max(sizes[n], float(np.abs(raw).max()))
-    for n, e in own.items():
+    for n, e in correlations.items():
         one, other = (np.moveaxis(x[n], 1 + e.args.index(t), 1) for x in (symmetric, perturbed))
         gap = np.abs(other - one).reshape(*one.shape[:2], -1).max(axis=2)
         if sizes[n] > VANISHING * max(sizes.values()) and np.isfinite(gap).all():

@@ -158,8 +158,8 @@ def parities(tables: QuantityTables, flipped: Set[MemberKey]) -> dict[MemberKey,
         found = {q.node: p for q in waiting if (p := _parity(tables, q, known, complete=False))}
         known = known | found
     while True:
-        own = {n: q for n, q in tables.quantities.items() if n in known}
-        wrong = [n for n, q in own.items() if _parity(tables, q, known, complete=True) != known[n]]
+        quantities = {n: q for n, q in tables.quantities.items() if n in known}
+        wrong = [n for n, q in quantities.items() if _parity(tables, q, known, complete=True) != known[n]]
         if not wrong:
             return known
         known = {n: p for n, p in known.items() if n not in wrong}
@@ -286,15 +286,15 @@ def parity_of_rule(rule: Entrywise) -> int:
     compiled, rng = EntryRule.of(rule), np.random.default_rng(0)
     numbers = rng.uniform(0.2, 0.8, size=len(compiled.numbers))
     histories = rng.normal(size=(STEPS, POINTS))
-    found = []
+    results = []
     for sign in (1.0, -1.0):
         states, steps = [np.zeros(POINTS)] * compiled.states, []
         with np.errstate(all="ignore"):
             for a in histories:
                 *states, step = compiled.function(sign * a, *states, *numbers)
                 steps.append(step * np.ones(POINTS))
-        found.append(np.array(steps))
-    before, after = found
+        results.append(np.array(steps))
+    before, after = results
     allowed = ROUNDING * float(np.abs(before).max())
     for factor in (ODD, EVEN):
         if np.allclose(after, factor * before, rtol=0.0, atol=allowed, equal_nan=True):

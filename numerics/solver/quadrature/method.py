@@ -75,11 +75,11 @@ class QuadratureMethod:
         return Yes(cost.cost, cost.memory, cost.error, note, accuracy)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        """Solve by quadrature."""
+        """Solve a theory without memory by quadrature, and return the variables of the result with notes."""
         from numerics.solver.by_role import kept, labelled_result
         from numerics.solver.quadrature.solve import QUADRATURE, solve_nodes
 
-        found = solve_nodes(
+        solution = solve_nodes(
             problem,
             accuracy=problem.solver.accuracy or QUADRATURE,
             seed=problem.solver.seed,
@@ -87,15 +87,15 @@ class QuadratureMethod:
             most=_most_nodes(problem),
         )
         notes = {
-            "quadrature": found.rule,
-            "nodes": found.nodes,
-            "error_estimate": found.scalar_error,
-            "kernel_error": found.kernel_error,
+            "quadrature": solution.rule,
+            "nodes": solution.nodes,
+            "error_estimate": solution.scalar_error,
+            "kernel_error": solution.kernel_error,
             "status": "ok"
-            if found.scalar_error <= (problem.solver.accuracy or ACCURACY)
+            if solution.scalar_error <= (problem.solver.accuracy or ACCURACY)
             else "not converged",
         }
-        return labelled_result(problem, found.values, keep, notes)
+        return labelled_result(problem, solution.values, keep, notes)
 
 
 def _most_nodes(problem: Problem) -> int:

@@ -378,7 +378,7 @@ class _Answer:
 
     @property
     def reached(self) -> float:
-        """Largest relative error of all values."""
+        """Largest error of all values, each relative to the largest value of its name."""
         return self.largest(self.errors)
 
 
@@ -419,21 +419,24 @@ class _NodeSolver:
         self.rule = _chosen(system, self.dimensions, self.most) if rule == "auto" else rule
 
     def answers(self, start: int | None, replicas: int, seed: int) -> Iterator[_Answer]:
-        """Yield solutions with increasing numbers of points, up to the largest number."""
+        """Yield solutions with increasing numbers of quadrature points, until the largest number is reached.
+
+        ``start`` is the first number of points, ``replicas`` the number of sets of scattered points.
+        """
         last: dict[MemberKey, Array] | None = None
         for count in _counts(self.rule, self.dimensions, self.most, start):
             if self.rule == "sobol":
                 seeds = np.random.SeedSequence(seed).spawn(replicas)
                 points = (normal_points(count, self.dimensions, x) for x in seeds)
                 runs = [self.run(Nodes(x, np.full(count, 1 / count))) for x in points]
-                found, errors = averaged(stacked(runs))
+                values, errors = averaged(stacked(runs))
             else:
-                found = self.run(tensor(self.rule, count, self.dimensions))
+                values = self.run(tensor(self.rule, count, self.dimensions))
                 errors = {
-                    k: np.abs(v - last[k]) if last else np.full(v.shape, np.inf) for k, v in found.items()
+                    k: np.abs(v - last[k]) if last else np.full(v.shape, np.inf) for k, v in values.items()
                 }
-                last = found
-            yield _Answer(count, found, errors, self.steps)
+                last = values
+            yield _Answer(count, values, errors, self.steps)
 
     @property
     def steps(self) -> float:
@@ -442,7 +445,7 @@ class _NodeSolver:
 
     @property
     def entries(self) -> int:
-        """Number of values kept at each time and node."""
+        """Number of values that are stored for each time and each node."""
         kept = sum(int(np.prod(self.system.shape(a))) for a in self.pieces.values())
         return max(kept + self.system.size, 1)
 
@@ -527,7 +530,7 @@ class _NodeSolver:
     def results(self) -> dict[MemberKey, Array]:
         """Return scalars, order parameters and observables by key, from the states at all times."""
         system = self.system
-        found: dict[MemberKey, Array] = {}
+        results: dict[MemberKey, Array] = {}
         rows: dict[MemberKey, list[Array]] = {n: [] for n in system.scalars}
         pieces: dict[Expr, list[Array]] = {e: [] for e in self.pieces}
         for states, now in zip(self.moved, self.times, strict=True):
@@ -538,23 +541,25 @@ class _NodeSolver:
                 value = np.broadcast_to(present.value(piece, axes), (*system.shape(axes), len(self.weights)))
                 pieces[piece].append(value)
         for n, row in rows.items():
-            found[n] = np.stack(row)
+            results[n] = np.stack(row)
         together = {e: np.stack(v) for e, v in pieces.items()}
         for q, (late, early, number) in self.halves.items():
             own = axes_of(q.symbol)
             scale = self.present(self.moved[0], 0.0).value(number, ())
-            found[node_of(q.symbol)] = scale.item() * self.correlate(together, late, early, own)
+            results[node_of(q.symbol)] = scale.item() * self.correlate(together, late, early, own)
         for e in self.observables:
-            replicas = {k: v[..., None] for k, v in found.items()}
+            replicas = {k: v[..., None] for k, v in results.items()}
             extents, literals = system.extents, system.literals
             given = system.values, system.data, None, extents.first, literals, extents.sizes
             value = observable(e, replicas, *given)
-            found[node_of(e.lhs)] = value[..., 0].copy()
-        if not all(np.isfinite(x).all() for x in found.values()):
+            results[node_of(e.lhs)] = value[..., 0].copy()
+        if not all(np.isfinite(x).all() for x in results.values()):
             raise Diverged("averages are not finite: a smaller learning rate is needed")
-        return found
+        return results
 
-    def correlate(self, pieces: Mapping[Expr, Array], late: Expr, early: Expr, own: IndexSymbols) -> Array:
+    def correlate(
+        self, pieces: Mapping[Expr, Array], late: Expr, early: Expr, indices: IndexSymbols
+    ) -> Array:
         """Return ``<late(t) early(s)>``, the sum over nodes with their weights, with axes ``(*own, t, s)``.
 
         ``pieces`` holds the values of both functions at all times and nodes.
@@ -564,19 +569,19 @@ class _NodeSolver:
         n = len(self.weights)
         flat = (x * self.weights).reshape(-1, n) @ y.reshape(-1, n).T
         shaped = flat.reshape(*x.shape[:-1], *y.shape[:-1])
-        found = arranged(shaped, (t, *first, s, *second), (*own, t, s))
-        return np.broadcast_to(found, (*self.system.shape(own), len(x), len(y)))
+        averages = arranged(shaped, (t, *first, s, *second), (*indices, t, s))
+        return np.broadcast_to(averages, (*self.system.shape(indices), len(x), len(y)))
 
     def paths(self) -> dict[MemberKey, Array]:
         """Return the fields at all times on the last set of nodes, by key (name, layer)."""
-        found: dict[MemberKey, list[Array]] = {}
+        paths: dict[MemberKey, list[Array]] = {}
         for states, now in zip(self.moved, self.times, strict=True):
             present = self.present(states, now)
             for n, e in self.system.fields.items():
                 value = present.array(n, e.lhs)
                 full = np.broadcast_to(value, (*value.shape[:-1], len(self.weights)))
-                found.setdefault(n, []).append(full)
-        return {n: np.stack(v) for n, v in found.items()}
+                paths.setdefault(n, []).append(full)
+        return {n: np.stack(v) for n, v in paths.items()}
 
 
 Rule = Literal["trapezoid", "hermite", "sobol"]

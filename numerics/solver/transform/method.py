@@ -44,7 +44,7 @@ class TransformMethod:
         return Yes(cost, 16.0 * (2 * rates * modes + pairs), problem.solver.rtol)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        """Solve by Laplace transforms."""
+        """Solve a linear flow by Laplace transforms, and return the variables of the result with notes."""
         from numerics.results.predictions import random_losses
         from numerics.solver.linear.variables import RANDOM
         from numerics.solver.transform.solve import solve_transforms

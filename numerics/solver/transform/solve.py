@@ -84,12 +84,12 @@ def solve_transforms(
     change = np.inf
     for count in COUNTS:
         contour = inversion(times, system.fastest, count)
-        found = system.correlations(contour)
+        correlations = system.correlations(contour)
         if before is not None:
-            change = max(_change(before[name], x) for name, x in found.items())
+            change = max(_change(before[name], x) for name, x in correlations.items())
             if change <= rtol:
-                return TransformSolved(found, change, len(contour.rates))
-        before = found
+                return TransformSolved(correlations, change, len(contour.rates))
+        before = correlations
     raise NotConverged(
         f"solver.rtol = {rtol:.1e}: correlations from Laplace transforms at {len(contour.rates)} rates still "
         f"change by {change:.1e}; a larger rtol would do"
@@ -178,17 +178,17 @@ class _System:
 
     def responses(self, contour: Inversion) -> ComplexArray:
         """Return the responses at the rates of a contour, shape ``(rates, responses)``."""
-        found = np.empty((len(contour.rates), len(self.names)), dtype=complex)
+        responses = np.empty((len(contour.rates), len(self.names)), dtype=complex)
         place = complex(FAR * max(self.fastest, float(np.abs(contour.rates).max())))
         here = self.far(place)
         near = place, here
         for i, rate in enumerate(map(complex, contour.rates)):
             place, here = near if i in contour.anchors else (place, here)
             place, here = rate, self.followed(place, here, rate)
-            found[i] = here
+            responses[i] = here
             if i in contour.anchors or not contour.anchors or i < contour.anchors[0]:
                 near = place, here
-        return found
+        return responses
 
     def far(self, rate: complex) -> ComplexArray:
         """Return the responses at a large rate by iteration, because memory is a small correction there."""
@@ -279,8 +279,10 @@ class _System:
                     constant[..., i] += value
                 else:
                     matrix[..., i, at[x.correlation]] += value
-        found = np.asarray(np.linalg.solve(np.eye(n) - matrix, constant[..., None])[..., 0], dtype=complex)
-        return {str(e.symbol.func): contour.twice(found[..., i]) for i, e in enumerate(equations)}
+        correlations = np.asarray(
+            np.linalg.solve(np.eye(n) - matrix, constant[..., None])[..., 0], dtype=complex
+        )
+        return {str(e.symbol.func): contour.twice(correlations[..., i]) for i, e in enumerate(equations)}
 
     def at_rates(self, e: Expr, rates: ComplexArray, here: ComplexArray, modes: int) -> ComplexArray:
         """Return a function of the rate and the modes at all rates, shape ``(rates, modes)``.
