@@ -44,7 +44,7 @@ from numerics.results.losses import loss_in_words, loss_of
 from numerics.results.predictions import mean_square, squares_errors
 from numerics.solver.grid import TimeGrid
 from numerics.solver.linear.method import MarchMethod
-from numerics.solver.method import Yes, answer
+from numerics.solver.method import MethodEstimate, estimate_or_refusal
 from numerics.solver.refine import AdamsBashforth, Attempt, refine
 from numerics.threads import one_thread
 
@@ -246,8 +246,8 @@ def forecast(source: Expandable, order: int, *, symbols: bool = False) -> float:
         return 0.0 if slope_jumps(problem.program) else _power(*TREES, order)
     if problem.depth is None or has_words(problem):
         return WORDS[0] * float(order) ** WORDS[1]
-    reply = answer(MarchMethod(), problem, "auto")
-    return reply.cost * (order + 2.0) ** 2 if isinstance(reply, Yes) else 0.0
+    reply = estimate_or_refusal(MarchMethod(), problem, "auto")
+    return reply.cost * (order + 2.0) ** 2 if isinstance(reply, MethodEstimate) else 0.0
 
 
 def _power(first: float, base: float, n: int) -> float:

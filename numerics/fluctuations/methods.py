@@ -23,8 +23,8 @@ from numerics.fluctuations.linear import GradientBlock
 from numerics.fluctuations.lowered import LoweredFluctuations
 from numerics.fluctuations.observables import ExpandedObservable
 from numerics.fluctuations.sampled import ROUNDING_WIDTHS, SampledSolution, sample_fluctuations
-from numerics.solver.method import No
-from numerics.solver.refusals import no_for
+from numerics.solver.method import Refusal
+from numerics.solver.refusals import refusal_for
 
 Array = NDArray[np.float64]
 
@@ -72,7 +72,7 @@ class FluctuationMethod(Protocol):
         """Name of the method in results."""
         ...
 
-    def refusal(self, problem: Problem, sizes: FluctuationSizes) -> No | None:
+    def refusal(self, problem: Problem, sizes: FluctuationSizes) -> Refusal | None:
         """Return the refusal of a problem with these sizes, or None if the method applies."""
         ...
 
@@ -102,7 +102,7 @@ class DenseMethod:
 
     name: str = "dense matrices"
 
-    def refusal(self, problem: Problem, sizes: FluctuationSizes) -> No | None:
+    def refusal(self, problem: Problem, sizes: FluctuationSizes) -> Refusal | None:
         """Return a refusal if the theory is not linear or has too many order parameters; None otherwise."""
         if (reason := _nonlinear(problem, sizes)) is not None:
             return reason
@@ -110,7 +110,7 @@ class DenseMethod:
             return None
         key = "training.points" if problem.flow else "training.steps"
         too_large = f"gives {sizes.parameters} order parameters, and dense matrices hold at most {DENSE}"
-        return no_for(problem, key, too_large, "fewer times or samples")
+        return refusal_for(problem, key, too_large, "fewer times or samples")
 
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
         """Return the estimated seconds of the products of matrices."""
@@ -135,7 +135,7 @@ class AdjointMethod:
 
     name: str = "adjoint sweeps"
 
-    def refusal(self, problem: Problem, sizes: FluctuationSizes) -> No | None:
+    def refusal(self, problem: Problem, sizes: FluctuationSizes) -> Refusal | None:
         """Return a refusal if the theory is not linear; None if it is linear."""
         return _nonlinear(problem, sizes)
 
@@ -169,10 +169,10 @@ class SampledMethod:
 
     name: str = "sampled paths"
 
-    def refusal(self, problem: Problem, sizes: FluctuationSizes) -> No | None:
+    def refusal(self, problem: Problem, sizes: FluctuationSizes) -> Refusal | None:
         """Return a refusal if the theory is linear, a flow, or too large; None if the method applies."""
         if sizes.nonlinear is None:
-            return no_for(
+            return refusal_for(
                 problem,
                 "network.activation",
                 "is linear, so that averages are exact without sampled paths",
@@ -180,13 +180,13 @@ class SampledMethod:
             )
         if problem.flow:
             reason = "fluctuations of nonlinear networks are computed for rules in steps only"
-            return no_for(problem, "training.rule", reason, '"gd"')
+            return refusal_for(problem, "training.rule", reason, '"gd"')
         if sizes.parameters > MOST_SAMPLED:
             reason = (
                 f"gives {sizes.parameters} order parameters of a nonlinear network, and fluctuations are "
                 f"sampled for at most {MOST_SAMPLED}"
             )
-            return no_for(problem, "training.steps", reason, "fewer steps or samples")
+            return refusal_for(problem, "training.steps", reason, "fewer steps or samples")
         return None
 
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
@@ -272,7 +272,7 @@ def _linear_memory(sizes: FluctuationSizes) -> float:
     return 8.0 * (FIELD_MATRICES * fields + PARAMETER_ARRAYS * sizes.parameters)
 
 
-def _nonlinear(problem: Problem, sizes: FluctuationSizes) -> No | None:
+def _nonlinear(problem: Problem, sizes: FluctuationSizes) -> Refusal | None:
     """Return a refusal of methods for linear theories, whose fields are Gaussian.
 
     None if the theory is linear.
@@ -280,4 +280,4 @@ def _nonlinear(problem: Problem, sizes: FluctuationSizes) -> No | None:
     if sizes.nonlinear is None:
         return None
     reason = f"{sizes.nonlinear} is not linear in the fields of a unit"
-    return no_for(problem, "network.activation", reason, '"linear"')
+    return refusal_for(problem, "network.activation", reason, '"linear"')

@@ -45,8 +45,8 @@ BRIEF, SMALL = 20.0, 2.0**30
 
 
 @dataclass(frozen=True)
-class Yes:
-    """Estimate of a method that can solve a problem.
+class MethodEstimate:
+    """Estimate of the cost and error with which a method would solve a problem.
 
     Attributes
     ----------
@@ -71,13 +71,13 @@ class Yes:
 
 
 @dataclass(frozen=True)
-class No:
-    """Refusal of a method.
+class Refusal:
+    """Refusal of a method to solve a problem, with the reason.
 
     Attributes
     ----------
     key : str
-        Key of the file, or ``"program"``.
+        Key of the file because of which the method refuses, or ``"program"``.
     value : object
         Value of this key.
     reason : str
@@ -117,11 +117,11 @@ class Method(Protocol):
         ...
 
     @property
-    def needs(self) -> tuple[Callable[[Problem], No | None], ...]:
+    def needs(self) -> tuple[Callable[[Problem], Refusal | None], ...]:
         """Conditions that a problem must satisfy; each is a function that returns a refusal or None."""
         ...
 
-    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+    def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
         """Estimate cost, memory and error without running, or refuse the problem.
 
         The problem satisfies ``needs``.
@@ -137,7 +137,7 @@ class Method(Protocol):
         ...
 
 
-def answer(method: Method, problem: Problem, keep: KeptKernels) -> Yes | No:
+def estimate_or_refusal(method: Method, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
     """Return the estimate of a method for a problem, or its first refusal, by a condition or itself."""
     refusals = (need(problem) for need in method.needs)
     first = next((refusal for refusal in refusals if refusal is not None), None)

@@ -17,61 +17,63 @@ from derive.program.nonlinear import NonlinearRule
 from numerics.errors import SpecError
 from numerics.experiment.problem import EVALUATE, Problem
 from numerics.names import ERROR, OUTPUT
-from numerics.solver.method import No
+from numerics.solver.method import Refusal
 
 
-def no_for(problem: Problem, key: str, reason: object, accepted: str) -> No:
+def refusal_for(problem: Problem, key: str, reason: object, accepted: str) -> Refusal:
     """Return a refusal that names a key of the file (or the program), a reason, and accepted values.
 
     If the reason is a SpecError, its own key, value, reason and accepted values are taken.
     """
     if isinstance(reason, SpecError):
-        return No(reason.key, reason.value, reason.problem, reason.accepted)
-    return No(*problem.key_and_value(key), str(reason).removesuffix("."), accepted)
+        return Refusal(reason.key, reason.value, reason.problem, reason.accepted)
+    return Refusal(*problem.key_and_value(key), str(reason).removesuffix("."), accepted)
 
 
-def integer_depth(problem: Problem) -> No | None:
+def integer_depth(problem: Problem) -> Refusal | None:
     """Refuse a problem without an integer depth, which methods that step from layer to layer need."""
     if problem.depth is not None:
         return None
-    return no_for(problem, "network.depth", problem.open_depth(), "")
+    return refusal_for(problem, "network.depth", problem.open_depth(), "")
 
 
-def symbolic_depth(problem: Problem) -> No | None:
+def symbolic_depth(problem: Problem) -> Refusal | None:
     """Refuse a problem of integer depth, for the method that solves the limit of infinite depth."""
     if problem.depth is None:
         return None
     accepted = "a program of symbolic depth" if problem.experiment is None else '"L"'
-    return no_for(problem, "network.depth", "the limit of infinite depth needs a symbolic depth", accepted)
+    return refusal_for(
+        problem, "network.depth", "the limit of infinite depth needs a symbolic depth", accepted
+    )
 
 
-def given_samples(problem: Problem) -> No | None:
+def given_samples(problem: Problem) -> Refusal | None:
     """Refuse a problem without given samples and an integer depth, which single-site processes need."""
     no = integer_depth(problem)
     if no is not None or problem.seen or not problem.has_roles:
         return no
-    return no_for(problem, "data.kind", "has no given samples", 'given samples (data.kind = "fixed")')
+    return refusal_for(problem, "data.kind", "has no given samples", 'given samples (data.kind = "fixed")')
 
 
-def moving_features(problem: Problem) -> No | None:
+def moving_features(problem: Problem) -> Refusal | None:
     """Refuse NTK scaling of fixed samples, where features do not move at infinite width."""
     if not problem.features_rest:
         return None
     reason = "divides gamma0 by sqrt(N), so that features do not move at infinite width"
-    return no_for(problem, "network.parametrization", reason, 'solver.method = "lazy", or "mean-field"')
+    return refusal_for(problem, "network.parametrization", reason, 'solver.method = "lazy", or "mean-field"')
 
 
-def linear_rules(problem: Problem) -> No | None:
+def linear_rules(problem: Problem) -> Refusal | None:
     """Refuse training rules that are not linear in the updates; only sampled paths close their theories."""
     trained = problem.program.trained()
     rule = next((w.rule for w in trained if isinstance(w.rule, NonlinearRule)), None)
     if rule is None:
         return None
     reason = f"{rule.name} is not linear in the updates of the weights"
-    return no_for(problem, "training.rule", reason, 'solver.method = "paths"')
+    return refusal_for(problem, "training.rule", reason, 'solver.method = "paths"')
 
 
-def linear_updates(problem: Problem) -> No | None:
+def linear_updates(problem: Problem) -> Refusal | None:
     """Refuse a training rule that is not linear in the updates, for the method of infinite depth.
 
     At infinite depth the updates of all layers add up.
@@ -80,10 +82,10 @@ def linear_updates(problem: Problem) -> No | None:
     return None if no is None else replace(no, accepted='"gd" or "flow", or an integer network.depth')
 
 
-def flow_on_random_data(problem: Problem) -> No | None:
+def flow_on_random_data(problem: Problem) -> Refusal | None:
     """Refuse a problem that is not a flow of one output on random data, for Laplace transforms."""
     if not problem.flow:
-        return no_for(
+        return refusal_for(
             problem,
             "training.rule",
             "the method needs Laplace transforms in time, and only a flow has them",
@@ -91,47 +93,47 @@ def flow_on_random_data(problem: Problem) -> No | None:
         )
     if problem.is_random_data and problem.outputs == 1:
         return None
-    return no_for(problem, "data.kind", "the method needs random data and one output", "another method")
+    return refusal_for(problem, "data.kind", "the method needs random data and one output", "another method")
 
 
-def no_attributes(problem: Problem) -> No | None:
+def no_attributes(problem: Problem) -> Refusal | None:
     """Refuse attributes of units, which only sampled paths and the reference solver read from arrays."""
     if not problem.attributes:
         return None
     reason = f"has attributes of units ({', '.join(problem.attributes)}), which this method does not take"
     accepted = 'solver.method = "paths"'
-    return No("program", problem.program.name, reason, accepted)
+    return Refusal("program", problem.program.name, reason, accepted)
 
 
-def one_output(problem: Problem) -> No | None:
+def one_output(problem: Problem) -> Refusal | None:
     """Refuse a problem without one output and its error, from which results and losses are made."""
     if problem.has_roles and (not problem.seen or {OUTPUT, ERROR} <= {*problem.program.scalars}):
         return None
     names = ", ".join(problem.author_names(problem.program.scalars)) or "no numbers"
     reason = f"has no single output with an error to which updates are proportional, but {names}"
-    return No("program", problem.program.name, reason, EVALUATE)
+    return Refusal("program", problem.program.name, reason, EVALUATE)
 
 
-def samples_not_asked(problem: Problem) -> No | None:
+def samples_not_asked(problem: Problem) -> Refusal | None:
     """Refuse a problem with a number of paths, ``solver.samples``, for methods that do not sample."""
     if problem.solver.samples is None or problem.solver.method != "auto" or problem.features_rest:
         return None
-    return No("solver.samples", problem.solver.samples, "asks for sampled paths", "leaving it out")
+    return Refusal("solver.samples", problem.solver.samples, "asks for sampled paths", "leaving it out")
 
 
-def steady_data(problem: Problem) -> No | None:
+def steady_data(problem: Problem) -> Refusal | None:
     """Refuse constants and inputs that change from step to step, because the method reads data once."""
     program = problem.program
     updates = (u for w in program.trained() for u in w.update.terms)
     return _moving(problem, [*(d.rhs for d in program.definitions), *(u.coefficient for u in updates)])
 
 
-def steady_numbers(problem: Problem) -> No | None:
+def steady_numbers(problem: Problem) -> Refusal | None:
     """Refuse constants that change from step to step in the equations of scalars."""
     return _moving(problem, [e.rhs for e in problem.theory.scalars])
 
 
-def _moving(problem: Problem, expressions: Iterable[Expr]) -> No | None:
+def _moving(problem: Problem, expressions: Iterable[Expr]) -> Refusal | None:
     """Refuse data in these expressions that change from step to step; None if there are none."""
     names = {*problem.arrays, *(x.name for x in problem.program.given)}
     functions = {a for e in expressions for a in e.atoms(AppliedUndef)}
@@ -139,14 +141,14 @@ def _moving(problem: Problem, expressions: Iterable[Expr]) -> No | None:
     if not changing:
         return None
     reason = f"{', '.join(problem.author_names(sorted(changing)))} changes from step to step"
-    return No("program", problem.program.name, reason, "another method")
+    return Refusal("program", problem.program.name, reason, "another method")
 
 
-def separate_errors(problem: Problem) -> No | None:
+def separate_errors(problem: Problem) -> Refusal | None:
     """Refuse errors that depend on several outputs; the method computes an error from its own output."""
     names = {e.name for e in problem.theory.scalars}
     totals = [total for e in problem.theory.scalars for total in e.rhs.atoms(Sum)]
     if not any(str(x.func) in names for total in totals for x in total.function.atoms(AppliedUndef)):
         return None
     mixed = "the error of an output depends on all outputs"
-    return no_for(problem, "training.objective", mixed, '"square", "logistic" or "hinge"')
+    return refusal_for(problem, "training.objective", mixed, '"square", "logistic" or "hinge"')

@@ -51,7 +51,15 @@ from numerics.solver.direct.method import ReferenceMethod
 from numerics.solver.lazy.method import LazyMethod
 from numerics.solver.linear.method import MarchMethod
 from numerics.solver.long_times.method import RestMethod
-from numerics.solver.method import QUICK, Array, KeptKernels, Method, No, Yes, answer
+from numerics.solver.method import (
+    QUICK,
+    Array,
+    KeptKernels,
+    Method,
+    MethodEstimate,
+    Refusal,
+    estimate_or_refusal,
+)
 from numerics.solver.paths.method import PathsMethod
 from numerics.solver.quadrature.method import QuadratureMethod
 from numerics.solver.transform.method import TransformMethod
@@ -101,7 +109,7 @@ ON_DEVICES = ("paths",)
 class Choice:
     """Estimates and refusals of all methods, and the method that runs (None if all refuse)."""
 
-    answers: tuple[tuple[Method, Yes | No], ...]
+    answers: tuple[tuple[Method, MethodEstimate | Refusal], ...]
     method: Method | None
     accuracy: float | None
     rtol: float
@@ -111,13 +119,15 @@ class Choice:
         """Accuracy required of the chosen method, and the key that states it."""
         if self.accuracy is not None:
             return self.accuracy, "solver.accuracy"
-        default = next((x.asked for m, x in self.answers if m is self.method and isinstance(x, Yes)), None)
+        default = next(
+            (x.asked for m, x in self.answers if m is self.method and isinstance(x, MethodEstimate)), None
+        )
         return (self.rtol, "solver.rtol") if default is None else (default, "the default of solver.accuracy")
 
     def __str__(self) -> str:
         rows = []
         for method, reply in self.answers:
-            if isinstance(reply, Yes):
+            if isinstance(reply, MethodEstimate):
                 size = f"{reply.cost:.2g} s, {reply.memory / 2**20:.3g} MiB, error {reply.error:.1g}"
                 only = " (by name only)" if method.name in BY_NAME and method is not self.method else ""
                 rows.append(f"{method.name:10}{size}{only}{'; ' + reply.note if reply.note else ''}")
@@ -182,7 +192,7 @@ def choose(
     if not fit and by_name == "auto" and not without:
         reference = next(m for m in METHODS if m.name == REFERENCE)
         estimate = survey.ask(reference)
-        fit = [(reference, estimate)] if isinstance(estimate, Yes) else []
+        fit = [(reference, estimate)] if isinstance(estimate, MethodEstimate) else []
     answers = tuple((m, survey.answers[m.name]) for m in METHODS if m.name in survey.answers)
     fit.sort(key=lambda pair: METHODS.index(pair[0]))
     return Choice(answers, _best(fit, problem.solver.accuracy, rtol), problem.solver.accuracy, rtol)
@@ -201,37 +211,39 @@ class _Survey:
     every: bool
     named: frozenset[str]
     on_cpu: bool
-    answers: dict[str, Yes | No] = field(default_factory=dict)
+    answers: dict[str, MethodEstimate | Refusal] = field(default_factory=dict)
 
-    def ask(self, method: Method) -> Yes | No:
+    def ask(self, method: Method) -> MethodEstimate | Refusal:
         """Return the estimate of a method, or its refusal."""
         if method.name not in self.answers:
             if method.name in ON_DEVICES or self.on_cpu:
-                self.answers[method.name] = answer(method, self.problem, self.keep)
+                self.answers[method.name] = estimate_or_refusal(method, self.problem, self.keep)
             else:
-                self.answers[method.name] = No(DEVICE, self.problem.solver.device, "runs on the CPU only")
+                self.answers[method.name] = Refusal(
+                    DEVICE, self.problem.solver.device, "runs on the CPU only"
+                )
         return self.answers[method.name]
 
-    def fitting(self, *, responses: bool) -> list[tuple[Method, Yes]]:
+    def fitting(self, *, responses: bool) -> list[tuple[Method, MethodEstimate]]:
         """Return the methods that do not refuse and may run, with their estimates.
 
         Only methods whose results contain responses are asked if ``responses`` is true, and only others if
         not.
         """
         asked = [m for m in METHODS if m.responses == responses and (self.every or m.name in self.named)]
-        estimates: list[tuple[Method, Yes]] = []
+        estimates: list[tuple[Method, MethodEstimate]] = []
         for method in asked:
             if not self.every and isinstance(method, PathsMethod) and self._has_exact():
                 continue
             reply = self.ask(method)
-            if method.name in self.named and isinstance(reply, Yes):
+            if method.name in self.named and isinstance(reply, MethodEstimate):
                 estimates.append((method, reply))
         return estimates
 
     def _has_exact(self) -> bool:
         """Return whether a method that was asked reaches ``solver.rtol``."""
         rtol = self.problem.solver.rtol
-        return any(isinstance(x, Yes) and x.error <= rtol for x in self.answers.values())
+        return any(isinstance(x, MethodEstimate) and x.error <= rtol for x in self.answers.values())
 
 
 def _require_averages(problem: Problem) -> None:
@@ -243,7 +255,7 @@ def _require_averages(problem: Problem) -> None:
             raise SpecError(*problem.key_and_value("network.activation"), reason, accepted)
 
 
-def _best(fit: list[tuple[Method, Yes]], accuracy: float | None, rtol: float) -> Method | None:
+def _best(fit: list[tuple[Method, MethodEstimate]], accuracy: float | None, rtol: float) -> Method | None:
     """Return the method that :func:`choose` selects among those that do not refuse; None without any.
 
     ``fit`` are pairs of a method and its estimate; ``accuracy`` and ``rtol`` are those of the file.
@@ -463,7 +475,7 @@ def _announced(
     if choice.method is None:
         raise tried or _refused(problem, choose(problem, kernels))
     expected = next(x for m, x in choice.answers if m is choice.method)
-    assert isinstance(expected, Yes)
+    assert isinstance(expected, MethodEstimate)
     if tried is not None and expected.error > (problem.solver.accuracy or 1.0):
         raise tried
     less = "fewer steps, times or samples"
@@ -482,7 +494,7 @@ def _refused(problem: Problem, choice: Choice) -> SpecError | Diverged:
     It is the refusal of the requested method, or of the method that is most general for such problems.
     :func:`explain` prints the reasons of the other methods.
     """
-    refusals = {m.name: x for m, x in choice.answers if isinstance(x, No)}
+    refusals = {m.name: x for m, x in choice.answers if isinstance(x, Refusal)}
     asked = problem.solver.method
     if asked in refusals:
         refusal = refusals[asked]
@@ -504,12 +516,12 @@ EXPLAINS = "`dmft solve --explain` prints the reason of every method"
 """Hint of a refusal to the reasons of the other methods."""
 
 
-def _key_text(refusal: No) -> str:
+def _key_text(refusal: Refusal) -> str:
     """Return the key of a refusal as in the file, with its value if there is one: ``training.steps = 9``."""
     return refusal.key if refusal.value is None else f"{refusal.key} = {value_to_toml(refusal.value)}"
 
 
-def _in_one_line(refusal: No) -> str:
+def _in_one_line(refusal: Refusal) -> str:
     """Return a refusal as one line of text: key, value, reason and accepted values."""
     accepted = f" (accepted: {refusal.accepted})" if refusal.accepted else ""
     return f"{_key_text(refusal)}: {refusal.reason}{accepted}"

@@ -59,7 +59,7 @@ from numerics.solver.direct.evaluation import evaluate
 from numerics.solver.linear.march import March, march
 from numerics.solver.linear.method import MarchMethod
 from numerics.solver.linear.plan import NotCausal
-from numerics.solver.method import Yes, answer
+from numerics.solver.method import MethodEstimate, estimate_or_refusal
 from numerics.stats import bound
 from numerics.verification.report import EPS, LEVEL, Check
 from numerics.verification.smaller_problems import (
@@ -495,8 +495,8 @@ def settled(problem: Problem, theory: xr.Dataset) -> list[Check]:
 
 def _stated(problem: Problem) -> float:
     """Return the accuracy that the march states for a flow: ``solver.rtol``, or more if errors jump."""
-    estimate = answer(MarchMethod(), problem, "none")
-    return estimate.error if isinstance(estimate, Yes) else problem.solver.rtol
+    estimate = estimate_or_refusal(MarchMethod(), problem, "none")
+    return estimate.error if isinstance(estimate, MethodEstimate) else problem.solver.rtol
 
 
 def small_steps(problem: Problem, theory: xr.Dataset) -> list[Check]:

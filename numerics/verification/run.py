@@ -39,7 +39,7 @@ from numerics.results.program_names import self_correlations
 from numerics.solver import solve
 from numerics.solver.direct.method import ReferenceMethod
 from numerics.solver.linear.method import MarchMethod
-from numerics.solver.method import No, Yes, answer
+from numerics.solver.method import MethodEstimate, Refusal, estimate_or_refusal
 from numerics.solver.paths.method import PathsMethod
 from numerics.solver.refine import AdamsBashforth
 from numerics.solver.registry import REFERENCE
@@ -169,7 +169,9 @@ def verify(
 
 def _not_marched(problem: Problem) -> bool:
     """Return whether the march refuses a problem, as for an affine activation with averages of one field."""
-    return problem.depth is not None and isinstance(answer(MarchMethod(), problem, "none"), No)
+    return problem.depth is not None and isinstance(
+        estimate_or_refusal(MarchMethod(), problem, "none"), Refusal
+    )
 
 
 RESTING = "solution: of features that rest (NTK scaling), so that no other method and no expansion checks it."
@@ -180,9 +182,12 @@ def _only_by_reference(problem: Problem) -> bool:
     """Return whether the reference solver takes a problem, and neither the march nor paths do."""
     if problem.solver.method not in ("auto", REFERENCE) or problem.depth is None:
         return False
-    others = (answer(MarchMethod(), problem, "none"), answer(PathsMethod(), problem, "none"))
-    return all(isinstance(x, No) for x in others) and isinstance(
-        answer(ReferenceMethod(), problem, "none"), Yes
+    others = (
+        estimate_or_refusal(MarchMethod(), problem, "none"),
+        estimate_or_refusal(PathsMethod(), problem, "none"),
+    )
+    return all(isinstance(x, Refusal) for x in others) and isinstance(
+        estimate_or_refusal(ReferenceMethod(), problem, "none"), MethodEstimate
     )
 
 

@@ -26,7 +26,7 @@ from numerics.names import ERROR
 from numerics.solver.direct.evaluation import Evaluated, evaluate
 from numerics.solver.lazy.method import LazyMethod
 from numerics.solver.lazy.solve import solve_lazy
-from numerics.solver.method import No, answer
+from numerics.solver.method import Refusal, estimate_or_refusal
 from numerics.stats import bound
 from numerics.verification.report import EPS, LEVEL, Check
 from numerics.verification.smaller_problems import FULL, WRITTEN, Effort, arrays, at, by, opening, particles
@@ -153,7 +153,7 @@ def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:
     """
     small, replicas = opening(problem, SAMPLES, STEPS), effort.replicas
     without_paths = by(at(small, NOTHING), "auto", samples=None)  # the lazy limit has no paths
-    if isinstance(answer(LazyMethod(), without_paths, "none"), No):
+    if isinstance(estimate_or_refusal(LazyMethod(), without_paths, "none"), Refusal):
         return []
     theory, steps = small.discrete, len(small.times)
     try:

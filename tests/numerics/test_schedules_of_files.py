@@ -18,7 +18,7 @@ from numerics.experiment.memory import StepwiseSystem
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import theory_of
 from numerics.solver.lazy.method import LazyMethod
-from numerics.solver.method import No, answer
+from numerics.solver.method import Refusal, estimate_or_refusal
 from numerics.verification import identities
 from tests.chance import excess, in_errors
 
@@ -179,7 +179,7 @@ def test_the_lazy_limit_does_not_offer_flows_with_momentum() -> None:
     """It follows flows of constant rate, and `auto` must choose another method at any gamma0."""
     flow = {"rule": "flow", "time": 0.2, "points": 2, "momentum": 0.5}
     e = experiment({"activation": "tanh", "gamma0": 1e-5}, **flow)
-    assert isinstance(answer(LazyMethod(), Problem.of(e), "none"), No)
+    assert isinstance(estimate_or_refusal(LazyMethod(), Problem.of(e), "none"), Refusal)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,14 @@ from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
 from numerics.progress import Progress
 from numerics.results import SYSTEMATIC, VARIABLES
-from numerics.solver.method import KeptKernels, MethodResult, No, Yes
-from numerics.solver.refusals import linear_updates, moving_features, no_attributes, no_for, symbolic_depth
+from numerics.solver.method import KeptKernels, MethodEstimate, MethodResult, Refusal
+from numerics.solver.refusals import (
+    linear_updates,
+    moving_features,
+    no_attributes,
+    refusal_for,
+    symbolic_depth,
+)
 
 Array = NDArray[np.float64]
 
@@ -29,7 +35,7 @@ class InfiniteDepthMethod:
     responses = True
     needs = (moving_features, linear_updates, no_attributes, symbolic_depth)
 
-    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+    def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
         """Estimate cost and error, or refuse a problem that has no limit of infinite depth."""
         from numerics.solver.depth.solve import LAYERS, require_branch, require_limit
 
@@ -39,9 +45,9 @@ class InfiniteDepthMethod:
                 return _sampled(problem, keep)
             require_limit(problem)
         except ValueError as reason:
-            return no_for(problem, "network.depth", reason, "an integer >= 1")
+            return refusal_for(problem, "network.depth", reason, "an integer >= 1")
         steps, samples = len(problem.times), max(problem.sample_count, 1)
-        return Yes(
+        return MethodEstimate(
             1e-6 * LAYERS**2 * (samples * steps) ** 2 + 5, 64.0 * LAYERS**2 * (samples * steps) ** 2, 1e-6
         )
 
@@ -61,7 +67,7 @@ class InfiniteDepthMethod:
         return MethodResult({k: x for k, x in limit.values.items() if k in VARIABLES}, notes)
 
 
-def _sampled(problem: Problem, keep: KeptKernels) -> Yes | No:
+def _sampled(problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
     """Estimate cost and error of sampled paths on grids of layer time, or refuse the problem.
 
     Raises SpecError if the theory has no limit of infinite depth.
@@ -70,15 +76,17 @@ def _sampled(problem: Problem, keep: KeptKernels) -> Yes | No:
     from numerics.solver.depth.sampled import ACCURACY, CELLS, forecast_depth, process_of
 
     if not (problem.seen and problem.has_roles):
-        return no_for(problem, "data.kind", "has no given samples", 'given samples (data.kind = "fixed")')
+        return refusal_for(
+            problem, "data.kind", "has no given samples", 'given samples (data.kind = "fixed")'
+        )
     process_of(problem)
     try:
         cost, memory, error = forecast_depth(problem, kept(problem, keep))
     except (Unserved, NotApplicable) as reason:
-        return no_for(problem, "network.depth", reason, "an integer >= 1")
+        return refusal_for(problem, "network.depth", reason, "an integer >= 1")
     grids = ", ".join(map(str, CELLS))
     note = f"sampled paths on {grids} cells of layer time, extrapolated; no responses"
-    return Yes(cost, memory, error, note, ACCURACY)
+    return MethodEstimate(cost, memory, error, note, ACCURACY)
 
 
 def _sample(problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:

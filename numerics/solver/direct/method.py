@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
 from numerics.progress import Progress
-from numerics.solver.method import ACCURACY, KeptKernels, MethodResult, No, Yes
-from numerics.solver.refusals import integer_depth, linear_rules, moving_features, no_for
+from numerics.solver.method import ACCURACY, KeptKernels, MethodEstimate, MethodResult, Refusal
+from numerics.solver.refusals import integer_depth, linear_rules, moving_features, refusal_for
 
 Array = NDArray[np.float64]
 
@@ -21,10 +21,10 @@ class ReferenceMethod:
     responses = True
     needs = (moving_features, linear_rules, integer_depth)
 
-    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+    def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
         """Estimate cost and error of the reference solver, or refuse a flow and random data."""
         if problem.flow or not (problem.seen or not problem.has_roles):
-            return no_for(
+            return refusal_for(
                 problem,
                 "training.rule",
                 "the reference solver needs a rule in steps and given samples",
@@ -35,9 +35,9 @@ class ReferenceMethod:
         try:
             cost = estimate(problem)
         except (Unserved, ValueError) as reason:
-            return no_for(problem, "network.activation", reason, "another network or rule")
+            return refusal_for(problem, "network.activation", reason, "another network or rule")
         asked = None if cost.samples == 1 else ACCURACY
-        return Yes(
+        return MethodEstimate(
             cost.seconds,
             cost.bytes,
             cost.error,

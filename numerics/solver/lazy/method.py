@@ -20,12 +20,12 @@ from numerics.experiment.rates import next_step_factors
 from numerics.experiment.theory import slope_jumps
 from numerics.names import ERROR, INPUT_KERNEL, OUTPUT, TARGETS, MemberKey
 from numerics.progress import Progress
-from numerics.solver.method import ACCURACY, KeptKernels, MethodResult, No, Yes
+from numerics.solver.method import ACCURACY, KeptKernels, MethodEstimate, MethodResult, Refusal
 from numerics.solver.refusals import (
     given_samples,
     no_attributes,
-    no_for,
     one_output,
+    refusal_for,
     samples_not_asked,
     separate_errors,
     steady_data,
@@ -43,7 +43,7 @@ AVERAGED = 1e-10
 """Error of the Gaussian averages of kernels, which is the whole error if fields do not move."""
 
 
-def known_start(problem: Problem) -> No | None:
+def known_start(problem: Problem) -> Refusal | None:
     """Refuse NTK scaling with random initial outputs, because results would be averages over them."""
     experiment = problem.experiment
     if experiment is None or not problem.features_rest or experiment.spec.centered:
@@ -52,7 +52,7 @@ def known_start(problem: Problem) -> No | None:
     if isinstance(variance, list) and not variance[-1]:
         return None
     random = "in NTK scaling initial outputs stay random at infinite width: a Gaussian process over the data"
-    return no_for(problem, "training.center", random, "true, or a readout whose init_variance is zero")
+    return refusal_for(problem, "training.center", random, "true, or a readout whose init_variance is zero")
 
 
 class LazyMethod:
@@ -70,7 +70,7 @@ class LazyMethod:
         known_start,
     )
 
-    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+    def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
         """Estimate cost and the error of the limit, or refuse theories whose fields move at gamma0 = 0."""
         from derive.reduce.stationary import static
 
@@ -79,7 +79,7 @@ class LazyMethod:
         try:
             static_theory = static(problem.theory)
         except NotApplicable as reason:
-            return no_for(
+            return refusal_for(
                 problem,
                 _key_of_motion(problem),
                 reason,
@@ -92,17 +92,21 @@ class LazyMethod:
         cost = 2e-3 * (problem.depth or 1) * samples**2 + 1e-5 * len(problem.times) * samples**2
         memory = 8.0 * samples**2 * len(problem.times) ** 2
         if problem.features_rest:
-            return Yes(cost, memory, AVERAGED, "exact at infinite width in NTK scaling; no responses")
+            return MethodEstimate(
+                cost, memory, AVERAGED, "exact at infinite width in NTK scaling; no responses"
+            )
         moved = _estimated_change(problem)
         if moved > FAR:
-            return no_for(
+            return refusal_for(
                 problem,
                 "network.gamma0",
                 f"the limit gamma0 = 0 is inaccurate, because fields move, by about {moved:.1g}",
                 "a smaller gamma0",
             )
         power = _power(problem)
-        return Yes(cost, memory, moved**power, f"its error is of order gamma0^{power}; no responses")
+        return MethodEstimate(
+            cost, memory, moved**power, f"its error is of order gamma0^{power}; no responses"
+        )
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         """Solve the theory at gamma0 = 0, and estimate the error of that limit from the updates."""
@@ -135,7 +139,7 @@ class LazyMethod:
         return labelled_result(problem, values, keep, notes)
 
 
-def _refusals(problem: Problem, static_theory: Static) -> Iterator[No]:
+def _refusals(problem: Problem, static_theory: Static) -> Iterator[Refusal]:
     """Yield the refusals of a theory whose kernels are static at gamma0 = 0; none if the solver takes it.
 
     ``static_theory`` is the derived theory at gamma0 = 0.
@@ -144,25 +148,25 @@ def _refusals(problem: Problem, static_theory: Static) -> Iterator[No]:
 
     if static_theory.output is None:
         reason = "the theory has no tangent kernel, which the equation of the outputs at gamma0 = 0 needs"
-        yield no_for(problem, "network.gamma0", reason, "another method")
+        yield refusal_for(problem, "network.gamma0", reason, "another method")
     if problem.memory:
         reason = (
             "its training rule has a memory that depends on time, which the method does not take at gamma0 "
             "= 0"
         )
-        yield no_for(problem, _key_of_memory(problem), reason, "a constant, or no momentum")
+        yield refusal_for(problem, _key_of_memory(problem), reason, "a constant, or no momentum")
     if any(_names_time(e.rhs) for e in problem.theory.observables):
         reason = "its tangent kernel has a rate that changes in time, and the method takes a constant kernel"
-        yield no_for(problem, _key_of_memory(problem), reason, "a constant, or no momentum")
+        yield refusal_for(problem, _key_of_memory(problem), reason, "a constant, or no momentum")
     if len(problem.theory.scalars) > 2:
         reason = "the theory has other scalars than outputs and errors, which the method does not compute"
-        yield no_for(problem, "network.gamma0", reason, "another method")
+        yield refusal_for(problem, "network.gamma0", reason, "another method")
     if problem.flow and not _affine(problem):
         reason = "the flow at gamma0 = 0 is solved only if the error is linear in the output"
-        yield no_for(problem, "training.objective", reason, '"square"')
+        yield refusal_for(problem, "training.objective", reason, '"square"')
     if problem.flow and coupling_of(static_theory)[0].has(t, s):
         reason = "the flow at gamma0 = 0 is solved only for a constant rate without momentum"
-        yield no_for(problem, _key_of_memory(problem), reason, "a constant, or no momentum")
+        yield refusal_for(problem, _key_of_memory(problem), reason, "a constant, or no momentum")
 
 
 def _key_of_motion(problem: Problem) -> str:
@@ -185,7 +189,7 @@ def _with_frozen_features(problem: Problem) -> Problem:
     return replace(problem, reductions=(*problem.reductions, frozen_features))
 
 
-def _fits_frozen_features(problem: Problem, keep: KeptKernels) -> Yes | No:
+def _fits_frozen_features(problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
     """Estimate the cost of a training rule nonlinear in the updates with frozen features, or refuse it."""
     from numerics.solver.by_role import kept
     from numerics.solver.paths.problem import forecast
@@ -193,14 +197,16 @@ def _fits_frozen_features(problem: Problem, keep: KeptKernels) -> Yes | No:
     try:
         cost, memory, error = forecast(_with_frozen_features(problem), kept(problem, keep))
     except (Unserved, NotApplicable) as reason:
-        return no_for(problem, "network.gamma0", reason, "a theory whose features do not move at gamma0 = 0")
+        return refusal_for(
+            problem, "network.gamma0", reason, "a theory whose features do not move at gamma0 = 0"
+        )
     if problem.features_rest:
-        return Yes(
+        return MethodEstimate(
             cost, memory, error, "features do not move in NTK scaling; sampled paths, no responses", ACCURACY
         )
     moved = _steps_taken(problem)
     if moved > FAR:
-        return no_for(
+        return refusal_for(
             problem,
             "network.gamma0",
             f"the limit gamma0 = 0 is inaccurate, because fields move, by about {moved:.1g}",
@@ -208,7 +214,7 @@ def _fits_frozen_features(problem: Problem, keep: KeptKernels) -> Yes | No:
         )
     power = _power(problem)
     note = f"its error is of order gamma0^{power}, beside that of sampled paths; no responses"
-    return Yes(cost, memory, max(error, moved**power), note, ACCURACY)
+    return MethodEstimate(cost, memory, max(error, moved**power), note, ACCURACY)
 
 
 def _steps_taken(problem: Problem) -> float:

@@ -9,14 +9,14 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.theory import error_jumps
 from numerics.progress import Progress
 from numerics.solver.grid import ORDER
-from numerics.solver.method import EXACT, KeptKernels, MethodResult, No, Yes
+from numerics.solver.method import EXACT, KeptKernels, MethodEstimate, MethodResult, Refusal
 from numerics.solver.refusals import (
     integer_depth,
     linear_rules,
     moving_features,
     no_attributes,
-    no_for,
     one_output,
+    refusal_for,
     steady_numbers,
 )
 
@@ -45,7 +45,7 @@ class MarchMethod:
     responses = True
     needs = (moving_features, linear_rules, integer_depth, no_attributes, one_output, steady_numbers)
 
-    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+    def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
         """Estimate the cost, or refuse theories that are not linear."""
         from numerics.lowering import NotLinear
         from numerics.solver.linear.reduction import REDUCTIONS, reduced, unlabelled
@@ -54,12 +54,16 @@ class MarchMethod:
         try:
             lowered = reduced(problem, REDUCTIONS)
         except NotLinear as reason:
-            return no_for(problem, "network.activation", reason, "a linear network")
+            return refusal_for(problem, "network.activation", reason, "a linear network")
         missing = unlabelled(problem, lowered)
         if missing is not None:
-            return no_for(problem, "network.depth", missing, "a program with these names, or another method")
+            return refusal_for(
+                problem, "network.depth", missing, "a program with these names, or another method"
+            )
         if problem.positions:
-            return No("program", problem.program.name, "its output is a sum over positions", "another method")
+            return Refusal(
+                "program", problem.program.name, "its output is a sum over positions", "another method"
+            )
         steps, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
         nodes = 3 * steps if problem.flow else steps
         kernels = fitting(problem) if keep == "auto" else keep
@@ -71,7 +75,7 @@ class MarchMethod:
         cost = 2e-10 * held * nodes**3 + 5e-11 * pairs * steps**3 + 1e-3 * nodes
         error = problem.solver.rtol if problem.flow else EXACT
         error = max(error, ROUGH) if problem.flow and error_jumps(problem.program) else error
-        return Yes(cost, 8.0 * (held * nodes**2 + 2 * pairs * steps**2), error)
+        return MethodEstimate(cost, 8.0 * (held * nodes**2 + 2 * pairs * steps**2), error)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         """Solve a linear theory by the march, and return the variables of the result with notes."""

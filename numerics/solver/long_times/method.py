@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from derive.errors import NotApplicable
 from numerics.experiment.problem import Problem
 from numerics.progress import Progress
-from numerics.solver.method import KeptKernels, MethodResult, No, Yes, answer
+from numerics.solver.method import KeptKernels, MethodEstimate, MethodResult, Refusal, estimate_or_refusal
 from numerics.solver.paths.method import PathsMethod
-from numerics.solver.refusals import linear_rules, moving_features, no_attributes, no_for
+from numerics.solver.refusals import linear_rules, moving_features, no_attributes, refusal_for
 
 Array = NDArray[np.float64]
 
@@ -22,26 +22,26 @@ class RestMethod:
     responses = True
     needs = (moving_features, linear_rules, no_attributes)
 
-    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+    def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
         """Estimate the cost of sampled paths, or refuse networks without derived rest points of outputs."""
         if problem.flow or not problem.seen:
             steps = "the method finds rest points for a rule in steps and given samples"
-            return no_for(problem, "training.rule", steps, 'a rule in steps, such as "gd"')
+            return refusal_for(problem, "training.rule", steps, 'a rule in steps, such as "gd"')
         from derive.reduce.ridge import representer
         from numerics.solver.long_times.solve import FEWEST
 
         try:
             representer(problem.theory)
         except NotApplicable as reason:
-            return no_for(problem, "training.weight_decay", reason, "a homogeneous network")
+            return refusal_for(problem, "training.weight_decay", reason, "a homogeneous network")
         if (count := len(problem.times)) < FEWEST:
             short = f"convergence of the outputs cannot be told from {count} times"
-            return no_for(problem, "training.steps", short, f"at least {FEWEST} times")
-        of_paths = answer(PathsMethod(), problem, keep)
-        if isinstance(of_paths, No):
+            return refusal_for(problem, "training.steps", short, f"at least {FEWEST} times")
+        of_paths = estimate_or_refusal(PathsMethod(), problem, keep)
+        if isinstance(of_paths, Refusal):
             return of_paths
         note = "sampled paths, compared with ridge regression at the end"
-        return Yes(of_paths.cost, of_paths.memory, of_paths.error, note)
+        return MethodEstimate(of_paths.cost, of_paths.memory, of_paths.error, note)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         """Solve by sampled paths and compare the outputs with ridge regression."""

@@ -12,8 +12,16 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.theory import error_jumps
 from numerics.progress import Progress
 from numerics.solver.linear.method import MarchMethod
-from numerics.solver.method import ACCURACY, EXACT, KeptKernels, MethodResult, No, Yes, answer
-from numerics.solver.refusals import given_samples, moving_features, no_for
+from numerics.solver.method import (
+    ACCURACY,
+    EXACT,
+    KeptKernels,
+    MethodEstimate,
+    MethodResult,
+    Refusal,
+    estimate_or_refusal,
+)
+from numerics.solver.refusals import given_samples, moving_features, refusal_for
 
 Array = NDArray[np.float64]
 
@@ -31,21 +39,21 @@ class PathsMethod:
         given_samples,
     )
 
-    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+    def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
         """Estimate cost and error, or refuse a flow whose error is a discontinuous function of the output."""
         if problem.flow and error_jumps(problem.program):
             jumps = (
                 "the error is a discontinuous function of the output, and steps of sampled paths miss the "
                 "jump"
             )
-            return no_for(problem, "training.objective", jumps, '"square", "logistic", or rule = "gd"')
+            return refusal_for(problem, "training.objective", jumps, '"square", "logistic", or rule = "gd"')
         from numerics.solver.by_role import kept
         from numerics.solver.paths.problem import forecast
 
         try:
             cost, memory, error = forecast(problem, kept(problem, keep))
         except (Unserved, NotApplicable) as reason:
-            return no_for(problem, "network.activation", reason, "another network or rule")
+            return refusal_for(problem, "network.activation", reason, "another network or rule")
         lacks = f"; this machine has {memory_there() / 2**30:.0f} GiB" if memory > memory_there() else ""
         given = problem.solver.samples is not None
         note = (
@@ -54,9 +62,9 @@ class PathsMethod:
             else "a search for samples may take three times that"
         )
         linear = not problem.flow and isinstance(problem.linear, LinearForm)
-        if linear and not given and isinstance(answer(MarchMethod(), problem, keep), No):
-            return Yes(cost, memory, EXACT, f"second moments over the paths are exact{lacks}")
-        return Yes(cost, memory, max(error, SAMPLED), note + lacks, error if given else ACCURACY)
+        if linear and not given and isinstance(estimate_or_refusal(MarchMethod(), problem, keep), Refusal):
+            return MethodEstimate(cost, memory, EXACT, f"second moments over the paths are exact{lacks}")
+        return MethodEstimate(cost, memory, max(error, SAMPLED), note + lacks, error if given else ACCURACY)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         """Solve by sampled paths, with the number of paths that the accuracy needs."""

@@ -14,14 +14,14 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.theory import error_jumps
 from numerics.names import INPUT_KERNEL
 from numerics.progress import Progress
-from numerics.solver.method import ACCURACY, QUICK, KeptKernels, MethodResult, No, Yes
+from numerics.solver.method import ACCURACY, QUICK, KeptKernels, MethodEstimate, MethodResult, Refusal
 from numerics.solver.refusals import (
     given_samples,
     linear_rules,
     moving_features,
     no_attributes,
-    no_for,
     one_output,
+    refusal_for,
     samples_not_asked,
     separate_errors,
     steady_data,
@@ -46,7 +46,7 @@ class QuadratureMethod:
         separate_errors,
     )
 
-    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+    def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
         """Estimate cost and error from runs with few nodes, or refuse theories with memory."""
         from numerics.solver.by_role import kept
         from numerics.solver.quadrature.solve import QUADRATURE, forecast, moving
@@ -54,25 +54,25 @@ class QuadratureMethod:
         try:
             moving(problem.theory)
         except NotApplicable as reason:
-            return no_for(problem, "network.depth", reason, "one hidden layer")
+            return refusal_for(problem, "network.depth", reason, "one hidden layer")
         if problem.flow and error_jumps(problem.program):
             jumps = (
                 "the error is a discontinuous function of the output, and outputs at the jump stop the "
                 "integrator"
             )
-            return no_for(problem, "training.objective", jumps, '"square"')
+            return refusal_for(problem, "training.objective", jumps, '"square"')
         accuracy = problem.solver.accuracy or QUADRATURE
         try:
             patience = QUICK if problem.solver.method == "auto" else np.inf
             cost = forecast(problem, accuracy, kernels=kept(problem, keep) != "none", patience=patience)
         except (Unserved, NotConverged, Diverged) as reason:
-            refusal = no_for(problem, "network.activation", reason, "another activation or time")
+            refusal = refusal_for(problem, "network.activation", reason, "another activation or time")
             return replace(refusal, diverged=reason) if isinstance(reason, Diverged) else refusal
         origin = (
             "cost measured with few nodes" if cost.tried else "cost is a lower bound, without a trial run"
         )
         note = f"{cost.nodes} nodes, {cost.rule}; {origin}; no responses"
-        return Yes(cost.cost, cost.memory, cost.error, note, accuracy)
+        return MethodEstimate(cost.cost, cost.memory, cost.error, note, accuracy)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         """Solve a theory without memory by quadrature, and return the variables of the result with notes."""

@@ -6,8 +6,14 @@ from derive.errors import NotApplicable
 from numerics.experiment.problem import Problem
 from numerics.names import C_LEARNT
 from numerics.progress import Progress
-from numerics.solver.method import KeptKernels, MethodResult, No, Yes
-from numerics.solver.refusals import flow_on_random_data, linear_rules, no_for, one_output, steady_numbers
+from numerics.solver.method import KeptKernels, MethodEstimate, MethodResult, Refusal
+from numerics.solver.refusals import (
+    flow_on_random_data,
+    linear_rules,
+    one_output,
+    refusal_for,
+    steady_numbers,
+)
 
 SECONDS = 0.5
 """Seconds to derive and solve the equations of the transforms symbolically."""
@@ -26,7 +32,7 @@ class TransformMethod:
     responses = True
     needs = (linear_rules, one_output, flow_on_random_data, steady_numbers)
 
-    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+    def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
         """Estimate the cost, or refuse theories whose kernels depend on two times separately."""
         from numerics.solver.transform.contour import groups
         from numerics.solver.transform.solve import transformed
@@ -36,12 +42,12 @@ class TransformMethod:
             equations.correlation(C_LEARNT)
         except (NotApplicable, KeyError) as error:
             reason = str(error.args[0] if error.args else error)
-            return no_for(problem, "network.gamma0", reason, "another method")
+            return refusal_for(problem, "network.gamma0", reason, "another method")
         rates = RATES * len(groups(problem.times))
         modes = 1 if problem.spectrum is None else len(problem.spectrum.counts)
         cost = SECONDS + 3 * (OF_MODES[0] * rates * (modes + 1000) + OF_MODES[1] * modes * 2 * rates**2)
         pairs = 2 * rates**2 * len(equations.correlations) ** 2
-        return Yes(cost, 16.0 * (2 * rates * modes + pairs), problem.solver.rtol)
+        return MethodEstimate(cost, 16.0 * (2 * rates * modes + pairs), problem.solver.rtol)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         """Solve a linear flow by Laplace transforms, and return the variables of the result with notes."""

@@ -31,7 +31,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
 from numerics.solver import choose, explain, solve
-from numerics.solver.method import No, Yes
+from numerics.solver.method import MethodEstimate, Refusal
 from numerics.solver.quadrature import solve as nodes
 from numerics.solver.registry import METHODS
 from numerics.verification import Effort, sampled
@@ -301,12 +301,12 @@ def test_a_refusal_is_one_sentence_and_the_others_are_explained(case: str) -> No
 def test_every_method_answers_with_cost_and_error_or_a_reason() -> None:
     for network in ({"depth": 2}, TANH, {"depth": 2, "activation": "relu", "bias": True}):
         for method, said in choose(Problem.of(experiment(network))).answers:
-            if isinstance(said, Yes):
+            if isinstance(said, MethodEstimate):
                 assert said.cost > 0, method.name
                 assert said.memory > 0
                 assert 0 < said.error < 1
             else:
-                assert isinstance(said, No)
+                assert isinstance(said, Refusal)
                 assert said.key
                 assert said.reason
 
@@ -477,7 +477,7 @@ def test_paths_of_a_linear_program_are_exact_and_said_to_be() -> None:
     assert choice.method is not None
     assert choice.method.name == "paths"
     said = next(x for method, x in choice.answers if method is choice.method)
-    assert isinstance(said, Yes)
+    assert isinstance(said, MethodEstimate)
     assert said.error <= problem.solver.rtol
     solvers = (problem.solver.model_copy(update={"seed": seed}) for seed in (0, 1))
     one, other = (solve(replace(problem, solver=solver)) for solver in solvers)

@@ -12,7 +12,7 @@ from numerics.errors import NotConverged
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.solver import explain, solve
-from numerics.solver.method import Yes
+from numerics.solver.method import MethodEstimate
 from numerics.solver.paths import problem as paths_problem
 from numerics.solver.paths.accuracy import LEAP, cheapest
 from numerics.solver.paths.solve import FEWEST
@@ -34,7 +34,7 @@ def test_a_search_ends_at_three_times_the_estimate(monkeypatch: pytest.MonkeyPat
     e = experiment("sin(20*h)", 1, solver={"accuracy": accuracy})
     choice = explain(e)
     (said,) = [x for m, x in choice.answers if m.name == "paths"]
-    assert isinstance(said, Yes)
+    assert isinstance(said, MethodEstimate)
     marched: list[float] = []
     batches = paths_problem.Prepared.batches
 
@@ -105,7 +105,7 @@ def test_explain_prints_the_accuracy_that_is_asked_for() -> None:
 def test_many_dimensions_are_sampled_by_the_cheapest_method() -> None:
     """Nodes in six dimensions reach 5e-4 in 40 s, paths 5e-3 in a tenth of a second."""
     choice = explain(experiment("tanh", 5, depth=1))
-    said = {m.name: x for m, x in choice.answers if isinstance(x, Yes)}
+    said = {m.name: x for m, x in choice.answers if isinstance(x, MethodEstimate)}
     assert said["nodes"].error < said["paths"].error
     assert said["nodes"].cost > 30 * said["paths"].cost
     assert choice.method is not None

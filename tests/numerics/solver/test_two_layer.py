@@ -17,7 +17,7 @@ from numerics.experiment.problem import Problem
 from numerics.simulation import simulate_program
 from numerics.solver import explain, solve
 from numerics.solver.direct import evaluate
-from numerics.solver.method import Yes
+from numerics.solver.method import MethodEstimate
 from numerics.solver.paths import solve_particles
 from numerics.solver.quadrature.solve import TwoLayerSolved, forecast, solve_nodes, solve_two_layer, tensor
 from tests.chance import excess
@@ -351,5 +351,5 @@ def test_plain_solve_takes_nodes_where_they_are_exact(samples: int) -> None:
     assert found.attrs["method"] == "nodes"
     np.testing.assert_allclose(found.error.values, exact.value("Delta"), rtol=0, atol=2e-6)
     said = dict((m.name, x) for m, x in choice.answers)["nodes"]
-    assert isinstance(said, Yes)
+    assert isinstance(said, MethodEstimate)
     assert said.error < 1e-4
