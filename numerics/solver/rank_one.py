@@ -82,7 +82,7 @@ def solve_rank_one(
         or output_times[0] <= 0
         or np.any(np.diff(output_times) <= 0)
     ):
-        raise ValueError(f"times = {times}: must be positive and grow")
+        raise ValueError(f"times = {times}: must be positive and increase")
     lamda, w = spectrum.attributes["lamda"], spectrum.attributes["w_star"]
     rate, error, root, kernel = _compiled()
 

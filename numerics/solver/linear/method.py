@@ -62,7 +62,10 @@ class MarchMethod:
             )
         if problem.positions:
             return Refusal(
-                "program", problem.program.name, "its output is a sum over positions", "another method"
+                "program",
+                problem.program.name,
+                "its output is a sum over positions, which the march does not support",
+                "another method",
             )
         steps, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
         nodes = 3 * steps if problem.flow else steps

@@ -612,8 +612,9 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
                     return settled
                 pilots = REPLICAS
     raise NotConverged(
-        f"the flow needs more than {MAX_NODES} time nodes: the grid still misses {missed[0]:.1e} of the "
-        f"largest error where solver.rtol = {rtol:.1e}; a larger rtol or a shorter training.time would do"
+        f"the flow needs more than {MAX_NODES} time nodes: the error of the time grid is still "
+        f"{missed[0]:.1e} of the largest value, and solver.rtol = {rtol:.1e}; a larger rtol or a shorter "
+        "training.time would do"
     )
 
 

@@ -505,7 +505,9 @@ class _NodeSolver:
                 )
             motion = self.present(y.reshape(shape), time).motion().ravel()
             if not np.isfinite(motion).all():
-                raise Diverged(f"the flow ends at t = {time:g}: a rate of change is not finite")
+                raise Diverged(
+                    f"the integration of the flow ends at t = {time:g}: a rate of change is not finite"
+                )
             return motion
 
         from scipy.integrate import solve_ivp  # imported here because it is slow and seldom used
@@ -524,7 +526,7 @@ class _NodeSolver:
         )
         if not solution.success or not np.isfinite(solution.y).all():
             last = solution.t[-1] if len(solution.t) else 0
-            raise Diverged(f"the flow ends at t = {last:g}: {solution.message}")
+            raise Diverged(f"the integration of the flow ends at t = {last:g}: {solution.message}")
         return [y.reshape(shape) for y in solution.y.T]
 
     def results(self) -> dict[MemberKey, Array]:
