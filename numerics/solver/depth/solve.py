@@ -146,10 +146,10 @@ def on_grids(
     known: Known | None = None,
     progress: Progress | None = None,
 ) -> list[LayerGrid]:
-    """Return solutions on :data:`GRIDS`, with the numbers that :func:`.solve_layer_grid` takes.
+    """Return solutions of equations in layer time on three grids, of which the finest has ``layers`` cells.
 
-    Raises :class:`~numerics.errors.SpecError` if ``layers`` is not a multiple of 4, and if memory does not
-    suffice.
+    ``constants``, ``extents`` and ``known`` are those of :func:`.solve_layer_grid`. Raises
+    :class:`~numerics.errors.SpecError` if ``layers`` is not a multiple of 4, and if memory does not suffice.
     """
     if layers < 4 or layers % 4:
         reason = (

@@ -134,8 +134,7 @@ class Linear(RandomVariables):
         ``a`` and ``b`` are coefficients of shape (sources, units). Entries of Sigma are computed when they
         are first needed, for nonzero coefficients only.
         """
-        # a value that has overflown has NaN coefficients also for sources that are not in use yet: leave them
-        # out
+        # only sources in use: a value that has overflown has NaN coefficients for all sources
         entries = list(self.columns)
         rows, cols = (np.flatnonzero(x[: len(entries)].any(axis=1)) for x in (a, b))
         for i in rows:
@@ -272,8 +271,7 @@ class Gaussian:
         """
         variance = interpreter.covariance(entry, entry)
         c: list[float] = []
-        # the number of entries may grow in this loop, because a covariance may need an average that draws
-        # sources
+        # entries may grow in this loop, because a covariance may need an average that draws sources
         while len(c) < len(self.entries):
             c.append(interpreter.covariance(entry, self.entries[len(c)]))
         row = np.zeros(len(self.pivots) + 1)

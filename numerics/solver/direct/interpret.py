@@ -218,7 +218,10 @@ class Interpreter:
         return handler(e, at)
 
     def handler(self, e: Expr) -> Handler:
-        """Return the method that evaluates expressions of the form of ``e``, a function of (e, indices)."""
+        """Return the method that evaluates expressions of the type of ``e``, such as sums or symbols.
+
+        The method takes an expression and the values of its indices.
+        """
         if e.is_Integer:
             return lambda e, at: int(e)
         if isinstance(e, Integral):

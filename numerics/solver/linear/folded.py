@@ -157,9 +157,8 @@ class Folded:
         self.operands = sorted({self._operand(x) for x in self.stack.products}, key=str)
         self.size = dict.fromkeys(self.solution, 0.0)
         self.samples: dict[LeftRow, list[Array]] = {x.left: [] for x in self.stack.products}
-        self.kept = int(
-            self.stack.first
-        )  # number of first times that keep their own position: 1 if time 0 is read
+        # number of first times that keep a position of their own: 1 if time 0 is read, else 0
+        self.kept = int(self.stack.first)
         self.basis: Array = np.empty((0, 0))
         self.images: dict[OrientedArray, Array] = {}
         self.first = self.start = self.reported = 0
@@ -324,9 +323,7 @@ class Folded:
             sketch += (self._random(count, len(rows)) / (size * np.sqrt(first))) @ rows
             drawn += len(rows)
         if not np.isfinite(sketch).all():
-            return np.eye(
-                ROOM
-            )  # a basis that is too large, so that diverged dynamics are marched without folding
+            return np.eye(ROOM)  # too large a basis, so that diverged dynamics are marched without folding
         U = np.zeros((self.kept, D))
         np.fill_diagonal(U, 1.0)
         U = _joined(U, _directions(_outside(U, sketch), ROUNDING))
@@ -338,7 +335,7 @@ class Folded:
             for x, scale in self._scaled(first):
                 a = self.stack.arrays[x.right][:D, :D]
                 rest += self._random_kernels(kernels[x.left] @ U.T, scale) @ U @ (a.T if x.transposed else a)
-            # the basis is extended here, because each direction that is added later costs a product over all
+            # the basis is extended here, because a direction that is added later costs a product over all
             # times
             more = _directions(_outside(U, rest), GUESSED / 2)
             if not len(more):
@@ -413,8 +410,7 @@ class Folded:
         if isinstance(key, CorrelationArray):
             np.matmul(rows, X.T if transposed else X, out=out)
             return out
-        # the response at t to a source at s is zero for t < s: each block of times s leaves out earlier times
-        # t
+        # the response at t to a source at s is zero for t < s, so that a block of times s needs only later t
         for low, high in pairwise((0, n // 4, n // 2, 3 * n // 4, n)):
             if transposed:
                 np.matmul(rows[:, :high], X[low:high, :high].T, out=out[:, low:high])

@@ -255,8 +255,7 @@ class Units:
             row, now, end = self.covariance[u](k), slice(k * m, (k + 1) * m), (k + 1) * m
             begin = end - row.shape[1]
             self.C[u][now, begin:end], self.C[u][begin:end, now] = row, row.T
-        # the last row is computed again at the next call, because the step to which it belongs may be
-        # unfinished
+        # the last row is computed again at the next call, because its step may be unfinished
         self.known[u] = max(self.known[u], last - 1)
 
 
@@ -385,7 +384,10 @@ def _folded(
     functions: Mapping[str, Callable[..., Any]] | None,
     progress: Progress | None,
 ) -> int:
-    """Take the first steps by a folded march, if it can take some, and return their number."""
+    """Take the first steps with low-rank compression of the past (folding), if the theory allows it.
+
+    Returns their number, which is 0 if the theory cannot be folded or has few steps.
+    """
     if rows.steps < FOLDED or not foldable(rows.plan, rows):
         return 0
     folded = Folded(operations, rows, functions)
@@ -431,9 +433,8 @@ def _check(runner: StepArrays, watched: tuple[FieldAtLayer, ...]) -> Callable[[i
 
     def check(step: int) -> None:
         for name, a in rows.scalars.items():
-            if _beyond(
-                a[runner.at], largest
-            ):  # the bound for scalars follows from that for losses in results
+            # the bound for scalars follows from the largest loss that a result may contain
+            if _beyond(a[runner.at], largest):
                 raise diverged_at(step, name)
         for x in watched:
             value = present(x) if x in rows.sums else equal[x](runner.at)

@@ -38,9 +38,10 @@ NamedArrays = dict[str, Array]
 
 
 def simplest(theory: Theory) -> Theory:
-    """Return the theory with outputs read in the first layer and projected on the error, if possible.
+    """Return the theory after two reductions that save time, as far as they apply.
 
-    Both reductions change only the time of a solution.
+    Outputs are evaluated in the first layer, and fields are projected on the error. The solution stays the
+    same.
     """
     for reduction in (read_first, partial(error_projected, field=FIELD, error=ERROR)):
         with suppress(NotApplicable):

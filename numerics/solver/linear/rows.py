@@ -394,8 +394,7 @@ def extrapolate(now: Array, before: list[Array]) -> None:
     if not size:  # a block without an axis of times s, such as a scalar
         now[...] = sum(c * x for c, x in zip(parts, before, strict=True))
         return
-    # the columns of the first times s are extrapolated along t, because time 0 has other weights of
-    # integration
+    # columns of the first times s are extrapolated along t: time 0 has other weights of integration
     first = min((len(parts) + 1) * size, before[-1].shape[-1])
     now[..., :first] = sum(c * x[..., :first] for c, x in zip(parts, before, strict=True))
     now[..., first:] = sum(

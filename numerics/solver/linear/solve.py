@@ -197,9 +197,8 @@ class _Run:
         if self.jumps:
             return self.widened(AdamsBashforth(times, max(rtol, ROUGH), jumps=True))
         implicit = self.fixed and is_noisy(self.problem.program.rule)
-        if (
-            self.spectrum is not None
-        ):  # the implicit rule serves modes, whose fields do not respond within a step
+        # fields of modes do not respond within a step, so that the implicit rule may be used for them
+        if self.spectrum is not None:
             implicit = implicit_in_modes(self.problem)
         if not implicit:
             last = refine(AdamsBashforth(times, rtol), self.marched, change=self.relative_change)
@@ -320,7 +319,7 @@ class _Run:
         for name, a in values.items():
             if (
                 name.startswith("C_") and a.ndim < 4
-            ):  # correlations of a single output, which have no axis of it
+            ):  # a correlation of a single output, without an axis for it
                 read[f"{name} now"] = even.log(np.einsum("...tt->t...", a))
         return read
 

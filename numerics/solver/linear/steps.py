@@ -237,8 +237,7 @@ class StepArrays:
         """Allocate two-time arrays: those with one first field next to each other, ordered by the second."""
         groups: dict[tuple[object, FieldAtLayer, int], list[TwoTimeArray]] = {}
         for key in sorted(keys, key=lambda x: (isinstance(x, ResponseArray), str(x.second))):
-            # long arrays are stacked by kind, so that products can skip the zeros of responses; short ones
-            # together
+            # long arrays are stacked by kind, so that products can skip the zeros of responses
             is_long = self.size * self._width(key) > self.long
             kind = type(key) if is_long else None
             groups.setdefault((kind, key.first, self._width(key)), []).append(key)
@@ -375,9 +374,7 @@ class StepArrays:
             into = target[at * n : (at + 1) * n, :end]
             u = row.past if gain == 1.0 else gain * row.past
             if end < long:
-                into += (
-                    u @ response[:end, : at * q].T
-                )  # the operator @, because numpy.dot copies the transpose
+                into += u @ response[:end, : at * q].T  # not numpy.dot, which copies the transpose
                 return
             for low, high in _blocks(at):
                 into[:, low * m :] += u[:, low * q : high * q] @ response[low * m : end, low * q : high * q].T

@@ -172,8 +172,7 @@ class Variables:
             }
             single = {INPUT_KERNEL: np.trace(data[INPUT_KERNEL][:seen, :seen]).reshape(1, 1)}
             for e in self.theory.observables:
-                # the trace sums over samples, so that a term without a sample index counts once for each
-                # sample
+                # the trace sums over samples: a term without a sample index counts once for each of them
                 terms = Add.make_args(layers_written_out(e.rhs).expand())
                 terms = [x if x.has(mu, alpha) else seen * x for x in terms]
                 whole = replace(e, terms=(Term.local(Add(*terms), "definition"),))

@@ -136,7 +136,10 @@ class Level(Generic[CollectedSolutions]):
 
     @property
     def typical(self) -> float:
-        """Largest relative root mean square of standard errors, converted to REPLICAS replicas."""
+        """Relative standard error: root mean square over times and samples, the largest of all quantities.
+
+        It is converted to that of REPLICAS replicas.
+        """
         size = max(rms(e) / scale for e, scale in zip(*self.errors(), strict=True))
         return size * float(np.sqrt(len(self.watched) / REPLICAS))
 
@@ -556,8 +559,7 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
     :class:`~numerics.errors.NotConverged` beyond MAX_NODES nodes.
     """
     tried: list[_Tried[CollectedSolutions]] = []
-    # bounds of the error of the last grid, without its noise and with it; infinite as long as nothing is
-    # known
+    # bounds of the error of the last grid, without its noise and with it: infinite at first
     unknown = np.array([np.inf, np.inf])
     missed, pilots, lost, calm = unknown, PILOTS, 0, False
     for grid in grids(times, integrator.order, integrator.age):

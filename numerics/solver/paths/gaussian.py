@@ -340,9 +340,9 @@ class Growing:
             rows = transposed(self.rows[:, taken, :k])
             responses[..., taken] = self.device.take(answer @ rows) / self.variance[:, None, taken]
             return responses
-        if len(taken) > first and len(
-            left_out
-        ):  # the triangle of pivots does not serve if a pivot is left out
+        # if an entry between the others is left out it may be a pivot, and the triangle ``inverse`` does not
+        # serve
+        if len(taken) > first and len(left_out):
             scale = np.sqrt(self.variance[:, taken])
             rows = self.device.take(self.rows[:, taken, :k]) / scale[..., None]
             inverse = np.linalg.pinv(rows, rcond=PIVOT**0.5)

@@ -316,8 +316,7 @@ class PathMarch:
         blocks = [self.covariances(a, self.model.groups[group], now) for a in nodes]
         found = blocks[0] if len(nodes) == 1 else np.concatenate(blocks, axis=1)
         past, present = found[:, :, :now].reshape(*found.shape[:2], -1), found[:, :, now]
-        # fewer sources are drawn here than are in the group: those drawn before in this step count as the
-        # past
+        # if only a part of the group is drawn here, sources drawn before in this step count as the past
         if present.shape[1] < present.shape[2]:
             start = sum(prod(self.tables.sources[n][1]) for n in self.model.before(nodes))
             past = np.concatenate([past, present[:, :, :start]], axis=2)
@@ -488,8 +487,7 @@ class PathMarch:
         full = _broadcast(value, (self.replicas, *sizes, count, *term.sizes))
         if term.gone:
             full = full.sum(axis=tuple(range(ndim - term.gone, ndim)))
-        # an index of the multiplied quantity that is not summed equals an index of q: a diagonal of the
-        # kernel
+        # an index of the multiplied quantity that is not summed equals an index of q: a diagonal kernel
         if len(term.inner) < len(symbols):
             left = list(term.inner)
             for x in symbols:
@@ -784,9 +782,8 @@ class PathMarch:
         if carried is not None:
             found = carried.mean(c.quantity, index, now, count)
         else:
-            # of the sources at this step, the lemma includes only those that the quantity reads, because the
-            # response to a source that is constant in time would otherwise be divided between past and
-            # present
+            # the lemma includes only sources at this step that the quantity reads, because the response to a
+            # source that is constant in time would otherwise be divided between past and present
             present = [now * group.size + k for k in self.read_now(c.quantity, index)]
             seen = group.responses(self.moments(c, group, now), now * group.size, present, damped=damped)
             found = np.zeros((*seen.shape[:2], count * group.size))
@@ -878,8 +875,7 @@ def _diagonal(axis: int, ndim: int, size: int) -> Array:
     return np.eye(size).reshape([size if k in (axis, ndim) else 1 for k in range(ndim + 1)])
 
 
-# -- responses from derivatives by the sources, computed along each path in every step
-# -------------------------
+# -- responses from derivatives by the sources along each path ----------------------------------------------
 
 
 class Tangents:

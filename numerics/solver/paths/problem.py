@@ -167,8 +167,7 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
         missed = missed + (settled.missed[name] if settled else 0.0)
         value = values[name]
         values[name + SYSTEMATIC] = np.broadcast_to(missed.reshape(-1, *(1,) * (value.ndim - 1)), value.shape)
-    # the systematic error of outputs is taken to be that of the errors, in proportion to their standard
-    # errors
+    # outputs get the systematic error of the errors, times the ratio of their standard errors
     if {OUTPUT, "error"} <= {*values}:
         ratio = values[OUTPUT + STDERR].max() / (values["error" + STDERR].max() or 1.0)
         values[OUTPUT + SYSTEMATIC] = ratio * values["error" + SYSTEMATIC]

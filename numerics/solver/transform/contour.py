@@ -81,7 +81,11 @@ def inversion(times: Array, fastest: float, count: int) -> Inversion:
 
 
 def groups(times: Array) -> list[NDArray[np.intp]]:
-    """Return the positions of times that share a hyperbola; time 0 is alone, and times increase."""
+    """Return groups of positions of times: each group is inverted with one hyperbola of rates.
+
+    The last time of a group is at most RATIO times the first; time 0 is a group by itself. ``times``
+    increase.
+    """
     positions: list[list[int]] = []
     for i, time in enumerate(times):
         first = times[positions[-1][0]] if positions else 0.0
