@@ -225,7 +225,7 @@ class _Grid(_Sizes):
         return LayerGrid(self.n, self.T, self.values, self.under)
 
     def iterate(self, group: tuple[LayerRow, ...], now: int) -> None:
-        """Iterate the tensors of a group at time ``now`` until they converge.
+        """Compute the tensors of a group at time ``now``, by iteration until they converge.
 
         The tensors of a group depend on each other, or on themselves, at the same time. Raises Diverged, or
         NotConverged after SWEEPS sweeps.

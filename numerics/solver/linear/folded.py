@@ -184,7 +184,10 @@ class Folded:
         return self.start
 
     def _march(self, after: Callable[[int], None]) -> bool:
-        """March the steps of a block; return False if the basis that it needs is too large for the arrays."""
+        """March the steps of a block, again with a larger basis if the neglected part is too large.
+
+        Returns False if the basis that it needs is too large for the arrays.
+        """
         for again in range(REPEATS + 1):
             before = self._position(self.start)
             steps = max(SHORTEST, int(BLOCK * before)) if before else FIRST
@@ -335,8 +338,7 @@ class Folded:
             for x, scale in self._scaled(first):
                 a = self.stack.arrays[x.right][:D, :D]
                 rest += self._random_kernels(kernels[x.left] @ U.T, scale) @ U @ (a.T if x.transposed else a)
-            # the basis is extended here, because a direction that is added later costs a product over all
-            # times
+            # extend the basis here, because a direction that is added later costs a product over all times
             more = _directions(_outside(U, rest), GUESSED / 2)
             if not len(more):
                 break
@@ -419,7 +421,7 @@ class Folded:
         return out
 
     def _load(self) -> None:
-        """Compute all folded arrays from the solution."""
+        """Compute the folded form of all arrays, over one or two times, from the solution."""
         r = len(self.basis)
         self.stack.unit[:r] = self.basis.sum(axis=1)
         self.stack.unit[r:] = 1.0
@@ -429,7 +431,10 @@ class Folded:
         self._in_parallel(self._load_one, self.solution)
 
     def _load_one(self, key: TwoTimeArray) -> None:
-        """Compute one folded two-time array from the solution, ``[Q, 1] m [Q, 1]^T``."""
+        """Compute the folded form of one two-time array m from the solution, ``[Q, 1] m [Q, 1]^T``.
+
+        Q is the basis of the distant past, and 1 stands for the recent times, which are not folded.
+        """
         Q, r, first, stop = self.basis, len(self.basis), self.first, self.start
         near = slice(r, r + stop - first)
         X, a = self.solution[key], self.stack.arrays[key]

@@ -181,7 +181,7 @@ class Plan:
     # -- needed quantities -----------------------------------------------------------------------------
 
     def _need_everything(self) -> None:
-        """Collect the quantities that the dynamics needs, and then those of the requests in ``wanted``.
+        """Add the quantities that the dynamics needs to the plan, and then those of requests (``wanted``).
 
         The dynamics is thus planned in the same way for all requests.
         """
@@ -197,7 +197,7 @@ class Plan:
             self._need_more()
 
     def _need_more(self) -> None:
-        """Collect the quantities that are still to be examined, and those that they need in turn.
+        """Add all quantities to the plan that quantities still to be examined need, until none is left.
 
         A list replaces recursion, which would be too deep for networks with many layers.
         """
@@ -206,21 +206,21 @@ class Plan:
             need(i, j)
 
     def _need_field(self, i: FieldAtLayer) -> None:
-        """Collect the quantities that the kernels in the equation of field ``i`` read."""
+        """Add the quantities to the plan that the kernels in the equation of field ``i`` read."""
         if i not in self.fields:
             self.fields[i] = None
             for c in self.rows_of[i].couplings:
                 self._need_kernel(c.kernel)
 
     def _need_kernel(self, kernel: KernelRow) -> None:
-        """Collect the order parameters that a kernel reads."""
+        """Add the order parameters that a kernel reads to the plan."""
         for m in kernel.monomials:
             for f in m.factors:
                 if f.tensor in self.table.tensors:
                     self._need_tensor(f.tensor)
 
     def _need_tensor(self, n: FieldAtLayer | Request) -> None:
-        """Collect the order parameter with key ``n``, or that of a request."""
+        """Add the order parameter with key ``n``, or that of a request, to the plan."""
         q = n if isinstance(n, Request) else self.table.tensors[n]
         if q.unit is not None and not isinstance(n, Request):
             if n not in self.sums:
@@ -239,7 +239,7 @@ class Plan:
                     yield a, b
 
     def _need_response(self, i: FieldAtLayer, source: FieldAtLayer) -> None:
-        """Collect the response of field ``i`` to ``source``, and those of the fields in its equation."""
+        """Add the response of field ``i`` to ``source`` to the plan, and those of fields in its equation."""
         if (i, source) in self.responses or not self.depends(i, source):
             return
         self.responses[i, source] = None
@@ -247,7 +247,7 @@ class Plan:
         self.todo += [(self._need_response, c.field, source) for c in self.rows_of[i].couplings]
 
     def _need_source_terms(self, i: FieldAtLayer, j: FieldAtLayer) -> None:
-        """Collect the covariances and responses in Stein's lemma for the correlation of ``i`` and ``j``."""
+        """Add the covariances and responses in Stein's lemma for a correlation to the plan."""
         for own, _ in self.rows_of[i].drives:
             for k in self.correlated_with[own]:
                 if not self.responds_to(j, k):
@@ -261,7 +261,7 @@ class Plan:
                 self.todo.append((self._need_response, j, k))
 
     def _need_row(self, i: FieldAtLayer, j: FieldAtLayer) -> None:
-        """Collect the correlation of fields ``i`` and ``j`` at the times s < t."""
+        """Add the correlation of fields ``i`` and ``j`` at the times s < t to the plan."""
         if (i, j) in self.rows:
             return
         self.rows[i, j] = None
@@ -282,7 +282,7 @@ class Plan:
         return i not in self.self_dependent, len(self.rows_of[i].indices)
 
     def _need_diagonal(self, i: FieldAtLayer, j: FieldAtLayer) -> None:
-        """Collect the correlation of fields ``i`` and ``j`` at equal time, from the equation of one.
+        """Add the correlation of fields ``i`` and ``j`` at equal time to the plan, from the equation of one.
 
         It is the equation of the field with the larger key of :meth:`_cost_of_rows`, so that rows of the
         other field are read.

@@ -317,9 +317,8 @@ class _Run:
         values = self.variables.values(result, nodes, grid)
         read = {name: even.read(name, a) for name, a in values.items()}
         for name, a in values.items():
-            if (
-                name.startswith("C_") and a.ndim < 4
-            ):  # a correlation of a single output, without an axis for it
+            # correlations of a single output have no axes of outputs
+            if name.startswith("C_") and a.ndim < 4:
                 read[f"{name} now"] = even.log(np.einsum("...tt->t...", a))
         return read
 
@@ -337,7 +336,7 @@ class _Run:
         return values | self.variables.losses(values)
 
     def march_on(self, grid: TimeGrid, rtol: float | None = None) -> March:
-        """Return the march on a time grid; ``rtol`` is the tolerance of a flow by the trapezoidal rule."""
+        """Return the march on a time grid; ``rtol`` is given for the trapezoidal rule (iterated steps)."""
         implicit = None if rtol is None else max(1e-3 * rtol, 1e-11)
         return self.march(len(grid.nodes), arrays_on(self.problem, grid), implicit)
 

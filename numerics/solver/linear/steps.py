@@ -526,7 +526,10 @@ class StepArrays:
         return lambda at: arrange(equal(at).reshape(shape))
 
     def _present(self, f: Factor) -> Callable[[int], Array]:
-        """Return the values of a factor as a function of the position: a scalar then, or a constant."""
+        """Return the values of a factor as a function of the position.
+
+        They are those of a scalar at that time, or a constant array.
+        """
         name = f.tensor[0]
         if name in self.rows.scalars:
             values = self.rows.scalars[name]

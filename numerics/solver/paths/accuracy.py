@@ -224,7 +224,10 @@ def apart(first: Sequence[Watched], second: Sequence[Watched], sure: float = 0.0
 def _each_apart(
     first: Sequence[Watched], second: Sequence[Watched], sure: float
 ) -> dict[str, tuple[float, float]]:
-    """Return the two distances of :func:`apart` for each quantity, by name."""
+    """Return two distances of two solutions for each quantity, by name: without their noise, and with it.
+
+    They are those of :func:`apart`, which returns the largest of all quantities.
+    """
     gaps = spread_of({k: x[k] - y[k] for k in x} for x, y in zip(first, second, strict=False))
     scales, errors = scales_of(spread_of(first).mean()), gaps.stderr()
     least = max(1.0, stdtrit(min(len(first), len(second)) - 1, (1 + sure) / 2))

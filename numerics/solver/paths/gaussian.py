@@ -340,8 +340,7 @@ class Growing:
             rows = transposed(self.rows[:, taken, :k])
             responses[..., taken] = self.device.take(answer @ rows) / self.variance[:, None, taken]
             return responses
-        # if an entry between the others is left out it may be a pivot, and the triangle ``inverse`` does not
-        # serve
+        # the triangle ``inverse`` cannot be used if an entry is left out, because that may be a pivot
         if len(taken) > first and len(left_out):
             scale = np.sqrt(self.variance[:, taken])
             rows = self.device.take(self.rows[:, taken, :k]) / scale[..., None]

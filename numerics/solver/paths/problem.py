@@ -120,7 +120,10 @@ def solve_paths(
 def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
     problem: Problem, kernels: str, progress: Progress | None, more: int
 ) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Return the result of :func:`solve_paths`, from ``more`` times as many samples at first."""
+    """Solve a problem by sampled paths, and return the variables of the result and the notes.
+
+    The first number of samples is ``more`` times the one that :func:`solve_paths` begins with.
+    """
     solver = problem.solver
     notes: dict[str, Any] = {}
     grid: TimeGrid | None = None
