@@ -47,7 +47,7 @@ def kept(problem: Problem, keep: KeptKernels) -> KeptKernels:
         return keep
     times, outputs = len(problem.times), problem.outputs
     kernels = 4 * (problem.depth or 1) + 1
-    copies = 4  # mean, squared deviation, the present replica, and the result
+    copies = 4  # arrays in memory at once: mean, squared deviation, the present replica, and the result
     traces = 8.0 * copies * kernels * times**2
     pairs = traces * (problem.sample_count * outputs) ** 2
     return "full" if pairs <= ROOM else "trace" if traces <= ROOM else "none"
@@ -86,7 +86,7 @@ class Replicas:
 
         def losses(replicas: Array) -> Array:
             first = replicas[0]
-            mean = first + (replicas - first).mean(axis=0)  # exact if all replicas agree
+            mean = first + (replicas - first).mean(axis=0)  # without rounding if all replicas are equal
             variables = scalar_variables(problem, mean)
             return np.stack([variables[name] for name in names])
 

@@ -326,7 +326,9 @@ class _Grid(_Sizes):
             under, (a, b) = self.under[r.name], r.args[:2]
             if at_jump is not None and at_jump in (a, b):
                 return under[(slice(None), *times)], [onto, *names[2:]]
-            if a == 0 or b == 1:  # the edge of the square belongs to tau < tau_, also at its corner
+            # the edges tau = 0 and tau_ = 1 of the square of layer times have tau < tau_, also at their
+            # corners
+            if a == 0 or b == 1:
                 end = 0 if a == 0 else self.n
                 side = (whole[0] if a == 0 else whole[:, -1])[(slice(None), *times)]
                 return (lambda: _with_end(side, under[(slice(None), *times)], end)), names

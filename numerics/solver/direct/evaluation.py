@@ -158,8 +158,8 @@ def entries(
                         value = interpreter.demand(kind, name, tuple(filled))  # type: ignore[arg-type]
                     except np.linalg.LinAlgError:  # Stein's lemma fails for sources that are not finite
                         raise diverged_at(now, name) from None
-                    # other values than floats, such as series, need no test; without this error the product
-                    # of zero and an infinite value would be NaN, and entries at later times would be computed
+                    # only floats are tested, because values may be series; after an infinite value the
+                    # product zero times infinity would make entries at later times be evaluated
                     if isinstance(value, float) and not np.isfinite(value):
                         raise diverged_at(now, name, value)
                     _check_causal(member.item, times, value)

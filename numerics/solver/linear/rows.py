@@ -173,7 +173,7 @@ class Rows:
         """Return the coefficient of a product, a function of both times, as a table of shape ``(T, T)``."""
         expr = with_numbers(m.coefficient, self.constants)
         if expr.free_symbols - {t, s}:
-            self.number(expr.subs({t: 1, s: 0}))  # raises with the symbol that has no number
+            self.number(expr.subs({t: 1, s: 0}))  # raises ValueError, which names the symbol without a number
         if expr not in self.tables:
             times = np.arange(self.steps, dtype=float)
             with np.errstate(all="ignore"):  # values at s > t may be infinite, but no row reads them

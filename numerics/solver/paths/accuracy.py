@@ -373,7 +373,7 @@ def cheapest(
     >>> cheapest(1.9, 0.0, 0.5, 8, 64, costs=[1.0, 1.2, 1.6, 2.4])
     2
     """
-    # doublings that the bias needs, rounded down, because the bias is known only with its noise
+    # doublings of the samples that lower the bias to the accuracy, rounded down because of its noise
     unbiased = int(np.floor(np.log2(max(bias, 1.0))))
     unbiased = max(unbiased, int(bias > 1))
     largest = max(min(LEAP, most.bit_length() - 1), 1)
@@ -574,7 +574,7 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
         try:
             _extend(new.solve, new.level, pilots)
         except Diverged:
-            # an explicit integrator diverges if its step is too long, so that coarser grids are no comparison
+            # an explicit integrator diverges if its step is too long: begin again with the next grid
             tried, missed, calm = [], unknown, False
             continue
         except NotConverged:  # rounding errors grow if the dynamics nearly diverge, or over many steps

@@ -164,8 +164,7 @@ class Latents:
             block = self.device.namespace.tile(block, (1, 1, self.count // count))
             if self.matched and (new := min(count // 2 - self.made, CHUNK)) > 0:
                 basis, mine = self.points[own, : self.made], block[:, :new]
-                # Gram-Schmidt in place, because new memory is slow; one pass suffices, because scrambled
-                # points are nearly orthogonal
+                # Gram-Schmidt in place; one pass suffices, because scrambled points are nearly orthogonal
                 mine -= self.device.namespace.mean(mine, axis=2, keepdims=True)
                 mine -= (mine @ transposed(basis) / self.count) @ basis
                 root = np.linalg.cholesky(self.device.take(mine @ transposed(mine)) / self.count)
@@ -290,7 +289,7 @@ class Growing:
         This is Woodbury's formula. With ``sign`` -1 the rows are subtracted and the inverse gains ``P^T P``.
         ``product`` is ``rows A``.
         """
-        # a small square matrix for each replica
+        # the matrix 1 + sign rows A rows^T, small and square, of each replica
         middle = np.eye(rows.shape[1]) + sign * self.device.take(product @ transposed(rows))
         return self.device.put(np.linalg.inv(np.linalg.cholesky(middle))) @ product
 

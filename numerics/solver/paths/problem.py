@@ -162,7 +162,7 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
         raise NotConverged(
             f"solver.accuracy = {accuracy:.1e}: {LOST.format(f'{cut:.1e} of a variance is negative')}"
         )
-    # the part of the bias that is larger than its noise, and below the bias with its noise
+    # errors that are larger than their noise; ``bias`` also counts those that noise may explain
     seen = reached.bias + cut + (settled.seen if settled else 0.0)
     bias = reached.bias + cut + float(notes.get("grid_error", 0.0))
     for name in [x for x in reached.missed if x in values]:
@@ -307,7 +307,7 @@ def forecast(problem: Problem, kernels: str = "full") -> tuple[float, float, flo
     accuracy = problem.solver.accuracy or ACCURACY
     error = accuracy if samples is None else max(SPREAD / samples, 1e-5)
     seconds = search.seconds * (GRIDS if problem.flow else 1.0)
-    if complete is not prepared:  # derivatives are computed once, for the last number of samples
+    if complete is not prepared:  # the time of derivatives, which only the last number of samples carries
         seconds += REPLICAS * (complete.seconds(search.last) - prepared.seconds(search.last))
     return seconds, max(search.bytes, _held(complete, search.last)), error
 
@@ -501,7 +501,7 @@ class _Attempt:
     progress: Progress | None
     beside: tuple[int, int] = (0, 0)
     derivatives: _Derivatives | None = None
-    # relative changes of covariances that were not positive, which made them positive
+    # for each march: the largest negative variance that was set to zero, relative to a variance
     cut: list[float] = field(default_factory=list)
     waiting: dict[tuple[int, int], list[tuple[ArraysByMember, float]]] = field(default_factory=dict)
 

@@ -283,8 +283,7 @@ def forecast(
         count = min(most, last * max(1.0, (error / accuracy) ** 2))
         error = error * (last / count) ** 0.5
     else:
-        # the difference of two sets of nodes estimates the error of the coarser one, so that the finer one
-        # has a smaller error: the number of points that is needed is counted from the coarser one
+        # errors are differences of two sets of nodes, and hold for the coarser one: count points from that
         finite = [e for e in errors if np.isfinite(e)]
         fall = np.log(finite[-2] / finite[-1]) / (counts[-2] - counts[-3]) if len(finite) > 1 else 0.0
         needed = counts[-2] + np.log(max(error / accuracy, 1.0)) / fall if fall > 0 else np.inf
