@@ -209,7 +209,7 @@ def resources(reduced: RankOne, theory: Theory, online: Theory, steps: Theory) -
 
 
 def _rate(reduced: RankOne) -> Expr:
-    """Return the rate, per unit of the integrated kernel X, at which noise of a mode decays."""
+    """Return the rate at which noise of a mode's learnt part decays, per unit of the integrated kernel."""
     past = reduced.memory
     rate = -simplify(past.function.diff(X) / past.function)
     if rate.has(X, *past.variables):
@@ -240,9 +240,10 @@ def _initial_variance(form: LinearForm, theory: Theory, reduced: RankOne) -> Exp
 
 
 def _batch_variance(form: LinearForm, theory: Theory) -> tuple[Expr, Expr]:
-    """Return the variance that batches add to phi per unit of X and squared error, and the label noise.
+    """Return the variance that batches add to the learnt part of a mode, and the label noise.
 
-    The second value is the squared error on a batch that label noise causes.
+    The variance is per unit of the integrated kernel and of the squared error on a batch. The label noise
+    is the squared error on a batch that it causes.
     """
     input_factor, source = factor_of(form.row("h0"), "u0"), source_of(theory, "u0").covariance
     fresh = source / KroneckerDelta(s, t)
@@ -393,7 +394,10 @@ class _Bottlenecks:
         return self.bottleneck(decrease, conditions)
 
     def summed_batch_variance(self) -> Expr:
-        """Return the variance that batches add to phi of all modes, per unit of X and squared error."""
+        """Return the variance that batches add to the learnt parts of all modes.
+
+        It is per unit of the integrated kernel and of the squared error on a batch.
+        """
         part = Power.of(on_eigenvalues(self.resources.batch_variance).subs(capacity_, self.law.capacity), k)
         return part.coefficient * zeta(-part.power)
 
@@ -445,17 +449,19 @@ class _Bottlenecks:
         )
 
     def integral(self, name: str, driven: Power) -> _NormDecrease:
-        """Return the decrease of sigma^2 by noise that enters at the rate ``driven``, a power of X.
+        """Return the decrease of the squared singular value by noise that enters at the rate ``driven``.
 
-        The decrease is ``front int driven dX``, because nearly all of the noise has been forgotten.
+        The rate is a power of the integrated kernel X. The decrease is ``front int driven dX``,
+        because nearly all of the noise has been forgotten.
         """
         rise = driven.power + 1
         return _NormDecrease(name, B, Power(self.front * driven.coefficient / rise, rise))
 
     def loss_from(self, decrease: Power, kernel: Power) -> Power:
-        """Return the loss that forgotten noise causes, ``weight C_g/(2 front) dS/dX``, as a power of X.
+        """Return the loss that forgotten noise causes, as a power of the integrated kernel X.
 
-        ``S`` is the decrease of sigma^2, and ``kernel`` is ``C_g(1,t,t)``, both as powers of X.
+        It is ``weight C_g/(2 front) dS/dX``, where ``S`` is the decrease of the squared singular
+        value, and ``kernel`` is ``C_g(1,t,t)``, both as powers of X.
         """
         rates = self.resources.weight / 2  # noise^2 is forgotten at twice the rate
         front = rates * kernel.coefficient * decrease.coefficient * decrease.power / self.front
@@ -502,7 +508,10 @@ class _Bottlenecks:
         return Bottleneck(decrease.name, decrease.size, share, root(share), final, kept, tuple(conditions))
 
     def share(self, decrease: _NormDecrease) -> Power:
-        """Return the relative change of the loss by forgotten noise, to first order, as a power of time."""
+        """Return the relative change of the loss by noise, to first order, as a power of time.
+
+        ``decrease`` is that of the squared singular value by forgotten noise.
+        """
         law, q = self.law, self.law.profile_exponent
         kernel = Power(tidied(law.named_kernel / law.named_integrated_kernel ** (2 * q)), 2 * q)
         noise = self.loss_from(decrease.part, kernel)
@@ -529,9 +538,11 @@ class _Bottlenecks:
     # -- after the crossover -------------------------------------------------------------------------------
 
     def balanced(self, decrease: _NormDecrease) -> _Balanced:
-        """Return loss, kernel and moments if learnt part and decrease of sigma^2 are both far above sigma^2.
+        """Return loss, kernel and moments after the crossover, where two terms balance.
 
-        Loss and kernel are powers of X; their coefficients contain symbols for the moments.
+        The term of the learnt modes and the decrease by forgotten noise are both far above their
+        difference, the squared singular value. Loss (for easy tasks that of noise alone) and kernel
+        are powers of the integrated kernel; their coefficients contain symbols for the moments.
         """
         q = simplify((self.top.power - decrease.part.power) / 2)
         kernel = Power(self.front * self.top.coefficient / decrease.part.coefficient, 2 * q)
@@ -542,15 +553,19 @@ class _Bottlenecks:
         return loss, kernel, self.balance.moments(q)
 
     def alone(self, decrease: _NormDecrease) -> tuple[Power, Power, Power, Mapping[Symbol, Expr]]:
-        """Return loss, kernel, X and moments after the crossover of easy tasks, where noise is the loss.
+        """Return loss, kernel, integrated kernel and moments after the crossover of easy tasks.
 
-        The kernel is that without noise. Loss and kernel are powers of X, and X is a power of time.
+        The loss is that of noise alone, and the kernel that without noise. Both are powers of the
+        integrated kernel, which is a power of time.
         """
         kernel = Power(self.law.named_kernel, S.Zero)
         return self.loss_from(decrease.part, kernel), kernel, self.integrated_kernel, self.law.values
 
     def in_time(self, kernel: Power) -> Power:
-        """Return X as a power of time, from ``t = int dX/C_g``, for a kernel ``C_g`` that is a power of X."""
+        """Return the integrated kernel X as a power of time, for a kernel ``C_g`` that is a power of X.
+
+        It follows from ``t = int dX/C_g``.
+        """
         p = Dummy("p", positive=True)
         (integrated_kernel,) = solve(integrate(X ** (p - 1), (X, 0, X)) - kernel.coefficient * late, X)
         return Power.of(tidied(integrated_kernel.subs(p, simplify(1 - kernel.power))), late)
@@ -558,7 +573,8 @@ class _Bottlenecks:
     def window(self, decrease: _NormDecrease, kernel: Power, time: Power) -> list[str]:
         """Return the conditions on the law after the crossover, with the times at which it ends.
 
-        ``kernel`` is a power of X, and ``time`` is X as a power of time.
+        ``kernel`` is a power of the integrated kernel, and ``time`` is the integrated kernel as a
+        power of time.
         """
         if not self.hard:
             below = self.squared(Power(self.law.named_kernel, S.Zero)).coefficient / decrease.part.coefficient
@@ -591,7 +607,7 @@ class _Bottlenecks:
         return conditions
 
     def squared(self, kernel: Power) -> Power:
-        """Return the squared singular value for a kernel, both as powers of X."""
+        """Return the squared singular value for a kernel, both as powers of the integrated kernel."""
         c = Dummy("c", positive=True)
         power = power_in(self.law.reduced.singular(c).subs(L, self.law.depth), c)
         return Power(kernel.coefficient**power, simplify(kernel.power * power))
@@ -636,13 +652,13 @@ def valued(e: Expr, values: Mapping[Symbol, Expr]) -> Expr:
 
 
 def root(share: Power) -> Expr:
-    """Return the time at which a share, a power of time, is one."""
+    """Return the time at which a share of the loss, a power of time, is one."""
     constant, sizes = share.coefficient.as_independent(*SIZES, as_Add=False)
     return constant ** (-1 / share.power) * tidied(sizes ** (-1 / share.power))
 
 
 def timed(power: Power, integrated_kernel: Power) -> Power:
-    """Return ``of``, a power of X, as a power of time; ``clock`` is X as a power of time."""
+    """Return ``power``, a power of X, as a power of time; ``integrated_kernel`` is X as a power of time."""
     return Power(
         tidied(power.coefficient * integrated_kernel.coefficient**power.power),
         factor(simplify(power.power * integrated_kernel.power)),
@@ -650,9 +666,9 @@ def timed(power: Power, integrated_kernel: Power) -> Power:
 
 
 def ended(integral: Expr, time: Power, size: Symbol) -> str:
-    """Return the time at which X is ``where``, written as ``size**(power)`` without its constant.
+    """Return the time at which X is ``integral``, as text ``size**(exponent)`` without its constant.
 
-    ``time`` is X as a power of time.
+    X is the integrated kernel, and ``time`` is X as a power of time.
     """
     when = tidied((integral / time.coefficient) ** (1 / time.power))
     return f"{size}**({factor(power_in(when, size))})"

@@ -293,9 +293,10 @@ class _First:
         return simplify(value + source_term / rate)
 
     def summed(self, name: str, driver: str, bracket: Expr) -> Expr:
-        """Return the response ``name`` as a function of the layer: a sum of the bracket over earlier layers.
+        """Return the response ``name`` in the first step as a function of the layer.
 
-        ``driver`` is the name of the response in its equation whose place the solution ``bracket`` takes.
+        It is the sum over earlier layers of ``bracket``, the solution for the response ``driver``,
+        times its factor in the equation of ``name``.
         """
         terms = [self.substituted(x) for x in self.row(name).terms]
         (factor_,) = [x.coeff(a) for x in terms for a in x.atoms(AppliedUndef) if str(a.func) == driver]
@@ -601,9 +602,9 @@ class DepthParametrization:
 
     @cached_property
     def kappas(self) -> tuple[Expr, Expr]:
-        """One minus the power of epsilon in the difference of layers: (of its random, of its shared part).
+        """Exponents kappa of the difference between close layers: of its random and of its shared part.
 
-        The layers have the relative distance epsilon. The random part is a root of a variance.
+        A part is proportional to ``epsilon^(1 - kappa)`` for layers at the relative distance epsilon.
         """
         near = [x.leading for x in self.statements if x.leading is not None and x.leading.has(epsilon)]
         noise, drift = (order_in(x, epsilon) for x in near)
@@ -622,9 +623,10 @@ class _Point:
         return e.xreplace({alpha: self.alpha, gamma: self.gamma})
 
     def sign(self, e: Expr) -> int:
-        """Return the sign -1, 0 or 1 of an exponent at these values.
+        """Return the sign -1, 0 or 1 of an exponent at these values of alpha and gamma.
 
-        For a maximum that of its largest argument.
+        The sign of a maximum is the largest sign of its arguments. Raises NotApplicable for an
+        undecided sign.
         """
         e = self.at(e).expand()
         if isinstance(e, Max):

@@ -264,7 +264,7 @@ def _all_steps(e: Expr, first: int) -> Expr:
 def _at_equal_times(e: Expr, definitions: Mapping[str, tuple[tuple[Expr, ...], Expr]]) -> Expr:
     """Return a correlation at ``s = t`` with known functions substituted and Kronecker deltas summed.
 
-    ``known`` has the arguments and the definition of each function, by its name.
+    ``definitions`` has the arguments and the definition of each function, by its name.
     """
 
     def value(x: AppliedUndef) -> Expr:

@@ -536,10 +536,10 @@ class LayerFamilies(ABC):
     def reached(
         self, key: OrderParameterAtTimes
     ) -> dict[OrderParameterAtTimes, tuple[Expr, dict[OrderParameterAtTimes, set[Expr]]]]:
-        """Return all unsolved families on which the family ``key`` depends, and itself.
+        """Return the family ``key`` and all unsolved families on which it depends.
 
-        Each has its value at ell, and for each family in this value the distances of the layers, as
-        ``a.args[0] - ell``.
+        The value of each is a pair: its order parameter at layer ell, and for each family in this the
+        set of layers minus ell at which it occurs.
         """
         reached: dict[OrderParameterAtTimes, tuple[Expr, dict[OrderParameterAtTimes, set[Expr]]]] = {}
         todo = [key]
@@ -620,7 +620,7 @@ def _symbol_of(key: OrderParameterAtTimes, layer: Expr) -> AppliedUndef:
 def _groups(
     edges: Mapping[OrderParameterAtTimes, Iterable[OrderParameterAtTimes]],
 ) -> list[list[OrderParameterAtTimes]]:
-    """Return families in groups that depend on each other, the groups in order of dependence.
+    """Return families in groups of mutual dependence; a group stands after those on which it depends.
 
     ``edges`` has, for each family, those on which it depends.
     """

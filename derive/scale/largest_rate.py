@@ -447,7 +447,10 @@ class _Aligned:
         return e
 
     def constant(self, e: Expr) -> Expr:
-        """Return an expression in lowest terms; raise NotApplicable if it depends on weights or fields."""
+        """Return an expression in lowest terms, which must not depend on weights or fields.
+
+        Raises NotApplicable if it does.
+        """
         e = cancel(e)
         if e.atoms(AppliedUndef) or e.free_symbols & {a for a in self.known if a.is_Symbol}:
             raise NotApplicable(
@@ -457,7 +460,7 @@ class _Aligned:
 
 
 def _value(name: str, *place: Expr) -> Expr:
-    """Return the symbol of the singular value of a weight, for a family at a layer."""
+    """Return the symbol ``s_name`` of the singular value of a weight; ``place`` is the layer in a family."""
     return Function(f"s_{name}")(*(place or (S.Zero,)))
 
 

@@ -102,9 +102,9 @@ class Counted:
     nodes: tuple[tuple[str, Expr | None], ...] = ()
 
     def parts(self, name: str, site: Any = None, step: int = 0) -> EntrySizes:
-        """Return the parts of a field or number; empty if it is zero or was not counted.
+        """Return the parts (powers of N with parities) of a field or number at a step.
 
-        ``site`` is its layer, None without layers.
+        The result is empty if it is zero or was not counted. ``site`` is the layer, None without layers.
         """
         return self.found.get((name, None if site is None else sympify(site), step), ())
 
@@ -312,7 +312,10 @@ EntrySizes = tuple[EntrySize, ...]
 
 
 def combined(parts: Iterable[EntrySize]) -> EntrySizes:
-    """Return the parts of a sum; among parts that differ only in the power the largest is kept."""
+    """Return the parts (powers of N with parities) of a sum of parts.
+
+    Among parts that differ only in the power the largest is kept.
+    """
     kept: dict[EntrySize, list[Expr]] = {}
     for p in parts:
         forms = kept.setdefault(p.at(S.Zero), [])
@@ -325,7 +328,7 @@ def combined(parts: Iterable[EntrySize]) -> EntrySizes:
 
 
 def product(*factors: EntrySizes) -> EntrySizes:
-    """Return the parts of a product of vectors, entry by entry."""
+    """Return the parts (powers of N with parities) of a product of vectors, entry by entry."""
     result: EntrySizes = (EntrySize(),)
     for parts in factors:
         result = combined(p * x for p in result for x in parts)
@@ -474,7 +477,10 @@ class Counting:
     # -- values ------------------------------------------------------------------------------------------
 
     def value(self, node: QuantityAtStep) -> EntrySizes:
-        """Return the parts of a field or number at a step; ``node`` is its name, layer and step."""
+        """Return the parts (powers of N with parities) of a field or number at a step.
+
+        ``node`` is its name, layer and step.
+        """
         if node not in self.found:
             name, site, step = node
             d, env = self.rules[name, site]
@@ -486,11 +492,11 @@ class Counting:
         return self.found[node]
 
     def kept(self, parts: EntrySizes) -> EntrySizes:
-        """Return the parts, without those of second order in the updates if only the first is counted."""
+        """Return the parts that count: all, or those of at most first order in the updates."""
         return tuple(p for p in parts if p.order <= 1) if self.first else parts
 
     def expression(self, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return the parts of an expression in fields, entry by entry, at a step.
+        """Return the parts (powers of N with parities) of an expression in fields, entry by entry.
 
         ``env`` has the values of the indices.
         """
@@ -508,7 +514,10 @@ class Counting:
         return self.factors(e, env, step)
 
     def factors(self, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return the parts of a product, a power, a weight, a field or a function of fields, at a step."""
+        """Return the parts of a product, a power, a weight, a field or a function of fields.
+
+        Parts are powers of N with parities, and ``env`` has the values of the indices.
+        """
         if isinstance(e, Mul):
             factors = [self.expression(x, env, step) for x in e.args]
             return self.kept(product(*factors))
@@ -540,7 +549,7 @@ class Counting:
     # -- weights -----------------------------------------------------------------------------------------
 
     def matrix(self, e: Product, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return the parts of a matrix product ``M(t) v`` at a step.
+        """Return the parts (powers of N with parities) of a matrix product ``M(t) v`` at a step.
 
         These are the Gaussian part, the responses, and ``c left (right . v)/N`` for every update.
         """
@@ -592,9 +601,9 @@ class Counting:
         step: int,
         change_by: Callable[[IndexExpressions, int, EntrySize], EntrySizes],
     ) -> EntrySizes:
-        """Return the sum of the changes by all updates before a step.
+        """Return the parts of the sum of the changes by all updates before a step.
 
-        ``at`` and ``member`` are the indices of the member of the family of weights. ``moved``
+        ``at`` and ``member`` are the indices of the member of the family of weights. ``change_by``
         returns the parts of the change by one update, from the values of the indices, the time of the
         gradient, and the factor ``Q/A`` without its power; rate and coefficient are multiplied here.
         """
@@ -650,7 +659,10 @@ class Counting:
         return (self.size(w.initial.rows, env) + self.size(w.initial.cols, env)) / 2
 
     def gradient(self, w: TrainedMatrix | TrainedVector, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return the parts of the gradient of an entry of a weight, in the units of its rule, at a step."""
+        """Return the parts (powers of N with parities) of the gradient of an entry of a weight at a step.
+
+        The gradient is in the units of the rule of the weight.
+        """
         u = w.update
         vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
         summed: list[EntrySize] = []
@@ -687,7 +699,7 @@ class Counting:
         return parts if self.first else combined(EntrySize(p.power) for p in parts)
 
     def memory(self, w: TrainedMatrix | TrainedVector, env: IndexExpressions) -> EntrySizes:
-        """Return the parts of the rate with which updates enter the weight."""
+        """Return the power of N of the rate with which updates enter the weight, as parts."""
         if isinstance(w.rule, Entrywise):
             return tuple(EntrySize(x) for x in powers(w.rule.rate.subs(env)))
         if sympify(getattr(w.rule, "diffusion", 0)) != 0:
@@ -698,7 +710,10 @@ class Counting:
         return self.rates[w.rule]
 
     def vector(self, v: Any, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return the parts of a vector of weights: of its initial value and of its updates."""
+        """Return the parts (powers of N with parities) of a vector of weights: initial value and updates.
+
+        ``e`` is the used member of the family ``v``, and ``env`` has the values of the indices.
+        """
         initial = parameter(v)
         at = {r.index: x.subs(env) for r, x in zip(initial.indices, e.args, strict=False)}
         member = tuple(x for i, x in at.items() if i in self.layer_indices)
@@ -715,7 +730,7 @@ class Counting:
     # -- functions ---------------------------------------------------------------------------------------
 
     def function(self, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return the parts of a function of fields that is not a polynomial."""
+        """Return the parts (powers of N with parities) of a function of fields that is not a polynomial."""
         atoms = sorted((a for a in e.atoms(AppliedUndef) if self.is_field(a, env)), key=str)
         if not atoms:
             raise NotApplicable(f"{e}: the power of N of this expression is not known")
@@ -761,10 +776,11 @@ class Shape:
 
 
 def applied(shape: Shape, arguments: tuple[EntrySizes, ...], first: bool = False) -> EntrySizes:
-    """Return the parts of a function of fields: its value without training, and its change to second order.
+    """Return the parts (powers of N with parities) of a function of fields.
 
-    ``arguments`` are the parts of the fields. If ``first`` is true, updates are infinitesimal. Raises
-    :class:`Grows` if a field grows and the function is not homogeneous.
+    They are its value without training, and its change to second order. ``arguments`` are the parts of
+    the fields. If ``first`` is true, updates are infinitesimal. Raises :class:`Grows` if a field grows
+    and the function is not homogeneous.
     """
     start = [tuple(p for p in parts if p.order == 0) for parts in arguments]
     base = top(p for parts in start for p in parts)

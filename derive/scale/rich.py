@@ -366,7 +366,7 @@ class _RankOne:
     def rates(self, inner: Expr, top: Expr, phi_rate: Expr, bottom: Expr) -> tuple[Eq, ...]:
         """Return the equations of the squared singular values of the last, the inner and the first matrices.
 
-        ``inner`` and ``top`` are integrands of their growth, ``moved`` is the rate of phi, and
+        ``inner`` and ``top`` are integrands of their growth, ``phi_rate`` is the rate of phi, and
         ``bottom`` is ``c_h(1)``. Each rate is ``2 gamma0 c_h(ell) c_g(ell)``, which is checked to be
         the same for all layers.
         """
@@ -804,7 +804,11 @@ class RichBalance:
         return front, start, power_in(squared, c)
 
     def sums(self) -> tuple[Powers, Powers]:
-        """Return ``sum (w F)^2`` and ``sum lamda (w (1 - F))^2`` over modes of targets w, as powers of X."""
+        """Return two sums over modes as powers of the integrated kernel.
+
+        With the targets w and the learnt fraction F of a mode they are ``sum (w F)^2``, the learnt
+        norm, and ``sum lamda (w (1 - F))^2``, the loss.
+        """
         weight = on_power_law(w_star(k) ** 2 * lamda(k)).subs({beta: self.source, capacity_: self.capacity})
         weighted_decay, decay = -power_in(weight, k), -power_in(weight * k**self.capacity, k)
         sums = mode_sum_of(lambda at: I_F, [(S.Zero, S.One)], decay, self.capacity, X)
@@ -812,9 +816,9 @@ class RichBalance:
         return sums.sorted(given(self.task)), remaining
 
     def squares(self) -> Expr:
-        """Return the power of X of ``C_h0(t,s)`` for t and s of one order.
+        """Return the power of the integrated kernel in ``C_h0(t,s)``, for t and s of one order.
 
-        The kernel ``C_h0`` is a sum over modes of ``(lamda v)^2``.
+        The kernel ``C_h0`` of the inputs is a sum over modes of ``(lamda v)^2``.
         """
         values = {beta: self.source, capacity_: self.capacity}
         squared = on_power_law(w_star(k) ** 2 * lamda(k)).subs(values) * k**-self.capacity

@@ -145,7 +145,7 @@ class _Units:
         return self.of_function(e, [self.of(x) for x in e.args])
 
     def of_function(self, e: Expr, argument_degrees: list[Expr | None]) -> Expr | None:
-        """Return the degree of a function ``e`` from the degrees ``inside`` of its arguments."""
+        """Return the degree of a function ``e`` from the degrees of its arguments; None stands for zero."""
         if isinstance(e, Add | Max | Min):
             return self.require_equal(*argument_degrees)
         if isinstance(e, Mul):
@@ -240,7 +240,7 @@ def step_powers(
 def _power(e: Expr, powers: Mapping[Expr, Expr | None], number: PowerOfNumber) -> Expr | None:
     """Return the power of the large number in an expression, or None for zero.
 
-    ``known`` has the powers of gradients and states, and ``number`` returns that of other expressions.
+    ``powers`` has the powers of gradients and states, and ``number`` returns that of other expressions.
     """
     if e == 0:
         return None
@@ -252,10 +252,7 @@ def _power(e: Expr, powers: Mapping[Expr, Expr | None], number: PowerOfNumber) -
 
 
 def _power_of_function(e: Expr, argument_powers: list[Expr | None]) -> Expr | None:
-    """Return the power of a function ``e`` from the powers ``inside`` of its arguments.
-
-    None stands for zero.
-    """
+    """Return the power of a function ``e`` from the powers of its arguments; None stands for zero."""
     if isinstance(e, Add):
         return _largest(argument_powers)
     if isinstance(e, Mul):

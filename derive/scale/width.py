@@ -527,7 +527,7 @@ def width_constraints(program: Program, spectral: Collection[str] = ()) -> Const
 def _units(program: Program, solved: Mapping[Any, Expr]) -> list[Condition]:
     """Return conditions on epsilon and decay of entrywise rules, each as a power of N that must be zero.
 
-    ``known`` are exponents that other conditions determine.
+    ``solved`` are exponents that other conditions determine.
     """
     rules, symbols_ = entrywise_rules(program), symbols_of(program)
     if not rules:
@@ -984,6 +984,6 @@ class _Symmetry:
         return Symbol(f"w_{name}_{'' if layer is None else env[layer]}")
 
     def powers(self, e: Expr, env: IndexExpressions) -> list[Expr]:
-        """Return the powers of N in a number, as far as they are linear in the exponents."""
+        """Return the power of N of each term of a number, without the part that contains no exponent."""
         exponents = [x.xreplace({_INSIDE: c}) for x in powers(e.subs(env))]
         return [x - x.xreplace(dict.fromkeys(self.exponents, S.Zero)) for x in exponents]

@@ -370,7 +370,7 @@ class DrivenSteps:
         return int(sum(int(c) << BITS * n for (n,), c in p.terms())) & self.mask
 
     def _in_products(self, field: AppliedUndef, at: Mapping[Any, int]) -> list[tuple[int, Key]]:
-        """Return a field as a sum of products of weights and vectors: (factor, product)."""
+        """Return a field as a list of (factor, product of weights and a vector) that adds up to it."""
         key = self._key(field, at)
         if key[0] in self.products:
             return [(1, key)]
@@ -379,7 +379,7 @@ class DrivenSteps:
         return self._known[key]
 
     def _defined(self, atom: AppliedUndef) -> list[tuple[int, Key]]:
-        """Return a field as a sum (factor, product) by its definition."""
+        """Return a field by its definition, as a list of (factor, product) that adds up to it."""
         products = []
         for e in self.theory.definitions:
             binding = match(e.symbol, atom, e.ranges)

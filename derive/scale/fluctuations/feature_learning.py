@@ -242,7 +242,7 @@ def _slope(e: PolyElement) -> PolyElement:
 
 
 def _term(c: Any, n: int, j: int, other_powers: Any) -> PolyElement:
-    """Return ``c x^n w^j`` times the coefficients of the mean ascent to the powers ``rest``."""
+    """Return ``c x^n w^j`` times powers ``other_powers`` of the coefficients of the mean ascent."""
     return RING.from_dict({(n, j, *other_powers): c}) if c else RING.zero
 
 
@@ -260,7 +260,7 @@ def _integral(e: PolyElement) -> PolyElement:
 
 
 def _forced(e: PolyElement) -> PolyElement:
-    """Return the solution of ``z' = -z + e`` with initial value zero."""
+    """Return the solution of ``dz/dx = -z + e`` with ``z(0) = 0``, a polynomial in x and ``w = exp(-x)``."""
     return _w * _integral(_shifted(e, -1))
 
 

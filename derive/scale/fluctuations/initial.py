@@ -202,7 +202,10 @@ def initial_covariance(
 
 
 def _member(units: InitialUnits, name_and_indices: tuple[Any, ...]) -> AppliedUndef:
-    """Return the observable with a name and indices, ``given = (name, *indices)``, at time 0."""
+    """Return the order parameter at time 0 that ``name_and_indices`` denotes, such as ``("K", mu, alpha)``.
+
+    Raises TypeError for a wrong number of indices.
+    """
     name, *indices = name_and_indices
     q = units.theory.parameter(name)
     times = sum(x in (t, s) for x in q.symbol.args)

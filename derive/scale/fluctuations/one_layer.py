@@ -204,7 +204,7 @@ class OneSample(ConditionalResult):
         return Add(*[2 * (e.diff(x) * second.diff(x)).subs(ones) / self.units for x in (A, B)])
 
     def shift(self, e: Expr) -> Expr:
-        """Return N times the mean minus the value of infinite width, to leading order.
+        """Return N times (mean of a function minus its value at infinite width), to leading order in 1/N.
 
         Parameters
         ----------
@@ -499,19 +499,22 @@ class OneLayerFlow(ConditionalResult):
         return -2 * self.modes.rate * growth * self.error.diff(growth)
 
     def _at_fixed_error(self, e: Expr, by: Symbol) -> Expr:
-        """Return the derivative of a function of z with respect to A_0 or B_0 (``by``) at fixed error."""
+        """Return the derivative of a function of z, A_0 and B_0 by one of the latter, at fixed error."""
         return e.diff(by) - self.error.diff(by) / self.error.diff(growth) * e.diff(growth)
 
     @cached_property
     def weights(self) -> dict[Symbol, Expr]:
-        """Relative derivatives of :meth:`speed` by A_0 and by B_0 at fixed error, functions of z."""
+        """Relative derivatives of :meth:`speed` by the initial values A_0 and B_0 at fixed error.
+
+        They are functions of z, by which A has grown and B has been divided.
+        """
         speed = self.speed()
         derivatives = {x: self._at_fixed_error(speed, x) / speed for x in (A, B)}
         return {x: factor(e.subs({A: 1, B: 1})) for x, e in derivatives.items()}
 
     @cached_property
     def _integrals(self) -> dict[Symbol, Expr]:
-        """Integrals of :attr:`weights` over time, functions of z and of its final value."""
+        """Integrals over time of :attr:`weights`, by A_0 and B_0; functions of z and of its final value."""
         velocity = factor(self.velocity.subs({A: 1, B: 1}).xreplace(self._in_growth))
         return {x: _integral(e / velocity) for x, e in self.weights.items()}
 
@@ -528,7 +531,10 @@ class OneLayerFlow(ConditionalResult):
 
     @cached_property
     def kernel_sensitivity(self) -> dict[Symbol, Expr]:
-        """Derivatives of the tangent kernel by A_0 and B_0, functions of z and of its final value."""
+        """Derivatives of the tangent kernel by the initial values A_0 and B_0.
+
+        They are functions of z, by which A has grown and B has been divided, and of its final value.
+        """
         sensitivities = {}
         for x, error_change in self.error_sensitivity.items():
             slope = self.kernel.diff(growth) / self.error.diff(growth)
