@@ -208,10 +208,13 @@ class Network:
     def _ranges(self, lhs: AppliedUndef, rhs: Expr) -> tuple[IndexRange, ...]:
         """Return the ranges of the indices of ``lhs``: layers come last and run as far as its matrices."""
         known = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
-        families = {m.name: m.index for m in self.matrices if m.index is not None}
+        matrices = {m.name: m for m in self.matrices}
         depth = expression(self.depth).free_symbols
-        for p in rhs.atoms(Product):
-            if (family := families.get(name_of(p.matrix))) is not None:
+        for p in sorted(rhs.atoms(Product), key=str):
+            if (matrix := matrices.get(name_of(p.matrix))) is None:
+                continue
+            _require_member(lhs, matrix, p.matrix)
+            if (family := matrix.index) is not None:
                 first = p.matrix.args[0]
                 for x in first.free_symbols - depth - {mu}:
                     known[x] = IndexRange(x, family.lower - (first - x), family.upper - (first - x))
@@ -584,6 +587,19 @@ def _nonlinear_averages(e: Expr) -> set[Mean]:
     masked = e.replace(lambda x: isinstance(x, Mean), lambda x: masks.setdefault(x, Dummy("mean", real=True)))
     slopes = {mean: masked.diff(mask) for mean, mask in masks.items()}
     return {mean for mean, slope in slopes.items() if slope.has(*masks.values())}
+
+
+def _require_member(lhs: AppliedUndef, matrix: GaussianMatrix, used: Expr) -> None:
+    """Raise ProgramError if the line of ``lhs`` uses a matrix with another number of indices than it has.
+
+    ``used`` is the matrix as it stands in a product: ``W``, or ``W(k)`` for a member of a family.
+    """
+    index = () if matrix.index is None else (matrix.index,)
+    indices = [str(r.index) for r in (*index, *matrix.others)]
+    if len(used.args) != len(indices):
+        member = f"{matrix.name}({', '.join(indices)})" if indices else matrix.name
+        family = f"a family over {', '.join(indices)}" if indices else "a single matrix"
+        raise ProgramError(f"{lhs}: {used} @ ... must be {member} @ ..., because {matrix.name} is {family}")
 
 
 def _without_range(x: Symbol) -> str:

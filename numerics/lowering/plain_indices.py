@@ -281,6 +281,14 @@ class _Unrolling:
         self.symbols: dict[Expr, set[Symbol]] = {}
         """Symbols in each expression, kept because most expressions occur in several members."""
         self.alike: dict[Source, bool] = {}
+        self.indexed = {
+            (str(x.func), k)
+            for item in self.theory.stated()
+            for x in _symbols(item)
+            for k, a in enumerate(x.args)
+            if a.free_symbols - {*TIMES}
+        }
+        """Positions at which an item holds for all values of an index; an integer there reads one member."""
         self.slots = set(self._first())
         if self.slots:
             self._close()
@@ -301,13 +309,15 @@ class _Unrolling:
                 )
 
     def _needs_integers(self, slot: Slot, a: Expr, use: _SourceUse) -> bool:
-        """Return whether a field is used over a part of its range, or shifted.
+        """Return whether a field is used over a part of its range, shifted, or at one integer.
 
-        A shift is allowed in a sum over a whole period. ``a`` is the argument of the field at the position
-        ``slot``.
+        A shift is allowed in a sum over a whole period, and an integer if no equation holds for all values of
+        the index. ``a`` is the argument of the field at the position ``slot``.
         """
-        if a in TIMES or a.is_Integer:
+        if a in TIMES:
             return False
+        if a.is_Integer:
+            return slot in self.indexed
         if a.is_Symbol:
             return a not in use.summed and a in use.scope and use.scope[a] != self.extents[slot]
         return ring_of(a, {x: use.scope[x] for x in use.summed}, self.extents[slot]) is None
