@@ -138,67 +138,67 @@ class _Rows:
         return np.asarray(x / np.sqrt((x**2).sum(axis=-1, keepdims=True)))
 
 
-def _moment(ms: tuple[SignMonomial, ...], rows: _Rows, given: bool) -> tuple[Array, Array]:
+def _moment(ms: tuple[SignMonomial, ...], rows: _Rows, is_given: bool) -> tuple[Array, Array]:
     """Return the average of a product of monomials ``ms``, and that of the absolute values of its terms.
 
-    ``given`` is true while no point mass comes from the derivative of a sign; a point mass of a variable
+    ``is_given`` is true while no point mass comes from the derivative of a sign; a point mass of a variable
     without variance is then an error of the user.
     """
     at = next((i for i, (_, _, m) in enumerate(ms) if m >= 0), None)
-    if not (given and at is not None) and sum(n + s + max(m, 0) for n, s, m in ms) % 2:
+    if not (is_given and at is not None) and sum(n + s + max(m, 0) for n, s, m in ms) % 2:
         return np.zeros(len(rows)), np.zeros(len(rows))
     if at is not None:
-        return _mass(ms, at, rows, given)
+        return _mass(ms, at, rows, is_given)
     at = next((i for i, (n, _, _) in enumerate(ms) if n), None)
     if at is not None:
         n, s, _ = ms[at]
         lowered = (*ms[:at], (n - 1, s, -1), *ms[at + 1 :])
-        return _by_stein(lowered, at, rows, given)
+        return _by_stein(lowered, at, rows, is_given)
     value = signs(rows.unit([i for i, (_, s, _) in enumerate(ms) if s]))
     return value, np.abs(value)
 
 
-def _by_stein(ms: tuple[SignMonomial, ...], by: int, rows: _Rows, given: bool) -> tuple[Array, Array]:
+def _by_stein(ms: tuple[SignMonomial, ...], by: int, rows: _Rows, is_given: bool) -> tuple[Array, Array]:
     """Return ``sum_j <x x_j> <d prod / dx_j>`` for the variable ``x`` at position ``by`` (Stein's lemma)."""
     total, size = np.zeros(len(rows)), np.zeros(len(rows))
     for j, m in enumerate(ms):
         overlap = rows.overlap(by, j)
         for new, c in slope(m).items():
             from_sign = m[2] < 0 <= new[2]
-            value, scale = _moment((*ms[:j], new, *ms[j + 1 :]), rows, given and not from_sign)
+            value, scale = _moment((*ms[:j], new, *ms[j + 1 :]), rows, is_given and not from_sign)
             total += float(c) * overlap * value
             size += abs(float(c)) * np.abs(overlap) * scale
     return total, size
 
 
-def _mass(ms: tuple[SignMonomial, ...], at: int, rows: _Rows, given: bool) -> tuple[Array, Array]:
+def _mass(ms: tuple[SignMonomial, ...], at: int, rows: _Rows, is_given: bool) -> tuple[Array, Array]:
     """Return the average with a point mass at position ``at``: its density times the conditional average.
 
     Both are taken at zero. Raise Ambiguous for a given point mass of a variable that does not vary, or times
     a jump of the same variable.
     """
     vanishing = rows.vanishing()[:, at]
-    if given and np.any(vanishing):
+    if is_given and np.any(vanishing):
         raise Ambiguous("a point mass of a variable of variance zero has no average")
     v = np.where(vanishing, 1.0, rows.overlap(at, at))
     order = ms[at][2]
     if order:
-        value, scale = _by_parts(ms, at, order - 1, v, rows, given)
+        value, scale = _by_parts(ms, at, order - 1, v, rows, is_given)
         return np.where(vanishing, 0.0, value), np.where(vanishing, 0.0, scale)
     conditional, others = rows.without(at, v), (*ms[:at], (0, 0, -1), *ms[at + 1 :])
-    if given:
+    if is_given:
         short = conditional.vanishing() & ~vanishing[:, None]
         if any(np.any(short[:, i]) for i, (n, s, m) in enumerate(others) if (s or m >= 0) and not n):
             raise Ambiguous(
                 "a point mass of a variable is multiplied by a jump or a point mass of the same variable"
             )
-    value, scale = _moment(others, conditional, given)
+    value, scale = _moment(others, conditional, is_given)
     density = np.where(vanishing, 0.0, 1 / np.sqrt(2 * np.pi * v))
     return density * value, density * scale
 
 
 def _by_parts(
-    ms: tuple[SignMonomial, ...], at: int, order: int, v: Array, rows: _Rows, given: bool
+    ms: tuple[SignMonomial, ...], at: int, order: int, v: Array, rows: _Rows, is_given: bool
 ) -> tuple[Array, Array]:
     """Return the average with the derivative of order ``order + 1`` of a point mass, by parts.
 
@@ -212,7 +212,7 @@ def _by_parts(
             changed += [(-rows.overlap(at, j) / v, (j, new), c) for new, c in slope(m).items()]
     total, size = np.zeros(len(rows)), np.zeros(len(rows))
     for factor, (j, new), c in changed:
-        value, scale = _moment((*lower[:j], new, *lower[j + 1 :]), rows, given)
+        value, scale = _moment((*lower[:j], new, *lower[j + 1 :]), rows, is_given)
         total += float(c) * factor * value
         size += abs(float(c)) * np.abs(factor) * scale
     return total, size

@@ -62,11 +62,11 @@ class GroupedSums:
         unique, starts = np.unique(targets[order], return_index=True)
         return cls(unique, starts, sources[order], weights[order])
 
-    def add(self, found: Array, values: Array) -> None:
-        """Add the sums over ``values`` (batch, sources) to ``found`` (batch, targets), in place."""
+    def add(self, totals: Array, values: Array) -> None:
+        """Add the sums over ``values`` (batch, sources) to ``totals`` (batch, targets), in place."""
         if len(self.targets):
             terms = values[:, self.sources] * self.weights
-            found[:, self.targets] += np.add.reduceat(terms, self.starts, axis=1)
+            totals[:, self.targets] += np.add.reduceat(terms, self.starts, axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,18 +85,18 @@ class CausalSums:
     earlier: GroupedSums
 
     @classmethod
-    def of(cls, targets: IntegerArray, sources: IntegerArray, weights: Array, own: slice) -> CausalSums:
-        """Divide terms by the time of their targets; ``own`` is the range of the targets of the same time.
+    def of(cls, targets: IntegerArray, sources: IntegerArray, weights: Array, present: slice) -> CausalSums:
+        """Divide terms by the time of their targets.
 
-        Raise Unserved for targets of later times.
+        ``present`` is the range of the targets of the same time. Raise Unserved for targets of later times.
         """
-        if (targets >= own.stop).any():
+        if (targets >= present.stop).any():
             raise Unserved(
                 "a quantity depends on an order parameter of a later time, so that it is not causal"
             )
-        now = targets >= own.start
+        now = targets >= present.start
         return cls(
-            GroupedSums.of(targets[now] - own.start, sources[now], weights[now]),
+            GroupedSums.of(targets[now] - present.start, sources[now], weights[now]),
             GroupedSums.of(targets[~now], sources[~now], weights[~now]),
         )
 
@@ -195,9 +195,9 @@ class AdjointFluctuations(LinearTheory):
         """Return None, because shifts need all covariances, which sweeps do not compute."""
 
     def _sweep_batch(
-        self, batch: list[int], spans: list[GradientSpan], last: int, found: list[Array]
+        self, batch: list[int], spans: list[GradientSpan], last: int, covariances: list[Array]
     ) -> None:
-        """Compute the covariances of the blocks ``batch`` by one sweep and write them into ``found``.
+        """Compute the covariances of the blocks ``batch`` by one sweep and write them into ``covariances``.
 
         ``last`` is the latest time of their observables.
         """
@@ -213,7 +213,7 @@ class AdjointFluctuations(LinearTheory):
                 for k, x in enumerate(moved):
                     own[k] += moved @ x.reshape(end, end).T.ravel() / (2 * site.ratio)
         for k, own in zip(batch, inner, strict=True):
-            found[k] = spans[k].coefficients @ (own + own.T) @ spans[k].coefficients.T / 2
+            covariances[k] = spans[k].coefficients @ (own + own.T) @ spans[k].coefficients.T / 2
 
     def _span(self, block: GradientBlock) -> GradientSpan:
         """Return the gradients of a block as combinations of independent ones, so that fewer are swept."""
@@ -253,20 +253,20 @@ class AdjointFluctuations(LinearTheory):
         """
         batch = len(psi)
         ends = [int(x.ends[last]) for x in self.sites]
-        found = [np.zeros((batch, n, n)) for n in ends]
+        influences = [np.zeros((batch, n, n)) for n in ends]
         for time in range(last, -1, -1):
             block = self.blocks[time]
             now = psi[:, block.own]
             for x in block.sites:
-                V, Psi, start = self.sites[x.site].V, found[x.site], x.own.start
+                V, Psi, start = self.sites[x.site].V, influences[x.site], x.own.start
                 rows = V[start : ends[x.site]][:, start : x.own.stop][:, x.hats].T @ Psi[:, start:]
                 moved = _product(rows, V[: ends[x.site], : x.last])
                 x.influences.same.add(now, moved)
                 x.influences.earlier.add(psi, moved)
-            self._step(psi, found, block)
-        return found
+            self._step(psi, influences, block)
+        return influences
 
-    def _step(self, psi: Array, found: list[Array], block: TimeBlock) -> None:
+    def _step(self, psi: Array, influences: list[Array], block: TimeBlock) -> None:
         """Propagate contributions of one time to order parameters of this and of earlier times.
 
         Order parameters of one time depend on each other in a chain, which is followed until nothing is left
@@ -280,7 +280,7 @@ class AdjointFluctuations(LinearTheory):
             block.slopes.same.add(passed, arrived)
             block.slopes.earlier.add(psi, arrived)
             for x in block.sites:
-                V, Psi = self.sites[x.site].V, found[x.site]
+                V, Psi = self.sites[x.site].V, influences[x.site]
                 flat = np.zeros((len(psi), (x.own.stop - x.own.start) * x.last))
                 x.units.add(flat, arrived)
                 rows = flat.reshape(len(psi), -1, x.last)
@@ -306,38 +306,38 @@ class AdjointFluctuations(LinearTheory):
         """
         times = self.lowered.sizes.times
         ends = np.searchsorted(np.sort(self.lowered.parameter_time), np.arange(times), side="right")
-        own = [slice(int(ends[k - 1]) if k else 0, int(ends[k])) for k in range(times)]
-        slopes = self._slopes(own)
+        ranges = [slice(int(ends[k - 1]) if k else 0, int(ends[k])) for k in range(times)]
+        slopes = self._slopes(ranges)
         sites: list[list[SiteBlock]] = [[] for _ in range(times)]
         for number, site in enumerate(self.sites):
-            units = self._unit_rows(number, own)
-            influences = self._influence_rows(number, own)
+            units = self._unit_rows(number, ranges)
+            influences = self._influence_rows(number, ranges)
             for k in range(times):
                 at = site.at(k)
                 if at.stop > at.start:
                     hats = np.flatnonzero(site.is_hat[at])
                     sites[k].append(SiteBlock(number, at, at.stop, hats, units[k], influences[k]))
-        return [TimeBlock(*x) for x in zip(own, sites, slopes, strict=True)]
+        return [TimeBlock(*x) for x in zip(ranges, sites, slopes, strict=True)]
 
-    def _slopes(self, own: list[slice]) -> list[CausalSums]:
+    def _slopes(self, ranges: list[slice]) -> list[CausalSums]:
         """Return for each time the derivatives of order parameters that are functions of others.
 
-        ``own`` are the ranges of order parameters of each time.
+        ``ranges`` are the ranges of order parameters of each time.
         """
         terms = [(z.target, z.other[0], self.lowered.value(z, self.values)) for z in self.lowered.slopes]
         empty = (np.zeros(0, int), np.zeros(0, int), np.zeros(0))
         target, other, weights = (np.concatenate(x) for x in zip(empty, *terms, strict=True))
         time = self.lowered.parameter_time[target]
         found = []
-        for k, part in enumerate(_parts(time, len(own))):
-            sources = self.rank[target[part]] - own[k].start
-            found.append(CausalSums.of(self.rank[other[part]], sources, weights[part], own[k]))
+        for k, part in enumerate(_parts(time, len(ranges))):
+            sources = self.rank[target[part]] - ranges[k].start
+            found.append(CausalSums.of(self.rank[other[part]], sources, weights[part], ranges[k]))
         return found
 
-    def _unit_rows(self, number: int, own: list[slice]) -> list[GroupedSums]:
+    def _unit_rows(self, number: int, ranges: list[slice]) -> list[GroupedSums]:
         """Return for each time the sums from order parameters to rows of Psi of the site ``number``.
 
-        ``own`` are the ranges of order parameters of each time. A site is a population at one layer.
+        ``ranges`` are the ranges of order parameters of each time. A site is a population at one layer.
         """
         site, x = self.sites[number], self.units.get(number, NO_PRODUCTS)
         late, early, when = _ordered(x, site.times)
@@ -351,16 +351,16 @@ class AdjointFluctuations(LinearTheory):
         sources = self.rank[np.concatenate([x.parameters, x.parameters[both]])]
         weights, when = (np.concatenate([y, y[both]]) for y in (x.weights, when))
         found = []
-        for k, part in enumerate(_parts(when, len(own))):
+        for k, part in enumerate(_parts(when, len(ranges))):
             at = site.at(k)
             cells = (late[part] - at.start) * at.stop + early[part]
-            found.append(GroupedSums.of(cells, sources[part] - own[k].start, weights[part]))
+            found.append(GroupedSums.of(cells, sources[part] - ranges[k].start, weights[part]))
         return found
 
-    def _influence_rows(self, number: int, own: list[slice]) -> list[CausalSums]:
+    def _influence_rows(self, number: int, ranges: list[slice]) -> list[CausalSums]:
         """Return for each time the sums from rows of ``V Psi V`` at hats to order parameters.
 
-        ``number`` is the site, and ``own`` are the ranges of order parameters of each time. A hat is the
+        ``number`` is the site, and ``ranges`` are the ranges of order parameters of each time. A hat is the
         perturbation of the equation of a field. A site is a population at one layer.
         """
         site, x = self.sites[number], self.influences.get(number, NO_PRODUCTS)
@@ -370,11 +370,11 @@ class AdjointFluctuations(LinearTheory):
         if (site.times[other] > site.times[hat]).any():
             raise Unserved("a field depends on a field of a later time, so that the theory is not causal")
         found = []
-        for k, part in enumerate(_parts(site.times[hat], len(own))):
+        for k, part in enumerate(_parts(site.times[hat], len(ranges))):
             at = site.at(k)
             place = np.cumsum(site.is_hat[at]) - 1
             cells = place[hat[part] - at.start] * at.stop + other[part]
-            found.append(CausalSums.of(self.rank[x.parameters[part]], cells, x.weights[part], own[k]))
+            found.append(CausalSums.of(self.rank[x.parameters[part]], cells, x.weights[part], ranges[k]))
         return found
 
 

@@ -83,15 +83,15 @@ class StageGrid:
     ends: NDArray[np.intp]
     places: Array
 
-    def read(self, values: Array, at: Array) -> Array:
+    def read(self, values: Array, positions: Array) -> Array:
         """Return values at other places along the axis ``places``, by splines.
 
-        ``values`` has the ends of steps as its first axis, which becomes that of ``at``.
+        ``values`` has the ends of steps as its first axis, which becomes that of ``positions``.
         """
         from scipy.interpolate import make_interp_spline  # slow to import, and seldom needed
 
         degree = min(DEGREE, (len(self.places) - 1) // 2 * 2 - 1)
-        return np.asarray(make_interp_spline(self.places, values, k=degree)(at))
+        return np.asarray(make_interp_spline(self.places, values, k=degree)(positions))
 
 
 def stage_grid(places: Array, times: Array) -> StageGrid:
@@ -251,8 +251,8 @@ def _on_grid(axis: FlowTimes, stages: StageGrid, plan: WidthPlan) -> WidthCorrec
     )
 
 
-def _read(stages: StageGrid, dims: tuple[str, ...], values: Array, at: Array, positive: bool) -> Array:
-    """Return a variable, known at the ends of steps, at the places ``at`` of transformed time, by splines.
+def _read(stages: StageGrid, dims: tuple[str, ...], values: Array, positions: Array, positive: bool) -> Array:
+    """Return a variable, known at the ends of steps, at other positions in transformed time, by splines.
 
     ``dims`` are its dimensions, among which is "time". If ``positive``, the logarithm is interpolated where
     all values are positive, and negative results are set to zero otherwise.
@@ -260,8 +260,8 @@ def _read(stages: StageGrid, dims: tuple[str, ...], values: Array, at: Array, po
     place = dims.index("time")
     first = np.moveaxis(values, place, 0)
     if positive and (first > 0).all():
-        return np.moveaxis(np.exp(stages.read(np.log(first), at)), 0, place)
-    found = stages.read(first, at)
+        return np.moveaxis(np.exp(stages.read(np.log(first), positions)), 0, place)
+    found = stages.read(first, positions)
     return np.moveaxis(np.maximum(found, 0.0) if positive else found, 0, place)
 
 
@@ -271,9 +271,9 @@ class FlowSeries:
     def __init__(self) -> None:
         self.grids: list[tuple[int, WidthCorrections]] = []
 
-    def add(self, steps: int, found: WidthCorrections) -> None:
+    def add(self, steps: int, on_grid: WidthCorrections) -> None:
         """Add the corrections on a grid with more steps than those before."""
-        self.grids.append((steps, found))
+        self.grids.append((steps, on_grid))
 
     def best(self) -> WidthCorrections | None:
         """Return the extrapolation of the two finest grids to steps of length zero.

@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 
 def initial_value(
-    found: InitialCovariance | InitialMean,
+    quantity: InitialCovariance | InitialMean,
     samples: Mapping[Symbol, int],
     kernels: Mapping[str, Array],
     values: Mapping[Symbol, float],
@@ -32,7 +32,7 @@ def initial_value(
 
     Parameters
     ----------
-    found : InitialCovariance or InitialMean
+    quantity : InitialCovariance or InitialMean
         The expression, for a number of layers or for any.
     samples : mapping
         The row of the kernel of the inputs for each symbol of a sample, counted from 0.
@@ -61,14 +61,14 @@ def initial_value(
     0.394294
     """
     known: dict[Expr, Expr] = {x: Float(repr(float(v))) for x, v in values.items()}
-    for e in (found.value, *(x.rhs for x in found.kernels)):
+    for e in (quantity.value, *(x.rhs for x in quantity.kernels)):
         for a in e.atoms(AppliedUndef):
             if str(a.func) in kernels:
                 row, column = (samples[x] for x in a.args)
                 known[a] = Float(repr(float(kernels[str(a.func)][row, column])))
-    for x in found.kernels:
+    for x in quantity.kernels:
         known[x.lhs] = Float(repr(_number(x.rhs, known)))
-    return _number(found.value, known)
+    return _number(quantity.value, known)
 
 
 def _number(e: Expr, known: Mapping[Expr, Any]) -> float:

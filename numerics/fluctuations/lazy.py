@@ -83,7 +83,7 @@ class InitialArrays:
 
 
 def lazy_covariance(
-    found: LazyFluctuations,
+    derived: LazyFluctuations,
     arrays: Mapping[str, Array],
     values: Mapping[Symbol, float],
     times: Sequence[float],
@@ -92,7 +92,7 @@ def lazy_covariance(
 
     Parameters
     ----------
-    found : LazyFluctuations
+    derived : LazyFluctuations
         What was derived.
     arrays : mapping
         The kernel of the inputs ``K_x`` ``(P, P)`` and targets ``y`` ``(P,)``.
@@ -122,22 +122,22 @@ def lazy_covariance(
     array([[1.    , 0.3679],
            [0.3679, 0.2707]])
     """
-    start = InitialArrays(found.program, arrays[INPUT_KERNEL], values)
+    start = InitialArrays(derived.program, arrays[INPUT_KERNEL], values)
     rates, vectors = np.linalg.eigh(start.tangent_kernel())
     y = vectors.T @ arrays[TARGETS]
     kappa = start.kernel_covariance()
     for axis in range(4):
         kappa = np.moveaxis(np.tensordot(vectors, kappa, (0, axis)), 0, axis)
     outputs = vectors.T @ start.output_covariance() @ vectors
-    E = np.array([_responses(found, rates, time, values) for time in times])
-    first = np.array([_on(found.initial, rates, rates, time, values) for time in times])
+    E = np.array([_responses(derived, rates, time, values) for time in times])
+    first = np.array([_on(derived.initial, rates, rates, time, values) for time in times])
     E = E * y
     modes = np.einsum("tkl,klmn,smn->tksm", E, kappa, E, optimize=True)
     modes += np.einsum("tk,km,sm->tksm", first, outputs, first)
     return np.asarray(np.einsum("ak,tksm,bm->tasb", vectors, modes, vectors, optimize=True))
 
 
-def _responses(found: LazyFluctuations, rates: Array, time: float, values: Mapping[Symbol, float]) -> Array:
+def _responses(derived: LazyFluctuations, rates: Array, time: float, values: Mapping[Symbol, float]) -> Array:
     """Return ``E_kl`` at a time for all pairs of eigenvalues ``rates`` (modes,) of the tangent kernel.
 
     ``E_kl y_l`` is the derivative of the error in mode k with respect to entry kl of the tangent kernel.
@@ -148,8 +148,8 @@ def _responses(found: LazyFluctuations, rates: Array, time: float, values: Mappi
     equal = np.abs(left - right) <= 1e-8 * np.abs(left).max()
     E = np.zeros(len(left))
     mean = (left + right)[equal] / 2
-    E[equal] = _on(found.same_mode, mean, mean, time, values)
-    E[~equal] = _on(found.different_modes, left[~equal], right[~equal], time, values)
+    E[equal] = _on(derived.same_mode, mean, mean, time, values)
+    E[~equal] = _on(derived.different_modes, left[~equal], right[~equal], time, values)
     return E.reshape(len(rates), len(rates))
 
 

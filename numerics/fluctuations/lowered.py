@@ -192,9 +192,9 @@ def key_of(x: AppliedUndef) -> FunctionKey:
 
 
 @lru_cache(maxsize=4096)
-def slope(e: Expr, by: AppliedUndef) -> Expr:
-    """Return the derivative of an expression with respect to the order parameter ``by``."""
-    found: Expr = e.diff(by)
+def slope(e: Expr, parameter: AppliedUndef) -> Expr:
+    """Return the derivative of an expression with respect to the order parameter ``parameter``."""
+    found: Expr = e.diff(parameter)
     return found
 
 
@@ -563,7 +563,7 @@ class LoweredFluctuations:
         self,
         weight: Expr,
         grid: IndexGrid,
-        own: IntegerArray | None,
+        equations: IntegerArray | None,
         targets: list[IntegerArray],
         declared: list[tuple[FunctionKey, list[IntegerArray]] | None],
         fixed: list[IntegerArray],
@@ -571,7 +571,7 @@ class LoweredFluctuations:
     ) -> Callable[[], TermArrays]:
         """Return the function that makes the arrays of a term, called when functions of fields have numbers.
 
-        ``own`` and ``targets`` are numbers of the term's equation and of the order parameters of its
+        ``equations`` and ``targets`` are numbers of the term's equation and of the order parameters of its
         derivative. ``declared`` are families with arguments that get numbers later; ``fixed`` are numbers of
         fields or hats. A hat is the perturbation of the equation of a field.
         """
@@ -582,7 +582,7 @@ class LoweredFluctuations:
             none = np.full(size, CONSTANT)
             found = [none if x is None else self.nodes.find(*x) for x in declared]
             columns = [*found, *fixed, none, none][:2] if not fixed else [*fixed, *found, none, none][:2]
-            marks = [x for x in (own, *targets) if x is not None]
+            marks = [x for x in (equations, *targets) if x is not None]
             main, *more = marks
             other = [*more, none][0]
             extra = more[1] if len(more) > 1 else none

@@ -82,16 +82,16 @@ class SiteFields:
         """
         return slice(int(self.hat_ends[time - 1]) if time else 0, int(self.hat_ends[time]))
 
-    def extend(self, time: int, own: Array) -> None:
+    def extend(self, time: int, direct: Array) -> None:
         """Compute the rows and columns of one time in R, Y and C from the coupling K and the sources.
 
-        ``own`` (nodes of this time, hats up to it) is 1 where a hat perturbs the node itself. The equations
-        are ``R_now = own + K R``, ``Y = Sigma R^T`` and ``C = R Y``. A node is a field, or a product of
-        weights with a field, at one time.
+        ``direct`` (nodes of this time, hats up to it) is 1 where a hat (perturbation) perturbs the node
+        itself. The equations are ``R_now = direct + K R``, ``Y = Sigma R^T`` and ``C = R Y``. A node is a
+        field, or a product of weights with a field, at one time.
         """
         now, known = self.nodes_at(time), slice(int(self.hat_ends[time]))
         earlier, last = slice(now.start), slice(now.stop)
-        rows = own + self.coupling[:, earlier] @ self.R[earlier, known]
+        rows = direct + self.coupling[:, earlier] @ self.R[earlier, known]
         self.R[now, known], inside = rows, self.coupling[:, now]
         # fields of one time depend on each other without cycles, so that the iteration ends
         for _ in range(len(rows)):

@@ -225,15 +225,15 @@ class OrderParameterMoments:
         """N times the covariance of the order parameters with different averages, ``(kept, kept)``."""
         return self.fluctuations.kept_covariance
 
-    def _gradient(self, found: ExpandedObservable) -> Any:
+    def _gradient(self, expanded: ExpandedObservable) -> Any:
         """Return the first derivatives of an observable at all points, a sparse matrix ``(points, kept)``.
 
         Columns are the order parameters of ``kept``, those with different averages.
         """
         from scipy.sparse import csr_array  # slow to import, and seldom needed
 
-        places = found.rows, self.fluctuations.index[found.columns]
-        return csr_array((found.slopes, places), shape=(len(found.values), len(self.fluctuations.kept)))
+        places = expanded.rows, self.fluctuations.index[expanded.columns]
+        return csr_array((expanded.slopes, places), shape=(len(expanded.values), len(self.fluctuations.kept)))
 
     def _expanded(self, name: str) -> tuple[list[ParameterAxis], ExpandedObservable]:
         """Return the axes of the order parameter ``name``, and its expansion at all values along them."""

@@ -478,7 +478,7 @@ def layers_written_out(e: Expr) -> Expr:
 
 def observable(  # noqa: PLR0913 - arrays, numbers and ranges come from different owners
     e: Equation,
-    found: Mapping[MemberKey, Array],
+    arrays: Mapping[MemberKey, Array],
     values: Mapping[str, float],
     data: Mapping[str, Any],
     axes: IndexSymbols | None = None,
@@ -488,18 +488,18 @@ def observable(  # noqa: PLR0913 - arrays, numbers and ranges come from differen
 ) -> Array:
     """Evaluate the right-hand side of an observable at all pairs of times.
 
-    Arrays of ``found`` have the axes of the symbol's arguments (samples, then t, s) and the replicas last.
+    Arrays of ``arrays`` have the axes of the symbol's arguments (samples, then t, s) and the replicas last.
     The result has ``axes``, or those of the left-hand side with t and s, and the replicas last. Indices start
     at 1, or as ``first`` says. ``sizes`` are the sizes of indices that no array has.
     """
-    known = KnownArrays(values, data, dict(found), dict(first or {}), literals=dict(literals or {}))
+    known = KnownArrays(values, data, dict(arrays), dict(first or {}), literals=dict(literals or {}))
     body, axes = layers_written_out(e.rhs), (*axes_of(e.lhs), t, s) if axes is None else axes
     sizes = dict(sizes or {})
     for x in body.atoms(AppliedUndef):
         node = node_of(x)
-        array = found[node][..., 0] if node in found else known.arrays.get(node[0])
+        array = arrays[node][..., 0] if node in arrays else known.arrays.get(node[0])
         if array is not None:
-            args = [a for a in x.args if not a.is_Integer] if node in found else x.args
+            args = [a for a in x.args if not a.is_Integer] if node in arrays else x.args
             sizes |= zip(args, array.shape, strict=True)
     shape = [sizes[x] for x in axes]
     places = {x: Axis(0, n, k, len(axes)) for k, (x, n) in enumerate(zip(axes, shape, strict=True))}

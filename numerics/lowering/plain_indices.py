@@ -101,13 +101,13 @@ def with_plain_indices(sized: SizedTheory) -> Plain:
 
 
 def stacked_members(
-    found: Mapping[MemberKey, Array], written_out: Iterable[WrittenOut]
+    arrays: Mapping[MemberKey, Array], written_out: Iterable[WrittenOut]
 ) -> dict[MemberKey, Array]:
     """Return the arrays with the members of each quantity that was written out stacked in one array.
 
     The members are removed. Axis 0 of each array counts replicas.
     """
-    whole = dict(found)
+    whole = dict(arrays)
     for x in written_out:
         if all(n in whole for n in x.members):
             members = np.stack([whole.pop(n) for n in x.members])
@@ -562,10 +562,10 @@ class _WholeRanges:
         values = self.sized.values
         return e.subs({x: values[x.name] for x in e.free_symbols if x.name in values})
 
-    def whole(self, index: Symbol, body: Expr, own: IntegerBounds) -> IntegerBounds:
+    def whole(self, index: Symbol, body: Expr, own_range: IntegerBounds) -> IntegerBounds:
         """Return the whole range of the functions used at an index.
 
-        ``own`` if they do not have a common one.
+        ``own_range`` if they do not have a common one.
         """
         spans = {
             self.extents[str(x.func), k]
@@ -573,8 +573,8 @@ class _WholeRanges:
             for k, a in enumerate(x.args)
             if a == index and (str(x.func), k) in self.extents
         }
-        wide = [x for x in spans if x[0] <= own[0] and own[1] <= x[1]]
-        return wide[0] if len(spans) == len(wide) == 1 else own
+        wide = [x for x in spans if x[0] <= own_range[0] and own_range[1] <= x[1]]
+        return wide[0] if len(spans) == len(wide) == 1 else own_range
 
     def inside(self, index: Symbol, lower: Expr, upper: Expr, whole: IntegerBounds) -> Expr:
         """Return a factor that is one within the limits of a sum, and zero elsewhere in the whole range."""

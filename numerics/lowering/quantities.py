@@ -480,10 +480,10 @@ class _QuantityReader:
 
     # -- weights whose rule acts on each entry ---------------------------------------------------------
 
-    def _entry_sum(self, leaf: Sum, own: tuple[Symbol, ...]) -> EntrySum:
+    def _entry_sum(self, leaf: Sum, equation_indices: tuple[Symbol, ...]) -> EntrySum:
         """Return a sum over steps of entries as a weight that is applied to a vector.
 
-        ``own`` are the indices of the equation in which the sum stands.
+        ``equation_indices`` are the indices of the equation in which the sum stands.
         """
         steps = step_sum(leaf)
         rule = entrywise_rule(self.theory.program, steps.step.weight)
@@ -503,7 +503,7 @@ class _QuantityReader:
         moving = None if beside == 1 else self._entry_vector(beside, t)
         over = tuple(x[0] for x in steps.limits)
         carried = {*indices, *(x for v in (vector, moving) if v is not None for x in v.symbols)}
-        if carried - {*own, *over}:
+        if carried - {*equation_indices, *over}:
             raise Unserved(f"{leaf} has an index that its equation does not have")
         return EntrySum(number, transposed, factor, vector, moving, over)
 
@@ -521,16 +521,17 @@ class _QuantityReader:
         self.tables.weights.append(array)
         return len(keys), False
 
-    def _gradient_term(self, own: Expr, other: Expr, limits: tuple[Any, ...]) -> GradientTerm:
+    def _gradient_term(self, own_factor: Expr, partner_factor: Expr, limits: tuple[Any, ...]) -> GradientTerm:
         """Return a term of the gradient of an entry.
 
-        ``own`` is its factor at the unit, with all numbers, and ``other`` that at its partner.
+        ``own_factor`` is its factor at the unit, with all numbers, and ``partner_factor`` is that at its
+        partner.
         """
         self.extents.add(limits)
-        factors = Mul.make_args(own)
+        factors = Mul.make_args(own_factor)
         moving = Mul(*[x for x in factors if self.tables.is_random(x)])
         kernel = Mul(*[x for x in factors if not self.tables.is_random(x)])
-        partner = None if other == 1 else self._entry_vector(other, s)
+        partner = None if partner_factor == 1 else self._entry_vector(partner_factor, s)
         return GradientTerm(kernel, self._entry_vector(moving, s), partner, tuple(x[0] for x in limits))
 
     def _entry_vector(self, e: Expr, time: Symbol) -> EntryVector:
@@ -548,10 +549,10 @@ class _QuantityReader:
             return EntryVector((str(e.func), ()), symbols, True, axis, fixed, kernel)
         return EntryVector(*self._piece(e, time))
 
-    def _memory(self, leaf: Sum, body: Expr, own: tuple[Symbol, ...]) -> PastSum:
+    def _memory(self, leaf: Sum, body: Expr, equation_indices: tuple[Symbol, ...]) -> PastSum:
         """Return the term ``body`` of the sum ``leaf`` over the past.
 
-        Its indices are ``own`` and the summed ones.
+        Its indices are ``equation_indices`` and the summed ones.
         """
         over = tuple(x[0] for x in leaf.limits if x[0] not in TIMES)
         self.extents.add(x for x in leaf.limits if x[0] not in TIMES)
@@ -565,7 +566,7 @@ class _QuantityReader:
         if factor.free_symbols & (set(TIMES) - {time}):
             raise Unserved(f"in {leaf} the factor {factor} depends on both times t and s")
         node, symbols = self._piece(factor, time)
-        if set(symbols) - set(over) - set(own):
+        if set(symbols) - set(over) - set(equation_indices):
             raise Unserved(
                 f"in {leaf} the factor {factor} has an index that is neither summed nor one of the equation"
             )

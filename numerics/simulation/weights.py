@@ -360,12 +360,14 @@ def laws(binder: Binder) -> list[GaussianLaw]:
     return found
 
 
-def trainings(binder: Binder, reading: FormulaReaders, every: Sequence[GaussianLaw]) -> list[Training]:
-    """Return the training of each trained weight, whose distributions are in ``every``.
+def trainings(
+    binder: Binder, reading: FormulaReaders, distributions: Sequence[GaussianLaw]
+) -> list[Training]:
+    """Return the training of each trained weight, whose distributions are in ``distributions``.
 
     Raise ``ValueError`` for a flow without an equation of motion.
     """
-    by_key = {x.key: x for x in every}
+    by_key = {x.key: x for x in distributions}
     found: list[Training] = []
     for w in binder.program.trained():
         if not w.rule.discrete and not hasattr(w.rule, "system"):
@@ -418,19 +420,19 @@ def _update(
     return Update(coefficients, readers[0], right, (places[0], places[-1]), scale, shape)
 
 
-def move(every: Sequence[Training], state: NetworkState, rngs: Sequence[np.random.Generator]) -> None:
+def move(moving: Sequence[Training], state: NetworkState, rngs: Sequence[np.random.Generator]) -> None:
     """Move all weights by one step, with updates that are computed before any weight moves."""
-    plan = [(x, x.update.factors(state)) for x in every]
+    plan = [(x, x.update.factors(state)) for x in moving]
     plan = [(x, Factors(u.left.copy(), u.right.copy())) for x, u in plan]
     for x, u in plan:
         x.step(state, u, rngs)
 
 
 def relax(
-    every: Sequence[WeightTraining], state: NetworkState, time: float, rngs: Sequence[np.random.Generator]
+    moving: Sequence[WeightTraining], state: NetworkState, time: float, rngs: Sequence[np.random.Generator]
 ) -> None:
     """Apply the equations of motion without updates for a time: ``dz = A z dt + noise``."""
-    for x in every:
+    for x in moving:
         moved, covariance = relaxed(x.motion.rates(state), x.motion.disturbance(state), time)
         z = x.components(state)
         old = [y.copy() for y in z] if len(z) > 1 else z
@@ -448,15 +450,17 @@ def by_network(x: Array, w: Array) -> Array:
 
 
 def start(
-    every: Sequence[GaussianLaw], rngs: Sequence[np.random.Generator], initial: Mapping[MemberKey, Array]
+    distributions: Sequence[GaussianLaw],
+    rngs: Sequence[np.random.Generator],
+    initial: Mapping[MemberKey, Array],
 ) -> dict[MemberKey, Array]:
     """Return the initial weights of all networks; those not in ``initial`` are drawn.
 
     Weights that are drawn anew at each step are left out.
     """
-    found = {x.key: empty_weights(x.shape, len(rngs)) for x in every if not x.fresh}
+    found = {x.key: empty_weights(x.shape, len(rngs)) for x in distributions if not x.fresh}
     for k, rng in enumerate(rngs):
-        for x in every:
+        for x in distributions:
             if not x.fresh:
                 copy_by_rows(found[x.key][k], initial[x.key] if x.key in initial else x.draw(rng))
     return found
@@ -477,13 +481,13 @@ def copy_by_rows(target: Array, x: Array) -> None:
 
 
 def refresh(
-    every: Sequence[GaussianLaw],
+    distributions: Sequence[GaussianLaw],
     state: NetworkState,
     rngs: Sequence[np.random.Generator],
     initial: Mapping[MemberKey, Array],
 ) -> None:
     """Set the weights that are drawn anew at each step: those in ``initial``, else new samples."""
-    for x in every:
+    for x in distributions:
         if x.fresh and x.key in initial:
             state.weights[x.key] = initial[x.key][state.step][None]
         elif x.fresh:
@@ -492,16 +496,20 @@ def refresh(
                 copy_by_rows(state.weights[x.key][k], x.draw(rng))
 
 
-def chosen(every: Sequence[GaussianLaw], given: Mapping[str, Any], steps: int) -> dict[MemberKey, Array]:
+def chosen(
+    distributions: Sequence[GaussianLaw], given_weights: Mapping[str, Any], steps: int
+) -> dict[MemberKey, Array]:
     """Return the weights that the user chose, by key: an array for a single weight, a mapping for a family.
 
     A family may also be one array, whose first axes count the members.  Fresh weights have the step as first
     axis. Raises ``ValueError`` for names and shapes that do not fit.
     """
     found: dict[MemberKey, Array] = {}
-    names = sorted({x.key[0] for x in every})
-    for name, value in given.items():
-        shapes = {x.key[1]: ((steps + 1,) if x.fresh else ()) + x.shape for x in every if x.key[0] == name}
+    names = sorted({x.key[0] for x in distributions})
+    for name, value in given_weights.items():
+        shapes = {
+            x.key[1]: ((steps + 1,) if x.fresh else ()) + x.shape for x in distributions if x.key[0] == name
+        }
         if not shapes:
             raise ValueError(
                 f"initial[{name!r}]: the program has no weight {name}; it has {', '.join(names)}"
