@@ -32,7 +32,7 @@ GENERIC = 0.7310585
 """Value of all other fields and numbers, chosen without any special relation."""
 
 CLOSE = 0.01
-"""Largest error of a measured power; a logarithmic factor changes it by less."""
+"""Largest error of a measured power, which is more than a logarithmic factor causes."""
 
 
 @dataclass(frozen=True)

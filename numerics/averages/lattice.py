@@ -73,7 +73,7 @@ class Tensor:
 
 Function = Callable[[Array], Array]
 FunctionProduct = tuple[Function, ...]
-"""Functions of one variable whose product is meant."""
+"""Functions of one variable that are multiplied."""
 
 FARTHEST = 30.0
 """Largest distance of lattice points from the mean, in standard deviations."""
@@ -208,7 +208,7 @@ def tabulated(
 
 
 ProductsByVariable = tuple[FunctionProduct, ...]
-"""Functions of each variable whose product is meant."""
+"""For each variable the functions of it; all of them are multiplied."""
 
 
 RANK = 1e-14

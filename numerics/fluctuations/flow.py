@@ -59,10 +59,10 @@ STEP_GROWTH = 4.0
 """Largest ratio of the longest to the first step, because longer explicit steps are unstable."""
 
 SAFETY = 2.0
-"""Ratio of estimated errors to the change by the extrapolation."""
+"""Factor by which the estimated error exceeds the change that the extrapolation makes."""
 
 FIRST_STEP = 1e-6
-"""Step from which the initial rate is computed, relative to the last time."""
+"""Length of the step from which the initial rate is computed, divided by the last time."""
 
 
 @dataclass(frozen=True)

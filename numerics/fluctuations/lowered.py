@@ -691,4 +691,4 @@ class WeightFunction:
 
 
 _SLOTS = [Symbol(f"slot{k}", integer=True) for k in range(16)]
-"""Arguments of functions of fields."""
+"""Symbols for the indices and times in functions of fields."""

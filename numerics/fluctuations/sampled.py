@@ -758,7 +758,7 @@ class SampledFluctuations:
 
 
 NEGLIGIBLE = 1e-9
-"""Eigenvalues of a covariance, as parts of the largest one, that are left out."""
+"""Share of the largest eigenvalue of a covariance below which eigenvalues are left out."""
 
 
 @dataclass(frozen=True, eq=False)

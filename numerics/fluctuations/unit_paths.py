@@ -34,9 +34,9 @@ from numerics.stats import normal_points
 Array = NDArray[np.float64]
 
 PIVOT = 1e-7
-"""A source or field follows from those before it if, given them, this small a part of its variance is left.
+"""Share of its variance that a source must keep, given earlier sources, to have a random number of its own.
 
-With smaller parts rounding errors grow from step to step: at 1e-9, variances of two layers of tanh are wrong
+With smaller shares rounding errors grow from step to step: at 1e-9, variances of two layers of tanh are wrong
 from step 14 on.
 """
 
@@ -71,7 +71,7 @@ class NodeGroup:
 
 
 WIDTH = Symbol("width", positive=True)
-"""Over what width of its argument a kink is rounded."""
+"""Width over which a kink is rounded, in units of the argument of the function with the kink."""
 
 
 def rounded(e: Expr) -> Expr:

@@ -85,7 +85,9 @@ JUMP_TOLERANCE = 1e-3
 """Smallest tolerance of a flow in which the slope of the activation, or the error, jumps."""
 
 WITHOUT_JUMPS = (ERROR, OUTPUT, LINEAR_KERNEL, FEATURE_KERNEL)
-"""Variables that do not jump in time even then; the first one does if the error jumps in the output."""
+"""Variables that do not jump in time if the slope of the activation jumps.
+
+The first one, the error signal, does so if it is a discontinuous function of the output."""
 
 NAMES = {LINEAR_KERNEL: FEATURE_KERNEL, ERROR: "error"}
 """Names of variables in results that differ from those in the program."""
@@ -375,8 +377,8 @@ def initial_outputs(
         return None
     return (
         f"errors at the start have a standard deviation of {deviation:.2g} over networks, beside a mean of "
-        f"{size:.2g}, because outputs at the start are random, and not at infinite width: a larger "
-        "width, a larger gamma0 or training.center = true would do"
+        f"{size:.2g}, because outputs at the start are random at finite width: a larger width, "
+        "a larger gamma0 or training.center = true would do"
     )
 
 
