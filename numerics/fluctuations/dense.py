@@ -97,7 +97,10 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def R(self) -> Array:
-        """Matrix ``(1 - D)^(-1)``, ``(kept, kept)``, computed time after time, because D is causal."""
+        """Response ``(1 - D)^(-1)`` of order parameters, ``(kept, kept)``.
+
+        It is computed time after time, because D is causal.
+        """
         found = np.eye(len(self.kept))
         for own in self.parts:
             before = slice(own.start)

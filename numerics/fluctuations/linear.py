@@ -244,7 +244,10 @@ class LinearTheory:
 
     @cached_property
     def index(self) -> IntegerArray:
-        """For each order parameter the position in ``kept`` of the one with the same average."""
+        """For each order parameter the position in ``kept`` of the one that has the same average.
+
+        ``kept`` are the order parameters with different averages.
+        """
         place = np.full(self.count, -1)
         place[self.kept] = np.arange(len(self.kept))
         return place[self.alike]

@@ -143,7 +143,7 @@ class NumberBox:
 
     @property
     def size(self) -> int:
-        """Number of positions in the box."""
+        """Number of positions in the box: of combinations of values of all arguments."""
         return int(np.prod(self.highs - self.lows + 1))
 
 

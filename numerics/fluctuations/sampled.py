@@ -103,7 +103,10 @@ class MoveBasis:
 
     @classmethod
     def of(cls, factor: Array, pivots: IntegerArray) -> MoveBasis:
-        """Return the basis of a factor (n, r) whose rows ``pivots`` are independent."""
+        """Return the basis for changes of a covariance with the triangular factor ``factor`` (n, r).
+
+        ``pivots`` are the rows of the factor that are linearly independent.
+        """
         weak = np.setdiff1d(np.arange(len(factor)), pivots)
         inner = np.zeros(factor.T.shape)
         inner[:, pivots] = np.linalg.inv(factor[pivots])
@@ -641,7 +644,10 @@ class SampledFluctuations:
 
     @cached_property
     def D(self) -> Array:
-        """Derivatives of order parameters with respect to each other, in coordinates along ``directions``."""
+        """Derivatives of order parameters with respect to each other, in coordinates along ``directions``.
+
+        The matrix is ``(n, n)`` for n directions.
+        """
         B, inverse = self.directions
         found = np.zeros((self.count, B.shape[1]))
         for number, at in enumerate(self.site_directions):
@@ -654,7 +660,7 @@ class SampledFluctuations:
 
     @cached_property
     def R(self) -> Array:
-        """Matrix ``(1 - D)^(-1)``, in coordinates along ``directions``."""
+        """Response ``(1 - D)^(-1)`` of order parameters, in coordinates along ``directions``."""
         return np.asarray(np.linalg.inv(np.eye(len(self.D)) - self.D))
 
     @cached_property

@@ -245,7 +245,10 @@ def products_of(e: Expr, layers: dict[str, int]) -> Iterator[LayerProduct]:
 
 
 def _factor(e: Expr, layers: dict[str, int]) -> LayerProduct:
-    """Return a single factor as a product: a delta, a step, a tensor or a number."""
+    """Return a factor that is not a sum or a product as a product with one factor.
+
+    It is a delta, a step function, a tensor or a number.
+    """
     if isinstance(e, KroneckerDelta):
         pair = (e.args[0], e.args[1])
         at_equal_times = set(pair) == {s, t}
@@ -263,7 +266,7 @@ def _factor(e: Expr, layers: dict[str, int]) -> LayerProduct:
 
 
 def _applied(e: AppliedUndef, layers: dict[str, int]) -> LayerProduct:
-    """Return a tensor, or a given function of scalars, as a product."""
+    """Return a tensor, or a function given as data of scalars, as a product with one factor."""
     # a function of a scalar that is given as data, such as the slope of the loss
     if any(x.has(AppliedUndef) for x in e.args):
         return LayerProduct(S.One, calls=(e,))
@@ -286,7 +289,7 @@ def _span(index: Symbol, lower: Expr, upper: Expr) -> Span:
 
 
 def _integrated(e: Integral, layers: dict[str, int]) -> Iterator[LayerProduct]:
-    """Yield the products of an integral over one layer time."""
+    """Yield the products of an integral over one layer time; raise NotLowered for another integral."""
     if len(e.limits) != 1 or len(e.limits[0]) != 3:
         raise NotLowered(f"{e} is not an integral over one layer time")
     ((x, lower, upper),) = e.limits
@@ -302,7 +305,10 @@ def _integrated(e: Integral, layers: dict[str, int]) -> Iterator[LayerProduct]:
 
 
 def _times(a: LayerProduct, b: LayerProduct) -> LayerProduct:
-    """Return the product of two products."""
+    """Return the product of two products of tensors.
+
+    Raise NotLowered if both have an integral, or both have a step function.
+    """
     if (a.layer and b.layer) or (a.step and b.step):
         raise NotLowered(
             "a term is a product of two integrals over layer time, or of two step functions at tau = tau_"

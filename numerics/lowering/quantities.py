@@ -183,7 +183,7 @@ class PathEntry:
 
     @cached_property
     def is_response(self) -> bool:
-        """Whether one of its averages is a response."""
+        """Whether one of the averages in the order parameter is a response."""
         return any(isinstance(x, PathResponse) for x in self.averages.values())
 
 
@@ -303,7 +303,7 @@ class QuantityTables:
         return nodes + [m.quantity for ms in q.memories.values() for m in ms]
 
     def own_nodes(self, x: EntrySum) -> tuple[MemberKey, ...]:
-        """Return the quantities at the unit itself in the gradient of the weight that ``x`` applies."""
+        """Return the quantities in the gradient of the weight that ``x`` applies, at the unit itself."""
         return self.weights[x.array].nodes[int(x.transposed)]
 
     @cached_property

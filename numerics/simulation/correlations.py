@@ -101,12 +101,12 @@ class CorrelationVector:
 
     @property
     def number(self) -> bool:
-        """Whether this is a number and not a vector."""
+        """Whether this is a number of the program, and not a vector over units."""
         return self.population is None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Lengths of the index axes."""
+        """Number of values of each index, without the layer."""
         return tuple(len(values) for _, values in self.axes)
 
 

@@ -74,11 +74,11 @@ class WeightMotion:
         return all(i <= j for i, j in self.A)
 
     def rates(self, state: NetworkState) -> Array:
-        """Return ``A`` at the time of the state, shape (n, n, networks or 1)."""
+        """Return the matrix A of ``dz = A z + b U`` at the time of the state, shape (n, n, networks or 1)."""
         return self._filled(self.A, state)
 
     def inputs(self, state: NetworkState) -> Array:
-        """Return ``b`` at the time of the state, shape (n, networks or 1)."""
+        """Return the vector b of ``dz = A z + b U`` at the time of the state, shape (n, networks or 1)."""
         return self._filled({(i, 0): x for i, x in self.b.items()}, state)[:, 0]
 
     def disturbance(self, state: NetworkState) -> Array:

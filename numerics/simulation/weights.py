@@ -616,7 +616,10 @@ class Numerical:
         return Factors(update, np.eye(update.shape[2])[None])
 
     def _of_one(self, state: NetworkState, network: int) -> Array:
-        """Return the update of the weight of one network, by its position."""
+        """Return the update for the network at the position ``network``, of the shape of the weight.
+
+        It is the numerical gradient of the loss, by central differences.
+        """
         law = self.training.law
         own = {k: x[min(network, len(x) - 1)][None] for k, x in state.weights.items()}
         fields = {b: x[network][None] for b, x in state.fields.items()}
