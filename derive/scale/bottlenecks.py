@@ -387,7 +387,8 @@ class _Bottlenecks:
             "derived: the random initial weights of a finite network give phi, the learnt part of a mode, "
             f"the initial variance {self.resources.initial_variance}, which decays as the mode is learnt",
             "neglected: the function of the network before training, smaller by 1/sigma, and the responses "
-            "to the random initial weights, smaller by 1/sigma**2",
+            "to the random initial weights, smaller by 1/sigma**2, where sigma is the singular value of the "
+            "weights",
             "assumed: terms of order 1/N**2 are small as long as terms of order 1/N are smaller than the "
             "loss",
         ]
@@ -477,8 +478,8 @@ class _Bottlenecks:
         conditions, share = [self.law_condition, *conditions], self.share(decrease)
         if not self.hard:
             conditions.append(
-                "neglected: the decrease of sigma**2 by forgotten noise, because the noise itself grows "
-                "faster"
+                "neglected: the decrease of the squared singular value of the weights by forgotten noise, "
+                "because the noise itself grows faster"
             )
         if share.power.is_nonpositive:
             conditions.append(
@@ -580,13 +581,15 @@ class _Bottlenecks:
             below = self.squared(Power(self.law.named_kernel, S.Zero)).coefficient / decrease.part.coefficient
             until = ended(below ** (1 / decrease.part.power), self.integrated_kernel, decrease.size)
             return [
-                "after the crossover the loss is that of the noise alone, while the decrease of sigma**2 by "
-                f"forgotten noise is below sigma**2, up to a time of order {until}"
+                "after the crossover the loss is that of the noise alone, while forgotten noise decreases "
+                "the squared singular value of the weights by less than this value, up to a time of order "
+                f"{until}"
             ]
         squared = self.squared(kernel)
         conditions = [
-            "after the crossover sigma**2 is the difference of two nearly equal terms, of the learnt modes "
-            "and of the forgotten noise; both terms >> sigma**2 >> 1",
+            "after the crossover the squared singular value of the weights is the difference of two nearly "
+            "equal terms, of the learnt modes and of the forgotten noise; both terms are far above it, and "
+            "it is far above 1",
             "assumed: kernels are of rank one there too; in the first layer, whose direction the random "
             "initial weights change, powers are counted and the equations are not solved",
         ]

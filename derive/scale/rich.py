@@ -972,7 +972,8 @@ class RichBalance:
             "assumed: the flow reaches this regime, and in the first layer the neglected terms, of which "
             "only powers are counted, stay small",
             "0 < beta < 1" if self.task == HARD else "beta > 1",
-            f"sigma**2 = {squared} >> 1: trained weights exceed the random initial weights",
+            f"sigma**2 = {squared} >> 1, where sigma is the singular value of each weight matrix over "
+            "sqrt(N): trained weights exceed the random initial weights",
             f"{first} << t << {last}: the first mode has been learnt, and the last of M modes has not",
             "gradient flow on the population loss, infinitely wide layers, no label noise",
         )
