@@ -62,8 +62,8 @@ FEWEST = 100
 SEEN, NUMBERS = 0.5, 30
 """Variances are compared if this relative error is significant among so many numbers."""
 
-FLOW = "of flows variances and shifts are extrapolated in steps, which takes longer than more networks"
-SHORT = "the fluctuations of a program take longer to derive than these networks to train"
+FLOW = "those of a flow are extrapolated in the step length, which takes longer than training more networks"
+SHORT = "deriving the fluctuations of this program takes longer than training these networks"
 
 
 # -- plans of derived corrections -----------------------------------------------------------------------
@@ -464,31 +464,44 @@ def variance_tolerance(networks: NetworkPlan) -> float:
 
 
 def describe(used: UsedCorrections, networks: NetworkPlan, checks: Sequence[Check]) -> str:
-    """Return in words which rows are derived, by which method, and why others are not."""
+    """Return the notes on the words "shift", "fit" and "N Var" in the table of checks.
+
+    They state by which method shifts and variances of order 1/N were derived, and the reason if they were
+    not.  ``networks`` is the plan of the networks that were trained, ``checks`` are its rows.
+    """
     plan, derived = used.plan, used.found
     if not derived.parts:
-        return f"finite width: slopes in 1/N are fitted, variances not compared; {used.failed or plan.reason}"
+        reason = "no corrections of order 1/N are derived"
+        return (
+            f"fit: slopes in 1/N are fitted, and variances are not compared, because {reason}:\n"
+            f"{used.failed or plan.reason}"
+        )
     words = []
     if plan.shifted is not None:
         words.append(
-            f"shift: the slope is derived ({plan.shifted.method.name}): value(N) - shift/N = value + c/N^2."
+            f"shift: the slope is derived ({plan.shifted.method.name}): value(N) - shift/N = value + c/N^2 "
+            "with a fitted c."
         )
     if derived.has_variances:
         how = derived.parts[-1].method
         words.append(
-            f"N Var: N times the variance over networks, at 1/N = 0, and derived ({how}){_seen(checks)}."
+            "N Var: N times the variance over networks, extrapolated to 1/N = 0; its expected value is "
+            f"derived ({how}){_seen(checks)}."
         )
     else:
-        words.append(f"variances: not compared; {networks} would not see errors of {SEEN:.0%}.")
+        words.append(
+            f"variances: not compared, because these networks ({networks}) would not show\nan error of "
+            f"{SEEN:.0%}."
+        )
     if plan.reason:
-        words.append(f"fit: a slope in 1/N that is not derived; {plan.reason}")
+        words.append(f"fit: a fitted slope in 1/N, because the derived one is not available: {plan.reason}")
     return "\n".join(words)
 
 
 def _seen(checks: Sequence[Check]) -> str:
-    """Return in words the relative errors that are significant in rows of variances."""
+    """Return the relative errors that would fail in rows of variances, as text; "" without such rows."""
     variance_checks = [
         x for x in checks if x.name.startswith(N_VAR) and x.error is not None and x.expected != 0
     ]
     reach = [x.allowed / abs(x.expected) for x in variance_checks]
-    return f"; errors seen: {min(reach):.0%} to {max(reach):.0%}" if reach else ""
+    return f"; a relative error of {min(reach):.0%} to {max(reach):.0%} would fail" if reach else ""

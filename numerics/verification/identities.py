@@ -125,12 +125,12 @@ def derivation(problem: Problem, symbolic: Program | None) -> list[Check]:
     checks = []
     for label, program in (programs or {"": problem.program}).items():
         one, two = mean_field(program), path_integral(program).theory()
-        name, basis = f"two routes{label}: differences", f"{_terms(one)} terms compared"
+        name, basis = f"two derivations{label}: differences", f"{_terms(one)} terms compared"
         checks.append(Check("derivation", name, len(compare(one, two)), 0, 0, basis))
         with suppress(NotApplicable):
             wrong = len(check_gradients(program))
-            name = f"updates off the gradient{label}"
-            checks.append(Check("derivation", name, wrong, 0, 0, "two units, 50 digits"))
+            name = f"wrong updates{label}"
+            checks.append(Check("derivation", name, wrong, 0, 0, "gradient of the loss, two units"))
     return checks
 
 
@@ -159,7 +159,7 @@ def descended(problem: Problem) -> list[Check]:
         return []
     pairs = [(derived[name].mean, by_differences[name].mean) for name in program.scalars]
     deviation = max(float(np.max(np.abs(a - b))) / max(1.0, float(np.max(np.abs(a)))) for a, b in pairs)
-    name = "one step = by differences of the loss"
+    name = "one step vs differences of the loss"
     return [Check("derivation", name, deviation, 0, EPS**0.5, "half of the digits", upper=True)]
 
 
@@ -213,8 +213,8 @@ def reading(problem: Problem) -> list[Check]:
     read = evaluate(small.discrete, steps=steps, values=small.values, data=arrays(small), method="linear")
     worst = max(relative(march_values[x] - read.values[x], read.values[x]) for x in march_values)
     terms = WRITTEN[0] * steps * ((problem.depth or 1) + 1)
-    name = f"march = theory as written, {steps} times"
-    basis = f"rounding; {len(march_values)} kinds{_said(problem, small)}"
+    name = f"march vs direct evaluation, {steps} times"
+    basis = f"rounding; {len(march_values)} variables{_changed_gamma0(problem, small)}"
     return [Check("solution", name, worst, 0, EPS * terms * steps * amplified(small, march_values), basis)]
 
 
@@ -241,8 +241,8 @@ def _not_lazy(small: Problem) -> Problem:
     return at(small, max(LEAST, small.numbers[gamma0])) if gamma0 in small.numbers else small
 
 
-def _said(problem: Problem, small: Problem) -> str:
-    """Return in words the gamma0 of a check, if it differs from the problem's."""
+def _changed_gamma0(problem: Problem, small: Problem) -> str:
+    """Return "; gamma0=..." if the gamma0 of a smaller problem differs from that of ``problem``, else ""."""
     given, used = (x.numbers.get(gamma0) for x in (problem, small))
     return "" if given == used else f"; gamma0={used:g}"
 
@@ -271,7 +271,7 @@ def reduced(problem: Problem) -> list[Check]:
             if name == FEATURE_KERNEL:
                 expected = expected[:, :, :count, :count]
             gaps.append(relative(result[name].to_numpy()[k - 1] - expected, expected))
-    name = f"solve = theory as derived, {len(small.times)} times"
+    name = f"solve vs unreduced theory, {len(small.times)} times"
     return [Check("solution", name, max(gaps), 0, rounding(small), "rounding")]
 
 
@@ -339,7 +339,7 @@ def middle(problem: Problem) -> list[Check]:
     summed = (SAMPLES if small.seen else 1) * (len(units.counts) if units else 1)
     terms = steps * (len(layers) + 1) * summed
     name = "<g^l h^l>, the same at every layer"
-    basis = f"rounding, {steps} times{_said(problem, small)}"
+    basis = f"rounding, {steps} times{_changed_gamma0(problem, small)}"
     return [Check("solution", name, worst, 0, EPS * terms * steps, basis)]
 
 
@@ -421,8 +421,8 @@ def causality(problem: Problem, theory: xr.Dataset) -> list[Check]:
         response = theory[name].isel(layer=slice(0, -1)) if sampled else theory[name]
         values = response.transpose(..., "time", "time_").to_numpy()
         worst = max(worst, float(np.abs(np.triu(values, 0 if strict.get(name) else 1)).max()))
-    basis = f"exact zeros, {len(names)} kinds"
-    checks = [Check("solution", "responses to what is to come", worst, 0, 0, basis)]
+    basis = f"exact zeros, {len(names)} responses"
+    checks = [Check("solution", "responses to later sources", worst, 0, 0, basis)]
     steps = (len(theory.time) - 1) // 2
     if steps == 0 or sampled:
         return checks
@@ -430,7 +430,7 @@ def causality(problem: Problem, theory: xr.Dataset) -> list[Check]:
     first = theory.isel(time=slice(steps + 1), time_=slice(steps + 1), missing_dims="ignore")
     gaps = [relative((half[x] - first[x]).to_numpy(), half[x].to_numpy()) for x in half.data_vars]
     allowed = EPS * theory.sizes["time"] ** 2 * ((problem.depth or 1) + 1)
-    name = f"{steps} steps = the first {steps} of them"
+    name = f"{steps} steps vs the first {steps} of {len(theory.time) - 1}"
     return [*checks, Check("solution", name, max(gaps), 0, allowed, "rounding")]
 
 
@@ -450,9 +450,7 @@ def start(problem: Problem, theory: xr.Dataset) -> list[Check]:
         if "train_loss_stderr" in theory:
             stderr, basis = float(theory.train_loss_stderr[0]), "standard error"
             allowed += bound(1, LEVEL, theory.attrs["replicas"] - 1) * stderr
-        return [
-            Check("solution", "loss at the start = that of f = 0", first, expected, allowed, basis, stderr)
-        ]
+        return [Check("solution", "initial loss = loss at f = 0", first, expected, allowed, basis, stderr)]
     experiment, spectrum = problem.experiment, modes(problem)
     assert experiment is not None
     noise = 0.0 if experiment.data is None else experiment.data.noise or 0.0
@@ -469,8 +467,8 @@ def start(problem: Problem, theory: xr.Dataset) -> list[Check]:
     test = float(theory.test_loss[0])
     without = (4 * second - test) / 3
     return [
-        Check("solution", "train loss = test loss at the start", first, test, scale, "rounding"),
-        Check("solution", "loss at the start, without that of f(0)", without, target, 2 * scale, basis),
+        Check("solution", "initial train loss = initial test loss", first, test, scale, "rounding"),
+        Check("solution", "initial loss less variance of f(0)", without, target, 2 * scale, basis),
     ]
 
 
@@ -516,7 +514,7 @@ def small_steps(problem: Problem, theory: xr.Dataset) -> list[Check]:
     if "train_loss_stderr" not in flow:
         value, missed, steps = extrapolated(experiment, end)
         allowed = missed + 2 * _stated(problem) * first + float(systematic(flow, "train_loss")[-1])
-        return [Check("solution", name, value, expected, allowed, f"up to {steps} steps, -> 0")]
+        return [Check("solution", name, value, expected, allowed, f"up to {steps} steps, extrapolated")]
     few, many = (solve(by(descent(experiment, end, n), "paths"), kernels="none") for n in SAMPLED_STEPS)
     value = 2 * float(many.train_loss[-1]) - float(few.train_loss[-1])
     errors = [float(x.train_loss_stderr[-1]) for x in (few, many, flow)]
@@ -524,7 +522,7 @@ def small_steps(problem: Problem, theory: xr.Dataset) -> list[Check]:
     dof = min(int(x.attrs["replicas"]) for x in (few, many, flow)) - 1
     allowed = abs(value - float(many.train_loss[-1])) + bound(1, LEVEL, dof) * stderr
     allowed += sum(n * float(systematic(x, "train_loss")[-1]) for n, x in ((1, few), (2, many), (1, flow)))
-    basis = f"{SAMPLED_STEPS[0]}, {SAMPLED_STEPS[1]} steps, -> 0"
+    basis = f"{SAMPLED_STEPS[0]}, {SAMPLED_STEPS[1]} steps, extrapolated"
     return [Check("solution", name, value, expected, allowed, basis, error=stderr)]
 
 

@@ -54,13 +54,13 @@ Array = NDArray[np.float64]
 FLOOR = 1e-3
 """Smallest loss that is compared, relative to its start."""
 
-CENTER = """at the start their outputs are of order 1/(gamma0 sqrt(N)) = {:.1g}, in the theory they are 0:
-with training.center = true they are subtracted, and the theory is the same."""
+CENTER = """initial outputs of these networks are of order 1/(gamma0 sqrt(N)) = {:.1g}, those of the theory 0:
+training.center = true subtracts initial outputs, and does not change the theory."""
 
-EDGE = """not compared: what is learned after t = {}, from where the theory is beyond the edge of stability:
-deviations of networks grow from step to step, and their means come to the limit more slowly than 1/N."""
+EDGE = """not compared: times after t = {}, where the theory is beyond the edge of stability: deviations of
+networks grow from step to step, and means over networks converge more slowly than 1/N."""
 
-STRAIGHT = "straight in 1/N, worst of all"
+STRAIGHT = "straight line in 1/N, worst of all"
 
 MODES = 1000
 """Largest number of modes for which networks are trained."""
@@ -318,7 +318,7 @@ DERIVED, FITTED = "shift", "fit"
 N_VAR = "N Var"
 """First words of rows of variances over networks."""
 
-STARTS = "exact means at the start"
+STARTS = "initial networks vs exact means"
 
 
 def _starts(networks: Sequence[xr.Dataset]) -> list[Check]:
@@ -587,24 +587,28 @@ def describe(
     end = compared_places(theory, min(ends) if ends else None)[-1]
     words = [
         f"networks: {plan} (the widest layer).",
-        "observed: value and standard error at 1/N = 0 of value(N) = value + slope/N; then z and slope/N.",
-        "allowed: a |z| that the worst of all numbers compared exceeds once in "
-        f"{1 / LEVEL:.0f} times (Sidak, Student's t),",
-        "plus the next term of the series in 1/N, were it geometric or as three widths show it.",
+        "observed: the mean over networks, extrapolated to 1/N = 0 by value(N) = value + slope/N, and its",
+        "standard error; the last column has z = (observed - expected)/(standard error), and slope/N.",
+        "allowed: bounds of |z| that a right theory exceeds in any of the rows once in "
+        f"{1 / LEVEL:.0f} runs (Sidak, Student's t),",
+        "plus an estimate of the next term of the series in 1/N.",
     ]
     if any(MEAN_LOSS in d for d in networks):
         words.append(
-            "means: less regressions on outputs and kernels at the start, exact in the mean at any width;\n"
+            "means: initial outputs and kernels, whose means over networks are known, are control variates.\n"
             "loss of mean error: the mean loss less the variance of errors, which vanishes as 1/N."
         )
     estimates = [c for c in checks if c.error is not None and not c.name.startswith(N_VAR)]
     reach = [c.allowed / abs(c.expected) for c in estimates if c.expected != 0]
     if reach:
-        words.append(f"errors seen: {min(reach):.1%} (best) to {max(reach):.1%} (worst).")
+        words.append(
+            f"precision: an error of the theory of {min(reach):.1%} (most precise row) to {max(reach):.1%} "
+            "(least precise) would fail."
+        )
     if not all(c.passed for c in checks):
         words.append(
-            "if the theory is right, the networks are too small. Near the edge of stability, where a few\n"
-            "eigenvalues decide, they come to it more slowly than 1/N: try a smaller learning_rate."
+            "failed: the theory is wrong, or the networks are too small. Near the edge of stability means\n"
+            "over networks converge more slowly than 1/N: try a smaller learning_rate."
         )
         if experiment is not None and experiment.spec.kind == "fixed" and not experiment.spec.centered:
             start = plan.widths[-1] ** -0.5 / experiment.network.gamma0
@@ -613,18 +617,20 @@ def describe(
         words += _of_the_file(experiment, plan, theory, networks)
     if end == parting:
         words.append(
-            f"not compared: errors from t = {_time(theory, end)} on, and what they teach: networks are on "
-            "both sides of\nthe jump of their errors, and means over them are on no straight line in 1/N."
+            f"not compared: errors from t = {_time(theory, end)} on, and later times: networks are then on "
+            "both sides of\nthe jump of the error, so that means over networks are not straight lines in 1/N."
         )
     elif end == edge:
         words.append(EDGE.format(_time(theory, end)))
     elif end < theory.sizes["time"] - 1:
         words.append(
-            f"not compared: what is learned after t = {_time(theory, end)}, "
+            f"not compared: losses and errors after t = {_time(theory, end)}, "
             f"where the theory's loss is below {FLOOR:g} of its start."
         )
     if problem.seen and not keeps_pairs(problem, effort):
-        words.append("kernels of all pairs of samples and times are too large: their traces are compared.")
+        words.append(
+            "kernels: only traces are compared, because arrays of all pairs of samples are too large."
+        )
     return "\n".join(words)
 
 
@@ -636,7 +642,11 @@ def _of_the_file(
     if experiment.spec.kind != "power-law":
         sizes = [reference_size(experiment, n) for n in plan.widths]
         met = max(abs(round(r * k) / (r * k) - 1) for r in ratios_of(experiment) for k in sizes)
-        words = [f"ratios of sizes are met to {met:.0e}."] if met > 1e-12 else []
+        words = (
+            [f"ratios of sizes: rounded to whole units, with relative errors up to {met:.0e}."]
+            if met > 1e-12
+            else []
+        )
     return words + (at_its_width(theory, networks[0]) if experiment.network.width is not None else [])
 
 
@@ -734,7 +744,8 @@ def at_its_width(theory: xr.Dataset, networks: xr.Dataset) -> list[str]:
     worst = int(np.argmax(np.abs(off)))
     spread = error[worst] / theory.test_loss.to_numpy()[places][worst]
     return [
-        "the theory has a width (and batch) of its own: it is solved again at those of larger networks, and",
-        "networks less their theory, plus this one, are shown. At its own the test loss of networks is off",
-        f"by {off[worst]:+.1%} +- {spread:.1%} (at t = {float(theory.time[places[worst]]):.4g}).",
+        "width: the theory has a width (and a batch) of its own, and is solved again at the larger widths.",
+        "Rows show the mean over networks, less the theory of their width, plus the theory of the file.",
+        f"At the width of the file the test loss of networks differs from the theory by "
+        f"{off[worst]:+.1%} +- {spread:.1%} (at t = {float(theory.time[places[worst]]):.4g}).",
     ]

@@ -62,10 +62,10 @@ PICTURE = 3e-3
 """Relative accuracy of the curves of the expansion of a flow."""
 
 WIDE = (
-    "networks: none. Layers without network.width_ratio are infinitely wide, which no network is;\n"
-    "a large width_ratio brings networks to compare with."
+    "networks: none were trained. Layers without network.width_ratio are infinitely wide and cannot be "
+    "simulated;\nset a large network.width_ratio to compare with finite networks."
 )
-MANY = "networks: none. They would have all {} modes; up to {} are trained."
+MANY = "networks: none were trained. They would need all {} modes, and at most {} are supported."
 
 DOCUMENT = r"""\documentclass{article}
 \usepackage[a4paper,landscape,margin=15mm]{geometry}
@@ -174,8 +174,8 @@ def _not_marched(problem: Problem) -> bool:
     )
 
 
-RESTING = "solution: of features that rest (NTK scaling), so that no other method and no expansion checks it."
-ALONE = "solution: by the reference solver alone, so that no other method and no expansion checks it."
+RESTING = "solution: features do not move (NTK scaling), so that no other method and no expansion checks it."
+ALONE = "solution: by the reference solver only, so that no other method and no expansion checks it."
 
 
 def _only_by_reference(problem: Problem) -> bool:
@@ -342,7 +342,10 @@ def _networks(
     return trained, rows, words
 
 
-BEFORE = "before: {} failed ({}). A theory is wrong if those of twice the width, above, say so too."
+BEFORE = (
+    "first run: {} failed in the rows {}. The rows above are of independent networks of twice the width; the "
+    "theory is wrong if they fail too."
+)
 
 
 def _trained(

@@ -65,7 +65,7 @@ def reading(problem: Problem, effort: Effort = FULL) -> list[Check]:
         return []
     if any(k in one.values and np.isnan(x).any() for k, x in other.values.items()):
         return []  # single responses of functions that jump, such as slopes, to sources that repeat
-    return [same(f"paths = theory as written, {len(small.times)} times", one, other, effort.replicas)]
+    return [same(f"paths vs direct evaluation, {len(small.times)} times", one, other, effort.replicas)]
 
 
 def responses(problem: Problem, effort: Effort = FULL) -> list[Check]:
@@ -108,7 +108,7 @@ def responses(problem: Problem, effort: Effort = FULL) -> list[Check]:
                 expected += np.einsum("riats,rabsw->ribtw", response, C)
         gap.append((values[both].reshape(expected.shape) - expected).reshape(replicas, -1))
     joined = np.concatenate(gap, axis=1)
-    name = "derivatives along paths: Stein's lemma"
+    name = "derivatives on paths vs Stein's lemma"
     return [_judged(name, joined.mean(axis=0), [joined.var(axis=0, ddof=1) / replicas], replicas)]
 
 
@@ -167,7 +167,7 @@ def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:
     gap = [x.reshape(replicas, -1) - exact.reshape(1, -1) for x in sampled_errors]
     value = sum(w * x.mean(axis=0) for w, x in zip(weights, gap, strict=True))
     parts = [w**2 * x.var(axis=0, ddof=1) / replicas for w, x in zip(weights, gap, strict=True)]
-    return [_judged("lazy limit: errors without paths", value, parts, replicas)]
+    return [_judged("errors at gamma0 -> 0 vs lazy theory", value, parts, replicas)]
 
 
 # -- comparison of solutions ---------------------------------------------------------------------------

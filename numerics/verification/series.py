@@ -96,7 +96,7 @@ SHOWN = (
 MISSING = "_missed"
 
 KINKS = "where a slope jumps, units that cross the kink add odd powers of the size of gamma0"
-IN_STEPS = "of a program it is checked in steps"
+IN_STEPS = "the series of a flow is checked for experiment files only; a rule in steps would do"
 
 
 def expansion(source: Problem | Experiment, effort: Effort = FULL) -> tuple[list[Check], str]:
@@ -147,16 +147,16 @@ def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
         problem = by(descent if descent else comparable(few(whole, effort), gentle), "march")
         series = expand(problem, ORDER)
         if ORDER not in series.order:
-            return [], "expansion: not checked; nothing here depends on gamma0"
+            return [], "expansion: not checked; no result depends on gamma0"
         strengths = strength_of(series, CORRECTION) * RATIO ** -np.arange(POINTS)
         solutions = [solve(at(problem, float(strength))) for strength in strengths]
         if len({x.attrs.get("time_nodes") for x in (series, *solutions)}) == 1:
             break
     else:
-        return [], "expansion: not checked; no grid is that of the solutions and of the series"
+        return [], "expansion: not checked; the solutions and the series need different time grids"
     note = (
-        f"expansion: to gamma0^{ORDER}; the exponent is fitted at {POINTS} gamma0 from "
-        f"{strengths[-1]:.2g} to {strengths[0]:.2g}"
+        f"expansion: the exponent of gamma0 in the error of the series to gamma0^{ORDER} is fitted at "
+        f"{POINTS} values of gamma0\nfrom {strengths[-1]:.2g} to {strengths[0]:.2g}"
     )
     if descent is not None:
         note += f"\n(in {len(descent.times) - 1} steps of descent)"
@@ -179,7 +179,7 @@ def _exponents(series: xr.Dataset, strengths: Array, solutions: Sequence[xr.Data
             continue
         layer, worst = max(fits.items(), key=lambda item: abs(item[1] - MISSED))
         basis = f"fit; worst is l = {layer}" if layer and len(fits) > 1 else "fit"
-        label = f"{shown(name, True)}: power of gamma0 that is missed"
+        label = f"{shown(name, True)}: exponent of the truncation error"
         checks.append(Check("expansion", label, worst, MISSED, ALLOWED, basis))
     return checks
 
@@ -228,14 +228,15 @@ def sampled(small: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
     rows = compared(series, measured)
     checks = []
     for name, (z, limit, count, _) in rows.items():
-        label = f"{shown(name, False)}: gamma0^2, worst of {count}"
-        checks.append(Check("expansion", label, z, 0, limit, "|z|, same paths", upper=True))
+        label = f"{shown(name, False)}: gamma0^2 coefficient, of {count}"
+        checks.append(Check("expansion", label, z, 0, limit, "worst |z|, same paths", upper=True))
     reach = [x for *_, x in rows.values()]
     steps = f"{len(small.times) - 1} steps"
     note = (
-        f"expansion: gamma0^2 on {small.seen} samples and {steps},\n"
-        f"from {replicas} times {paths} paths at gamma0 = {', '.join(f'{g:.2g}' for g in strengths)}. "
-        f"Errors seen: {min(reach):.1%} (best) to {max(reach):.1%} (worst)."
+        f"expansion: the coefficient of gamma0^2 on {small.seen} samples and {steps},\n"
+        f"from {replicas} replicas of {paths} paths at gamma0 = {', '.join(f'{g:.2g}' for g in strengths)}.\n"
+        f"A relative error of the coefficient of {min(reach):.1%} (most precise row) to {max(reach):.1%} "
+        "(least precise) would fail."
     )
     return checks, note
 

@@ -127,7 +127,7 @@ def test_a_program_without_layers_is_derived_once() -> None:
     program = trained()
     problem = Problem.of(program, **GIVEN)
     names = [x.name for x in identities.derivation(problem, _symbolic(problem, program))]
-    assert names == ["two routes: differences", "updates off the gradient"]
+    assert names == ["two derivations: differences", "wrong updates"]
 
 
 def test_an_edited_backward_pass_is_told_to_say_so() -> None:

@@ -52,7 +52,7 @@ def test_a_nonlinear_network_is_verified(tmp_path):
     table = report.table()
     assert table.startswith("tanh network: L = 2 hidden layers")
     for row in (
-        "paths = theory as written",
+        "paths vs direct evaluation",
         "Stein's lemma",
         "lazy limit",
         "mean G^2_mumu(t,t)",

@@ -54,14 +54,14 @@ def test_a_program_is_verified_as_an_experiment_is(tmp_path: Path) -> None:
     assert report.passed, report.table()
     table = report.table()
     for row in (
-        "two routes, L = 2",
-        "updates off the gradient, L = 2",
-        "two routes, symbolic L",
-        "march = theory as written",
+        "two derivations, L = 2",
+        "wrong updates, L = 2",
+        "two derivations, symbolic L",
+        "march vs direct evaluation",
         "H^2(t,t)",
     ):
         assert row in table
-    assert "loss: power of gamma0 that is missed" in table
+    assert "loss: exponent of the truncation error" in table
     assert {x.name for x in (tmp_path / "out").iterdir()} >= {"networks.nc", "figure.png", "checks.json"}
 
 

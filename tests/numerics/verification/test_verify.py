@@ -219,7 +219,7 @@ def test_the_expansion_of_a_flow_with_biases_has_the_nodes_of_the_solutions():
 )
 def test_a_planted_error_is_seen_by_the_expansion(change: Callable[[Theory], Theory]):
     failed = [c.name for c in series.expansion(posed(change, 3))[0] if not c.passed]
-    assert "loss: power of gamma0 that is missed" in failed
+    assert "loss: exponent of the truncation error" in failed
 
 
 @pytest.mark.slow
@@ -276,7 +276,7 @@ def test_the_smaller_experiment_learns_at_the_same_rate():
 @pytest.mark.slow
 def test_what_is_not_compared_is_said():
     long = verify(experiment(training={**GD, "learning_rate": 0.5, "steps": 20}))
-    assert any("not compared: what is learned after t =" in note for note in long.notes)
+    assert any("not compared: losses and errors after t =" in note for note in long.notes)
     short = verify(experiment(training={**GD, "steps": 2}))
     assert not any("not compared" in note for note in short.notes)
 
