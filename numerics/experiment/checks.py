@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 
 
 def real_numbers(key: str, given: ArrayLike, name: str | None = None) -> Array:
-    """Return a float64 copy of an array; ``name`` is that of its file.
+    """Return a float64 copy of an array; errors name its ``key`` and, if it has one, its file ``name``.
 
     Raises SpecError for entries that are masked, not real or not finite, and for rows of unequal lengths.
 
@@ -54,12 +54,13 @@ def real_numbers(key: str, given: ArrayLike, name: str | None = None) -> Array:
 def symmetric_positive(
     key: str, k: Array, precision: float, name: str | None = None, makes: str = ""
 ) -> Array:
-    """Return the symmetric part of a square matrix (n, n) whose entries are rounded by ``precision``.
+    """Return the symmetric part of a square matrix ``k`` (n, n).
 
-    ``makes`` is a prefix of the message, such as "makes a kernel that ".  Raises SpecError for a matrix that
-    is not symmetric positive semidefinite beyond rounding.
+    ``precision`` is the relative rounding error of its entries, ``name`` that of its file, and ``makes`` a
+    prefix of the error message, such as "makes a kernel that ". Raises SpecError for a matrix that is not
+    symmetric positive semidefinite beyond rounding.
     """
-    eps = max(precision, float(np.finfo(np.float64).eps))  # never finer than that of the eigenvalues below
+    eps = max(precision, float(np.finfo(np.float64).eps))  # eigenvalues below are rounded to float64
     scale = float(np.abs(k).max())
     asymmetry = float(np.abs(k - k.T).max())
     if asymmetry > eps * len(k) * scale:
@@ -72,7 +73,7 @@ def symmetric_positive(
     if eigenvalues[0] < -tolerance:
         problem = (
             f"{makes}is not positive semidefinite: its most negative eigenvalue is {eigenvalues[0]:.6g} "
-            f"(rounding would excuse {-tolerance:.2g})"
+            f"(rounding errors explain at most {-tolerance:.2g})"
         )
         raise SpecError(key, name, problem, "a positive semidefinite matrix")
     return k
@@ -121,5 +122,7 @@ def _is_real(number: object) -> bool:
     """Return whether the value is a real number of Python, NumPy or SymPy, not a boolean."""
     if isinstance(number, bool | np.bool_ | str):
         return False
-    exact = getattr(number, "is_number", False) and getattr(number, "is_real", False)  # of SymPy
+    exact = getattr(number, "is_number", False) and getattr(
+        number, "is_real", False
+    )  # attributes of SymPy numbers
     return isinstance(number, Real) or bool(exact)

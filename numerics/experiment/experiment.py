@@ -84,34 +84,38 @@ def make_samples(
            [0. , 0.5, 0.5],
            [0.5, 0.5, 1. ]])
     """
-    return _Checked(arrays, names or {}, outputs).both()
+    return _Checked(arrays, names or {}, outputs).samples()
 
 
 @dataclass(frozen=True)
 class _Checked:
-    """Arrays by key, the names of their files, and the number of outputs."""
+    """Checks of the arrays of [data].
+
+    ``arrays`` holds arrays by key, ``names`` the names of their files, and ``outputs`` the number of outputs
+    of the network.
+    """
 
     arrays: Mapping[str, ArrayLike]
     names: Mapping[str, str]
     outputs: int
 
-    def refused(self, key: str, problem: str, accepted: str) -> SpecError:
-        """Return the SpecError that names the array."""
+    def error(self, key: str, problem: str, accepted: str) -> SpecError:
+        """Return the SpecError for the array of ``key``, with its problem and the accepted values."""
         return SpecError(f"data.{key}", self.names.get(key), problem, accepted)
 
-    def both(self) -> tuple[Samples, HeldOut | None]:
-        """Return training samples, and test points or None."""
+    def samples(self) -> tuple[Samples, HeldOut | None]:
+        """Return the checked training samples, and the test points or None."""
         check_complete(self.arrays, self.names, self.outputs)
         x, rounding = None, 0.0
         if "inputs" in self.arrays:
             x = self.numbers("inputs")
             if x.ndim != 2 or x.size == 0:
-                raise self.refused("inputs", f"has shape {x.shape}", "shape (P, D)")
+                raise self.error("inputs", f"has shape {x.shape}", "shape (P, D)")
             k = self.kernel_of("inputs", x)
         else:
             k = self.numbers("kernel")
             if k.ndim != 2 or k.shape[0] != k.shape[1] or k.size == 0:
-                raise self.refused("kernel", f"has shape {k.shape}", "shape (P, P)")
+                raise self.error("kernel", f"has shape {k.shape}", "shape (P, P)")
             rounding = precision_of(self.arrays["kernel"])
             k = self.positive("kernel", k, rounding)
         y = self.targets("targets", "P", len(k), "inputs" if x is not None else "kernel", "samples")
@@ -119,8 +123,10 @@ class _Checked:
         if not self.arrays.keys() & {*TESTING}:
             return samples, None
         count, source = len(k), "test_inputs" if "test_inputs" in self.arrays else "test_kernel"
-        whole = (self.whole_of_inputs if source == "test_inputs" else self.whole_of_kernel)(samples)
-        whole[:count, :count] = k  # exactly the kernel of training: larger products may round differently
+        whole = (self.kernel_from_test_inputs if source == "test_inputs" else self.kernel_from_test_kernel)(
+            samples
+        )
+        whole[:count, :count] = k  # not recomputed, because larger products of matrices may round differently
         known = xt = None
         if "test_targets" in self.arrays:
             known = frozen(self.targets("test_targets", "P*", len(whole) - count, source, "test points"))
@@ -129,76 +135,88 @@ class _Checked:
         return samples, HeldOut(frozen(whole), known, xt, count)
 
     def numbers(self, key: str) -> Array:
-        """Return an array as float64; raise SpecError for entries that are not finite real numbers."""
+        """Return the array of a key as float64.
+
+        Raise SpecError for entries that are not finite real numbers.
+        """
         return real_numbers(f"data.{key}", self.arrays[key], self.names.get(key))
 
-    def targets(self, key: str, count: str, there: int, source: str, what: str) -> Array:
-        """Return the targets, shape (P,) or (P, C).
+    def targets(self, key: str, symbol: str, expected: int, source: str, unit: str) -> Array:
+        """Return the targets of a key, shape (n,) or (n, C).
 
-        Their number must be that of the samples of ``source``.
+        There must be as many as ``expected`` samples, those of the array ``source``. Messages call this
+        number ``symbol`` ("P" or "P*") and the samples ``unit`` ("samples" or "test points").
         """
         y = self.numbers(key)
         if y.ndim == 2 and y.shape[1] == 1:
             y = y[:, 0]
         if y.ndim not in (1, 2) or y.size == 0:
-            raise self.refused(key, f"has shape {y.shape}", _shape(count, self.outputs))
+            raise self.error(key, f"has shape {y.shape}", _shape(symbol, self.outputs))
         _check_columns(y, self.outputs, self.names.get(key), f"data.{key}")
         with np.errstate(over="ignore"):
             if not np.isfinite(np.vdot(y, y)):
-                raise self.refused(key, "has squares that overflow", "targets of order one")
-        if len(y) != there:
-            problem = f"is for {len(y)} {what}, but data.{source} has {there} {what}"
-            raise self.refused(key, problem, _shape(there, self.outputs))
+                raise self.error(key, "has squares that overflow", "targets of order one")
+        if len(y) != expected:
+            problem = f"is for {len(y)} {unit}, but data.{source} has {expected} {unit}"
+            raise self.error(key, problem, _shape(expected, self.outputs))
         return y
 
     def kernel_of(self, key: str, x: Array) -> Array:
-        """Return the kernel ``x.x/D`` of inputs (P, D), shape (P, P)."""
+        """Return the kernel ``x.x/D`` of inputs ``x`` (P, D), shape (P, P).
+
+        Errors name the array of ``key``.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             kernel: Array = x @ x.T / x.shape[1]
         if not np.all(np.isfinite(kernel)):
-            raise self.refused(key, "has a kernel x.x/D that overflows", "inputs of order one")
+            raise self.error(key, "has a kernel x.x/D that overflows", "inputs of order one")
         return kernel
 
-    def whole_of_inputs(self, samples: Samples) -> Array:
+    def kernel_from_test_inputs(self, samples: Samples) -> Array:
         """Return the kernel of training samples and test points from their inputs, shape (P + P*, P + P*)."""
         key = "test_inputs"
         if "test_kernel" in self.arrays:
-            raise self.refused(key, "with data.test_kernel", "one of the two")
+            raise self.error(key, "is given beside data.test_kernel", "one of the two")
         if samples.inputs is None:
-            problem = "with data.kernel, which does not say how it is continued"
-            raise self.refused(key, problem, "data.test_kernel, or data.inputs in place of data.kernel")
+            problem = "is given beside data.kernel, which has no entries for test points"
+            raise self.error(key, problem, "data.test_kernel, or data.inputs in place of data.kernel")
         x, features = self.numbers(key), samples.inputs.shape[1]
         if x.ndim != 2 or x.size == 0 or x.shape[1] != features:
             problem = f"has shape {x.shape}, but data.inputs has {features} features"
-            raise self.refused(key, problem, f"shape (P*, {features})")
+            raise self.error(key, problem, f"shape (P*, {features})")
         return self.kernel_of(key, np.concatenate([samples.inputs, x]))
 
-    def whole_of_kernel(self, samples: Samples) -> Array:
-        """Return the kernel of training samples and test points from the given kernels."""
+    def kernel_from_test_kernel(self, samples: Samples) -> Array:
+        """Return the kernel of training samples and test points, (P + P*, P + P*), from the given kernels."""
         key, count = "test_kernel", len(samples.kernel)
         if key not in self.arrays:
             accepted = "data.test_inputs or data.test_kernel too"
-            raise self.refused("test_targets", "without test points", accepted)
+            raise self.error("test_targets", "is given without test points", accepted)
         if samples.inputs is not None:
-            raise self.refused(key, "with data.inputs", "data.test_inputs, or data.kernel in place of inputs")
+            raise self.error(
+                key, "is given beside data.inputs", "data.test_inputs, or data.kernel in place of inputs"
+            )
         k = self.numbers(key)
         if k.ndim != 2 or k.size == 0 or k.shape[1] != count + k.shape[0]:
             problem = f"has shape {k.shape}, but there are {count} training samples"
-            raise self.refused(key, problem, f"shape (P*, {count} + P*)")
+            raise self.error(key, problem, f"shape (P*, {count} + P*)")
         rounding = max(precision_of(self.arrays[key]), samples.rounding)
         both = np.block([[samples.kernel, k[:, :count].T], [k]])
         return self.positive(key, both, rounding, "makes a kernel of all points that ")
 
     def positive(self, key: str, k: Array, precision: float, makes: str = "") -> Array:
-        """Return the symmetric part of ``k``.
+        """Return the symmetric part of the kernel ``k``, whose relative rounding error is ``precision``.
 
-        Raise SpecError if it is not symmetric positive semidefinite.
+        Raises SpecError if it is not symmetric positive semidefinite; ``makes`` is a prefix of the message.
         """
         return symmetric_positive(f"data.{key}", k, precision, self.names.get(key), makes)
 
 
 def check_complete(given: Collection[str], names: Mapping[str, str], outputs: int = 1) -> None:
-    """Raise SpecError unless targets and either inputs or a kernel are given."""
+    """Raise SpecError unless the keys ``given`` contain targets and either inputs or a kernel.
+
+    ``names`` are the names of their files by key, and ``outputs`` is the number of outputs.
+    """
     if ("inputs" in given) == ("kernel" in given):
         problem = "neither is given"
         if "inputs" in given:
@@ -221,7 +239,7 @@ def _check_columns(y: Array, outputs: int, name: str | None = None, key: str = "
 
 
 def _shape(count: int | str, outputs: int) -> str:
-    """Return the shape of targets in words."""
+    """Return the shape of targets of ``count`` samples in words, "shape (P, 2)"."""
     return f"shape ({count},)" if outputs == 1 else f"shape ({count}, {outputs})"
 
 
@@ -270,7 +288,10 @@ def require_file(key: str, name: str, path: Path, accepted: str) -> None:
 
 
 def _member(key: str, name: str, path: Path, member: str) -> NDArray[Any]:
-    """Return one array of an .npz file."""
+    """Return the array ``member`` of an .npz file; ``key`` and ``name`` are those of the experiment file.
+
+    Raises SpecError if there is no such array.
+    """
     with np.load(path, allow_pickle=False) as arrays:
         if member not in arrays.files:
             problem = f"has no array {member}" if member else "does not say which array"
@@ -281,7 +302,10 @@ def _member(key: str, name: str, path: Path, member: str) -> NDArray[Any]:
 
 
 def _table(path: Path) -> NDArray[Any]:
-    """Return the numbers of a .csv file; a first line with words holds names, a single column is a vector."""
+    """Return the numbers of a .csv file: rows as a matrix, or a single column as a vector.
+
+    A first line that contains words holds names of columns, and is left out.
+    """
     rows = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     if rows and any(_is_word(x) for x in rows[0].split(",")):
         rows = rows[1:]
@@ -323,6 +347,7 @@ def frozen(array: Array) -> Array:
 
 
 LOG_GRID_DECADES = 4
+"""Number of decades of a logarithmic time grid."""
 
 MOST_PARTS = 100
 """Largest number of parts of a dotted name in an experiment file."""
@@ -603,7 +628,10 @@ class Experiment:
         depth = self.network.depth
         if isinstance(depth, str):
             raise SpecError(
-                "network.depth", depth, "is a symbol, and numbers need a number of layers", "an integer >= 1"
+                "network.depth",
+                depth,
+                "is a symbol, but computing needs a number of layers",
+                "an integer >= 1",
             )
         return depth
 
@@ -776,7 +804,10 @@ class Experiment:
 
 
 def _samples_of(spec: Spec, folder: Path) -> tuple[Samples | None, HeldOut | None]:
-    """Return the samples and the test points that the spec names, or None."""
+    """Return training samples and test points from the files that the spec names.
+
+    None for each without files.
+    """
     data = spec.data
     names = (
         {} if data is None else {k: x for k in (*TRAINING, *TESTING) if (x := getattr(data, k)) is not None}
@@ -789,7 +820,10 @@ def _samples_of(spec: Spec, folder: Path) -> tuple[Samples | None, HeldOut | Non
 
 
 def _with_arrays(tables: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
-    """Return the tables with a placeholder name for each given array of test points."""
+    """Return the tables with a placeholder in place of the file name of each test array in ``given``.
+
+    Raises SpecError if the tables name a file of a test array that is not in ``given``.
+    """
     data = dict(tables.get("data", {}))
     for key in TESTING:
         if data.get(key) is not None and key not in given and data[key] != GIVEN:
@@ -801,4 +835,5 @@ def _with_arrays(tables: Mapping[str, Any], given: Sequence[str]) -> dict[str, A
 
 
 def _text(spec: Spec) -> str:
+    """Return the keys that were given as TOML text."""
     return tomli_w.dumps(spec.model_dump(exclude_unset=True, exclude_none=True))

@@ -45,7 +45,7 @@ def not_finite(
     Returns
     -------
     tuple or None
-        The expression, with symbols for numbers, and the time; None if all coefficients are finite.
+        The coefficient as an expression in t and the time; None if all coefficients are finite.
     """
     rules = dict.fromkeys([program.rule, *(w.rule for w in program.trained())])
     systems = [x.system for x in rules if hasattr(x, "system")]
@@ -64,7 +64,11 @@ def not_finite(
 def _first_bad(
     e: Expr, value: Callable[[Array], Array], read: MotionCoefficients, times: Array
 ) -> float | None:
-    """Return the first time at which a coefficient has no finite value, or None."""
+    """Return the first time of ``times`` (T,) at which coefficient ``e`` is not finite, or None.
+
+    ``value`` maps times to values of the coefficient, ``read`` evaluates its parts. For a flow, zeros of
+    denominators between the times are tested, too.
+    """
     if read.discrete:
         grid = times[:-1]  # a coefficient belongs to the step that begins at its time
         zeros: list[float] = []
@@ -76,7 +80,10 @@ def _first_bad(
 
 
 def _zeros_below(coefficient: Expr, read: MotionCoefficients, grid: Array) -> Iterator[float]:
-    """Yield the zeros of denominators and of arguments of logarithms."""
+    """Yield times at which a denominator or the argument of a logarithm in a coefficient is zero.
+
+    They are found from changes of sign, and from minima of the absolute value, on the times ``grid``.
+    """
     from scipy.optimize import brentq, minimize_scalar  # slow to import, and seldom needed
 
     coefficient = coefficient.replace(tan, lambda x: sin(x) / cos(x))
@@ -104,13 +111,16 @@ def _zeros_below(coefficient: Expr, read: MotionCoefficients, grid: Array) -> It
 
 
 def _grows(value: Callable[[Array], Array], zero: float, last: float) -> bool:
-    """Return whether a coefficient grows without bound towards a zero of one of its parts."""
+    """Return whether a coefficient grows without bound towards the time ``zero``.
+
+    ``value`` maps times to its values; distances from ``zero`` are in units of the ``last`` time.
+    """
     far, near = (np.abs(value(zero + last * np.array([-x, x]))) for x in (FAR, NEAR))
     return bool(np.any(~np.isfinite(near) | (near > GROWTH * far)))
 
 
 def _quiet(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Return the function without warnings of NumPy."""
+    """Return the same function of times, without warnings of NumPy."""
 
     def values(times: Array) -> Array:
         with np.errstate(all="ignore"):

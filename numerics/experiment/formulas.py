@@ -45,6 +45,7 @@ from derive.program.networks.options import NAMED
 from numerics.errors import SpecError
 
 LENGTH, NODES, DEPTH = 200, 100, 40
+"""Largest number of characters, of nodes of the syntax tree, and of nested levels of a text."""
 EXPONENT, DENOMINATOR = 16, 100
 """Largest exponent, also of nested powers, and largest denominator of an exponent."""
 LARGEST, DIGITS = 1e30, 1000
@@ -56,7 +57,11 @@ TINY = 1e-9
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Meaning of names, numbers, functions and powers, as SymPy expressions or as floating-point numbers."""
+    """Values that the walk over a syntax tree gives to its parts: SymPy expressions, or numbers.
+
+    ``names`` are values of names, ``number`` converts numbers, ``functions`` are functions by name, ``power``
+    takes a base and a constant exponent, and ``exponential`` a constant base and a varying exponent.
+    """
 
     names: Mapping[str, Any]
     number: Callable[[Any], Any]
@@ -66,11 +71,14 @@ class Vocabulary:
 
 
 class _Unsupported(Exception):
-    """Argument that a function does not take; :meth:`Reader.read` adds the text."""
+    """Raised for an argument that a function does not take.
+
+    :meth:`Reader.read` adds the text to the message.
+    """
 
 
 def _named(name: str) -> Callable[[Expr], Expr]:
-    """Return the activation of a name as a function of an expression."""
+    """Return the activation of this name as a function that maps an expression to an expression."""
     body = NAMED[name]
     (slot,) = body.free_symbols
     return lambda x: body.subs(slot, x)
@@ -78,7 +86,7 @@ def _named(name: str) -> Callable[[Expr], Expr]:
 
 def _exponential(x: Expr) -> Expr:
     """Return exp(x); raise for logarithms in x, because exp(c*log(x)) would become x**c."""
-    if x.has(log):  # exp(c*log(x)) becomes x**c, whatever c is
+    if x.has(log):  # SymPy turns exp(c*log(x)) into x**c, also for a large c
         raise _Unsupported("takes exp of a logarithm")
     return exp(x)
 
@@ -233,13 +241,13 @@ class Reader:
             )
 
     def _degree(self, text: str, node: ast.AST) -> Fraction:
-        """Return the largest product of nested exponents."""
+        """Return the largest product of nested constant exponents in a node, such as 6 for ``(h**2)**3``."""
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and not self._is_exponential(node):
             return max(abs(self._exponent(text, node.right)), Fraction(1)) * self._degree(text, node.left)
         return max((self._degree(text, child) for child in ast.iter_child_nodes(node)), default=Fraction(1))
 
     def _varies(self, node: ast.AST) -> bool:
-        """Return whether a node depends on the variable."""
+        """Return whether a node contains the variable."""
         return any(isinstance(x, ast.Name) and x.id == self.variable.name for x in ast.walk(node))
 
     def _is_exponential(self, node: ast.BinOp) -> bool:
@@ -247,7 +255,10 @@ class Reader:
         return self.powers_of_numbers and self._varies(node.right) and not self._varies(node.left)
 
     def _walk(self, text: str, node: ast.expr, algebra: Vocabulary) -> Any:  # noqa: PLR0911 - one a kind of node
-        """Return the value of a node in one algebra; raise SpecError for a node that is not supported."""
+        """Return the value of a node of the syntax tree, as ``algebra`` defines it; see :class:`Vocabulary`.
+
+        Raises SpecError for a node that is not supported; ``text`` is the whole text, for the message.
+        """
 
         def read(child: ast.expr) -> Any:
             return self._walk(text, child, algebra)
@@ -277,7 +288,10 @@ class Reader:
         raise self._refuse(text, f"contains {_called(node)}, which is not supported", self._supported(node))
 
     def _exponent(self, text: str, node: ast.expr) -> Fraction:
-        """Return a number as a fraction; raise SpecError for other exponents and for too large powers."""
+        """Return a constant exponent as a fraction.
+
+        Raise SpecError for other exponents and for large ones.
+        """
         accepted = f"a number between -{EXPONENT} and {EXPONENT}, such as 2 or 0.5"
         if self._varies(node):
             raise self._refuse(text, f"has {self.variable} in an exponent", f"{accepted}; or exp(...)")
@@ -292,14 +306,14 @@ class Reader:
         return Fraction(power)
 
     def _supported(self, node: ast.expr) -> str:
-        """Return the accepted text for an unsupported node."""
+        """Return the words after "accepted:" in the error for an unsupported node."""
         if isinstance(node, ast.Call):
             return f"one of {', '.join(self.functions)}"
         if isinstance(node, ast.Name):
             return f"{self.variable}, pi, numbers and " + ", ".join(self.functions)
         return self.accepted
 
-    # -- its value at a number -----------------------------------------------------------------------------
+    # -- value of the function at a number -----------------------------------------------------------------
 
     def _check_value(self, text: str, tree: ast.expr, x: float) -> None:
         """Raise SpecError if the function is not real and finite at x."""
@@ -362,7 +376,10 @@ class Reader:
                         raise self._refuse(text, message, self.finite)
 
     def _least(self, text: str, tree: ast.expr, low: float, near: float, high: float) -> tuple[float, float]:
-        """Return the position and the value of the smallest absolute value near a grid point."""
+        """Return where between ``low`` and ``high`` the absolute value of a node is smallest, and that value.
+
+        It is found by ternary search around the grid point ``near``.
+        """
 
         def size(x: float) -> float:
             return abs(self._value(text, tree, x))
@@ -373,7 +390,7 @@ class Reader:
         return low, size(low)
 
     def _value(self, text: str, tree: ast.expr, x: float) -> float:
-        """Return the value of a node at x."""
+        """Return the value of a node as a float when the variable has the value x."""
         functions = {name: NUMERIC[name] for name in self.functions}
         names = {self.variable.name: x, "pi": math.pi}
         return float(
@@ -405,7 +422,7 @@ def _no_power(*_: object) -> Fraction:
 
 
 def _called(node: ast.expr) -> str:
-    """Return the description of a node in an error message."""
+    """Return a description of a node of the syntax tree for an error message, such as "the name x"."""
     match node:
         case ast.Name(id=name):
             return f"the name {name}"

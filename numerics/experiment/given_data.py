@@ -36,11 +36,12 @@ def checked_arrays(
 ) -> tuple[dict[str, Array], dict[str, float]]:
     """Return the arrays of a program as float64, and the sizes that follow from them, such as that of ``P``.
 
-    ``times`` is the number of times that are solved for, ``sizes`` are sizes given as numbers.  Raises
-    SpecError for an array that is missing or that the program does not read, for entries that are not finite
-    real numbers, for a shape that does not fit the indices, and for a kernel that is not symmetric positive
-    semidefinite.  An attribute of units has one number for each unit of a sample of units, which represents
-    all.
+    ``times`` is the number of times that are solved for, ``sizes`` are sizes given as numbers. An attribute
+    of units has one number for each unit of a sample of units, which represents all.
+
+    Raises SpecError for an array that is missing or that the program does not read, for entries that are not
+    finite real numbers, for a shape that does not fit the indices, and for a kernel that is not symmetric
+    positive semidefinite.
 
     >>> from derive.program import mlp
     >>> checked_arrays(mlp(2), {"K_x": [[1.0]], "y": [1.0, 2.0]}, 3, {})
@@ -63,7 +64,9 @@ def checked_arrays(
     shapes = _Shapes(program, times, {k: (v, f"numbers.{k}") for k, v in sizes.items()})
     shapes.shifted = shifted_reads(program, {k: int(v) for k, v in sizes.items()})
     checked = {}
-    for name in sorted(arrays, key=lambda name: name not in kernels):  # kernels say how many samples
+    for name in sorted(
+        arrays, key=lambda name: name not in kernels
+    ):  # kernels first, because they determine the number of samples
         value = shapes.checked(name, real_numbers(f"arrays.{name}", arrays[name]))
         if name in kernels:
             value = require_kernel(f"arrays.{name}", value, precision_of(arrays[name]))
@@ -72,7 +75,7 @@ def checked_arrays(
         if name in attributes and value.ndim != 1:
             accepted = "one number for each unit, shape (units,)"
             raise SpecError(f"arrays.{name}", None, f"has shape {value.shape}", accepted)
-        checked[name] = shapes.through(name, value) if name in program.tables else value
+        checked[name] = shapes.at_all_times(name, value) if name in program.tables else value
     literals, lengths = literals_in(program, sizes), {name: value.shape for name, value in checked.items()}
     require_literals(literals, lengths)
     require_entries(shapes.shifted, literals, lengths)
@@ -83,9 +86,10 @@ def checked_arrays(
 def _with_kernels(
     program: Program, arrays: Mapping[str, ArrayLike]
 ) -> tuple[dict[str, ArrayLike], dict[str, Array]]:
-    """Return the arrays, with kernels in place of given vectors whose entries matter, and these vectors.
+    """Return the arrays in which kernels replace input vectors, and these vectors by name.
 
-    Raises SpecError for a kernel in place of such vectors, and for arrays that are not vectors.
+    Replaced are the vectors whose entries matter, because an entrywise training rule multiplies them. Raises
+    SpecError if the kernel of such a vector is given instead, and for arrays that are not vectors.
     """
     kernels = {x.name: x.kernel for x in program.given}
     completed, vectors = dict(arrays), dict[str, Array]()
@@ -134,7 +138,7 @@ def _require_squares(name: str, value: Array) -> None:
 
 
 def literals_in(program: Program, sizes: Mapping[str, float]) -> dict[Slot, Literals]:
-    """Return the axes of arrays that a program reads at integers."""
+    """Return, by (array, axis), the axes of arrays that a program reads at integers, such as ``y(mu, 2)``."""
     return literals_of(_uses(program), _lowest(program, sizes), {x.kernel for x in program.given})
 
 
@@ -198,11 +202,11 @@ def require_ranges(program: Program, numbers: Mapping[Symbol, float]) -> None:
         own = sorted(
             (expression(r.lower).free_symbols | expression(r.upper).free_symbols) & {*known}, key=str
         )
-        for told in range_errors(r.subs(known)) if own else ():
+        for reason in range_errors(r.subs(known)) if own else ():
             raise SpecError(
                 f"numbers.{own[0]}",
                 numbers[own[0]],
-                f"is no size here: {told}",
+                f"is not a valid size: {reason}",
                 "a number for which every range has values",
             )
 
@@ -220,7 +224,11 @@ def _divides(e: Expr, symbol: Symbol) -> bool:
 
 @dataclass
 class _Shapes:
-    """Indices of each array of a program, and the sizes known so far, with the name that determines each."""
+    """Check of the shapes of arrays against the indices of a program.
+
+    ``sizes`` holds, by symbol, each size known so far and the key that gave it; ``times`` is the number of
+    times; ``shifted`` are axes that are read at shifted indices, with the lowest and highest value read.
+    """
 
     program: Program
     times: int
@@ -232,7 +240,7 @@ class _Shapes:
         self.indices = _indices(self.program)
 
     def checked(self, name: str, value: Array) -> Array:
-        """Return the array in the shape of its indices; an extra last axis of length one is dropped."""
+        """Return the array with one axis for each index; an extra last axis of length one is dropped."""
         key, indices = f"arrays.{name}", self.indices.get(name)
         if indices is None:
             return value
@@ -242,34 +250,39 @@ class _Shapes:
             raise SpecError(key, None, f"has shape {value.shape}", self.accepted(name))
         for axis, index in enumerate(indices):
             if (name, axis) not in self.shifted:
-                self._note(name, index, value.shape[axis], value.shape)
+                self._match_size(name, index, value.shape[axis], value.shape)
         return value
 
-    def _note(self, name: str, index: Expr, size: int, shape: tuple[int, ...]) -> None:
-        """Compare the length of an axis with the known size of its index; raise SpecError if they differ."""
-        key, said = f"arrays.{name}", f"has shape {shape}, but"
+    def _match_size(self, name: str, index: Expr, size: int, shape: tuple[int, ...]) -> None:
+        """Record the length of an axis as the size of its index, or compare both.
+
+        Raise SpecError if they differ.
+        """
+        key, shape_text = f"arrays.{name}", f"has shape {shape}, but"
         accepted = self.accepted(name)
         if index in (t, s):
-            needed = self.times - (index == s)  # an update at s enters later times
+            needed = self.times - (index == s)  # the update at the last time s is not used
             if size < needed:
-                problem = f"{said} the last of {needed} times is read"
+                problem = f"{shape_text} the last of {needed} times is read"
                 raise SpecError(key, None, problem, f"at least {needed} entries along time")
             return
         if isinstance(index, Integer):
             return
         extent = self.extents.get((name, index))
         if isinstance(extent, Integer) and size != extent:
-            raise SpecError(key, None, f"{said} {index} runs over {extent}", accepted)
+            raise SpecError(key, None, f"{shape_text} {index} runs over {extent}", accepted)
         if isinstance(extent, Symbol):
             known, by = self.sizes.setdefault(extent.name, (size, key))
             if known != size:
-                problem = f"has shape {shape}" if by == key else f"{said} {by} says {extent} = {known:g}"
+                problem = (
+                    f"has shape {shape}" if by == key else f"{shape_text} {by} says {extent} = {known:g}"
+                )
                 raise SpecError(key, None, problem, accepted)
 
-    def through(self, name: str, value: Array) -> Array:
-        """Return a table of a rule with an entry for each time.
+    def at_all_times(self, name: str, value: Array) -> Array:
+        """Return a table of a training rule with one entry for each time along its time axes.
 
-        The last entry is repeated, as it is not read.
+        Longer axes are cut. Shorter ones repeat their last entry, which is not read.
         """
         own = [x in (t, s) for x in self.indices[name]]
         longer = [
@@ -289,7 +302,7 @@ class _Shapes:
 
 
 def _extents(program: Program) -> dict[tuple[str, Expr], Expr]:
-    """Return the number of values of each index of an array, by array and index.
+    """Return the number of values of each index of an array, by (array, index), as an expression.
 
     If an index has several ranges, those count where the array is read, from the lowest value of any range.
     """
@@ -328,7 +341,10 @@ def _extents(program: Program) -> dict[tuple[str, Expr], Expr]:
 
 
 def _indices(program: Program) -> dict[str, tuple[Expr, ...]]:
-    """Return the indices of each array, by its name; a kernel has those of its vector twice."""
+    """Return the indices of each array, one for each axis, by its name.
+
+    A kernel has the indices of its vector twice. Of several uses, the one with the most symbols counts.
+    """
     indices: dict[str, tuple[Expr, ...]] = {}
     for use in _uses(program):
         name, arguments = str(use.func), use.args
@@ -343,7 +359,7 @@ def _uses(program: Program) -> Iterator[AppliedUndef]:
     rules = {w.rule for w in program.trained()}
     expressions = [d.rhs for d in program.definitions]
     for x in rules:
-        if hasattr(x, "system"):  # a step from the last time is not taken
+        if hasattr(x, "system"):  # coefficients are not read at the last time, like updates at s
             stated = x.coefficients if isinstance(x, NonlinearRule) else x.system.coefficients
             expressions += [e.xreplace({t: s}) for e in stated]
         else:

@@ -20,25 +20,31 @@ from numerics.errors import SpecError
 
 @dataclass
 class Literals:
-    """The integers at which an axis is read, if any, and the index value of its ``first`` entry."""
+    """Integers ``read`` at which an axis is read, and the index value ``first`` of its first entry."""
 
     first: int = 1
     read: set[int] = field(default_factory=set)
 
     def position(self, value: int, size: int) -> int:
-        """Return the position of an index value on an axis of this size."""
+        """Return the position, counted from 0, of an index value on an axis with ``size`` entries.
+
+        Raises ValueError if the axis has no such entry.
+        """
         if not 0 <= value - self.first < size:
             last = self.first + size - 1
-            raise ValueError(f"data is read at index {value}, but runs over {self.first}..{last} there")
+            raise ValueError(
+                f"an array is read at index {value}, but this index runs over {self.first}..{last}"
+            )
         return value - self.first
 
 
 def literals_of(
     expressions: Iterable[Expr], lowest: Mapping[Symbol, int], kernels: Container[str] = ()
 ) -> dict[Slot, Literals]:
-    """Return every axis that the expressions read at an integer or at an index of known range.
+    """Return, by (array, axis), every axis that is read at an integer or at an index of known range.
 
-    ``lowest`` maps indices to their first values.  Both halves of the axes of ``kernels`` are the same.
+    ``lowest`` maps indices to their first values. ``kernels`` are names of arrays whose axes come in two
+    equal halves, one for each vector of the kernel.
 
     >>> from sympy import Function
     >>> y, c = Function("y"), Symbol("c")
@@ -95,6 +101,9 @@ def require_entries(
 ) -> None:
     """Raise SpecError for an array that lacks an entry between the lowest and the highest value read.
 
+    ``reads`` holds these values by (array, axis); an axis of length n has the index values ``first`` (from
+    ``literals``) to ``first + n - 1``. Error messages name the array as ``group.name``.
+
     >>> require_entries({("y", 1): (2, 4)}, {("y", 1): Literals()}, {"y": (2, 3)})
     Traceback (most recent call last):
     numerics.errors.SpecError: arrays.y: has shape (2, 3), but its index 2 takes the values 2..4, and ...
@@ -114,7 +123,7 @@ def require_entries(
 
 
 def require_literals(literals: Mapping[Slot, Literals], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise SpecError for an integer at which an array of these shapes has no entry."""
+    """Raise SpecError if an array of shape ``shapes[name]`` has no entry at an integer that is read."""
     for (name, axis), axis_of_literals in literals.items():
         shape = shapes.get(name, ())
         if axis >= len(shape):

@@ -54,7 +54,10 @@ class RuleTables:
         return replace(rule, memory_tables=(self.gain, self.left, self.kept))  # type: ignore[type-var]
 
     def rule(self, share: Expr) -> Multistep:
-        """Return the rule of a program that reads these tables; ``share`` multiplies its noise."""
+        """Return the rule of a program that reads these tables.
+
+        ``share`` is the factor of its noise table.
+        """
         return Multistep(self.gain, self.kept, self.left, self.heat, diffusion=share)
 
     def values(
@@ -146,13 +149,16 @@ def without_noise(rule: TrainingRule) -> TrainingRule:
 
 
 def share_of_noise(rule: TrainingRule, tables: RuleTables) -> Expr:
-    """Return the noise of a rule divided by that of its tables."""
+    """Return the noise covariance of a rule divided by that of the rule of its tables; 0 without noise."""
     pairs = zip(rule.system.noise_matrix, tables.system.noise_matrix, strict=True)  # type: ignore[attr-defined]
     return next((simplify(x / y) for x, y in pairs if y != 0), S.Zero)
 
 
 def _named(rule: Any, system: LinearSystem, program: Program, others: Any) -> RuleTables:
-    """Return the tables of a rule, under names that the program does not use."""
+    """Return the tables of a rule, with names that neither the program nor the tables ``others`` use.
+
+    Raises NotApplicable if the memory depends on an index of weights, or a name is used by the program.
+    """
     gain = sympify(getattr(rule, "rate", S.One))
     if gain.has(t) or gain == 0:
         gain = S.One
@@ -164,8 +170,8 @@ def _named(rule: Any, system: LinearSystem, program: Program, others: Any) -> Ru
     taken = set(program.names_in_theory).union(*({x.kept, x.left, x.heat} for x in others))
     if not rule.discrete:
         for name in sorted({"w", *(("m",) if left != 1 else ()), *(("n",) if noise != 0 else ())} & taken):
-            message = f"the integrator of a flow has a table {name}, and so has the program something"
-            raise NotApplicable(f"{message}: give {name} another name")
+            message = f"the integrator of a flow adds a table named {name}, and the program uses this name"
+            raise NotApplicable(f"{message}: rename {name} in the program")
     names = [_unused(name, taken) for name in ("w", "m", "n")]
     return RuleTables(
         system,
@@ -213,7 +219,10 @@ class StepwiseSystem:
         arrays: Mapping[str, Any],
         gain: Expr = S.One,
     ) -> StepwiseSystem:
-        """Return the system at its times, for values of its symbols; updates are divided by ``gain``."""
+        """Return the system at ``times`` (T,), for values of its symbols; updates are divided by ``gain``.
+
+        ``arrays`` holds values of functions of the time, by name, at each step.
+        """
         n, at = system.states, np.asarray(times, dtype=float)
         read = MotionCoefficients(numbers, arrays, discrete)
         inputs = np.stack([read(x / gain, at) for x in system.input], axis=-1)
@@ -234,9 +243,11 @@ class StepwiseSystem:
         return cls(*_exponentials(*rates(at[:-1]), np.diff(at)), inputs, start, False)
 
     def tables(self, noisy: bool) -> tuple[Array, Array, Array]:
-        """Return ``m`` (T,), ``k`` (T, T), zero on and above the diagonal of steps, and ``n`` (T, T).
+        """Return the tables ``m`` (T,), ``k`` (T, T) and ``n`` (T, T) of a weight's memory.
 
-        The first row of the propagator to all later times is computed backwards from the last time.
+        In ``W(t) = m(t) W(0) + sum_s k(t, s) U(s) + noise``, ``k`` is zero for later s, and for steps also at
+        s = t. The covariance ``n`` of the noise is empty unless ``noisy``. The first row of the propagator to
+        all later times is computed backwards from the last time.
         """
         count, n = self.inputs.shape
         row, kept = np.zeros((count, n)), np.zeros((count, count))
@@ -288,8 +299,9 @@ def _exponentials(A: Array, D: Array, lengths: Array) -> tuple[Array, Array]:
 def _integrated(rates: Any, times: Array) -> tuple[Array, Array]:
     """Return the propagators and noise covariances of intervals for coefficients that depend on the time.
 
-    ``dE/dt = A E`` and ``dQ/dt = A Q + Q A^T + D``.  Intervals are cut into pieces, and a piece is halved
-    until steps of half the length change nothing beyond ACCURACY: pieces are short only at kinks and pulses.
+    ``rates`` maps times to ``A`` and ``D`` (times, n, n) of ``dE/dt = A E`` and ``dQ/dt = A Q + Q A^T + D``.
+    Intervals are cut into pieces, and a piece is halved until steps of half the length change nothing beyond
+    ACCURACY: pieces are short only at kinks and pulses.
 
     Raises NotConverged if there are too many pieces.
     """
@@ -311,7 +323,9 @@ def _integrated(rates: Any, times: Array) -> tuple[Array, Array]:
         pieces.append((interval[done], starts[done], now[:, done]))
         if moving.sum() > MOST_PIECES or (lengths[moving] <= np.spacing(times[-1])).any():
             message = f"intervals of {whole.max():.3g} are too long for the coefficients of the training rule"
-            raise NotConverged(f"{message} at t = {starts[moving][0]:.3g}")
+            raise NotConverged(
+                f"{message} at t = {starts[moving][0]:.3g}: output times that are closer there would do"
+            )
         half = lengths[moving] / 2
         starts = np.concatenate([starts[moving], starts[moving] + half])
         lengths, interval = np.tile(half, 2), np.tile(interval[moving], 2)
@@ -397,7 +411,10 @@ def _runge_kutta(rates: Any, starts: Array, whole: Array, parts: int) -> Array:
 
 @dataclass(frozen=True)
 class MotionCoefficients:
-    """Coefficients of an equation of motion, evaluated at given times."""
+    """Evaluation of coefficients of an equation of motion at given times.
+
+    ``numbers`` are values of symbols, and ``arrays`` values of functions of the time at each step.
+    """
 
     numbers: Mapping[Symbol, float]
     arrays: Mapping[str, Any]
@@ -434,7 +451,7 @@ class MotionCoefficients:
         return values
 
     def _table(self, x: AppliedUndef, times: Array) -> Array:
-        """Return the values of a function of the time given as an array with a number for each step."""
+        """Return the values at ``times`` of a function ``x`` of the time that is given as an array."""
         name, (argument,) = str(x.func), x.args
         if not self.discrete:
             raise NotApplicable(f"{x} in a flow is a table of numbers: write it as an expression in t")
@@ -452,5 +469,5 @@ class MotionCoefficients:
 
 @lru_cache(maxsize=256)
 def _function(e: Expr, others: tuple[Symbol, ...]) -> Any:
-    """Return a compiled expression in t and other symbols."""
+    """Return an expression as a compiled function of the time t and of the symbols ``others``."""
     return lambdify((t, *others), e, "numpy")

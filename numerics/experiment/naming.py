@@ -99,11 +99,11 @@ ENGINE = frozenset(
 
 
 def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, float]]:
-    """Return the program with the names that results use, the author's names by those, and sizes.
+    """Return the program with the names that results use, the author's names by these, and sizes by name.
 
-    Sizes hold the number of samples, if the program has a number for it.  A name that conflicts with one of
-    these names gets the suffix ASIDE.  A program whose names have their roles already, or that has no single
-    output, is returned unchanged.
+    Sizes hold the number of samples, if it is a number in the program. A name that conflicts with one of the
+    names of results gets the suffix ASIDE. A program whose names have their roles already, or that has no
+    single output, is returned unchanged.
 
     >>> from derive.program import mlp
     >>> program = mlp(2)
@@ -117,7 +117,7 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
     if roles.output is None or roles.error is None:
         data = {roles.residual: ERROR, roles.learnt: LEARNT}
         wanted = {own: name for own, name in data.items() if own is not None} | layers
-        if wanted and roles.residual is None:  # sigma then means something else than label noise
+        if wanted and roles.residual is None:  # results use sigma for label noise, and this is another
             symbols |= {
                 x: Symbol(f"{x.name}{ASIDE}", **x.assumptions0) for x in symbols_of(program) & {sigma}
             }
@@ -133,29 +133,29 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
         symbols[program.scale] = gamma0
     chain = bool(layers) and _is_named_as_usual(program)
     reserved = [*([P.name] if sizes else []), *((*RESPONSES, *CORRELATIONS) if chain else ())]
-    names, symbols = _apart(program, wanted, symbols, reserved)
-    silent = {v for v in names.values() if v in SOURCES}  # results do not hold sources
-    back = {v: k for k, v in names.items() if k != v and v not in silent}
-    partners = {primed(x) for x in symbols}  # made by the engine, without a name of the author
-    back |= {v.name: k.name for k, v in symbols.items() if k != v and k not in partners}
+    names, symbols = _without_conflicts(program, wanted, symbols, reserved)
+    hidden = {v for v in names.values() if v in SOURCES}  # results do not hold sources
+    author_names = {v: k for k, v in names.items() if k != v and v not in hidden}
+    partners = {primed(x) for x in symbols}  # primed indices are made by the engine
+    author_names |= {v.name: k.name for k, v in symbols.items() if k != v and k not in partners}
     if not sizes and all(k == v for k, v in (*names.items(), *symbols.items())):
-        written = _chain(program) if chain else program
+        written = _with_chain_names(program) if chain else program
         return program if written == program else written, {}, {}
     new = _renamed(program, names, symbols)
     if sizes:
-        new = _counted(new, {mu, alpha}, P)
+        new = _with_symbolic_count(new, {mu, alpha}, P)
     if chain:
-        new = _chain(new)
-    return new, back, sizes
+        new = _with_chain_names(new)
+    return new, author_names, sizes
 
 
 def _fields_of(roles: Roles) -> dict[str | None, str]:
-    """Return the names that results use for the fields of a chain of layers, by the program's names."""
+    """Return the names of results for the fields of a chain of layers, by the names of the program."""
     return {roles.field: FIELD, roles.gradient: GRADIENT, roles.backpropagated: BACKPROPAGATED}
 
 
 def _symbols_of_roles(roles: Roles) -> dict[Symbol, Symbol]:
-    """Return the indices and sizes that results use, by those of the program."""
+    """Return the indices and sizes that results use, by the symbols of the program with the same role."""
     symbols: dict[Symbol, Symbol] = {}
     if roles.sample is not None:
         symbols |= {roles.sample: mu, primed(roles.sample): alpha}
@@ -166,7 +166,7 @@ def _symbols_of_roles(roles: Roles) -> dict[Symbol, Symbol]:
         elif own is not None:
             symbols |= {own: own, primed(own): primed(own)}
     for count, size in ((roles.samples, P), (roles.channels, CHANNELS)):
-        if isinstance(count, Symbol):  # pairs of samples run twice as far as samples
+        if isinstance(count, Symbol):  # not an expression such as 2*P, the number of pairs
             symbols.setdefault(count, size)
     return symbols
 
@@ -190,7 +190,10 @@ def _sources_of(program: Program) -> dict[str, str]:
 
 
 def _kernels_of(program: Program) -> dict[Expr, str]:
-    """Return the builders' names of correlations in a chain of layers, by vector; empty without a chain."""
+    """Return the builders' names of the correlations of a chain of layers, by the vector of each.
+
+    It is empty for a program without a chain of layers.
+    """
     roles = program.roles
     if roles.feature is None or roles.gradient is None:
         return {}
@@ -201,7 +204,7 @@ def _kernels_of(program: Program) -> dict[Expr, str]:
 
 
 def _is_named_as_usual(program: Program) -> bool:
-    """Return whether the author gave no own name to a correlation of a chain of layers.
+    """Return whether the author gave no other name to a correlation of a chain of layers.
 
     A network also names the correlation of a field ``h`` that no matrix multiplies.
     """
@@ -211,10 +214,10 @@ def _is_named_as_usual(program: Program) -> bool:
     return bool(kernels) and {*program.notation.items()} <= usual
 
 
-def _chain(program: Program) -> Program:
+def _with_chain_names(program: Program) -> Program:
     """Return the program with the builders' names for the kernels of a chain of layers.
 
-    The responses of its family of matrices get names too; a single layer has none.
+    The responses of its family of matrices get names too; a single layer has no such family.
     """
     families = [w for w in program.trained() if isinstance(w, TrainedMatrix) and w.initial.index is not None][
         :1
@@ -261,13 +264,14 @@ def symbols_of(program: Program) -> set[Symbol]:
     return found
 
 
-def _apart(
+def _without_conflicts(
     program: Program, names: Mapping[str, str], symbols: Mapping[Symbol, Symbol], reserved: Iterable[str]
 ) -> tuple[dict[str, str], dict[Symbol, Symbol]]:
     """Return both renamings, extended by new names for all names that conflict with theirs or the solver's.
 
-    Names of weights, and of fields without layers, may be equal to names of the solver, which does not read
-    them.
+    ``names`` and ``symbols`` map names and symbols of the program to new ones; ``reserved`` are names that
+    must stay unused. Names of weights, and of fields without layers, may be equal to names of the solver,
+    which does not read them.
     """
     names, symbols = dict(names), dict(symbols)
     every, known = _names_of(program), symbols_of(program)
@@ -275,7 +279,7 @@ def _apart(
     new = {*names.values(), *(x.name for x in symbols.values()), *reserved}
     used = new | every | {x.name for x in known}
 
-    def aside(name: str) -> str:
+    def unused(name: str) -> str:
         """Return an unused name."""
         found = f"{name}{ASIDE}"
         while found in used:
@@ -296,15 +300,15 @@ def _apart(
     engine = ENGINE if program.scalars or names else ENGINE | LABELS_OF_RANDOM_DATA
     for name in sorted(every - {*names} - (given & {*reserved})):
         if name in new or (name in engine and name in read and not (name in FIELDS and name in plain)):
-            names[name] = aside(name)
+            names[name] = unused(name)
     for x in sorted(known - {*symbols}, key=str):
         if x.name in new:
-            symbols[x] = Symbol(aside(x.name), **x.assumptions0)
+            symbols[x] = Symbol(unused(x.name), **x.assumptions0)
     return names, symbols
 
 
-def _counted(program: Program, indices: set[Symbol], count: Symbol) -> Program:
-    """Return the program with a symbol in place of the number that bounds some indices."""
+def _with_symbolic_count(program: Program, indices: set[Symbol], count: Symbol) -> Program:
+    """Return the program with the symbol ``count`` as the upper end of ``indices``, in place of a number."""
 
     def counted(x: Any) -> Any:
         if isinstance(x, IndexRange):
@@ -322,7 +326,7 @@ def _counted(program: Program, indices: set[Symbol], count: Symbol) -> Program:
 
 
 def _inside(x: Any, rewritten: Callable[[Any], Any]) -> Any:
-    """Return a part of a program with its contents rewritten."""
+    """Return a tuple or dataclass with ``rewritten`` applied to each member; other values are unchanged."""
     if isinstance(x, tuple):
         return tuple(map(rewritten, x))
     if is_dataclass(x) and not isinstance(x, type):
@@ -331,7 +335,7 @@ def _inside(x: Any, rewritten: Callable[[Any], Any]) -> Any:
 
 
 def _everywhere(program: Program, rewritten: Callable[[Any], Any]) -> Program:
-    """Return the program with every part rewritten except its name and the names of correlations."""
+    """Return the program with ``rewritten`` applied to every part but its name and its notation's names."""
     parts = {f.name: rewritten(getattr(program, f.name)) for f in fields(program) if f.name not in KEPT}
     notation = {rewritten(k): v for k, v in program.notation.items()}
     return Program(name=program.name, notation=notation, **parts)
@@ -342,7 +346,7 @@ KEPT = ("name", "notation")
 
 
 def _renamed(program: Program, names: Mapping[str, str], symbols: Mapping[Symbol, Symbol]) -> Program:
-    """Return the program with other names and symbols everywhere except in its notation."""
+    """Return the program with other names and symbols everywhere except in its notation's names."""
     weights = {gaussian(m).name for m in program.matrices} | {parameter(v).name for v in program.vectors}
     table: dict[Expr, Expr] = {**symbols, **{Symbol(n): Symbol(names[n]) for n in weights & {*names}}}
 

@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Attributes of modes by name, each ``(n,)``, and the multiplicity of each in sums, ``(n,)``."""
+    """Attributes of modes by name, each (n,), and the weight of each of these n modes in sums over modes."""
 
     attributes: Mapping[str, Array]
     counts: Array
@@ -48,7 +48,8 @@ larger."""
 def power_law(capacity: float, source: float, modes: int, *, every: bool = False) -> Spectrum:
     """Return eigenvalues ``lamda = k^-capacity`` and targets ``w_star^2 lamda = k^(-capacity source - 1)``.
 
-    With ``every`` each mode is its own node; without, intervals of modes are represented by NODES nodes.
+    With ``every`` all modes k = 1 ... ``modes`` are returned. Without, intervals of modes are represented by
+    NODES quadrature nodes each.
 
     >>> spectrum = power_law(1.5, 1.0, 100_000)
     >>> len(spectrum.counts), round(float(spectrum.counts.sum()), 6)
@@ -66,7 +67,10 @@ def power_law(capacity: float, source: float, modes: int, *, every: bool = False
 
 
 def _stretches(modes: int, ratio: float) -> list[tuple[Array, Array]]:
-    """Return nodes and weights of intervals of modes, whose ends have at most this ratio."""
+    """Return nodes and weights of sums over the modes 1 ... ``modes``, for each interval of modes.
+
+    The last mode of an interval divided by the first is at most ``ratio``.
+    """
     stretches, first = [], 1
     while first <= modes:
         count = min(modes + 1 - first, max(1, int(first * (ratio - 1))))
@@ -128,15 +132,15 @@ def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
 MEANING: tuple[tuple[Symbol, str, str], ...] = (
     (gamma0, "network.gamma0", "feature-learning strength"),
     (eta, "training.learning_rate", "learning rate"),
-    (theories.beta, "network.branch", "what a residual branch is multiplied by"),
+    (theories.beta, "network.branch", "multiplier of a residual branch"),
     (theories.C, "network.outputs", "outputs"),
     (theories.decay, "training.weight_decay", "weight decay"),
     (theories.temperature, "training.temperature", "temperature of Langevin noise"),
-    (theories.tau, "training.momentum", "time after which the velocity is forgotten"),
+    (theories.tau, "training.momentum", "time constant of the decay of the velocity"),
     (theories.kept, "training.momentum", "share of the velocity that a step keeps"),
     (theories.CONSTANTS["beta1"], "training.beta1", "share of the mean gradient that a step keeps"),
     (theories.CONSTANTS["beta2"], "training.beta2", "share of the mean square that a step keeps"),
-    (theories.CONSTANTS["epsilon"], "training.epsilon", "number beside the root of the mean square"),
+    (theories.CONSTANTS["epsilon"], "training.epsilon", "number added to the root of the mean square"),
     (nu, "network.width_ratio", "units of a layer for each input dimension, N/D"),
     (alpha, "data.sample_ratio", "samples for each input dimension, P/D"),
     (alpha_B, "data.batch_ratio", "samples of a batch for each input dimension, B/D"),
@@ -251,7 +255,10 @@ def spectrum_of(experiment: Experiment, *, every: bool = False) -> Spectrum | No
 
 
 def layered_numbers(spec: Spec) -> dict[str, dict[int, float]]:
-    """Return lists of the file as functions of the layer, by the names of these in programs and theories."""
+    """Return the lists of the file as functions of the layer: by name, a number for each layer.
+
+    The names are those of functions in programs and theories, such as "sigma" for ``sigma(ell)``.
+    """
     network = spec.network
     functions: dict[str, dict[int, float]] = {}
     if spec.kind == "fixed" and isinstance(network.init_variance, list):
@@ -315,7 +322,10 @@ def require_numbers(experiment: Experiment, *, depth: bool = True) -> None:
 
 
 def _require(table: FileSection, name: str, key: str, what: str) -> None:
-    """Raise SpecError if a key of a table is missing."""
+    """Raise SpecError if ``key`` of the table ``name`` is missing.
+
+    ``what`` is the key that needs it, in words.
+    """
     if getattr(table, key) is None:
         accepted = type(table).model_fields[key].description or ""
         raise SpecError(f"{name}.{key}", None, f"is missing; {what} needs it", accepted)

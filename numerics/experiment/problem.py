@@ -74,8 +74,8 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Given:
-    """Reduction that replaces the derived theory by a given one."""
+class ReplacedTheory:
+    """Reduction that replaces the derived theory by the theory that the user gave."""
 
     theory: Theory
 
@@ -219,7 +219,9 @@ class Problem:
                 "theory", None, "is not what its program derives, and a flow needs steps", accepted
             )
         layers = None if source.program.depth.is_Integer else problem.depth
-        return replace(problem, reductions=(Given(source if layers is None else source.at_depth(layers)),))
+        return replace(
+            problem, reductions=(ReplacedTheory(source if layers is None else source.at_depth(layers)),)
+        )
 
     @classmethod
     def _of_experiment(cls, experiment: Experiment) -> Problem:
@@ -311,7 +313,7 @@ class Problem:
         return problem._over_modes() if of_modes else problem
 
     def _over_modes(self) -> Self:
-        """Return the problem of random data whose modes have attributes, with sums over modes in its theory.
+        """Return the problem of random data whose modes have attributes, with averages over modes as sums.
 
         Raises SpecError if the number of modes is not the length of these arrays.
         """
@@ -341,7 +343,7 @@ class Problem:
         return known and not self.program.scalars
 
     def varied(self, variant: Variant) -> Self:
-        """Return the problem of a variant of the program, with the same numbers and arrays.
+        """Return the problem of the program ``variant(program)``, with the same numbers and arrays.
 
         >>> from derive.reduce.independence import independent_backward
         >>> tables = {"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 3}}
@@ -430,8 +432,8 @@ class Problem:
         return int(depth) if isinstance(depth, Integer) else None
 
     def open_depth(self) -> SpecError:
-        """Return the SpecError for a symbolic depth where a number is needed."""
-        reason = "is a symbol, and numbers need a number of layers"
+        """Return the SpecError for a depth that is a symbol where a number of layers is needed."""
+        reason = "is a symbol, but computing needs a number of layers"
         if self.experiment is not None:
             return SpecError(
                 "network.depth", self.experiment.value("network.depth"), reason, "an integer >= 1"
@@ -461,7 +463,7 @@ class Problem:
 
     @cached_property
     def literals(self) -> dict[Slot, Literals]:
-        """Axes of arrays that the program reads at integers."""
+        """Axes of arrays that the program reads at integers, by (array, axis)."""
         return literals_in(self.program, {str(x): v for x, v in self.numbers.items()})
 
     def position(self, symbol: AppliedUndef, axis: int) -> int:
@@ -506,7 +508,7 @@ class Problem:
     def stepped(self, *reductions: Reduction) -> Theory:
         """Return the theory in steps after further ``reductions``.
 
-        Jumps of the error of a flow become ramps.
+        For a flow, it is that of its integrator, and jumps of the error become ramps.
         """
         program = integrated(self.program)
         program = widened(program) if self.flow and error_jumps(program) else program
@@ -524,7 +526,10 @@ class Problem:
 
     @property
     def held_out(self) -> HeldOut | None:
-        """Test points of the file, or the samples of weight zero in a program's loss; None without."""
+        """Test points of the file, or the samples of weight zero in a program's loss.
+
+        None if there are none.
+        """
         if self.experiment is not None:
             return self.experiment.held_out
         if self.seen == self.sample_count:
@@ -606,9 +611,10 @@ def _channels_of_random_data(program: Program) -> Expr | None:
 
 
 def _training_samples(program: Program, data: Mapping[str, Array], samples: int) -> int:
-    """Return the number of training samples: all before the last ones with weight zero.
+    """Return the number of training samples, which come before all samples of weight zero in the loss.
 
-    It is one for a stream, and zero for random data.
+    It is one for a program without an index of samples, and zero for random data. ``samples`` is the number
+    of all samples.
     """
     roles = program.roles
     if roles.learnt is not None:
@@ -624,7 +630,7 @@ def _training_samples(program: Program, data: Mapping[str, Array], samples: int)
 
 @lru_cache(maxsize=64)
 def _linear(theory: Theory) -> LinearForm | NotApplicable:
-    """Return the linear form of a theory, or the reason why it has none, cached."""
+    """Return the linear form of a theory, or the NotApplicable error that states why it has none."""
     try:
         return linear_form(theory)
     except NotApplicable as reason:

@@ -194,7 +194,7 @@ class TrainingSection(FileSection):
     )
     epsilon: Positive | None = Field(
         default=None,
-        description="a positive number beside the root of the mean square, in units of the gradient of one "
+        description="a positive number added to the root of the mean square, in units of the gradient of one "
         "weight times gamma0 N; 1e-8 if it is left out",
     )
 
@@ -322,7 +322,7 @@ def _refusal(detail: ErrorDetails, tables: Mapping[str, Any]) -> SpecError:
 
 
 def _description(path: list[str]) -> str:
-    """Return the accepted values of a key."""
+    """Return the accepted values of a key, a path such as ["network", "depth"], in words."""
     model: type[FileSection] = Spec if len(path) == 1 else SECTIONS[path[0]]
     return model.model_fields[path[-1]].description or "leaving it out"
 
@@ -399,7 +399,7 @@ def is_given(section: FileSection, key: str) -> bool:
 
 
 def _given_keys(section: FileSection) -> Iterable[tuple[str, Any]]:
-    """Yield the keys that were given, with their values."""
+    """Yield the keys of a table that the file gives, with their values."""
     for key in type(section).model_fields:
         value = getattr(section, key)
         if key in section.model_fields_set and value is not None:
@@ -419,7 +419,7 @@ def _check_digits(spec: Spec) -> None:
 
 
 def _kinds(kinds: Iterable[str]) -> str:
-    """Return kinds of data in words."""
+    """Return kinds of data in words, 'data.kind = "fixed" or data.kind = "isotropic"'."""
     return " or ".join(f'data.kind = "{kind}"' for kind in kinds)
 
 
@@ -557,7 +557,7 @@ def _nonlinear(spec: Spec) -> bool:
 
 
 def _vanishes(spec: Spec) -> bool:
-    """Return whether gamma0/sqrt(width), the gamma0 of the theory of random data, is zero."""
+    """Return whether gamma0/sqrt(width), the gamma0 of the theory of random data in NTK scaling, is zero."""
     network, sgd = spec.network, spec.training.rule == "sgd"
     if network.parametrization == "mean-field" or spec.kind == "fixed":
         return False
@@ -567,7 +567,7 @@ def _vanishes(spec: Spec) -> bool:
 
 
 def _batches(spec: Spec, key: str) -> bool:
-    """Return whether a key of [data] for batches is given."""
+    """Return whether ``key`` of [data], a size of batches, is given."""
     return spec.data is not None and getattr(spec.data, key) is not None
 
 
@@ -581,7 +581,7 @@ CLASHES: tuple[tuple[str, Callable[[Spec], bool], str, str], ...] = (
         (
             f"network.{key}",
             lambda x, key=key: x.network.branch is not None and isinstance(getattr(x.network, key), list),
-            "with network.branch = {0.network.branch}: the layers of a residual network are equally wide",
+            "excludes network.branch = {0.network.branch}, because the layers of a residual network are equally wide",
             f"{instead}, or no network.branch",
         )
         for key, instead in (("relative_widths", "leaving it out"), ("width_ratio", "one number"))
@@ -589,13 +589,13 @@ CLASHES: tuple[tuple[str, Callable[[Spec], bool], str, str], ...] = (
     (
         "network.activation",
         lambda x: x.kind != "fixed" and _nonlinear(x),
-        'with data.kind = "{0.kind}": the theory of random data is that of linear networks',
+        'excludes data.kind = "{0.kind}": the theory of random data is that of linear networks',
         '"linear", or data.kind = "fixed"',
     ),
     (
         "network.parametrization",
         _vanishes,
-        "is lazy here: gamma0/sqrt(width) goes to zero, as the layers are infinitely wide",
+        "makes this network lazy: gamma0/sqrt(width) is zero, because the layers are infinitely wide",
         '"mean-field" with a small network.gamma0; random data with network.width_ratio or width',
     ),
     (
@@ -608,7 +608,7 @@ CLASHES: tuple[tuple[str, Callable[[Spec], bool], str, str], ...] = (
         (
             "training.rule",
             lambda x, key=key: x.training.rule != "sgd" and _batches(x, key),
-            f"with data.{key}, which takes new samples at each step",
+            f"excludes data.{key}, which is a size of new samples at each step",
             '"sgd"',
         )
         for key in ("batch", "batch_ratio")
@@ -622,19 +622,19 @@ CLASHES: tuple[tuple[str, Callable[[Spec], bool], str, str], ...] = (
     (
         "training.objective",
         lambda x: x.training.objective != "square" and x.kind != "fixed",
-        'with data.kind = "{0.kind}": the theory of random data is that of the square loss',
+        'excludes data.kind = "{0.kind}": the theory of random data is that of the square loss',
         '"square", or data.kind = "fixed"',
     ),
     (
         "training.objective",
         lambda x: x.training.objective == "cross-entropy" and x.network.outputs == 1,
-        "with network.outputs = 1",
+        "needs several outputs, but network.outputs = 1",
         "network.outputs = the number of classes",
     ),
     (
         "training.loss",
         lambda x: x.training.loss == "sum" and x.kind != "fixed",
-        'with data.kind = "{0.kind}", whose loss is the mean',
+        'excludes data.kind = "{0.kind}", whose loss is the mean',
         '"mean"',
     ),
     (
@@ -657,14 +657,14 @@ CLASHES: tuple[tuple[str, Callable[[Spec], bool], str, str], ...] = (
     (
         "training.weight_decay",
         lambda x: x.training.rule == "adam" and is_positive(x.training.weight_decay),
-        'with training.rule = "adam", whose means would contain it',
+        'excludes training.rule = "adam", because its running means would contain the decay',
         '0.0, or training.rule = "adamw", whose decay stands outside of the means',
     ),
     *(
         (
             f"training.{key}",
             lambda x, key=key: x.training.entrywise and is_positive(getattr(x.training, key)),
-            f'with training.rule = "{{0.training.rule}}", {why}',
+            f'excludes training.rule = "{{0.training.rule}}", {why}',
             '0.0, or training.rule = "gd"',
         )
         for key, why in (
@@ -681,7 +681,7 @@ CLASHES: tuple[tuple[str, Callable[[Spec], bool], str, str], ...] = (
     (
         "training.momentum",
         lambda x: is_positive(x.training.momentum) and is_positive(x.training.temperature),
-        "with training.temperature = {0.training.temperature}: noise through a velocity is not derived",
+        "excludes training.temperature = {0.training.temperature}: noise through a velocity is not derived",
         "0.0, or training.temperature = 0.0",
     ),
     (
@@ -691,7 +691,7 @@ CLASHES: tuple[tuple[str, Callable[[Spec], bool], str, str], ...] = (
             and is_positive(x.training.momentum)
             and is_positive(x.training.weight_decay)
         ),
-        "with training.weight_decay = {0.training.weight_decay} in a flow is not derived",
+        "excludes training.weight_decay = {0.training.weight_decay} in a flow, which is not derived",
         '0.0, or training.rule = "gd"',
     ),
 )

@@ -72,7 +72,7 @@ _modes = lru_cache(maxsize=64)(structured)
 
 
 class _Rule(TypedDict):
-    """Symbols of a rule that is given by its name, 0 where the file has no value."""
+    """Arguments of a training rule that is given by its name: symbols, or 0 where the file has no value."""
 
     weight_decay: Symbol | int
     momentum: Symbol | int
@@ -167,7 +167,7 @@ def _require_one_flow(program: Program) -> None:
     """Raise NotApplicable unless all weights follow one flow with an equation of motion."""
     evolving = [d.lhs for d in program.definitions if d.evolves]
     if evolving:
-        message = f"{evolving[0]} evolves by itself, and integrators move weights alone"
+        message = f"{evolving[0]} has an equation of motion, and integrators of flows move weights only"
         instead = "simulate, or a TrainedVector that moves along the rate of change, by a rule in steps"
         raise NotApplicable(f"{message}: use {instead}")
     rules: list[Any] = [program.rule, *(w.rule for w in program.trained())]
@@ -179,7 +179,7 @@ def _require_one_flow(program: Program) -> None:
             )
     if program.noisy and program.rule.noise(t, s) == 0:
         raise NotApplicable(
-            "the rule of a weight adds noise, the program's does not: give it to the program's"
+            "the rule of a weight has noise and the rule of the program has none: give noise to the latter"
         )
     alike = {without_noise(x) for x in rules}
     if len(alike) > 1:
@@ -272,25 +272,25 @@ def moving_symbols(spec: Spec) -> dict[Symbol, str]:
 
 @lru_cache(maxsize=64)
 def _moving(program: Program, symbols: tuple[Symbol, ...]) -> Program:
-    """Return the program with functions of the time in place of some symbols of its training rules."""
-    put = {x: Function(x.name)(t) for x in symbols}
-    return program.with_rules(lambda rule: _with_coefficients(rule, lambda e: e.xreplace(put)))
+    """Return the program in which some symbols of its training rules are functions of time, ``eta(t)``."""
+    functions = {x: Function(x.name)(t) for x in symbols}
+    return program.with_rules(lambda rule: _with_coefficients(rule, lambda e: e.xreplace(functions)))
 
 
 def scheduled(program: Program, spec: Spec) -> Program:
-    """Return the program with the expressions of the file in place of the functions of its training rules."""
+    """Return the program whose training rules hold the file's expressions in t in place of ``eta(t)``."""
     schedules = schedules_of(spec)
     if not schedules:
         return program
 
-    def put(e: Expr) -> Expr:
+    def with_schedules(e: Expr) -> Expr:
         """Return the expression with schedules in place of functions of the time."""
         return e.replace(
             lambda x: isinstance(x, AppliedUndef) and str(x.func) in schedules,
             lambda x: schedules[str(x.func)].xreplace({t: x.args[0]}),
         )
 
-    return program.with_rules(lambda rule: _with_coefficients(rule, put))
+    return program.with_rules(lambda rule: _with_coefficients(rule, with_schedules))
 
 
 def schedules_of(spec: Spec) -> dict[str, Expr]:
@@ -308,9 +308,9 @@ def schedules_of(spec: Spec) -> dict[str, Expr]:
     }
 
 
-def _with_coefficients(rule: TrainingRule, put: Callable[[Expr], Expr]) -> TrainingRule:
-    """Return the rule with each of its coefficients changed."""
-    changed = {x.name: put(e) for x in fields(rule) if isinstance(e := getattr(rule, x.name), Expr)}  # type: ignore[arg-type]
+def _with_coefficients(rule: TrainingRule, change: Callable[[Expr], Expr]) -> TrainingRule:
+    """Return the rule with ``change`` applied to each of its coefficients."""
+    changed = {x.name: change(e) for x in fields(rule) if isinstance(e := getattr(rule, x.name), Expr)}  # type: ignore[arg-type]
     return replace(rule, **changed)  # type: ignore[type-var]
 
 
@@ -383,7 +383,10 @@ def _ramp(program: Program, x: Expr, *_: Expr) -> Expr:
 
 
 def _fixed(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
-    """Return the program on fixed samples; centring changes nothing, as initial outputs are zero."""
+    """Return the program on fixed samples.
+
+    Centring is ignored, because initial outputs are zero at infinite width.
+    """
     network, training = spec.network, spec.training
     variance = network.init_variance
     return _mlp(
@@ -433,7 +436,7 @@ def _isotropic(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
 
 
 def _unequal(layer: Expr) -> Expr:
-    """Return the width ratio as a function of the layer."""
+    """Return the width ratio of a layer, the function ``nu(layer)``."""
     return Function("nu")(layer)
 
 
@@ -459,12 +462,19 @@ def _wide(spec: Spec) -> bool:
 
 
 def _rule(spec: Spec, rule: str) -> TrainingRule:
-    """Return the rule for programs whose fields contain the mean over samples, and for fresh samples."""
+    """Return the training rule of a program on random data, whose name in the file is ``rule``.
+
+    The loss is a sum, because fields of these programs contain the mean over samples; "sgd" is gradient
+    descent on fresh batches.
+    """
     return training_rule("gd" if rule == "sgd" else rule, "sum", **_numbers(spec))
 
 
 def _numbers(spec: Spec) -> _Rule:
-    """Return the symbols of a rule that is given by its name; an entrywise rule holds its own."""
+    """Return symbols of weight decay, momentum and temperature, 0 where the file has no value.
+
+    For an entrywise rule all are 0, because the rule holds its own constants.
+    """
     training = spec.training
     if training.entrywise:
         return {"weight_decay": 0, "momentum": 0, "temperature": 0}
@@ -484,9 +494,9 @@ def derive_or_raise(
     what: str,
     wants: Mapping[str, object],
 ) -> DerivedResult:
-    """Return ``derive(experiment)``; if a reduction does not apply, raise SpecError with the reason.
+    """Return ``derive(experiment)``; if it raises NotApplicable, raise SpecError for a key of the file.
 
-    ``what`` names the requested quantity in words.  The error names the first key of ``wants`` whose value in
+    ``what`` names the requested quantity in words. The error names the first key of ``wants`` whose value in
     the file is not the wanted one, or not one of a tuple of wanted ones.
 
     >>> def plain(e):
@@ -494,7 +504,7 @@ def derive_or_raise(
     >>> e = Experiment.without_arrays({"network": {"depth": 1, "bias": True}})
     >>> derive_or_raise(e, plain, "the example", {"network.bias": False})
     Traceback (most recent call last):
-    numerics.errors.SpecError: network.bias = true: the example: biases add to every layer (accepted: false)
+    numerics.errors.SpecError: network.bias = true: the example is not available: biases add to every ...
     """
     try:
         return derive(experiment)
@@ -503,6 +513,6 @@ def derive_or_raise(
             value, good = experiment.value(key), wanted if isinstance(wanted, tuple) else (wanted,)
             if value not in good and not (value is None and good[0] in (False, 0.0)):
                 accepted = " or ".join("leaving it out" if x is None else value_to_toml(x) for x in good)
-                raise SpecError(key, value, f"{what}: {reason}", accepted) from None
+                raise SpecError(key, value, f"{what} is not available: {reason}", accepted) from None
         depth, instead = experiment.network.depth, "a number" if experiment.symbolic else "another network"
-        raise SpecError("network.depth", depth, f"{what}: {reason}", instead) from None
+        raise SpecError("network.depth", depth, f"{what} is not available: {reason}", instead) from None

@@ -68,7 +68,11 @@ def mirror_sign(experiment: Experiment) -> int:
 
 
 def _vanish(inputs: Array, errors: Array, mirror: int) -> bool:
-    """Return whether errors (P, C) of equal inputs, and of mirrored ones times ``mirror``, sum to zero."""
+    """Return whether the gradients of all samples (P, D) cancel, up to rounding.
+
+    They do if the errors (P, C) of equal inputs sum to zero, where an input -x counts as x with its error
+    times ``mirror``: 1, -1, or 0 if gradients have no such symmetry.
+    """
     remaining, allowed = [*range(len(inputs))], ROUNDING * float(np.abs(inputs).max())
     total = 0.0
     while remaining:

@@ -21,7 +21,7 @@ from derive.program import Program
 from derive.theory.fluctuations import Fluctuations, fluctuations
 from numerics.errors import SpecError
 from numerics.experiment.numbers import layer_ratios
-from numerics.experiment.problem import Given, Problem
+from numerics.experiment.problem import Problem, ReplacedTheory
 from numerics.experiment.theory import centred, error_jumps, integrated, wide_layers, wide_modes
 from numerics.fluctuations.linear import LinearTheory
 from numerics.fluctuations.lowered import LoweredFluctuations, TheorySizes, has_kinks
@@ -82,7 +82,7 @@ def _require_widths(problem: Problem) -> None:
         if x in (wide_layers, wide_modes):
             reason = "is missing, so that layers are infinitely wide and have no corrections at order 1/N"
             raise SpecError(*problem.key_and_value("network.width"), reason, "a width")
-        if isinstance(x, Given):
+        if isinstance(x, ReplacedTheory):
             reason = "was changed by hand, and fluctuations are derived from programs only"
             raise SpecError("theory", None, reason, "the program itself")
     if problem.depth is None:

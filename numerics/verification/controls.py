@@ -50,10 +50,11 @@ ACCURACY = 1e-8
 
 @dataclass(frozen=True)
 class StartMeans:
-    """Means over initial networks that are the same at every width.
+    """Means of outputs and kernels over initial networks, where the mean is the same at every width.
 
-    Outputs (samples[, channels]) and, by the position of their layer, feature kernels (samples, samples) and
-    gradient kernels; gradient kernels of linear networks are numbers or (channels, channels).
+    ``outputs`` has shape (samples[, channels]). ``features`` and ``gradients`` hold kernels by the position
+    of their layer, 0 for the first: (samples, samples), and for gradient kernels of linear networks numbers
+    or (channels, channels).
     """
 
     outputs: Array
@@ -62,20 +63,21 @@ class StartMeans:
 
 
 def has_controls(problem: Problem) -> bool:
-    """Return whether means over initial networks are known exactly: of experiment files on fixed samples."""
+    """Return whether means over initial networks are known exactly: for files with fixed samples."""
     return problem.experiment is not None and bool(problem.seen) and not problem.positions
 
 
 def controls_of(problem: Problem) -> int:
-    """Return about how many coefficients a regression on the initial networks has: mean, outputs, kernels."""
+    """Return roughly how many coefficients are fitted in the regression of a mean on the initial networks."""
     return 2 + 2 * (problem.depth or 1) if isinstance(problem.linear, LinearForm) else 3
 
 
 def start_means(problem: Problem, theory: xr.Dataset) -> StartMeans | None:
-    """Return the exact means of initial networks of an experiment file on fixed samples, else None.
+    """Return the exact means of initial networks; None for programs, and for data that are not fixed samples.
 
-    Linear networks: of outputs and all kernels, which are those of the theory.  Nonlinear networks: of
-    outputs, of the feature kernel of the first layer, and of its gradient kernel if it is the only layer.
+    For linear networks these are the means of outputs and all kernels, which equal those of the solution
+    ``theory``.  For nonlinear networks they are those of outputs, of the feature kernel of the first layer,
+    and of its gradient kernel if it is the only layer.
     """
     if not has_controls(problem) or OUTPUT not in theory:
         return None
@@ -91,13 +93,17 @@ def start_means(problem: Problem, theory: xr.Dataset) -> StartMeans | None:
 
 
 def _first_layer(problem: Problem) -> tuple[dict[int, Array], dict[int, Array]]:
-    """Return the initial kernels of the first hidden layer, whose units are independent."""
+    """Return the mean initial feature and gradient kernels of the first hidden layer, by layer position.
+
+    Units of this layer are independent, so that the means are Gaussian averages.  Both dicts are empty if
+    these cannot be computed; the gradient kernels are empty for several layers.
+    """
     try:
         solution = solve_lazy(
             problem.discrete, steps=1, values=problem.values, data=problem.arrays, accuracy=ACCURACY
         )
         kernels = [solution.kernel(x, 1) for x in (FEATURE_KERNEL, GRADIENT_KERNEL)]
-    except (NotApplicable, Unserved, NotConverged, KeyError, ValueError):  # averages that are not served
+    except (NotApplicable, Unserved, NotConverged, KeyError, ValueError):  # averages that are not supported
         return {}, {}
     seen = slice(problem.seen)
     features, gradients = ({0: x[seen, seen]} if x.ndim == 2 else {} for x in kernels)
@@ -119,7 +125,10 @@ class StartFluctuations:
 
     @classmethod
     def of(cls, means: StartMeans, samples: Mapping[str, Array]) -> StartFluctuations:
-        """Return the deviations at the first time of variables with networks along their first axis."""
+        """Return the deviations of initial networks from ``means``.
+
+        ``samples`` holds variables by name, with networks along the first axis and times along a later one.
+        """
         outputs = samples[OUTPUT][:, 0] - means.outputs
         count = len(outputs)
         features = np.zeros((count, 0, outputs.shape[1], outputs.shape[1]))
@@ -139,7 +148,7 @@ class StartFluctuations:
 
     @property
     def scores(self) -> tuple[float, int, int]:
-        """Largest absolute z-score of the mean deviations, their number, and its degrees of freedom."""
+        """Largest absolute z-score of the mean deviations, how many were tested, and degrees of freedom."""
         count = len(self)
         parts = [x.reshape(count, -1) for x in (self.outputs, self.features, self.gradients)]
         deviations = np.concatenate(parts, axis=1)
@@ -178,16 +187,19 @@ class LinearResponse:
         moved = np.diff(output, axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             slope = np.nan_to_num(-np.diff(self.error, axis=0) / moved, nan=1.0, posinf=1.0, neginf=1.0)
-        self.slope = np.clip(slope, 0.0, None)  # losses are convex, and a control need not be exact
-        self.share = next_step_factors(problem)
+        self.slope = np.clip(slope, 0.0, None)  # a convex loss has no negative slope, except by rounding
+        self.rates = next_step_factors(problem)
         self.flow = problem.flow
         if problem.flow:
-            self.share = self.share * np.diff(problem.times)
+            self.rates = self.rates * np.diff(problem.times)
         self.channels = entries // problem.seen
-        self.later = self._later(theory)
+        self.gradient_kernels = self._gradient_kernels(theory)
 
-    def _later(self, theory: xr.Dataset) -> Array | None:
-        """Return ``G^{l+1}(t,t)`` (layers, times, samples, samples) of nonlinear networks of one output."""
+    def _gradient_kernels(self, theory: xr.Dataset) -> Array | None:
+        """Return ``G^{l+1}(t,t)`` (layers, times, samples, samples).
+
+        None for linear networks and several outputs.
+        """
         gradient = theory[GRADIENT_KERNEL]
         if gradient.ndim != 5 or "sample" not in gradient.dims:
             return None
@@ -195,57 +207,64 @@ class LinearResponse:
         return np.concatenate([equal[1:], np.ones_like(equal[:1])])
 
     def __call__(self, start: StartFluctuations) -> Array:
-        """Return responses (times, networks, sources, samples x channels)."""
+        """Return the linear response of outputs to the deviations of initial networks from their means.
+
+        The shape is (times, networks, 1 + layers, samples x channels): index 0 of the third axis is the
+        response to the initial outputs, the others those to the feature kernels of ``start.layers``.
+        """
         count, sources = len(start), start.features.shape[1]
         entries = self.error.shape[1]
         response = np.zeros((count, 1 + sources, entries))
         response[:, 0] = start.outputs.reshape(count, entries)
         responses = [response]
-        for k, share in enumerate(self.share):
-            steps = self._steps(k, share)
+        for k, rate in enumerate(self.rates):
+            steps = self._steps(k, rate)
             drive = self._drive(start, k)
             matrix = self.kernel[k] * self.slope[k]
             for _ in range(steps):
-                response = response - (share / steps) * (response @ matrix.T)
-                response[:, 1:] += (share / steps) * drive
+                response = response - (rate / steps) * (response @ matrix.T)
+                response[:, 1:] += (rate / steps) * drive
             responses.append(response)
         return np.stack(responses)
 
-    def growth(self, k: int, share: float) -> float:
-        """Return the largest factor by which step k multiplies a deviation of outputs from their mean.
+    def growth(self, k: int, rate: float) -> float:
+        """Return the largest factor by which step ``k`` multiplies a deviation of outputs from their mean.
 
-        ``share`` is the learning rate of the step over the number of samples; kernels are those at time k.
+        ``rate`` is the learning rate of the step over the number of samples; kernels are those at time k.
         """
         root = np.sqrt(self.slope[k])
-        rates = share * np.linalg.eigvalsh(root[:, None] * self.kernel[k] * root)
+        rates = rate * np.linalg.eigvalsh(root[:, None] * self.kernel[k] * root)
         return float(np.abs(1 - rates).max())
 
     def _drive(self, start: StartFluctuations, k: int) -> Array:
-        """Return ``delta K Delta(t)`` for each layer: (networks, layers, samples x channels)."""
+        """Return ``delta K Delta(t_k)`` for the deviation of each layer's kernel.
+
+        The shape is (networks, layers, samples x channels).
+        """
         error = self.error[k].reshape(-1, self.channels)
         features = start.features
-        if self.later is not None:
-            features = features * self.later[list(start.layers), k]
+        if self.gradient_kernels is not None:
+            features = features * self.gradient_kernels[list(start.layers), k]
         drive: Array = features @ error
         return drive.reshape(*features.shape[:2], error.size)
 
-    def _steps(self, k: int, share: float) -> int:
-        """Return the number of steps between two times: one for descent, more for a fast flow."""
+    def _steps(self, k: int, rate: float) -> int:
+        """Return the number of integration steps between times k and k + 1; one for descent."""
         if not self.flow:
             return 1
-        rate = abs(share) * float(np.abs(self.kernel[k] * self.slope[k]).sum(axis=1).max())
-        return int(np.clip(np.ceil(rate / STEP), 1, MOST_STEPS))
+        fastest = abs(rate) * float(np.abs(self.kernel[k] * self.slope[k]).sum(axis=1).max())
+        return int(np.clip(np.ceil(fastest / STEP), 1, MOST_STEPS))
 
 
 def _flat(x: Array) -> Array:
-    """Return an array with its samples and channels along one axis."""
+    """Return an array (times, samples, ...) reshaped to (times, samples x channels)."""
     return np.asarray(x.reshape(len(x), -1))
 
 
 class NetworkControls:
-    """Means of variables over networks of one width, less regressions on each initial network.
+    """Means of variables over networks of one width, with initial outputs and kernels as control variates.
 
-    Arguments ``samples`` hold the variables of networks, with networks along the first axis.
+    Arguments named ``samples`` hold variables by name, with networks along the first axis.
     """
 
     def __init__(self, start: StartFluctuations, response: LinearResponse) -> None:
@@ -265,7 +284,11 @@ class NetworkControls:
         return np.asarray(of_losses[0])
 
     def _with_gradients(self, responses: Array) -> Array:
-        """Append traces of initial gradient kernels to responses (outputs, networks, sources)."""
+        """Return controls (outputs, networks, controls): responses, and traces of initial gradient kernels.
+
+        ``responses`` are linear responses (outputs, networks, sources). With few networks, controls are
+        summed over layers.
+        """
         gradients = self.start.gradients
         if self.few:
             layers = responses[..., 1:].sum(axis=-1, keepdims=True)
@@ -312,9 +335,10 @@ class NetworkControls:
         return means
 
     def _of_features(self, values: Array, common: Array) -> SampleMean:
-        """Return means of kernels of all pairs of samples, each with its own initial value as a control.
+        """Return means over networks of the feature kernels of all pairs of samples and times.
 
-        ``values`` has shape (networks, layers, times, times, samples, samples); kernels are symmetric.
+        ``values`` has shape (networks, layers, times, times, samples, samples), symmetric under exchange of
+        both pairs.  Controls are ``common`` (networks, controls) and, for each pair, its own initial kernel.
         """
         count, layers, times, _, *samples = values.shape
         start_kernels = {
@@ -342,16 +366,19 @@ class NetworkControls:
         return np.stack([x for x, _ in parts], axis=1), min(dof for _, dof in parts)
 
     def _of_times(self, values: Array, controls: Callable[[int], Array]) -> SampleMean:
-        """Return means of values (networks, times, ...) with the controls of each time."""
+        """Return means of values (networks, times, ...).
+
+        ``controls`` maps a time position to the controls there.
+        """
         flat = values.reshape(*values.shape[:2], -1)
         parts = [controlled_mean(flat[:, k], controls(k)) for k in range(flat.shape[1])]
         return SampleMean.joined(parts).shaped(values.shape[1:])
 
 
 class NetworkSamples:
-    """Variables of every network of one width, in at most ``bytes_held`` bytes; small variables come first.
+    """Variables of every network of one width, kept in at most ``bytes_held`` bytes for later regressions.
 
-    ``count`` is the number of networks.
+    If they do not all fit, the smallest variables are kept.  ``count`` is the number of networks.
     """
 
     def __init__(self, count: int, bytes_held: float) -> None:
@@ -379,10 +406,12 @@ class NetworkSamples:
 def with_controls(
     problem: Problem, theory: xr.Dataset, networks: xr.Dataset, start: StartMeans, kept: Mapping[str, Array]
 ) -> xr.Dataset:
-    """Return means over networks less their regressions on each initial network.
+    """Return the means over networks, with regressions on each initial network subtracted (control variates).
 
-    Initial outputs and kernels are also compared with their exact means: the attribute ``start`` holds the
-    largest absolute z-score, how many numbers were compared, and the degrees of freedom.
+    ``networks`` holds plain means and standard errors, ``kept`` variables of each network by name, networks
+    first, and ``start`` the exact means of initial networks.  The attribute ``start`` of the result compares
+    initial networks with these: the largest absolute z-score, how many numbers were compared, and the degrees
+    of freedom.
     """
     means: dict[str, SampleMean] = {}
     errors, dof = kept.get("error"), networks.attrs["seeds"] - 1

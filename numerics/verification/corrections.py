@@ -71,7 +71,7 @@ SHORT = "deriving the fluctuations of this program takes longer than training th
 
 @dataclass(frozen=True)
 class CorrectionsPlan:
-    """Times up to which corrections are derived, and the reason why not up to the last one.
+    """Plan of derived corrections of order 1/N: up to which of the compared times they are affordable.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class CorrectionsPlan:
         return sum(x.seconds for x in (self.shifted, self.varied) if x is not None)
 
     def left_of(self, effort: Effort) -> Effort:
-        """Return the effort that remains for networks."""
+        """Return ``effort`` less the estimated work of the derived corrections; the rest is for networks."""
         spent = 0.0 if self.reason in (SHORT, FLOW) else DERIVING + self.seconds
         return replace(effort, work=effort.work - 1e9 * spent)
 
@@ -114,7 +114,8 @@ def last_of(plan: WidthPlan) -> int:
 def plan_corrections(problem: Problem, places: Sequence[int], effort: Effort, pairs: bool) -> CorrectionsPlan:
     """Return up to which of the compared times corrections are derived, from estimates of their cost alone.
 
-    ``pairs``: whether kernels of all pairs of samples are needed.
+    ``places`` are positions of the compared times; ``pairs`` states whether kernels of all pairs of samples
+    are needed.
     """
     places, most = tuple(places), SHARE * effort.work * 1e-9 - DERIVING
     if len(problem.program.definitions) > MOST_DEFINITIONS:
@@ -140,7 +141,11 @@ def plan_corrections(problem: Problem, places: Sequence[int], effort: Effort, pa
 def _latest(
     problem: Problem, growth: SizeGrowth, places: Sequence[int], most: float, kernels: Any, shifts: bool
 ) -> tuple[WidthPlan | None, str]:
-    """Return the plan of the latest time whose cost is allowed, and why the last time is not possible."""
+    """Return the plan of the latest of ``places`` that costs at most ``most`` seconds, or None.
+
+    The second member is the reason why the last time is not affordable or not derived, "" if it is.
+    ``shifts`` states whether shifts are needed beside variances.
+    """
     first = ""
     for place in sorted(places, reverse=True):
         outputs = sum(x <= place for x in places) if shifts else 1
@@ -187,7 +192,10 @@ class DerivedNumber:
 
 @dataclass(frozen=True)
 class CorrectionsAtTimes:
-    """Corrections at the positions ``times``, with the unit of N relative to the theory's and the method."""
+    """Corrections ``found`` at the time positions ``times``, and the name of the method that derived them.
+
+    ``factor`` converts them from the N of the theory to the width of the widest layer.
+    """
 
     times: tuple[int, ...]
     found: WidthCorrections
@@ -196,7 +204,7 @@ class CorrectionsAtTimes:
 
     @classmethod
     def of(cls, plan: WidthPlan, times: Sequence[int]) -> CorrectionsAtTimes:
-        """Derive the corrections of a plan at positions of times."""
+        """Derive the corrections of a plan at the time positions ``times``."""
         problem = plan.problem
         solved = plan.method.solve(lowered(problem, times=plan.sizes.times), problem.solver)
         builder = VariableBuilder(problem, solved.lowered, solved.values, times, plan.keep)
@@ -204,7 +212,10 @@ class CorrectionsAtTimes:
         return cls(tuple(times), found, largest_ratio(problem), plan.method.name)
 
     def entry(self, name: str, end: str, at: Mapping[str, int], dims: Sequence[Any]) -> DerivedNumber | None:
-        """Return a variance or a shift, by its suffix ``end``, at one time and layer along dimensions."""
+        """Return a variance (``end`` = VARIANCE) or shift (SHIFT), or None if it is not derived.
+
+        ``at`` gives positions of the time and layer, ``dims`` the dimensions of the result.
+        """
         values = self.found.variances if end == VARIANCE else self.found.shifts
         if name not in values or at.get("time") not in self.times:
             return None
@@ -225,9 +236,9 @@ class CorrectionsAtTimes:
 
 @dataclass(frozen=True)
 class DerivedCorrections:
-    """Derived corrections of a problem at the compared times, and comparisons with them.
+    """Derived corrections of a problem at the compared times, by which rows of the table are amended.
 
-    ``has_variances``: whether variances are compared.
+    ``has_variances`` states whether variances over networks are compared with derived ones.
     """
 
     parts: tuple[CorrectionsAtTimes, ...] = ()
@@ -252,7 +263,7 @@ class DerivedCorrections:
 
     @property
     def variances(self) -> frozenset[str]:
-        """Names of variables whose variances are compared: of a kernel and its trace, the trace alone."""
+        """Names of variables whose variances are compared; of a kernel that has a trace, the trace only."""
         if not self.has_variances:
             return frozenset()
         names = {x for part in self.parts for x in part.found.variances}
@@ -260,7 +271,10 @@ class DerivedCorrections:
         return frozenset(x for x in names if x not in whole or f"{x}_trace" not in names)
 
     def largest_slope(self) -> float:
-        """Return the largest ``|c/value|`` of shifts c/N of losses, or a typical one if none is derived."""
+        """Return the largest ``|c/value|`` of losses with derived shift c/N.
+
+        If none is derived, a typical ratio.
+        """
         ratios = [
             float(np.max(np.abs(part.factor * part.found.shifts[name] / part.found.values[name])))
             for part in self.parts
@@ -270,7 +284,7 @@ class DerivedCorrections:
         return max(ratios, default=SLOPE)
 
     def entry(self, x: Comparison, end: str) -> DerivedNumber | None:
-        """Return the variance or shift of the quantity of a comparison; None if it is not derived."""
+        """Return the derived variance or shift of a compared quantity, by its suffix ``end``, or None."""
         q = x.quantity
         if q.name == MEAN_LOSS:
             return self._mean_loss(x) if end == SHIFT else None
@@ -296,7 +310,7 @@ class DerivedCorrections:
         )
 
     def amended(self, rows: Sequence[Comparison]) -> list[Comparison]:
-        """Return comparisons with derived slopes, followed by those of variances."""
+        """Return comparisons with derived in place of fitted slopes, then comparisons of variances."""
         less_shift = [self._less_shift(x) for x in rows]
         variances = [self._variance(x) for x in rows if self.has_variances and _is_single(x)]
         return [*less_shift, *(x for x in variances if x is not None)]
@@ -367,7 +381,10 @@ def _of_theory(theory: xr.Dataset, q: ComparedQuantity) -> DerivedNumber:
 
 
 def _sum(one: DerivedNumber, two: DerivedNumber, value: Array) -> DerivedNumber:
-    """Return a value with the errors of two independent parts and Welch's fewest degrees of freedom."""
+    """Return ``value`` with the errors of the independent parts ``one`` and ``two`` added.
+
+    Variances and biases are added; the degrees of freedom are the fewest of all entries, by Welch's formula.
+    """
     parts = one.stderr**2, two.stderr**2
     variance = parts[0] + parts[1]
     spread = parts[0] ** 2 / one.dof + parts[1] ** 2 / two.dof
@@ -379,7 +396,7 @@ def _sum(one: DerivedNumber, two: DerivedNumber, value: Array) -> DerivedNumber:
 def _comparison(
     q: ComparedQuantity, theory: DerivedNumber, networks: Sequence[DerivedNumber], x: Comparison
 ) -> Comparison:
-    """Return a comparison of given numbers, with the widths of the networks of another comparison."""
+    """Return a comparison of ``theory`` with ``networks``, one number for each width of comparison ``x``."""
     ends = ("", STDERR, SYSTEMATIC)
     parts = (theory.value, theory.stderr, theory.systematic)
     arrays = {f"{q.name}{end}": _array(y, theory.dof) for end, y in zip(ends, parts, strict=True)}
@@ -391,12 +408,12 @@ def _comparison(
 
 
 def _array(x: Array, dof: int) -> xr.DataArray:
-    """Return numbers along dimensions ``axis_0``, ``axis_1``, ..."""
+    """Return numbers along unnamed dimensions ``axis_0``, ``axis_1``, ..., with their degrees of freedom."""
     return xr.DataArray(x, dims=[f"axis_{k}" for k in range(np.ndim(x))], attrs={DOF: dof})
 
 
 def _noise(x: Comparison) -> float:
-    """Return the root mean square standard error of a comparison."""
+    """Return the root mean square standard error of the extrapolated difference of networks and theory."""
     q = x.quantity
     variance = np.zeros(())
     for weight, d in zip(line_of(x.networks, q.order).intercept, x.networks, strict=True):
@@ -410,9 +427,9 @@ def _noise(x: Comparison) -> float:
 
 @dataclass(frozen=True)
 class UsedCorrections:
-    """Corrections that are compared with the networks of a plan.
+    """Plan of networks to train, and the derived corrections ``found`` that are compared with them.
 
-    ``failed`` is the reason if there are none.
+    ``failed`` is the reason why no correction was derived although it was planned, or "".
     """
 
     networks: NetworkPlan

@@ -104,7 +104,7 @@ def draw_numbers(source: Problem | Experiment, theory: xr.Dataset, networks: Seq
 
 
 def _at_equal_times(found: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
-    """Return a result with correlations of these names, and their standard errors, at equal times only."""
+    """Return a result in which the correlations ``names`` and their errors are taken at equal times."""
     at = xr.DataArray(np.arange(found.sizes["time"]), dims="time")
     both = [y for x in names for y in (x, f"{x}_stderr") if y in found]
     equal = {x: found[x].isel(time=at, time_=at).transpose("time", ...) for x in both}
@@ -112,7 +112,7 @@ def _at_equal_times(found: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
 
 
 def _number(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, name: str) -> None:
-    """Draw the entries of one variable over time."""
+    """Draw all entries of one variable over time on ``ax``: theory as lines, networks as points."""
     count = theory.sizes["time"]
     rows = theory[name].to_numpy().reshape(count, -1)
     errors = theory[f"{name}_stderr"].to_numpy().reshape(count, -1) if f"{name}_stderr" in theory else None
@@ -126,9 +126,10 @@ def _number(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, name: str
 
 
 def _series_loss(problem: Problem, series: xr.Dataset) -> xr.DataArray:
-    """Return the training loss of a partial sum: of its errors for the square loss, else of its loss.
+    """Return the training loss (times,) of a partial sum of the series in gamma0.
 
-    The square of a partial sum is positive; the partial sum of the loss may be negative.
+    For the square loss it is the mean square of the partial sum of errors, which is positive, while the
+    partial sum of the loss may be negative.  For other losses it is the partial sum of the loss.
     """
     loss, error = problem.program.loss, problem.program.roles.error
     per_sample = set(series.error.dims) == {"time", "sample"}
@@ -193,7 +194,7 @@ def _drawn(
 
 
 def _caption(problem: Problem, networks: xr.Dataset | None) -> str:
-    """Return the title of a figure, with the widths of networks."""
+    """Return the title of a figure; with networks, it names their widths."""
     experiment, words = problem.experiment, title(problem)
     if networks is None:
         wide = experiment is None or (experiment.network.width_ratio or experiment.network.width) is None
@@ -222,7 +223,7 @@ def _losses(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, both: boo
 def _kernels(
     ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, name: str, label: str, share: float = 1.0
 ) -> None:
-    """Draw a kernel of each layer at equal times, or write that the result has no such kernel."""
+    """Draw a kernel of each layer at equal times, divided by ``share``, or write that the result has none."""
     if name not in theory:
         ax.text(0.5, 0.5, "not in this result", transform=ax.transAxes, ha="center")
         return
@@ -240,14 +241,17 @@ def _kernels(
 
 
 def _band(ax: Axes, theory: xr.Dataset, colour: Any, value: Any, stderr: Any) -> None:
-    """Draw a band of one standard error around a theory that is itself an estimate."""
+    """Draw a band of one standard error ``stderr`` around the curve ``value``; nothing without errors."""
     if stderr is not None:
         low, high = (np.asarray(value) + sign * np.asarray(stderr) for sign in (-1, 1))
         ax.fill_between(theory.time, low, high, color=colour, alpha=0.25, lw=0)
 
 
 def _limits(ax: Axes, values: Array) -> None:
-    """Set the limits of the vertical axis, logarithmic for a large range, with room for a legend above."""
+    """Set the limits of the vertical axis for ``values``, with room for a legend.
+
+    Logarithmic for a large range.
+    """
     low, high = float(values.min()), float(values.max())
     if low > 0 and high > RANGE * low:
         ax.set(yscale="log", ylim=(low / 2, high * (high / low) ** 0.2))
@@ -263,18 +267,21 @@ def _equal_times(result: xr.Dataset, name: str) -> Array:
 
 
 def _times(result: xr.Dataset, name: str) -> xr.DataArray:
-    """Return the times of a kernel, which networks may have at some of the output times only."""
+    """Return the times at which the kernel ``name`` is known.
+
+    Networks may have some of the output times only.
+    """
     return next(result[d] for d in ("time", KERNEL_TIME, TRACE_TIME) if d in result[name].dims)
 
 
 def _points(times: xr.DataArray, value: Any, stderr: Any) -> tuple[Array, Array, Array]:
-    """Return a few of the times, with values and standard errors."""
+    """Return a few of the times with their values and standard errors, the arguments of ``Axes.errorbar``."""
     at = drawn_places(len(times))
     return times.to_numpy()[at], np.asarray(value)[at], np.asarray(stderr)[at]
 
 
 def _dots(colour: Any, marker: str) -> dict[str, Any]:
-    """Return the style of points with error bars."""
+    """Return keyword arguments of ``Axes.errorbar`` that draw points with error bars."""
     return {"fmt": marker, "ms": 4, "color": colour, "mfc": "white", "lw": 1}
 
 

@@ -64,13 +64,13 @@ from numerics.stats import bound
 from numerics.verification.report import EPS, LEVEL, Check
 from numerics.verification.smaller_problems import (
     WRITTEN,
-    arrays,
-    at,
-    by,
+    arrays_of_theory,
+    at_gamma0,
     descent,
     in_steps,
-    modes,
-    opening,
+    smaller_problem,
+    spectrum_of_problem,
+    with_solver,
 )
 
 Array = NDArray[np.float64]
@@ -113,9 +113,9 @@ SAMPLED_STEPS = (16, 32)
 def derivation(problem: Problem, symbolic: Program | None) -> list[Check]:
     """Check that the conditioning rule and the path integral give the same theory, term by term.
 
-    A second row checks that updates are the gradient of the program's loss; programs without a loss, or whose
-    updates are not a gradient by intention, have no such row.  ``symbolic`` is the same program at any depth,
-    if there is one.
+    A second row counts updates that differ from the gradient of the program's loss; programs without a loss,
+    or whose updates are not a gradient by intention, have no such row.  ``symbolic`` is the same program at
+    any depth, if there is one.
     """
     layered = any(x.layered for x in problem.program.fields)
     label = f", L = {problem.depth}" if layered else ""
@@ -134,7 +134,7 @@ def derivation(problem: Problem, symbolic: Program | None) -> list[Check]:
     return checks
 
 
-def descended(problem: Problem) -> list[Check]:
+def gradient_step(problem: Problem) -> list[Check]:
     """Check one step of a network by the program's updates against central differences of the loss.
 
     Half of the digits are compared; central differences are more accurate.  There is no row for a program
@@ -147,7 +147,7 @@ def descended(problem: Problem) -> list[Check]:
         return []
     if slope_jumps(program) or error_jumps(program):
         return []
-    small = opening(problem, *ONE_STEP)
+    small = smaller_problem(problem, *ONE_STEP)
     options: dict[str, Any] = {"width": ONE_WIDTH, "steps": 1, "seeds": 1, "seed": problem.solver.seed}
     options |= {"values": small.values, "data": dict(small.arrays)}
     if small.flow:
@@ -172,14 +172,17 @@ def _terms(theory: Theory) -> int:
 # -- the solution, on an opening of the problem ------------------------------------------------------------
 
 
-def marched(small: Problem, table: Table, wanted: Sequence[FieldAtLayer]) -> March:
-    """Return the causal march of a smaller problem."""
-    units, data = modes(small), arrays(small)
+def march_of(small: Problem, table: Table, wanted: Sequence[FieldAtLayer]) -> March:
+    """Return the causal march of the theory in ``table`` with the numbers and times of a smaller problem.
+
+    ``wanted`` are the fields and order parameters whose values the march returns.
+    """
+    units, data = spectrum_of_problem(small), arrays_of_theory(small)
     steps, wanted = len(small.times), tuple(wanted)
     return march(table, steps=steps, constants=small.numbers, data=data, wanted=wanted, units=units)
 
 
-def laid_out(theory: Theory, result: March) -> dict[MemberKey, Array]:
+def as_evaluated(theory: Theory, result: March) -> dict[MemberKey, Array]:
     """Return order parameters and scalars of a march in the layout of the direct evaluation.
 
     Each array has an axis for each index of the symbol, followed by its times.
@@ -196,21 +199,26 @@ def laid_out(theory: Theory, result: March) -> dict[MemberKey, Array]:
 
 
 def derived_numbers(small: Problem) -> dict[MemberKey, Array] | None:
-    """Return the march of a problem's theory without reductions, or None if it cannot be marched."""
+    """Return the order parameters of a problem's theory by the march, without reductions, or None.
+
+    None if the theory is not linear or not causal, so that it cannot be marched.
+    """
     try:
         table = lower(small.discrete)
-        return laid_out(small.discrete, marched(small, table, [*table.tensors]))
+        return as_evaluated(small.discrete, march_of(small, table, [*table.tensors]))
     except (NotLinear, NotCausal):
         return None
 
 
-def reading(problem: Problem) -> list[Check]:
-    """Check the march against the direct evaluation of the theory's expressions."""
-    small = _not_lazy(opening(problem, *WRITTEN))
+def direct_evaluation(problem: Problem) -> list[Check]:
+    """Check the march against the direct evaluation of the theory's expressions by the reference solver."""
+    small = _not_lazy(smaller_problem(problem, *WRITTEN))
     march_values, steps = derived_numbers(small), len(small.times)
     if march_values is None:
         return []
-    read = evaluate(small.discrete, steps=steps, values=small.values, data=arrays(small), method="linear")
+    read = evaluate(
+        small.discrete, steps=steps, values=small.values, data=arrays_of_theory(small), method="linear"
+    )
     worst = max(relative(march_values[x] - read.values[x], read.values[x]) for x in march_values)
     terms = WRITTEN[0] * steps * ((problem.depth or 1) + 1)
     name = f"march vs direct evaluation, {steps} times"
@@ -219,10 +227,10 @@ def reading(problem: Problem) -> list[Check]:
 
 
 def amplified(small: Problem, found: Mapping[MemberKey, Array]) -> float:
-    """Return the largest amplification, at least one, of a relative error in data and numbers.
+    """Return the largest factor, at least one, by which a relative error of data and numbers is amplified.
 
-    Long steps multiply the rounding errors of earlier steps.  Each array and number is perturbed by NEAR, and
-    the changes of each result are added.
+    Steps beyond the edge of stability multiply the rounding errors of earlier steps.  Each array and number
+    is perturbed by the relative size NEAR, and the absolute changes of each result in ``found`` are added.
     """
     near = [replace(small, arrays={**small.arrays, k: (1 + NEAR) * x}) for k, x in small.arrays.items()]
     near += [replace(small, numbers={**small.numbers, k: (1 + NEAR) * x}) for k, x in small.numbers.items()]
@@ -238,7 +246,7 @@ def _not_lazy(small: Problem) -> Problem:
 
     At finite width f(0) is of order 1/gamma0, so that a small gamma0 loses digits by cancellation.
     """
-    return at(small, max(LEAST, small.numbers[gamma0])) if gamma0 in small.numbers else small
+    return at_gamma0(small, max(LEAST, small.numbers[gamma0])) if gamma0 in small.numbers else small
 
 
 def _changed_gamma0(problem: Problem, small: Problem) -> str:
@@ -257,7 +265,7 @@ def _both(problem: Problem) -> tuple[Problem, xr.Dataset, dict[MemberKey, Array]
     return None if small is None or full is None else (small, solve(small, kernels="full"), full)
 
 
-def reduced(problem: Problem) -> list[Check]:
+def unreduced_theory(problem: Problem) -> list[Check]:
     """Check that `solve`, which reduces the theory, gives the numbers of the unreduced theory."""
     if (both := _both(problem)) is None:
         return []
@@ -275,11 +283,11 @@ def reduced(problem: Problem) -> list[Check]:
     return [Check("solution", name, max(gaps), 0, rounding(small), "rounding")]
 
 
-def moved(problem: Problem) -> list[Check]:
+def output_changes(problem: Problem) -> list[Check]:
     """Check that f(t+1) - f(t) is the tangent kernel, with G at t+1 and H at t, times the errors at t.
 
     A product of matrices changes by the sum over its factors, with later factors at t+1 and earlier factors
-    at t, at any step size.  The kernel is that of the theory.
+    at t, at any step size.  The kernel is the theory's expression at these times.
     """
     both = _both(problem)
     if both is None or not both[0].discrete.observables:
@@ -313,7 +321,7 @@ def rounding(small: Problem) -> float:
     return EPS * len(small.times) ** 2 * small.sample_count * small.outputs * ((small.depth or 1) + 1)
 
 
-def middle(problem: Problem) -> list[Check]:
+def inner_products(problem: Problem) -> list[Check]:
     """Check that the inner product of g^l and h^l is the same number at every layer.
 
     It is the function W^L ... W^0 x (with residual branches too), read from the middle, for any weights.
@@ -321,7 +329,7 @@ def middle(problem: Problem) -> list[Check]:
     so that it is multiplied by the layer's size: by N_l on random data; on fixed samples by its root, because
     g^l is the root of N N_l times the gradient.
     """
-    small = _not_lazy(opening(problem, SAMPLES, STEPS))
+    small = _not_lazy(smaller_problem(problem, SAMPLES, STEPS))
     layers, steps = range(1, (small.depth or 1) + 1), len(small.times)
     if len(layers) == 1:
         return []
@@ -329,13 +337,13 @@ def middle(problem: Problem) -> list[Check]:
     pairs: dict[FieldAtLayer, Request] = {
         ("gh", k): Request("correlation", (GRADIENT, k), (FIELD, k), S.One) for k in layers
     }
-    result = marched(small, replace(table, tensors={**table.tensors, **pairs}), [*pairs])
+    result = march_of(small, replace(table, tensors={**table.tensors, **pairs}), [*pairs])
     sizes = dict(small.layered.get("nu", {}))
     sizes |= {k: x**0.5 for k, x in small.layered.get("a", {}).items()}
     times = np.arange(steps)
     read = [sizes.get(k, 1.0) * result.tensor(("gh", k))[times, :, times] for k in layers]
     worst = max(relative(x - read[-1], read[-1]) for x in read)
-    units = modes(small)
+    units = spectrum_of_problem(small)
     summed = (SAMPLES if small.seen else 1) * (len(units.counts) if units else 1)
     terms = steps * (len(layers) + 1) * summed
     name = "<g^l h^l>, the same at every layer"
@@ -368,7 +376,7 @@ def correlations(
 
 
 def _is_paired(x: xr.DataArray) -> bool:
-    """Return whether each dimension of a correlation, except that of layers, has a partner."""
+    """Return whether each dimension of a correlation, except layers, has a partner, as time has time_."""
     paired = [d for d in x.dims if f"{d}_" in x.dims]
     return {*x.dims} - {"layer"} == {*paired, *(f"{d}_" for d in paired)}
 
@@ -406,10 +414,10 @@ def covariance(name: str, values: Array, off: float = 0.0) -> list[Check]:
 
 
 def causality(problem: Problem, theory: xr.Dataset) -> list[Check]:
-    """Check that responses to later times vanish, and that half the steps give the first half.
+    """Check that responses to later sources vanish, and that half a run is the first half of the run.
 
-    Results of flows have no responses, and half a flow has another grid.  Of sampled solutions, whose halves
-    differ by noise, responses alone are checked, without the last layer, which has none there.
+    Results of flows have no responses, and half a flow has another grid. In sampled solutions, whose halves
+    differ by noise, only responses are checked, without the last layer, which has none.
     """
     strict = {q.name: q.causal == "strict" for q in problem.discrete.order_parameters}
     sampled = "replicas" in theory.attrs
@@ -451,7 +459,7 @@ def start(problem: Problem, theory: xr.Dataset) -> list[Check]:
             stderr, basis = float(theory.train_loss_stderr[0]), "standard error"
             allowed += bound(1, LEVEL, theory.attrs["replicas"] - 1) * stderr
         return [Check("solution", "initial loss = loss at f = 0", first, expected, allowed, basis, stderr)]
-    experiment, spectrum = problem.experiment, modes(problem)
+    experiment, spectrum = problem.experiment, spectrum_of_problem(problem)
     assert experiment is not None
     noise = 0.0 if experiment.data is None else experiment.data.noise or 0.0
     target, basis = experiment.network.outputs * (1 + noise**2), "1 + noise^2"
@@ -462,7 +470,7 @@ def start(problem: Problem, theory: xr.Dataset) -> list[Check]:
     shortest = 1e-3 * float(problem.times[1])
     times = np.array([0.0, shortest]) if problem.flow else problem.times[:2]
     solver = problem.solver.model_copy(update={"rtol": 1e-2})
-    richer = replace(at(problem, 2 * float(problem.numbers[gamma0])), times=times, solver=solver)
+    richer = replace(at_gamma0(problem, 2 * float(problem.numbers[gamma0])), times=times, solver=solver)
     second = float(solve(richer).test_loss[0])
     test = float(theory.test_loss[0])
     without = (4 * second - test) / 3
@@ -481,11 +489,11 @@ def relative(difference: Array, of: Array) -> float:
 # -- a flow ------------------------------------------------------------------------------------------------
 
 
-def settled(problem: Problem, theory: xr.Dataset) -> list[Check]:
-    """Check the solver's own estimate of the discretisation error of a flow.
+def discretisation_error(problem: Problem, theory: xr.Dataset) -> list[Check]:
+    """Check that the solver's own estimate of the discretisation error of a flow is below its tolerance.
 
-    For sampled paths that estimate has the noise of two replicas and does not measure the grid: they are only
-    compared with descent in small steps.
+    For sampled paths that estimate contains the noise of two replicas and does not measure the grid; these
+    are only compared with descent in small steps.
     """
     estimate, basis = float(theory.attrs["error_estimate"]), f"rtol, {theory.attrs['time_nodes']} nodes"
     return [Check("solution", "flow: error by refinement", estimate, 0, _stated(problem), basis, upper=True)]
@@ -515,7 +523,9 @@ def small_steps(problem: Problem, theory: xr.Dataset) -> list[Check]:
         value, missed, steps = extrapolated(experiment, end)
         allowed = missed + 2 * _stated(problem) * first + float(systematic(flow, "train_loss")[-1])
         return [Check("solution", name, value, expected, allowed, f"up to {steps} steps, extrapolated")]
-    few, many = (solve(by(descent(experiment, end, n), "paths"), kernels="none") for n in SAMPLED_STEPS)
+    few, many = (
+        solve(with_solver(descent(experiment, end, n), "paths"), kernels="none") for n in SAMPLED_STEPS
+    )
     value = 2 * float(many.train_loss[-1]) - float(few.train_loss[-1])
     errors = [float(x.train_loss_stderr[-1]) for x in (few, many, flow)]
     stderr = float(np.sqrt(errors[0] ** 2 + 4 * errors[1] ** 2 + errors[2] ** 2))

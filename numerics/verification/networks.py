@@ -81,7 +81,7 @@ def train(
     repeat: int = 0,
     variances: Collection[str] = (),
 ) -> list[xr.Dataset]:
-    """Train the networks of a plan; return one dataset for each width.
+    """Train the networks of a plan; return one dataset of means over networks for each width.
 
     Random numbers come from solver.seed, independent at each width and in each ``repeat``.  With the
     ``theory`` of a problem on fixed samples, regressions on each initial network are subtracted from means
@@ -142,7 +142,7 @@ def _variances(
 
 @dataclass(frozen=True)
 class ComparedQuantity:
-    """One variable at positions ``at`` of its dimensions: a row of the table."""
+    """One row of the table: entries of variable ``name`` at positions ``at`` of its dimensions."""
 
     label: str
     name: str
@@ -174,9 +174,9 @@ def quantities(
 ) -> list[ComparedQuantity]:
     """Return the compared quantities: losses during training, and correlations of every layer at the end.
 
-    Correlations are those at the end and those between the end and the start.  The end is at most the time
-    when networks part (:func:`parting_of`), at which errors are not compared, and at most the edge of
-    stability.
+    Correlations are those at the end and those between the end and the start.  The end is the last time or,
+    if that is earlier, the position ``parting`` at which networks first differ in a jumping error
+    (:func:`parting_of`; errors are not compared there), or the position ``edge`` of the edge of stability.
     """
     theory = _with_mean_loss(theory)
     last = min([theory.sizes["time"] - 1, *(x for x in (parting, edge) if x is not None)])
@@ -241,7 +241,7 @@ def quantities(
 
 
 def authored_in(theory: xr.Dataset) -> list[str]:
-    """Return names of variables of a solution that are the program's own, without their standard errors."""
+    """Return variables of a solution that have the program author's names, without standard errors."""
     names = map(str, theory.data_vars)
     return [x for x in names if AUTHORED in theory[x].attrs and named(x) == x]
 
@@ -272,7 +272,10 @@ def against_networks(
 def _check(
     q: ComparedQuantity, rows: int, theory: xr.Dataset, networks: Sequence[xr.Dataset], level: float = LEVEL
 ) -> Check:
-    """Return one of ``rows`` checks, which share the ``level`` equally, as do the numbers of each."""
+    """Return the check of one quantity, one of ``rows`` rows that share the ``level`` equally.
+
+    Within a row with several numbers, the level is shared equally by these, and the worst is shown.
+    """
     z, stderr, dof = scores(theory, networks, q.name, q.at, q.order)
     limit_of_z = bound(z.size, each_of(rows, level), dof)
     expected, scale = theory[q.name].isel(q.at).to_numpy(), q.scale
@@ -306,7 +309,7 @@ def _check(
 
 
 def _of_slope(q: ComparedQuantity, fitted: float) -> str:
-    """Return in words the source and the value of a slope in 1/N."""
+    """Return the text "shift c/N" of a derived slope, or "fit c/N" of a ``fitted`` one."""
     if q.slope is None:
         return f"{FITTED} {fitted / q.scale:+.2g}/N"
     return f"{DERIVED} {float(q.slope) / q.scale:+.2g}/N"
@@ -336,7 +339,10 @@ def _starts(networks: Sequence[xr.Dataset]) -> list[Check]:
 def _straight(
     compared: Sequence[ComparedQuantity], theory: xr.Dataset, networks: Sequence[xr.Dataset]
 ) -> Check:
-    """Check that means at three widths lie on a straight line in 1/N, in units of standard errors."""
+    """Return the check that means at three widths lie on a straight line in 1/N.
+
+    Tested is the largest deviation of all ``compared`` quantities, in units of its standard error.
+    """
     count = sum(int(theory[q.name].isel(q.at).size) for q in compared)
     worst, limit, place = 0.0, np.inf, ""
     for q in compared:
@@ -355,9 +361,9 @@ def _straight(
 
 @dataclass(frozen=True)
 class Deviation:
-    """Deviation of means at three widths from any straight line in 1/N, with standard errors.
+    """Deviation of means at three widths from a straight line in 1/N, with standard errors.
 
-    ``of_square`` is the same deviation of 1/N^2.
+    ``of_square`` is the same deviation of the function 1/N^2.
     """
 
     value: Array
@@ -367,7 +373,7 @@ class Deviation:
 
     @classmethod
     def of(cls, networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any], order: int = 1) -> Self:
-        """Return the deviation of a variable at positions, from a straight line in 1/N^order."""
+        """Return the deviation of variable ``name`` at positions ``at`` from a straight line in 1/N^order."""
         inverse = 1.0 / np.array(widths_of(networks), dtype=float)
         design = np.stack([np.ones(len(inverse)), inverse**order])
         left = np.linalg.svd(design)[2][2]  # orthogonal to all straight lines
@@ -429,10 +435,10 @@ def _rms(x: xr.DataArray) -> float:
 
 
 def traced(theory: xr.Dataset) -> xr.Dataset:
-    """Return the theory with the traces of its kernels over samples and outputs.
+    """Return the theory with the traces of its kernels over samples and outputs added.
 
-    Their standard errors are bounded by the sums of those of the entries, whose correlations are not known;
-    the bound is used.  A kernel under a name of the program has no trace.
+    Correlations between entries are not known, so that the standard error of a trace is taken as its upper
+    bound, the sum of the standard errors of the entries.  A kernel under a name of the program has no trace.
     """
     traces = {}
     kernels = (x for x in (FEATURE_KERNEL, GRADIENT_KERNEL, "tangent_kernel") if x in theory)
@@ -444,7 +450,7 @@ def traced(theory: xr.Dataset) -> xr.Dataset:
 
 
 def _with_mean_loss(theory: xr.Dataset) -> xr.Dataset:
-    """Return the theory with the loss of the mean error, which in the limit of wide networks is the loss."""
+    """Return the theory with the loss of the mean error added, which equals the loss at infinite width."""
     ends = (x for x in ("", STDERR, SYSTEMATIC) if f"train_loss{x}" in theory)
     return theory.assign({f"{MEAN_LOSS}{x}": theory[f"train_loss{x}"] for x in ends})
 
@@ -482,16 +488,16 @@ def compared_places(theory: xr.Dataset, last: int | None = None) -> list[int]:
 
 
 def compared_times(theory: xr.Dataset, edge: int | None = None) -> list[int]:
-    """Return the positions of all times at which losses or final kernels are compared."""
+    """Return the positions of all times at which losses or final kernels are compared, at most ``edge``."""
     last = theory.sizes["time"] - 1 if edge is None else edge
     ends = [last] if "sample" in theory.sizes else []
     return sorted({*compared_places(theory, last), *ends})
 
 
 def parting_of(problem: Problem, networks: Sequence[xr.Dataset]) -> int | None:
-    """Return the first time at which networks differ in their errors, if errors jump in the output.
+    """Return the first time position at which errors differ between networks, if errors jump in the output.
 
-    Else None.
+    None if errors do not jump, or if no networks differ.
     """
     if not error_jumps(problem.program):
         return None
@@ -508,10 +514,11 @@ def parting_of(problem: Problem, networks: Sequence[xr.Dataset]) -> int | None:
 def scores(
     theory: xr.Dataset, networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any], order: int = 1
 ) -> tuple[Array, Array, Array]:
-    """Return z-scores, standard errors and Welch's degrees of freedom of a variable at positions.
+    """Return z-scores, standard errors and Welch's degrees of freedom of a variable at positions ``at``.
 
-    The variance of a theory with a standard error of its own is added to that of the networks; its degrees of
-    freedom are those of the variable, or follow from its `replicas` (or `seeds`).
+    The tested difference is that of the networks, extrapolated to 1/N = 0, and the theory.  The variance of a
+    theory with a standard error is added; its degrees of freedom are those of the variable, or follow from
+    its `replicas` (or `seeds`).
     """
     value, variance, spread = (np.zeros(()) for _ in range(3))
     for weight, d in zip(line_of(networks, order).intercept, networks, strict=True):
@@ -537,15 +544,19 @@ def freedom_of(theory: xr.Dataset, name: str) -> Any:
 def slopes_of(
     networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any] | None = None, order: int = 1
 ) -> Array:
-    """Return c in value(N) = value + c/N^order for each entry of the mean of a variable at positions."""
+    """Return the fitted c in value(N) = value + c/N^order of a variable, for entries at positions ``at``."""
     widths, line = np.asarray(widths_of(networks), dtype=float) ** order, line_of(networks, order)
     means = np.stack([entry_of(d, name, at or {}).to_numpy() for d in networks], axis=-1)
-    rise = (line.hat[0] - line.hat[-1]) / (1 / widths[0] - 1 / widths[-1] or 1.0)  # zero of one width
+    rise = (line.hat[0] - line.hat[-1]) / (1 / widths[0] - 1 / widths[-1] or 1.0)  # zero for a single width
     return np.asarray(np.nansum(means * rise, axis=-1))
 
 
 def entry_of(networks: xr.Dataset, name: str, at: Mapping[str, Any]) -> xr.DataArray:
-    """Return a variable at positions of its dimensions; positions of times are those of all output times."""
+    """Return a variable of the networks at positions ``at``; a time position counts all output times.
+
+    Kernels that were measured at some times only have a shorter time axis, on which the same time is
+    selected.
+    """
     x, chosen = networks[name], dict(at)
     for dim in (str(d) for d in x.dims if str(d).removesuffix("_") in (KERNEL_TIME, TRACE_TIME)):
         place = chosen.pop("time_" if dim.endswith("_") else "time", None)
@@ -565,7 +576,7 @@ def widths_of(networks: Sequence[xr.Dataset]) -> list[int]:
 
 
 def line_of(networks: Sequence[xr.Dataset], order: int = 1) -> Line:
-    """Return the straight line in 1/N^order through all widths; at a single width, its value."""
+    """Return the straight line in 1/N^order through all widths; for a single width, a line without slope."""
     if len(networks) == 1:
         return Line(np.ones(1), np.ones((1, 1)))
     return Line.through(widths_of(networks), [int(d.attrs["seeds"]) for d in networks], order)
@@ -579,7 +590,7 @@ def describe(
     networks: Sequence[xr.Dataset] = (),
     effort: Effort = FULL,
 ) -> str:
-    """Return notes that explain the bounds, and what was not compared."""
+    """Return the notes below the table: networks, meaning of columns, and times that are not compared."""
     problem = Problem.of(source)
     experiment, parting = problem.experiment, parting_of(problem, networks)
     edge = edge_of_stability(problem, theory)
@@ -697,9 +708,9 @@ def compare(
 
 
 def scaled(source: Problem | Experiment, width: int) -> Problem:
-    """Return the problem at another width of its theory, with its batch scaled by the same factor.
+    """Return the problem whose theory has the width ``width``, with its batch scaled by the same factor.
 
-    A problem whose theory has no width is returned unchanged.
+    A problem whose theory has no width of its own is returned unchanged.
     """
     problem = Problem.of(source)
     experiment = problem.experiment
@@ -716,10 +727,10 @@ def scaled(source: Problem | Experiment, width: int) -> Problem:
 def less_their_theory(
     source: Problem | Experiment, theory: xr.Dataset, networks: Sequence[xr.Dataset]
 ) -> list[xr.Dataset]:
-    """Return networks, each shifted by the difference of ``theory`` and the theory at its own width.
+    """Return networks plus the difference of ``theory`` and the theory at the width of the networks.
 
-    Only a theory with a width needs this; the difference of the result to ``theory`` is that of each network
-    to the theory at its width.
+    Only a theory with a width of its own needs this. The difference between the result and ``theory`` is then
+    that between the networks and the theory at their width.
     """
     experiment = Problem.of(source).experiment
     if experiment is None or experiment.network.width is None:

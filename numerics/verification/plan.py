@@ -95,7 +95,7 @@ def plan_of(source: Problem | Experiment, effort: Effort = FULL, slope: float | 
 
 
 def _most_of_two(problem: Problem, effort: Effort) -> int:
-    """Return the most networks of each of two widths whose kernels fit in memory as controls."""
+    """Return the largest number of networks of each of two widths whose kernels fit in memory as controls."""
     measured = measured_kernels(problem, effort)
     times = len(measured.pairs) if isinstance(measured, KernelTimes) else len(problem.times)
     size = 8.0 * max(_kernel_numbers(problem, times), 1.0)
@@ -138,10 +138,12 @@ def expected_tolerance(plan: NetworkPlan, controlled: bool = False, slope: float
 
 
 def widths_near(experiment: Experiment, smallest: int) -> tuple[int, ...]:
-    """Return widths of the widest layer, with about ``smallest`` units in the narrowest population.
+    """Return three widths of the widest layer, each twice the one before.
 
-    Ratios are rounded to whole units, which moves the networks off the line in 1/N: among sizes up to a
-    quarter larger, the size with the smallest rounding is chosen.
+    The narrowest has ``smallest`` units.
+
+    Ratios of layer sizes are rounded to whole units, which moves the networks off the straight line in 1/N.
+    Therefore, among sizes up to a quarter larger, the size with the smallest rounding is chosen.
 
     >>> from numerics.experiment import Experiment
     >>> spec = {"network": {"depth": 2, "width_ratio": [0.7, 1.3]}, "data": {"kind": "isotropic"}}
@@ -165,14 +167,14 @@ def widths_near(experiment: Experiment, smallest: int) -> tuple[int, ...]:
 
 
 def ratios_of(experiment: Experiment) -> list[float]:
-    """Return sizes of layers, and of samples or batches of random data, divided by the reference size."""
+    """Return sizes of layers, then of samples or batches of random data, divided by the reference size N."""
     data = experiment.data
     batch = [] if data is None else [x for x in (data.sample_ratio, data.batch_ratio) if x is not None]
     return _layers(experiment) + (batch if experiment.spec.kind == "isotropic" else [])
 
 
 def _layers(experiment: Experiment) -> list[float]:
-    """Return sizes of the hidden layers divided by the reference size."""
+    """Return sizes of the hidden layers divided by the reference size N of the theory."""
     network = experiment.network
     ratio = network.width_ratio if experiment.spec.kind == "isotropic" else network.relative_widths
     if isinstance(ratio, list):
@@ -181,7 +183,7 @@ def _layers(experiment: Experiment) -> list[float]:
 
 
 def work(experiment: Experiment, width: int, effort: Effort = FULL) -> float:
-    """Return the estimated time in nanoseconds of one network: of steps, and of correlations."""
+    """Return the estimated time in nanoseconds to train one network and to measure its correlations."""
     size, depth, times = reference_size(experiment, width), experiment.depth, len(experiment.times)
     kind = experiment.spec.kind
     layers = [r * (width if kind == "power-law" else size) for r in _layers(experiment)]
@@ -242,22 +244,20 @@ def _work_on_samples(
 
 
 def keeps_pairs(problem: Problem, effort: Effort) -> bool:
-    """Return whether kernels of all pairs of samples are measured."""
+    """Return whether networks' kernels of all pairs of samples are measured, not only their traces."""
     return bool(problem.seen) and 8.0 * _kernel_entries(problem) <= effort.kernel
 
 
 def _kernel_entries(problem: Problem) -> float:
-    """Return how many numbers H (or Phi and G) of one network have at all times.
-
-    See :func:`_kernel_numbers`.
-    """
+    """Return the number of kernel entries of one network at all pairs of times (:func:`_kernel_numbers`)."""
     return _kernel_numbers(problem, len(problem.times))
 
 
 def _kernel_numbers(problem: Problem, times: int) -> float:
-    """Return how many numbers H (or Phi and G) of one network have at so many times.
+    """Return the number of kernel entries of one network at all pairs of ``times`` times.
 
-    Where layers share their units, kernels of all pairs of layers are counted.
+    Counted are H of linear networks, and Phi and G of nonlinear ones, for all pairs of samples.  In residual
+    networks, whose layers share their units, kernels of all pairs of layers are counted.
     """
     shared = problem.experiment is not None and problem.experiment.network.branch is not None
     kernels = 1 if isinstance(problem.linear, LinearForm) else 1 + problem.outputs**2
@@ -268,10 +268,10 @@ def _kernel_numbers(problem: Problem, times: int) -> float:
 def measured_kernels(
     problem: Problem, effort: Effort, end: int | None = None
 ) -> MeasuredKernels | KernelTimes:
-    """Return at which times kernels of networks are measured: compared times, and some for figures.
+    """Return "full", "trace" or the times at which kernels of networks are measured.
 
-    They are compared at the last time, or at the position ``end``.  Where errors jump in the output, the
-    compared time is only known after training, so that kernels are measured at all times.
+    Kernels are compared at the last time, or at the position ``end``, and drawn at a few others.  If the
+    error jumps in the output, the compared time is only known after training, so that all times are measured.
     """
     count = len(problem.times)
     whole = keeps_pairs(problem, effort)
@@ -291,7 +291,7 @@ DRAWN = 15
 
 
 def drawn_places(count: int) -> NDArray[np.intp]:
-    """Return positions of a few of so many times, denser at the beginning, with the first and the last.
+    """Return at most DRAWN of ``count`` positions, denser at the beginning, with the first and the last.
 
     >>> drawn_places(61)
     array([ 0,  1,  3,  5,  8, 11, 15, 20, 25, 31, 37, 44, 52, 60])

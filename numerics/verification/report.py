@@ -82,7 +82,7 @@ class Check:
 
     @property
     def cells(self) -> tuple[str, str, str, str, str]:
-        """Cells of the table: ok or FAIL, name, observed (with its error), expected and allowed."""
+        """Texts of the table's columns: ok or FAIL, name, observed (with its error), expected and allowed."""
         expected, allowed = _number(self.expected), f"{self.allowed:.2g}"
         if self.upper:
             expected, allowed = f"< {self.expected + self.allowed:.3g}", ""
@@ -220,8 +220,8 @@ def title(source: Problem | Experiment) -> str:
     if experiment is None:
         names = problem.author_names(k.name for k in problem.numbers)
         numbers = ", ".join(f"{k} = {v:g}" for k, v in zip(names, problem.numbers.values(), strict=True))
-        clock = "time" if problem.flow else "step"
-        return f"{problem.program.name}: {numbers}\nup to {clock} {problem.times[-1]:g}"
+        unit = "time" if problem.flow else "step"
+        return f"{problem.program.name}: {numbers}\nup to {unit} {problem.times[-1]:g}"
     apart = "\n" if experiment.spec.kind == "power-law" else "; "
     data = apart.join([_data(experiment), _training(experiment)])
     kind = "deep linear" if isinstance(problem.linear, LinearForm) else experiment.network.activation
@@ -276,20 +276,20 @@ RULES = {
 """Training rules in words."""
 
 
-def _said(value: float | str) -> str:
-    """Return a number as text; an expression in t is text already."""
+def _text(value: float | str) -> str:
+    """Return a number as text; a schedule, an expression in t, is text already."""
     return value if isinstance(value, str) else f"{value:g}"
 
 
 def _training(experiment: Experiment) -> str:
     """Return the training of an experiment in words."""
     training = experiment.training
-    words = [f"{training.steps} steps of {RULES[training.rule]} at rate {_said(training.learning_rate or 0)}"]
+    words = [f"{training.steps} steps of {RULES[training.rule]} at rate {_text(training.learning_rate or 0)}"]
     if training.rule == "flow":
         words = [f"gradient flow up to time {training.time:g}"]
-    words += [f"decay {_said(training.weight_decay)}"] if training.weight_decay else []
-    words += [f"momentum {_said(training.momentum)}"] if training.momentum else []
-    words += [f"temperature {_said(training.temperature)}"] if training.temperature else []
+    words += [f"decay {_text(training.weight_decay)}"] if training.weight_decay else []
+    words += [f"momentum {_text(training.momentum)}"] if training.momentum else []
+    words += [f"temperature {_text(training.temperature)}"] if training.temperature else []
     return ", ".join(words + (["centred"] if experiment.spec.centered else []))
 
 
@@ -408,7 +408,7 @@ def page(
         "<h2>Equations</h2>",
         mathml(latex),
         "<h2>Settings</h2>",
-        _again(theory.attrs),
+        _repeat_command(theory.attrs),
         _defined(_settings(theory, networks)),
         "<h2>To cite</h2>",
         "<p>The papers whose theory was used, and dmft-derive (CITATION.cff):</p>",
@@ -424,8 +424,8 @@ def _svg(figure: Figure) -> str:
     return text.getvalue()[text.getvalue().index("<svg") :]
 
 
-def _again(attrs: Mapping[str, Any]) -> str:
-    """Return as HTML the command that repeats the verification, with the experiment file."""
+def _repeat_command(attrs: Mapping[str, Any]) -> str:
+    """Return as HTML the command that repeats the verification; ``attrs`` are attributes of the solution."""
     if not attrs.get("spec"):
         return "<p>The problem was given as a program, with the numbers in the title.</p>"
     spec = escape(str(attrs["spec"]))
@@ -440,7 +440,7 @@ def _again(attrs: Mapping[str, Any]) -> str:
 
 
 def _settings(theory: xr.Dataset, networks: xr.Dataset | None) -> dict[str, str]:
-    """Return versions, the hash of the arrays, and methods and seeds of the theory and of its networks."""
+    """Return texts by label: versions, hash of the arrays, methods and seeds of theory and networks."""
     words = {key: str(theory.attrs[key]) for key in PROVENANCE if key in theory.attrs}
     for name, result in (("theory", theory), ("networks", networks)):
         attributes = {} if result is None else result.attrs
@@ -460,5 +460,5 @@ def _joined(value: Any) -> str:
 
 
 def _defined(words: Mapping[str, str]) -> str:
-    """Return words as an HTML list of definitions."""
+    """Return texts by label as an HTML definition list."""
     return "<dl>" + "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in words.items()) + "</dl>"

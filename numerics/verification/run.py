@@ -51,7 +51,7 @@ from numerics.verification.figure import SERIES, draw, draw_numbers, has_kernels
 from numerics.verification.plan import NetworkPlan, wider_plan
 from numerics.verification.report import EPS, PROVENANCE, Check, Report, page, title
 from numerics.verification.series import ORDER, expansion
-from numerics.verification.smaller_problems import FULL, Effort, by
+from numerics.verification.smaller_problems import FULL, Effort, with_solver
 from numerics.verification.stability import edge_of_stability
 
 if TYPE_CHECKING:
@@ -125,15 +125,15 @@ def verify(
     """
     began = clock.perf_counter()
     asked = Problem.of(source, **given)
-    problem = asked.at_all_times()  # every step is checked, whichever the files hold
+    problem = asked.at_all_times()  # checks need all times, also those that result files leave out
     if problem.depth is None and problem.experiment is not None:
         raise problem.open_depth()
     resting = problem.features_rest
     alone = resting or _only_by_reference(problem)
     if alone:
-        problem = problem if resting else by(problem, REFERENCE)
+        problem = problem if resting else with_solver(problem, REFERENCE)
     elif not isinstance(problem.linear, LinearForm) or _not_marched(problem):
-        problem = by(problem, "paths")
+        problem = with_solver(problem, "paths")
     solution = solve(problem, kernels="full" if _kernel_bytes(problem) <= effort.kernel else "trace")
     powers: list[Check] = []
     if alone:
@@ -168,7 +168,7 @@ def verify(
 
 
 def _not_marched(problem: Problem) -> bool:
-    """Return whether the march refuses a problem, as for an affine activation with averages of one field."""
+    """Return whether the method "march" refuses a problem, although its theory may be linear."""
     return problem.depth is not None and isinstance(
         estimate_or_refusal(MarchMethod(), problem, "none"), Refusal
     )
@@ -179,7 +179,7 @@ ALONE = "solution: by the reference solver only, so that no other method and no 
 
 
 def _only_by_reference(problem: Problem) -> bool:
-    """Return whether the reference solver takes a problem, and neither the march nor paths do."""
+    """Return whether the reference solver accepts a problem that both the march and sampled paths refuse."""
     if problem.solver.method not in ("auto", REFERENCE) or problem.depth is None:
         return False
     others = (
@@ -196,38 +196,38 @@ def _checks_by_reference(problem: Problem, solution: xr.Dataset, symbolic: Progr
     checks = identities.derivation(problem, symbolic)
     if problem.has_roles:
         checks += identities.causality(problem, solution)
-        checks += identities.correlations(solution, off(problem, solution), identities.LETTERS)
+        checks += identities.correlations(solution, correlation_error(problem, solution), identities.LETTERS)
     return checks
 
 
 def checks_of(
     problem: Problem, solution: xr.Dataset, symbolic: Program | None, effort: Effort
 ) -> list[Check]:
-    """Return every check of a theory and its solution that a problem has, except series and networks.
+    """Return all checks of the theory and its solution that apply to a problem, except series and networks.
 
-    ``symbolic`` is its program at any depth.  That a network is a product of matrices is only known of an
-    experiment file.
+    ``symbolic`` is the same program at any depth, or None.  Identities of a product of matrices are checked
+    for experiment files only, because a program may be another network.
     """
     linear, experiment, flow = _exact(problem), problem.experiment, problem.flow
-    checks = identities.derivation(problem, symbolic) + identities.descended(problem)
+    checks = identities.derivation(problem, symbolic) + identities.gradient_step(problem)
     if linear:  # solved exactly
-        checks += identities.reading(problem)
+        checks += identities.direct_evaluation(problem)
         if experiment is not None and problem.seen and _steepest(experiment):
-            checks += identities.reduced(problem) + identities.moved(problem)
+            checks += identities.unreduced_theory(problem) + identities.output_changes(problem)
         if experiment is not None and not experiment.network.bias:
-            checks += identities.middle(problem)
+            checks += identities.inner_products(problem)
     if experiment is not None:
         checks += identities.start(problem, solution)
     checks += identities.causality(problem, solution)
     letters = {**identities.LETTERS, **({} if linear else {FEATURE_KERNEL: "Phi^l"})}
     authored = self_correlations(problem)
-    checks += identities.correlations(solution, off(problem, solution), letters, authored)
-    if not linear:  # other ways to averages over paths
-        checks += sampled.reading(problem, effort) + sampled.responses(problem, effort)
+    checks += identities.correlations(solution, correlation_error(problem, solution), letters, authored)
+    if not linear:  # averages over paths, checked by other methods
+        checks += sampled.direct_evaluation(problem, effort) + sampled.responses(problem, effort)
         if not flow and gamma0 in problem.numbers:
             checks += sampled.lazy(problem, effort)
     if flow:
-        checks += identities.settled(problem, solution) if linear else []
+        checks += identities.discretisation_error(problem, solution) if linear else []
         checks += identities.small_steps(problem, solution)
     return checks
 
@@ -237,12 +237,12 @@ def _exact(problem: Problem) -> bool:
     return isinstance(problem.linear, LinearForm) and problem.solver.method != "paths"
 
 
-def off(problem: Problem, solution: xr.Dataset) -> float:
-    """Return the allowed relative error of correlations of a flow.
+def correlation_error(problem: Problem, solution: xr.Dataset) -> float:
+    """Return the allowed relative error of correlations of a flow; 0 for steps and sampled solutions.
 
-    On power-law data it is the error of interpolation between nodes; else the rounding error of sums over
-    nodes and samples in each layer, whose weights have both signs and are large where steps double, at most
-    ``sum_s |w(t, s)| / t``.
+    On power-law data it is the error of interpolation between modes; else the rounding error of sums over
+    time nodes and samples in each layer, whose weights have both signs and are large where steps double, at
+    most ``sum_s |w(t, s)| / t``.
     """
     if not (problem.flow and _exact(problem)):
         return 0.0
@@ -268,7 +268,7 @@ def papers_of(problem: Problem) -> tuple[str, ...]:
 
 
 def _symbolic(problem: Problem, source: object) -> Program | None:
-    """Return the same program at any depth, if it was given so or comes from an experiment file."""
+    """Return the same program at any depth, or None if it was given at a number of layers."""
     if problem.experiment is not None:
         return program_of(problem.experiment, L)
     program = source.program if isinstance(source, Theory) else source
@@ -306,7 +306,7 @@ def equations(source: Problem | Experiment, powers: bool) -> list[Callable[[str]
 
 
 def _series(theory: Theory) -> Expansion:
-    """Return the series of a theory in words or trees, or order by order if it has no such form."""
+    """Return the series of a theory in gamma0: in closed form, or order by order if it has no such form."""
     try:
         return expand_in(theory, gamma0, ORDER)
     except NotApplicable:
@@ -316,7 +316,7 @@ def _series(theory: Theory) -> Expansion:
 def _networks(
     problem: Problem, solution: xr.Dataset, progress: Progress | None, effort: Effort
 ) -> tuple[list[xr.Dataset], list[Check], str]:
-    """Return the trained networks, their checks, and a note on them."""
+    """Return the trained networks (one dataset for each width), their checks, and the notes on them."""
     experiment = problem.experiment
     if experiment is not None:
         modes = (experiment.data and experiment.data.modes) or 0
@@ -357,7 +357,7 @@ def _trained(
     derived: DerivedCorrections,
     repeat: int = 0,
 ) -> tuple[list[xr.Dataset], list[Check]]:
-    """Return the networks of a plan and their checks."""
+    """Train the networks of a plan; return a dataset for each width, and checks against the solution."""
     trained = networks.train(problem, plan, progress, effort, solution, repeat, derived.variances)
     trained = networks.less_their_theory(problem, solution, trained)
     theory, parting = networks.traced(solution), networks.parting_of(problem, trained)
@@ -366,16 +366,19 @@ def _trained(
 
 
 def sums_of(problem: Problem, effort: Effort) -> dict[int, xr.Dataset]:
-    """Return partial sums of the expansion by the orders that are drawn, at the accuracy of a figure."""
+    """Return partial sums of the series in gamma0 by order, for the figure.
+
+    Empty if there is no exact series.
+    """
     if not isinstance(problem.linear, LinearForm) or _kernel_bytes(problem) > effort.kernel:
         return {}
-    rough = by(problem, problem.solver.method, rtol=max(problem.solver.rtol, PICTURE))
+    rough = with_solver(problem, problem.solver.method, rtol=max(problem.solver.rtol, PICTURE))
     expanded, strength = expand(rough, ORDER), float(problem.numbers[gamma0])
     return {n: partial_sum(expanded, strength, n) for n, *_ in SERIES}
 
 
 def by_width(trained: Sequence[xr.Dataset]) -> xr.Dataset:
-    """Return means and standard errors along `width`, with the extrapolation at infinite width."""
+    """Return means and standard errors along `width`; its last entry is the extrapolation to infinity."""
     limit = extrapolate(trained)
     names = [name for name in trained[0].data_vars if name in limit]
     joined = xr.concat([d[names] for d in (*trained, limit)], dim="width", combine_attrs="drop")
@@ -395,8 +398,8 @@ def write(
 ) -> None:
     """Write all files into `folder`, which is created if it does not exist; its parent must exist.
 
-    They are written beside it and moved together.  Without networks there is no networks.nc, and one of an
-    earlier run is removed.
+    The files are written into a folder beside it and then moved together.  Without networks there is no
+    networks.nc, and one of an earlier run is removed.
     """
     checks = [check.as_dict() for check in report.checks]
     summary = {"title": report.title, "passed": report.passed, "notes": report.notes, "checks": checks}

@@ -29,7 +29,16 @@ from numerics.solver.lazy.solve import solve_lazy
 from numerics.solver.method import Refusal, estimate_or_refusal
 from numerics.stats import bound
 from numerics.verification.report import EPS, LEVEL, Check
-from numerics.verification.smaller_problems import FULL, WRITTEN, Effort, arrays, at, by, opening, particles
+from numerics.verification.smaller_problems import (
+    FULL,
+    WRITTEN,
+    Effort,
+    arrays_of_theory,
+    at_gamma0,
+    smaller_problem,
+    solve_by_paths,
+    with_solver,
+)
 
 Array = NDArray[np.float64]
 
@@ -46,16 +55,16 @@ LAZY, KINKED = (0.1, 0.2), (0.005, 0.01, 0.02)
 ``|gamma0|``, if the activation has a kink."""
 
 
-def reading(problem: Problem, effort: Effort = FULL) -> list[Check]:
-    """Check the solution by paths against the direct evaluation of the theory's expressions."""
-    small = opening(problem, *WRITTEN)
-    one = particles(small, effort.paths, effort.replicas, SEED)
+def direct_evaluation(problem: Problem, effort: Effort = FULL) -> list[Check]:
+    """Check the solution by sampled paths against direct evaluation of the theory's expressions."""
+    small = smaller_problem(problem, *WRITTEN)
+    one = solve_by_paths(small, effort.paths, effort.replicas, SEED)
     try:
         other = evaluate(
             small.discrete,
             steps=len(small.times),
             values=small.values,
-            data=arrays(small),
+            data=arrays_of_theory(small),
             method="particles",
             samples=effort.paths,
             replicas=effort.replicas,
@@ -64,7 +73,7 @@ def reading(problem: Problem, effort: Effort = FULL) -> list[Check]:
     except Unserved:
         return []
     if any(k in one.values and np.isnan(x).any() for k, x in other.values.items()):
-        return []  # single responses of functions that jump, such as slopes, to sources that repeat
+        return []  # no value for the response of a function that jumps, to a source that occurs twice
     return [same(f"paths vs direct evaluation, {len(small.times)} times", one, other, effort.replicas)]
 
 
@@ -75,7 +84,7 @@ def responses(problem: Problem, effort: Effort = FULL) -> list[Check]:
     correlated with u: u itself, and those of other vectors that the same matrix multiplies.  Where a slope
     jumps, the responses are computed by the lemma, so that there is nothing to check.
     """
-    small, replicas = opening(problem, SAMPLES, STEPS), effort.replicas
+    small, replicas = smaller_problem(problem, SAMPLES, STEPS), effort.replicas
     theory = small.discrete
     response_parameters = [q for q in theory.order_parameters if q.kind == "response"]
     if not response_parameters:
@@ -90,7 +99,7 @@ def responses(problem: Problem, effort: Effort = FULL) -> list[Check]:
     }
     extended = replace(theory, order_parameters=(*theory.order_parameters, *products, *pairs.values()))
     try:
-        run = particles(small, effort.paths, replicas, SEED, theory=extended, responses="jacobian")
+        run = solve_by_paths(small, effort.paths, replicas, SEED, theory=extended, responses="jacobian")
     except ValueError:
         return []
     values = {x: run.runs[node_of(x.symbol)] for x in (*response_parameters, *products, *pairs.values())}
@@ -113,14 +122,14 @@ def responses(problem: Problem, effort: Effort = FULL) -> list[Check]:
 
 
 def _response(q: OrderParameter) -> Response:
-    """Return the derivative whose average a response is."""
+    """Return the derivative ``dX(t)/du(s)`` whose average defines a response order parameter."""
     (average,) = q.definition.atoms(Average)
     derivative: Response = average.body
     return derivative
 
 
 def _factor(q: OrderParameter, problem: Problem) -> float:
-    """Return the factor of the average in the definition of a response."""
+    """Return the numerical factor in front of the average in the definition of a response."""
     (average,) = q.definition.atoms(Average)
     return float((q.definition / average).xreplace({k: Float(v) for k, v in problem.numbers.items()}))
 
@@ -146,22 +155,27 @@ def _covariance(name: str, p: OrderParameter, q: OrderParameter) -> OrderParamet
 
 
 def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:
-    """Check errors, extrapolated to gamma0 = 0, against the derived lazy theory, which has no paths.
+    """Check errors, extrapolated to gamma0 = 0, against the derived lazy theory, which needs no paths.
 
-    Flows are left out, and theories that have no lazy limit here: those whose fields move at gamma0 = 0
-    (decay, noise), without a tangent kernel, or with data that change from step to step.
+    No row for flows, nor for theories without a lazy limit: those whose fields move at gamma0 = 0 (decay,
+    noise), without a tangent kernel, or with data that change from step to step.
     """
-    small, replicas = opening(problem, SAMPLES, STEPS), effort.replicas
-    without_paths = by(at(small, NOTHING), "auto", samples=None)  # the lazy limit has no paths
+    small, replicas = smaller_problem(problem, SAMPLES, STEPS), effort.replicas
+    # the lazy limit has no paths, so that their number is left out
+    without_paths = with_solver(at_gamma0(small, NOTHING), "auto", samples=None)
     if isinstance(estimate_or_refusal(LazyMethod(), without_paths, "none"), Refusal):
         return []
     theory, steps = small.discrete, len(small.times)
     try:
-        exact = solve_lazy(theory, steps=steps, values=small.values, data=arrays(small)).scalars[ERROR]
+        exact = solve_lazy(theory, steps=steps, values=small.values, data=arrays_of_theory(small)).scalars[
+            ERROR
+        ]
     except (NotApplicable, Unserved):
         return []
     strengths, powers = (KINKED, (0, 1, 2)) if slope_jumps(small.program) else (LAZY, (0, 2))
-    at_each = [particles(at(small, g), effort.paths, replicas, SEED + k) for k, g in enumerate(strengths)]
+    at_each = [
+        solve_by_paths(at_gamma0(small, g), effort.paths, replicas, SEED + k) for k, g in enumerate(strengths)
+    ]
     sampled_errors = [x.runs[ERROR, ()] for x in at_each]
     weights = np.linalg.inv(np.array([[g**p for p in powers] for g in strengths]))[0]
     gap = [x.reshape(replicas, -1) - exact.reshape(1, -1) for x in sampled_errors]
@@ -174,7 +188,7 @@ def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:
 
 
 def same(name: str, one: Evaluated, other: Evaluated, replicas: int) -> Check:
-    """Check the largest difference of all numbers that two solutions share, in joint standard errors."""
+    """Check the largest difference, in joint standard errors, of all numbers that two solutions share."""
     gap, parts = [], []
     for place in one.values:
         if place in other.values:
@@ -184,7 +198,11 @@ def same(name: str, one: Evaluated, other: Evaluated, replicas: int) -> Check:
 
 
 def _judged(name: str, gap: Array, parts: list[Array], replicas: int) -> Check:
-    """Check the largest of many differences that must vanish, given the variances of their parts."""
+    """Return the check that differences ``gap`` (n,) vanish, from variances of their independent parts.
+
+    ``parts`` are variances (n,). The worst |z| must be below Sidak's bound with Student's t for this number
+    of ``replicas``; entries without variance must vanish to rounding.
+    """
     variance = np.sum(parts, axis=0)
     spread = np.sum([x**2 / (replicas - 1) for x in parts], axis=0)
     known = variance > EPS**2

@@ -42,12 +42,12 @@ from numerics.verification.smaller_problems import (
     GENTLE,
     SMALL_SAMPLES,
     Effort,
-    at,
-    by,
-    comparable,
-    few,
+    at_gamma0,
+    in_fixed_steps,
     in_steps,
-    particles,
+    solve_by_paths,
+    with_small_kernels,
+    with_solver,
 )
 
 Array = NDArray[np.float64]
@@ -100,7 +100,10 @@ IN_STEPS = "the series of a flow is checked for experiment files only; a rule in
 
 
 def expansion(source: Problem | Experiment, effort: Effort = FULL) -> tuple[list[Check], str]:
-    """Return a check for each quantity and a note; without checks, the note is the reason."""
+    """Return checks of the series in gamma0, one for each quantity, and a note.
+
+    Without checks, the note states the reason.
+    """
     problem = Problem.of(source)
     reason = _refusal(problem)
     if reason:
@@ -122,7 +125,7 @@ def expansion(source: Problem | Experiment, effort: Effort = FULL) -> tuple[list
 
 
 def _refusal(problem: Problem) -> str:
-    """Return the reason if a problem has no series in gamma0^2 that could be checked, else no text."""
+    """Return the reason why a problem has no series in gamma0^2 that can be checked, or ""."""
     if slope_jumps(problem.program):
         return KINKS
     if gamma0 not in problem.numbers:
@@ -144,12 +147,14 @@ def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
         if descent is None:
             return [], f"expansion: not checked; {IN_STEPS}"
     for gentle in GENTLE:
-        problem = by(descent if descent else comparable(few(whole, effort), gentle), "march")
+        problem = with_solver(
+            descent if descent else in_fixed_steps(with_small_kernels(whole, effort), gentle), "march"
+        )
         series = expand(problem, ORDER)
         if ORDER not in series.order:
             return [], "expansion: not checked; no result depends on gamma0"
         strengths = strength_of(series, CORRECTION) * RATIO ** -np.arange(POINTS)
-        solutions = [solve(at(problem, float(strength))) for strength in strengths]
+        solutions = [solve(at_gamma0(problem, float(strength))) for strength in strengths]
         if len({x.attrs.get("time_nodes") for x in (series, *solutions)}) == 1:
             break
     else:
@@ -166,7 +171,7 @@ def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
 
 
 def _exponents(series: xr.Dataset, strengths: Array, solutions: Sequence[xr.Dataset]) -> list[Check]:
-    """Check for each quantity the exponent of gamma0 in its truncation error, of its worst layer."""
+    """Check, for each variable, the exponent of gamma0 in the truncation error; the worst layer is shown."""
     remainders = _remainders(series, strengths, solutions)
     # B^L, for example, is zero in both: its remainder is rounding and has no exponent
     rounding = ROUNDING * max(float(np.abs(series[name]).max()) for name in SHOWN if name in series)
@@ -187,7 +192,10 @@ def _exponents(series: xr.Dataset, strengths: Array, solutions: Sequence[xr.Data
 def _remainders(
     series: xr.Dataset, strengths: Array, solutions: Sequence[xr.Dataset]
 ) -> dict[str, list[Array]]:
-    """Return for each variable the largest truncation errors (layers) at each strength."""
+    """Return by variable the largest truncation errors (layers,) of the series, for each strength.
+
+    ``strengths`` are values of gamma0, ``solutions`` the solutions there.
+    """
     remainders: dict[str, list[Array]] = {}
     for strength, full in zip(strengths, solutions, strict=True):
         difference = full - partial_sum(series, float(strength))
@@ -199,7 +207,10 @@ def _remainders(
 
 
 def strength_of(series: xr.Dataset, share: float) -> float:
-    """Return the gamma0 at which the largest ratio of second-order to leading terms is ``share``."""
+    """Return the gamma0 at which the second-order term is at most ``share`` times the leading term.
+
+    Both are taken as largest entries, in the variable with the largest ratio.
+    """
     sizes = []
     for name in SHOWN:
         if name in series:
@@ -210,7 +221,7 @@ def strength_of(series: xr.Dataset, share: float) -> float:
 
 
 def shown(name: str, linear: bool) -> str:
-    """Return a variable as the table names it."""
+    """Return the label of a variable in the table; feature kernels of ``linear`` networks are H."""
     phi = "H^l" if linear else "Phi^l"
     letters = {"train_loss": "loss", "error": ERROR, "tangent_kernel": "K", FEATURE_KERNEL: phi}
     return letters.get(name, f"{name}^l")
@@ -323,8 +334,8 @@ def compared(
 
 
 def _runs(problem: Problem, gamma0: float, paths: int, replicas: int, seed: int) -> dict[str, Array]:
-    """Return every variable of every replica, with replicas along the first axis."""
-    solved = particles(at(problem, gamma0), paths, replicas, seed)
+    """Return every variable at one gamma0 by sampled paths, with replicas along the first axis."""
+    solved = solve_by_paths(at_gamma0(problem, gamma0), paths, replicas, seed)
     by_replica = [
         labelled(problem, {n: x[k] for n, x in solved.runs.items()}, "full") for k in range(replicas)
     ]
@@ -332,7 +343,11 @@ def _runs(problem: Problem, gamma0: float, paths: int, replicas: int, seed: int)
 
 
 def _slope(strengths: Sequence[float], moved: Sequence[Array]) -> Array:
-    """Return the coefficient of gamma0^2 of the polynomial in gamma0^2, zero at zero, through all points."""
+    """Return the coefficient of gamma0^2 of the polynomial in gamma0^2 through given differences.
+
+    ``moved`` are arrays value(gamma0) - value(0) at each gamma0 of ``strengths``; the polynomial is zero at
+    0.
+    """
     squares = np.asarray(strengths) ** 2
     weights = np.linalg.inv(np.stack([squares ** (k + 1) for k in range(len(squares))], axis=1))[0]
     return np.asarray(np.tensordot(weights, np.stack(moved), 1))

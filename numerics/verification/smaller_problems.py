@@ -1,7 +1,7 @@
 """Smaller and modified problems, derived from the problem that is verified, on which checks are run.
 
-An opening is the beginning of training on a few of the samples.  An experiment file is cut by its keys, a
-program by its numbers, arrays and times.
+A smaller problem has the first steps of training and a few of the samples.  An experiment file is cut by its
+keys, a program by its numbers, arrays and times.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ FULL = Effort()
 """Default effort of a verification."""
 
 
-def opening(problem: Problem, samples: int, steps: int) -> Problem:
-    """Return a smaller problem with the first `steps` steps and `samples` samples or modes, for cheap checks.
+def smaller_problem(problem: Problem, samples: int, steps: int) -> Problem:
+    """Return the first `steps` steps of a problem on `samples` of its samples or modes, for cheap checks.
 
     The loss keeps its normalisation, a mean or a sum over samples.  A flow is cut at its output time number
     `steps`, and has as many intervals.
@@ -89,41 +89,51 @@ def opening(problem: Problem, samples: int, steps: int) -> Problem:
     clock = steps + 1, float(problem.times[steps])
     experiment = problem.experiment
     if experiment is not None and experiment.data is not None and experiment.data.modes is not None:
-        return _timed(
+        return _at_other_times(
             Problem.of(experiment.replace({"data.modes": min(experiment.data.modes, READ_MODES)})), *clock
         )
     count = problem.seen or _sample_count(problem)
-    return _on(problem, _spread(count, samples), *clock) if count else _timed(problem, *clock)
+    return (
+        _on_samples(problem, _evenly_spaced(count, samples), *clock)
+        if count
+        else _at_other_times(problem, *clock)
+    )
 
 
-def _spread(count: int, samples: int) -> NDArray[np.intp]:
-    """Return positions of at most ``samples`` samples, evenly spaced."""
+def _evenly_spaced(count: int, samples: int) -> NDArray[np.intp]:
+    """Return at most ``samples`` positions, evenly spaced among ``count``."""
     return np.unique(np.linspace(0, count - 1, min(count, samples)).round().astype(int))
 
 
-def _clock(problem: Problem, points: int, end: float) -> dict[str, Any]:
-    """Return keys of [training] for so many times; of a flow, up to ``end``."""
+def _time_keys(problem: Problem, points: int, end: float) -> dict[str, Any]:
+    """Return keys of [training] for ``points`` times, 0 included.
+
+    For a flow, evenly spaced up to time ``end``.
+    """
     if not problem.flow:
         return {"steps": points - 1, "times": None}
     return {"time": end, "points": points, "grid": "uniform", "times": None}
 
 
-def _timed(problem: Problem, points: int, end: float) -> Problem:
-    """Return the problem at other times."""
+def _at_other_times(problem: Problem, points: int, end: float) -> Problem:
+    """Return the problem at its first ``points`` times; for a flow, at ``points`` times up to ``end``."""
     if problem.experiment is not None:
-        keys = _clock(problem, points, end).items()
+        keys = _time_keys(problem, points, end).items()
         return Problem.of(problem.experiment.replace({f"training.{k}": v for k, v in keys}))
     times = np.linspace(0.0, end, points) if problem.flow else problem.times[:points]
     return replace(problem, times=times, output_times=None)
 
 
-def _on(problem: Problem, pick: NDArray[np.intp], points: int, end: float) -> Problem:
-    """Return the problem on some of its training samples, with at most one test point, at other times."""
+def _on_samples(problem: Problem, pick: NDArray[np.intp], points: int, end: float) -> Problem:
+    """Return the problem on the training samples at positions ``pick``, with at most one test point.
+
+    Its times are those of :func:`_at_other_times`.
+    """
     seen, experiment = problem.seen, problem.experiment
     tested = [seen] if problem.sample_count > seen else []
     if experiment is not None:
         tables = experiment.spec.model_dump(exclude_unset=True, exclude={"data"})
-        tables["training"] = tables.get("training", {}) | _clock(problem, points, end)
+        tables["training"] = tables.get("training", {}) | _time_keys(problem, points, end)
         held = experiment.held_out
         kernel = None if held is None else held.kernel[seen : seen + 1][:, [*pick, seen]]
         kernel_or_inputs, y = experiment.kernel[np.ix_(pick, pick)], experiment.targets[pick]
@@ -138,14 +148,14 @@ def _on(problem: Problem, pick: NDArray[np.intp], points: int, end: float) -> Pr
         )
     cut = _sample_axes(problem)
     if cut is None:  # no sample can be left out, only times
-        return _timed(problem, points, end)
+        return _at_other_times(problem, points, end)
     count, axes = cut
     rows, arrays = np.array([*pick, *tested]), dict(problem.arrays)
     for name, axis in axes:
         arrays[name] = np.take(arrays[name], rows[rows < arrays[name].shape[axis]], axis=axis)
     numbers = {k: float(len(rows)) if k in (count, P) else v for k, v in problem.numbers.items()}
     left = min(seen, len(pick))
-    return _timed(replace(problem, arrays=arrays, numbers=numbers, seen=left), points, end)
+    return _at_other_times(replace(problem, arrays=arrays, numbers=numbers, seen=left), points, end)
 
 
 def _sample_count(problem: Problem) -> int:
@@ -155,11 +165,12 @@ def _sample_count(problem: Problem) -> int:
 
 
 def _sample_axes(problem: Problem) -> tuple[Symbol, list[tuple[str, int]]] | None:
-    """Return the symbol that counts samples, and the axes of arrays along samples.
+    """Return the symbol that counts samples, and the axes (array, axis) along samples.
 
-    The result is None if the number of samples is not a symbol, or if an array is also read along such an
-    axis other than at an index of samples, for example at an integer or at ``mu + 1``: then no sample can be
-    left out.
+    None if none can be cut.
+
+    None if the number of samples is not a symbol, or if an array is also read along such an axis other than
+    at an index of samples, for example at an integer or at ``mu + 1``: then no sample can be left out.
     """
     program = problem.program
     sample = program.roles.sample or sample_index(program)
@@ -188,7 +199,7 @@ def _sample_axes(problem: Problem) -> tuple[Symbol, list[tuple[str, int]]] | Non
 
 
 def _applied(program: Program) -> set[AppliedUndef]:
-    """Return every function of indices in a program."""
+    """Return every applied function, such as ``y(mu)``, in the expressions of a program."""
     functions: set[AppliedUndef] = set()
 
     def seen(e: Any) -> Any:
@@ -200,7 +211,7 @@ def _applied(program: Program) -> set[AppliedUndef]:
 
 
 def _indices_by_count(program: Program) -> tuple[dict[Symbol | None, Expr], dict[Expr, set[Symbol]]]:
-    """Return the upper limit of each index that begins at 1, and all indices with the same upper limit."""
+    """Return, for indices that begin at 1, the upper limit of each, and by upper limit the set of indices."""
     limits = [r.limits for d in program.definitions for r in d.ranges]
     stated = [] if program.loss is None else [program.loss]
     bodies = [*(d.rhs for d in program.definitions), *stated]
@@ -214,56 +225,56 @@ def _indices_by_count(program: Program) -> tuple[dict[Symbol | None, Expr], dict
     return counts, indices
 
 
-def few(problem: Problem, effort: Effort = FULL) -> Problem:
-    """Return the problem on fewer samples and times if its kernels are large.
+def with_small_kernels(problem: Problem, effort: Effort = FULL) -> Problem:
+    """Return the problem on fewer samples and times if its kernels exceed ``effort.kernel`` bytes.
 
-    The rate of each sample is kept.
+    The learning rate for each sample is kept.
     """
     depth, times, count = problem.depth or 1, len(problem.times), problem.seen
     if 8.0 * depth * (times * count) ** 2 <= effort.kernel:
         return problem
-    pick = _spread(count, SMALL_SAMPLES)
+    pick = _evenly_spaced(count, SMALL_SAMPLES)
     share = len(pick) / count if is_mean(problem) else 1.0
-    small = _on(problem, pick, min(times, MOST_TIMES), float(problem.times[-1]) * share)
+    small = _on_samples(problem, pick, min(times, MOST_TIMES), float(problem.times[-1]) * share)
     if problem.flow:
         return small
     return replace(small, numbers={k: v * share if k == eta else v for k, v in small.numbers.items()})
 
 
-def comparable(source: Problem | Experiment, gentle: float = GENTLE[0]) -> Problem:
-    """Return the problem on which a series is checked: of a flow the beginning, in fixed steps.
+def in_fixed_steps(source: Problem | Experiment, gentle: float = GENTLE[0]) -> Problem:
+    """Return the problem on which a series is checked; of a flow, its beginning in fixed steps.
 
-    A discretised flow has its own exact theory and series.  With the loosest tolerance both are evaluated on
-    the same nodes if all are stable there, so that they differ by the truncation of the series alone, for any
-    length of the steps.
+    ``gentle`` is the step length in units of the fastest relaxation time.  A discretised flow has its own
+    exact theory and series.  With the loosest tolerance both are evaluated on the same nodes if all are
+    stable there, so that they differ by the truncation of the series alone, for any length of the steps.
     """
     problem = Problem.of(source)
     if not problem.flow:
         return problem
-    step = gentle / (fastest(problem) or 1e-300)
+    step = gentle / (fastest_rate(problem) or 1e-300)
     end = min(float(problem.times[-1]), step * (MOST_TIMES - 1))
     points = max(2, int(np.ceil(end / step)) + 1)
-    return by(_timed(problem, points, end), problem.solver.method, rtol=LOOSEST)
+    return with_solver(_at_other_times(problem, points, end), problem.solver.method, rtol=LOOSEST)
 
 
 def in_steps(problem: Problem, samples: int, steps: int) -> Problem | None:
-    """Return an opening in exact steps; a flow becomes descent in steps that resolve its fastest relaxation.
+    """Return a smaller problem in exact steps; a flow becomes descent in steps that resolve its relaxation.
 
-    The result is None for a flow that is not from an experiment file, because its descent is not known.
+    None for a flow that is not from an experiment file, because its descent is not known.
     """
     if not problem.flow:
-        return opening(problem, samples, steps)
-    small = opening(problem, samples, 1)
-    rate = fastest(small)
+        return smaller_problem(problem, samples, steps)
+    small = smaller_problem(problem, samples, 1)
+    rate = fastest_rate(small)
     end = min(float(problem.times[-1]), steps * RESOLUTION / rate if rate > 0 else np.inf)
     return None if small.experiment is None else descent(small.experiment, end, steps)
 
 
 def descent(experiment: Experiment, end: float, count: int) -> Problem:
-    """Return the flow of an experiment in steps of length ``dt = end/count``, those of Euler.
+    """Return the flow of an experiment up to time ``end`` in ``count`` Euler steps.
 
-    The equation of motion ``dz = (A z + b U) dt + noise`` of each weight becomes ``z <- z + dt (A z + b U) +
-    noise``, with coefficients at the start of the step.
+    With the length ``dt = end/count``, the equation of motion ``dz = (A z + b U) dt + noise`` of each weight
+    becomes ``z <- z + dt (A z + b U) + noise``, with coefficients at the start of the step.
     """
     dt = end / count
     length = Symbol("dt", positive=True)
@@ -281,7 +292,10 @@ def descent(experiment: Experiment, end: float, count: int) -> Problem:
 
 @lru_cache(maxsize=64)
 def _in_steps(rule: Any, length: Symbol) -> LinearRule:
-    """Return a rule of a flow as Euler steps of a length."""
+    """Return the Euler steps of a flow's rule as a linear rule in steps.
+
+    ``length`` is the symbol of their length.
+    """
     system: LinearSystem = rule.system
 
     def at(e: Expr) -> Expr:
@@ -294,36 +308,36 @@ def _in_steps(rule: Any, length: Symbol) -> LinearRule:
     return LinearRule(moved, entered, system.noise_matrix.applyfunc(at), system.start)
 
 
-def at(problem: Problem, strength: float) -> Problem:
+def at_gamma0(problem: Problem, strength: float) -> Problem:
     """Return the problem at another gamma0."""
     return replace(problem, numbers={**problem.numbers, gamma0: strength})
 
 
-def by(problem: Problem, method: str, **keys: Any) -> Problem:
-    """Return the problem with another method and other keys of [solver]."""
+def with_solver(problem: Problem, method: str, **keys: Any) -> Problem:
+    """Return the problem with another solver method and other keys of [solver]."""
     return replace(problem, solver=problem.solver.model_copy(update={"method": method, **keys}))
 
 
-def speed(problem: Problem) -> float:
+def largest_update_factor(problem: Problem) -> float:
     """Return the largest factor of an update in a step: eta, or eta/P where the loss is a mean."""
     timed = problem if len(problem.times) > 1 else replace(problem, times=np.arange(2.0))
     return float(np.abs(next_step_factors(timed)).max())
 
 
-def fastest(problem: Problem) -> float:
-    """Return a bound of the fastest lazy relaxation rate: learning rate times largest tangent eigenvalue.
+def fastest_rate(problem: Problem) -> float:
+    """Return a bound of the fastest relaxation rate in the lazy limit: rate times largest kernel eigenvalue.
 
     The tangent kernel is bounded by the input kernel times the number of its layers.
     """
     kernel = problem.arrays.get(INPUT_KERNEL, np.eye(1))[: problem.seen]
-    half = prod(kernel.shape[: kernel.ndim // 2])  # an input may have positions
+    half = prod(kernel.shape[: kernel.ndim // 2])  # kernels of inputs with positions have four axes
     largest = float(np.linalg.eigvalsh(kernel.reshape(half, -1)[:, :half])[-1])
-    return speed(problem) * largest * ((problem.depth or 1) + 1)
+    return largest_update_factor(problem) * largest * ((problem.depth or 1) + 1)
 
 
-def arrays(small: Problem) -> dict[str, Array]:
-    """Return the arrays of an opening's theory: those of its samples, modes, and integrator."""
-    spectrum = modes(small)
+def arrays_of_theory(small: Problem) -> dict[str, Array]:
+    """Return arrays by name that the theory of a smaller problem reads: data, modes, integrator tables."""
+    spectrum = spectrum_of_problem(small)
     named_arrays = dict(small.data) | ({} if spectrum is None else dict(spectrum.attributes))
     if small.flow:
         tables = tables_of(small.program, small.numbers, small.times, adams_weights(small.times))
@@ -331,21 +345,24 @@ def arrays(small: Problem) -> dict[str, Array]:
     return named_arrays
 
 
-def modes(problem: Problem) -> Spectrum | None:
-    """Return the spectrum of random data whose modes have attributes, else None."""
+def spectrum_of_problem(problem: Problem) -> Spectrum | None:
+    """Return all modes of random data with their attributes; None if units have no attributes."""
     experiment = problem.experiment
     return problem.spectrum if experiment is None else spectrum_of(experiment, every=True)
 
 
-def particles(
+def solve_by_paths(
     small: Problem, samples: int, replicas: int, seed: int, theory: Theory | None = None, **options: Any
 ) -> Solved:
-    """Return the solution by sampled paths of an opening, or of another ``theory`` with its numbers."""
+    """Return the solution by sampled paths of a smaller problem, or of another ``theory`` with its numbers.
+
+    ``samples`` is the number of paths of each of ``replicas`` independent replicas.
+    """
     return solve_particles(
         theory or small.discrete,
         steps=len(small.times),
         values=small.values,
-        data=arrays(small),
+        data=arrays_of_theory(small),
         samples=samples,
         replicas=replicas,
         seed=seed,

@@ -30,7 +30,7 @@ def edge_of_stability(problem: Problem, theory: xr.Dataset) -> int | None:
     if training.momentum or training.entrywise or not {"tangent_kernel", "error", OUTPUT} <= {*theory}:
         return None
     response = LinearResponse(problem, theory)
-    for k, share in enumerate(response.share):
-        if response.growth(k, float(share)) > 1 + ROUNDING:
+    for k, rate in enumerate(response.rates):
+        if response.growth(k, float(rate)) > 1 + ROUNDING:
             return max(1, k)
     return None

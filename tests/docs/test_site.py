@@ -20,7 +20,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.schema import parse
 from numerics.solver import solve
 from numerics.solver.registry import METHODS
-from numerics.verification.smaller_problems import comparable
+from numerics.verification.smaller_problems import in_fixed_steps
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -71,7 +71,7 @@ def test_an_example_loads_and_learns_or_says_why_not(path: Path):
     elif experiment.training.rule == "gd":
         result = solve(experiment.replace({"training.steps": 8}), kernels="none")
     else:
-        result = solve(comparable(experiment), kernels="none")
+        result = solve(in_fixed_steps(experiment), kernels="none")
     loss = result.train_loss.to_numpy()
     assert np.isfinite(loss).all()
     assert loss[-1] < 0.2 * loss[0]

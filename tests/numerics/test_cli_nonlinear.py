@@ -99,14 +99,14 @@ REFUSED: dict[str, tuple[tuple[str, str], str]] = {
     ),
     "isotropic": (
         ('inputs = "x.npy"\ntargets = "y.npy"', 'kind = "isotropic"\nsample_ratio = 2.0'),
-        'network.activation = "tanh": with data.kind = "isotropic": the theory of random data',
+        'network.activation = "tanh": excludes data.kind = "isotropic": the theory of random data',
     ),
     "power law": (
         (
             'inputs = "x.npy"\ntargets = "y.npy"',
             'kind = "power-law"\ncapacity = 1.5\nsource = 1.0\nmodes = 10',
         ),
-        'network.activation = "tanh": with data.kind = "power-law": the theory of random data',
+        'network.activation = "tanh": excludes data.kind = "power-law": the theory of random data',
     ),
 }
 

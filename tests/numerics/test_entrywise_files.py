@@ -22,7 +22,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import CONSTANTS, Solver
 from numerics.experiment.vanishing_gradients import require_gradients
-from numerics.verification.smaller_problems import Effort, opening
+from numerics.verification.smaller_problems import Effort, smaller_problem
 
 Array = NDArray[np.float64]
 
@@ -179,7 +179,7 @@ def test_openings_of_files_keep_the_entries_of_inputs() -> None:
     """Checks of verify on fewer samples see the inputs of these samples, and at most one test point."""
     tests = np.array([[0.4, 0.2, -0.3], [1.0, 0.0, 0.0]])
     file = Experiment.from_dict(tables("lion"), inputs=X, targets=Y, test_inputs=tests)
-    small = opening(Problem.of(file), 2, 2)
+    small = smaller_problem(Problem.of(file), 2, 2)
     np.testing.assert_array_equal(small.arrays["x"], [X[0], X[2], tests[0]])
     assert (small.seen, len(small.times)) == (2, 3)
 

@@ -30,7 +30,7 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
 from numerics.lowering.linear import lower
 from numerics.solver.linear.march import march
-from numerics.verification.identities import reading
+from numerics.verification.identities import direct_evaluation
 from tests.derive.once import mean_field, mlp
 
 place = Symbol("p", integer=True, positive=True)
@@ -105,7 +105,7 @@ def test_every_method_solves_it(method: str, mixed: bool) -> None:
 
 def test_the_march_of_its_theory_is_what_its_expressions_say() -> None:
     """The update is summed over samples and positions of the update, one product of two factors."""
-    (row,) = reading(Problem.of(network(), **given()))
+    (row,) = direct_evaluation(Problem.of(network(), **given()))
     assert row.passed
 
 

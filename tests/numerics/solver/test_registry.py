@@ -103,7 +103,7 @@ def test_the_judge_says_what_it_cannot_and_what_diverges() -> None:
         solve(Experiment.from_dict({"network": {"depth": 1}, **diverging}, **given))
     tables = {"network": {"depth": 2, "activation": "abs"}, **diverging}
     twice = Experiment.from_dict(tables, kernel=np.ones((2, 2)), targets=[1.0, 1.0])
-    assert all(x.passed for x in sampled.reading(Problem.of(twice), Effort(paths=64)))
+    assert all(x.passed for x in sampled.direct_evaluation(Problem.of(twice), Effort(paths=64)))
 
 
 def test_paths_do_not_step_over_an_error_that_jumps() -> None:

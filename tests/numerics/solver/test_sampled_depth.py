@@ -118,7 +118,7 @@ def test_the_command_prints_and_writes_it(
     ("given", "message"),
     [
         ({"network": {"bias": True}}, "no limit of infinite depth: .*grows like"),
-        ({"network": {"branch": None}}, "numbers need a number of layers"),
+        ({"network": {"branch": None}}, "computing needs a number of layers"),
         ({"network": {"bias": True}, "solver": {"method": "layers"}}, "grows like"),
     ],
 )

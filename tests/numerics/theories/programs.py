@@ -22,7 +22,7 @@ from numerics.simulation import Measured, simulate_program
 from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.linear.march import march
 from numerics.solver.linear.plan import NotCausal
-from numerics.verification.identities import laid_out
+from numerics.verification.identities import as_evaluated
 from numerics.verification.networks import ComparedQuantity, against_networks
 from tests.derive.once import mean_field
 
@@ -103,7 +103,7 @@ def _marched(
         run = march(table, steps=steps, constants=constants, data=arrays, wanted=tuple(table.tensors))
     except (NotLinear, NotCausal):
         return None
-    return laid_out(theory, run)
+    return as_evaluated(theory, run)
 
 
 def compare_with_networks(  # noqa: PLR0913 (the settings of one comparison)

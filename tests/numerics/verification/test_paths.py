@@ -26,7 +26,7 @@ from numerics.solver import solve
 from numerics.solver.direct import evaluate
 from numerics.verification import Effort, identities, networks, sampled, series, verify
 from numerics.verification.plan import NetworkPlan
-from numerics.verification.smaller_problems import by, opening, particles
+from numerics.verification.smaller_problems import smaller_problem, solve_by_paths, with_solver
 from tests.derive.once import mean_field, mlp, scaled
 
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
@@ -68,7 +68,7 @@ def test_a_nonlinear_network_is_verified(tmp_path):
 
 
 def test_a_march_that_is_not_the_theory_is_seen():
-    small = opening(experiment(), 2, 2)
+    small = smaller_problem(experiment(), 2, 2)
     wrong = scaled(small.discrete, "memory", 1.3)
     written = evaluate(
         small.discrete,
@@ -80,7 +80,7 @@ def test_a_march_that_is_not_the_theory_is_seen():
         replicas=QUICK.replicas,
     )
     for theory in (small.discrete, wrong):
-        march = particles(small, QUICK.paths, QUICK.replicas, 1, theory=theory)
+        march = solve_by_paths(small, QUICK.paths, QUICK.replicas, 1, theory=theory)
         assert sampled.same("march", march, written, QUICK.replicas).passed == (theory is small.discrete)
 
 
@@ -142,7 +142,7 @@ def test_where_a_slope_jumps_there_is_no_second_way_to_responses():
 def test_without_matrices_between_layers_there_are_no_responses():
     e = experiment({"depth": 1})
     assert sampled.responses(e) == []
-    assert identities.causality(e, solve(by(e, "paths"))) == []
+    assert identities.causality(e, solve(with_solver(e, "paths"))) == []
 
 
 def test_networks_see_a_kernel_of_the_wrong_size():

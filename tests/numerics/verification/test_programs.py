@@ -35,9 +35,9 @@ from numerics.results.program_names import self_correlations
 from numerics.simulation import simulate
 from numerics.solver import solve
 from numerics.verification import Effort, identities, networks, verify
-from numerics.verification.identities import descended
+from numerics.verification.identities import gradient_step
 from numerics.verification.series import expansion
-from numerics.verification.smaller_problems import few, opening
+from numerics.verification.smaller_problems import smaller_problem, with_small_kernels
 from tests.benchmarks.programs import gram
 from tests.derive.once import mean_field, mlp, scaled
 
@@ -148,7 +148,8 @@ def half_the_update(program: Program) -> Program:
 def test_a_step_down_differences_of_the_loss_sees_a_wrong_update(program: Program) -> None:
     numbers = {k: v for k, v in GIVEN["numbers"].items() if k == "gamma0" or program.rule.discrete}
     (right,), (wrong,) = (
-        descended(Problem.of(p, **{**GIVEN, "numbers": numbers})) for p in (program, half_the_update(program))
+        gradient_step(Problem.of(p, **{**GIVEN, "numbers": numbers}))
+        for p in (program, half_the_update(program))
     )
     assert right.passed
     assert not wrong.passed
@@ -179,11 +180,11 @@ def test_a_step_is_compared_whatever_the_index_of_samples_is_called(samples: int
     program = net.train(loss, GradientDescent(eta))
     arrays = {"K": gram(samples), "y": np.arange(1.0, samples + 1), "share": np.arange(1.0, samples + 1)}
     problem = Problem.of(program, **{**GIVEN, "arrays": arrays})
-    kept = opening(problem, 2, 1).arrays
+    kept = smaller_problem(problem, 2, 1).arrays
     kernel, *others = sorted(kept.values(), key=lambda x: -x.ndim)
     np.testing.assert_array_equal(kernel, arrays["K"][np.ix_([0, -1], [0, -1])])
     assert [x.tolist() for x in others] == [[1, samples], [1, samples]]
-    (row,) = descended(problem)
+    (row,) = gradient_step(problem)
     assert row.passed
     assert expansion(problem) == (
         [],
@@ -218,9 +219,9 @@ def test_openings_of_a_program_keep_what_a_sample_teaches() -> None:
     arrays = {"K_x": x @ x.T / 40, "y": x[:, 0]}
     program = mlp(2, "linear", "gd", "mean")
     problem = Problem.of(program, numbers=GIVEN["numbers"], arrays=arrays, times=range(100))
-    small = opening(problem, 3, 5)
+    small = smaller_problem(problem, 3, 5)
     assert (small.seen, small.sample_count, len(small.times)) == (3, 3, 6)
     np.testing.assert_array_equal(small.arrays["K_x"], arrays["K_x"][np.ix_([0, 14, 29], [0, 14, 29])])
-    cut = few(problem, Effort(kernel=0.0))
+    cut = with_small_kernels(problem, Effort(kernel=0.0))
     rates = [p.values[s] / p.sample_count for p in (problem, cut) for s in p.numbers if s.name == "eta"]
     assert rates[0] == pytest.approx(rates[1])

@@ -26,7 +26,7 @@ from numerics.verification import Effort, Report, identities, networks, verify
 from numerics.verification.figure import draw
 from numerics.verification.plan import NetworkPlan, plan_of, ratios_of, widths_near, work
 from numerics.verification.report import Check
-from numerics.verification.run import off
+from numerics.verification.run import correlation_error
 from tests.derive.once import scaled
 
 KERNEL = np.array([[1.0, 0.3, -0.2], [0.3, 1.2, 0.1], [-0.2, 0.1, 0.8]])
@@ -205,9 +205,9 @@ def test_a_planted_error_is_seen_by_the_solution_and_by_the_networks() -> None:
     halved = partial(scaled, kind="response", factor=Rational(1, 2))
     wrong = replace(right, experiment=None, reductions=(*right.reductions, halved))
     trained = networks.train(right, NetworkPlan((32, 64, 128), (20, 20, 20)))
-    assert not failed(identities.middle(right))
+    assert not failed(identities.inner_products(right))
     assert not failed(networks.against_networks(solve(right), trained))
-    assert failed(identities.middle(wrong)) == {"<g^l h^l>, the same at every layer"}
+    assert failed(identities.inner_products(wrong)) == {"<g^l h^l>, the same at every layer"}
     assert "test loss at t = 6" in failed(networks.against_networks(solve(wrong), trained))
 
 
@@ -278,8 +278,8 @@ def changed(x: xr.DataArray, at: tuple[int, ...], by: float) -> xr.DataArray:
 def test_a_flow_that_has_not_settled_is_found() -> None:
     e = fixed({"depth": 1}, training=FLOW).replace({"solver.rtol": 1e-4})
     solution = solve(e)
-    assert not failed(identities.settled(Problem.of(e), solution))
-    assert failed(identities.settled(Problem.of(e), solution.assign_attrs(error_estimate=2e-4)))
+    assert not failed(identities.discretisation_error(Problem.of(e), solution))
+    assert failed(identities.discretisation_error(Problem.of(e), solution.assign_attrs(error_estimate=2e-4)))
 
 
 @pytest.mark.slow
@@ -302,7 +302,7 @@ def test_correlations_of_a_flow_are_rounded_at_its_nodes() -> None:
     flow = {"rule": "flow", "time": 0.3, "points": 2}
     e = Experiment.from_dict({"network": {"depth": 2}, "training": flow}, kernel=KERNEL, targets=TARGETS)
     problem, solution = Problem.of(e), solve(e, kernels="full")
-    allowed = off(problem, solution)
+    allowed = correlation_error(problem, solution)
     assert not failed(identities.correlations(solution, allowed))
     crooked = solution.assign(Phi=changed(solution.Phi, (0, 0, 1, 0, 1), 1e-7))
     assert failed(identities.correlations(crooked, allowed)) >= {"H^l is symmetric"}
@@ -317,7 +317,7 @@ def test_rounding_that_long_steps_amplify_is_no_difference() -> None:
         kernel=[[1.0]],
         targets=[2.3],
     )
-    (check,) = identities.reading(Problem.of(e))
+    (check,) = identities.direct_evaluation(Problem.of(e))
     assert check.passed
     assert check.allowed < 1e-11
 
@@ -344,7 +344,7 @@ def test_a_wrong_start_is_found(solution: xr.Dataset) -> None:
 
 
 def test_the_march_is_held_against_the_theory_as_written() -> None:
-    (check,) = identities.reading(Problem.of(isotropic()))
+    (check,) = identities.direct_evaluation(Problem.of(isotropic()))
     assert check.passed
     assert check.allowed < 1e-9
 

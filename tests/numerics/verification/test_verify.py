@@ -27,7 +27,13 @@ from numerics.solver import solve
 from numerics.verification import Effort, Report, identities, networks, series, verify
 from numerics.verification.plan import NetworkPlan, plan_of
 from numerics.verification.report import Check
-from numerics.verification.smaller_problems import MOST_TIMES, SMALL_SAMPLES, comparable, few, speed
+from numerics.verification.smaller_problems import (
+    MOST_TIMES,
+    SMALL_SAMPLES,
+    in_fixed_steps,
+    largest_update_factor,
+    with_small_kernels,
+)
 from numerics.verification.stability import edge_of_stability
 from tests.derive.once import mean_field, mlp, scaled
 
@@ -191,13 +197,13 @@ def posed(change: Callable[[Theory], Theory], steps: int) -> Problem:
 
 def test_a_right_theory_is_seen_to_be_right():
     right = posed(lambda theory: theory, 6)
-    assert all(c.passed for f in (identities.middle, identities.moved) for c in f(right))
+    assert all(c.passed for f in (identities.inner_products, identities.output_changes) for c in f(right))
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_planted_error_is_seen_by_the_solution(change: Callable[[Theory], Theory]):
     wrong = posed(change, 6)
-    assert not all(c.passed for f in (identities.middle, identities.moved) for c in f(wrong))
+    assert not all(c.passed for f in (identities.inner_products, identities.output_changes) for c in f(wrong))
 
 
 def test_the_expansion_of_a_flow_with_biases_has_the_nodes_of_the_solutions():
@@ -262,10 +268,10 @@ def test_the_smaller_experiment_learns_at_the_same_rate():
                 {"network": {"depth": 1}, "training": {**training, "loss": loss}}, inputs=x, targets=x[:, 0]
             )
             whole = Problem.of(e)
-            small = few(whole, Effort(kernel=0.0))
+            small = with_small_kernels(whole, Effort(kernel=0.0))
             assert small.seen == SMALL_SAMPLES
             assert len(small.times) == MOST_TIMES
-            rates = [speed(a) for a in (small, whole)]
+            rates = [largest_update_factor(a) for a in (small, whole)]
             if training["rule"] == "gd":
                 assert rates[0] == pytest.approx(rates[1])
             else:
@@ -283,10 +289,10 @@ def test_what_is_not_compared_is_said():
 
 def test_a_flow_is_expanded_at_its_opening():
     e = experiment(training={**FLOW, "time": 500.0, "points": 20})
-    opening = comparable(e)
+    opening = in_fixed_steps(e)
     assert opening.times[-1] < 500.0
     assert len(opening.times) == 61
-    assert comparable(experiment()).times[-1] == 6
+    assert in_fixed_steps(experiment()).times[-1] == 6
 
 
 @pytest.mark.parametrize("name", ["digits.toml", "digits_flow.toml"])
@@ -296,7 +302,7 @@ def test_the_opening_of_many_samples_is_checked_on_a_few(name: str, loss: str):
     e = Experiment.load(ROOT / "docs" / "examples" / name).replace({"training.loss": loss})
     if loss == "sum" and e.training.rule == "gd":
         e = e.replace({"training.learning_rate": 0.01})
-    checks = [*identities.reduced(Problem.of(e)), *identities.moved(Problem.of(e))]
+    checks = [*identities.unreduced_theory(Problem.of(e)), *identities.output_changes(Problem.of(e))]
     assert len(checks) == 2
     assert all(check.passed for check in checks), [check.name for check in checks if not check.passed]
 
