@@ -81,13 +81,13 @@ class Device:
         return self.namespace.broadcast_to(x if np.ndim(x) else self.put(np.array([x])), shape)
 
     def put(self, x: Any) -> PathArray:
-        """Return a NumPy array as an array on the device, and a number as it is."""
+        """Copy a NumPy array to the device; return a number unchanged."""
         if self.is_numpy or not np.ndim(x):
             return x
         return self.namespace.asarray(np.array(x, dtype=np.float64), device=self.name)
 
     def take(self, x: PathArray) -> Array:
-        """Return an array on the device as a NumPy array."""
+        """Copy an array from the device to NumPy."""
         return x if self.is_numpy else np.asarray(x.cpu())
 
     def overlaid(self, x: PathArray, shape: tuple[int, ...]) -> PathArray:

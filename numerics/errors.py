@@ -177,8 +177,11 @@ ALWAYS = 2.0**26
 """Bytes that are always available, so that the limits are not read for smaller requests."""
 
 
-def require_memory(size: float, said: tuple[str, object], what: str, accepted: str) -> None:
-    """Raise SpecError with the key and value ``said`` if ``size`` bytes exceed the available memory.
+def require_memory(size: float, key_value: tuple[str, object], what: str, accepted: str) -> None:
+    """Raise SpecError if ``size`` bytes exceed the available memory.
+
+    The error names the key and the value ``key_value``; ``what`` are the words after the size, such as "for
+    kernels", and ``accepted`` states what would need less.
 
     >>> require_memory(1e18, ("training.steps", 9), "for kernels", "fewer steps")
     Traceback (most recent call last):
@@ -186,11 +189,13 @@ def require_memory(size: float, said: tuple[str, object], what: str, accepted: s
     """
     if not size <= ALWAYS and not size <= memory_there():
         problem = f"needs {size / 2**30:.0f} GiB {what}; there are {memory_there() / 2**30:.0f}"
-        raise SpecError(*said, problem, accepted)
+        raise SpecError(*key_value, problem, accepted)
 
 
 def require_whole(name: str, value: object, least: int, problem: str) -> None:
-    """Raise SpecError for a value that is not an integer, or, with the ``problem``, is less than ``least``.
+    """Raise SpecError for a value that is not an integer, or that is less than ``least``.
+
+    ``problem`` is the reason that the error gives for a value that is too small.
 
     >>> require_whole("width", 2.5, 1, "must be positive")
     Traceback (most recent call last):
@@ -205,11 +210,11 @@ def require_whole(name: str, value: object, least: int, problem: str) -> None:
 def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Raise SpecError for a value that is not one of the ``choices``."""
     if value not in (known := tuple(choices)):
-        raise SpecError(name, value, "no such choice", f"{', '.join(known[:-1])} or {known[-1]}")
+        raise SpecError(name, value, "is not one of the choices", f"{', '.join(known[:-1])} or {known[-1]}")
 
 
 def require_time(seconds: float, hours: float, what: str, accepted: str) -> None:
-    """Raise SpecError if the estimated time on one core exceeds a number of hours.
+    """Raise SpecError if the estimated ``seconds`` on one core exceed ``hours``; ``what`` takes this time.
 
     >>> require_time(1e9, 24.0, "the march", "fewer steps")
     Traceback (most recent call last):

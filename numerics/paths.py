@@ -62,16 +62,26 @@ class Paths:
                 raise ValueError(f"paths: {name} is not a field; fields are: {', '.join(known)}")
         return {name: known[name] for name in self.fields}
 
-    def chosen(self, what: str, there: Sequence[int]) -> list[int]:
-        """Return the selected ``layers``, ``times`` or ``samples`` among those that exist."""
-        asked: Sequence[int] | None = getattr(self, what)
-        for x in asked or ():
-            if x not in there:
-                raise ValueError(f"paths: {what} {x} does not exist: {there[0]} to {there[-1]}")
-        return [*there] if asked is None else [*asked]
+    def chosen(self, what: str, existing: Sequence[int]) -> list[int]:
+        """Return the selected ``layers``, ``times`` or ``samples``, as ``what`` states.
+
+        All if none are selected.
+
+        Raises ValueError for one that is not among ``existing``.
+        """
+        selected: Sequence[int] | None = getattr(self, what)
+        for x in selected or ():
+            if x not in existing:
+                raise ValueError(
+                    f"paths: {what} {x} does not exist; existing: {existing[0]} to {existing[-1]}"
+                )
+        return [*existing] if selected is None else [*selected]
 
     def steps(self, program: Program, last: int) -> list[int]:
-        """Return the selected times up to ``last``; raise ValueError for a selection that does not exist."""
+        """Return the selected times up to ``last``.
+
+        Raise ValueError for a field or a time that does not exist.
+        """
         self.expressions(program)
         return self.chosen("times", range(last + 1))
 
@@ -91,7 +101,7 @@ class Block:
 
 
 def dimension(index: Symbol | str) -> str:
-    """Return the name of the axis of an index."""
+    """Return the name of an index's axis: "sample" for mu, "layer" for ell, else the index's name."""
     return {mu.name: "sample", ell.name: "layer"}.get(str(index), str(index))
 
 
@@ -115,16 +125,19 @@ def gathered(runs: Sequence[Mapping[str, Block]], times: Sequence[float], **attr
     return dataset
 
 
-def _own(there: xr.Dataset, dim: str, values: Iterable[float] | None, size: int, name: str) -> str:
-    """Return ``dim``, or a name with the variable's if the dataset has another dimension of that name."""
-    if dim not in there.dims:
+def _own(existing: xr.Dataset, dim: str, values: Iterable[float] | None, size: int, name: str) -> str:
+    """Return ``dim``, or "dim of name" if ``existing`` has another dimension of that name.
+
+    Dimensions differ if their lengths or values do.
+    """
+    if dim not in existing.dims:
         return dim
-    same = there.sizes[dim] == size and (values is None or [*there[dim].values] == [*values])
+    same = existing.sizes[dim] == size and (values is None or [*existing[dim].values] == [*values])
     return dim if same else f"{dim} of {name}"
 
 
 def _anywhere(program: Program, lhs: AppliedUndef) -> Expr:
-    """Return a field at the symbols of its indices and at time ``t``."""
+    """Return the field of a definition ``lhs`` with plain indices in place of shifted ones, at time t."""
     x = program.field_of(str(lhs.func))
     assert x is not None
     indices = [next(iter(a.free_symbols), a) for a in lhs.args[:-1]]

@@ -89,7 +89,7 @@ def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> li
     artists += at_width
     negative = any(bool((result[name] < 0).any()) for name, *_ in LOSSES[: 1 + both])
     ax.set(ylabel="loss" if both else "training loss", yscale="linear" if negative else "log")
-    _time_axis(ax, result, _said(result, "data").get("kind") == "power-law")
+    _time_axis(ax, result, _section(result, "data").get("kind") == "power-law")
     if both or at_width:
         ax.legend()
     return artists
@@ -197,8 +197,8 @@ def plot_slopes(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> 
 def name_ends(ax: Axes, ends: Sequence[tuple[float, str, Any]], apart: float = APART) -> None:
     """Write names of curves, in their colours, to the right of their ends.
 
-    ``ends``: the last value of each curve, its name and its colour.  Names are at least the share ``apart``
-    apart.
+    ``ends`` holds the last value of each curve, its name and its colour. Names are at least ``apart`` from
+    each other, in units of the height of the axes.
     """
     if not ends:
         return
@@ -351,7 +351,7 @@ def _time_axis(ax: Axes, result: xr.Dataset, power: bool = False) -> None:
     """Label the time axis; make it logarithmic if the times are, or if the loss is a ``power`` of time."""
     ax.set(xlabel=_time_label(result))
     later = result.time.values[result.time.values > 0]
-    if len(later) > 1 and (power or _said(result, "training").get("grid") == "log"):
+    if len(later) > 1 and (power or _section(result, "training").get("grid") == "log"):
         ax.set(xscale="log", xlim=(later[0], later[-1]))
 
 
@@ -361,17 +361,17 @@ def _time_label(result: xr.Dataset) -> str:
         return str(result.time.attrs["long_name"])
     times = result.time.values
     counted = np.array_equal(times, np.arange(len(times)))
-    training = _said(result, "training")
+    training = _section(result, "training")
     return "time" if training.get("rule") == "flow" or not (training or counted) else "step"
 
 
-def _said(result: xr.Dataset, section: str) -> Mapping[str, Any]:
-    """Return a section of the experiment that a result keeps; empty if it has no file."""
+def _section(result: xr.Dataset, section: str) -> Mapping[str, Any]:
+    """Return a table, such as "training", of the experiment file that a result keeps; {} without a file."""
     return dict(tomllib.loads(str(result.attrs.get("spec", ""))).get(section, {}))
 
 
 def _axes(ax: Axes | None) -> Axes:
-    """Return the axes, or new ones."""
+    """Return ``ax``, or the axes of a new figure if it is None."""
     if ax is not None:
         return ax
     import matplotlib.pyplot as plt

@@ -66,7 +66,10 @@ def _number_and_exponent(term: Expr) -> tuple[Expr, Expr] | None:
 
 
 def _distributed(x: Mul) -> Expr:
-    """Divide each denominator into the terms of a sum of exponentials in the numerator."""
+    """Return a product in which a denominator is divided into each term of a sum in the numerator.
+
+    Denominators are negative powers of a sum of exponentials; the sum in the numerator has exponentials, too.
+    """
     args = list(x.args)
     for k, total in enumerate(x.args):
         at = next((i for i, a in enumerate(args) if _is_power_of_sum(a) and a.exp <= -1), None)
@@ -112,7 +115,10 @@ def _divided(x: Mul) -> Expr:
 
 
 def _shares(exponent: Expr, below: list[Pow]) -> list[Expr] | None:
-    """Split an exponent into one part for each denominator; return None if the split is ambiguous."""
+    """Return the parts of an exponent, one for each denominator in ``below``, whose sum it is.
+
+    A part belongs to the denominator that contains its functions. None if that is ambiguous.
+    """
     if len(below) == 1:
         return [exponent]
     shares = [S.Zero] * len(below)

@@ -19,7 +19,7 @@ from derive.program import Program
 from derive.theory import Theory
 from numerics.errors import NumericsError, SpecError, Unserved, require_whole
 from numerics.experiment import Experiment
-from numerics.experiment.problem import Given, Problem
+from numerics.experiment.problem import Problem, ReplacedTheory
 from numerics.progress import Progress
 from numerics.results import Labelled, Result, is_correction
 from numerics.results.before_divergence import DIVERGED
@@ -160,7 +160,7 @@ def _notes_of_constant_loss(
     that their noise cancels in differences. If a solution fails, the attribute holds the reason.
     """
     unknown = "the loss does not move; whether finite networks leave this point is not known, because "
-    if any(isinstance(x, Given) for x in problem.reductions):
+    if any(isinstance(x, ReplacedTheory) for x in problem.reductions):
         return {"saddle": f"{unknown}a changed theory has no program whose averages could be perturbed"}
     if samples is not None:
         fixed = problem.solver.model_copy(update={"samples": int(samples), "accuracy": None})

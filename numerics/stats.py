@@ -79,10 +79,10 @@ class Spread:
 def jackknife(function: Callable[..., Any], *sides: Array) -> tuple[Array, Array, Array]:
     """Return an estimate from independent samples, its standard error and its standard deviation.
 
-    The estimate is ``function(*sides)``. Each of ``sides`` has its samples along the first axis, and one
-    sample is left out at a time. With values f_i without sample i, ``f + (n - 1)(f - <f_i>)`` has no bias of
-    order 1/n, and ``(n - 1) var f_i`` is its variance. The standard deviation is that of the estimate from
-    one sample. A side with one sample counts as exact.
+    The estimate is ``function(*sides)``. Each array of ``sides`` has its samples along the first axis; the
+    arrays are independent of each other. One sample is left out at a time. With values f_i without sample i,
+    ``f + (n - 1)(f - <f_i>)`` has no bias of order 1/n, and ``(n - 1) var f_i`` is its variance. The standard
+    deviation is that of the estimate from one sample. An array with one sample counts as exact.
 
     >>> [float(x.round(6)) for x in jackknife(lambda x: x.mean(0), np.array([1.0, 3.0]))]
     [2.0, 1.0, 1.414214]

@@ -28,12 +28,12 @@ SMOOTHING = 0.5
 
 
 def histogram(paths: xr.DataArray, edges: ArrayLike) -> xr.Dataset:
-    """Return the density of units per bin between ``edges``, and the atom that is kept apart.
+    """Return the density of units in bins between ``edges``, and the share of units in an atom.
 
-    The density is ``density`` with ``density_stderr`` along the dimension ``value``.  A value that many units
-    share exactly, such as the zero of relu, is an atom: its share of units is ``atom`` with ``atom_stderr``,
-    its value ``atom_at``, and the density integrates to the share of the other units.  Units outside the
-    edges are not counted.
+    ``paths`` has the dimensions ``run`` and ``unit``. The density is ``density`` with ``density_stderr``
+    along the dimension ``value``. A value that many units share exactly, such as the zero of relu, is an
+    atom: its share of units is ``atom`` with ``atom_stderr``, its value ``atom_at``, and the density
+    integrates to the share of the other units. Units outside the edges are not counted.
 
     >>> h = np.array([[-2.0, -1.0, 1.0, 2.0], [-2.0, 1.0, 1.5, 2.0]])
     >>> relu = xr.DataArray(np.maximum(h, 0), dims=("run", "unit"))
@@ -59,7 +59,7 @@ def histogram(paths: xr.DataArray, edges: ArrayLike) -> xr.Dataset:
 
 
 def atoms(paths: xr.DataArray) -> xr.DataArray:
-    """Return the value that most units share exactly, where at least ATOM of them do; nan elsewhere.
+    """Return the value that most units share exactly, if at least the share ATOM of units has it, else nan.
 
     Mirrored paths of a theory come in equal pairs, which do not count as an atom.
     """
@@ -111,7 +111,10 @@ def cumulative(paths: xr.DataArray, values: ArrayLike) -> xr.Dataset:
 
 
 def quantiles(paths: xr.DataArray, shares: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95)) -> xr.Dataset:
-    """Return ``quantiles`` and ``quantiles_stderr`` along the dimension ``share``, of all runs together."""
+    """Return the quantiles of all runs together at the probabilities ``shares``.
+
+    They are ``quantiles`` and ``quantiles_stderr`` along the dimension ``share``.
+    """
 
     def found(x: Array) -> Array:
         """Return the quantiles of an array of values."""
@@ -192,7 +195,10 @@ def deviations(first: xr.Dataset, second: xr.Dataset, name: str = "density") -> 
 def _applied(
     function: Callable[..., Array], paths: xr.DataArray, *further: xr.DataArray, out: Sequence[str] = ()
 ) -> xr.DataArray:
-    """Apply ``function`` to the values (run, unit) and to ``others``; the result has the axes ``out``."""
+    """Return ``function`` of the values (run, unit) and of the arrays ``further``, with the axes ``out``.
+
+    It is applied separately at each entry of the other dimensions.
+    """
     if not {"run", "unit"} <= set(paths.dims):
         raise ValueError(f"paths need the dimensions run and unit, and have {paths.dims}")
     if paths.sizes["run"] < 2:
@@ -210,7 +216,7 @@ def _applied(
 
 
 def _over_runs(name: str, values: xr.DataArray) -> xr.Dataset:
-    """Return the mean over runs and its standard error."""
+    """Return a dataset with the mean of ``values`` over runs as ``name``, and its standard error."""
     error = values.std("run", ddof=1) / np.sqrt(values.sizes["run"])
     return xr.Dataset({name: values.mean("run"), f"{name}_stderr": error})
 
@@ -218,7 +224,11 @@ def _over_runs(name: str, values: xr.DataArray) -> xr.Dataset:
 def _jackknife(
     paths: xr.DataArray, function: Callable[[Array], Array], names: dict[str, Any], **coords: Any
 ) -> xr.Dataset:
-    """Return ``function`` of all runs with its standard error, without the bias of order 1/runs."""
+    """Return ``function`` of all runs and its standard error, without the bias of order 1/runs.
+
+    ``names`` maps each variable of the result to its index in the values of ``function``; ``coords`` is the
+    name and the coordinate of a dimension along these values.
+    """
     both = _applied(lambda x: np.stack(jackknife(function, x)[:2]), paths, out=("error", "found"))
     result = xr.Dataset()
     for name, k in names.items():
@@ -249,7 +259,9 @@ class Alignment:
 
 
 def cosine(first: Array, second: Array, axes: int = 2) -> Array:
-    """Return ``Tr A B^T / (|A| |B|)`` over the last ``axes`` axes; nan for a kernel of zeros.
+    """Return the cosine ``Tr A B^T / (|A| |B|)`` of two kernels over their last ``axes`` axes.
+
+    It is nan for a kernel of zeros.
 
     >>> float(cosine(np.eye(2), np.ones((2, 2))).round(4))
     0.7071
@@ -262,23 +274,23 @@ def cosine(first: Array, second: Array, axes: int = 2) -> Array:
 
 
 def alignment(first: Array, second: Array, axes: int = 2) -> Alignment:
-    """Return the alignment of the means over the runs of each side.
+    """Return the cosine of the mean kernels of two independent sets of runs, ``first`` and ``second``.
 
-    The jackknife removes the bias of order 1/runs that the variance of the means causes.  A side of one run
-    is taken to be exact.  The two sides are taken to be independent even if they have equally many runs; for
-    two kernels of the same runs use :func:`change`.
+    The jackknife removes the bias of order 1/runs that the variance of the means causes. A set of one run is
+    taken to be exact. Both sets are taken to be independent even if they have equally many runs; for two
+    kernels of the same runs use :func:`change`.
     """
     return Alignment(*jackknife(lambda x, y: cosine(x.mean(0), y.mean(0), axes), first, second))
 
 
 def change(first: Array, second: Array, axes: int = 2) -> Alignment:
-    """Return the alignment of two kernels of the same runs, such as the initial and the final one."""
+    """Return the cosine of the means of two kernels of the same runs, such as initial and final kernel."""
     both = np.stack([first, second], axis=1)
     return Alignment(*jackknife(lambda x: cosine(x[:, 0].mean(0), x[:, 1].mean(0), axes), both))
 
 
 def each(theory: Array, networks: Array, axes: int = 2) -> Alignment:
-    """Return the alignment of each of the ``networks`` with the mean of ``theory``, averaged over networks.
+    """Return the cosine of each network's kernel with the mean kernel of ``theory``, averaged over networks.
 
     A kernel of a network deviates from its mean by order 1/sqrt(N), so that this is below one by order 1/N.
     """

@@ -179,17 +179,17 @@ def _solved(rest: RestPoint, experiment: Experiment) -> RestPoint:
 
 
 def _put(expression: Expr, numbers: Mapping[str, Expr]) -> Expr:
-    """Return an expression with numbers in place of those symbols that have one."""
+    """Return an expression in which symbols are replaced by ``numbers``, which are given by name."""
     return sympify(expression).subs(
         {x: numbers[x.name] for x in expression.free_symbols if x.name in numbers}
     )
 
 
 def _at_rest(rest: RestPoint, numbers: Mapping[str, Expr]) -> RestPoint:
-    """Return the rest points of one hidden layer, with the output nearest to the target as the solution.
+    """Return the rest points of one hidden layer without noise; the output nearest to the target comes first.
 
-    The target is taken to be positive, because moments and outputs are odd in it; rest points with negative
-    second moments are left out.
+    Further outputs are ``others``. The target is taken to be positive, because moments and outputs are odd in
+    it; rest points with negative second moments are left out.
     """
     sign = -1.0 if numbers["y"].is_negative else 1.0
     known = {**numbers, "y": abs(numbers["y"])}
@@ -205,7 +205,10 @@ def _at_rest(rest: RestPoint, numbers: Mapping[str, Expr]) -> RestPoint:
 def _stationary(
     gibbs: Equilibrium, numbers: Mapping[str, Expr]
 ) -> tuple[dict[str, float], tuple[float, ...]]:
-    """Return the stationary point with positive kernels nearest to the target, and other outputs."""
+    """Return output and kernels at the stationary point nearest to the target, and outputs at the others.
+
+    Only points with positive kernels count; raises NotConverged if there is none.
+    """
     polynomial, kernels = gibbs.linear_output(numbers)
     (out,) = polynomial.free_symbols
     points = []

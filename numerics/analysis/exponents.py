@@ -118,7 +118,7 @@ def _checked(t: Array, y: Array, sigma: Array, window: int) -> None:
 
 @dataclass(frozen=True)
 class Window:
-    """Times from ``start`` to ``end`` at which a curve has the slope called ``name``."""
+    """Window of time, from ``start`` to ``end``, in which a curve has the slope that is called ``name``."""
 
     name: str
     start: float

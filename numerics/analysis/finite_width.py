@@ -194,7 +194,7 @@ def _kernels(corrections: WidthCorrections) -> list[str]:
 
 
 def _by_layer(dims: tuple[str, ...], values: Array) -> Array:
-    """Return a kernel of any dimensions ``dims`` as an array (layers, times, entries)."""
+    """Return an array with the dimensions ``dims`` as an array (layers, times, other entries)."""
     order = sorted(range(len(dims)), key=lambda k: {"layer": 0, "time": 1}.get(dims[k], 2))
     moved = values.transpose(order)
     moved = moved if "layer" in dims else moved[None]
@@ -207,19 +207,27 @@ def _size(corrections: WidthCorrections, name: str) -> Array:
 
 
 def _network(corrections: WidthCorrections, name: str) -> Array:
-    """Return widths from which a kernel of one network is within SHARE, in the norm of all entries."""
+    """Return the width, at each time (T,), from which a kernel of one network is within SHARE of the limit.
+
+    The difference is one standard deviation in the norm of all entries; of several layers, the largest width
+    counts.
+    """
     variance = _by_layer(corrections.dims[name], corrections.variances[name]).sum(axis=2)
     return np.asarray(_ratio(variance, SHARE**2 * _size(corrections, name)).max(axis=0))
 
 
 def _mean(corrections: WidthCorrections, name: str) -> Array:
-    """Return widths from which the mean of a kernel is within SHARE, in the norm of all its entries, (T,)."""
+    """Return the width, at each time (T,), from which a kernel's mean over networks is within SHARE.
+
+    The difference from the limit is taken in the norm of all entries; of several layers, the largest width
+    counts.
+    """
     shift = (_by_layer(corrections.dims[name], corrections.shifts[name]) ** 2).sum(axis=2)
     return np.asarray(_ratio(np.sqrt(shift), SHARE * np.sqrt(_size(corrections, name))).max(axis=0))
 
 
 def _ratio(number: Array, limit: Array) -> Array:
-    """Return quotients, nan where the limit is zero or a rounding error."""
+    """Return ``number / limit`` entry by entry; nan where ``limit`` is zero or a rounding error."""
     known = limit > SMALL * limit.max(initial=0.0)
     return np.where(known, number / np.where(known, limit, 1.0), np.nan)
 
@@ -235,6 +243,6 @@ def _listed(numbers: Array) -> list[float | None]:
 
 
 def _largest(widths: Array | None) -> float | None:
-    """Return the largest width over time."""
+    """Return the largest finite width over time; None if there is none."""
     known = np.zeros(0) if widths is None else widths[np.isfinite(widths)]
     return float(known.max()) if len(known) else None

@@ -110,12 +110,12 @@ def largest_rate(
         raise SpecError("training.rule", training.rule, "has no learning rate to be found", '"gd" or "sgd"')
     experiment.require_constant("a largest learning rate", "learning_rate")
     rate = float(training.learning_rate or 0.1)
-    learns = partial(_learns, experiment.at_all_times(), rise=rise, settle=settle)
-    low, high = (rate, 2 * rate) if learns(rate) else (rate / 2, rate)
+    succeeds = partial(_succeeds, experiment.at_all_times(), rise=rise, settle=settle)
+    low, high = (rate, 2 * rate) if succeeds(rate) else (rate / 2, rate)
     for _ in range(10 if settle else 60):
-        if learns(high):
+        if succeeds(high):
             low, high = high, 2 * high
-        elif not learns(low):
+        elif not succeeds(low):
             low, high = low / 2, low
         else:
             break
@@ -125,11 +125,11 @@ def largest_rate(
         middle = float(np.sqrt(low * high))
         if not low < middle < high:  # neighbouring floating-point numbers
             break
-        low, high = (middle, high) if learns(middle) else (low, middle)
+        low, high = (middle, high) if succeeds(middle) else (low, middle)
     return Rate(low, high, training.steps)
 
 
-def _learns(experiment: Experiment, rate: float, *, rise: bool, settle: bool) -> bool:
+def _succeeds(experiment: Experiment, rate: float, *, rise: bool, settle: bool) -> bool:
     """Return whether training at a learning rate lowers the loss; options as in :func:`largest_rate`."""
     try:
         result = solve(experiment.replace({"training.learning_rate": rate}), kernels="none")
@@ -138,15 +138,18 @@ def _learns(experiment: Experiment, rate: float, *, rise: bool, settle: bool) ->
     fixed = experiment.spec.kind == "fixed"  # its test loss may rise while training succeeds
     loss = result["train_loss" if fixed or "test_loss" not in result else "test_loss"].values
     learnt = bool(loss[-1] < loss[0]) and (rise or bool(loss.max() <= loss[0]))
-    return learnt and (not settle or _settles(loss))
+    return learnt and (not settle or _converges(loss))
 
 
 ROUNDING = 1e-12
-"""Share of its start below which a loss counts as zero."""
+"""Ratio of a loss to its initial value below which it counts as zero."""
 
 
-def _settles(loss: NDArray[np.float64]) -> bool:
-    """Return whether the loss of the last quarter of the steps is half of that in the quarter before."""
+def _converges(loss: NDArray[np.float64]) -> bool:
+    """Return whether the largest loss of the last quarter of the steps is at most half of that before.
+
+    Compared are the last two quarters; losses below ROUNDING of the initial one count as zero.
+    """
     quarter = max(1, (len(loss) - 1) // 4)
     late, before = loss[-quarter:].max(), loss[-2 * quarter : -quarter].max()
     return bool(late <= max(before / 2, ROUNDING * loss[0]))
@@ -239,7 +242,10 @@ def early_time(source: Experiment | Program, numbers: Mapping[str, float] | None
 
 
 def _at(formulas: EarlyTime, numbers: Mapping[str, float], theory: Theory) -> EarlyTime:
-    """Return the formulas of a program evaluated at numbers for all their symbols, the rate included."""
+    """Return the formulas of a program's first step evaluated at ``numbers`` for all symbols, by name.
+
+    Raises SpecError for a symbol without a number, and for a number without a symbol.
+    """
     symbols = {x.name: x for x in formulas.formula.free_symbols}
     for name in numbers:
         if name not in theory.symbols:
@@ -265,7 +271,10 @@ def _formulas(step: FirstStep) -> EarlyTime:
 
 
 def _of_program(program: Program, find: Callable[[Theory], LimitValue], what: str) -> LimitValue:
-    """Return ``find`` of the theory of a program; raise SpecError if the theory lacks what it needs."""
+    """Return ``find(theory)`` for the theory of a program; ``what`` names the result in messages.
+
+    Raises SpecError if the theory is not one of isotropic data, or lacks what ``find`` needs.
+    """
     theory = mean_field(program)
     accepted = "a program on isotropic data, such as derive.program.isotropic makes"
     if C_LEARNT not in {x.name for x in theory.order_parameters}:
@@ -274,11 +283,11 @@ def _of_program(program: Program, find: Callable[[Theory], LimitValue], what: st
     try:
         return find(theory)
     except NotApplicable as reason:
-        raise SpecError("program", program.name, f"{what}: {reason}", accepted) from None
+        raise SpecError("program", program.name, f"{what} is not available: {reason}", accepted) from None
 
 
 def _alike(experiment: Experiment) -> bool:
-    """Return whether all layers are alike, so that one formula holds for all depths."""
+    """Return whether all layers of an experiment are equal, so that one formula holds for all depths."""
     network, training = experiment.network, experiment.training
     if network.branch or isinstance(network.width_ratio, list):
         return False
@@ -288,7 +297,7 @@ def _alike(experiment: Experiment) -> bool:
 def _first_step(experiment: Experiment) -> FirstStep:
     """Return the first step of an experiment; raise NotApplicable if data are not isotropic."""
     if experiment.spec.kind != "isotropic":
-        raise NotApplicable("the first step is that of isotropic data")
+        raise NotApplicable("the first step is derived for isotropic data")
     return _of_theory(_theory(experiment))
 
 
@@ -307,12 +316,13 @@ def _theory(experiment: Experiment) -> Theory:
 def _numbers(experiment: Experiment) -> dict[Symbol, Expr]:
     """Return the numbers of an experiment as fractions by symbol; raise if the depth is a symbol."""
     if experiment.symbolic:
-        raise SpecError("network.depth", "L", "is a symbol; steps need a number", "a number of hidden layers")
+        reason = "is a symbol, but steps need a number"
+        raise SpecError("network.depth", "L", reason, "a number of hidden layers")
     return {x: Rational(str(value)) for x, value in numbers_of(experiment).items()}
 
 
 def _put(theory: Theory, numbers: Mapping[Symbol, Expr]) -> Theory:
-    """Return the theory with fractions in place of symbols; roots are rounded to thirty digits."""
+    """Return the theory with numbers in place of symbols; irrational roots are rounded to thirty digits."""
 
     def exact(expression: Expr) -> Expr:
         """Return the expression with exact numbers."""
@@ -554,7 +564,7 @@ class RateLimit(Finite):
         """Warning if the neglected terms are as large as those kept; or None."""
         if self.neglected is None or self.neglected < 1:
             return None
-        size = f"what it neglects is {self.neglected:.3g} times what it keeps"
+        size = f"neglected terms are {self.neglected:.3g} times those that are kept"
         return f"the {self.form.regime} formula does not hold for these numbers: {size}"
 
     def numbers(self) -> dict[str, Any]:
@@ -637,7 +647,7 @@ def _deep(experiment: Experiment) -> Theory:
 def _deep_forms(experiment: Experiment) -> dict[str, LargestRate]:
     """Return largest rates in closed form by regime; raise NotApplicable if data are not isotropic."""
     if experiment.spec.kind != "isotropic":
-        raise NotApplicable("the closed form is that of isotropic data")
+        raise NotApplicable("the closed form is derived for isotropic data")
     return _forms(_deep(experiment))
 
 

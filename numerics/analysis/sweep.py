@@ -46,8 +46,8 @@ from numerics.solver.registry import solve
 
 DEFECT = "a defect in dmft: "
 """Prefix of the status of a point at which an unexpected exception was raised."""
-OWN = ("spec", "wall_time_s")
-"""Attributes of a result that are not gathered: the experiment (the sweep has its own) and the wall time."""
+NOT_GATHERED = ("spec", "wall_time_s")
+"""Attributes of a result that a gathered sweep leaves out: it has its own experiment, and no wall time."""
 
 
 class Executor(Protocol):
@@ -67,9 +67,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Point:
-    """One experiment of a sweep, its values ``at`` of the swept keys, and the folder that keeps its outcome.
+    """One point of a sweep: an experiment, and its values ``at`` of the keys that are varied.
 
-    Without a folder nothing is kept.
+    Its outcome is kept in ``folder``; without a folder nothing is kept.
     """
 
     experiment: Experiment
@@ -116,7 +116,7 @@ class Point:
         except (NumericsError, SpecError) as error:
             return self.keep(Outcome(str(error)))
         except MemoryError:
-            return self.keep(Outcome("memory: this takes more than there is"))
+            return self.keep(Outcome("memory: the computation needs more than is available"))
         except Exception as error:
             return self.keep(Outcome(f"{DEFECT}{type(error).__name__}: {' '.join(str(error).split())[:300]}"))
         return self.keep(Outcome(str(result.attrs["status"]), result))
@@ -136,9 +136,9 @@ class Point:
         return outcome
 
     def __call__(self) -> Outcome:
-        """Return the outcome that the folder holds, or solve the experiment.
+        """Return the outcome from the folder, or that of solving the experiment.
 
-        A cluster may send a point again; it is then not solved twice.  With a folder the result is not
+        A cluster may send a point again; it is then not solved twice. With a folder the result itself is not
         returned, because the calling process can read it there.
         """
         outcome = self.kept(retry=True) or self.run()
@@ -170,7 +170,7 @@ def digest(experiment: Experiment, *more: str) -> str:
 
 @dataclass(frozen=True)
 class Grid:
-    """An experiment at all combinations of values of some keys; the last key varies fastest."""
+    """An experiment at all combinations of values of some keys, ``over``; the last key varies fastest."""
 
     experiment: Experiment
     over: Mapping[str, Sequence[object]]
@@ -184,9 +184,10 @@ class Grid:
         folder: str | Path | None = None,
         kernels: KeptKernels = "none",
     ) -> Grid:
-        """Return the grid; check all points before any runs.
+        """Return the grid of points for the values ``over``; check all of them before any runs.
 
-        Raises SpecError for a combination that is not a valid experiment, and for a folder that is a file.
+        ``folder`` keeps outcomes, and ``kernels`` are the two-time kernels in results. Raises SpecError for a
+        combination that is not a valid experiment, and for a folder that is a file.
         """
         require_choice("kernels", kernels, get_args(KeptKernels))
         values = {path: list(x) for path, x in over.items()}
@@ -229,9 +230,10 @@ class Grid:
         progress: Progress | None = None,
         results: bool = True,
     ) -> list[Outcome]:
-        """Return the outcomes of all points, with or without their ``results``; outcomes in the folder count.
+        """Return the outcomes of all points; those that the folder holds are not computed again.
 
-        ``jobs`` processes share the work, or ``executor`` does it.  Ctrl-C after a finished point raises
+        ``results=False`` leaves out the datasets. ``jobs`` processes share the work, or ``executor`` does it.
+        ``retry`` computes again the points that failed before. Ctrl-C after a finished point raises
         :class:`~numerics.errors.Interrupted`, whose ``result`` holds the finished points.
         """
         outcomes: dict[int, Outcome] = {}
@@ -283,7 +285,7 @@ class Grid:
             for name, x in combined.data_vars.items()
         }
         attributes: dict[str, Any] = {}
-        for key in sorted({str(key) for x in results for key in x.attrs} - {*OWN, *names}):
+        for key in sorted({str(key) for x in results for key in x.attrs} - {*NOT_GATHERED, *names}):
             column: list[Any] = [x.attrs.get(key) for x in results]
             present = [value for x, value in zip(results, column, strict=True) if x.attrs]
             if all(value is not None and np.array_equal(value, present[0]) for value in present):
@@ -312,7 +314,7 @@ def _name(path: str) -> str:
 
 
 def _labels(values: Sequence[object]) -> list[object]:
-    """Return the values as a coordinate: all numbers or all words unchanged, mixed kinds as TOML text."""
+    """Return the values of a key as a coordinate: numbers or words unchanged, mixed kinds as TOML text."""
     alike = any(all(isinstance(x, kind) for x in values) for kind in (str, Real))
     return [x if alike or isinstance(x, str) else value_to_toml(x) for x in values]
 
@@ -403,7 +405,7 @@ def cluster(folder: str | Path, *, hours: float, jobs: int, kind: str | None = N
 def _run(
     points: Sequence[Point], jobs: int, executor: Executor | None
 ) -> Generator[tuple[int, Outcome], None, None]:
-    """Yield the index and the outcome of each point as it ends; those of an ``executor`` come in order."""
+    """Yield the index and the outcome of each point when it ends; with an ``executor``, in order."""
     if executor is None and (jobs == 1 or len(points) < 2):
         yield from ((n, point.run()) for n, point in enumerate(points))
     elif executor is None:
@@ -412,10 +414,12 @@ def _run(
             try:
                 yield from ((places[done], done.result()) for done in as_completed(places))
             except BrokenExecutor:
-                reason = "a process of the sweep was killed, perhaps for its memory: finished points are kept"
-                raise NumericsError(f"{reason}; fewer jobs, or solver.samples, would do") from None
+                reason = (
+                    "a process of the sweep was killed, possibly for lack of memory; finished points stay"
+                )
+                raise NumericsError(f"{reason}; fewer jobs, or a smaller solver.samples, would do") from None
     else:
-        with getattr(executor, "batch", nullcontext)():  # of submitit: one array of jobs
+        with getattr(executor, "batch", nullcontext)():  # submitit sends all points as one array of jobs
             futures = [executor.submit(point) for point in points]
         yield from ((n, future.result()) for n, future in enumerate(futures))
 
@@ -424,7 +428,7 @@ def _run(
 def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
     """Yield a pool of processes that end with this block, and with this process, however it ends."""
     others = {*active_children()}
-    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begun)
+    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_prepare_process)
     try:
         yield pool
     except BaseException:
@@ -435,17 +439,17 @@ def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
     pool.shutdown()
 
 
-def _begun() -> None:
+def _prepare_process() -> None:
     """Prepare a process of a sweep: ignore Ctrl-C, exit by an exception, and end with the parent process.
 
     The parent process handles Ctrl-C.  SIGTERM raises SystemExit, so that half-written files are removed.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    threading.Thread(target=_follow, daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _follow() -> None:
+def _end_with_parent() -> None:
     """End this process when its parent has ended, even by kill -9."""
     parent = parent_process()
     if parent is not None:

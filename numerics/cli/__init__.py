@@ -45,7 +45,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _explained(error: BaseException) -> tuple[str, int]:
-    """Return the message and the exit status for an exception that ended a command."""
+    """Return the message and the exit status of the command for an exception that ended it."""
     if isinstance(error, SpecError):
         message, status = f"{error}", BAD_INPUT
     elif isinstance(error, NotDerived):
@@ -55,9 +55,9 @@ def _explained(error: BaseException) -> tuple[str, int]:
     elif isinstance(error, OSError):  # such as a full disk, which the checks on paths cannot foresee
         message, status = f"{error.filename or 'output'}: {error.strerror or error}", BAD_INPUT
     elif isinstance(error, MemoryError):
-        available = f"the {memory_there() / 2**30:.3g} GiB there are"
+        available = f"the {memory_there() / 2**30:.3g} GiB of this machine"
         advice = "fewer steps, times, samples or a smaller width would do (dmft solve --explain estimates it)"
-        message, status = f"memory: this takes more than {available}; {advice}", BAD_INPUT
+        message, status = f"memory: the computation needs more than {available}; {advice}", BAD_INPUT
     elif isinstance(error, KeyboardInterrupt):
         message, status = "interrupted", INTERRUPTED
     else:
@@ -90,7 +90,10 @@ def _fail(message: str, status: int) -> int:
 
 
 def _ended(number: int, frame: object) -> NoReturn:
-    """Exit with status 128 + ``number``; the exit is an exception, so that half-written files are removed."""
+    """Exit with status 128 + ``number`` after signal ``number``.
+
+    The exit is an exception, so that half-written files are removed.
+    """
     if number == signal.SIGPIPE:  # the reader is gone: discard the rest of the output
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(128 + number)

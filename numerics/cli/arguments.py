@@ -44,13 +44,13 @@ ALIASES = {"kernel": INPUT_KERNEL, "targets": TARGETS, "weights": SAMPLE_WEIGHT}
 SYMBOLS = {"network.gamma0": "gamma0", "training.learning_rate": "eta", "network.depth": "L"}
 """Keys of an experiment file, and the symbols of a program that they give numbers to."""
 
-CLOCK = ("rule", "learning_rate", "steps", "time", "points", "grid", "times")
+TIME_KEYS = ("rule", "learning_rate", "steps", "time", "points", "grid", "times")
 """Keys of [training] that --set can give for a program; its rule and its loss fix the other keys."""
 
 NOT_PROGRAMS = {
     "Network": "Network.train(loss, rule) returns a program",
     "Theory": "its attribute `program` is the program",
-    "Experiment": "a TOML file on the command line poses an experiment",
+    "Experiment": "name its TOML file on the command line",
 }
 """Types of objects that are often named in place of a program, and the advice that the error gives."""
 
@@ -126,7 +126,7 @@ def _run_file(text: str, path: Path, call: Callable[[], Any]) -> Any:
         with redirect_stdout(sys.stderr):
             return call()
     except SystemExit as error:
-        reason = f"the file ends the process: sys.exit({error.code!r})"
+        reason = f"the file ended the process by sys.exit({error.code!r})"
         raise SpecError("file", text, reason, "a file that runs to its end") from error
     except Exception as error:  # a user's file may raise anything; the message is one line
         lines = [x.lineno for x in traceback.extract_tb(error.__traceback__) if x.filename == str(path)]
@@ -161,7 +161,7 @@ def problem_in(text: str, arrays: Mapping[str, str], settings: Mapping[str, str]
             if symbol in numbers:
                 raise SpecError(key, value, f"is a second number for the symbol {symbol}", "one of them")
             numbers[symbol] = finite_number(key, value)
-        if section == "solver" or (section == "training" and name in CLOCK):
+        if section == "solver" or (section == "training" and name in TIME_KEYS):
             tables[section][name] = value
         elif section and key not in SYMBOLS:
             _refuse_setting(key, value)
@@ -187,15 +187,15 @@ def problem_in(text: str, arrays: Mapping[str, str], settings: Mapping[str, str]
 def _refuse_setting(key: str, value: object) -> NoReturn:
     """Raise SpecError for a key that the program sets itself, or that does not exist."""
     section, _, name = key.partition(".")
-    clock = ", ".join(f"training.{x}" for x in CLOCK[1:-1])
-    accepted = f"network.gamma0, network.depth, {clock}, keys of [solver], symbols of the theory"
+    time_keys = ", ".join(f"training.{x}" for x in TIME_KEYS[1:-1])
+    accepted = f"network.gamma0, network.depth, {time_keys}, keys of [solver], symbols of the theory"
     if section == "training" and name in TrainingSection.model_fields:
-        raise SpecError(key, value, "is said by the rule and the loss of the program", accepted)
-    raise SpecError(key, value, "is no key that a program leaves open", accepted)
+        raise SpecError(key, value, "follows from the rule and the loss of the program", accepted)
+    raise SpecError(key, value, "cannot be set for a program", accepted)
 
 
 def _as_option(error: SpecError, settings: Mapping[str, str]) -> SpecError:
-    """Return the error with the option of the command line in place of the argument of a Python call."""
+    """Return the error of :meth:`.Problem.of` with options of the command line as its key and remedy."""
     kind, _, name = error.key.partition(".")
     if kind == "arrays":
         option = next((k for k, x in ALIASES.items() if x == name), name)
@@ -212,7 +212,7 @@ def _as_option(error: SpecError, settings: Mapping[str, str]) -> SpecError:
 
 
 def _options(names: str) -> str:
-    """Return the names of arrays of a program as the option ``-D`` takes them."""
+    """Return names of arrays, separated by commas, as the option ``-D`` takes them: "kernel" for ``K_x``."""
     options = {x: k for k, x in ALIASES.items()}
     return ", ".join(options.get(x, x) for x in names.split(", "))
 

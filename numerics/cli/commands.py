@@ -150,7 +150,7 @@ def solve(  # noqa: PLR0913 - the arguments are the options of the command
     problem = load_problem(file, data, settings_with(accuracy, settings), depth=False)
     check_plot(plot)
     check_outputs(file, data, problem, {"--output": output, "--plot": plot})
-    unused = kernels == "auto" and output is None and plot is None  # nothing would show the kernels
+    unused = kernels == "auto" and output is None and plot is None  # no output shows kernels
     kept: KeptKernels = "none" if unused else kernels
     if explain:
         from numerics.solver import registry
@@ -166,7 +166,7 @@ def solve(  # noqa: PLR0913 - the arguments are the options of the command
     report(result, output, as_json)
     if plot is not None and not as_json:
         typer.echo(f"wrote {plot}")
-    if result.notes["status"] != "ok":  # printed for inspection, but the exit status is not 0
+    if result.notes["status"] != "ok":  # the result is printed, and the exit status is not 0
         raise NotConverged(
             f"the status is {result.notes['status']!r}: more solver.samples, or solver.accuracy in place of "
             "solver.samples, would do"
@@ -239,14 +239,14 @@ def expand(  # noqa: PLR0913 - the arguments are the options of the command
     check_outputs(file, data, problem, {"--output": output})
     from numerics.expansion import evaluated_at, forecast
 
-    tell(forecast(problem, order), problem.solver.hours)
+    announce_time(forecast(problem, order), problem.solver.hours)
     with naming_the_key(problem), progress("expand", whole=True) as meter:
         result = evaluated_at(problem, order, resum, progress=meter)
     report(result, output, as_json, extra)
 
 
-def tell(seconds: float, hours: float) -> None:
-    """Print the estimated time on stderr if it is long but within the bound ``hours``."""
+def announce_time(seconds: float, hours: float) -> None:
+    """Print the estimated ``seconds`` on stderr if they are many but within the bound of ``hours``."""
     if LONG < seconds <= 3600 * hours:
         say(f"this takes about {seconds:.0f} s on one core")
 
@@ -258,7 +258,7 @@ def _series(file: str, order: int, show: SeriesFormat, settings: list[str] | Non
         from numerics.expansion import forecast, series
 
         experiment = load(file, None, settings, arrays=False)
-        tell(forecast(experiment, order, symbols=True), experiment.solver.hours)
+        announce_time(forecast(experiment, order, symbols=True), experiment.solver.hours)
         return series(experiment, order).render(show)
     from derive.errors import NotApplicable
     from derive.expansion import expand
@@ -309,7 +309,7 @@ def verify(
 # -- dmft sweep -------------------------------------------------------------------------------------------
 
 MOST = 100_000
-"""Largest number of points of a sweep; more are taken for a typing error."""
+"""Largest number of points of a sweep; more are refused as a typing error."""
 
 SHOWN = 10
 """Largest number of printed points that failed or did not converge."""
@@ -416,7 +416,7 @@ def sweep(  # noqa: PLR0913 - the arguments are the options of the command
 
 
 def _swept_keys(settings: list[str]) -> tuple[dict[str, list[Any]], list[str]]:
-    """Return the values of the keys that a sweep varies, and the settings that have one value."""
+    """Return the keys with several values, which a sweep varies, and the settings with one value."""
     from numerics.cli.arguments import pairs
 
     texts = pairs("--set", settings)
@@ -511,7 +511,7 @@ def _run_evidence(root: Path, words: list[str], capture: bool = False) -> tuple[
 
 
 def _chosen(source: str | None, number: str | None) -> list[Entry]:
-    """Return the entries of the ledger for a paper and the number of an equation; None stands for all."""
+    """Return the ledger's entries of a paper ``source`` and equation ``number``; None stands for all."""
     from derive.ledger import entries
 
     try:

@@ -100,7 +100,10 @@ def refuse_arrays(data: list[str] | None) -> None:
 
 
 def load_layers(file: str, settings: list[str] | None, data: list[str] | None = None) -> Experiment:
-    """Return the experiment of a file; raise SpecError if its equations have too many layers to derive."""
+    """Return the experiment of a file.
+
+    Raises SpecError if its equations have too many layers to derive within solver.hours.
+    """
     from numerics.experiment.problem import require_derivation
 
     experiment = load(file, data, settings)
@@ -214,7 +217,11 @@ def _check_parent(key: str, path: Path) -> None:
 
 @contextmanager
 def naming_the_key(source: Experiment | Problem) -> Iterator[None]:
-    """Add to the message of a failed computation the key of the experiment that would help, and its value."""
+    """Add to the message of a failed computation the key whose change would help, and its value.
+
+    The keys are those of the experiment ``source``: the learning rate or time after a divergence, else the
+    rule or tolerance. Messages that name a key already, and those of programs, are unchanged.
+    """
     try:
         yield
     except NumericsError as error:
@@ -238,7 +245,8 @@ def naming_the_key(source: Experiment | Problem) -> Iterator[None]:
 def progress(label: str, *, whole: bool = False) -> Iterator[Progress | None]:
     """Yield a progress bar on stderr as a function of (step, total), or None if stderr is not a terminal.
 
-    ``whole``: total counts all steps of the work, not those of one pass; the remaining time is then shown.
+    ``whole`` states that total counts all steps of the work, not those of one pass; then the remaining time
+    is shown.
     """
     if not sys.stderr.isatty():
         yield None
@@ -281,7 +289,7 @@ class Meter:
 
 
 def say(text: str) -> None:
-    """Print a line on stderr."""
+    """Print a sentence for the user on stderr, because stdout holds results only."""
     typer.echo(text, err=True)
 
 
@@ -318,7 +326,10 @@ def _attributes(result: xr.Dataset | Result) -> Mapping[str, Any]:
 
 
 def _at_width(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64]]:
-    """Return columns for networks of width N: mean of each loss, and standard deviation of one network."""
+    """Return columns of the table for networks of width N, by heading.
+
+    They are the mean of each loss over networks, and the standard deviation of one network.
+    """
     from numerics.results import LOSSES, SHIFT, VARIANCE
 
     columns: dict[str, NDArray[np.float64]] = {}
@@ -376,7 +387,7 @@ def _loss_columns(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64]]
 
 
 def _heads(result: xr.Dataset | Result) -> list[str]:
-    """Return the lines above the table: status, errors, notes and omissions of a result."""
+    """Return the lines above the table of a result: status, errors, notes, and variables left out."""
     attributes = _attributes(result)
     heads = [f"status: {attributes.get('status', 'unknown')}"]
     if "bias_estimate" in attributes:
@@ -399,7 +410,10 @@ def _heads(result: xr.Dataset | Result) -> list[str]:
 
 
 def summary(result: xr.Dataset | Result, rows: int = 9) -> str:
-    """Return the status and a table of the losses at ``rows`` times, evenly chosen, both ends included."""
+    """Return the status and a table of the losses at ``rows`` output times.
+
+    The times are evenly chosen, both ends included.
+    """
     series = "order" in result.coords
     columns = _series_columns(result) if series else {}
     for name, heading in (("train_loss_resummed", "at gamma0"), ("train_loss_truncation", "truncation")):

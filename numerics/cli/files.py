@@ -52,9 +52,10 @@ SHOWN: dict[tuple[str, str], tuple[tuple[Any, str], ...]] = {
 
 
 def template(kind: str, rule: str = "gd") -> str:
-    """Return an experiment file with a line for every key of this kind of data; optional keys are comments.
+    """Return the text of an experiment file for a kind of data, with a line for every key.
 
-    With an entrywise ``rule``, such as "adam", the learning rate has warm-up and cosine decay.
+    Optional keys are comments. With an entrywise ``rule``, such as "adam", the learning rate has warm-up and
+    cosine decay.
 
     >>> print(template("isotropic")[:107])
     # An experiment of dmft. Keys that are left out, here behind a #, have the value that is shown.

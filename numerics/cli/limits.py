@@ -106,7 +106,7 @@ def _conditions(sentences: Iterable[str], of: str = "") -> None:
 
 
 def _words(number: float | None, formula: object) -> str:
-    """Return the formula and the number of a critical learning rate, as far as they are known."""
+    """Return text for a critical learning rate: its formula and its number, each if it is known."""
     parts = [str(formula)] if formula is not None else []
     parts += [f"{number:.10g}"] if number is not None else []
     return " = ".join(parts) or "none in closed form"
@@ -116,9 +116,9 @@ def _steps(steps: EarlySteps | None) -> list[str]:
     """Return the lines about losses after the first steps and about the memory-free recursion."""
     if steps is None:
         return []
-    lines = [f"test loss with label noise, first step: times {steps.test_growth_factor:.10g}"]
+    lines = [f"first step: test loss with label noise is multiplied by {steps.test_growth_factor:.10g}"]
     if steps.train_growth_factor is not None:
-        lines.append(f"training loss, first step: times {steps.train_growth_factor:.10g}")
+        lines.append(f"first step: training loss is multiplied by {steps.train_growth_factor:.10g}")
     recursion = steps.memory_free
     lines.append("step  C_v" + (" " * 13 + "memory-free" if recursion else ""))
     for t, value in enumerate(steps.C_v):
@@ -127,7 +127,7 @@ def _steps(steps: EarlySteps | None) -> list[str]:
         return [*lines, f"no memory-free recursion: {steps.refused}"]
     return [
         *lines,
-        "dropped in the second step:",
+        "terms that the recursion neglects in the second step:",
         *[f"  {name}: {value:.6g}" for name, value in steps.dropped.items()],
     ]
 
@@ -138,7 +138,8 @@ def _rates(recovery: Recovery | None) -> list[str]:
         return []
     largest = recovery.largest
     lines = [f"largest learning rate over {largest.steps} steps: {largest.value:.4g}"]
-    lines.append(f"a loss that rises first {'can' if recovery.recovers else 'does not'} recover")
+    falls = "can" if recovery.recovers else "cannot"
+    lines.append(f"a loss that rises in the first step {falls} fall below its initial value later")
     if recovery.lazy is None:
         return [*lines, f"no lazy limit: {recovery.refused}"]
     return [*lines, f"in the lazy limit: {recovery.lazy:.4g}, at most {recovery.ceiling:.4g}"]
@@ -183,7 +184,7 @@ def largest_rate(
     if form.crossover is not None:
         where = f"nu = {form.crossover}{_number(form.crossover, limit.crossover)}"
     typer.echo(f"crossover between rich and lazy: {where}")
-    typer.echo(f"neglected, beside one: {form.neglected}{_number(form.neglected, limit.neglected)}")
+    typer.echo(f"size of neglected terms: {form.neglected}{_number(form.neglected, limit.neglected)}")
     _warning(limit.warning)
     _conditions(limit.conditions())
 
@@ -195,7 +196,7 @@ def _warning(sentence: str | None) -> None:
 
 
 def _number(formula: Expr, number: float | None) -> str:
-    """Return `` = `` and the number, or nothing if the formula is that number."""
+    """Return the text " = number" after a formula, or "" if the formula is that number."""
     return "" if number is None or formula.is_number else f" = {number:.4g}"
 
 
@@ -264,7 +265,7 @@ def scaling(  # noqa: PLR0913 - the arguments are the options of the command
     if not law.exponent.is_number:
         raise SpecError("--capacity", None, f"is missing; the exponent is {law.exponent}", "a number")
     crossovers = _crossover_times(law, gamma0)
-    sizes = [_bottleneck(x, _richness(gamma0)) for x in law.bottlenecks]
+    sizes = [_bottleneck(x, _gamma0_value(gamma0)) for x in law.bottlenecks]
     if as_json:
         print_json(
             {
@@ -286,14 +287,14 @@ def scaling(  # noqa: PLR0913 - the arguments are the options of the command
     typer.echo(f"loss = {_near(law.formula)}")
     _conditions(law.conditions())
     for name, time in crossovers.items():
-        typer.echo(f"meets {name} at t = {_near(time)}")
+        typer.echo(f'crossover to the law "{name}" at t = {_near(time)}')
     if law.optimum:
         best = _optimum(law)
         powers = f"N ~ C^({best['features']}) and t ~ C^({best['time']})"
         typer.echo(f"at a compute C = N t: loss ~ C^({best['loss']}), at {powers}")
     for size in sizes:
         typer.echo(f"\n{TITLES[size['name']]}")
-        for name, words in WORDS.items():
+        for name, words in LABELS.items():
             if size[name] is not None:
                 typer.echo(f"  {words} {size[name]}")
         _conditions(size["conditions"])
@@ -309,13 +310,13 @@ TITLES = {
     "noise": "label noise on the same P samples",
 }
 """Printed title of each bottleneck: the finite size that limits the loss."""
-WORDS = {
-    "share": "adds to the loss the share",
+LABELS = {
+    "share": "relative increase of the loss:",
     "crossover": "takes over at t =",
-    "after": "after this the loss is",
-    "kernel": "and C_g(1,t,t) =",
+    "after": "loss after the crossover:",
+    "kernel": "correlation C_g(1,t,t) =",
 }
-"""Printed words before each power of a bottleneck."""
+"""Printed text before each power of a bottleneck, by the name of the power."""
 
 
 def _optimum(law: PowerLaw) -> dict[str, str]:
@@ -324,7 +325,10 @@ def _optimum(law: PowerLaw) -> dict[str, str]:
 
 
 def _bottleneck(bottleneck: Bottleneck, values: Mapping[Any, Expr]) -> dict[str, Any]:
-    """Return the effect of a finite size on the power law, with numbers to six digits."""
+    """Return the effect of a finite size on the power law as text by name, with numbers to six digits.
+
+    ``values`` are numbers for symbols, such as gamma0.
+    """
     from derive.scale.modes import time
 
     shown: dict[str, Any] = {"name": bottleneck.name}
@@ -474,8 +478,8 @@ def _near(expression: Expr) -> str:
     return f"{expression}\n     ≈ {rounded}" if len(rounded) < len(str(expression)) else str(expression)
 
 
-def _richness(given: str | None) -> dict[Any, Expr]:
-    """Return the substitution of a number for gamma0, empty if no number is given."""
+def _gamma0_value(given: str | None) -> dict[Any, Expr]:
+    """Return the substitution {gamma0: number} for the option --gamma0, or {} if it is not given."""
     from derive.calculus.symbols import exact, gamma0
 
     values: dict[Any, Expr] = {}
@@ -491,8 +495,11 @@ def _richness(given: str | None) -> dict[Any, Expr]:
 
 
 def _crossover_times(law: PowerLaw, given: str | None) -> dict[str, Expr]:
-    """Return the times at which the law meets other laws, by the name of the other."""
-    values = _richness(given)
+    """Return the times at which the law crosses over to other laws, by the name of the other.
+
+    ``given`` is the option --gamma0, or None.
+    """
+    values = _gamma0_value(given)
     times: dict[str, Expr] = {name: time.subs(values) for name, time in law.crossover.items()}
     require_finite({name: float(time) for name, time in times.items() if time.is_number})
     return times
@@ -569,7 +576,7 @@ def _optimizer(name: str, alpha: str | None, gamma: str | None, as_json: bool) -
 
 
 def width() -> dict[str, Any]:
-    """Return the conditions on powers of the width, their solution, and regimes of parametrisations."""
+    """Return the width's exponents: conditions on them, their solution, and regimes of parametrisations."""
     from sympy import Function
 
     from derive.program import mlp
@@ -631,7 +638,7 @@ def _depth(alpha: str, gamma: str, as_json: bool) -> None:
 
 
 def _called(node: tuple[str, Any]) -> str:
-    """Return the name of a node of the program with its site in parentheses."""
+    """Return a node of the program, a name and its site or None, as text: "name" or "name(site)"."""
     name, site = node
     return name if site is None else f"{name}({site})"
 

@@ -20,9 +20,11 @@ PowerTable = dict[str, dict[str, str | None]]
 
 
 def optimizer_tables(name: str, alpha: str | None = None) -> dict[str, Any]:
-    """Return the tables of an optimiser: powers of N by kind of weight, powers of L, effects of wrong powers.
+    """Return the tables of an optimiser for the option --json, by name.
 
-    Raises :class:`SpecError` for an unknown optimiser and for an alpha below 1/2.
+    They are powers of N by kind of weight, powers of L, and effects of wrong powers. ``alpha`` is the power
+    of the depth in residual branches, or None for the usual ones. Raises :class:`SpecError` for an unknown
+    optimiser and for an alpha below 1/2.
     """
     from derive.program.networks.gains import mlp_with_gains
     from derive.scale.optimizer_powers import (
@@ -71,7 +73,7 @@ def _rows(powers: OptimizerPowers, scales: Mapping[str, Any] | None = None) -> P
 
 
 def _wrong(powers: OptimizerPowers) -> dict[str, dict[str, str]]:
-    """Return the effect on each kind of weight of each wrong scaling, at the multipliers of muP."""
+    """Return, by wrong scaling and kind of weight, its effect in words, at the multipliers of muP."""
     from derive.scale.optimizer_powers import scaling_faults
 
     table: dict[str, dict[str, str]] = {}
@@ -81,7 +83,11 @@ def _wrong(powers: OptimizerPowers) -> dict[str, dict[str, str]]:
 
 
 def _depth(rule: Any, alphas: Iterable[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return powers of L in terms of alpha and at numbers, effects of wrong powers, and the conditions."""
+    """Return the table of powers of L, and its conditions.
+
+    The row "alpha" is in terms of the symbol alpha; the others are at the numbers ``alphas``, with effects of
+    wrong powers.
+    """
     from derive.calculus.symbols import exact
     from derive.depth import balance
     from derive.errors import NotApplicable

@@ -18,7 +18,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from numerics.errors import NotConverged
-from numerics.results import LOSSES, ran_away
+from numerics.results import LOSSES, has_run_away
 
 Array = NDArray[np.float64]
 
@@ -243,7 +243,7 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
             values = evaluate(dense, float(np.float64(gamma0) ** step))
         bad = values.failed | ~np.isfinite(values.value) | ~np.isfinite(values.error)
         if name in LOSSES:
-            bad |= ran_away(values.value)
+            bad |= has_run_away(values.value)
         if bad.any():
             values = Resummed(np.where(bad, np.nan, values.value), np.where(bad, np.nan, values.error), bad)
             failed[str(name)] = f"{int(bad.sum())} of {bad.size}"

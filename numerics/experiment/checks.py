@@ -122,7 +122,6 @@ def _is_real(number: object) -> bool:
     """Return whether the value is a real number of Python, NumPy or SymPy, not a boolean."""
     if isinstance(number, bool | np.bool_ | str):
         return False
-    exact = getattr(number, "is_number", False) and getattr(
-        number, "is_real", False
-    )  # attributes of SymPy numbers
+    # SymPy numbers have these attributes
+    exact = getattr(number, "is_number", False) and getattr(number, "is_real", False)
     return isinstance(number, Real) or bool(exact)

@@ -64,9 +64,8 @@ def checked_arrays(
     shapes = _Shapes(program, times, {k: (v, f"numbers.{k}") for k, v in sizes.items()})
     shapes.shifted = shifted_reads(program, {k: int(v) for k, v in sizes.items()})
     checked = {}
-    for name in sorted(
-        arrays, key=lambda name: name not in kernels
-    ):  # kernels first, because they determine the number of samples
+    # kernels come first, because they determine the number of samples
+    for name in sorted(arrays, key=lambda name: name not in kernels):
         value = shapes.checked(name, real_numbers(f"arrays.{name}", arrays[name]))
         if name in kernels:
             value = require_kernel(f"arrays.{name}", value, precision_of(arrays[name]))

@@ -581,7 +581,7 @@ CLASHES: tuple[tuple[str, Callable[[Spec], bool], str, str], ...] = (
         (
             f"network.{key}",
             lambda x, key=key: x.network.branch is not None and isinstance(getattr(x.network, key), list),
-            "excludes network.branch = {0.network.branch}, because the layers of a residual network are equally wide",
+            "excludes network.branch = {0.network.branch}: layers of a residual network are equally wide",
             f"{instead}, or no network.branch",
         )
         for key, instead in (("relative_widths", "leaving it out"), ("width_ratio", "one number"))

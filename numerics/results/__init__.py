@@ -71,9 +71,9 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: str | Path) -> Iterator[Path]:
-    """Yield a folder beside `path` to write to.
+    """Yield a temporary folder beside `path` to write to.
 
-    Move its files to the folder `path` when all are written, or none.
+    When all files are written, they are moved to the folder `path`; on a failure, none is.
     """
     path = Path(path).resolve()
     beside = _beside(path.with_suffix(""))
@@ -95,7 +95,7 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def _naming(path: Path, beside: Path) -> Iterator[None]:
-    """Name ``path`` in the OSErrors of this block, in place of the temporary name ``beside``."""
+    """Put ``path`` into the OSErrors of this block, in place of the temporary name ``beside``."""
     try:
         yield
     except OSError as error:
@@ -111,7 +111,7 @@ def _sync(path: Path) -> None:
 
 
 def _beside(path: Path) -> Path:
-    """Return a temporary name in the same folder, with the same suffix."""
+    """Return an unused temporary name in the folder of ``path``, with the same suffix."""
     return path.with_name(f".dmft-{os.urandom(6).hex()}.part{path.suffix}")
 
 
@@ -136,7 +136,7 @@ RUNAWAY = 1e8
 
 @dataclass(frozen=True)
 class Variable:
-    """Dimensions of a result variable, and its name in words and in the papers' symbols."""
+    """Dimensions of a result variable, and its ``long_name``: words and the papers' symbols."""
 
     dims: tuple[str, ...]
     long_name: str
@@ -222,7 +222,7 @@ VARIABLES: Mapping[str, Variable] = {
 }
 
 
-BESIDE = {
+SUFFIX_MEANINGS = {
     VARIANCE: "N times the variance over networks",
     SHIFT: "N times the shift of the mean over networks",
     STDERR: "standard error",
@@ -231,10 +231,10 @@ BESIDE = {
 """Meaning of each suffix, in words."""
 
 
-def named(name: str) -> str:
-    """Return the name of the variable of which this is an error, a variance or a shift.
+def base_name(name: str) -> str:
+    """Return the name of the variable to which an error, a variance or a shift belongs.
 
-    >>> named("train_loss_stderr"), named("f_variance")
+    >>> base_name("train_loss_stderr"), base_name("f_variance")
     ('train_loss', 'f')
     """
     without_errors = name.removesuffix(STDERR).removesuffix(SYSTEMATIC)
@@ -242,7 +242,7 @@ def named(name: str) -> str:
 
 
 def is_correction(name: str) -> bool:
-    """Return whether the name is that of a variance or a shift, or of the error of one."""
+    """Return whether the name is that of a variance or shift of order 1/N, or of the error of one."""
     return name.removesuffix(STDERR).removesuffix(SYSTEMATIC).endswith((VARIANCE, SHIFT))
 
 
@@ -259,17 +259,17 @@ def dimensions(name: str, count: int, nonlinear: bool = False, positions: bool =
     >>> dimensions("tangent_kernel_variance", 3)
     ('time', 'sample', 'sample_')
     """
-    variable = VARIABLES[named(name)]
+    variable = VARIABLES[base_name(name)]
     choices = (*(variable.nonlinear if nonlinear else ()), variable.dims, variable.channels)
     if is_correction(name):
         choices = tuple(tuple(dim for dim in dims if dim != "time_") for dims in choices)
-    if positions and "layer" in variable.dims and not named(name).endswith(TRACE):
+    if positions and "layer" in variable.dims and not base_name(name).endswith(TRACE):
         choices = tuple(_placed(dims) for dims in choices)
     return next((dims for dims in choices if len(dims) == count), choices[0])
 
 
 def _placed(dims: tuple[str, ...]) -> tuple[str, ...]:
-    """Return dimensions with a position after each sample, or two at the end if there are no samples."""
+    """Return dimensions with a position after each sample, or two positions at the end without samples."""
     with_position = {"sample": ("sample", "position"), "sample_": ("sample_", "position_")}
     if "sample" not in dims:
         return (*dims, "position", "position_")
@@ -370,10 +370,10 @@ class Result:
         sizes: dict[str, int] = {}
         for name, value in values.items():
             array = np.asarray(value)
-            if named(name) in (authored or {}):
-                dims, long_name = (authored or {})[named(name)]
+            if base_name(name) in (authored or {}):
+                dims, long_name = (authored or {})[base_name(name)]
                 dims = tuple(x for x in dims if x != "time_" or not is_correction(name))
-                attrs = {"long_name": _long_name(name, long_name), AUTHORED: named(name)}
+                attrs = {"long_name": _long_name(name, long_name), AUTHORED: base_name(name)}
             else:
                 dims = lead + dimensions(name, array.ndim - len(lead), nonlinear, positions)
                 attrs = _contract_attributes(name, loss)
@@ -436,16 +436,16 @@ class Result:
 
 def _long_name(name: str, long_name: str) -> str:
     """Return the long name of an error, a variance or a shift of a variable, or of the variable itself."""
-    for suffix, meaning in BESIDE.items():
-        if suffix in name.removeprefix(named(name)):
+    for suffix, meaning in SUFFIX_MEANINGS.items():
+        if suffix in name.removeprefix(base_name(name)):
             long_name = f"{meaning} of the {long_name}"
     return long_name
 
 
 def _contract_attributes(name: str, loss: str | None) -> dict[str, str]:
-    """Return the attributes of a variable of the contract; a loss names its expression."""
-    long_name = _long_name(name, VARIABLES[named(name)].long_name)
-    if named(name) not in LOSSES:
+    """Return the attributes of a variable of VARIABLES: its long name, and of a loss also its expression."""
+    long_name = _long_name(name, VARIABLES[base_name(name)].long_name)
+    if base_name(name) not in LOSSES:
         return {"long_name": long_name}
     words = "the program's loss" if loss is None else loss
     return {"long_name": long_name.format(loss=words), "loss": words}
@@ -453,7 +453,10 @@ def _contract_attributes(name: str, loss: str | None) -> dict[str, str]:
 
 @lru_cache(maxsize=256)
 def _labels(dim: str, dtype: str, data: bytes, long_name: str) -> xr.Coordinates:
-    """Return the coordinate and index of a dimension, cached because xarray takes long to make them."""
+    """Return the coordinate of dimension ``dim`` for xarray, cached because xarray takes long to make it.
+
+    ``data`` are the bytes of its values, ``dtype`` their type.
+    """
     import xarray as xr
 
     attrs = {"long_name": long_name} if long_name else {}
@@ -461,9 +464,10 @@ def _labels(dim: str, dtype: str, data: bytes, long_name: str) -> xr.Coordinates
 
 
 def _at_times(x: Labelled, held: NDArray[np.intp], biased: bool) -> Labelled:
-    """Return the variable at some of the times.
+    """Return the variable at the time indices ``held``.
 
-    ``biased`` keeps its largest value, which a bias is relative to.
+    With ``biased`` its largest value at all times is kept as an attribute, because a bias is stated relative
+    to it.
     """
     values, attrs = x.values, dict(x.attrs)
     if biased:
@@ -497,33 +501,33 @@ def dataset(values: Mapping[str, ArrayLike], **arguments: Any) -> xr.Dataset:
     return Result.of(values, **arguments).dataset()
 
 
-def ran_away(loss: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return at which times a loss exceeds the larger of 1 and its start by the factor RUNAWAY, (T,)."""
+def has_run_away(loss: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return at which times (T,) a loss exceeds RUNAWAY times the larger of 1 and its initial value."""
     return ~np.asarray(np.abs(loss) <= RUNAWAY * max(1.0, abs(loss[0])))
 
 
 def _bounded(
     name: str, dims: tuple[str, ...], array: np.ndarray[Any, Any], times: NDArray[np.float64]
 ) -> None:
-    """Raise Diverged for numbers that are not finite, and for losses beyond RUNAWAY.
+    """Raise Diverged for numbers of a variable that are not finite, and for losses beyond RUNAWAY.
 
     NaN is allowed in A of the last layer, which no equation uses, and in coefficients of a series that are
     unknown at all times.
     """
     flat = array.ravel(order="K")
     if name not in LOSSES and np.isfinite(flat @ flat):
-        return  # the usual case, in one pass over the array
+        return  # all numbers are finite; one pass over the array
     wrong, reason = np.isfinite(array), "is not finite"
     every = bool(wrong.all())
     np.logical_not(wrong, out=wrong)
     if "order" in dims and not every:
         wrong[[bool(np.isnan(x).all()) for x in array]] = False
-    if named(name) == FORWARD_RESPONSE and "layer" in dims and not every:
+    if base_name(name) == FORWARD_RESPONSE and "layer" in dims and not every:
         at = dims.index("layer")
         last = np.arange(array.shape[at]) == array.shape[at] - 1
         wrong &= ~(np.isnan(array) & last.reshape([-1 if k == at else 1 for k in range(array.ndim)]))
     if not wrong.any() and name in LOSSES and dims == ("time",) and array.size:
-        wrong, reason = ran_away(array), f"has grown by more than a factor of {RUNAWAY:g}"
+        wrong, reason = has_run_away(array), f"has grown by more than a factor of {RUNAWAY:g}"
     if wrong.any():
         place = dict(zip(dims, np.argwhere(wrong)[0], strict=True))
         order = f" of order {place['order']}" if "order" in place else ""
@@ -573,16 +577,17 @@ def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDA
     if not bias.any():
         return np.asarray(stdtrit(degrees, (1 + level) / 2) * error)
     with np.errstate(divide="ignore", invalid="ignore"):
-        wide = bias + stdtrit(degrees, level) * error  # for large biases, where only one side matters
+        wide = bias + stdtrit(degrees, level) * error  # a large bias crosses one end of the interval only
         near = np.interp(bias / error, *_widths(degrees, level), right=np.nan) * error
     return np.asarray(np.where(np.isnan(near), wide, near))
 
 
 @cache
 def _widths(degrees: int, level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return biases b and half-widths w, both in standard errors, with ``P(|T + b| <= w) = level``.
+    """Return biases b and half-widths w of confidence intervals, with ``P(|T + b| <= w) = level``.
 
-    T is Student's t; w is found by bisection.
+    Both are in standard errors; T is Student's t with ``degrees`` degrees of freedom, and w is found by
+    bisection.
     """
     from scipy.special import stdtr, stdtrit
 
@@ -681,7 +686,7 @@ def to_json(result: xr.Dataset | Result) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """Return booleans as 0 and 1, because NetCDF has no booleans."""
+    """Return a boolean as 0 or 1, because NetCDF has no booleans; other values unchanged."""
     return int(value) if isinstance(value, bool | np.bool_) else value
 
 

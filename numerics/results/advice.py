@@ -49,7 +49,7 @@ def input_scale(problem: Problem) -> str:
 def explained(
     problem: Problem, error: Diverged, first_step: Callable[[Problem], Mapping[str, Array]]
 ) -> Diverged:
-    """Return the divergence with the growth of the error in its first step and the scale of the inputs.
+    """Return the error with more advice: growth of the error in the first step, and scale of the inputs.
 
     ``first_step`` solves a problem of one step; if it fails, the message leaves the growth out.
     """

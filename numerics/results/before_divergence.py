@@ -24,7 +24,7 @@ def before_divergence(problem: Problem, run: Callable[[Problem], RunResult], rea
 
     ``run`` solves a problem with fewer times, and raises Diverged as for all times.
     """
-    result, works, fails = None, 0, len(problem.times)
+    result, works, fails = None, 0, len(problem.times)  # largest count that works, smallest that fails
     latest = reason
     while fails - works > 1:
         named = None if problem.flow else latest.step

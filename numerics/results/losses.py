@@ -53,9 +53,10 @@ class SampleLoss:
     is_square: bool = False
 
     def mean(self, problem: Problem, outputs: Array, samples: slice) -> Array:
-        """Return the mean over ``samples`` of outputs (time, sample[, channel]) on them, shape (T,).
+        """Return the mean loss of ``samples`` at each time, shape (T,).
 
-        Samples that are not trained on have the weight one.
+        ``outputs`` (time, sample[, channel]) are the outputs on them. Samples that are not trained on have
+        the weight one.
         """
         return _mean(self.expression, self.output, problem, outputs, samples)
 
@@ -87,7 +88,7 @@ def loss_of(program: Program) -> SampleLoss | None:
     if output is None:
         return None
     stated = program.loss
-    if stated is None:  # the loss follows from an error that is a difference, its derivative
+    if stated is None:  # the error is minus the derivative of the loss
         error = next((d.rhs for d in program.definitions if d.name == ERROR), S.Zero)
         difference = _difference(error, output)
         if difference is None:
@@ -100,7 +101,8 @@ def loss_of(program: Program) -> SampleLoss | None:
     if difference is not None:
         weight = simplify(_error(loss, output) / difference)
         weighs = isinstance(weight, AppliedUndef) and str(weight.func) in program.constants
-        counts = weight == 1 or (weighs and weight.free_symbols)  # rho(mu), but not rho(2), a number
+        # a weight of each sample is rho(mu); rho(2) is one number
+        counts = weight == 1 or (weighs and weight.free_symbols)
         if counts and simplify(2 * loss - weight * difference**2) == 0:
             return SampleLoss(weight * difference**2, output, difference, is_square=True)
     return None if program.loss is None else SampleLoss(loss, output, difference)
@@ -162,7 +164,7 @@ def _as_written(e: Expr, problem: Problem) -> Expr:
 
 
 def _loss_of_numbers(program: Program) -> Expr | None:
-    """Return the loss of a program if it depends only on numbers and arrays of the program, else None."""
+    """Return the loss of a program if it depends on numbers and arrays only, not on units; else None."""
     loss, known = program.loss, {*program.scalars, *program.constants}
     if loss is None or loss.has(Mean) or not {str(x.func) for x in loss.atoms(AppliedUndef)} <= known:
         return None
@@ -208,7 +210,11 @@ def _read_number(
     sizes: Mapping[Expr, int],
     spans: dict[Any, Sequence[int]],
 ) -> tuple[Array, tuple[Expr, ...], list[int]] | None:
-    """Return the array of a number in a loss, its indices, and the positions of the integers among them."""
+    """Return the array of a number, array or index ``leaf`` of a loss; None if it is not known.
+
+    Beside the array are its indices, one for each axis, and the positions of the integers among them.
+    ``sizes`` are lengths of indices; values of indices that the leaf reads are added to ``spans``.
+    """
     if isinstance(leaf, Symbol):
         if leaf == t:
             return problem.times, (t,), []
@@ -297,7 +303,7 @@ def _mean(e: Expr, output: AppliedUndef, problem: Problem, outputs: Array, sampl
     spans[mu] = range(first + 1, first + 1 + outputs.shape[1])
     read = []
     for leaf in leaves:
-        if isinstance(leaf, Symbol):  # an index that stands as a number in the loss
+        if isinstance(leaf, Symbol):  # an index that is used as a number in the loss
             at = problem.times[:times] if leaf == t else np.array(spans[leaf], dtype=float)
             read.append(_placed(at, (leaf,), axes))
         elif str(leaf.func) == OUTPUT:
@@ -325,7 +331,7 @@ def _mean(e: Expr, output: AppliedUndef, problem: Problem, outputs: Array, sampl
 
 
 def _weighs(leaf: AppliedUndef, samples: slice, problem: Problem) -> bool:
-    """Return whether the leaf is the weight of held-out samples, which is taken to be one."""
+    """Return whether the leaf is the sample weight of held-out samples, which counts as one there."""
     return str(leaf.func) == SAMPLE_WEIGHT and (samples.start or 0) >= problem.seen
 
 
@@ -333,7 +339,10 @@ def _weighs(leaf: AppliedUndef, samples: slice, problem: Problem) -> bool:
 def _compiled(
     e: Expr, numbers: tuple[tuple[Symbol, float], ...]
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return the expression as a function of arrays, with sums written out, and the leaves it takes."""
+    """Return the expression as a compiled function of arrays, and the symbols of its arguments.
+
+    ``numbers`` are inserted, and sums are written out.
+    """
     whole = e.subs(dict(numbers)).doit()
     leaves = sorted({*whole.atoms(AppliedUndef), *_bare(whole)}, key=str)
     slots = tuple(Dummy(f"x{k}", real=True) for k in range(len(leaves)))
@@ -342,13 +351,13 @@ def _compiled(
 
 
 def _bare(e: Expr) -> set[Any]:
-    """Return the indices of an expression outside of the arguments of functions."""
+    """Return the indices that an expression contains as numbers, outside of arguments of functions."""
     slots = {x: Dummy() for x in e.atoms(AppliedUndef)}
     return {*e.xreplace(slots).free_symbols} - {*slots.values()}
 
 
 def _firsts(leaf: AppliedUndef, problem: Problem) -> list[int]:
-    """Return the index values of the first entries of an array along its axes."""
+    """Return, for each axis of an array, the index value of its first entry."""
     return [problem.literals.get((str(leaf.func), k), Literals()).first for k in range(len(leaf.args))]
 
 
@@ -361,10 +370,11 @@ def _lowest_of_output(problem: Problem) -> dict[Symbol, Expr]:
 def _unshifted(
     array: Array, indices: tuple[Expr, ...], spans: Mapping[Any, Sequence[int]], firsts: Sequence[int]
 ) -> tuple[Array, tuple[Expr, ...]]:
-    """Return an array at the values ``spans`` of its indices, which may be shifted, and the indices.
+    """Return an array read at the values ``spans`` of its indices, and these indices without shifts.
 
-    ``firsts`` are the index values of the first entries.  Shifted indices of outputs are periodic; arrays are
-    long enough (:func:`numerics.experiment.given_data.checked_arrays`).
+    An axis with index ``p + 1`` is read at the shifted values, and has the index p then. ``firsts`` are the
+    index values of the first entries. Shifted indices of outputs are periodic; arrays are long enough
+    (:func:`numerics.experiment.given_data.checked_arrays`).
     """
     plain = list(indices)
     for k, a in enumerate(indices):
@@ -379,7 +389,7 @@ def _unshifted(
 def _placed(
     array: Array, indices: tuple[Expr, ...], axes: tuple[Expr, ...], positions: Sequence[int] = ()
 ) -> Array:
-    """Return the array with its axes in the order of ``axes``, of length one where it has none.
+    """Return the array with its axes in the order of ``axes``, of length one where it has no such index.
 
     Integers among ``indices`` are read at ``positions``.
     """

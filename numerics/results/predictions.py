@@ -70,13 +70,13 @@ def split(problem: Problem, values: Mapping[str, Array], *, nonlinear: bool = Fa
 
 
 def one_sample(scalar: Array, program: Program) -> Array:
-    """Return an output or error with an axis of samples added, if the program has no samples."""
+    """Return an output or error (time, ...) with an axis of samples of length one if the program has none."""
     channels = len(_indices_of_output(program) - {mu})
     return scalar[:, None] if scalar.ndim == 1 + channels else scalar
 
 
 def one_sample_kernel(kernel: Array, program: Program) -> Array:
-    """Return a kernel (time, time_[, channel, channel_]) with axes of samples added if missing."""
+    """Return a kernel (time, time_[, channel, channel_]) with sample axes of length one if it has none."""
     if mu in _indices_of_output(program):
         return kernel
     return kernel[:, :, None, None] if kernel.ndim == 2 else kernel[:, :, None, :, None]
@@ -95,9 +95,9 @@ def _losses(loss: SampleLoss, problem: Problem, outputs: Array, samples: slice) 
 
 
 def squares_errors(problem: Problem, loss: SampleLoss | None) -> bool:
-    """Return whether the training loss is the square of the error.
+    """Return whether the training loss is the mean square of the error.
 
-    Other weights than one are part of the error.
+    It is if the weights of all training samples are one, or part of the error.
     """
     if loss is None or not loss.is_square or loss.difference is None:
         return False
@@ -107,7 +107,7 @@ def squares_errors(problem: Problem, loss: SampleLoss | None) -> bool:
 
 
 def watched(problem: Problem, scalars: Mapping[str, Array]) -> Array:
-    """Return the values that the error control of a flow watches: training errors and test predictions."""
+    """Return the values whose discretisation error a flow controls: training errors, test predictions."""
     error, held = scalars[ERROR], problem.held_out
     if held is None:
         return error
@@ -115,7 +115,7 @@ def watched(problem: Problem, scalars: Mapping[str, Array]) -> Array:
 
 
 def size_of(problem: Problem) -> Callable[[Array], float]:
-    """Return the function that gives the scale of relative changes: the largest training error.
+    """Return a function that maps watched values to the unit of relative changes, the largest error.
 
     >>> from numerics.experiment import Experiment
     >>> tables = {"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 1}}
@@ -167,7 +167,7 @@ def random_losses(
 
 
 def of_training(name: str, array: Array, count: int, nonlinear: bool, leading: int = 0) -> Array:
-    """Return a variable at the first ``count`` samples; ``leading`` dimensions come before its own."""
+    """Return variable ``name`` at the first ``count`` samples; ``leading`` axes come before its own."""
     dims = dimensions(name, array.ndim - leading, nonlinear)
     index = [slice(count) if x in ("sample", "sample_") else slice(None) for x in dims]
     return array[(slice(None),) * leading + tuple(index)]

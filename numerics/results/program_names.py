@@ -116,7 +116,7 @@ def require_variables(problem: Problem) -> None:
             "program",
             problem.program.name,
             "has no numbers and no correlations, so that a result would be empty",
-            "a number among the definitions, the Mean of something over units",
+            "a number among the definitions, such as a Mean over units",
         )
 
 
@@ -132,7 +132,7 @@ def numbers_by_role(problem: Problem) -> frozenset[str]:
 
 
 def names_in_words(problem: Problem) -> str | None:
-    """Return the author's names for names of results as text; None if no name differs."""
+    """Return "name in results: author's name" pairs as text, separated by commas; None if none differ."""
     unnamed = {OUTPUT, ERROR} - numbers_by_role(problem)
     pairs = [
         f"{name}: {name_of_author}" for name, name_of_author in problem.author.items() if name not in unnamed
@@ -249,8 +249,9 @@ def _correlations(problem: Problem, sizes: dict[str, AxisValues]) -> Iterator[Au
 def _sides(body: Expr, indices: set[Expr]) -> tuple[Expr, Expr] | None:
     """Return the factors of a product at time t and those at time s; None if it is not such a product.
 
-    A constant factor belongs to the side whose fields have its indices.  If no side has them, as in
-    ``c(p)*h(mu, t)`` for one vector at p, the correlation cannot be measured.
+    ``indices`` are those of the correlation. A constant factor belongs to the side whose fields have its
+    indices. If no side has them, as in ``c(p)*h(mu, t)`` for one vector at p, the correlation cannot be
+    measured.
     """
     factors = Mul.make_args(body)
     late, early = ([x for x in factors if x.has(a) and not x.has(b)] for a, b in ((t, s), (s, t)))
@@ -270,7 +271,7 @@ def _sides(body: Expr, indices: set[Expr]) -> tuple[Expr, Expr] | None:
 
 
 def _spans(problem: Problem, args: Iterable[Expr], ranges: Iterable[IndexRange]) -> tuple[AxisValues, ...]:
-    """Return the values of each argument, which is an integer, an index or a shifted index."""
+    """Return the values that each argument takes; an argument is an integer, an index or a shifted index."""
     numbers: Mapping[Any, float] = problem.values
     ends = {r.index: [int(sympify(x).subs(numbers)) for x in (r.lower, r.upper)] for r in ranges}
     spans: list[AxisValues] = []
@@ -292,7 +293,10 @@ def _dimension(
     sample: Symbol | None,
     sizes: dict[str, AxisValues],
 ) -> str:
-    """Return the name of an axis: the author's name of its index, with ``name`` if values differ."""
+    """Return the name of an axis, the author's name of its index, and record its values in ``sizes``.
+
+    If another axis of this name has other values, the name ends in ``_of_`` and the variable's ``name``.
+    """
     known = {ell: "layer"} if sample is None else {sample: "sample", primed(sample): "sample_", ell: "layer"}
     dim = str(known.get(index, problem.author_names([index.name])[0]))
     if dim in RESERVED and index not in known:
@@ -306,12 +310,12 @@ def _dimension(
 
 
 def described(problem: Problem) -> dict[str, tuple[tuple[str, ...], str]]:
-    """Return dimensions and long names as :meth:`numerics.results.Result.of` takes them."""
+    """Return dimensions and long name of each variable without a role, by its name in results."""
     return {label: (x.dims, x.long_name) for label, x in authored_variables(problem).items()}
 
 
 def coordinates(problem: Problem) -> dict[str, AxisValues]:
-    """Return the values of indices along dimensions that the program names, by dimension."""
+    """Return index values along dimensions that are named by the program, by dimension."""
     axes: dict[str, AxisValues] = {}
     for x in authored_variables(problem).values():
         dims = [d for d in x.dims if d not in TWO_TIMES]

@@ -24,9 +24,10 @@ Array = NDArray[np.float64]
 
 
 def averaged_by_author(problem: Problem, runs: Mapping[MemberKey, Array]) -> dict[str, Array]:
-    """Return means over replicas, the first axis of ``runs``, with standard errors.
+    """Return means over replicas, the first axis of ``runs``, with standard errors, by names in results.
 
-    Numbers and correlations have their own names; the loss is added if it is an expression of such numbers.
+    ``runs`` holds order parameters and numbers by their keys in the theory. The loss is added if it is an
+    expression of such numbers.
     """
     replicas, spread = len(next(iter(runs.values()))), Spread()
     numbers = numbers_of_author(problem, runs, 1)

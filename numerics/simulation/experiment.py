@@ -45,7 +45,7 @@ from numerics.experiment.numbers import layer_ratios, spectrum_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Variant, centred, error_jumps, slope_jumps
 from numerics.names import C_LEARNT, ERROR, FEATURE_KERNEL, GRADIENT_KERNEL, LINEAR_KERNEL, OUTPUT
-from numerics.results import BY_SAMPLE, TRACE, VARIABLES, dataset, dimensions, named
+from numerics.results import BY_SAMPLE, TRACE, VARIABLES, base_name, dataset, dimensions
 from numerics.results.before_divergence import DIVERGED, before_divergence
 from numerics.results.losses import loss_in_words, loss_of_scalars
 from numerics.results.predictions import equal_times, one_sample, one_sample_kernel, split
@@ -129,7 +129,7 @@ class KernelTimes:
         str or None
             The dimension; None for a variable at all times.
         """
-        name = named(name)
+        name = base_name(name)
         if name.endswith(TRACE) or (name == GRADIENT_KERNEL and not nonlinear):
             return TRACE_TIME
         return KERNEL_TIME if name in (FEATURE_KERNEL, GRADIENT_KERNEL) else None

@@ -34,7 +34,7 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.theory import beta
 from numerics.experiment.vanishing_gradients import require_gradients
 from numerics.progress import Progress
-from numerics.results import BY_SAMPLE, Result, named
+from numerics.results import BY_SAMPLE, Result, base_name
 from numerics.results.advice import explained, input_scale
 from numerics.results.before_divergence import DIVERGED, before_divergence
 from numerics.results.losses import loss_in_words
@@ -435,7 +435,7 @@ def _solved(
     # if the program has no recognised output, variables have the names of the program, and only those
     unplaced = set() if numbers_by_role(problem) else BY_SAMPLE - {*authored}
     result = Result.of(
-        {name: x for name, x in solution.values.items() if named(name) not in unplaced},
+        {name: x for name, x in solution.values.items() if base_name(name) not in unplaced},
         times=problem.times,
         spec=problem.text,
         data_sha256=problem.data_sha256,

@@ -38,7 +38,7 @@ from numerics.names import (
     GRADIENT_KERNEL,
     LINEAR_KERNEL,
 )
-from numerics.results import AUTHORED, STDERR, SYSTEMATIC, VARIANCE, named, systematic
+from numerics.results import AUTHORED, STDERR, SYSTEMATIC, VARIANCE, base_name, systematic
 from numerics.simulation import simulate
 from numerics.simulation.experiment import KERNEL_TIME, TRACE_TIME, reference_size
 from numerics.solver import solve
@@ -243,7 +243,7 @@ def quantities(
 def authored_in(theory: xr.Dataset) -> list[str]:
     """Return variables of a solution that have the program author's names, without standard errors."""
     names = map(str, theory.data_vars)
-    return [x for x in names if AUTHORED in theory[x].attrs and named(x) == x]
+    return [x for x in names if AUTHORED in theory[x].attrs and base_name(x) == x]
 
 
 def against_networks(

@@ -373,7 +373,7 @@ def test_no_result_ends_with_3_names_key_and_value_and_writes_nothing(
     [
         (KeyboardInterrupt(), 130, ""),
         (OSError(28, "No space left on device", "out.nc"), 2, "out.nc: No space left on device"),
-        (MemoryError(), 2, "memory: this takes more than the "),
+        (MemoryError(), 2, "memory: the computation needs more than the "),
     ],
 )
 def test_a_failed_write_says_why_and_leaves_what_was_there(

@@ -112,7 +112,7 @@ def test_json_and_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert printed["critical_learning_rate"] < printed["largest_learning_rate"]
     assert printed["lazy_largest_learning_rate"] < printed["lazy_ceiling"]
     assert run(["limits", "early-time", str(file), "--steps", "2"]) == 0
-    assert "dropped in the second step:" in capsys.readouterr().out.splitlines()
+    assert "terms that the recursion neglects in the second step:" in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.slow

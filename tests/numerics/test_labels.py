@@ -36,7 +36,7 @@ from derive.program import (
 )
 from numerics.errors import SpecError
 from numerics.experiment.schema import Solver
-from numerics.results import AUTHORED, VARIABLES, named
+from numerics.results import AUTHORED, VARIABLES, base_name
 
 PLAIN = (
     *("units", "pixels", "inner", "i", "q", "o", "N_s", "N_o", "N_q", "kernel", "image", "a", "b"),
@@ -319,7 +319,7 @@ def _called(label: str, result: xr.Dataset, names: Mapping[str, str]) -> str:
     """
     if AUTHORED not in result[label].attrs:
         return label
-    own = named(label)
+    own = base_name(label)
     new = names.get(own, own)
     return (f"{new}_own" if new in VARIABLES else new) + label.removeprefix(own)
 

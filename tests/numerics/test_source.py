@@ -344,7 +344,7 @@ def test_outputs_of_a_program_on_random_data() -> None:
     [
         (
             lambda e: numerics.solve(e, kernels="final"),
-            'kernels = "final": no such choice (accepted: auto, full',
+            'kernels = "final": is not one of the choices (accepted: auto, full',
         ),
         (lambda e: numerics.solve(3), "source: int is not a problem (accepted: an experiment, the path"),
         (lambda e: numerics.simulate(e, width=2.5, seeds=2), "width = 2.5: must be a whole number"),
@@ -355,7 +355,10 @@ def test_outputs_of_a_program_on_random_data() -> None:
             "--order = 2.5: must be a whole number (accepted: an integer >= 0)",
         ),
         (lambda e: numerics.sweep(e, {"training.steps": [2]}, jobs=0), "jobs = 0: must be positive"),
-        (lambda e: numerics.sweep(e, {"training.steps": [2]}, kernels="x"), 'kernels = "x": no such choice'),
+        (
+            lambda e: numerics.sweep(e, {"training.steps": [2]}, kernels="x"),
+            'kernels = "x": is not one of the choices',
+        ),
     ],
 )
 def test_arguments_are_refused_before_anything_runs(call, words):

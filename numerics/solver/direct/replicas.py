@@ -21,7 +21,7 @@ from numerics.errors import require_memory
 from numerics.experiment.problem import Problem
 from numerics.lowering.indices import TIMES
 from numerics.names import ERROR, OUTPUT, RESPONSES, MemberKey
-from numerics.results import STDERR, dimensions, named
+from numerics.results import STDERR, base_name, dimensions
 from numerics.results.program_names import authored_variables, numbers_of_author
 from numerics.results.without_roles import averaged_by_author
 from numerics.solver.by_role import Replicas, kept, reduced
@@ -248,11 +248,11 @@ def _by_role(problem: Problem, runs: Mapping[MemberKey, Array], keep: KeptKernel
     values, nonlinear, places = replicas.averaged(problem), problem.by_sample, problem.positions
     authored = authored_variables(problem)
     undefined = [x for x in RESPONSES if x in values and np.isnan(_of_layers(values[x], problem)).any()]
-    values = {name: x for name, x in values.items() if named(name) not in undefined}
+    values = {name: x for name, x in values.items() if base_name(name) not in undefined}
     return {
         k: x
         for k, x in values.items()
-        if named(k) in authored or len(dimensions(k, x.ndim, nonlinear, places)) == x.ndim
+        if base_name(k) in authored or len(dimensions(k, x.ndim, nonlinear, places)) == x.ndim
     }
 
 

@@ -30,7 +30,7 @@ from numerics.names import (
     MemberKey,
 )
 from numerics.progress import Progress
-from numerics.results import STDERR, SYSTEMATIC, ran_away
+from numerics.results import STDERR, SYSTEMATIC, has_run_away
 from numerics.results.program_names import authored_variables, numbers_of_author
 from numerics.results.without_roles import averaged_by_author
 from numerics.solver.by_role import KERNEL_LABELS, Replicas, reduced, scalar_variables
@@ -537,7 +537,7 @@ class _Attempt:
                 into.scalars.append(scalars)
                 values = scalar_variables(self.problem, scalars)
                 # a loss that has diverged is reported as such, which says more than a large rounding error
-                if "train_loss" in values and not ran_away(values["train_loss"]).any():
+                if "train_loss" in values and not has_run_away(values["train_loss"]).any():
                     self.refuse_rounding(left / scale_of(values["error"]))
                 watched.append({name: values[name] for name in WATCHED if name in values})
                 yield watched[-1]
@@ -604,7 +604,7 @@ class _Attempt:
         Scalars that have diverged are not refused, because that says more.
         """
         sizes = [np.abs(x).reshape(*x.shape[:2], -1).max(axis=2) for x in numbers.values()]
-        if not any(ran_away(x).any() for size in sizes for x in size):
+        if not any(has_run_away(x).any() for size in sizes for x in size):
             self.refuse_rounding(left / max(map(scale_of, sizes)))
 
     def marched(
