@@ -130,7 +130,7 @@ def derivation(problem: Problem, symbolic: Program | None) -> list[Check]:
         with suppress(NotApplicable):
             wrong = len(check_gradients(program))
             name = f"wrong updates{label}"
-            checks.append(Check("derivation", name, wrong, 0, 0, "gradient of the loss, two units"))
+            checks.append(Check("derivation", name, wrong, 0, 0, "from the loss, 2 units"))
     return checks
 
 
@@ -222,7 +222,7 @@ def direct_evaluation(problem: Problem) -> list[Check]:
     worst = max(relative(march_values[x] - read.values[x], read.values[x]) for x in march_values)
     terms = WRITTEN[0] * steps * ((problem.depth or 1) + 1)
     name = f"march vs direct evaluation, {steps} times"
-    basis = f"rounding; {len(march_values)} variables{_changed_gamma0(problem, small)}"
+    basis = f"rounding, {len(march_values)} arrays{_changed_gamma0(problem, small)}"
     return [Check("solution", name, worst, 0, EPS * terms * steps * amplified(small, march_values), basis)]
 
 
@@ -522,7 +522,7 @@ def small_steps(problem: Problem, theory: xr.Dataset) -> list[Check]:
     if "train_loss_stderr" not in flow:
         value, missed, steps = extrapolated(experiment, end)
         allowed = missed + 2 * _stated(problem) * first + float(systematic(flow, "train_loss")[-1])
-        return [Check("solution", name, value, expected, allowed, f"up to {steps} steps, extrapolated")]
+        return [Check("solution", name, value, expected, allowed, f"<= {steps} steps, to dt = 0")]
     few, many = (
         solve(with_solver(descent(experiment, end, n), "paths"), kernels="none") for n in SAMPLED_STEPS
     )
@@ -532,7 +532,7 @@ def small_steps(problem: Problem, theory: xr.Dataset) -> list[Check]:
     dof = min(int(x.attrs["replicas"]) for x in (few, many, flow)) - 1
     allowed = abs(value - float(many.train_loss[-1])) + bound(1, LEVEL, dof) * stderr
     allowed += sum(n * float(systematic(x, "train_loss")[-1]) for n, x in ((1, few), (2, many), (1, flow)))
-    basis = f"{SAMPLED_STEPS[0]}, {SAMPLED_STEPS[1]} steps, extrapolated"
+    basis = f"{SAMPLED_STEPS[0]}, {SAMPLED_STEPS[1]} steps, to dt = 0"
     return [Check("solution", name, value, expected, allowed, basis, error=stderr)]
 
 

@@ -152,11 +152,11 @@ def test_what_is_no_program_is_refused(name: str, words: str) -> None:
 BROKEN_FILES = {
     "def f(:": "raised SyntaxError",
     "import nothing_there": "raised ModuleNotFoundError at line 1: No module named 'nothing_there'",
-    "import sys; sys.exit(0)": "the file ends the process: sys.exit(0)",
+    "import sys; sys.exit(0)": "the file ended the process by sys.exit(0)",
     "raise ValueError('one\\ntwo')": "raised ValueError at line 1: one two",
     "def program(depth): pass": "program cannot be called without arguments: it needs depth",
     "from derive.program import Program as program": "program cannot be called without arguments: it needs",
-    "def program(): raise SystemExit": "the file ends the process: sys.exit(None)",
+    "def program(): raise SystemExit": "the file ended the process by sys.exit(None)",
     "import derive; program = derive.mean_field(derive.mlp(1))": "its attribute `program` is the program",
     "program = None": "is an object of type NoneType, not a program",
     "\\x00": "raised SyntaxError",
