@@ -57,13 +57,13 @@ class Device:
         return self.namespace is np
 
     def empty(self, *shape: int) -> PathArray:
-        """Return an uninitialised array of a shape."""
+        """Return an uninitialised array of shape ``shape`` on the device."""
         if self.is_numpy:
             return np.empty(shape)
         return self.namespace.empty(shape, dtype=self.namespace.float64, device=self.name)
 
     def zeros(self, *shape: int) -> PathArray:
-        """Return an array of zeros of a shape."""
+        """Return an array of zeros of shape ``shape`` on the device."""
         if self.is_numpy:
             return np.zeros(shape)
         return self.namespace.zeros(shape, dtype=self.namespace.float64, device=self.name)

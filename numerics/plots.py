@@ -310,7 +310,7 @@ def _of_samples(result: xr.Dataset, name: str) -> bool:
 
 
 def _holds(result: xr.Dataset, name: str) -> bool:
-    """Return whether the result holds this kernel of layers."""
+    """Return whether the result holds the kernel ``name`` of layers."""
     return any("layer" in result[x].dims for x in (name, f"{name}_trace") if x in result)
 
 

@@ -137,7 +137,7 @@ def _names(e: Expr) -> set[str]:
 
 
 def _over(total: Expr, exponent: Expr) -> Expr:
-    """Return a sum with each term multiplied by ``exp(exponent)``."""
+    """Return the sum ``total`` with each term multiplied by ``exp(exponent)``."""
     if isinstance(total, Add):
         return Add(*[_times(a, exponent) for a in total.args])
     assert isinstance(total, Sum)
@@ -151,7 +151,7 @@ def _over(total: Expr, exponent: Expr) -> Expr:
 
 
 def _times(term: Expr, exponent: Expr) -> Expr:
-    """Return a term times ``exp(exponent)``, with all exponentials joined into one."""
+    """Return ``term * exp(exponent)``, with all exponentials joined into one."""
     factors = Mul.make_args(term)
     exponentials = [a for a in factors if isinstance(a, exp)]
     joined = exp(Add(*[a.exp for a in exponentials], exponent))

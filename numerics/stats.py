@@ -47,7 +47,7 @@ class Spread:
                 self._add(name, xs)
 
     def _add(self, name: str, xs: Array) -> None:
-        """Add several samples of the array ``name``."""
+        """Add the samples ``xs``, along the first axis, of the array called ``name``."""
         count, more = self.counts.get(name, 0), len(xs)
         base = self.means[name] if count else xs[0]
         change = xs - base

@@ -47,7 +47,7 @@ def histogram(paths: xr.DataArray, edges: ArrayLike) -> xr.Dataset:
     at = atoms(paths)
 
     def shares(x: Array, atom: float) -> Array:
-        """Return densities in the bins and the share of the atom, shape (run, bins + 1)."""
+        """Return the densities in the bins, then the share of units in the atom, shape (run, bins + 1)."""
         counted = [np.histogram(row[row != atom], edges)[0] for row in x]
         atom_share = (x == atom).mean(axis=1)
         return np.column_stack([np.array(counted) / x.shape[1] / np.diff(edges), atom_share])
@@ -162,7 +162,7 @@ def non_gaussianity(paths: xr.DataArray) -> xr.Dataset:
     norm = (weights * gauss**2).sum()
 
     def found(x: Array) -> Array:
-        """Return the distance of values, shape (run, unit), from their characteristic functions at k."""
+        """Return the distance between the density of values (run, unit) and a Gaussian, shape (1,)."""
         spread = x.std()
         if not spread > 0:
             return np.array([np.nan])

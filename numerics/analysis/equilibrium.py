@@ -161,7 +161,7 @@ def _of_theory(theory: Theory) -> RestPoint:
 
 
 def _solved(rest: RestPoint, experiment: Experiment) -> RestPoint:
-    """Return the rest point with its numbers, for a linear network on one sample."""
+    """Return the rest point with its numbers, for a linear network on one sample; else unchanged."""
     samples = experiment.samples
     if experiment.symbolic or samples is None or samples.targets.shape != (1,):
         return rest

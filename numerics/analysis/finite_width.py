@@ -176,7 +176,10 @@ def _lazy(problem: Problem) -> WidthValidity | None:
 
 
 def _sampled(corrections: WidthCorrections) -> dict[str, Any]:
-    """Return standard errors of sampled corrections, relative to the largest value of each variable."""
+    """Return ``variance_error`` and ``shift_error``, the largest relative standard errors of each kind.
+
+    They are relative to the largest value of the variable, and left out where corrections are exact.
+    """
     ends = {VARIANCE: corrections.variances, SHIFT: corrections.shifts}
     errors: dict[str, Any] = {}
     for end, values in ends.items():

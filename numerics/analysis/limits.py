@@ -265,7 +265,10 @@ def _at(formulas: EarlyTime, numbers: Mapping[str, float], theory: Theory) -> Ea
 
 
 def _formulas(step: FirstStep) -> EarlyTime:
-    """Return growth factor and critical rate in symbols; the rate is None if not rational."""
+    """Return the growth factor and the critical rate of a first step in symbols, without numbers.
+
+    The critical rate is None if it is not a rational function.
+    """
     critical = step.critical_learning_rate if step.degree == 2 else None
     return EarlyTime(step.growth_factor, critical, None, None, step.conditions(), step.root)
 
@@ -379,7 +382,7 @@ class EarlySteps(Finite):
 
     @property
     def test_growth_factor(self) -> float:
-        """Test loss after the first step divided by that before, label noise included."""
+        """Test loss after the first step divided by the initial one, label noise included."""
         return (self.C_v[1] + self.noise**2) / (self.C_v[0] + self.noise**2)
 
     @property
@@ -469,7 +472,7 @@ class Recovery(Finite):
 
     @property
     def recovers(self) -> bool:
-        """Whether the loss can first rise and then fall below its start, at some rate."""
+        """Whether, at some rate, the loss rises in the first step and later falls below its initial value."""
         return self.critical is not None and self.largest.stable > self.critical
 
     def numbers(self) -> dict[str, Any]:

@@ -426,7 +426,7 @@ def _run(
 
 @contextmanager
 def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool of processes that end with this block, and with this process, however it ends."""
+    """Yield a pool of ``count`` processes, which end with this block or with this process."""
     others = {*active_children()}
     pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_prepare_process)
     try:

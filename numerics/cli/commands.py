@@ -97,7 +97,7 @@ def derive(
 
 
 def _fluctuations(file: str, program: Program | None, form: str) -> str:
-    """Return the printed fluctuations of a program, or of the program of an experiment file."""
+    """Return the text of `dmft derive --show fluctuations` for a program, or for an experiment file."""
     from derive.errors import NotApplicable
     from derive.theory.fluctuations import fluctuations
     from numerics.experiment.theory import centred, program_of
@@ -252,7 +252,7 @@ def announce_time(seconds: float, hours: float) -> None:
 
 
 def _series(file: str, order: int, show: SeriesFormat, settings: list[str] | None) -> str:
-    """Return the printed series of an experiment file or of a program."""
+    """Return the text of `dmft expand --show` for an experiment file or a program."""
     program = load_program(file)
     if program is None:
         from numerics.expansion import forecast, series

@@ -94,7 +94,7 @@ def numbers_in(settings: list[str] | None) -> dict[str, float]:
 
 
 def refuse_arrays(data: list[str] | None) -> None:
-    """Raise SpecError if arrays are given where the printed formulas hold none."""
+    """Raise SpecError if arrays are given by -D for a command that prints formulas without arrays."""
     if data:
         raise SpecError("-D", data[0], "is not read: the formulas have no arrays", "no -D")
 
@@ -344,7 +344,7 @@ def _at_width(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64]]:
 
 
 def _width_heads(attributes: Mapping[str, Any]) -> list[str]:
-    """Return lines that describe the corrections of finite width and state their errors."""
+    """Return the lines about corrections of finite width above the table: method, width and errors."""
     lines = [
         f"N = {attributes['width']}: mean over networks, and standard deviation of one network, to leading "
         f"order in 1/N, by {attributes['width_method']}"
@@ -370,7 +370,10 @@ def _series_columns(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64
 
 
 def _loss_columns(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64]]:
-    """Return columns of the losses with their confidence intervals, or of the largest error."""
+    """Return columns of the table by heading: losses and their confidence intervals.
+
+    A program whose loss has no formula has a column of its largest error instead.
+    """
     from numerics.results import STDERR, interval
 
     columns: dict[str, NDArray[np.float64]] = {}

@@ -99,7 +99,7 @@ def early_time(
 
 
 def _conditions(sentences: Iterable[str], of: str = "") -> None:
-    """Print the conditions under which a limit holds, one sentence a line."""
+    """Print the heading "conditions" followed by ``of``, and below it one sentence on each line."""
     typer.echo(f"conditions{of}")
     for sentence in sentences:
         typer.echo(f"  {sentence}")
@@ -113,7 +113,7 @@ def _words(number: float | None, formula: object) -> str:
 
 
 def _steps(steps: EarlySteps | None) -> list[str]:
-    """Return the lines about losses after the first steps and about the memory-free recursion."""
+    """Return the printed lines about losses after the first steps and the recursion; [] for None."""
     if steps is None:
         return []
     lines = [f"first step: test loss with label noise is multiplied by {steps.test_growth_factor:.10g}"]
@@ -133,7 +133,7 @@ def _steps(steps: EarlySteps | None) -> list[str]:
 
 
 def _rates(recovery: Recovery | None) -> list[str]:
-    """Return the lines about the largest learning rate over several steps and its lazy limit."""
+    """Return the printed lines about the largest learning rate over several steps; [] for None."""
     if recovery is None:
         return []
     largest = recovery.largest
@@ -190,7 +190,7 @@ def largest_rate(
 
 
 def _warning(sentence: str | None) -> None:
-    """Print a warning where the numbers do not hold."""
+    """Print a sentence as a warning, unless it is None."""
     if sentence is not None:
         typer.echo(f"warning: {sentence}")
 
@@ -644,12 +644,12 @@ def _called(node: tuple[str, Any]) -> str:
 
 
 def _text(table: Any) -> dict[str, str]:
-    """Return the table with keys and values as text."""
+    """Return a table with its keys and values converted to text."""
     return {str(k): str(v) for k, v in table.items()}
 
 
 def _listed(table: dict[str, Any]) -> str:
-    """Return the table as text ``key = value``, separated by commas."""
+    """Return the entries of a table as "key = value", separated by commas."""
     return ", ".join(f"{k} = {v}" for k, v in table.items())
 
 
@@ -746,7 +746,7 @@ ROWS = 9
 
 
 def _width(x: float, exact: bool) -> str:
-    """Return a cell of the table: a loss or a width, or a dash where the limit is zero."""
+    """Return ``x`` as a cell of the table: as a loss if ``exact``, else as a width; a dash for nan."""
     if x != x:
         return f"{'-':>18}"
     return f"{x:18.8g}" if exact else f"{x if x > ROUNDED else 0:18.3g}"

@@ -140,7 +140,7 @@ def print_tables(tables: Mapping[str, Any]) -> None:
 
 
 def _faults(wrong: Mapping[str, Mapping[str, str]]) -> None:
-    """Print the effects of wrong scalings, one line for all kinds of weights with the same effect."""
+    """Print the effects of wrong scalings; kinds of weights with the same effect share a line."""
     for change, fates in wrong.items():
         typer.echo(f"  {change}:")
         for words in dict.fromkeys(fates.values()):
@@ -149,7 +149,7 @@ def _faults(wrong: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def _table(rows: Mapping[str, Mapping[str, str | None]], first: str) -> None:
-    """Print rows, with the columns that have a value in any row."""
+    """Print a table of rows; ``first`` is the heading of their names, and empty columns are left out."""
     columns = [n for n in next(iter(rows.values())) if any(row[n] is not None for row in rows.values())]
     wide = {n: max(13, *(2 + len(row[n] or "-") for row in rows.values())) for n in columns}
     typer.echo(f"  {first:9}" + "".join(f"{n:>{wide[n]}}" for n in columns))

@@ -383,7 +383,7 @@ class Experiment:
     text: str = ""
 
     def __post_init__(self) -> None:
-        """Raise SpecError for a kernel in place of inputs whose entries the training rule reads."""
+        """Raise SpecError if the rule needs entries of inputs and only their kernel is given."""
         rule = self.spec.training.rule
         if self.spec.training.entrywise and self.samples is not None and self.samples.inputs is None:
             reason = f'gives no entries of inputs, and steps of training.rule = "{rule}" depend on them'
@@ -662,7 +662,7 @@ class Experiment:
 
     @property
     def objective(self) -> str:
-        """Name of the loss of an output."""
+        """Name of the loss function of an output, such as "square" or "logistic"."""
         return self.training.objective
 
     @property

@@ -195,7 +195,7 @@ class Reader:
         return expression
 
     def _refuse(self, text: str, problem: str, accepted: str | None = None) -> SpecError:
-        """Return the SpecError for a text."""
+        """Return the SpecError for ``text``; accepted is ``self.accepted`` if it is None."""
         return SpecError(self.key, text, problem, accepted or self.accepted)
 
     # -- reading -------------------------------------------------------------------------------------------
@@ -417,7 +417,7 @@ def _depth(node: ast.AST) -> int:
 
 
 def _no_power(*_: object) -> Fraction:
-    """Raise for a power inside of an exponent."""
+    """Raise _Unsupported; it stands for powers where they are not allowed, inside of exponents."""
     raise _Unsupported("a power in an exponent")
 
 

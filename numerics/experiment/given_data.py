@@ -217,7 +217,7 @@ def require_size(key: str, value: float) -> None:
 
 
 def _divides(e: Expr, symbol: Symbol) -> bool:
-    """Return whether an expression divides by a symbol."""
+    """Return whether the denominator of an expression contains the symbol."""
     return any(symbol == x for x in e.as_numer_denom()[1].free_symbols) if e.has(symbol) else False
 
 

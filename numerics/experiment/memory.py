@@ -49,7 +49,7 @@ class RuleTables:
     heat: str | None
 
     def nonlinear(self, rule: NonlinearRule) -> NonlinearRule:
-        """Return an entrywise rule whose memory of decay and rate are these tables."""
+        """Return an entrywise rule that reads its memory (decay, factors of updates) from these tables."""
         assert self.left is not None
         return replace(rule, memory_tables=(self.gain, self.left, self.kept))  # type: ignore[type-var]
 
@@ -184,7 +184,7 @@ def _named(rule: Any, system: LinearSystem, program: Program, others: Any) -> Ru
 
 
 def indices_of(w: Any) -> tuple[Any, ...]:
-    """Return the ranges of the indices of a family of weights."""
+    """Return the index ranges of a family of weights; empty for a single weight."""
     return tuple(w.indices) if hasattr(w, "indices") else ((w.index,) if w.index else ()) + w.others
 
 

@@ -239,7 +239,10 @@ def inputs_of(experiment: Experiment) -> Array:
 
 
 def _schedules(experiment: Experiment) -> dict[str, Array]:
-    """Return the values at each step of expressions in t in the file; empty for a flow."""
+    """Return, by name, the values at each step of coefficients given as expressions in t.
+
+    It is empty for a flow, whose program contains the expressions.
+    """
     if experiment.training.rule == "flow" or not experiment.training.schedules:
         return {}
     schedules = theories.schedules_of(experiment.spec)

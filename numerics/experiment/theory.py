@@ -418,7 +418,7 @@ def _entrywise(spec: Spec) -> TrainingRule:
 
 
 def _isotropic(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
-    """Return the program on isotropic data."""
+    """Return the program on isotropic data, with ``depth`` layers and the training rule called ``rule``."""
     network, data = spec.network, spec.data
     assert data is not None
     seen = "full-batch" if data.sample_ratio else "online" if data.batch_ratio else "population"
@@ -441,7 +441,7 @@ def _unequal(layer: Expr) -> Expr:
 
 
 def _structured(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
-    """Return the program on power-law data."""
+    """Return the program on power-law data, with ``depth`` layers and the training rule called ``rule``."""
     assert spec.data is not None
     online = spec.training.rule == "sgd"
     return _modes(

@@ -282,7 +282,7 @@ def _readable(loss: Expr, output: AppliedUndef, program: Program) -> bool:
 
 
 def _is_shifted(a: Expr) -> bool:
-    """Return whether the argument is an index plus or times numbers, such as ``p + 1``."""
+    """Return whether an argument is a shifted or scaled index, such as ``p + 1`` or ``2*p``."""
     return not a.is_Symbol and len(a.free_symbols) == 1 and not a.has(t, AppliedUndef)
 
 
@@ -362,7 +362,7 @@ def _firsts(leaf: AppliedUndef, problem: Problem) -> list[int]:
 
 
 def _lowest_of_output(problem: Problem) -> dict[Symbol, Expr]:
-    """Return the first value of each index of the output."""
+    """Return the lower end of the range of each index of the output, as a number."""
     ranges = [r for d in problem.program.definitions if d.name == OUTPUT for r in d.ranges]
     return {r.index: sympify(r.lower).subs(problem.values) for r in ranges}
 

@@ -83,7 +83,7 @@ def one_sample_kernel(kernel: Array, program: Program) -> Array:
 
 
 def _indices_of_output(program: Program) -> set[Any]:
-    """Return the indices of the output except time; that of samples if there is no output."""
+    """Return the indices of the output except time; {mu} for a program without an output."""
     return {*next((d.lhs.args for d in program.definitions if d.name == OUTPUT), (mu, t))} - {t}
 
 
@@ -158,7 +158,7 @@ def random_losses(
     """
 
     def value(term: Expr) -> Any:
-        """Return one term of a loss at each time."""
+        """Return one term of a loss at each time; a constant is a number."""
         kernel = next(iter(term.atoms(AppliedUndef)), S.One)
         factor = float((term / kernel).subs({x: numbers.get(x, 0.0) for x in term.free_symbols - {t}}))
         return factor * (outputs if kernel is S.One else equal_times(values[str(kernel.func)]))

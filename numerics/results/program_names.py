@@ -190,7 +190,10 @@ def sample_index(program: Program) -> Symbol | None:
 def _number(
     problem: Problem, name: str, sizes: dict[str, AxisValues]
 ) -> Iterator[tuple[str, AuthoredVariable]]:
-    """Yield one number of a program, or each of its definitions if they do not fill an array."""
+    """Yield the variable of one number of a program and its label, or one variable for each definition.
+
+    The latter if the definitions do not fill an array.
+    """
     (label,) = problem.author_names([name])
     lines = [d for d in problem.program.definitions if d.name == name]
     spans_of_lines = [_spans(problem, [x for x in d.lhs.args if x != t], d.ranges) for d in lines]
@@ -211,7 +214,10 @@ def _scalar(
     values: tuple[AxisValues, ...],
     sizes: dict[str, AxisValues],
 ) -> AuthoredVariable:
-    """Return the variable of the definitions ``lines`` of a number, whose indices take ``values``."""
+    """Return the variable for a number with the definitions ``lines``, whose indices take ``values``.
+
+    Values of indices along its dimensions are recorded in ``sizes``.
+    """
     name, sample = lines[0].name, sample_index(problem.program)
     dims = []
     for k, index_values in enumerate(values):
@@ -225,7 +231,7 @@ def _scalar(
 
 
 def _correlations(problem: Problem, sizes: dict[str, AxisValues]) -> Iterator[AuthoredVariable]:
-    """Yield the averages of a vector at time t times a vector at time s."""
+    """Yield variables for the averages of a vector at time t times a vector at time s."""
     sample = sample_index(problem.program)
     for q in problem.theory.order_parameters:
         number, average = sympify(q.definition).as_independent(Average, as_Add=False)

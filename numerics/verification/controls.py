@@ -316,7 +316,7 @@ class NetworkControls:
         return np.concatenate([outputs, *layered], axis=1)
 
     def means(self, samples: Mapping[str, Array]) -> dict[str, SampleMean]:
-        """Return the means of all variables that have controls."""
+        """Return, by name, the means over networks of all variables that have controls."""
         means: dict[str, SampleMean] = {}
         for name, controls in (
             ("error", self.of_error),

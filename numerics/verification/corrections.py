@@ -92,7 +92,7 @@ class CorrectionsPlan:
 
     @property
     def seconds(self) -> float:
-        """Estimated time in seconds."""
+        """Estimated time in seconds to derive the corrections."""
         return sum(x.seconds for x in (self.shifted, self.varied) if x is not None)
 
     def left_of(self, effort: Effort) -> Effort:
@@ -107,7 +107,7 @@ class CorrectionsPlan:
 
 
 def last_of(plan: WidthPlan) -> int:
-    """Return the position of the last time of a plan."""
+    """Return the position of the last time that a plan of corrections covers."""
     return plan.sizes.times - 1
 
 
@@ -180,7 +180,7 @@ class DerivedNumber:
     dof: int = REPLICAS - 1
 
     def scaled(self, factor: float) -> DerivedNumber:
-        """Return the number times a factor."""
+        """Return the number and its errors multiplied by a factor."""
         size = abs(factor)
         return replace(
             self,
@@ -365,13 +365,13 @@ def _is_single(x: Comparison) -> bool:
 
 
 def _of_networks(d: xr.Dataset, q: ComparedQuantity) -> DerivedNumber:
-    """Return a mean over networks of one width, with its standard error."""
+    """Return the mean of a compared quantity over the networks of one width, with its standard error."""
     value, stderr = (entry_of(d, q.name + x, q.at).to_numpy() for x in ("", STDERR))
     return DerivedNumber(value, stderr, np.zeros_like(value), degrees_of(d, q.name))
 
 
 def _of_theory(theory: xr.Dataset, q: ComparedQuantity) -> DerivedNumber:
-    """Return a quantity at infinite width, with its standard error and bias."""
+    """Return a compared quantity of the theory, with its standard error and bias."""
     value = theory[q.name].isel(q.at).to_numpy()
     bias = theory[q.name].copy(data=systematic(theory, q.name)).isel(q.at).to_numpy()
     if q.name + STDERR not in theory:

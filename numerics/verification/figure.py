@@ -139,7 +139,7 @@ def _series_loss(problem: Problem, series: xr.Dataset) -> xr.DataArray:
 
 
 def _is_square(loss: Expr, program: Program) -> bool:
-    """Return whether a loss is half of the square of target minus output."""
+    """Return whether the loss of a sample is half of the square of target minus output."""
     output, target = program.roles.output, program.roles.target
     if output is None or target is None:
         return False

@@ -429,7 +429,7 @@ def size_of(theory: xr.Dataset, q: ComparedQuantity) -> float:
 
 
 def _rms(x: xr.DataArray) -> float:
-    """Return the root mean square, or one if it is zero up to rounding."""
+    """Return the root mean square of an array, or one if it is zero up to rounding."""
     size = float(np.sqrt(np.mean(x.to_numpy() ** 2)))
     return size if size > ROUNDED else 1.0
 
@@ -566,7 +566,7 @@ def entry_of(networks: xr.Dataset, name: str, at: Mapping[str, Any]) -> xr.DataA
 
 
 def degrees_of(networks: xr.Dataset, name: str) -> int:
-    """Return the degrees of freedom of the standard error of a mean over networks."""
+    """Return the degrees of freedom of the standard error of a variable's mean over networks."""
     return int(networks[name].attrs.get(DOF, int(networks.attrs["seeds"]) - 1))
 
 

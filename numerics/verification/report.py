@@ -229,7 +229,7 @@ def title(source: Problem | Experiment) -> str:
 
 
 def _network(experiment: Experiment) -> list[str]:
-    """Return the network of an experiment in words."""
+    """Return phrases that describe the network: depth, gamma0, and keys without their default values."""
     network = experiment.network
     words = [f"L = {experiment.depth} hidden layers", f"gamma0 = {network.gamma0:g}"]
     words += ["biases"] if network.bias else []
@@ -246,7 +246,7 @@ def _network(experiment: Experiment) -> list[str]:
 
 
 def _data(experiment: Experiment) -> str:
-    """Return the data of an experiment in words."""
+    """Return a phrase that describes the data: numbers of samples, or the statistics of random data."""
     data = experiment.data
     if experiment.spec.kind == "fixed" or data is None:
         held = experiment.held_out
@@ -282,7 +282,7 @@ def _text(value: float | str) -> str:
 
 
 def _training(experiment: Experiment) -> str:
-    """Return the training of an experiment in words."""
+    """Return a phrase that describes the training: steps, rule, rate, and keys without default values."""
     training = experiment.training
     words = [f"{training.steps} steps of {RULES[training.rule]} at rate {_text(training.learning_rate or 0)}"]
     if training.rule == "flow":

@@ -159,7 +159,7 @@ def _on_samples(problem: Problem, pick: NDArray[np.intp], points: int, end: floa
 
 
 def _sample_count(problem: Problem) -> int:
-    """Return the number of samples of a program with a symbol for it, or 0 if none can be left out."""
+    """Return the number of training samples of a program; 0 if none of them can be left out."""
     cut = _sample_axes(problem)
     return 0 if cut is None else int(problem.numbers.get(cut[0], 0))
 
@@ -309,7 +309,7 @@ def _in_steps(rule: Any, length: Symbol) -> LinearRule:
 
 
 def at_gamma0(problem: Problem, strength: float) -> Problem:
-    """Return the problem at another gamma0."""
+    """Return the problem with ``strength`` as its gamma0."""
     return replace(problem, numbers={**problem.numbers, gamma0: strength})
 
 
