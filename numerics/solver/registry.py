@@ -125,7 +125,7 @@ class Choice:
         return (self.rtol, "solver.rtol") if default is None else (default, "the default of solver.accuracy")
 
     def __str__(self) -> str:
-        rows = []
+        rows = ["method    estimated time, memory and error, or the reason of a refusal"]
         for method, reply in self.answers:
             if isinstance(reply, MethodEstimate):
                 size = f"{reply.cost:.2g} s, {reply.memory / 2**20:.3g} MiB, error {reply.error:.1g}"
@@ -136,7 +136,7 @@ class Choice:
         if self.method is None:
             return "\n".join([*rows, "runs: none"])
         asked, key = self.asked
-        return "\n".join([*rows, f"runs: {self.method.name}; accuracy asked for: {asked:.1g} ({key})"])
+        return "\n".join([*rows, f"runs: {self.method.name}; required accuracy: {asked:.1g} ({key})"])
 
 
 def choose(
