@@ -86,7 +86,7 @@ def remedy_at_start(values: ArrayLike) -> str:
     >>> remedy_at_start([1.0, float("nan")])
     'before any step: a quotient there is 0/0, such as a mean over no positions, or numbers have overflown'
     """
-    import numpy as np  # the command line imports this module first
+    import numpy as np  # the command line imports this module before NumPy
 
     numbers = np.asarray(values)
     return UNDEFINED if np.isnan(numbers).any() and not np.isinf(numbers).any() else AT_START
@@ -167,7 +167,7 @@ def memory_there() -> float:
     """Return the bytes of memory available to this process: the least of machine, container and limit."""
     limits = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
     for path in CONTAINER:
-        with suppress(OSError, ValueError):  # no container, or "max"
+        with suppress(OSError, ValueError):  # there is no container, or the file says "max"
             limits.append(float(Path(path).read_text(encoding="ascii")))
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return min(limits if limit == resource.RLIM_INFINITY else [*limits, float(limit)])
@@ -188,8 +188,11 @@ def require_memory(size: float, key_value: tuple[str, object], what: str, accept
     numerics.errors.SpecError: training.steps = 9: needs 931322575 GiB for kernels; there are ...
     """
     if not size <= ALWAYS and not size <= memory_there():
-        problem = f"needs {size / 2**30:.0f} GiB {what}; there are {memory_there() / 2**30:.0f}"
-        raise SpecError(*key_value, problem, accepted)
+        raise SpecError(
+            *key_value,
+            f"needs {size / 2**30:.0f} GiB {what}; there are {memory_there() / 2**30:.0f}",
+            accepted,
+        )
 
 
 def require_whole(name: str, value: object, least: int, problem: str) -> None:
@@ -221,5 +224,9 @@ def require_time(seconds: float, hours: float, what: str, accepted: str) -> None
     numerics.errors.SpecError: solver.hours = 24.0: the march takes about 2.8e+05 hours (accepted: ...
     """
     if not seconds <= 3600 * hours:
-        problem = f"{what} takes about {seconds / 3600:.2g} hours"
-        raise SpecError("solver.hours", hours, problem, f"{accepted}, or a larger solver.hours")
+        raise SpecError(
+            "solver.hours",
+            hours,
+            f"{what} takes about {seconds / 3600:.2g} hours",
+            f"{accepted}, or a larger solver.hours",
+        )

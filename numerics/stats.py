@@ -42,7 +42,7 @@ class Spread:
 
     def add_all(self, samples: Mapping[str, Array]) -> None:
         """Add several samples, arrays by name with the samples along the first axis."""
-        with np.errstate(over="ignore", invalid="ignore"):  # shortly before a divergence
+        with np.errstate(over="ignore", invalid="ignore"):  # squares overflow shortly before a divergence
             for name, xs in samples.items():
                 self._add(name, xs)
 

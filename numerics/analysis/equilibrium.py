@@ -126,16 +126,24 @@ def rest_point(source: Experiment | Program) -> RestPoint:
         try:
             return _of_theory(mean_field(source))
         except NotApplicable as error:
-            reason, accepted = f"no rest point is derived: {error}", "a chain of layers whose weights decay"
-            raise SpecError("program", source.name, reason, accepted) from None
+            raise SpecError(
+                "program",
+                source.name,
+                f"no rest point is derived: {error}",
+                "a chain of layers whose weights decay",
+            ) from None
     training = source.training
     source.require_linear_rule("a rest point in closed form")
     source.require_moving_features("a rest point in closed form")
     if source.spec.kind != "fixed":
         raise SpecError("data.kind", source.spec.kind, "has no derived rest point", '"fixed"')
     if not training.weight_decay:
-        reason = "has no rest point: weights that do not decay keep their initial values"
-        raise SpecError("training.weight_decay", training.weight_decay, reason, "a positive number")
+        raise SpecError(
+            "training.weight_decay",
+            training.weight_decay,
+            "has no rest point: weights that do not decay keep their initial values",
+            "a positive number",
+        )
     source.require_constant("a rest point")
     wanted = NOISY if training.temperature else HOMOGENEOUS
     equations = derive_or_raise(

@@ -123,7 +123,7 @@ def largest_rate(
         raise NotConverged(f"no rate between {low:.3g} and {high:.3g} separates learning from divergence")
     while high / low > 1 + rtol:
         middle = float(np.sqrt(low * high))
-        if not low < middle < high:  # neighbouring floating-point numbers
+        if not low < middle < high:  # both are neighbouring floating-point numbers
             break
         low, high = (middle, high) if succeeds(middle) else (low, middle)
     return Rate(low, high, training.steps)
@@ -135,7 +135,7 @@ def _succeeds(experiment: Experiment, rate: float, *, rise: bool, settle: bool) 
         result = solve(experiment.replace({"training.learning_rate": rate}), kernels="none")
     except (Diverged, NotConverged):
         return False
-    fixed = experiment.spec.kind == "fixed"  # its test loss may rise while training succeeds
+    fixed = experiment.spec.kind == "fixed"  # then the test loss may rise while training succeeds
     loss = result["train_loss" if fixed or "test_loss" not in result else "test_loss"].values
     learnt = bool(loss[-1] < loss[0]) and (rise or bool(loss.max() <= loss[0]))
     return learnt and (not settle or _converges(loss))
@@ -319,8 +319,9 @@ def _theory(experiment: Experiment) -> Theory:
 def _numbers(experiment: Experiment) -> dict[Symbol, Expr]:
     """Return the numbers of an experiment as fractions by symbol; raise if the depth is a symbol."""
     if experiment.symbolic:
-        reason = "is a symbol, but steps need a number"
-        raise SpecError("network.depth", "L", reason, "a number of hidden layers")
+        raise SpecError(
+            "network.depth", "L", "is a symbol, but steps need a number", "a number of hidden layers"
+        )
     return {x: Rational(str(value)) for x, value in numbers_of(experiment).items()}
 
 
@@ -606,8 +607,12 @@ def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateL
         raise SpecError("--regime", regime, "is not a regime", '"rich" or "lazy"')
     if isinstance(source, Program):
         if regime is None:
-            reason = "is missing: the numbers of a program are symbols, which leave the regime open"
-            raise SpecError("--regime", None, reason, '"rich" or "lazy"')
+            raise SpecError(
+                "--regime",
+                None,
+                "is missing: the numbers of a program are symbols, which leave the regime open",
+                '"rich" or "lazy"',
+            )
         find = partial(largest_rate_form, regime=regime)
         form = _of_program(source, find, "the largest rate in closed form")
         return RateLimit(form, None, None, None, None)
@@ -790,8 +795,12 @@ def depth_limits(
         experiment.require_moving_features("the limit of infinite depth")
         network = experiment.network
         if network.branch is None:
-            reason = "is missing: only residual networks have a limit of infinite depth here"
-            raise SpecError("network.branch", None, reason, "a positive number, such as 1/sqrt(depth)")
+            raise SpecError(
+                "network.branch",
+                None,
+                "is missing: only residual networks have a limit of infinite depth here",
+                "a positive number, such as 1/sqrt(depth)",
+            )
         require_file(experiment)
         if not experiment.symbolic:
             depth, beta0 = experiment.depth, float(network.branch) * float(np.sqrt(experiment.depth))

@@ -105,7 +105,7 @@ class Point:
                 return Outcome(str(result.attrs["status"]), result)
             if not retry and self.failed.exists():
                 return Outcome(json.loads(self.failed.read_text(encoding="utf-8"))["status"])
-        except (OSError, KeyError, ValueError):  # an incomplete file, such as after a full disk
+        except (OSError, KeyError, ValueError):  # the file is incomplete, for example after a full disk
             pass
         return None
 
@@ -129,7 +129,7 @@ class Point:
             record = {"status": outcome.status, "spec": self.experiment.text}
             with replacing(self.failed) as beside:
                 beside.write_text(json.dumps(record), encoding="utf-8")
-            self.file.unlink(missing_ok=True)  # an incomplete file
+            self.file.unlink(missing_ok=True)  # a result file beside a failure is incomplete
         else:
             save(outcome.result, self.file)
             self.failed.unlink(missing_ok=True)
@@ -162,7 +162,7 @@ def digest(experiment: Experiment, *more: str) -> str:
     False
     """
     tables = experiment.spec.model_dump()
-    for key in (*TRAINING, *TESTING):  # names of files; the fingerprint covers their numbers
+    for key in (*TRAINING, *TESTING):  # file names do not count, because the fingerprint has their numbers
         (tables["data"] or {}).pop(key, None)
     record = [tables, fingerprint(experiment.arrays), provenance()["version"], *more]
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
@@ -204,8 +204,9 @@ class Grid:
                 raise SpecError(path, list_of_values, "has a value twice", "values that differ")
         names = [_name(path) for path in values]
         if len(set(names)) < len(names):
-            reason = "has two keys with the same last part"
-            raise SpecError("sweep", list(values), reason, "keys that end differently")
+            raise SpecError(
+                "sweep", list(values), "has two keys with the same last part", "keys that end differently"
+            )
         places = [tuple(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
         cases = [experiment.replace(dict(at)) for at in places]
         for case in cases:
@@ -392,8 +393,9 @@ def cluster(folder: str | Path, *, hours: float, jobs: int, kind: str | None = N
     try:
         import submitit
     except ImportError:
-        accepted = "pip install 'dmft-derive[cluster]'"
-        raise SpecError("--cluster", "submitit", "is not installed", accepted) from None
+        raise SpecError(
+            "--cluster", "submitit", "is not installed", "pip install 'dmft-derive[cluster]'"
+        ) from None
     executor = submitit.AutoExecutor(Path(folder) / "jobs", cluster=kind)
     minutes = max(1, int(60 * hours))
     executor.update_parameters(
@@ -414,10 +416,10 @@ def _run(
             try:
                 yield from ((places[done], done.result()) for done in as_completed(places))
             except BrokenExecutor:
-                reason = (
-                    "a process of the sweep was killed, possibly for lack of memory; finished points stay"
-                )
-                raise NumericsError(f"{reason}; fewer jobs, or a smaller solver.samples, would do") from None
+                raise NumericsError(
+                    "a process of the sweep was killed, possibly for lack of memory; finished points stay; "
+                    "fewer jobs, or a smaller solver.samples, would do"
+                ) from None
     else:
         with getattr(executor, "batch", nullcontext)():  # submitit sends all points as one array of jobs
             futures = [executor.submit(point) for point in points]

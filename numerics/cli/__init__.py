@@ -32,7 +32,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit status; a failure prints one line on stderr."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # overflow is refused later, by one message
+            warnings.simplefilter("ignore", RuntimeWarning)  # overflow raises one error later
             _command()(args=list(arguments), prog_name="dmft")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
@@ -52,7 +52,7 @@ def _explained(error: BaseException) -> tuple[str, int]:
         message, status = f"program: {error}", BAD_INPUT
     elif isinstance(error, NumericsError):
         message, status = f"{type(error).__name__}: {error}", NO_RESULT
-    elif isinstance(error, OSError):  # such as a full disk, which the checks on paths cannot foresee
+    elif isinstance(error, OSError):  # for example a full disk, which checks of paths cannot foresee
         message, status = f"{error.filename or 'output'}: {error.strerror or error}", BAD_INPUT
     elif isinstance(error, MemoryError):
         available = f"the {memory_there() / 2**30:.3g} GiB of this machine"
@@ -103,18 +103,18 @@ def main() -> None:
     """Run the command line of this process; the entry point of the console script `dmft`."""
     gc.set_threshold(100_000, 50, 50)  # modules and theories stay in memory: frequent collection is slow
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
-        if signal.getsignal(number) is not signal.SIG_IGN or number == signal.SIGPIPE:  # keep nohup's choice
+        if signal.getsignal(number) is not signal.SIG_IGN or number == signal.SIGPIPE:  # nohup ignores SIGHUP
             signal.signal(number, _ended)
-    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # their search reads every installed package
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # the search for plugins reads every installed package
     os.environ.pop("MPLBACKEND", None)  # no window is shown; an unknown name would stop Matplotlib
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the calling process
+        if getattr(sys, name) is None:  # the calling process has closed it
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - open until exit
-        getattr(sys, name).reconfigure(errors="backslashreplace")  # characters that the terminal lacks
+        getattr(sys, name).reconfigure(errors="backslashreplace")  # the terminal may lack characters
     status = run(sys.argv[1:])
     try:
         sys.stdout.flush()
     except OSError as error:
         status = status or _fail(f"output: {error.strerror}", BAD_INPUT)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python reports the same error at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # without this Python repeats the error at exit
     sys.exit(status)

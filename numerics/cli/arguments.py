@@ -111,8 +111,12 @@ def _require_no_arguments(text: str, name: str, function: Callable[..., Any]) ->
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = [x.name for x in parameters if x.default is x.empty and x.kind not in optional]
     if needed:
-        problem = f"{name} cannot be called without arguments: it needs {', '.join(needed)}"
-        raise SpecError("file", text, problem, "a program, or a function without arguments that returns one")
+        raise SpecError(
+            "file",
+            text,
+            f"{name} cannot be called without arguments: it needs {', '.join(needed)}",
+            "a program, or a function without arguments that returns one",
+        )
 
 
 def _run_file(text: str, path: Path, call: Callable[[], Any]) -> Any:
@@ -126,8 +130,12 @@ def _run_file(text: str, path: Path, call: Callable[[], Any]) -> Any:
         with redirect_stdout(sys.stderr):
             return call()
     except SystemExit as error:
-        reason = f"the file ended the process by sys.exit({error.code!r})"
-        raise SpecError("file", text, reason, "a file that runs to its end") from error
+        raise SpecError(
+            "file",
+            text,
+            f"the file ended the process by sys.exit({error.code!r})",
+            "a file that runs to its end",
+        ) from error
     except Exception as error:  # a user's file may raise anything; the message is one line
         lines = [x.lineno for x in traceback.extract_tb(error.__traceback__) if x.filename == str(path)]
         where = f" at line {lines[-1]}" if lines else ""
@@ -168,9 +176,11 @@ def problem_in(text: str, arrays: Mapping[str, str], settings: Mapping[str, str]
     flow = not program.rule.discrete
     given_rule = tables["training"].setdefault("rule", "flow" if flow else "gd")
     if (given_rule == "flow") != flow:
-        reason = f"the rule of the program is {type(program.rule).__name__}"
         raise SpecError(
-            "training.rule", given_rule, reason, "leaving it out, or program.with_rule(...) in the file"
+            "training.rule",
+            given_rule,
+            f"the rule of the program is {type(program.rule).__name__}",
+            "leaving it out, or program.with_rule(...) in the file",
         )
     experiment = Experiment.without_arrays(tables)
     data = {ALIASES.get(k, k): read_array(f"-D {k}", name, Path()) for k, name in arrays.items()}

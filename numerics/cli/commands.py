@@ -112,7 +112,7 @@ def _fluctuations(file: str, program: Program | None, form: str) -> str:
     try:
         return fluctuations(program).render(format=form)
     except NotApplicable as reason:
-        raise SpecError("--show", "fluctuations", str(reason), "another part of the theory") from None
+        raise SpecError("--show", "fluctuations", f"are not derived: {reason}", "another part") from None
 
 
 # -- dmft solve -------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def _series(file: str, order: int, show: SeriesFormat, settings: list[str] | Non
     try:
         return expand(mean_field(program), gamma0, order).render(show)
     except NotApplicable as reason:
-        raise SpecError("file", file, str(reason), "another program") from reason
+        raise SpecError("file", file, f"has no series in gamma0: {reason}", "another program") from reason
 
 
 # -- dmft verify ------------------------------------------------------------------------------------------
@@ -465,8 +465,9 @@ def ledger(
         if verdict not in VERDICTS:
             raise SpecError("--verdict", verdict, "is not a verdict", ", ".join(VERDICTS))
         if check:
-            reason = "cannot be combined with --check"
-            raise SpecError("--verdict", verdict, reason, "a paper and a number with --check")
+            raise SpecError(
+                "--verdict", verdict, "cannot be combined with --check", "a paper and a number with --check"
+            )
         rows = [x for x in rows if x.verdict == verdict]
     root = _checkout() if check else None
     words = [x for x in (source, number) if x is not None]
@@ -491,9 +492,12 @@ def _checkout() -> Path:
     """Return the checkout that this package runs from; raise SpecError if it does not hold the evidence."""
     root = Path(__file__).resolve().parents[2]
     if not (root / EVIDENCE).is_dir():
-        reason = f"the installed package does not hold the evidence; it stands in {EVIDENCE} of the source"
-        accepted = "the command in a checkout: git clone, pip install -e '.[test]'"
-        raise SpecError("--check", None, reason, accepted)
+        raise SpecError(
+            "--check",
+            None,
+            f"the installed package does not hold the evidence; it stands in {EVIDENCE} of the source",
+            "the command in a checkout: git clone, pip install -e '.[test]'",
+        )
     return root
 
 

@@ -205,14 +205,14 @@ def check_folder(path: Path | None) -> None:
 def _check_parent(key: str, path: Path) -> None:
     """Raise SpecError if a file cannot be made beside ``path``; this makes one and removes it."""
     if not path.parent.is_dir():
-        reason, accepted = f"there is no folder {path.parent}", "a path in a folder that exists"
-        raise SpecError(key, str(path), reason, accepted)
+        raise SpecError(key, str(path), f"there is no folder {path.parent}", "a path in a folder that exists")
     try:
         with TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        reason, accepted = f"cannot write in {path.parent}: {error.strerror}", "another path"
-        raise SpecError(key, str(path), reason, accepted) from None
+        raise SpecError(
+            key, str(path), f"cannot write in {path.parent}: {error.strerror}", "another path"
+        ) from None
 
 
 @contextmanager
@@ -383,7 +383,7 @@ def _loss_columns(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64]]
             if name + STDERR in result:
                 columns[heading] = interval(result, name)
     columns |= _at_width(result)
-    if "train_loss" not in result and "error" in result:  # a program whose loss has no formula
+    if "train_loss" not in result and "error" in result:  # the program has no formula of its loss
         errors = abs(result["error"].values)
         columns["largest error"] = errors.reshape(len(errors), -1).max(axis=1)
     return columns

@@ -112,8 +112,12 @@ def new(
     """
     kind = kind or ("isotropic" if rule == "gd" else "fixed")
     if rule != "gd" and kind != "fixed":
-        reason = f"gives no entries of inputs, and steps of --rule {rule} depend on them"
-        raise SpecError("--kind", kind, reason, "fixed, or --rule gd")
+        raise SpecError(
+            "--kind",
+            kind,
+            f"gives no entries of inputs, and steps of --rule {rule} depend on them",
+            "fixed, or --rule gd",
+        )
     if file.exists():
         raise SpecError("FILE", str(file), "exists already", "the name of a new file")
     check_outputs("", None, None, {"FILE": file})
@@ -168,8 +172,9 @@ def load_result(file: Path) -> xr.Dataset:
     try:
         result = load(file)
     except Exception as error:  # HDF5 raises many types for files of other programs
-        problem = f"cannot be read: {' '.join(str(error).split())[:200]}"
-        raise SpecError("RESULT.nc", str(file), problem, accepted) from None
+        raise SpecError(
+            "RESULT.nc", str(file), f"cannot be read: {' '.join(str(error).split())[:200]}", accepted
+        ) from None
     if "spec" not in result.attrs or "time" not in result.coords:
         raise SpecError("RESULT.nc", str(file), "is not a result", accepted)
     return result

@@ -74,8 +74,9 @@ def early_time(
     else:
         for option, given in (("--steps", steps or None), ("--recovery", recovery or None)):
             if given is not None:
-                reason = "is not available for a program"
-                raise SpecError(option, given, reason, f"an experiment file, or no {option}")
+                raise SpecError(
+                    option, given, "is not available for a program", f"an experiment file, or no {option}"
+                )
         first_step = of.early_time(program, numbers_in(settings))
         refuse_arrays(data)
     parts = {"the first step": first_step, "--steps": early_steps, "--recovery": rates}
@@ -169,8 +170,12 @@ def largest_rate(
     if program is not None:
         refuse_arrays(data)
         if settings:
-            reason = "is not used in the formulas of a program"
-            raise SpecError("--set", settings[0], reason, "no --set, or an experiment file")
+            raise SpecError(
+                "--set",
+                settings[0],
+                "is not used in the formulas of a program",
+                "no --set, or an experiment file",
+            )
     if as_json:
         print_json(limit.to_json())
         return
@@ -387,14 +392,16 @@ def _power_law(
     numbers = {name: number for name, number in more.items() if number is not None}
     for name, number in numbers.items():
         if regime != "batch":
-            option, reason = f"--{name.replace('_', '-')}", f"is not used in the {regime} regime"
-            raise SpecError(option, number, reason, "--regime batch")
+            raise SpecError(
+                f"--{name.replace('_', '-')}", number, f"is not used in the {regime} regime", "--regime batch"
+            )
     shape = () if regime == "features" else (depth,)
     if depth is None and shape:
         raise SpecError("--depth", None, "is missing", "1, 2, 3, ...")
     if depth is not None and not shape:
-        reason = "is not used for random features, which have one layer"
-        raise SpecError("--depth", depth, reason, "no --depth")
+        raise SpecError(
+            "--depth", depth, "is not used for random features, which have one layer", "no --depth"
+        )
     try:
         return _law(regime)(*shape, source, symbol if capacity is None else capacity, **numbers)
     except (ValueError, NotApplicable) as error:
@@ -536,7 +543,10 @@ def parametrization(
     if (alpha is None) != (gamma is None):
         key, value = ("--alpha", alpha) if gamma is None else ("--gamma", gamma)
         raise SpecError(
-            key, value, "stands alone", "--alpha and --gamma for the depth, neither for the width"
+            key,
+            value,
+            "is given without the other option",
+            "--alpha and --gamma for the depth, neither for the width",
         )
     if alpha is not None and gamma is not None:
         _depth(alpha, gamma, as_json)
@@ -677,8 +687,12 @@ def equilibrium(
     if program is not None:
         refuse_arrays(data)
         if settings:
-            reason = "is not used in the equations of a program"
-            raise SpecError("--set", settings[0], reason, "no --set, or an experiment file")
+            raise SpecError(
+                "--set",
+                settings[0],
+                "is not used in the equations of a program",
+                "no --set, or an experiment file",
+            )
     if as_json:
         print_json(rest.to_json())
         return

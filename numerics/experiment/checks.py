@@ -29,25 +29,34 @@ def real_numbers(key: str, given: ArrayLike, name: str | None = None) -> Array:
     """
     if isinstance(given, np.ma.MaskedArray) and np.ma.getmaskarray(given).any():
         count = int(np.ma.getmaskarray(given).sum())
-        raise SpecError(key, name, f"has {count} masked entries", "an array without a mask")
+        raise SpecError(
+            key, name, f"has {count} masked entries, which have no value", "an array without a mask"
+        )
     try:
         array = np.asarray(given)
     except (ValueError, TypeError) as error:
-        problem = f"is not an array: {' '.join(str(error).split())[:100]}"
-        raise SpecError(key, name, problem, "real numbers, all rows equally long") from None
+        raise SpecError(
+            key,
+            name,
+            f"is not an array: {' '.join(str(error).split())[:100]}",
+            "real numbers, all rows equally long",
+        ) from None
     exact = array.dtype.kind == "O" and array.size and all(map(_is_real, array.flat))
     if array.dtype.kind not in "iuf" and not exact:
-        raise SpecError(key, name, f"holds {array.dtype}", "real numbers")
+        raise SpecError(key, name, f"holds {array.dtype} entries, which are not real numbers", "real numbers")
     try:
         with np.errstate(over="ignore"):
             numbers = array.astype(np.float64)
-    except OverflowError:  # of an integer that is larger than any float
-        raise SpecError(key, name, "overflows", "finite numbers") from None
+    except OverflowError:
+        raise SpecError(
+            key, name, "overflows: an integer is larger than any float", "finite numbers"
+        ) from None
     bad = np.argwhere(~np.isfinite(numbers))
     if len(bad):
         place = tuple(int(index) for index in bad[0])
-        problem = f"is {numbers[place]} at index {place} ({len(bad)} such entries)"
-        raise SpecError(key, name, problem, "finite numbers")
+        raise SpecError(
+            key, name, f"is {numbers[place]} at index {place} ({len(bad)} such entries)", "finite numbers"
+        )
     return numbers
 
 
@@ -65,17 +74,23 @@ def symmetric_positive(
     asymmetry = float(np.abs(k - k.T).max())
     if asymmetry > eps * len(k) * scale:
         row, column = (int(i) for i in np.unravel_index(np.abs(k - k.T).argmax(), k.shape))
-        entries = f"its entries at ({row}, {column}) and back differ by {asymmetry:.6g}"
-        raise SpecError(key, name, f"{makes}is not symmetric: {entries}", "a symmetric matrix")
+        raise SpecError(
+            key,
+            name,
+            f"{makes}is not symmetric: its entries at ({row}, {column}) and back differ by {asymmetry:.6g}",
+            "a symmetric matrix",
+        )
     k = k / 2 + k.T / 2
     eigenvalues = np.linalg.eigvalsh(k)
     tolerance = eps * len(k) * max(float(eigenvalues[-1]), 0.0)
     if eigenvalues[0] < -tolerance:
-        problem = (
+        raise SpecError(
+            key,
+            name,
             f"{makes}is not positive semidefinite: its most negative eigenvalue is {eigenvalues[0]:.6g} "
-            f"(rounding errors explain at most {-tolerance:.2g})"
+            f"(rounding errors explain at most {-tolerance:.2g})",
+            "a positive semidefinite matrix",
         )
-        raise SpecError(key, name, problem, "a positive semidefinite matrix")
     return k
 
 

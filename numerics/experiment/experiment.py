@@ -234,8 +234,9 @@ def _check_columns(y: Array, outputs: int, name: str | None = None, key: str = "
     """Raise SpecError if the number of columns of the targets is not the number of outputs."""
     columns = y.shape[1] if y.ndim == 2 else 1
     if columns != outputs:
-        problem = f"has shape {y.shape}, but network.outputs = {outputs}"
-        raise SpecError(key, name, problem, _shape(len(y), outputs))
+        raise SpecError(
+            key, name, f"has shape {y.shape}, but network.outputs = {outputs}", _shape(len(y), outputs)
+        )
 
 
 def _shape(count: int | str, outputs: int) -> str:
@@ -268,8 +269,9 @@ def read_array(key: str, name: str, folder: Path) -> NDArray[Any]:
     except SpecError:
         raise
     except Exception as error:  # a broken header raises many types, because NumPy evaluates it as Python
-        problem = f"cannot be read as an array: {' '.join(str(error).split())[:200]}"
-        raise SpecError(key, name, problem, accepted) from None
+        raise SpecError(
+            key, name, f"cannot be read as an array: {' '.join(str(error).split())[:200]}", accepted
+        ) from None
     return array
 
 
@@ -278,7 +280,7 @@ def require_file(key: str, name: str, path: Path, accepted: str) -> None:
     try:
         regular = path.is_file()
         there = regular or path.exists()
-    except (OSError, ValueError) as error:  # a name that is too long, or holds a null character
+    except (OSError, ValueError) as error:  # the name is too long, or holds a null character
         raise SpecError(key, name, f"is not the name of a file: {error}", accepted) from None
     if not there:
         raise SpecError(key, name, "no such file" + (f": {path}" if str(path) != name else ""), accepted)
@@ -386,8 +388,12 @@ class Experiment:
         """Raise SpecError if the rule needs entries of inputs and only their kernel is given."""
         rule = self.spec.training.rule
         if self.spec.training.entrywise and self.samples is not None and self.samples.inputs is None:
-            reason = f'gives no entries of inputs, and steps of training.rule = "{rule}" depend on them'
-            raise SpecError("data.kernel", None, reason, 'data.inputs in its place, or training.rule = "gd"')
+            raise SpecError(
+                "data.kernel",
+                None,
+                f'gives no entries of inputs, and steps of training.rule = "{rule}" depend on them',
+                'data.inputs in its place, or training.rule = "gd"',
+            )
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -459,7 +465,10 @@ class Experiment:
             raise SpecError("file", str(path), f"cannot be read: {error.strerror}", accepted) from None
         except UnicodeDecodeError as error:
             raise SpecError("file", str(path), f"is not UTF-8 text: {error.reason}", accepted) from None
-        except (ValueError, RecursionError) as error:  # from tomllib: syntax, long numbers, deep nesting
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # tomllib raises these for syntax, long numbers, deep nesting
             raise SpecError("file", str(path), f"is not valid TOML: {error}", accepted) from None
 
     @classmethod
@@ -721,9 +730,12 @@ class Experiment:
         numerics.errors.SpecError: training.rule = "sign": has steps that are not linear in the gradie...
         """
         if self.training.entrywise:
-            reason = f"has steps that are not linear in the gradient, and {what} needs linear ones"
-            accepted = '"gd", "flow" or "sgd"; `dmft solve` solves this one'
-            raise SpecError("training.rule", self.training.rule, reason, accepted)
+            raise SpecError(
+                "training.rule",
+                self.training.rule,
+                f"has steps that are not linear in the gradient, and {what} needs linear ones",
+                '"gd", "flow" or "sgd"; `dmft solve` solves this one',
+            )
 
     def require_moving_features(self, what: str) -> None:
         """Raise SpecError for fixed samples in NTK scaling, whose features do not move.
@@ -741,8 +753,12 @@ class Experiment:
         numerics.errors.SpecError: network.parametrization = "ntk": leaves no features that move at infini...
         """
         if self.spec.features_rest:
-            reason = f"leaves no features that move at infinite width, and {what} needs them"
-            raise SpecError("network.parametrization", "ntk", reason, '"mean-field"')
+            raise SpecError(
+                "network.parametrization",
+                "ntk",
+                f"leaves no features that move at infinite width, and {what} needs them",
+                '"mean-field"',
+            )
 
     @property
     def times(self) -> Array:

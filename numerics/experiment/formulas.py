@@ -213,7 +213,7 @@ class Reader:
             raise self._refuse(text, f"is not the name of an activation{hint}")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about doubtful spellings of numbers
+                warnings.simplefilter("ignore")  # Python warns about spellings such as 1if
                 return ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError):
             raise self._refuse(text, "cannot be read as an expression") from None

@@ -72,8 +72,9 @@ def checked_arrays(
         else:
             _require_squares(name, value)
         if name in attributes and value.ndim != 1:
-            accepted = "one number for each unit, shape (units,)"
-            raise SpecError(f"arrays.{name}", None, f"has shape {value.shape}", accepted)
+            raise SpecError(
+                f"arrays.{name}", None, f"has shape {value.shape}", "one number for each unit, shape (units,)"
+            )
         checked[name] = shapes.at_all_times(name, value) if name in program.tables else value
     literals, lengths = literals_in(program, sizes), {name: value.shape for name, value in checked.items()}
     require_literals(literals, lengths)
@@ -179,8 +180,9 @@ def require_constants(program: Program, numbers: Mapping[Symbol, float]) -> None
                 replace(x, **{name: e.xreplace({y: expression(numbers[y]) for y in symbols})})  # type: ignore[type-var]
             except ProgramError as error:
                 reason, _, accepted = str(error).partition(": must be ")
-                key = f"numbers.{symbols[0]}"
-                raise SpecError(key, numbers[symbols[0]], f"gives {reason}", accepted) from error
+                raise SpecError(
+                    f"numbers.{symbols[0]}", numbers[symbols[0]], f"gives {reason}", accepted
+                ) from error
 
 
 def require_ranges(program: Program, numbers: Mapping[Symbol, float]) -> None:
@@ -262,8 +264,12 @@ class _Shapes:
         if index in (t, s):
             needed = self.times - (index == s)  # the update at the last time s is not used
             if size < needed:
-                problem = f"{shape_text} the last of {needed} times is read"
-                raise SpecError(key, None, problem, f"at least {needed} entries along time")
+                raise SpecError(
+                    key,
+                    None,
+                    f"{shape_text} the last of {needed} times is read",
+                    f"at least {needed} entries along time",
+                )
             return
         if isinstance(index, Integer):
             return

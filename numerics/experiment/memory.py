@@ -164,14 +164,18 @@ def _named(rule: Any, system: LinearSystem, program: Program, others: Any) -> Ru
         gain = S.One
     indices = {r.index for w in program.trained() for r in indices_of(w.initial)}
     if held := sorted(str(x) for e in system.coefficients for x in (e / gain).free_symbols & indices):
-        message = f"the memory of {rule!r} is a table, and its coefficients depend on {', '.join(held)}"
-        raise NotApplicable(f"{message}: use Parametrization(rates=...) for rates of single weights")
+        raise NotApplicable(
+            f"the memory of {rule!r} is a table, and its coefficients depend on {', '.join(held)}: use "
+            "Parametrization(rates=...) for rates of single weights"
+        )
     left, noise = rule.memory(t, s)[0], rule.noise(t, s)
     taken = set(program.names_in_theory).union(*({x.kept, x.left, x.heat} for x in others))
     if not rule.discrete:
         for name in sorted({"w", *(("m",) if left != 1 else ()), *(("n",) if noise != 0 else ())} & taken):
-            message = f"the integrator of a flow adds a table named {name}, and the program uses this name"
-            raise NotApplicable(f"{message}: rename {name} in the program")
+            raise NotApplicable(
+                f"the integrator of a flow adds a table named {name}, and the program uses this name: "
+                f"rename {name} in the program"
+            )
     names = [_unused(name, taken) for name in ("w", "m", "n")]
     return RuleTables(
         system,
@@ -322,9 +326,9 @@ def _integrated(rates: Any, times: Array) -> tuple[Array, Array]:
         done = ~moving
         pieces.append((interval[done], starts[done], now[:, done]))
         if moving.sum() > MOST_PIECES or (lengths[moving] <= np.spacing(times[-1])).any():
-            message = f"intervals of {whole.max():.3g} are too long for the coefficients of the training rule"
             raise NotConverged(
-                f"{message} at t = {starts[moving][0]:.3g}: output times that are closer there would do"
+                f"intervals of {whole.max():.3g} are too long for the coefficients of the training rule at "
+                f"t = {starts[moving][0]:.3g}: output times that are closer there would do"
             )
         half = lengths[moving] / 2
         starts = np.concatenate([starts[moving], starts[moving] + half])
@@ -437,8 +441,9 @@ class MotionCoefficients:
         placeholders = {x: Symbol(f"value{k}") for k, x in enumerate(sorted(e.atoms(AppliedUndef), key=str))}
         bare = e.xreplace(placeholders)
         if unknown := sorted(str(x) for x in bare.free_symbols - {t, *placeholders.values()}):
-            message = f"a coefficient of the training rule, {e}, holds {', '.join(unknown)}"
-            raise ValueError(f"{message}: give a number for it")
+            raise ValueError(
+                f"a coefficient of the training rule, {e}, holds {', '.join(unknown)}: give a number for it"
+            )
         if bare.is_number:
             number = float(bare)
             return lambda times: np.full(np.shape(times), number)
@@ -456,14 +461,16 @@ class MotionCoefficients:
         if not self.discrete:
             raise NotApplicable(f"{x} in a flow is a table of numbers: write it as an expression in t")
         if name not in self.arrays:
-            message = f"a coefficient of the training rule is {x}"
-            raise ValueError(f"{message}: give arrays[{name!r}], a number for each step")
+            raise ValueError(
+                f"a coefficient of the training rule is {x}: give arrays[{name!r}], a number for each step"
+            )
         table = np.asarray(self.arrays[name], dtype=float)
         places = np.broadcast_to(_function(argument, ())(times), np.shape(times))
         at = np.rint(np.asarray(places, dtype=float)).astype(int)
         if at.size and not 0 <= at.min() <= at.max() < len(table):
-            message = f"arrays[{name!r}] has {len(table)} numbers"
-            raise ValueError(f"{message}, and {x} is read at step {int(at.max())}")
+            raise ValueError(
+                f"arrays[{name!r}] has {len(table)} numbers, and {x} is read at step {int(at.max())}"
+            )
         return np.asarray(table[at])
 
 

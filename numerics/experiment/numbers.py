@@ -294,8 +294,12 @@ def layer_ratios(experiment: Experiment) -> list[float]:
     if experiment.spec.kind != "isotropic":
         return list(network.relative_widths or [1.0])
     if network.width_ratio is None:
-        accepted = "the ratio of neurons to features for finite networks"
-        raise SpecError("network.width_ratio", None, "is left out: the layers are infinitely wide", accepted)
+        raise SpecError(
+            "network.width_ratio",
+            None,
+            "is left out: the layers are infinitely wide",
+            "the ratio of neurons to features for finite networks",
+        )
     return network.width_ratio if isinstance(network.width_ratio, list) else [network.width_ratio]
 
 

@@ -101,8 +101,11 @@ def require_derivation(key_value: tuple[str, Any], depth: object, most: float) -
     """
     hours = derivation(depth) / 3600
     if hours > most:
-        reason = f"deriving its equations takes about {hours:.2g} hours"
-        raise SpecError(*key_value, reason, "fewer layers, or a larger solver.hours")
+        raise SpecError(
+            *key_value,
+            f"deriving its equations takes about {hours:.2g} hours",
+            "fewer layers, or a larger solver.hours",
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,9 +217,11 @@ class Problem:
         if not isinstance(source, Theory) or not changed:
             return problem
         if problem.flow:
-            accepted = "its program, or the same change of a theory in steps"
             raise SpecError(
-                "theory", None, "is not what its program derives, and a flow needs steps", accepted
+                "theory",
+                None,
+                "is not what its program derives, and a flow needs steps",
+                "its program, or the same change of a theory in steps",
             )
         layers = None if source.program.depth.is_Integer else problem.depth
         return replace(
@@ -288,8 +293,12 @@ class Problem:
             if name in given:
                 require_domain(written, x, given[name])
             elif not x.is_integer:
-                accepted = f"a number for this symbol of the theory{or_a_weight(written, name)}"
-                raise SpecError(f"numbers.{name}", None, "is missing", accepted)
+                raise SpecError(
+                    f"numbers.{name}",
+                    None,
+                    "is missing",
+                    f"a number for this symbol of the theory{or_a_weight(written, name)}",
+                )
         numbers_given = {x: given[name] for name, x in symbols.items() if name in given}
         require_constants(written, numbers_given)
         require_ranges(written, numbers_given)
@@ -326,14 +335,18 @@ class Problem:
         first: tuple[Reduction, ...] = (instant_responses,) if fresh else ()
         counted = {M: float(count)} if M in _symbols(self.program).values() else {}
         numbers = {**counted, **self.numbers}
-        try:  # a program that counts its modes
+        try:  # averages are sums over modes if the program has a symbol for their number
             derived(integrated(self.program), (*first, mode_sums))
         except NotApplicable:
             numbers[UNITS] = float(count)
             return replace(self, reductions=(*first, unit_averages), spectrum=spectrum, numbers=numbers)
         if numbers.get(M, count) != count:
-            reason = f"is not the number of modes of {', '.join(self.attributes)}"
-            raise SpecError(f"numbers.{M}", numbers[M], reason, str(count))
+            raise SpecError(
+                f"numbers.{M}",
+                numbers[M],
+                f"is not the number of modes of {', '.join(self.attributes)}",
+                str(count),
+            )
         return replace(self, reductions=(*first, mode_sums), spectrum=spectrum, numbers=numbers)
 
     @property
@@ -359,10 +372,12 @@ class Problem:
         bad = not_finite(self.program, numbers, self.arrays, self.times)
         if bad is not None:
             coefficient, at = bad
-            what = f"the coefficient {coefficient} of its training rule"
-            reason = f"{what} is not a finite real number at t = {at:.6g}"
-            accepted = f"a rule whose coefficients are finite from t = 0 to {self.times[-1]:g}"
-            raise SpecError(*self.key_and_value("training.rule"), reason, accepted)
+            raise SpecError(
+                *self.key_and_value("training.rule"),
+                f"the coefficient {coefficient} of its training rule is not a finite real number at t = "
+                f"{at:.6g}",
+                f"a rule whose coefficients are finite from t = 0 to {self.times[-1]:g}",
+            )
 
     def at_all_times(self) -> Self:
         """Return the problem whose results hold all times that are solved for."""
@@ -439,8 +454,12 @@ class Problem:
                 "network.depth", self.experiment.value("network.depth"), reason, "an integer >= 1"
             )
         name = str(self.program.depth)
-        accepted = f'numbers={{..., "{name}": 2}}, program.at_depth(2), or --set network.depth=2'
-        return SpecError("program", self.program.name, f"its depth {name} {reason}", accepted)
+        return SpecError(
+            "program",
+            self.program.name,
+            f"its depth {name} {reason}",
+            f'numbers={{..., "{name}": 2}}, program.at_depth(2), or --set network.depth=2',
+        )
 
     @cached_property
     def memory(self) -> dict[str, Array]:
@@ -562,8 +581,12 @@ class Problem:
         """Raise SpecError if units of the program have attributes, which ``what`` does not support."""
         if self.attributes:
             names = ", ".join(self.attributes)
-            reason = f"has attributes of units ({names}), which {what} does not take"
-            raise SpecError("program", self.program.name, reason, "solve and simulate")
+            raise SpecError(
+                "program",
+                self.program.name,
+                f"has attributes of units ({names}), which {what} does not take",
+                "solve and simulate",
+            )
 
     def key_and_value(self, key: str) -> tuple[str, Any]:
         """Return the first two arguments of a SpecError: a dotted key of the file, and its value.
@@ -591,11 +614,19 @@ def _require_source(source: object, given: Mapping[str, object]) -> None:
         kind = type(given["solver"]).__name__
         raise SpecError("solver", None, f"is {kind}", "numerics.experiment.schema.Solver(...)")
     if isinstance(source, Network):
-        accepted = "the program that its training by a rule gives, network.train(loss, GradientDescent(eta))"
-        raise SpecError("source", source.name, "is a Network, which has no loss and no rule", accepted)
+        raise SpecError(
+            "source",
+            source.name,
+            "is a Network, which has no loss and no rule",
+            "the program that its training by a rule gives, network.train(loss, GradientDescent(eta))",
+        )
     if not isinstance(source, Problem | Experiment | Program | Theory | str | Path):
-        accepted = "an experiment, the path of its file, a program or a theory"
-        raise SpecError("source", None, f"{type(source).__name__} is not a problem", accepted)
+        raise SpecError(
+            "source",
+            None,
+            f"{type(source).__name__} is not a problem",
+            "an experiment, the path of its file, a program or a theory",
+        )
     if isinstance(source, Program | Theory):
         return
     for name, value in given.items():

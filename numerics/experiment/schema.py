@@ -316,7 +316,7 @@ def _refusal(detail: ErrorDetails, tables: Mapping[str, Any]) -> SpecError:
     problem = detail["msg"].replace("Input should be", "must be")
     if detail["type"] in ("model_type", "model_attributes_type"):
         problem = "must be a table"
-    elif len(detail["loc"]) > 2:  # one branch of a union, or one entry: its message alone would mislead
+    elif len(detail["loc"]) > 2:  # a message about one branch of a union, or one entry, would mislead
         return SpecError(key, tables[path[0]][path[1]], "is not what this key takes", accepted)
     return SpecError(key, detail["input"], problem, accepted)
 
@@ -430,9 +430,13 @@ def _check_data(spec: Spec) -> None:
     for key, value in _given_keys(spec.data):
         kinds = [kind for kind, keys in DATA_KEYS.items() if key in keys]
         if key != "kind" and spec.kind not in kinds:
-            problem = f'belongs to {_kinds(kinds)}, but data.kind = "{spec.kind}"'
             own = ", ".join(DATA_KEYS[spec.kind])
-            raise SpecError(f"data.{key}", value, problem, f"leaving it out; this kind has {own}")
+            raise SpecError(
+                f"data.{key}",
+                value,
+                f'belongs to {_kinds(kinds)}, but data.kind = "{spec.kind}"',
+                f"leaving it out; this kind has {own}",
+            )
     if spec.data.sample_ratio is not None and spec.data.batch_ratio is not None:
         raise SpecError(
             "data.batch_ratio",
@@ -449,8 +453,12 @@ def _check_network(spec: Spec) -> None:
             value = getattr(spec.network, key)
             default = type(spec.network).model_fields[key].default
             instead = "leaving it out" if default is None else value_to_toml(default)
-            problem = f'belongs to {_kinds(kinds)}, but data.kind = "{spec.kind}"'
-            raise SpecError(f"network.{key}", value, problem, f"{instead}, or {_kinds(kinds)}")
+            raise SpecError(
+                f"network.{key}",
+                value,
+                f'belongs to {_kinds(kinds)}, but data.kind = "{spec.kind}"',
+                f"{instead}, or {_kinds(kinds)}",
+            )
 
 
 def _check_lists(spec: Spec) -> None:
@@ -461,17 +469,29 @@ def _check_lists(spec: Spec) -> None:
         if not isinstance(value, list):
             continue
         if isinstance(depth, str):
-            problem = f'is a list, but network.depth = "{depth}"'
             instead = "leaving it out" if key == "relative_widths" else "one number"
-            raise SpecError(f"network.{key}", value, problem, f"{instead}, or an integer network.depth")
+            raise SpecError(
+                f"network.{key}",
+                value,
+                f'is a list, but network.depth = "{depth}"',
+                f"{instead}, or an integer network.depth",
+            )
         if len(value) != depth + extra:
-            each = f"each of the {depth} hidden layers"
-            each = f"each of W^0 ... W^{depth - 1} and the readout" if extra else each
-            problem = f"has {len(value)} entries, but network.depth = {depth}"
-            raise SpecError(f"network.{key}", value, problem, f"a list of {depth + extra}: one for {each}")
-        if not all(value[:depth]):  # the readout of width_ratio and relative_widths is not in the list
-            problem = "has a zero for a hidden layer, from which no signal and no gradient comes"
-            raise SpecError(f"network.{key}", value, problem, "zero for the readout alone, the last entry")
+            layers = f"each of the {depth} hidden layers"
+            each = f"each of W^0 ... W^{depth - 1} and the readout" if extra else layers
+            raise SpecError(
+                f"network.{key}",
+                value,
+                f"has {len(value)} entries, but network.depth = {depth}",
+                f"a list of {depth + extra}: one for {each}",
+            )
+        if not all(value[:depth]):  # a zero is allowed for the readout only, which comes last
+            raise SpecError(
+                f"network.{key}",
+                value,
+                "has a zero for a hidden layer, from which no signal and no gradient comes",
+                "zero for the readout alone, the last entry",
+            )
 
 
 def _check_rule(spec: Spec) -> None:
@@ -480,9 +500,13 @@ def _check_rule(spec: Spec) -> None:
     for key, value in _given_keys(training):
         rules = rules_with(key)
         if rules and key not in RULE_KEYS[training.rule]:
-            problem = f'belongs to rule {rules}, but training.rule = "{training.rule}"'
             own = ", ".join(RULE_KEYS[training.rule])
-            raise SpecError(f"training.{key}", value, problem, f"leaving it out; use {own}")
+            raise SpecError(
+                f"training.{key}",
+                value,
+                f'belongs to rule {rules}, but training.rule = "{training.rule}"',
+                f"leaving it out; use {own}",
+            )
 
 
 def check_times(key: str, times: Sequence[float], steps: bool) -> None:
@@ -511,12 +535,20 @@ def _check_times(spec: Spec) -> None:
     check_times(key, training.times, steps=not flow)
     end, name = (training.time, "time") if flow else (training.steps, "steps")
     if end is not None and training.times[-1] > end:
-        problem = f"ends after training.{name} = {value_to_toml(end)}"
-        raise SpecError(key, training.times, problem, f"times up to training.{name}, or a larger one")
+        raise SpecError(
+            key,
+            training.times,
+            f"ends after training.{name} = {value_to_toml(end)}",
+            f"times up to training.{name}, or a larger one",
+        )
     for other in ("points", "grid"):
         if other in training.model_fields_set and getattr(training, other) is not None:
-            problem = f"excludes training.{other} = {value_to_toml(getattr(training, other))}"
-            raise SpecError(key, training.times, problem, "one of the two")
+            raise SpecError(
+                key,
+                training.times,
+                f"excludes training.{other} = {value_to_toml(getattr(training, other))}",
+                "one of the two",
+            )
 
 
 def _check_schedules(spec: Spec) -> None:

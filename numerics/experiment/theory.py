@@ -168,14 +168,16 @@ def _require_one_flow(program: Program) -> None:
     evolving = [d.lhs for d in program.definitions if d.evolves]
     if evolving:
         message = f"{evolving[0]} has an equation of motion, and integrators of flows move weights only"
-        instead = "simulate, or a TrainedVector that moves along the rate of change, by a rule in steps"
-        raise NotApplicable(f"{message}: use {instead}")
+        raise NotApplicable(
+            f"{message}: use simulate, or a TrainedVector that moves along the rate of change, by a rule in "
+            "steps"
+        )
     rules: list[Any] = [program.rule, *(w.rule for w in program.trained())]
     for rule in rules:
         if not hasattr(rule, "system"):
-            message = f"no integrator is known for the flow {rule!r}"
             raise NotApplicable(
-                f"{message}: use GradientFlow, MomentumFlow or LinearRule, or a rule that counts steps"
+                f"no integrator is known for the flow {rule!r}: use GradientFlow, MomentumFlow or "
+                "LinearRule, or a rule that counts steps"
             )
     if program.noisy and program.rule.noise(t, s) == 0:
         raise NotApplicable(
@@ -184,8 +186,10 @@ def _require_one_flow(program: Program) -> None:
     alike = {without_noise(x) for x in rules}
     if len(alike) > 1:
         message = f"weights move by different flows, {' and '.join(map(repr, sorted(alike, key=str)))}"
-        instead = "Parametrization(rates=...) for rates of single weights, and for decay of one weight a term"
-        raise NotApplicable(f"{message}: use one, {instead} such as Mean(w.symbol**2) in the loss")
+        raise NotApplicable(
+            f"{message}: use one, Parametrization(rates=...) for rates of single weights, and for decay of "
+            "one weight a term such as Mean(w.symbol**2) in the loss"
+        )
 
 
 def wide_layers(theory: Theory) -> Theory:

@@ -36,11 +36,13 @@ def require_gradients(experiment: Experiment) -> None:
         return
     name = None if experiment.data is None else experiment.data.targets
     rule = experiment.training.rule
-    reason = (
+    raise SpecError(
+        "data.targets",
+        name,
         f'make the gradients of all samples cancel at the start, and training.rule = "{rule}" takes full '
-        "steps along what fluctuations of order N^(-1/2) leave of them"
+        "steps along what fluctuations of order N^(-1/2) leave of them",
+        'targets without this symmetry, or training.rule = "gd"',
     )
-    raise SpecError("data.targets", name, reason, 'targets without this symmetry, or training.rule = "gd"')
 
 
 def errors_at_start(experiment: Experiment) -> Array:

@@ -55,7 +55,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     keeps the suffix, by which some writers choose the format.
     """
     path = Path(path).resolve()
-    if path.exists() and not path.is_file():  # the move would remove a device
+    if path.exists() and not path.is_file():  # a device would be removed by the move
         raise FileExistsError(errno.EEXIST, "is not a regular file", str(path))
     beside = _beside(path)
     try:
@@ -382,7 +382,7 @@ class Result:
             arrays[name] = Labelled(dims, array, attrs)
             sizes.update(zip(dims, array.shape, strict=True))
         every_time = np.asarray(times, dtype=np.float64)
-        for name in sorted(arrays, key=lambda name: name not in LOSSES):  # check losses first
+        for name in sorted(arrays, key=lambda name: name not in LOSSES):  # losses are checked first
             _bounded(name, *arrays[name][:2], every_time)
         for key, note in attributes.items():
             if isinstance(note, float) and not math.isfinite(note):
@@ -535,8 +535,11 @@ def _bounded(
         steps = np.array_equal(times, np.arange(len(times)))
         when = "" if "time" not in place else f" at step {at}" if steps else f" at t = {times[at]:g}"
         start = "time" in place and at == 0
-        message = f"{name}{order} {reason}{when}; {remedy_at_start(array) if start else SMALLER}"
-        raise Diverged(message, start=start, step=at if "time" in place else None)
+        raise Diverged(
+            f"{name}{order} {reason}{when}; {remedy_at_start(array) if start else SMALLER}",
+            start=start,
+            step=at if "time" in place else None,
+        )
 
 
 def systematic(result: xr.Dataset | Result, name: str) -> NDArray[np.float64]:

@@ -143,7 +143,7 @@ def gradient_step(problem: Problem) -> list[Check]:
     program = problem.program
     if program.loss is None or program.descent is None or program.depth.free_symbols:
         return []
-    if problem.has_roles and not problem.seen:  # random data
+    if problem.has_roles and not problem.seen:  # random data have no given samples
         return []
     if slope_jumps(program) or error_jumps(program):
         return []
@@ -155,7 +155,7 @@ def gradient_step(problem: Problem) -> list[Check]:
     numerically = {"loss": program.loss, "parametrization": program.descent}
     try:
         derived, by_differences = (simulate_program(small.program, **options, **x) for x in ({}, numerically))
-    except (ValueError, NotApplicable, Diverged):  # no network of this width, or no step that stays finite
+    except (ValueError, NotApplicable, Diverged):  # this width is impossible, or the step diverges
         return []
     pairs = [(derived[name].mean, by_differences[name].mean) for name in program.scalars]
     deviation = max(float(np.max(np.abs(a - b))) / max(1.0, float(np.max(np.abs(a)))) for a, b in pairs)
@@ -452,7 +452,7 @@ def start(problem: Problem, theory: xr.Dataset) -> list[Check]:
     first = float(theory.train_loss[0])
     if problem.seen:
         y, stderr = problem.targets, None
-        resting = np.zeros((1, problem.sample_count, *y.shape[1:]))  # outputs of zero, on test points too
+        resting = np.zeros((1, problem.sample_count, *y.shape[1:]))  # zero outputs, also on test points
         expected = float(split(problem, {OUTPUT: resting, "error": y[None]})["train_loss"][0])
         allowed, basis = EPS * y.size * expected, "rounding"
         if "train_loss_stderr" in theory:

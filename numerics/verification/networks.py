@@ -114,8 +114,9 @@ def train(
                 each=kept.add if variances or start is not None else None,
             )
         except Diverged as error:
-            message = f"finite networks of width {width}: {error}"
-            raise Diverged(message, start=error.start, step=error.step) from error
+            raise Diverged(
+                f"finite networks of width {width}: {error}", start=error.start, step=error.step
+            ) from error
         if theory is not None and start is not None:
             networks = with_controls(problem, theory, networks, start, kept.arrays())
         datasets.append(networks.assign(_variances(networks, kept.arrays(), variances)))
@@ -376,7 +377,7 @@ class Deviation:
         """Return the deviation of variable ``name`` at positions ``at`` from a straight line in 1/N^order."""
         inverse = 1.0 / np.array(widths_of(networks), dtype=float)
         design = np.stack([np.ones(len(inverse)), inverse**order])
-        left = np.linalg.svd(design)[2][2]  # orthogonal to all straight lines
+        left = np.linalg.svd(design)[2][2]  # null vector of the design, orthogonal to all straight lines
         parts = [
             (c * entry_of(d, name, at).to_numpy(), (c * entry_of(d, f"{name}_stderr", at).to_numpy()) ** 2)
             for c, d in zip(left, networks, strict=True)
@@ -547,7 +548,7 @@ def slopes_of(
     """Return the fitted c in value(N) = value + c/N^order of a variable, for entries at positions ``at``."""
     widths, line = np.asarray(widths_of(networks), dtype=float) ** order, line_of(networks, order)
     means = np.stack([entry_of(d, name, at or {}).to_numpy() for d in networks], axis=-1)
-    rise = (line.hat[0] - line.hat[-1]) / (1 / widths[0] - 1 / widths[-1] or 1.0)  # zero for a single width
+    rise = (line.hat[0] - line.hat[-1]) / (1 / widths[0] - 1 / widths[-1] or 1.0)  # one width: no slope
     return np.asarray(np.nansum(means * rise, axis=-1))
 
 

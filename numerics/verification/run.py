@@ -210,7 +210,7 @@ def checks_of(
     """
     linear, experiment, flow = _exact(problem), problem.experiment, problem.flow
     checks = identities.derivation(problem, symbolic) + identities.gradient_step(problem)
-    if linear:  # solved exactly
+    if linear:  # exact solutions, without sampling
         checks += identities.direct_evaluation(problem)
         if experiment is not None and problem.seen and _steepest(experiment):
             checks += identities.unreduced_theory(problem) + identities.output_changes(problem)

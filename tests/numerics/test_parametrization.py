@@ -134,8 +134,8 @@ def test_tables_of_an_optimizer(capsys: pytest.CaptureFixture[str], monkeypatch:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--alpha", "1/2"], '--alpha = "1/2": stands alone'),
-        (["--gamma", "1"], '--gamma = "1": stands alone'),
+        (["--alpha", "1/2"], '--alpha = "1/2": is given without the other option'),
+        (["--gamma", "1"], '--gamma = "1": is given without the other option'),
         (["--alpha", "x", "--gamma", "1"], "alpha = 'x'"),
         (["--optimizer", "adagrad"], '--optimizer = "adagrad": is not a known optimiser'),
         (["--optimizer", "adam", "--gamma", "1"], '--gamma = "1": follows from the optimiser'),
