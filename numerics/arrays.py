@@ -127,7 +127,7 @@ CPU = Device(np, "cpu")
 
 
 def namespace_of(x: PathArray) -> Any:
-    """Return the namespace of an array.
+    """Return the module of the array API to which an array belongs, such as ``numpy``.
 
     For a NumPy array it is ``numpy`` itself, because the wrapper of ``array_api_compat`` takes 0.1 s to
     import.

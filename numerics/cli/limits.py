@@ -474,7 +474,7 @@ def _flow_law(regime: str) -> Callable[..., PowerLaw]:
 
 
 def _near(expression: Expr) -> str:
-    """Return the text of an expression, and a second line with numbers to six digits if that is shorter."""
+    """Return an expression as text; a second line has rounded numbers (six digits) if that is shorter."""
     from sympy import Add
 
     if expression.is_number:

@@ -201,7 +201,10 @@ class Reader:
     # -- reading -------------------------------------------------------------------------------------------
 
     def _tree(self, text: str) -> ast.expr:
-        """Return the syntax tree of a short text that holds only characters of arithmetic."""
+        """Return the syntax tree of ``text``.
+
+        Raise SpecError if it is long or is not an arithmetic expression.
+        """
         if len(text) > LENGTH:
             raise self._refuse(text, f"has {len(text)} characters", f"at most {LENGTH} characters")
         strange = re.search(r"[^A-Za-z0-9_.+\-*/(), ]", text)

@@ -234,7 +234,7 @@ class StepwiseSystem:
         entries = [[read.function(x) for x in e] for e in (system.matrix, system.noise_matrix)]
 
         def rates(when: Array) -> tuple[Array, Array]:
-            """Return ``A`` and the covariance of the noise per time, each (times, n, n)."""
+            """Return ``A`` of the equation of motion and the noise covariance, each (times, n, n)."""
             A, D = (
                 np.stack([x(when) for x in functions], axis=-1).reshape(-1, n, n) for functions in entries
             )

@@ -64,6 +64,6 @@ def _next(rule: TrainingRule) -> Expr:
 
 
 def _number(problem: Problem, e: Expr) -> float:
-    """Return the value of an expression in which symbols are numbers and arrays are read at integer steps."""
+    """Return the value of an expression that contains array entries at integer steps, ``eta(2)``."""
     table = {a: problem.arrays[str(a.func)][tuple(map(int, a.args))] for a in e.atoms(AppliedUndef)}
     return float(e.xreplace({a: sympify(float(x)) for a, x in table.items()}))

@@ -275,7 +275,7 @@ class NetworkControls:
         """Whether networks are too few for controls of each layer, which are summed over layers then."""
 
     def of_error(self, time: int) -> Array:
-        """Return controls of every output at a time, of shape (outputs, networks, controls)."""
+        """Return controls of every output at a time position, of shape (outputs, networks, controls)."""
         return self._with_gradients(self.responses[time].transpose(2, 0, 1))
 
     def of_loss(self, time: int) -> Array:
