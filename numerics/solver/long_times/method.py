@@ -33,7 +33,9 @@ class RestMethod:
         try:
             representer(problem.theory)
         except NotApplicable as reason:
-            return refusal_for(problem, "training.weight_decay", reason, "a homogeneous network whose weights decay")
+            return refusal_for(
+                problem, "training.weight_decay", reason, "a homogeneous network whose weights decay"
+            )
         if (count := len(problem.times)) < FEWEST:
             short = f"convergence of the outputs cannot be told from {count} times"
             return refusal_for(problem, "training.steps", short, f"at least {FEWEST} times")
