@@ -362,16 +362,16 @@ class _Grid(_Sizes):
 
         The second value states whether the integrated layer time is the first one of the tensor that jumps.
         """
-        found = set()
+        jumps = set()
         for r in p.reads:
             a = r.args[: r.layers]
             if r.name not in self.under or a[0] == a[1]:
                 continue
             if p.layer in a and all(isinstance(y, Symbol) for y in a):
-                found.add((a[1], True) if a[0] == p.layer else (a[0], False))
-        if len(found) > 1:
+                jumps.add((a[1], True) if a[0] == p.layer else (a[0], False))
+        if len(jumps) > 1:
             raise NotLowered(f"the integrand {p} jumps at two layer times, and the solver supports one")
-        return found.pop() if found else None
+        return jumps.pop() if jumps else None
 
     # -- sizes and numbers -----------------------------------------------------------------------------------
 

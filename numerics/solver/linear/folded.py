@@ -202,13 +202,13 @@ class Folded:
                 if step >= stop - NEAR and (stop - 1 - step) % (NEAR // SAMPLES) == 0:
                     for x, rows in self.samples.items():
                         rows.append(self.stack.values[x].past.copy())
-            rest = self._neglected_rows()
-            worst = float(np.sqrt((rest**2).sum(axis=1)).max(initial=0.0))
+            neglected = self._neglected_rows()
+            worst = float(np.sqrt((neglected**2).sum(axis=1)).max(initial=0.0))
             if not worst > NEGLECT:
                 break
             if again == REPEATS:
                 return False
-            self._extend(_directions(rest, NEGLECT / 4))
+            self._extend(_directions(neglected, NEGLECT / 4))
             if self._position(self.start) + SHORTEST > self.stack.size:
                 return False
             self._load()
@@ -276,11 +276,11 @@ class Folded:
         r = len(self.basis)
         if not r:
             return np.empty((0, 0))
-        found = [
+        products = [
             np.concatenate([a[:, :r] for a in self.samples[x.left]]) @ self.images[self._operand(x)] / scale
             for x, scale in self._scaled(self.first)
         ]
-        return _outside(self.basis, np.concatenate(found)) if found else np.empty((0, 0))
+        return _outside(self.basis, np.concatenate(products)) if products else np.empty((0, 0))
 
     # -- from the solution to the stack ----------------------------------------------------------------
 
@@ -300,10 +300,12 @@ class Folded:
         self.folds += 1
         kernels = {x: a @ U.T for x, a in kernels.items()}
         for _ in range(REPEATS):
-            rest = np.zeros((REST, first))
+            neglected = np.zeros((REST, first))
             for x, scale in self._scaled(first):
-                rest += self._random_kernels(kernels[x.left], scale) @ self.images[self._operand(x)][: len(U)]
-            more = _directions(_outside(self.basis, rest), GUESSED)
+                neglected += (
+                    self._random_kernels(kernels[x.left], scale) @ self.images[self._operand(x)][: len(U)]
+                )
+            more = _directions(_outside(self.basis, neglected), GUESSED)
             if not len(more):
                 break
             self._extend(more)
@@ -334,12 +336,14 @@ class Folded:
         outside = np.sqrt((_outside(U, sketch) ** 2).sum(axis=1) / drawn)
         self.neglected = max(self.neglected, float(outside.max()))
         for _ in range(REPEATS):
-            rest = np.zeros((REST, D))
+            neglected = np.zeros((REST, D))
             for x, scale in self._scaled(first):
                 a = self.stack.arrays[x.right][:D, :D]
-                rest += self._random_kernels(kernels[x.left] @ U.T, scale) @ U @ (a.T if x.transposed else a)
+                neglected += (
+                    self._random_kernels(kernels[x.left] @ U.T, scale) @ U @ (a.T if x.transposed else a)
+                )
             # extend the basis here, because a direction that is added later costs a product over all times
-            more = _directions(_outside(U, rest), GUESSED / 2)
+            more = _directions(_outside(U, neglected), GUESSED / 2)
             if not len(more):
                 break
             U = _joined(U, more)

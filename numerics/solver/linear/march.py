@@ -133,8 +133,8 @@ class Units:
             ]
         )
         now = _solved(left, fixed[:, None])[:, 0]
-        for i, own in places.items():
-            self.b[i][self.place(i, step)] = now[own]
+        for i, members in places.items():
+            self.b[i][self.place(i, step)] = now[members]
         for u in self.sources:
             m = self.widths[u]
             right = np.zeros((len(left), step + 1, m, self.n))
@@ -144,9 +144,9 @@ class Units:
                 if (x.field, u) in self.gain:
                     right[places[x.field], step] += np.eye(m)[:, :, None] * self.gain[x.field, u]
             now = _solved(left, right.reshape(len(left), -1, self.n)).reshape(right.shape)
-            for i, own in places.items():
+            for i, members in places.items():
                 if (i, u) in self.a:
-                    self.a[i, u][self.place(i, step), :, : step + 1] = now[own]
+                    self.a[i, u][self.place(i, step), :, : step + 1] = now[members]
 
     def places(self, equations: tuple[UnitEquation, ...]) -> dict[FieldAtLayer, slice]:
         """Return the positions of each field among the unknowns of the linear system at one unit."""

@@ -322,14 +322,14 @@ class _Writer:
         array = (CorrelationArray if q.kind == "correlation" else ResponseArray)(q.first, q.second)
         weight = q.factor * (S.One if q.unit is None else q.unit)
         sources = []
-        for own, other in self.plan.source_pairs(q):
-            if own != other:
+        for source, other in self.plan.source_pairs(q):
+            if source != other:
                 raise ValueError(
-                    f"the sources {own} and {other} on units with attributes are correlated, which the march "
-                    "does not support"
+                    f"the sources {source} and {other} on units with attributes are correlated, which the "
+                    "march does not support"
                 )
-            kernel = self.table.covariances[own, own]
-            sources.append(UnitSource(own, kernel, self.plan.at_once(q.first, own)))
+            kernel = self.table.covariances[source, source]
+            sources.append(UnitSource(source, kernel, self.plan.at_once(q.first, source)))
         return SumUnits(target, array, weight, tuple(sources))
 
 

@@ -158,10 +158,10 @@ class OutputCorrelations:
         drives, couplings = self.row(i)
         for factor, c in couplings:
             yield factor * self.kernel(i, c), self.correlation(j, c.field)
-        for own, gain in drives.items():
-            for k in self.plan.partners(own):
+        for source, gain in drives.items():
+            for k in self.plan.partners(source):
                 if self.plan.depends(j, k) and (right := self.response(j, k)) is not None:
-                    yield gain * self.covariance(own, k), right
+                    yield gain * self.covariance(source, k), right
 
     def source_trace(self, i: FieldAtLayer) -> Array:
         """Return the trace of the covariance of the sources in field ``i`` at output times, (out, out).
@@ -231,14 +231,14 @@ class OutputCorrelations:
         for factor, c in couplings:
             full = self.result.correlation(c.field, j)
             value += factor * self.kernel(i, c) @ full.reshape(full.shape[0] * full.shape[1], -1)
-        for own, gain in drives.items():
-            for k in self.plan.partners(own):
+        for source, gain in drives.items():
+            for k in self.plan.partners(source):
                 if self.plan.depends(j, k):
                     full = self.result.response(j, k)
                     flat = full.reshape(full.shape[0] * full.shape[1], -1)
-                    value += gain * self.covariance(own, k) @ flat.T
+                    value += gain * self.covariance(source, k) @ flat.T
                 if (other := self.result.gains[j].get(k)) is not None:
-                    value += gain * other * self.covariance(own, k)
+                    value += gain * other * self.covariance(source, k)
         return value
 
     def response(self, i: FieldAtLayer, k: FieldAtLayer) -> Array | None:

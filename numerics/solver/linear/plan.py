@@ -248,16 +248,16 @@ class Plan:
 
     def _need_source_terms(self, i: FieldAtLayer, j: FieldAtLayer) -> None:
         """Add the covariances and responses in Stein's lemma for a correlation to the plan."""
-        for own, _ in self.rows_of[i].drives:
-            for k in self.correlated_with[own]:
+        for source, _ in self.rows_of[i].drives:
+            for k in self.correlated_with[source]:
                 if not self.responds_to(j, k):
                     continue
-                if (own, k) not in self.table.covariances:
+                if (source, k) not in self.table.covariances:
                     raise NotCausal(
-                        f"the covariance <{own} {k}> of sources is needed, but the theory has only <{k} "
-                        f"{own}>"
+                        f"the covariance <{source} {k}> of sources is needed, but the theory has only <{k} "
+                        f"{source}>"
                     )
-                self._need_kernel(self.table.covariances[own, k])
+                self._need_kernel(self.table.covariances[source, k])
                 self.todo.append((self._need_response, j, k))
 
     def _need_row(self, i: FieldAtLayer, j: FieldAtLayer) -> None:

@@ -92,14 +92,14 @@ class Model:
         errors.
         """
         sums = [m for q in self.tables.quantities.values() for ms in q.memories.values() for m in ms]
-        found = {m.quantity for m in sums if m.reach != "now"}
+        keys = {m.quantity for m in sums if m.reach != "now"}
         entries = [*self.tables.entries.values(), *self.tables.scalars.values()]
         for e in entries:
             entries += e.sums.values()
             for c in e.averages.values():
                 if isinstance(c, PathCorrelation) and (c.second is not None or e.node in self.tables.scalars):
-                    found |= {c.first, c.second or c.first}
-        return found | self.read_at_zero
+                    keys |= {c.first, c.second or c.first}
+        return keys | self.read_at_zero
 
     @cached_property
     def read_at_zero(self) -> set[MemberKey]:

@@ -87,18 +87,18 @@ def by_sample(theory: Theory) -> Theory:
             except UnseenJump as reason:
                 raise NotApplicable(str(reason)) from reason
 
-    def own(x: Term) -> Term:
+    def with_weights_of_errors(x: Term) -> Term:
         if not x.expr.has(weight):
             return x
-        found = [a for a in x.kernel.args if isinstance(a, AppliedUndef) and str(a.func) == ERROR]
-        rest = x.kernel / Mul(weight, *found)
-        if len(found) != 1 or found[0].args[-1] != s or (x.coefficient * rest * x.field).has(weight):
+        errors = [a for a in x.kernel.args if isinstance(a, AppliedUndef) and str(a.func) == ERROR]
+        rest = x.kernel / Mul(weight, *errors)
+        if len(errors) != 1 or errors[0].args[-1] != s or (x.coefficient * rest * x.field).has(weight):
             raise NotApplicable(
                 f"collocation needs sums over errors times gradients, and {x.expr} is not one"
             )
-        return replace(x, kernel=rest * Function(WEIGHT)(*found[0].args[:-1], t, s))
+        return replace(x, kernel=rest * Function(WEIGHT)(*errors[0].args[:-1], t, s))
 
-    equations = tuple(replace(e, terms=tuple(map(own, e.terms))) for e in theory.equations)
+    equations = tuple(replace(e, terms=tuple(map(with_weights_of_errors, e.terms))) for e in theory.equations)
     return replace(theory, equations=equations)
 
 

@@ -152,24 +152,28 @@ class Latents:
         within, now = self.made % BLOCK, slice(self.made, self.made + CHUNK)
         if not within:
             self.rngs = [np.random.default_rng(seed.spawn(1)[0]) for seed in self.seeds]
-            self.sequences = [Scrambled(BLOCK, n, [self.rngs[i] for i in own]) for n, own in self.parts]
-            self.order = [[self.rngs[i].permutation(n) for i in own] for n, own in self.parts if self.made]
+            self.sequences = [
+                Scrambled(BLOCK, n, [self.rngs[i] for i in selection]) for n, selection in self.parts
+            ]
+            self.order = [
+                [self.rngs[i].permutation(n) for i in selection] for n, selection in self.parts if self.made
+            ]
         for k, (count, members) in enumerate(self.parts):
             # a slice gives a view, which needs no copy, if all replicas have the same number of paths
-            own = members if self.parts[1:] else slice(None)
+            selection = members if self.parts[1:] else slice(None)
             block = self.sequences[k].uniform(slice(within, within + CHUNK))
             if self.order:
                 block = np.stack([x[:, order] for x, order in zip(block, self.order[k], strict=True)])
             block = self.device.quantiles(self.device.put(block))
             block = self.device.namespace.tile(block, (1, 1, self.count // count))
             if self.matched and (new := min(count // 2 - self.made, CHUNK)) > 0:
-                basis, mine = self.points[own, : self.made], block[:, :new]
+                basis, new_rows = self.points[selection, : self.made], block[:, :new]
                 # Gram-Schmidt in place; one pass suffices, because scrambled points are nearly orthogonal
-                mine -= self.device.namespace.mean(mine, axis=2, keepdims=True)
-                mine -= (mine @ transposed(basis) / self.count) @ basis
-                root = np.linalg.cholesky(self.device.take(mine @ transposed(mine)) / self.count)
-                block[:, :new] = self.device.put(np.linalg.inv(root)) @ mine
-            self.points[own, now] = block
+                new_rows -= self.device.namespace.mean(new_rows, axis=2, keepdims=True)
+                new_rows -= (new_rows @ transposed(basis) / self.count) @ basis
+                root = np.linalg.cholesky(self.device.take(new_rows @ transposed(new_rows)) / self.count)
+                block[:, :new] = self.device.put(np.linalg.inv(root)) @ new_rows
+            self.points[selection, now] = block
         self.made += CHUNK
 
     def draw(self, live: NDArray[np.bool_]) -> PathArray:
@@ -235,15 +239,17 @@ class Growing:
         Cholesky factor grows by ``L_new = past L^-T`` and the pivoted factor of the conditional covariance
         ``now - L_new L_new^T``. Raises NotPositive if that is not positive.
         """
-        n, m, k, put = self.count, now.shape[1], self.width, self.device.put
+        n, m, k, to_device = self.count, now.shape[1], self.width, self.device.put
         at = np.ogrid[: len(now), :m, :0][:2]
         inverse = self.inverse[:, :k, :k]
-        solved = put(past[*at, self.pivots[..., :k]]) @ transposed(inverse)
+        solved = to_device(past[*at, self.pivots[..., :k]]) @ transposed(inverse)
         variance = now.diagonal(axis1=1, axis2=2)
         variance = np.where(variance > 0, variance, 1.0)
         scale = np.sqrt(variance)[..., None]
         left = now - self.device.take(solved @ transposed(solved))
-        columns, own, chosen, cut = _pivoted(left, variance, scale, self.least, next(self.given, None))
+        columns, inverse_of_new, chosen, cut = _pivoted(
+            left, variance, scale, self.least, next(self.given, None)
+        )
         self.chosen.append(chosen)
         self.cut = np.maximum(self.cut, cut)
         here = self.rows[:, n : n + m]
@@ -251,16 +257,16 @@ class Growing:
         if more := chosen.shape[1]:
             w = self.width = k + more
             self.pivots[:, 0, k:w] = n + chosen
-            here[..., k:w] = put(columns)
-            self.inverse[:, k:w, :k] = -(put(own) @ solved) @ inverse
+            here[..., k:w] = to_device(columns)
+            self.inverse[:, k:w, :k] = -(to_device(inverse_of_new) @ solved) @ inverse
             live = chosen >= 0
-            corner = own[at[0], at[1][:, :more], chosen[:, None]] * live[:, None]
-            self.inverse[:, k:w, k:w] = put(corner)
+            corner = inverse_of_new[at[0], at[1][:, :more], chosen[:, None]] * live[:, None]
+            self.inverse[:, k:w, k:w] = to_device(corner)
             self.normals[:, k:w] = self.latents.draw(live)
         self.variance[:, n : n + m] = variance
         here = here[..., : self.width]
         if self.ridge:  # rows are collected, and the large inverse is written only after PENDING of them
-            rows = here / put(scale)
+            rows = here / to_device(scale)
             part = self._rank_update(self._damped(rows), rows, 1.0)
             self.parts[:, self.pending : self.pending + m, : self.width] = part
             self.pending += m

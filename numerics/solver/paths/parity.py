@@ -152,11 +152,11 @@ def parities(tables: QuantityTables, flipped: Set[MemberKey]) -> dict[MemberKey,
     unknown parity are assumed to have the parity of the others; the result is then checked with all terms.
     """
     known = {n: ODD if n in flipped else EVEN for n in (*tables.sources, *tables.attributes)}
-    found = known
-    while found:
+    new = known
+    while new:
         waiting = [q for n, q in tables.quantities.items() if n not in known]
-        found = {q.node: p for q in waiting if (p := _parity(tables, q, known, complete=False))}
-        known = known | found
+        new = {q.node: p for q in waiting if (p := _parity(tables, q, known, complete=False))}
+        known = known | new
     while True:
         quantities = {n: q for n, q in tables.quantities.items() if n in known}
         wrong = [n for n, q in quantities.items() if _parity(tables, q, known, complete=True) != known[n]]

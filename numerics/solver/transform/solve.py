@@ -115,10 +115,12 @@ class _System:
     ``units`` are the attributes of the modes, with the number of modes that have them.
     """
 
-    def __init__(self, found: Transforms, numbers: Mapping[Symbol, float], units: Spectrum | None) -> None:
-        self.found, self.units = found, units
+    def __init__(
+        self, transforms: Transforms, numbers: Mapping[Symbol, float], units: Spectrum | None
+    ) -> None:
+        self.found, self.units = transforms, units
         self.numbers = {str(x): v for x, v in numbers.items()}
-        self.names = [e.lhs for e in found.responses]
+        self.names = [e.lhs for e in transforms.responses]
         self.letters = [Dummy(str(x.func)) for x in self.names]
         self.counts = np.ones(1) if units is None else units.counts
         attributes = {} if units is None else units.attributes
@@ -128,7 +130,7 @@ class _System:
         self.rate = Dummy("z")
         self.sums: dict[Expr, Dummy] = {}
         self.sides = [
-            e.rhs.replace(lambda x: isinstance(x, Sum), self._symbol_of_sum) for e in found.responses
+            e.rhs.replace(lambda x: isinstance(x, Sum), self._symbol_of_sum) for e in transforms.responses
         ]
         self.value = self._function(self.sides, [*self.sums.values()])
         slopes = [[e.diff(x) for x in self.letters] for e in map(self._with_symbols, self.sides)]
