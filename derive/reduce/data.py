@@ -191,14 +191,14 @@ def _at_equal_time(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:
 
     The delta removes the sum over past times. Nothing is yielded if the sum excludes the present.
     """
-    hits = [a for a in x.expr.atoms(AppliedUndef) if is_at(a, q.symbol)]
-    if not hits:
+    responses = [a for a in x.expr.atoms(AppliedUndef) if is_at(a, q.symbol)]
+    if not responses:
         yield x
         return
     if x.reach == "strict":
         return
     numbers: dict[Expr, Expr] = {}
-    for a in hits:
+    for a in responses:
         same = S.One if x.remembers or a.args[-1] == a.args[-2] else KroneckerDelta(*a.args[-2:])
         numbers[a] = same * value.xreplace(dict(zip(q.symbol.args[:-2], a.args[:-2], strict=True)))
     now = {s: t} if x.remembers else {}
@@ -238,13 +238,13 @@ def _limit(theory: Theory, x: Symbol, value: Expr) -> Theory:
     """Return the limit of a theory as the parameter ``x`` goes to ``value``."""
     theory = absorb_factors(theory, *scaled_sources(theory, x))
     sources = [replace(u, covariance=at_limit(u.covariance, x, value)) for u in theory.sources]
-    dead = {u.symbol.func for u in sources if u.covariance == 0 and u.symbol.func == u.partner.func}
+    vanishing = {u.symbol.func for u in sources if u.covariance == 0 and u.symbol.func == u.partner.func}
 
     def equation(e: Equation) -> Equation:
         """Return the limit of an equation, without terms of vanished sources and terms that go to zero."""
-        alive = (y for y in e.terms if not any(a.func in dead for a in y.field.atoms(AppliedUndef)))
-        found = (_term_at_limit(y, x, value) for y in alive)
-        return replace(e, terms=tuple(y for y in found if y.expr != 0))
+        remaining = (y for y in e.terms if not any(a.func in vanishing for a in y.field.atoms(AppliedUndef)))
+        terms = (_term_at_limit(y, x, value) for y in remaining)
+        return replace(e, terms=tuple(y for y in terms if y.expr != 0))
 
     moved = replace(
         theory,
@@ -618,15 +618,16 @@ class _Decomposition:
         contribution in place of the correlation. The result is empty without label noise.
         """
         for q in self.theory.correlations():
-            hits = [a for a in covariance.atoms(AppliedUndef) if a.func == q.symbol.func]
-            if hits:
+            correlations = [a for a in covariance.atoms(AppliedUndef) if a.func == q.symbol.func]
+            if correlations:
                 inner = _Decomposition(self.theory, q.name, self.depth + 1)
                 inner_parts = inner.result().parts
                 if any(p.label == BIAS for p in inner_parts):
                     self.transfers |= {f"{k} of {q.name}": v for k, v in inner.transfers.items()}
-                    place = dict(zip(q.symbol.args, hits[0].args, strict=True))
+                    place = dict(zip(q.symbol.args, correlations[0].args, strict=True))
                     return tuple(
-                        (p, covariance.xreplace({hits[0]: p.expr.xreplace(place)})) for p in inner_parts
+                        (p, covariance.xreplace({correlations[0]: p.expr.xreplace(place)}))
+                        for p in inner_parts
                     )
         return ()
 

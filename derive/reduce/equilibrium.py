@@ -265,12 +265,15 @@ class Equilibrium(ConditionalResult):
         given = Symbol("K", positive=True)
         names = [given, *[kernel for kernel, _ in layers]]
 
-        def put(e: Expr) -> Expr:
+        def with_numbers(e: Expr) -> Expr:
             """Return an expression with the given numbers in place of symbols, without the input kernel."""
             return e.subs({x: known[x.name] for x in e.free_symbols if x.name in known and x != given})
 
         kernels: dict[Symbol, Expr] = {}
-        rows = [put(out - value), *[put(kernel - right) for kernel, right in reversed(layers)]]
+        rows = [
+            with_numbers(out - value),
+            *[with_numbers(kernel - right) for kernel, right in reversed(layers)],
+        ]
         for row, below in zip(rows, reversed(names), strict=True):
             kernels[below] = _linear_root(row.subs(kernels), below)
         top = numer(together(kernels.pop(given) - known.get(given.name, given)))

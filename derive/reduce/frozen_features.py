@@ -119,7 +119,7 @@ class _Frozen:
             for e, at in self.equations_of(d):
                 symbol = self.named(w.name, e)
                 terms = tuple(x for x in e.terms if x.kind in TRAINED and x.matrix == w.name)
-                change = use.here(gradient).xreplace(at) * symbol
+                change = use.at_member(gradient).xreplace(at) * symbol
                 layers = () if e.layers is None else range(int(e.layers.lower), int(e.layers.upper) + 1)
                 places = [{ell: Integer(k)} for k in layers] if e.layers is not None else [{}]
                 yield replace(e, lhs=symbol, terms=terms), [Average(change.xreplace(k)) for k in places]

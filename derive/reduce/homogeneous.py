@@ -160,14 +160,14 @@ class _Degrees:
         start = self.of_sum(ends[0])
         if not inside:
             return start
-        self.open[name] = here = Dummy("here", real=True)
+        self.open[name] = degree_below = Dummy("here", real=True)
         powers = self.of_terms(inside[0])
-        step = next((p for p in powers if p.has(here)), powers[0]).expand()
+        step = next((p for p in powers if p.has(degree_below)), powers[0]).expand()
         del self.open[name]
         index, d, n = _index(inside[0]), Function("d"), Dummy("n", integer=True)
         if step.has(index):
             raise NotApplicable(f"the degree of {name} depends on the layer: {step}")
-        solved = rsolve(d(n + 1) - step.xreplace({here: d(n)}), d(n), {d(ends[0].lhs.args[0]): start})
+        solved = rsolve(d(n + 1) - step.xreplace({degree_below: d(n)}), d(n), {d(ends[0].lhs.args[0]): start})
         if solved is None:
             raise NotApplicable(f"the recursion {step} for the degree of {name} has no closed form")
         self.known[name] = neat(solved).xreplace({n: index})

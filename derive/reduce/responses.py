@@ -53,8 +53,8 @@ def without_equal_times(theory: Theory) -> Theory:
 
     def edited(x: Any) -> Iterator[Any]:
         if isinstance(x, Equation):
-            here = (y for y in x.terms if not (y.kind == RESPONSE and not y.reach))
-            yield replace(x, terms=tuple(map(earlier, here)))
+            remaining = (y for y in x.terms if not (y.kind == RESPONSE and not y.reach))
+            yield replace(x, terms=tuple(map(earlier, remaining)))
         elif isinstance(x, OrderParameter) and x.kind == RESPONSE:
             yield replace(x, causal="strict")
         else:

@@ -133,7 +133,7 @@ class _Whitened:
     def along(self, e: Expr) -> Expr:
         """Return an expression with each function of samples replaced by its projection on n."""
 
-        def put(x: AppliedUndef) -> Expr:
+        def projection(x: AppliedUndef) -> Expr:
             name = str(x.func)
             if name in ("K_x", "y"):
                 return S.One if name == "K_x" else norm
@@ -141,7 +141,7 @@ class _Whitened:
                 *[a for i, a in enumerate(x.args) if i not in self.places[name]]
             )
 
-        return rewritten(e, self.places, put)
+        return rewritten(e, self.places, projection)
 
     # -- orthogonal to the targets: sample 2 -----------------------------------------------------------------
 
@@ -151,13 +151,13 @@ class _Whitened:
         ``at`` maps the sample indices of ``e`` to 1 (along n) or 2 (orthogonal to n).
         """
 
-        def put(x: AppliedUndef) -> Expr:
+        def value(x: AppliedUndef) -> Expr:
             samples = [x.args[i] for i in self.places[str(x.func)]]
             if str(x.func) == "K_x":
                 return KroneckerDelta(*samples)
             return S.Zero if samples in ([TWO], [S.One, TWO], [TWO, S.One]) else x
 
-        return rewritten(e.xreplace(dict(at)), {*self.places} - self.random, put)
+        return rewritten(e.xreplace(dict(at)), {*self.places} - self.random, value)
 
     def summed(self, x: Term, at: Mapping[Expr, Expr]) -> Expr:
         """Return the body of a term with its samples summed over 1 and 2; ``at`` fixes its free samples."""
@@ -376,11 +376,11 @@ def _readable(e: Expr, x: Expr, start: Expr) -> Expr:
     """
     half = sympify(1) / 2
 
-    def put(p: Expr) -> Expr:
+    def rewritten_root(p: Expr) -> Expr:
         first = p.base.subs(x, start)
         return (simplify(first) + factor(p.base - first)) ** p.exp
 
-    return e.replace(lambda p: p.is_Pow and p.exp == half, put)
+    return e.replace(lambda p: p.is_Pow and p.exp == half, rewritten_root)
 
 
 @dataclass(frozen=True)

@@ -207,19 +207,19 @@ class Application:
         """Return the covariance of a matrix entry at two times, over the variance of its initial value."""
         if self.matrix.fresh:
             return KroneckerDelta(time, past)
-        return self.here(entry_covariance(self.trained.rule, time, past)) if self.trained else S.One
+        return self.at_member(entry_covariance(self.trained.rule, time, past)) if self.trained else S.One
 
     @property
     def variance(self) -> Expr:
         """Variance of the initial entries of this matrix of the family, times N."""
-        return self.here(sympify(self.matrix.variance))
+        return self.at_member(sympify(self.matrix.variance))
 
     @property
     def is_random(self) -> bool:
         """Whether the product has a Gaussian part: False if weights start at zero or forget their start."""
         return bool(self.variance != 0 and self.entries() != 0)
 
-    def here(self, e: Expr) -> Expr:
+    def at_member(self, e: Expr) -> Expr:
         """Return an expression in the family's indices, such as a variance, at the member that is used."""
         return e.xreplace(self.chosen)
 
@@ -377,14 +377,16 @@ class Parameter:
 
         ``names`` renames the indices of the other use. Different members of a family are independent.
         """
-        value = self.here(sympify(self.initial.variance))
+        value = self.at_member(sympify(self.initial.variance))
         for x, y in zip(self.member.args, other.member.args, strict=True):
             value *= KroneckerDelta(x, y.xreplace(names))
         if self.initial.fresh:
             return value * KroneckerDelta(time, past)
-        return value * (self.here(entry_covariance(self.trained.rule, time, past)) if self.trained else 1)
+        return value * (
+            self.at_member(entry_covariance(self.trained.rule, time, past)) if self.trained else 1
+        )
 
-    def here(self, e: Expr) -> Expr:
+    def at_member(self, e: Expr) -> Expr:
         """Return an expression in the family's indices, such as a variance, at the member that is used."""
         return e.xreplace({r.index: x for r, x in zip(self.initial.indices, self.member.args, strict=True)})
 
@@ -394,7 +396,7 @@ class Parameter:
         u = self.trained.update
         names, over = rename_taken(u.over, self.indices)
         coefficient, vector = (
-            self.here(x.xreplace(names)).xreplace({time: past}) for x in (u.coefficient, u.vector)
+            self.at_member(x.xreplace(names)).xreplace({time: past}) for x in (u.coefficient, u.vector)
         )
         return over, coefficient, vector
 
@@ -467,8 +469,8 @@ class Reading:
         A matrix declares the names of the responses of its only forward and its only backward use; all others
         are ``R_<vector><source>``. The layer is None outside of layers.
         """
-        alike = [x for x in self.uses if x.transposed in (a.transposed, b.transposed) and a.meets(x)]
-        if a.matrix.responses and a.transposed != b.transposed and len(alike) == 2:
+        uses = [x for x in self.uses if x.transposed in (a.transposed, b.transposed) and a.meets(x)]
+        if a.matrix.responses and a.transposed != b.transposed and len(uses) == 2:
             return a.matrix.responses[int(a.transposed)], a.member if a.matrix.index else None
         return self.registry.response_name(a.vector, b.source_name), a.acts_on.site
 
@@ -706,12 +708,12 @@ def _name_sources(reading: Reading) -> None:
     tags += [(p.initial.name, "") for p in entries]
     names = []
     for i, (name, site) in enumerate(sites):
-        rivals = [j for j, (n, x) in enumerate(sites) if j != i and n == name and not _disjoint(site, x)]
-        rivals = [j for j in rivals if j < len(uses) or i < len(uses) or tags[j] != tags[i]]
-        if rivals:
+        same_named = [j for j, (n, x) in enumerate(sites) if j != i and n == name and not _disjoint(site, x)]
+        same_named = [j for j in same_named if j < len(uses) or i < len(uses) or tags[j] != tags[i]]
+        if same_named:
             matrix, head = tags[i]
-            alike = any(tags[j][0] == matrix for j in rivals)
-            name = f"{name}_{matrix}_{head}" if alike else f"{name}_{matrix}"
+            of_same_matrix = any(tags[j][0] == matrix for j in same_named)
+            name = f"{name}_{matrix}_{head}" if of_same_matrix else f"{name}_{matrix}"
         names.append(name)
     keys = [(name, name != site[0]) for name, site in zip(names, sites, strict=True)]
     unique = unique_names({key: key[0] for key in keys}.items(), reading.registry.taken)

@@ -73,8 +73,8 @@ def compare(left: TheoryData, right: TheoryData) -> list[Difference]:
     >>> print(compare(mean_field(program), mean_field(mlp(2, loss="mean")))[0])
     equation h(1, mu, t): Sum(eta*... in the first, Sum(eta*... in the second
     """
-    alike = Counter(_stated(left)) & Counter(_stated(right))
-    one, two = (_listed(x, Counter(alike)) for x in (left, right))
+    stated_in_both = Counter(_stated(left)) & Counter(_stated(right))
+    one, two = (_listed(x, Counter(stated_in_both)) for x in (left, right))
     differences: list[Difference] = []
     for key in dict.fromkeys([*one, *two]):
         a, b = one.get(key), two.get(key)
@@ -114,11 +114,11 @@ def _stated(theory: TheoryData) -> list[tuple[str, Any]]:
     return [(label, x) for label, part in zip(labels, STATED, strict=True) for x in getattr(theory, part)]
 
 
-def _listed(theory: TheoryData, alike: Counter[Any]) -> dict[str, _Item]:
+def _listed(theory: TheoryData, stated_in_both: Counter[Any]) -> dict[str, _Item]:
     """Return the statements of a theory in normal form, by the key under which two theories are compared.
 
-    ``alike`` counts the statements that both theories contain in the same words; these are left out, and the
-    counts are reduced.
+    ``stated_in_both`` counts the statements that both theories contain in the same form; these are left out,
+    and the counts are reduced.
     """
     rules = {w.rule for w in theory.program.trained()}
     # tables of noise covariances given as functions of two times, which are symmetric in them
@@ -129,8 +129,8 @@ def _listed(theory: TheoryData, alike: Counter[Any]) -> dict[str, _Item]:
     for label, stated in _stated(theory):
         if isinstance(stated, Source) and stated.covariance == 0:
             continue  # sources of weights that start at zero vanish and may be missing
-        if alike[label, stated] > 0:
-            alike[label, stated] -= 1
+        if stated_in_both[label, stated] > 0:
+            stated_in_both[label, stated] -= 1
             continue
         item = _item(label, stated, order, sure)
         key = item.key
@@ -238,13 +238,13 @@ def _term_by_term(e: Expr, sure: frozenset[str]) -> Expr:
     The average of 1 is 1. Times, and functions whose names are in ``sure``, count as numbers.
     """
 
-    def apart(x: Average | Response) -> Expr:
+    def split_up(x: Average | Response) -> Expr:
         body = map(_denominators_factored, Add.make_args(x.body.expand()))
         split = (z.as_independent(*_random_in(z, sure), as_Add=False) for z in body)
         return Add(*[n * x.func(y, *x.args[1:]) for n, y in split]).xreplace({Average(S.One): S.One})
 
     e = e.replace(lambda x: isinstance(x, Average) and x.body.has(Sum), lambda x: x.linear())
-    return e.replace(lambda x: isinstance(x, Average | Response), apart)
+    return e.replace(lambda x: isinstance(x, Average | Response), split_up)
 
 
 def _denominators_factored(e: Expr) -> Expr:

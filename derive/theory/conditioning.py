@@ -211,7 +211,7 @@ class _Derivation:
         Each rank-one update gives one term: one of its vectors, times the inner product of the other with
         a(t).
         """
-        weight = a.here(trained.rule.memory(t, s)[1])
+        weight = a.at_member(trained.rule.memory(t, s)[1])
         if isinstance(trained.rule, Entrywise):
             return [self.pair(a, trained, weight)]
         terms = []
@@ -255,10 +255,10 @@ class _Derivation:
         name = v.initial.name
         terms = [Term.local(v.source(), "source", name, "value at initialisation")]
         if v.trained is not None:
-            weight = v.here(v.trained.rule.memory(t, s)[1])
+            weight = v.at_member(v.trained.rule.memory(t, s)[1])
             ranges, coefficient, moved = v.update(t, s)
             if isinstance(v.trained.rule, Entrywise):
-                outside = v.here(v.trained.update.outside).xreplace({t: s})
+                outside = v.at_member(v.trained.update.outside).xreplace({t: s})
                 moved = EntryStep(name, over(coefficient / outside * moved, ranges), s)
                 coefficient, ranges = outside, ()
             origin = (ranges, _reach(v.trained.rule), name, "updates so far")

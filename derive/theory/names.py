@@ -184,11 +184,11 @@ class Registry:
         Vectors of the same fields with the same outermost function are numbered, ``phi_h_1``, ``phi_h_2``.
         """
         plain, fields = _plain_head(body), _fields_in(body)
-        rivals = [x for x in self._bodies if _plain_head(x) == plain and x != body]
-        if not rivals:
+        same_head = [x for x in self._bodies if _plain_head(x) == plain and x != body]
+        if not same_head:
             return plain
-        alike = sorted((*(x for x in rivals if _fields_in(x) == fields), body), key=default_sort_key)
-        return f"{plain}_{fields}" + (f"_{alike.index(body) + 1}" if len(alike) > 1 else "")
+        same_fields = sorted((*(x for x in same_head if _fields_in(x) == fields), body), key=default_sort_key)
+        return f"{plain}_{fields}" + (f"_{same_fields.index(body) + 1}" if len(same_fields) > 1 else "")
 
     @cached_property
     def _bodies(self) -> set[Expr]:
@@ -345,7 +345,7 @@ class Registry:
         if any(x.ordered for _, x in fields):  # positions of an ordered family lie in several definitions
             return slots
         letter_of_slot: dict[Symbol, Symbol] = {}
-        for atom, _ in fields:
+        for atom, _ in fields:  # a Program refuses fields without a definition
             d = next(d for d in self.program.definitions if d.name == str(atom.func))
             for slot, x in zip(atom.args, d.lhs.args, strict=True):
                 if slot in slots and isinstance(x, Symbol) and letter_of_slot.setdefault(slot, x) != x:

@@ -214,10 +214,10 @@ class _Translation:
 
         Sources of several layers may share a name; the layer of ``e`` selects among them.
         """
-        alike = [x for x in self.origins if x.source().func == e.func]
-        exact = [x for x in alike if x.source().args[0] == e.args[0]]
-        family = [x for x in alike if x.source().args[0].has(ell) and e.args[0].has(ell)]
-        return (exact or family or alike)[0]
+        same_name = [x for x in self.origins if x.source().func == e.func]
+        exact = [x for x in same_name if x.source().args[0] == e.args[0]]
+        family = [x for x in same_name if x.source().args[0].has(ell) and e.args[0].has(ell)]
+        return (exact or family or same_name)[0]
 
     def z(self, vector: Expr) -> Expr:
         """Return the random variable ``Z(vector)`` of the entries of a vector."""

@@ -210,9 +210,11 @@ def gaussian(what: Average, sources: Iterable[Source]) -> GaussianAverage:
     body, sources = what.body, tuple(sources)
     atoms = sorted((a for a in body.atoms(AppliedUndef) if is_field(a)), key=spelled)
     names = {str(x.func) for u in sources for x in (u.symbol, u.partner)}
-    strange = [a for a in atoms if str(a.func) not in names]
-    if strange:
-        raise ValueError(f"{strange[0]} is not a Gaussian source; the sources are {', '.join(sorted(names))}")
+    other_fields = [a for a in atoms if str(a.func) not in names]
+    if other_fields:
+        raise ValueError(
+            f"{other_fields[0]} is not a Gaussian source; the sources are {', '.join(sorted(names))}"
+        )
     pairs = {(a, b): covariance(a, b, sources) for i, a in enumerate(atoms) for b in atoms[i:]}
     return GaussianAverage(body, pairs)
 

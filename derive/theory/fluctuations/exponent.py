@@ -260,10 +260,10 @@ class ExponentBuilder:
 
         Otherwise it is ``causal``, "strict" or "past".
         """
-        alike = (
+        responses = (
             q for q in self.action.responses.values() if str(q.symbol.func).removesuffix("_used") == name
         )
-        return "now" if next(alike).leg.use.matrix.fresh else causal
+        return "now" if next(responses).leg.use.matrix.fresh else causal
 
     def number(self, e: Equation, kind: str) -> FluctuatingParameter:
         """Return a scalar of the theory or an observable as an order parameter.

@@ -60,11 +60,11 @@ def saddle_differences(fluctuations: FluctuationData, theory: TheoryData) -> lis
 def _comparable(theory: TheoryData, random: frozenset[str]) -> TheoryData:
     """Return a theory with averages of sums divided into averages, and observables without origins."""
 
-    def apart(e: Expr) -> Expr:
+    def split_averages(e: Expr) -> Expr:
         return e.replace(lambda x: isinstance(x, Average), lambda x: x.linear(random))
 
     equations, scalars = (
-        tuple(e.map(apart) if e.rhs.has(Average) else e for e in part)
+        tuple(e.map(split_averages) if e.rhs.has(Average) else e for e in part)
         for part in (theory.equations, theory.scalars)
     )
     observables = tuple(replace(e, terms=(Term.local(e.rhs),)) for e in theory.observables)
@@ -289,8 +289,8 @@ def unpaired(fluctuations: FluctuationData) -> Iterator[Difference]:
         for name in sorted(_names(x.addend.expr) & {*responses}):
             places = str(x.hats[0].field.func), str(_hat_of_response(responses[name]).field.func)
             at_once[places] = responses[name].causal in ("past", "now")
-    for (own, other), there in at_once.items():
-        count = there + at_once.get((other, own), False)
+    for (own, other), exists in at_once.items():
+        count = exists + at_once.get((other, own), False)
         if count != 1:
             yield Difference("pair", f"of {own} and {other} at equal times", Integer(count), S.One)
 

@@ -578,8 +578,8 @@ class Action:
 
     def use_at_present(self, leg: Leg) -> Application:
         """Return the product to which a leg belongs, at time t and with the indices of its definition."""
-        alike = (x for x in self.legs if x.source.func == leg.source.func and x.matrix == leg.matrix)
-        return next(alike).use
+        products = (x for x in self.legs if x.source.func == leg.source.func and x.matrix == leg.matrix)
+        return next(products).use
 
     def merged_responses(self, e: Expr) -> Expr:
         """Return ``e`` with separate variables ``..._used`` replaced by values of one response function."""

@@ -211,7 +211,7 @@ class Steady(_SolvedMotion):
     def _noise_covariance(self) -> tuple[Symbol, Symbol, Expr]:
         """Symbols of the earlier of two times and of their distance, and the covariance of the noise."""
         rate, strength = self.system.matrix[0, 0], self.system.noise_matrix[0, 0]
-        early, apart = Dummy("early", nonnegative=True), Dummy("apart", nonnegative=True)
+        early, distance = Dummy("early", nonnegative=True), Dummy("distance", nonnegative=True)
         discrete = self.rule.discrete
         lost = 1 - rate**2 if discrete else -2 * rate
         if simplify(lost) == 0:
@@ -219,8 +219,8 @@ class Steady(_SolvedMotion):
         else:
             remaining = rate ** (2 * early) if discrete else exp(2 * rate * early)
             variance = simplify(strength / lost * (1 - remaining))
-        lag = rate**apart if discrete else exp(rate * apart)
-        return early, apart, lag * variance if discrete else simplify(lag * variance)
+        lag = rate**distance if discrete else exp(rate * distance)
+        return early, distance, lag * variance if discrete else simplify(lag * variance)
 
 
 class Moving(_SolvedMotion):
