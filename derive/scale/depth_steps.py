@@ -309,10 +309,11 @@ def ladder(theory: Theory) -> Ladder:
 def changes(steps: Steps, field: str | None = None) -> Steps:
     """Return the equations of the changes of the stream in place of those of its correlations.
 
-    ``D_x_t_s(ell)`` and ``E_x_t(ell)`` are as above, ``d_R_xU_t(ell)`` is the change of a response to a
-    frozen source; responses that are the same function at (t, t) and (0, 0) have one name. Nonlinear layers
-    have the covariance ``K`` of their branch's output in place of C: its parts are ``K_0_0``, ``KE_t``,
-    ``KD_t_s``. Raises :class:`NotApplicable` if the field has no correlations.
+    With the stream ``x_t = x_0 + dx_t``, the changes of its correlations are ``E_x_t(ell) = <(x_t - x_0)
+    x_0>`` and ``D_x_t_s(ell) = <(x_t - x_0)(x_s - x_0)>``, and ``d_R_xU_t(ell)`` is the change of a
+    response to a frozen source. Responses that are the same function at (t, t) and (0, 0) have one name.
+    Nonlinear layers have the covariance ``K`` of their branch's output in place of C: its parts are
+    ``K_0_0``, ``KE_t``, ``KD_t_s``. Raises :class:`NotApplicable` if the field has no correlations.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import depth_program
