@@ -1,33 +1,50 @@
-"""Stochastic process in layer time of a unit of a deep nonlinear residual network.
+"""Stochastic process in layer time of the units of a deep nonlinear residual network.
 
-A layer adds ``branch W phi(h)`` to the residual stream h, and the gradient passes back through the same
-matrix. With the branch multiplier ``beta0/sqrt(L)`` the source of a layer enters with ``L^-1/2``, as white
-noise in ``tau = ell/L``, while memory and responses enter with ``1/L``, as drift. The module counts these
-powers in a theory of symbolic depth and returns the stochastic differential equations; their Euler scheme
-with n cells is the theory of n layers.
+A block adds a branch to the residual stream h, such as ``branch W phi(h)`` or attention and a perceptron, and
+the gradient passes back through the same matrices. With the branch multiplier ``beta0/sqrt(L)`` the source of
+a layer enters with ``L^-1/2``, as white noise in ``tau = ell/L``, while memory and responses enter with
+``1/L``, as drift. Fields within a block are functionals of the stream at their layer time. The module counts
+these powers in a theory of symbolic depth (:mod:`.block_sizes`) and returns the stochastic differential
+equations; their Euler scheme with n cells is the theory of n layers.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from sympy import Add, Derivative, DiracDelta, Eq, Expr, Function, Integral, Rational, S, Sum, sympify
+from sympy import (
+    Add,
+    Derivative,
+    DiracDelta,
+    Eq,
+    Expr,
+    Function,
+    Integral,
+    Mul,
+    Piecewise,
+    Pow,
+    S,
+    Sum,
+    sympify,
+)
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.averages import Average, Response
+from derive.calculus.averages import Average
 from derive.calculus.sums import addends, drawn_out, rewritten
 from derive.calculus.symbols import L, ell
 from derive.depth.balance import power
+from derive.depth.block_sizes import ABSENT, WHITE, BlockSizes
 from derive.depth.infinite import WIDTH_FIRST, Dropped, Scaling
-from derive.depth.layers import neighbour, place, tau, tau_
+from derive.depth.layers import place, tau, tau_
 from derive.errors import NotApplicable
 from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
-from derive.theory import Equation, OrderParameter, Theory
+from derive.theory import Equation, Source, Theory
 
-NOISE, DRIFT = Rational(-1, 2), S.NegativeOne
-"""Powers of L with which white noise and drift enter a layer."""
+DRIFT = S.NegativeOne
+"""Power of L with which drift, and white noise in its unit, enter a layer."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +63,15 @@ class LayerProcess(ConditionalResult):
         The power of L by which each response is divided, so that it has a limit.
     dropped : tuple of Dropped
         Terms that vanish as L grows.
+    inner : tuple of Eq
+        Equations of fields within a block, functionals of the stream at the same layer time. A term with a
+        negative power of L is kept if a response or average whose leading terms vanish comes from it.
+    sizes : mapping of str to Expr
+        The power of L by which each other quantity of a block is divided.
+    vanishing : mapping of str to Expr
+        Numbers of a block that no limit equation contains, with the power of L with which they vanish.
+    same : mapping of str to str
+        Fields that differ from the stream by branches only, and the name of the stream in the limit.
     """
 
     single_site: tuple[Eq, ...]
@@ -54,6 +80,10 @@ class LayerProcess(ConditionalResult):
     numbers: tuple[Eq, ...]
     units: Mapping[str, Expr]
     dropped: tuple[Dropped, ...]
+    inner: tuple[Eq, ...] = ()
+    sizes: Mapping[str, Expr] = dataclasses.field(default_factory=dict)
+    vanishing: Mapping[str, Expr] = dataclasses.field(default_factory=dict)
+    same: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def field(self, name: str) -> Eq:
         """Return the equation of a field in layer time.
@@ -61,12 +91,12 @@ class LayerProcess(ConditionalResult):
         Parameters
         ----------
         name : str
-            The name of a field in the body of the network.
+            The name of a field of the stream, or of a field within a block.
 
         Returns
         -------
         Eq
-            The equation ``d field/d tau = ...``.
+            The equation ``d field/d tau = ...``, or that of the field within a block.
 
         Raises
         ------
@@ -75,6 +105,9 @@ class LayerProcess(ConditionalResult):
         """
         for e in self.single_site:
             if isinstance(e.lhs, Derivative) and str(e.lhs.expr.func) == name:
+                return e
+        for e in self.inner:
+            if str(e.lhs.func) == name:
                 return e
         raise KeyError(name)
 
@@ -98,11 +131,26 @@ class LayerProcess(ConditionalResult):
                 else []
             ),
             same,
+            *self._of_blocks(),
             "assumed: averages of the scheme have a series in 1/n, as those of smooth equations have",
         )
 
+    def _of_blocks(self) -> Iterator[str]:
+        """Yield the conditions of blocks with inner fields."""
+        if self.same:
+            told = ", ".join(f"{x} = {y}" for x, y in self.same.items())
+            yield f"derived: fields of the stream within a block are one in the limit: {told}"
+        if self.sizes:
+            told = ", ".join(f"{name} by {unit}" for name, unit in self.sizes.items())
+            yield f"derived: quantities of a block are divided by their powers of L: {told}"
+        if self.vanishing:
+            told = ", ".join(f"{name} like {unit}" for name, unit in self.vanishing.items())
+            yield f"derived: these vanish, and the limit does not contain them: {told}"
+        if self.inner:
+            yield "assumed: terms of the same power of L do not cancel, beyond sources of mean zero"
+
     def _repr_latex_(self) -> str:
-        return aligned_latex((*self.single_site, *self.order_parameters, *self.numbers))
+        return aligned_latex((*self.single_site, *self.inner, *self.order_parameters, *self.numbers))
 
 
 def layer_process(theory: Theory, scaling: Scaling) -> LayerProcess:
@@ -123,7 +171,8 @@ def layer_process(theory: Theory, scaling: Scaling) -> LayerProcess:
     Raises
     ------
     NotApplicable
-        If the theory has no residual stream, or a term grows with the depth.
+        If the theory has no residual stream, a term grows with the depth, or a source of a block enters the
+        stream after a nonlinear function, without a matrix in between.
 
     Examples
     --------
@@ -142,93 +191,168 @@ def layer_process(theory: Theory, scaling: Scaling) -> LayerProcess:
 
 
 class _Process:
-    """Derivation of the equations in layer time: terms of a layer are divided by their powers of L."""
+    """Equations in layer time from the powers of L of all quantities."""
 
     def __init__(self, theory: Theory, scaling: Scaling) -> None:
-        """Find residual streams, fields inside of a layer, sources, and the units of responses.
-
-        Raises :class:`NotApplicable` if the theory has no residual stream.
-        """
+        """Count powers and find the equations that the limit needs."""
         self.theory, self.scaling = theory, scaling
-        families = [e for e in theory.equations if e.layers is not None]
-        self.streams = [e for e in families if neighbour(e) is not None]
-        self.inner = {e.name: e for e in families if neighbour(e) is None}
-        if not self.streams:
-            raise NotApplicable(
-                "no residual stream: no field of a layer is that of the neighbouring layer plus a branch"
-            )
-        self.sources = {str(u.symbol.func): u for u in theory.sources if u.symbol.args[0].has(ell)}
+        self.blocks = BlockSizes(theory, scaling)
+        powers = self.blocks.orders
         layered = {str(q.symbol.func) for q in theory.order_parameters if q.symbol.args[0].has(ell)}
-        self.layered = {*layered, *self.sources, *(e.name for e in families)}
+        layered |= {e.name for e in theory.scalars if e.layers is not None}
+        self.layered = {*layered, *self.blocks.layered, *self.blocks.inner, *self.blocks.members}
+        self.orders = {n: x.power for n, x in powers.items() if n in self.layered and x.power != ABSENT}
+        self.absent = {n for n, x in powers.items() if n in self.layered and x.power == ABSENT}
+        white = {n: self.orders.get(n, S.Zero) - WHITE for n in self.blocks.white}
+        self.responses = {q.name: self.orders[q.name] for q in theory.responses() if q.name in self.orders}
+        self.noise_units = {n: x for n, x in white.items() if x != 0}
         self.dropped: list[Dropped] = []
-        added = [x for e in self.streams for x in self.terms(self.added(e))]
-        self.units = {q.name: unit for q in theory.responses() if (unit := self.unit(q, added)) != 1}
+        self.marks: set[tuple[str, int]] = set()
+        self.expanded: dict[Expr, list[tuple[Expr, Expr]]] = {}
 
     def result(self) -> LayerProcess:
-        """Return the equations in layer time."""
-        return LayerProcess(
+        """Return the equations in layer time, of the quantities that the limit contains."""
+        needed = self.needed()
+        self.dropped = []
+        inner = tuple(self.inner_equation(n) for n in self.blocks.inner if n in needed)
+        units = {n: L**x for n, x in self.responses.items() if n in needed and x != 0}
+        away = {n: L ** self.orders[n] for n in self.vanishing(needed)}
+        found = LayerProcess(
             single_site=tuple(self.single_site()),
-            noise=tuple(self.noise()),
-            order_parameters=tuple(self.order_parameters()),
-            numbers=tuple(self.numbers()),
-            units=self.units,
-            dropped=tuple(self.dropped),
+            noise=tuple(self.covariance(u) for u in self.theory.sources if self.is_needed(u, needed)),
+            order_parameters=tuple(
+                Eq(self.at(q.symbol), self.at(q.definition), evaluate=False)
+                for q in self.theory.order_parameters
+                if q.name in needed
+            ),
+            numbers=(
+                *self.numbers(),
+                *(self.number(e) for e in self.block_numbers() if e.name in needed),
+            ),
+            units=units,
+            dropped=(),
+            inner=inner,
+            sizes={n: L**x for n, x in self.sized(needed).items() if x != 0},
+            vanishing=away,
+            same={m: x for m, x in self.blocks.members.items() if m != x},
         )
+        return dataclasses.replace(found, dropped=tuple(dict.fromkeys(self.dropped)))
 
-    # -- one layer ---------------------------------------------------------------------------------------
+    # -- quantities that the limit contains --------------------------------------------------------------
 
-    def added(self, e: Equation) -> Expr:
-        """Return the increment of a stream in one layer, with the fields inside of the layer eliminated."""
-        near = neighbour(e)
-        return self.unfolded(Add(*[x.expr for x in e.terms if x.expr != near]))
+    def needed(self) -> set[str]:
+        """Return the names of all quantities in the equations of the limit, and mark the terms that are kept.
 
-    def unfolded(self, e: Expr) -> Expr:
-        """Return an expression with fields inside of a layer replaced by their right-hand sides."""
+        A term from which a response comes may stand in an equation that was read before: the search is
+        repeated until no more terms are marked.
+        """
+        ends = [u for u in self.theory.sources if not u.symbol.args[0].has(ell)]
+        while True:
+            marked, found = set(self.marks), set[str]()
+            met = [*self.single_site(), *self.numbers(), *map(self.covariance, ends)]
+            waiting = [n for e in met for n in self.functions(e.rhs)]
+            while waiting:
+                name = waiting.pop()
+                if name not in found and name in self.layered:
+                    found.add(name)
+                    waiting += [n for e in self.statements(name) for n in self.functions(e)]
+            if self.marks == marked:
+                return found
 
-        def put(x: AppliedUndef) -> Expr:
-            equation = self.inner[str(x.func)]
-            if x.args[1:] != equation.lhs.args[1:] or not (x.args[0] - equation.lhs.args[0]).is_Integer:
-                raise NotApplicable(f"{x} is used at another time or sample than that of its equation")
-            return equation.rhs.xreplace({ell: ell + x.args[0] - equation.lhs.args[0]})
+    def functions(self, e: Expr) -> Iterator[str]:
+        """Yield the names of the functions in an equation of the limit; fields at an end are other fields."""
+        return (str(x.func) for x in e.atoms(AppliedUndef) if x.args[:1] and not self.blocks.at_end(x, tau))
 
-        while any(str(x.func) in self.inner for x in e.atoms(AppliedUndef)):
-            e = rewritten(e, self.inner, put)
-        return e
+    def statements(self, name: str) -> Iterator[Expr]:
+        """Yield the right-hand sides of what the limit states about a quantity, and mark kept terms."""
+        if name in self.blocks.inner:
+            yield self.inner_equation(name).rhs
+        if name in self.blocks.layered:
+            yield self.covariance(self.blocks.layered[name]).rhs
+        if name in self.blocks.parameters:
+            self.marks |= self.blocks.orders[name].marks
+            yield self.at(self.blocks.parameters[name].definition)
+        if name in self.blocks.numbers:
+            self.marks |= self.blocks.orders[name].marks
+            yield self.number(self.blocks.numbers[name]).rhs
+
+    def is_needed(self, u: Source, needed: set[str]) -> bool:
+        """Return whether the limit contains a source."""
+        return not u.symbol.args[0].has(ell) or str(u.symbol.func) in needed
+
+    def sized(self, needed: set[str]) -> dict[str, Expr]:
+        """Return the powers of the quantities of a block other than responses; a noise in its own units."""
+        names = [n for n in self.orders if n in needed and n not in self.responses]
+        return {
+            n: self.noise_units.get(n, S.Zero) if n in self.blocks.white else self.orders[n] for n in names
+        }
+
+    def block_numbers(self) -> list[Equation]:
+        """Return the equations of numbers of a block."""
+        return [e for e in self.theory.scalars if e.layers is not None]
+
+    def vanishing(self, needed: set[str]) -> list[str]:
+        """Return the names of numbers of a block that vanish and that no equation contains."""
+        names = [e.name for e in self.block_numbers() if e.name not in needed and e.name in self.orders]
+        return [n for n in names if self.orders[n].is_negative]
+
+    # -- powers of L -------------------------------------------------------------------------------------
 
     def terms(self, e: Expr) -> list[tuple[Expr, Expr]]:
         """Return pairs ``(p, rest)``: the expression is the sum of ``L**p * rest`` over the pairs."""
-        whole = drawn_out(self.scaling(e).expand(), lambda _: False).expand()
-        return [power(y) for x in Add.make_args(whole) for y in addends(x)]
-
-    def unit(self, q: OrderParameter, added: list[tuple[Expr, Expr]]) -> Expr:
-        """Return the unit of a response: the power of L with which the perturbed source enters a stream.
-
-        ``added`` holds the terms of the increments of all streams, as pairs of power of L and remaining
-        factor.
-        """
-        pushed = {x.args[1].func for x in q.definition.atoms(Response)}
-        orders = [order for order, rest in added if pushed & {x.func for x in rest.atoms(AppliedUndef)}]
-        return L ** max(orders) if orders else S.One
+        if e not in self.expanded:
+            whole = drawn_out(self.in_units(self.scaling(e)).expand(), lambda _: False).expand()
+            self.expanded[e] = [power(y) for x in Add.make_args(whole) for y in addends(x) if y != 0]
+        return self.expanded[e]
 
     def in_units(self, e: Expr) -> Expr:
-        """Return an expression with each response R written as its unit times R."""
-        return rewritten(e, self.units, lambda x: self.units[str(x.func)] * x)
+        """Return an expression with all quantities of a block in their units, and leading terms in functions.
 
-    def kept(self, lhs: Expr, e: Expr, least: Expr) -> Expr:
-        """Return the prefactors of the terms of order ``L**least`` at layer times.
+        An average gets the power of L that was counted for it.
+        """
+        if isinstance(e, Average):
+            return Add(*[self.average_in_units(x) for x in Add.make_args(e.body.expand())])
+        if isinstance(e, AppliedUndef):
+            return self.unit(e)
+        if isinstance(e, Sum | Integral):
+            return e.func(self.in_units(e.function), *e.limits)
+        if isinstance(e, Add | Mul | Pow):
+            return e.func(*[self.in_units(x) for x in e.args])
+        is_function = isinstance(e, Function) and not isinstance(e, Piecewise)
+        return e.func(*[self.leading(x) for x in e.args]) if is_function and e.args else e
 
-        Record smaller terms as dropped.
+    def unit(self, e: AppliedUndef) -> Expr:
+        """Return a quantity in its unit."""
+        name = str(e.func)
+        if self.blocks.at_end(e) or name not in self.layered:
+            return e
+        return S.Zero if name in self.absent else L ** self.orders[name] * e
 
-        In the increment of a stream (``least`` not 0) sources are compared with ``L**-1/2``, the order of
-        white noise. ``lhs`` is the function whose equation this is. Raises :class:`NotApplicable` if a term
-        grows.
+    def average_in_units(self, body: Expr) -> Expr:
+        """Return the average of one product, in its unit."""
+        order = self.blocks.average(body)
+        self.marks |= order.marks
+        return S.Zero if order.power == ABSENT else L**order.power * Average(body)
+
+    def leading(self, e: Expr) -> Expr:
+        """Return the argument of a function without quantities that vanish as L grows."""
+
+        def put(x: AppliedUndef) -> Expr:
+            small = str(x.func) in self.absent or self.orders.get(str(x.func), S.Zero).is_negative
+            return S.Zero if small and not self.blocks.at_end(x) else x
+
+        return rewritten(e, self.layered, put)
+
+    def kept(self, lhs: Expr, e: Expr, least: Expr, key: tuple[str, int] | None = None) -> Expr:
+        """Return the terms of order ``L**least`` at layer times, and record smaller ones as dropped.
+
+        A marked term is kept with its power.
         """
         total = S.Zero
-        for order, rest in self.terms(self.in_units(e)):
-            white = any(str(x.func) in self.sources for x in rest.atoms(AppliedUndef))
-            gap = order - (NOISE if white and least != 0 else least)
-            if gap == 0:
-                total += self.at(rest)
+        for order, rest in sorted(self.terms(e), key=lambda x: -x[0]):
+            gap = order - least
+            if gap == 0 or (key in self.marks and gap.is_negative):
+                total += L**gap * self.at(rest)
             elif gap.is_negative:
                 self.dropped.append(Dropped(lhs, self.at(rest), gap))
             else:
@@ -238,24 +362,41 @@ class _Process:
     # -- at layer times ----------------------------------------------------------------------------------
 
     def at(self, e: Expr) -> Expr:
-        """Return an expression with layer time tau in place of the layer ell of its functions."""
+        """Return functions of layers at their layer times, and one name for all fields of a stream."""
 
         def put(x: AppliedUndef) -> Expr:
-            return x.func(place(x.args[0])[0], *x.args[1:])
+            name = self.blocks.members.get(str(x.func), str(x.func))
+            return Function(name)(place(x.args[0])[0], *x.args[1:])
 
         return rewritten(e, self.layered, put)
 
     def single_site(self) -> Iterator[Eq]:
         """Yield the equations of the residual streams, then those of the ends of the network."""
-        for e in self.streams:
-            near = neighbour(e)
-            assert near is not None
-            direction = e.lhs.args[0] - near.args[0]
-            rate = direction * self.kept(e.lhs, self.added(e), DRIFT)
-            yield Eq(Derivative(self.at(e.lhs), tau), rate.expand(deep=False), evaluate=False)
+        for x in self.blocks.streams:
+            lhs = x.equation.lhs
+            added = self.blocks.added[x.equation.name]
+            self.require_linear(lhs, added)
+            rate = (lhs.args[0] - x.near.args[0]) * self.kept(lhs, added, DRIFT)
+            yield Eq(Derivative(self.at(lhs), tau), rate.expand(deep=False), evaluate=False)
         for e in self.theory.equations:
             if e.layers is None:
                 yield Eq(self.at(e.lhs), self.kept(e.lhs, self.named(e.rhs), S.Zero), evaluate=False)
+
+    def require_linear(self, lhs: Expr, added: Expr) -> None:
+        """Raise NotApplicable unless each term of an increment is linear in the sources of its block."""
+        for _, x in self.terms(added):
+            if self.blocks.degree(x) > 1:
+                raise NotApplicable(
+                    f"the equation of {lhs} has no limit that is known: {x} is a nonlinear function of the "
+                    "sources of one block, and no matrix is in between"
+                )
+
+    def inner_equation(self, name: str) -> Eq:
+        """Return the equation of a field within a block."""
+        e = self.blocks.inner[name]
+        least = self.orders.get(name, S.Zero)
+        rhs = Add(*[self.kept(e.lhs, x.expr, least, (name, i)) for i, x in enumerate(e.terms)])
+        return Eq(self.at(e.lhs), rhs, evaluate=False)
 
     def named(self, e: Expr) -> Expr:
         """Return an expression with functions of their own for sources of single layers, such as ``u_1(t)``.
@@ -270,27 +411,30 @@ class _Process:
         singles = {str(u.symbol.func) for u in self.theory.sources if not u.symbol.args[0].has(ell)}
         return rewritten(e, singles, put)
 
-    def noise(self) -> Iterator[Eq]:
-        """Yield the covariances ``<u(tau, t) u(tau_, s)>`` of the Gaussian sources in layer time."""
-        for u in self.theory.sources:
-            value = self.kept(u.symbol, sympify(u.covariance), S.Zero)
-            if u.symbol.args[0].has(ell):
-                pair = self.at(u.symbol) * u.partner.func(tau_, *u.partner.args[1:])
-                value = DiracDelta(tau - tau_) * value
-            else:
-                pair = self.named(u.symbol * u.partner)
-            yield Eq(Average(pair), value, evaluate=False)
+    def covariance(self, u: Source) -> Eq:
+        """Return the covariance of a source, which is white in layer time if it enters the stream."""
+        name, value = str(u.symbol.func), sympify(u.covariance)
+        if not u.symbol.args[0].has(ell):
+            pair = self.named(u.symbol * u.partner)
+            return Eq(Average(pair), self.kept(u.symbol, value, S.Zero), evaluate=False)
+        white = name in self.blocks.white
+        least = 2 * (self.orders.get(name, S.Zero) - (WHITE if white else S.Zero))
+        value = self.kept(u.symbol, value, least)
+        there = tau_ if white else tau
+        pair = self.at(u.symbol) * u.partner.func(there, *u.partner.args[1:])
+        return Eq(Average(pair), DiracDelta(tau - tau_) * value if white else value, evaluate=False)
 
-    def order_parameters(self) -> Iterator[Eq]:
-        """Yield the definitions of correlations at a layer time, and of responses divided by their units."""
-        for q in self.theory.order_parameters:
-            yield Eq(self.at(q.symbol), self.at(q.definition), evaluate=False)
+    def number(self, e: Equation) -> Eq:
+        """Return the equation of a number of a block, in its unit."""
+        value = self.kept(e.lhs, e.rhs, self.orders.get(e.name, S.Zero))
+        return Eq(self.at(e.lhs), value, evaluate=False)
 
     def numbers(self) -> Iterator[Eq]:
         """Yield outputs, errors and the tangent kernel; sums over layers become integrals over layer time."""
-        for e in (*self.theory.scalars, *self.theory.observables):
+        singles = [e for e in self.theory.scalars if e.layers is None]
+        for e in (*singles, *self.theory.observables):
             value = S.Zero
-            for order, rest in self.terms(self.in_units(e.rhs)):
+            for order, rest in self.terms(e.rhs):
                 layers = isinstance(rest, Sum) and rest.limits[0][0] == ell
                 total = order + 1 if layers else order
                 if total == 0:

@@ -431,7 +431,8 @@ def _solved(
         notes["note"] = scale
     if failed:
         notes["not_converged"] = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
-    authored = authored_variables(problem)
+    shown = _at_nodes(problem, notes.get("layers_at"))
+    authored = authored_variables(shown)
     # if the program has no recognised output, variables have the names of the program, and only those
     unplaced = set() if numbers_by_role(problem) else BY_SAMPLE - {*authored}
     result = Result.of(
@@ -444,8 +445,8 @@ def _solved(
         held=problem.held,
         time_name=problem.time_name,
         loss=loss_in_words(problem, solution.values),
-        authored=described(problem),
-        coordinates=coordinates(problem),
+        authored=described(shown),
+        coordinates=coordinates(shown),
         wall_time_s=clock.perf_counter() - started,
         **notes,
     )
@@ -454,6 +455,13 @@ def _solved(
     if notes.get("kernels") and not pairs:
         return replace(result, notes={**result.notes, "kernels": "none"})
     return result
+
+
+def _at_nodes(problem: Problem, layers_at: Array | None) -> Problem:
+    """Return a problem of infinite depth with one layer at each layer time of its result, for its labels."""
+    if problem.experiment is not None or problem.depth is not None or layers_at is None:
+        return problem
+    return replace(problem, program=problem.program.at_depth(len(layers_at)))
 
 
 def _announced(

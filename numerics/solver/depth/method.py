@@ -28,6 +28,29 @@ def is_nonlinear(problem: Problem) -> bool:
     return not isinstance(problem.linear, LinearForm)
 
 
+def is_sampled(problem: Problem) -> bool:
+    """Return whether the limit of a problem is sampled: it is nonlinear, or its equations do not close.
+
+    Fields of attention without a perceptron are linear, but their equations contain averages over the units.
+    """
+    from numerics.solver.depth.sampled import process_of
+    from numerics.solver.depth.solve import require_limit
+
+    if is_nonlinear(problem):
+        return True
+    if problem.experiment is not None or problem.depth is not None or problem.flow:
+        return False
+    try:
+        require_limit(problem)
+    except ValueError:
+        try:
+            process_of(problem)
+        except ValueError:
+            return False
+        return bool(problem.seen and problem.has_roles)
+    return False
+
+
 class InfiniteDepthMethod:
     """Method ``layers``: the limit of infinite depth, in layer time."""
 
@@ -37,11 +60,10 @@ class InfiniteDepthMethod:
 
     def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
         """Estimate cost and error, or refuse a problem that has no limit of infinite depth."""
-        from numerics.solver.depth.solve import LAYERS, require_branch, require_limit
+        from numerics.solver.depth.solve import LAYERS, require_limit
 
         try:
-            require_branch(problem)
-            if is_nonlinear(problem):
+            if is_sampled(problem):
                 return _sampled(problem, keep)
             require_limit(problem)
         except ValueError as reason:
@@ -55,7 +77,7 @@ class InfiniteDepthMethod:
         """Solve a linear theory on grids of layer time, and a nonlinear one by sampled paths on them."""
         from numerics.solver.depth.solve import LAYERS, solve_depth_limit
 
-        if is_nonlinear(problem):
+        if is_sampled(problem):
             return _sample(problem, keep, progress)
         limit = solve_depth_limit(problem, layers=LAYERS, progress=progress)
         notes = {
@@ -73,8 +95,11 @@ def _sampled(problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
     Raises SpecError if the theory has no limit of infinite depth.
     """
     from numerics.solver.by_role import kept
-    from numerics.solver.depth.sampled import ACCURACY, CELLS, forecast_depth, process_of
+    from numerics.solver.depth.sampled import ACCURACY, CELLS, forecast_depth, is_scaled, process_of
+    from numerics.solver.depth.solve import require_branch
 
+    if problem.depth is not None or not is_scaled(problem):
+        require_branch(problem)
     if not (problem.seen and problem.has_roles):
         return refusal_for(
             problem, "data.kind", "has no given samples", 'given samples (data.kind = "fixed")'

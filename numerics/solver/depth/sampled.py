@@ -1,8 +1,9 @@
 """Nonlinear residual networks of infinite depth: sampled paths on cells of layer time, extrapolated.
 
 The Euler scheme with n cells of the derived process in layer time
-(:func:`derive.depth.process.layer_process`) is the theory of n layers with the branch ``beta0/sqrt(n)``,
-which sampled paths solve. Averages are ``X + X_1/n + X_2/n^2 + ...``; four grids give the limit X and the
+(:func:`derive.depth.process.layer_process`) is the theory of n layers, which sampled paths solve. A program
+states the dependence of its branch on the depth, as ``beta/L``; otherwise the branch is ``beta0/sqrt(n)``.
+Averages are ``X + X_1/n + X_2/n^2 + ...``; four grids give the limit X and the
 coefficient ``X_1``, which is that of 1/depth for networks.
 """
 
@@ -17,13 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from derive.depth.block_sizes import states_depth
+from derive.depth.infinite import Scaling
 from derive.depth.process import LayerProcess, layer_process
 from derive.program import Program
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Reduction, beta, derived
-from numerics.names import FEATURE_KERNEL, GRADIENT_KERNEL, RESPONSES
+from numerics.names import RESPONSES
 from numerics.progress import Progress
-from numerics.results import STDERR, SYSTEMATIC, TRACE
+from numerics.results import STDERR, SYSTEMATIC
 from numerics.solver.depth.solve import SCALING, DepthCorrection, DepthLimit, limit_of, require_derived
 
 Array = NDArray[np.float64]
@@ -42,9 +45,6 @@ are."""
 SHARE = 0.8
 """Share of the required accuracy that standard errors may take; the rest is for the error of the grid."""
 
-LAYERS_FIRST = (FEATURE_KERNEL, GRADIENT_KERNEL, FEATURE_KERNEL + TRACE, GRADIENT_KERNEL + TRACE)
-"""Variables whose first axis is that of the layers."""
-
 
 def process_of(problem: Problem) -> LayerProcess:
     """Return the derived process in layer time of a problem; raise SpecError if it does not exist."""
@@ -54,15 +54,21 @@ def process_of(problem: Problem) -> LayerProcess:
 @lru_cache(maxsize=8)
 def _process(program: Program, reductions: tuple[Reduction, ...]) -> LayerProcess:
     """Derive the process in layer time of a program with these reductions; results are cached."""
-    return require_derived(lambda: layer_process(derived(program, reductions), SCALING))
+    theory = derived(program, reductions)
+    return require_derived(lambda: layer_process(theory, Scaling() if states_depth(theory) else SCALING))
+
+
+def is_scaled(problem: Problem) -> bool:
+    """Return whether a program states its dependence on the depth, by L in its branch or its rates."""
+    return problem.experiment is None and states_depth(derived(*limit_of(problem)))
 
 
 def at_cells(problem: Problem, cells: int) -> Problem:
     """Return the problem whose number of layers is ``cells``: an Euler scheme of the process in layer time.
 
-    The branch is divided by the root of the number of cells. Grids have different seeds, so that their errors
-    are independent. Responses come from Stein's lemma, because derivatives along paths run through all layers
-    (with 16 layers 20 times slower).
+    The branch is divided by the root of the number of cells, if the problem does not state its depth. Grids
+    have different seeds, so that their errors are independent. Responses come from Stein's lemma, because
+    derivatives along paths run through all layers (with 16 layers 20 times slower).
     """
     seed = int(np.random.SeedSequence([problem.solver.seed, cells]).generate_state(1, np.uint64)[0])
     accuracy = problem.solver.accuracy
@@ -70,6 +76,8 @@ def at_cells(problem: Problem, cells: int) -> Problem:
         accuracy = SHARE * (accuracy or ACCURACY) / float(np.linalg.norm(weights(CELLS)[0]))
     solver = problem.solver.model_copy(update={"seed": seed, "accuracy": accuracy, "method": "auto"})
     how: dict[str, Any] = {"solver": solver, "response_method": "stein"}
+    if is_scaled(problem):
+        return replace(problem, program=problem.program.at_depth(cells), family=None, **how)
     branch = problem.numbers[beta] / cells**0.5
     if problem.experiment is not None:
         experiment = problem.experiment.replace({"network.depth": cells, "network.branch": branch})
@@ -172,8 +180,11 @@ class SampledDepth:
         for name in self.runs[0]:
             if name.endswith((STDERR, SYSTEMATIC)) or name.partition("_")[0] in RESPONSES:
                 continue
+            axis = self.layer_axis(name)
+            if axis is None:
+                continue
             values, errors = (
-                np.stack([self.common(x, name, end) for x in self.runs]) for end in ("", STDERR)
+                np.stack([self.common(x, name, end, axis) for x in self.runs]) for end in ("", STDERR)
             )
             combination[name] = np.tensordot(fine, values, 1)
             combination[name + STDERR] = np.sqrt(np.tensordot(fine**2, errors**2, 1))
@@ -201,30 +212,51 @@ class SampledDepth:
         count = len(self.cells) - left
         return np.concatenate([np.zeros(left), powers[:count] @ weights(self.cells[left:])])
 
-    def common(self, run: Mapping[str, Array], name: str, end: str) -> Array:
+    def layer_axis(self, name: str) -> int | None:
+        """Return the axis of the layers of a variable: -1 without layers, None if layers are not cells.
+
+        Parameters
+        ----------
+        name : str
+            Variable.
+
+        Returns
+        -------
+        int or None
+            The axis.
+        """
+        shapes = np.array([x[name].shape for x in self.runs])
+        axes = np.flatnonzero((shapes != shapes[0]).any(axis=0))
+        if len(axes) == 0:
+            return -1
+        return int(axes[0]) if np.array_equal(shapes[:, axes[0]], self.cells) else None
+
+    def common(self, run: Mapping[str, Array], name: str, end: str, axis: int) -> Array:
         """Return a variable, or its standard error, at the layer times that all grids have.
 
         Parameters
         ----------
-        run : dict of numpy.ndarray, shape (layers, ...) or other
+        run : dict of numpy.ndarray
             Variables of one solution.
         name : str
             Variable.
         end : str
             Suffix of the standard error, or empty.
+        axis : int
+            Axis of the layers; -1 without layers.
 
         Returns
         -------
         numpy.ndarray
-            Values with layers first, shape ``(layers, ...)``; zeros if there is no standard error.
+            Values at the common layer times; zeros if there is no standard error.
         """
         value = run.get(name + end)
         if value is None:
-            return np.zeros_like(self.common(run, name, ""))
-        if name not in LAYERS_FIRST:
+            return np.zeros_like(self.common(run, name, "", axis))
+        if axis < 0:
             return value
-        step = len(value) // len(self.nodes)
-        return value[step - 1 :: step]
+        step = value.shape[axis] // len(self.nodes)
+        return np.take(value, np.arange(step - 1, value.shape[axis], step), axis)
 
 
 def solve_cells(

@@ -1,0 +1,523 @@
+"""Powers of the depth of all quantities of a network whose blocks have inner fields, by power counting.
+
+A block reads the residual stream, computes inner fields (keys, hidden units, their gradients) and averages of
+them, and adds a branch to the stream. Every field, average and response X of the theory gets an order e with
+``X = O(L^e)``: products add orders, sums take the largest. The source of a block that enters the stream
+linearly is written as white noise in layer time, ``u = L^-1/2 (white noise)``; responses are the largest
+product of coefficients on a way from the source to the field, within the block or along the stream.
+:mod:`.process` writes the equations in layer time with these orders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from sympy import (
+    Add,
+    Derivative,
+    Dummy,
+    Expr,
+    Function,
+    Integral,
+    KroneckerDelta,
+    Mul,
+    Piecewise,
+    Pow,
+    Rational,
+    S,
+    Sum,
+    Tuple,
+    preorder_traversal,
+)
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average, Response
+from derive.calculus.sums import factors, placed, rewritten
+from derive.calculus.symbols import L, ell
+from derive.depth.infinite import Scaling
+from derive.errors import NotApplicable
+from derive.theory import Equation, OrderParameter, Source, Theory
+
+ABSENT = S.NegativeInfinity
+"""The order of zero."""
+WHITE = Rational(-1, 2)
+"""DepthOrder of a source of order one, in units of white noise in layer time."""
+Marks = frozenset[tuple[str, int]]
+"""Terms of equations, by the name of their field and their place."""
+
+
+@dataclass(frozen=True)
+class DepthOrder:
+    """Power of L of a quantity, and the terms of equations that it comes from."""
+
+    power: Expr
+    marks: Marks = frozenset()
+
+    def __add__(self, other: DepthOrder) -> DepthOrder:
+        return DepthOrder(self.power + other.power, self.marks | other.marks)
+
+
+NONE, ONE = DepthOrder(ABSENT), DepthOrder(S.Zero)
+
+
+def largest(orders: Iterable[DepthOrder]) -> DepthOrder:
+    """Return the largest order, with the terms of all that attain it."""
+    known = list(orders)
+    power = max((x.power for x in known), default=ABSENT)
+    if power == ABSENT:
+        return NONE
+    return DepthOrder(power, frozenset().union(*[x.marks for x in known if x.power == power]))
+
+
+# -- the residual stream ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ResidualStream:
+    """Field of the residual stream, with what one block adds to it.
+
+    Parameters
+    ----------
+    equation : Equation
+        The equation of the field that stands for the stream.
+    near : AppliedUndef
+        The same field after the previous block.
+    added : tuple of Expr
+        The terms that a block adds.
+    members : tuple of str
+        Names of all fields that differ from it by branches only.
+    """
+
+    equation: Equation
+    near: AppliedUndef
+    added: tuple[Expr, ...]
+    members: tuple[str, ...]
+
+
+def streams_of(theory: Theory) -> list[ResidualStream]:
+    """Return the residual streams: fields that reach their neighbours through terms of coefficient one.
+
+    >>> from derive import mean_field
+    >>> from derive.program.networks import attention
+    >>> [x.members for x in streams_of(mean_field(attention()))]
+    [('h', 'a'), ('g', 'g_a')]
+    """
+    families = {e.name: e for e in theory.equations if e.layers is not None}
+    ends = {e.name for e in theory.equations if e.layers is None}
+    found: list[ResidualStream] = []
+    for e in sorted(families.values(), key=lambda e: e.name not in ends):
+        if not any(e.name in x.members for x in found):
+            stream = _stream(e, families)
+            found += [stream] if stream is not None else []
+    order = list(families)
+    return sorted(found, key=lambda x: order.index(x.equation.name))
+
+
+def _stream(e: Equation, families: Mapping[str, Equation]) -> ResidualStream | None:
+    """Return the stream that starts at a field, or None if its equation does not lead back to it."""
+
+    def bare(x: Expr, lhs: Expr) -> bool:
+        """Return whether a term is a field of a family with coefficient one, at the same indices."""
+        return isinstance(x, AppliedUndef) and str(x.func) in families and x.args[1:] == lhs.args[1:]
+
+    ways: list[tuple[Expr, tuple[Expr, ...], tuple[str, ...]]] = [(e.lhs, (), ())]
+    while ways:
+        at, added, members = ways.pop()
+        equation = families[str(at.func)]
+        terms = [placed(x.expr, equation.lhs, at) for x in equation.terms]
+        for i, x in enumerate(terms):
+            if not bare(x, at):
+                continue
+            now, others = (*members, equation.name), (*added, *terms[:i], *terms[i + 1 :])
+            if x.func == e.lhs.func:
+                if e.lhs.args[0] - x.args[0] in (1, -1):
+                    assert isinstance(x, AppliedUndef)
+                    return ResidualStream(e, x, others, now)
+            elif str(x.func) not in now:
+                ways.append((x, others, now))
+    return None
+
+
+def states_depth(theory: Theory) -> bool:
+    """Return whether numbers of a theory contain its symbolic depth, as a branch multiplier ``1/L`` does.
+
+    >>> from derive import mean_field, mlp
+    >>> from sympy import Symbol
+    >>> [states_depth(mean_field(mlp(branch=x))) for x in (Symbol("beta"), 1 / L)]
+    [False, True]
+    """
+
+    def numbers(e: Expr) -> Expr:
+        """Return an expression without indices, ranges of sums and deltas."""
+        if isinstance(e, AppliedUndef | KroneckerDelta):
+            return S.One
+        if isinstance(e, Sum | Integral):
+            return numbers(e.function)
+        args = [numbers(x) if isinstance(x, Expr) else x for x in e.args]
+        return Tuple(*args) if args else e
+
+    equations = [x.expr for e in theory.equations for x in e.terms] + [e.rhs for e in theory.scalars]
+    return any(numbers(S(e)).has(L) for e in (*equations, *(u.covariance for u in theory.sources)))
+
+
+# -- orders ----------------------------------------------------------------------------------------------
+
+
+class BlockSizes:
+    """Orders in L of the quantities of a theory of symbolic depth, by repeated substitution.
+
+    Raises :class:`NotApplicable` if orders grow without end, or if sources of a block enter the stream
+    through a nonlinear function.
+    """
+
+    def __init__(self, theory: Theory, scaling: Scaling) -> None:
+        """Find the streams, the sources that are white noise, and all orders."""
+        self.theory, self.scaling = theory, scaling
+        self.streams = streams_of(theory)
+        if not self.streams:
+            raise NotApplicable(
+                "no residual stream: no field of a layer is that of the neighbouring layer plus a branch"
+            )
+        self.members = {m: x.equation.name for x in self.streams for m in x.members}
+        families = [e for e in theory.equations if e.layers is not None]
+        self.inner = {e.name: e for e in families if e.name not in self.members}
+        self.ends = {e.name for e in theory.equations} - {*self.inner, *self.members}
+        self.layered: dict[str, Source] = {
+            str(u.symbol.func): u for u in theory.sources if u.symbol.args[0].has(ell)
+        }
+        self.single = {str(u.symbol.func) for u in theory.sources} - {*self.layered}
+        self.added = {x.equation.name: self.unfolded(Add(*x.added)) for x in self.streams}
+        self.white = {n for e in self.added.values() for n in self.sources_in(e)}
+        self.parameters: dict[str, OrderParameter] = {str(q.symbol.func): q for q in theory.order_parameters}
+        self.numbers = {e.name: e for e in theory.scalars}
+        self.expanded: dict[Expr, tuple[Expr, ...]] = {}
+        self.derivatives: dict[Expr, list[tuple[AppliedUndef, Expr]]] = {}
+        self.scaled = {n: tuple(scaling(x.expr) for x in e.terms) for n, e in self.inner.items()}
+        self.orders: dict[str, DepthOrder] = dict.fromkeys((*self.members, *self.ends), ONE)
+        unknown = (*self.inner, *self.layered, *self.parameters, *self.numbers)
+        self.orders |= dict.fromkeys((x for x in unknown if x not in self.orders), NONE)
+        self.reach: dict[str, dict[str, DepthOrder]] = {u: {} for u in self.layered}
+        self._settle()
+
+    # -- sources that enter the stream -------------------------------------------------------------------
+
+    @cached_property
+    def carriers(self) -> set[str]:
+        """Names of inner fields that contain sources of their block."""
+        found: set[str] = set()
+        known = {*self.layered}
+        while more := {
+            n for n, e in self.inner.items() if n not in found and known & set(_names(_masked(e.rhs)[0]))
+        }:
+            found |= more
+            known |= more
+        return found
+
+    def unfolded(self, e: Expr) -> Expr:
+        """Return an increment of a stream in terms of sources and of fields without sources."""
+
+        def put(x: AppliedUndef) -> Expr:
+            equation = self.inner[str(x.func)]
+            return placed(equation.rhs, equation.lhs, x)
+
+        e, averages = _masked(e)
+        met: set[str] = set()
+        while names := {n for n in _names(e) if n in self.carriers}:
+            inside = {n for f in e.atoms(Function, Derivative) if _is_given(f) for n in _names(f)}
+            if met & names or inside & names:
+                raise NotApplicable(
+                    "a nonlinear function of the sources of one block enters the stream, and no matrix is in "
+                    "between: its average over these sources is not known"
+                )
+            met |= names
+            e = _masked(rewritten(e, names, put), averages)[0]
+        return e.xreplace(averages)
+
+    def sources_in(self, e: Expr) -> set[str]:
+        """Return the names of the sources of a block in an expression, outside of averages."""
+        return {n for n in _names(_masked(e)[0]) if n in self.layered}
+
+    def degree(self, e: Expr) -> int:
+        """Return the degree of a term in the sources of its block; 2 for a nonlinear function."""
+        if isinstance(e, AppliedUndef) and str(e.func) in self.layered:
+            return 1
+        if isinstance(e, Average) or not self.sources_in(e):
+            return 0
+        if isinstance(e, Sum | Integral):
+            return self.degree(e.function)
+        if isinstance(e, Add):
+            return max(map(self.degree, e.args))
+        return sum(map(self.degree, e.args)) if isinstance(e, Mul) else 2
+
+    # -- one expression ----------------------------------------------------------------------------------
+
+    def order(self, e: Expr) -> DepthOrder:
+        """Return the order of an expression."""
+        if e in (S.Zero, L):
+            return NONE if e == 0 else DepthOrder(S.One)
+        if isinstance(e, AppliedUndef):
+            return ONE if self.at_end(e) else DepthOrder(self.orders.get(str(e.func), ONE).power)
+        return self.average(e.body) if isinstance(e, Average) else self._composed(e)
+
+    def _composed(self, e: Expr) -> DepthOrder:
+        """Return the order of a sum, product, power or function."""
+        if isinstance(e, Add | Piecewise):
+            return largest(map(self.order, _summands(e)))
+        if isinstance(e, Mul):
+            return sum((self.order(x) for x in e.args), ONE)
+        if isinstance(e, Pow):
+            return self._power(e)
+        if isinstance(e, Sum | Integral):
+            return self.order(e.function) + DepthOrder(S(sum(1 for x in e.limits if x[0] == ell)))
+        if isinstance(e, Function):
+            self._require_bounded(e)
+        return ONE
+
+    def at_end(self, e: AppliedUndef, layer: Expr = ell) -> bool:
+        """Return whether a field or source of a block is read at an end of the network."""
+        return str(e.func) in {*self.inner, *self.layered} and not e.args[0].has(layer)
+
+    def _power(self, e: Pow) -> DepthOrder:
+        """Return the order of a power; the base of a negative or broken one is as large as its bound."""
+        if not e.exp.is_Rational:
+            return ONE
+        base = self.order(e.base)
+        if base.power == ABSENT and not (e.exp.is_Integer and e.exp > 0):
+            return ONE
+        return DepthOrder(e.exp * base.power, base.marks)
+
+    def _require_bounded(self, e: Expr) -> None:
+        """Raise NotApplicable if a function of a quantity that grows with the depth occurs."""
+        for x in e.args:
+            if isinstance(x, Expr) and self.order(x).power > 0:
+                raise NotApplicable(f"{x} grows with the depth like L**({self.order(x).power}) inside of {e}")
+
+    def slopes(self, e: Expr) -> dict[str, DepthOrder]:
+        """Return the orders of the derivatives of an expression by the fields and sources in it."""
+        if isinstance(e, AppliedUndef):
+            name = str(e.func)
+            if any(name in x for x in (self.inner, self.members, self.ends, self.layered)):
+                return {name: ONE}
+        if isinstance(e, Mul):
+            return _merged(map(partial(self._factor_slopes, e.args), range(len(e.args))))
+        if isinstance(e, Pow) and e.exp.is_Rational:
+            others = self._power(Pow(e.base, e.exp - 1, evaluate=False)) if e.exp != 1 else ONE
+            return {n: o + others for n, o in self.slopes(e.base).items()}
+        if isinstance(e, Sum | Integral | Derivative):
+            return self.slopes(e.args[0])
+        is_sum = isinstance(e, Add | Function)
+        return _merged([self.slopes(x) for x in _summands(e) if isinstance(x, Expr)]) if is_sum else {}
+
+    def _factor_slopes(self, factors: tuple[Expr, ...], i: int) -> dict[str, DepthOrder]:
+        """Return the slopes of factor i of a product, times the other factors."""
+        others = sum((self.order(y) for y in (*factors[:i], *factors[i + 1 :])), ONE)
+        return {n: o + others for n, o in self.slopes(factors[i]).items()}
+
+    def answer(self, e: Expr, source: str) -> DepthOrder:
+        """Return a bound of the order of the response of an expression to a source."""
+        if source in self.single:
+            return ONE
+        reach = self.reach[source]
+        return largest(o + reach.get(n, NONE) for n, o in self.slopes(e).items())
+
+    def response(self, body: Expr, source: str) -> DepthOrder:
+        """Return the order of an averaged response: coefficients in front of the source are averaged."""
+        found = []
+        for x, slope in self.derivatives_of(body):
+            name = str(x.func)
+            if name not in self.inner or self.at_end(x):
+                found.append(self._way(slope, x, source))
+                continue
+            for i, term in enumerate(self.scaled[name]):
+                key = DepthOrder(S.Zero, frozenset({(name, i)}))
+                found += [key + self._way(slope * inner, y, source) for y, inner in self.derivatives_of(term)]
+        return largest(found)
+
+    def derivatives_of(self, e: Expr) -> list[tuple[AppliedUndef, Expr]]:
+        """Return the fields in an expression, outside of averages, with its derivative by each."""
+        if e not in self.derivatives:
+            self.derivatives[e] = list(_derivatives(e))
+        return self.derivatives[e]
+
+    def _way(self, slope: Expr, x: AppliedUndef, source: str) -> DepthOrder:
+        """Return the order of ``<slope d x / d source>``, with averaged slope if x is source plus rest."""
+        name = str(x.func)
+        if name == source:
+            return self.average(slope)
+        reach = self.reach.get(source, {}).get(name, ONE if source in self.single else NONE)
+        if name not in self.inner or self.at_end(x):
+            return self.order(slope) + reach if reach.power != ABSENT else NONE
+        ways, reached = [], self.reach.get(source, {})
+        for i, term in enumerate(self.scaled[name]):
+            key = DepthOrder(S.Zero, frozenset({(name, i)}))
+            if self._bare(term) == source:
+                ways.append(self.average(slope * term / _atom(term, source)) + key)
+            else:
+                rest = largest(o + reached.get(n, NONE) for n, o in self.slopes(term).items())
+                ways.append(self.order(slope) + rest + key if rest.power != ABSENT else NONE)
+        return largest(ways)
+
+    def _bare(self, term: Expr) -> str:
+        """Return the name of the source of which a term is a constant multiple, or an empty name."""
+        return next((n for n in self.sources_in(term) if not (term / _atom(term, n)).has(AppliedUndef)), "")
+
+    # -- averages ----------------------------------------------------------------------------------------
+
+    def average(self, body: Expr) -> DepthOrder:
+        """Return the order of an average: by Stein's lemma, where sources of a block have mean zero."""
+        if body not in self.expanded:
+            self.expanded[body] = Add.make_args(body.expand())
+        return largest(map(self._product, self.expanded[body]))
+
+    def _product(self, body: Expr) -> DepthOrder:
+        """Return the order of the average of a product."""
+        if isinstance(body, Sum | Integral):
+            return self.average(body.function)
+        parts: list[list[tuple[Expr, DepthOrder, str]]] = []
+        for x in factors(body):
+            if isinstance(x, Response):
+                parts.append([(x, self.response(x.body, str(x.source.func)), "")])
+            elif isinstance(x, AppliedUndef) and str(x.func) in self.inner and not self.at_end(x):
+                parts.append(self._parts(str(x.func)))
+            elif isinstance(x, Sum | Integral):
+                parts.append([(x, self.order(x.function), "")])
+            else:
+                parts.append([(x, self.order(x), "")])
+        chosen: list[tuple[tuple[Expr, DepthOrder, str], ...]] = [()]
+        for part in parts:
+            chosen = [(*x, y) for x in chosen for y in part]
+        return largest(map(self._moment, chosen))
+
+    def _parts(self, name: str) -> list[tuple[Expr, DepthOrder, str]]:
+        """Return the terms of a field with their orders, and the name of the source of each."""
+        found = []
+        whole = self.orders[name]
+        for i, x in enumerate(self.scaled[name]):
+            order = self.order(x)
+            internal = "" if (bare := self._bare(x)) in self.white else bare
+            marks = frozenset({(name, i)}) if order.power < whole.power else frozenset()
+            found.append((x, DepthOrder(order.power, marks), internal))
+        return found
+
+    def _moment(self, parts: tuple[tuple[Expr, DepthOrder, str], ...]) -> DepthOrder:
+        """Return the order of the average of a product of terms; an internal source is averaged by Stein."""
+        for i, (_, own, source) in enumerate(parts):
+            if not source:
+                continue
+            others = parts[:i] + parts[i + 1 :]
+            found = NONE
+            for k, (x, mine, _) in enumerate(others):
+                rest = sum((o for _, o, _ in others[:k] + others[k + 1 :]), ONE)
+                met = self.answer(x, source)
+                found = largest([found, met + DepthOrder(S.Zero, mine.marks) + rest])
+            return found + own + DepthOrder(self.orders[source].power) if found.power != ABSENT else NONE
+        return sum((o for _, o, _ in parts), ONE)
+
+    # -- all orders --------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Substitute orders into all equations until nothing changes."""
+        for _ in range(4 * len(self.orders)):
+            before = (dict(self.orders), {u: dict(x) for u, x in self.reach.items()})
+            for name, value in self._equations():
+                self.orders[name] = value
+            self._spread()
+            if (self.orders, self.reach) == before:
+                return
+        grown = sorted(n for n, x in self.orders.items() if x.power != before[0][n].power)
+        raise NotApplicable(f"{', '.join(grown)} drive each other: orders in L grow without end")
+
+    def _equations(self) -> Iterator[tuple[str, DepthOrder]]:
+        """Yield the order of each source, field, average and number by its equation."""
+        for name, u in self.layered.items():
+            cov = self.order(self.scaling(S(u.covariance)))
+            white = WHITE if name in self.white else S.Zero
+            yield name, DepthOrder(cov.power / 2 + white)
+        for name, terms in self.scaled.items():
+            yield name, DepthOrder(largest(map(self.order, terms)).power)
+        for name, q in self.parameters.items():
+            yield name, self.order(self.scaling(q.definition))
+        for name, e in self.numbers.items():
+            yield name, self.order(self.scaling(e.rhs))
+
+    def _spread(self) -> None:
+        """Find the orders of the responses of all fields to each source of a block."""
+        edges = {(n, i): self.slopes(x) for n, terms in self.scaled.items() for i, x in enumerate(terms)}
+        enters = [self.slopes(self.scaling(x)) for s in self.streams for x in s.added]
+        for u in self.layered:
+            inside = self._walk({u: ONE}, edges)
+            entered = largest(o + inside[n] for part in enters for n, o in part.items() if n in inside)
+            along = dict.fromkeys((*self.members, *self.ends), entered)
+            self.reach[u] = self._walk({u: ONE, **along}, edges)
+
+    def _walk(
+        self, start: Mapping[str, DepthOrder], edges: Mapping[tuple[str, int], Mapping[str, DepthOrder]]
+    ) -> dict[str, DepthOrder]:
+        """Return the largest products of coefficients on ways from the start to each inner field."""
+        found = dict(start)
+        for _ in range(len(self.inner) + 2):
+            before = dict(found)
+            for name in self.inner:
+                ways = [
+                    o + found[n] + DepthOrder(S.Zero, frozenset({key}))
+                    for key, slopes in edges.items()
+                    if key[0] == name
+                    for n, o in slopes.items()
+                    if n in found
+                ]
+                found[name] = largest(ways)
+            if found == before:
+                return found
+        raise NotApplicable("the fields of a block drive each other: responses grow without end")
+
+
+def _summands(e: Expr) -> tuple[Expr, ...]:
+    """Return the arguments of a sum or function, or the branches of a Piecewise."""
+    return tuple(x for x, _ in e.args) if isinstance(e, Piecewise) else e.args
+
+
+def _names(e: Expr) -> Iterator[str]:
+    """Yield the names of the functions in an expression."""
+    return (str(x.func) for x in e.atoms(AppliedUndef))
+
+
+def _atom(e: Expr, name: str) -> Expr:
+    """Return the function of this name in an expression."""
+    return next(x for x in e.atoms(AppliedUndef) if str(x.func) == name)
+
+
+def _derivatives(e: Expr) -> Iterator[tuple[AppliedUndef, Expr]]:
+    """Yield the fields in an expression, outside of averages, with its derivative by each."""
+    bare, averages = _masked(e)
+    for x in sorted(bare.atoms(AppliedUndef), key=str):
+        mark = Dummy()
+        slope = bare.xreplace({x: mark}).diff(mark).xreplace({mark: x}).xreplace(averages)
+        if slope != 0:
+            yield x, slope
+
+
+def _is_given(e: Expr) -> bool:
+    """Return whether a function is a given one, such as tanh, or of a field."""
+    return not isinstance(e, AppliedUndef) or any(x.has(AppliedUndef) for x in e.args)
+
+
+def _masked(e: Expr, known: dict[Expr, Expr] | None = None) -> tuple[Expr, dict[Expr, Expr]]:
+    """Return an expression with symbols for its averages, and the averages by symbol."""
+    known = {} if known is None else known
+    averages = [x for x in preorder_traversal(e) if getattr(x, "is_averaged", False)]
+    for x in sorted(averages, key=str):
+        mark = Dummy()
+        known[mark] = x
+        e = e.xreplace({x: mark})
+    return e, known
+
+
+def _merged(parts: Iterable[Mapping[str, DepthOrder]]) -> dict[str, DepthOrder]:
+    """Return the largest order of each name."""
+    found: dict[str, list[DepthOrder]] = {}
+    for part in parts:
+        for n, o in part.items():
+            found.setdefault(n, []).append(o)
+    return {n: largest(x) for n, x in found.items()}
