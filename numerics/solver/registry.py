@@ -408,7 +408,7 @@ def _solved(
     progress: Progress | None,
     say: Callable[[str], object] | None,
 ) -> Result:
-    """Return the solution by the best method that converges, as a result.
+    """Solve a problem by the best method that converges, and return the result.
 
     ``say`` is called with a message before a long run.
     """

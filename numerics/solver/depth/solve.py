@@ -429,7 +429,7 @@ def _corrected_table(program: Program, reductions: tuple[Reduction, ...]) -> Lay
 
 
 def values_of(problem: Problem, run: LayerGrid, table: LayerTable) -> dict[str, Array]:
-    """Return the variables of a result from a solution on a grid, with the axes of times before indices."""
+    """Return the variables of a result from a solution in layer time, by name, with times before indices."""
     if problem.seen:
         values = {
             name: np.moveaxis(run[theirs], -1, 0) for name, theirs in (("error", ERROR), (OUTPUT, OUTPUT))

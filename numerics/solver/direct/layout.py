@@ -235,7 +235,7 @@ Datum = Any
 
 
 class Constants:
-    """Values of the functions that no equation of the theory determines.
+    """Values of functions that no equation of the theory determines, such as targets and data kernels.
 
     In an array, entry 0 along an axis is the first value of the index that the theory has there (1 for
     samples ``1..P``, 0 for times); a mapping or a function takes the indices themselves. An index such as ``a

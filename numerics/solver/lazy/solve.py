@@ -63,7 +63,7 @@ class LazySolved:
     tails: float
 
     def kernel(self, name: str, layer: int | None = None) -> Array:
-        """Return a kernel by name, at a layer if there is one at each; raise KeyError with a list of all."""
+        """Return the kernel ``name``, at ``layer`` if each layer has one; raise KeyError with all keys."""
         return self.kernels[place_of(self.kernels, name, layer)]
 
 

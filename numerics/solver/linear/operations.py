@@ -308,7 +308,7 @@ class _Writer:
     # -- units -----------------------------------------------------------------------------------------
 
     def _unit_equation(self, i: FieldAtLayer) -> UnitEquation:
-        """Return the equation of the field ``i`` on units with attributes, for an operation."""
+        """Return the equation of field ``i`` on units with attributes, in the form that operations use."""
         row = self.plan.rows_of[i]
         terms = [
             UnitTerm(c.unit, key, times) for key, c in coupling_rows(row) for times in _times(c.kernel.reach)

@@ -315,9 +315,10 @@ class OutputCorrelations:
         return np.broadcast_to(value, (len(self.at), rows, self.T if times is None else times, cols))
 
     def evaluate(self, kernel: KernelRow, columns: NDArray[np.intp] | None = None) -> Array:
-        """Return the kernel with axes (t, rows, s, cols); axes on which it does not depend have length one.
+        """Return the values of a kernel, or covariance, with axes (t, rows, s, cols).
 
-        ``columns`` selects the times s.
+        Axes on which it does not depend have length one. The times t are output times; ``columns`` are the
+        positions of the times s, by default all nodes.
         """
         axes = [t, *kernel.rows, s, *kernel.cols]
         total: Array | None = None

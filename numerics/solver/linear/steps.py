@@ -173,7 +173,10 @@ class StepArrays:
             one(at)
 
     def _bound(self, group: list[Operation]) -> Iterator[Step]:
-        """Yield functions of the position that run a group of operations, together if possible."""
+        """Yield functions of the position (of the time step) that run a group of operations.
+
+        Products, and terms of one correlation at equal time, are run together.
+        """
         first = group[0]
         if isinstance(first, RowOperation) and _is_at_equal_time(first):
             yield self._equal_time([x for x in group if isinstance(x, RowOperation)])
@@ -184,7 +187,7 @@ class StepArrays:
             yield self._one(first)
 
     def _one(self, operation: Operation) -> Step:  # noqa: PLR0911 - one return for each kind of operation
-        """Return the function of the position that runs one operation."""
+        """Return the function of the position (of the time step) that runs one operation."""
         match operation:
             case EvaluateRow():
                 return self._evaluate(operation)

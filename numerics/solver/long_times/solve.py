@@ -200,7 +200,7 @@ def compare(
     limits = gap[:, -1] + (gap[:, -1] - gap[:, -2]) * (to_go if np.isfinite(to_go) else np.nan)
 
     def with_error(x: Array) -> tuple[Array, Array]:
-        """Return the mean over replicas and its standard error."""
+        """Return the mean and standard error of ``x`` over replicas (first axis), shaped as the targets."""
         error = x.std(axis=0, ddof=1) / np.sqrt(replicas)
         return x.mean(axis=0).reshape(targets.shape), np.asarray(error).reshape(targets.shape)
 
@@ -256,7 +256,7 @@ def _shrinking(moves: Array) -> float:
 
 
 def _weights(program: Program, data: Mapping[str, Any]) -> Array:
-    """Return the weight of each sample in the loss."""
+    """Return the weight of each sample in the loss, shape (samples,): ones unless the program has weights."""
     samples = len(np.asarray(data[TARGETS]))
     if not has_sample_weights(program):
         return np.ones(samples)

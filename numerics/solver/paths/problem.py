@@ -329,14 +329,14 @@ class _AccuracySearch:
 
     @property
     def most(self) -> int:
-        """Largest number of samples that is tried."""
+        """Largest number of samples (paths of a replica) that the search tries, within time and memory."""
         most = self.first
         while self.doubled and 2 * most <= MOST_SAMPLES and self._may(2 * most):
             most *= 2
         return most
 
     def affordable(self, samples: int) -> int:
-        """Return the largest number of replicas with so many samples."""
+        """Return the largest number of replicas of so many samples for which the search has time."""
         left = max(SLACK * self.seconds, BRIEF) - _spent(self.prepared, self.first, samples)
         more = int(max(left, 0.0) / self.prepared.seconds(samples))
         return min(REPLICAS + more, MOST_REPLICAS)
@@ -475,7 +475,7 @@ class AuthoredReplicas:
     runs: dict[MemberKey, list[Array]] = field(default_factory=dict)
 
     def add(self, found: ArraysByMember) -> None:
-        """Add the values of further replicas, by key; the first axis of each array is the replicas."""
+        """Add the values of further replicas, by key; replicas are the first axis of each array."""
         for n, x in found.items():
             self.runs.setdefault(n, []).append(x)
 
