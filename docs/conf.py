@@ -36,11 +36,11 @@ release = installed_version("dmft-derive")
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinxcontrib.bibtex",
     "equations",
     "ledger_pages",
-    "plain_docstrings",
     "public_names",
     "try_it",
     "validated_docstrings",
@@ -59,6 +59,10 @@ nb_merge_streams = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+napoleon_google_docstring = False
+napoleon_use_ivar = True  # attributes of a class are members already
+napoleon_use_rtype = False  # types of results stand beside their names, as those of parameters
+napoleon_preprocess_types = False
 viewcode_follow_imported_members = False  # every name is documented in the module that defines it
 default_role = "code"
 suppress_warnings = [

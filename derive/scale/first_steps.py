@@ -5,9 +5,9 @@ polynomial in those of the same and of neighbouring layers. One evaluation at su
 is used with three rings of coefficients:
 
 - any number of steps at an integer depth, over rational functions (:class:`ExactSteps`, :func:`few_steps`);
-:func:`first_step` takes one step;
+  :func:`first_step` takes one step;
 - any number of steps at every depth, over polynomials in the layer, up to a power of the learning rate
-(:class:`EveryDepth`);
+  (:class:`EveryDepth`);
 - one step at every depth, over polynomials in the layer and in ``q^layer`` (:func:`first_step`).
 
 The last two solve the recursions of the order parameters from layer to layer, so that the result is proved
@@ -631,11 +631,11 @@ def _groups(
 class EveryDepth(ExactSteps, LayerFamilies):
     """Order parameters at depth L up to a power of the learning rate, polynomial in the layer.
 
-    To order zero in the rate the recurrence from layer to layer has a factor of 1 or of 0. Then ``y(ell)
-    - y(ell + k)`` is a polynomial in ell with known coefficients order by order, and so is its sum over
-    layers. The recurrences hold at every layer, so that the result is proved for every depth. Raises
-    :class:`NotApplicable` if a factor is neither 1 nor 0 to order zero, and where :class:`ExactSteps`
-    does.
+    To order zero in the rate the recurrence from layer to layer has a factor of 1 or of 0. Then the
+    difference ``y(ell) - y(ell + k)`` is a polynomial in ell with known coefficients order by order, and so
+    is its sum over layers. The recurrences hold at every layer, so that the result is proved for every depth.
+    Raises :class:`NotApplicable` if a factor is neither 1 nor 0 to order zero, and where
+    :class:`ExactSteps` does.
 
     >>> from derive import isotropic, mean_field
     >>> steps = EveryDepth(mean_field(isotropic(data="population", center=True)), order=(eta, 2))

@@ -838,7 +838,7 @@ def named(program: Program, constraints: Constraints | None = None) -> dict[str,
     - ``standard``: no scales; the variance is one over the number of terms; the raw rate is fixed;
     - ``standard, rate 1/N``: the same with a raw rate of order 1/N;
     - ``muP``: the solution of all four requirements of :func:`.width_constraints`; free exponents are as in
-    ``NTK``.
+      ``NTK``.
 
     >>> from derive.program import mlp
     >>> {k: v["b_W"] for k, v in named(mlp(2, "tanh")).items()}

@@ -10,13 +10,13 @@ entries N(0, s2/N), used forwards on fields a_i of its columns C and backwards o
 with c = |C|/N and r = |R|/N. These cases are covered as well:
 
 - Entries that change in time with covariance c(t, s): c(t, s) multiplies s2. A batch that is drawn anew has
-delta_ts; weights that decay and diffuse have m(t) m(s) + noise.
+  delta_ts; weights that decay and diffuse have m(t) m(s) + noise.
 - A family of matrices whose products are summed acts as one matrix on stacked vectors. If its members act
-separately, u and r carry the index of the member, and different members are independent.
+  separately, u and r carry the index of the member, and different members are independent.
 - A square M whose entries M_ij and M_ji have the correlation tau: every use also receives tau times the same
-terms from uses of the same orientation.
+  terms from uses of the same orientation.
 - A trained weight adds its memory term: an order parameter times the vector of the update. If the rule acts
-on each entry, the memory is an average over an independent unit of the other population.
+  on each entry, the memory is an average over an independent unit of the other population.
 """
 
 from __future__ import annotations
