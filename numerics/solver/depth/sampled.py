@@ -236,8 +236,8 @@ class SampledDepth:
 
         Parameters
         ----------
-        run : dict of numpy.ndarray
-            Variables of one solution.
+        run : dict of str to numpy.ndarray, shape (T, ...)
+            Variables of one solution, with times first and one axis of layers where they have layers.
         name : str
             Variable.
         end : str
