@@ -370,7 +370,7 @@ class PowerSeries:
         return (self**-1).__mul__(other)
 
     def _of(self, operation: Callable[..., list[Expr]], *xs: Sequence[Expr]) -> PowerSeries:
-        """Return the series that ``does(ring, *xs)`` computes from lists of coefficients.
+        """Return the series that ``operation(ring, *xs)`` computes from lists ``xs`` of coefficients.
 
         Its order is the lowest of theirs.
         """

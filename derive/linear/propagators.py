@@ -186,7 +186,9 @@ class CrossLayer:
         return aligned_latex((*responses, *self.fields, *self.correlations, *self.scalars), self.theory)
 
     def closed(self) -> CrossLayer:
-        """Return the system with the responses of the theory expressed by those across layers.
+        """Return the system with responses of the theory replaced by the responses ``R_hu`` between layers.
+
+        The replacements are the equations ``diagonal``. Afterwards the system contains no other responses.
 
         Returns
         -------
@@ -196,9 +198,10 @@ class CrossLayer:
         return replace(self.map(self.own), diagonal=self.diagonal)
 
     def own(self, e: Expr) -> Expr:
-        """Return an expression with the responses of the theory expressed by those across layers.
+        """Return an expression with responses of the theory replaced by the ``R_hu`` between layers.
 
-        Single members are replaced before their family.
+        The replacements are the equations ``diagonal``. Those for a single layer are applied before those for
+        a family of layers.
 
         Parameters
         ----------

@@ -272,16 +272,19 @@ class Field(Rewritable, _Called):
 
 @dataclass(frozen=True)
 class GivenVector(Rewritable, _Called):
-    """Fixed vectors ``x(mu)`` on a given population, known by the kernel ``x(mu).x(alpha)/D``.
+    """Given vectors ``x(mu)``, such as the input of sample mu, with one entry for each unit of a population.
+
+    The theory does not contain their entries, but only their products ``x(mu).x(alpha)/D``, where D is the
+    number of units of the population. These are the function ``kernel`` of mu and alpha.
 
     Parameters
     ----------
     name : str
-        The name.
+        Name of the vectors.
     population : Population
-        The given population.
+        Population whose units the entries belong to, such as the D input coordinates.
     kernel : str
-        The name of the kernel.
+        Name of the function of two samples that holds the products, such as ``K_x``.
     """
 
     name: str

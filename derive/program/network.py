@@ -262,9 +262,11 @@ class Network:
             raise ProgramError(message)
 
     def _check_indices(self, lines: tuple[Definition, ...], loss: Expr) -> None:
-        """Raise :class:`ProgramError` for an index of the loss that is neither summed nor in the network.
+        """Raise :class:`ProgramError` if the loss contains an index over which nothing is summed.
 
-        A symbol in the position of an index is one if it is used nowhere else.
+        The loss is summed over the indices of the definitions of the network; other indices must stand in a
+        sum. A symbol is an index if it is an integer or occurs only as an argument of functions, not as a
+        number.
         """
         ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
         units = {x.name for x in self.attributes}  # attributes are read at the index of a unit

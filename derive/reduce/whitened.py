@@ -122,7 +122,10 @@ class _Whitened:
     # -- along the targets: sample 1 alone -------------------------------------------------------------------
 
     def projected(self, x: Any) -> Iterator[Any]:
-        """Yield an equation, source or order parameter projected on n, without indices of samples."""
+        """Yield an equation, source or order parameter projected on n, the direction of the targets.
+
+        The projected item has no indices of samples.
+        """
         kept = tuple(r for r in x.ranges if r.upper != P)
         if not isinstance(x, Equation):
             yield replace(x.map(self.along), ranges=kept)
@@ -131,7 +134,11 @@ class _Whitened:
         yield Equation(self.along(x.lhs), tuple(terms), kept)
 
     def along(self, e: Expr) -> Expr:
-        """Return an expression with each function of samples replaced by its projection on n."""
+        """Return an expression with each function of samples replaced by its component along the targets.
+
+        The input kernel becomes 1, the targets become their length ``y``, and any other function, such as
+        ``h(mu, t)``, becomes a function without indices of samples, ``h_y(t)``.
+        """
 
         def projection(x: AppliedUndef) -> Expr:
             name = str(x.func)
@@ -225,7 +232,11 @@ TWO = Integer(2)
 
 
 def from_projections(samples: Sequence[Expr], along: Expr, across: Expr) -> Expr:
-    """Return a function of one or two samples, given its projections on n and orthogonal to n."""
+    """Return a function of one or two samples, given its components along n and orthogonal to n.
+
+    n is the unit vector along the targets. The result is ``along n_a`` for one sample, and for two samples
+    ``along n_a n_b + across (delta_ab - n_a n_b)``.
+    """
     if len(samples) < 2:
         return along * Mul(*map(n, samples))
     return across * KroneckerDelta(*samples) + (along - across) * Mul(*map(n, samples))

@@ -293,8 +293,8 @@ SHORT = "eta*C_g(1, t, t) << {}: steps are short compared with the times in whic
 class _NormDecrease:
     """Decrease ``S = coefficient X^power`` of the squared singular value by noise that modes have forgotten.
 
-    ``name`` is that of the bottleneck, ``size`` the symbol of the finite size, and ``part`` is S as a
-    power of X, the integral of the kernel. S vanishes for an infinite size.
+    ``name`` is that of the bottleneck, ``size`` the symbol of the finite size, and ``part`` is S as a power
+    of X, the integral of the kernel ``C_g(1, t, t)``. S vanishes for an infinite size.
     """
 
     name: str
@@ -311,7 +311,7 @@ def bottlenecks(noise: Resources, law: RichScaling) -> tuple[Bottleneck, ...]:
 
     Parameters
     ----------
-    found : Resources
+    noise : Resources
         Noise of the sizes in the reduced theory.
     law : RichScaling
         Law; the capacity must be above 1.
@@ -359,7 +359,8 @@ def bottleneck(noise: Resources, law: RichScaling, name: str) -> Bottleneck:
 class _Bottlenecks:
     """Calculation of the bottlenecks of one rich power law, from the noise of the finite sizes.
 
-    Moments of the profile of modes stay symbols until the end because SymPy is slow with them.
+    Moments, which are sums over the profile of the modes, stay symbols until the end because SymPy is slow
+    with them.
     """
 
     def __init__(self, noise: Resources, law: RichScaling) -> None:
@@ -645,9 +646,11 @@ class _Bottlenecks:
 
 
 def valued(e: Expr, values: Mapping[Symbol, Expr]) -> Expr:
-    """Return a product with ``values`` of the profile's moments substituted, and its constant simplified.
+    """Return a product with numbers in place of symbols for moments, and with its constant simplified.
 
-    Constants that contain a hypergeometric function are not simplified because SymPy is slow with them.
+    ``values`` maps the symbols of moments, sums over the profile of the modes, to their values. The constant
+    is the factor without the symbols ``SIZES``. It is not simplified if it contains a hypergeometric
+    function, because SymPy is slow with these.
     """
     constant, sizes = e.as_independent(*SIZES, as_Add=False)
     constant = constant.xreplace(dict(values))
@@ -655,7 +658,7 @@ def valued(e: Expr, values: Mapping[Symbol, Expr]) -> Expr:
 
 
 def root(share: Power) -> Expr:
-    """Return the time at which a share of the loss, a power of time, is one."""
+    """Return the time at which ``share = coefficient * time**power``, a part of the loss, is equal to one."""
     constant, sizes = share.coefficient.as_independent(*SIZES, as_Add=False)
     return constant ** (-1 / share.power) * tidied(sizes ** (-1 / share.power))
 

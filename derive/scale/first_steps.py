@@ -236,9 +236,10 @@ class Unrolled:
 
     @staticmethod
     def find(items: Iterable[tuple[Expr, Any]], a: AppliedUndef) -> tuple[Any, Binding]:
-        """Return the item whose symbol matches ``a``, and the values of its layer and times.
+        """Return the first item whose symbol is ``a`` at some layer and times, and the values of these.
 
-        ``items`` are pairs of symbol and item; ends of a family of layers stand before the family.
+        ``items`` are pairs (symbol, item), where an item is an equation, a source or an order parameter. The
+        pair for a single layer must stand before that for all layers. Raises NotApplicable if no symbol fits.
         """
         for head, item in items:
             if (values := match(head, a, ())) is not None:

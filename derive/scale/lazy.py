@@ -284,8 +284,6 @@ class LazyKernel(ConditionalResult):
         >>> kernel = lazy_kernel(mean_field(isotropic(data="population", center=True)), 1)
         >>> round(kernel.edge({nu: 4}), 12)  # 1 + (1 + 1/sqrt(nu))^2
         3.25
-
-        Raises :class:`NotApplicable` where it cannot be followed (many layers much narrower than the input).
         """
         solutions, last = self.at(values).chain
         names = {x: Dummy(f"r{i}") for i, (x, _) in enumerate(solutions)}
@@ -416,7 +414,11 @@ class _Responses:
         return next(q for q in those if q.symbol.func == a.func and q.symbol.args[:-2] == a.args[:-2])
 
     def kernel(self, x: LinearTerm) -> Expr:
-        """Return the kernel of a term of an equation as a number at one value of y."""
+        """Return the kernel of a term of an equation, as a number that multiplies the field of the term.
+
+        A sum over earlier steps becomes ``y/eta``. Raises NotApplicable for a sum over other times, or with
+        several order parameters.
+        """
         if not x.reach:
             return x.weight
         parameters = [a for a in x.weight.atoms(AppliedUndef) if str(a.func) in self.names]

@@ -34,9 +34,9 @@ Declares: TypeAlias = Any
 
 @dataclass(frozen=True)
 class Name:
-    """LaTeX symbol of a name without indices: base letter, upper mark and lower mark.
+    """LaTeX symbol of a name without indices: base letter, superscript and subscript.
 
-    ``K_x`` is ``K`` with an upper mark, and ``u_p`` is ``u`` with a lower mark.
+    ``K_x`` is ``K`` with a superscript, and ``u_p`` is ``u`` with a subscript.
     """
 
     base: str
@@ -173,7 +173,7 @@ class Notation:
         return [latex_name(word), *((self._pieces(rest, known) or []) if rest else [])]
 
     def _marked(self, name: str) -> str:
-        """Return the LaTeX of a known name for use inside of a mark, with its own lower mark."""
+        """Return the LaTeX of a known name with its own subscript, for use in a superscript or subscript."""
         if "_" not in name:
             return latex_name(name)
         inner = self.name(name)

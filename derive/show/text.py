@@ -94,7 +94,7 @@ class PaperText(Arranged, StrPrinter):
         return "{" + "; ".join(cases) + "}"
 
     def base(self, name: str) -> str:
-        """Return a name with its lower mark only.
+        """Return a printed name with its subscript, but without its superscript.
 
         Parameters
         ----------
@@ -121,12 +121,12 @@ class PaperText(Arranged, StrPrinter):
         return name + "(" + ", ".join(map(self._print, expr.args)) + ")"
 
     def marked(self, name: Name, layers: Sequence[str], samples: Sequence[str]) -> str:
-        """Return a name with its marks, layers above and samples below.
+        """Return a printed name with superscripts, its own and layers, and subscripts, its own and samples.
 
         Parameters
         ----------
         name : Name
-            The name with its own marks.
+            The name with its own superscript and subscript.
         layers, samples : sequence of str
             The printed indices.
 
@@ -145,7 +145,7 @@ class PaperText(Arranged, StrPrinter):
         return unicode_name(name.base) + (f"^{above}" if above else "") + (f"_{under}" if under else "")
 
     def dotted(self, atom: AppliedUndef, order: int) -> str:
-        """Return a derivative of an activation as a name with dots.
+        """Return a derivative of an activation as its name with a dot for each order, or with ``^(order)``.
 
         Parameters
         ----------
@@ -377,7 +377,7 @@ def _is_long(index: str) -> bool:
 
 
 def braced(mark: str) -> str:
-    """Return a printed lower mark, in braces if it contains a lower mark itself."""
+    """Return a printed subscript, in braces if it contains a subscript itself: ``a_b`` becomes ``{a_b}``."""
     return f"{{{mark}}}" if "_" in mark and not mark.startswith("{") else mark
 
 

@@ -220,7 +220,11 @@ class Application:
         return bool(self.variance != 0 and self.entries() != 0)
 
     def at_member(self, e: Expr) -> Expr:
-        """Return an expression in the family's indices, such as a variance, at the member that is used."""
+        """Return ``e``, a function of the index symbols of the family, at the member that the product uses.
+
+        For example, a variance ``sigma(ell)**2`` becomes ``sigma(3)**2`` for the member ``W(3)`` of
+        ``W(ell)``.
+        """
         return e.xreplace(self.chosen)
 
     @property
@@ -387,7 +391,11 @@ class Parameter:
         )
 
     def at_member(self, e: Expr) -> Expr:
-        """Return an expression in the family's indices, such as a variance, at the member that is used."""
+        """Return ``e``, a function of the index symbols of the family, at the indices of this member.
+
+        For example, a variance ``sigma(ell)**2`` becomes ``sigma(3)**2`` for the member ``w(3)`` of
+        ``w(ell)``.
+        """
         return e.xreplace({r.index: x for r, x in zip(self.initial.indices, self.member.args, strict=True)})
 
     def update(self, time: Expr = t, past: Expr = s) -> tuple[tuple[IndexRange, ...], Expr, Expr]:

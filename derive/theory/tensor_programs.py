@@ -66,8 +66,21 @@ class Partial(_Symbol):
 class TensorProgram:
     """Theory written in the notation of Tensor Programs.
 
-    ``equations`` are those of fields, ``dots`` define the parts ``Dot`` of products in them, ``covariances``
-    are those of the Gaussian parts ``Hat``, and ``scalars`` are the outputs.
+    There, a product ``W x`` with a random matrix is the sum of a Gaussian part, ``Hat(W x)``, and of a part
+    ``Dot(W x)``, which comes from the dependence of x on the transpose of W.
+
+    Attributes
+    ----------
+    theory : TheoryData
+        The theory that is written.
+    equations : tuple of Eq
+        Equations of the fields.
+    dots : tuple of Eq
+        Definitions of the parts ``Dot`` in these equations.
+    covariances : tuple of Eq
+        Covariances of the parts ``Hat``.
+    scalars : tuple of Eq
+        Equations of the outputs and of other scalars.
     """
 
     theory: TheoryData

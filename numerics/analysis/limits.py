@@ -634,7 +634,7 @@ def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateL
     numbers = {L: experiment.depth, gamma0: sympify(experiment.network.gamma0), nu: sympify(width)}
 
     def number(e: Expr | None) -> float | None:
-        """Return the value of an expression at the numbers of the experiment, or None."""
+        """Return an expression at the depth, gamma0 and width of the experiment; None for None."""
         return None if e is None else float(sympify(e).subs(numbers))
 
     leading = {k: number(x.prefactor * nu**x.exponent) for k, x in forms.items()}

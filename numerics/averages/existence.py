@@ -102,7 +102,7 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
 
 
 def _not_negative(theory: Theory) -> frozenset[str]:
-    """Return the names of fields that are not negative by definition, such as a variance over samples."""
+    """Return the names of fields that are >= 0 by their definition, such as a variance over samples."""
     is_nonnegative: dict[str, bool] = {}
     # the program shows that a field is a sum of squares; the theory has the squares expanded
     for d in theory.program.definitions:
@@ -129,7 +129,11 @@ def _fields_as_symbols(e: Expr, positive: frozenset[str]) -> Expr:
 
 
 def _explicit(theory: Theory, positive: frozenset[str]) -> dict[str, list[Expr]]:
-    """Return the right-hand sides of equations without memory, by the name of the field that they define."""
+    """Return the right-hand sides of equations without sums, derivatives and averages, by name of the field.
+
+    A field has several right-hand sides if its layers have different equations. Fields in them are replaced
+    by symbols as in :func:`_fields_as_symbols`; ``positive`` are names of fields that are never negative.
+    """
     bodies: dict[str, list[Expr]] = {}
     for e in theory.equations:
         if isinstance(e.lhs, AppliedUndef) and not e.rhs.has(Sum, Integral, Derivative, Average):
@@ -138,9 +142,9 @@ def _explicit(theory: Theory, positive: frozenset[str]) -> dict[str, list[Expr]]
 
 
 def _written_out(e: Expr, explicit: dict[str, list[Expr]]) -> Iterator[Expr]:
-    """Yield an expression with fields replaced by their right-hand sides in ``explicit``.
+    """Yield an expression with each field replaced by its right-hand side in ``explicit``.
 
-    A field with several equations gives one expression for each.
+    A field with several right-hand sides yields one expression for each; a field without one stays.
     """
     inside = [x for x in e.free_symbols if x.name.partition("[")[0] in explicit]
     ways = [explicit[x.name.partition("[")[0]] for x in inside]
@@ -172,7 +176,7 @@ def _powers(e: Expr, x: Symbol) -> tuple[tuple[float, float], ...]:
 
 
 def _numerically(e: Expr, x: Symbol) -> Callable[[Any], Any]:
-    """Return an expression as a function of ``x``, with fixed generic numbers for all other symbols."""
+    """Return an expression as a function of the number ``x``; other symbols have the value ``GENERIC``."""
     numbers = {y: GENERIC + 0.1 * k for k, y in enumerate(sorted(e.free_symbols - {x}, key=str))}
     function: Callable[[Any], Any] = lambdify(x, e.subs(numbers), ["numpy", "scipy"])
     return function

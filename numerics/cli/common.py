@@ -217,10 +217,12 @@ def _check_parent(key: str, path: Path) -> None:
 
 @contextmanager
 def naming_the_key(source: Experiment | Problem) -> Iterator[None]:
-    """Add to the message of a failed computation the key whose change would help, and its value.
+    """Add the key to change, and its value, to the message of an error raised in the ``with`` block.
 
-    The keys are those of the experiment ``source``: the learning rate or time after a divergence, else the
-    rule or tolerance. Messages that name a key already, and those of programs, are unchanged.
+    For an experiment, the key is the learning rate (of a flow: the time) if the solution diverged. If it did
+    not converge, it is the training rule if this acts on each entry, and else the tolerance ``solver.rtol``.
+    Messages that contain a key already, those of a divergence at the start, and those for a
+    :class:`Problem` are unchanged.
     """
     try:
         yield

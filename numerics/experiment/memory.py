@@ -417,7 +417,8 @@ def _runge_kutta(rates: Any, starts: Array, whole: Array, parts: int) -> Array:
 class MotionCoefficients:
     """Evaluation of coefficients of an equation of motion at given times.
 
-    ``numbers`` are values of symbols, and ``arrays`` values of functions of the time at each step.
+    ``numbers`` are values of symbols. ``arrays`` are values of functions of the time at each step, by name.
+    ``discrete`` is true for a rule in steps and false for a flow.
     """
 
     numbers: Mapping[Symbol, float]
@@ -425,10 +426,10 @@ class MotionCoefficients:
     discrete: bool
 
     def __call__(self, e: Expr, times: Array) -> Array:
-        """Return the values (T,) of ``e`` at ``times`` (T,).
+        """Return the values (T,) of the expression ``e`` at the times ``times`` (T,).
 
-        Raises NotApplicable for a tabulated function of the time in a flow, and ValueError for a symbol
-        without value.
+        Raises ValueError for a symbol without a number. Raises NotApplicable if ``e`` belongs to a flow and
+        contains a function of the time that is given as an array, because an array has values at steps only.
         """
         return self.function(e)(times)
 

@@ -76,9 +76,10 @@ def _shifts(solved: ObservedFluctuations, variables: Mapping[str, ObservableVari
 
 
 def _variances(solved: ObservedFluctuations, variables: Mapping[str, ObservableVariable]) -> dict[str, Array]:
-    """Return N times the variance of each variable.
+    """Return N times the variance over networks of each variable, by name, in the variable's shape.
 
-    Variables of one time are computed together, because their gradients have the same order parameters.
+    Entries of all variables at the same time are computed in one matrix product, because they are functions
+    of the same order parameters.
     """
     found = {name: np.zeros(len(x.times)) for name, x in variables.items()}
     blocks: list[GradientBlock] = []

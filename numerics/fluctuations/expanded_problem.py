@@ -111,22 +111,29 @@ def lowered(problem: Problem, grid: TimeGrid | None = None, times: int | None = 
 
 
 def _of_layer(numbers: Any) -> Callable[[int], float]:
-    """Return the function that gives the entry of ``numbers`` for a layer."""
+    """Return the function that maps a layer to its entry in the list ``numbers``."""
     return lambda layer: float(numbers[int(layer)])
 
 
 @dataclass(frozen=True, eq=False)
 class PathSizes:
-    """Sizes of the sampled paths of each site of a nonlinear theory, arrays ``(sites,)``.
+    """Sizes that determine cost and memory of sampled paths for the fluctuations of a nonlinear theory.
+
+    A site is a population at one layer, and all times are counted. Arrays have the shape ``(sites,)``. A hat
+    is the perturbation of the equation of a field.
 
     Attributes
     ----------
-    fields, hats
-        Number of fields, products and functions of them, and of products with a hat, which are perturbed.
-    products, responses
-        Number of products of two fields that order parameters average, and of responses.
+    fields
+        Number of random quantities: fields, products of weights with fields, and functions of these.
+    hats
+        Number of fields whose equations are perturbed in responses.
+    products
+        Number of products of two quantities whose averages are order parameters.
+    responses
+        Number of responses that are order parameters.
     moves
-        Number of perturbations of order parameters that change a unit of the site.
+        Number of terms through which changes of order parameters change the equations and sources of a site.
     has_kinks
         Whether a function of fields has a kink or a jump.
     """
@@ -193,7 +200,7 @@ class SizeGrowth:
     has_kinks: bool = False
 
     def at(self, times: int) -> FluctuationSizes:
-        """Return the sizes of a theory of so many times, on the polynomial through known sizes."""
+        """Return the sizes for a number of times, from the polynomial through the sizes for fewer times."""
         known = np.arange(1.0, len(self.counts) + 1)
         found = np.rint(lagrange(known, np.array([float(times)]))[0] @ self.counts).astype(int)
         if self.nonlinear is None:

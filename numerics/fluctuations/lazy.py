@@ -30,10 +30,10 @@ SLOTS = [Symbol(f"mu_{i}", integer=True, positive=True) for i in range(4)]
 
 
 class InitialArrays:
-    """Kernels and covariances at the start for all samples.
+    """Tangent kernel and covariances of a network at initialisation, as arrays over all samples.
 
-    One expression is derived for each pattern of equal samples, because an expression for different samples
-    may be singular where two of them are equal.
+    A derived expression for different samples may be singular if two of them are equal. An expression is
+    therefore derived for each pattern of equal samples, such as (a, a, b, a), and evaluated where it holds.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class InitialArrays:
     kernel : ndarray, shape (P, P)
         Kernel of the inputs.
     values : mapping
-        The numbers of all symbols.
+        Numbers of all symbols, by symbol.
     """
 
     def __init__(self, program: Program, kernel: Array, values: Mapping[Symbol, float]) -> None:
@@ -50,10 +50,10 @@ class InitialArrays:
         self._known: dict[tuple[str, tuple[int, ...]], InitialCovariance | InitialMean] = {}
 
     def _array(self, name: str, size: int, make: Any) -> Array:
-        """Return an array with ``size`` axes of samples, each of length P, of an expression at the start.
+        """Return values at initialisation as an array with ``size`` axes of samples, each of length P.
 
-        ``make`` derives the expression for given symbols of the samples; ``name`` distinguishes it from
-        others in the cache of derived expressions.
+        ``make`` derives the expression that is evaluated, from a list of ``size`` symbols of samples; equal
+        samples have equal symbols. ``name`` is the key of the expression in the cache of derived expressions.
         """
         samples = len(self.kernel)
         found = np.zeros((samples,) * size)
@@ -154,9 +154,10 @@ def _responses(derived: LazyFluctuations, rates: Array, time: float, values: Map
 
 
 def _on(e: Expr, left: Array, right: Array, time: float, values: Mapping[Symbol, float]) -> Array:
-    """Return the values of an expression at pairs of eigenvalues ``left``, ``right`` (n,) and one time.
+    """Return the values of an expression at pairs of eigenvalues ``left``, ``right``, both (n,), at one time.
 
-    Raise Unserved if another symbol of it has no number.
+    The eigenvalues are values of the symbols ``lamda_k`` and ``lamda_l``. Raise Unserved if another symbol of
+    the expression has no number.
     """
     with_numbers = e.subs({x: float(v) for x, v in values.items()} | {t: time})
     if missing := with_numbers.free_symbols - {lamda_k, lamda_l}:

@@ -167,7 +167,7 @@ class VariableBuilder:
                 yield label, self._variable(label, q, IndexRange(mu, 1, self.problem.seen), terms)
 
     def _trace(self, label: str, q: FluctuatingParameter, terms: list[Addend]) -> ObservableVariable:
-        """Return a kernel, given by ``terms``, summed over equal training samples and equal outputs."""
+        """Return the trace of a kernel, given as ``terms``, over training samples and over outputs."""
         named = {str(x): x for x in q.symbol.args}
         pairs = ((alpha.name, mu.name), (primed(CHANNEL).name, CHANNEL.name))
         equal = {named[one]: named[other] for one, other in pairs if one in named}
@@ -196,9 +196,10 @@ class VariableBuilder:
             yield name, self._on_axes(("time",), self._summed(e), [t])
 
     def _summed(self, e: Expr) -> list[Addend]:
-        """Return the addends of a loss that is given for one output, summed over all outputs.
+        """Return the terms of a loss, given as an expression ``e`` for one output, summed over all outputs.
 
-        Addends without correlations of outputs are multiplied by the number of outputs.
+        A term with a correlation that has indices of outputs is summed over these with both indices equal.
+        Any other term is multiplied by the number of outputs.
         """
         count = self.problem.outputs
         terms = []
@@ -214,10 +215,7 @@ class VariableBuilder:
         return terms
 
     def _channels(self, kernel: AppliedUndef | None) -> list[Any]:
-        """Return the indices of a correlation that count outputs.
-
-        Empty for None and for correlations without them.
-        """
+        """Return the indices of a correlation that count outputs; an empty list if it has none or is None."""
         own = None if kernel is None else self.theory.get(str(kernel.func))
         return [] if own is None else [x for x in own.symbol.args if DIMENSIONS[str(x)].startswith("channel")]
 
@@ -290,10 +288,10 @@ class VariableBuilder:
     def _expanded(
         self, axes: Sequence[tuple[str, Any, Sequence[int]]], terms: Iterable[Addend]
     ) -> ObservableVariable:
-        """Return terms expanded on the product of some axes, at equal times t = s.
+        """Return terms on the grid of all values of their indices, with equal times t = s.
 
-        Each axis is its dimension, the symbol of its index and the values of this index; one of them is
-        "time".
+        Each axis is a triple (name of the dimension, symbol of the index, values of the index). The dimension
+        of one axis is "time".
         """
         shape = tuple(len(values) for _, _, values in axes)
         boxed = np.meshgrid(*[np.asarray(values, int) for _, _, values in axes], indexing="ij")

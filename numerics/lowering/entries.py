@@ -53,9 +53,10 @@ class EntryVector:
 
 @dataclass(frozen=True)
 class GradientTerm:
-    """Term ``sum_over kernel(s) own(s) other(s)`` of the gradient of an entry, from its two units.
+    """Term ``sum_over kernel(s) own_i(s) other_j(s)`` of the gradient of entry ``W_ij`` of a weight matrix.
 
-    ``other`` is None for a vector of weights, whose entries belong to single units.
+    ``own`` is the vector over the rows i of the matrix, ``other`` that over its columns j. ``other`` is None
+    if the weight is a vector, whose entries belong to single units. ``over`` are the summed indices.
     """
 
     kernel: Expr
@@ -65,16 +66,13 @@ class GradientTerm:
 
     @cached_property
     def mirrored(self) -> GradientTerm:
-        """The same term with unit and partner of the entry exchanged."""
+        """The same term for the transposed matrix, with the vectors ``own`` and ``other`` exchanged."""
         assert self.other is not None
         return replace(self, own=self.other, other=self.own)
 
     @cached_property
     def canonical(self) -> tuple[Any, ...]:
-        """Form of the term that does not depend on the names of summed indices.
-
-        Terms are compared by it.
-        """
+        """A key that is equal for two terms that differ only by the names of their summed indices."""
         places = [x for v in (self.own, self.other) if v is not None for x in v.symbols]
         order = [x for x in dict.fromkeys((*places, *sorted(self.over, key=str))) if x in self.over]
         slots = {x: Symbol(f"_{k}") for k, x in enumerate(order)}
@@ -87,10 +85,10 @@ class GradientTerm:
 
 @dataclass(frozen=True)
 class EntryArray:
-    """Weight whose rule acts on each entry.
+    """Weight matrix ``W_ij`` or vector ``W_i`` whose training rule acts on each entry.
 
-    An entry belongs to a unit of the population of the ``own`` vectors and a unit (its partner) of the
-    population of the ``other`` vectors of the terms.
+    Row i is a unit of the population of the vectors ``own`` in the terms. Column j is a unit of the
+    population of the vectors ``other``, and is called the partner of i.
 
     Attributes
     ----------
@@ -125,7 +123,7 @@ class EntryArray:
 
     @cached_property
     def mirrored(self) -> EntryArray:
-        """The transposed matrix, with units and partners exchanged."""
+        """The transposed matrix, with rows and columns exchanged."""
         return replace(self, terms=tuple(x.mirrored for x in self.terms))
 
     @cached_property
@@ -135,7 +133,7 @@ class EntryArray:
 
     @property
     def nodes(self) -> tuple[tuple[MemberKey, ...], tuple[MemberKey, ...]]:
-        """Random quantities in the gradient of an entry: those at its unit, and those at its partner."""
+        """Names of random quantities in the gradient of an entry: at its row i, and at its column j."""
         own = [x.own.node for x in self.terms if not x.own.given]
         other = [x.other.node for x in self.terms if x.other is not None and not x.other.given]
         return tuple(dict.fromkeys(own)), tuple(dict.fromkeys(other))
@@ -148,15 +146,15 @@ class EntrySum:
     Attributes
     ----------
     array
-        Position of the weight among all whose rule acts on each entry.
+        Position of the weight in the list :attr:`QuantityTables.weights`.
     transposed
         Whether its transpose is applied.
     factor
         Deterministic factor.
     vector
-        The vector v on the partners; None for a vector of weights, of which each unit holds one entry.
+        The vector v over the columns of V; None for a vector of weights, of which each unit holds one entry.
     own
-        Factor at the unit itself; None for one.
+        Random factor at the row of V, such as a gate; None if the factor is one.
     over
         Summed indices.
     """
@@ -171,14 +169,14 @@ class EntrySum:
 
 @dataclass(frozen=True)
 class EntryRule:
-    """Compiled rule of one entry: from gradient, states and numbers to the new states and the step Q.
+    """Rule of one entry as a compiled function of arrays, which returns the new states and the step Q.
 
     Attributes
     ----------
     function
         The compiled function.
     numbers
-        Parameters of the rule, which follow gradient and states as its arguments.
+        Parameters of the rule; values of these are its last arguments, after gradient and states.
     states
         Number of states.
     """
@@ -262,7 +260,7 @@ def entrywise_rule(program: Program, weight: str) -> Entrywise:
 
 
 def beside_memory(kernel: Expr, rule: Entrywise) -> tuple[Expr, Expr]:
-    """Return ``inside``, a function of s, and ``factor`` of ``kernel = k(t, s) inside(s) factor(t)``.
+    """Split ``kernel = k(t, s) inside(s) factor(t)`` into the functions (inside, factor).
 
     ``k`` is the memory of the rule. Raises Unserved if the other factors couple both times, as for a rule
     with an index.
@@ -278,9 +276,10 @@ def beside_memory(kernel: Expr, rule: Entrywise) -> tuple[Expr, Expr]:
 
 
 def gradient_parts(gradient: Expr) -> list[tuple[Expr, Expr, tuple[Any, ...]]]:
-    """Split the gradient of an entry into terms ``(own factor with all numbers, partner's factor, limits)``.
+    """Split the gradient of entry ``W_ij`` into terms ``(factor of row i, factor of column j, limits)``.
 
-    The partner's factor is 1 for a vector of weights.
+    The factor of row i contains all numbers. The factor of column j is 1 if the weight is a vector.
+    ``limits`` are the limits of the sums in the term.
     """
     parts = []
     for term in Add.make_args(gradient):

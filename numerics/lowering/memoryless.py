@@ -266,9 +266,9 @@ class Present(KnownArrays):
         return value.reshape((1,) * (ndim + 1 - value.ndim) + value.shape)
 
     def leaf(self, x: Expr, at: Places, given: Mapping[Expr, Any]) -> Any:
-        """Return the value of a field, average, sum or symbol at the places ``at`` of its indices.
+        """Return the value of a field, average, sum or symbol as an array over its indices and the nodes.
 
-        A shifted index such as ``p + k`` is periodic.
+        ``at`` maps its indices to axes of the result. A shifted index such as ``p + k`` is periodic.
         """
         if isinstance(x, Average):
             value = self.value(x.body, tuple(at))

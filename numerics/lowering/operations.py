@@ -144,10 +144,11 @@ class UnitFields:
 
 @dataclass(frozen=True)
 class OrderParameterReading:
-    """Order parameter as ``factor * (array + direct)``.
+    """How an order parameter is computed from stored arrays: ``factor * (array + direct)``.
 
-    ``direct`` is the coefficient of the source in the equation of the field, which contributes at equal time.
-    ``array`` is None for a response that has no other contribution.
+    ``array`` is the stored correlation, or the stored part of a response that comes through other fields.
+    ``direct`` is the rest of a response, at equal time only: the coefficient of the source in the equation of
+    the field. ``array`` is None if a response has no other part.
     """
 
     tensor: FieldAtLayer
@@ -157,7 +158,7 @@ class OrderParameterReading:
 
 
 def order_parameter(table: Table, tensor: FieldAtLayer) -> OrderParameterReading:
-    """Return the stored array, and the factors, from which an order parameter of a table is computed."""
+    """Return the stored array and the factors from which the order parameter ``tensor`` is computed."""
     q = table.tensors[tensor]
     if q.unit is not None:
         return OrderParameterReading(tensor, UnitSum(tensor))

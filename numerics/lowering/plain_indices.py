@@ -265,10 +265,10 @@ def _extents(sized: SizedTheory, theory: Theory) -> dict[Slot, IntegerBounds]:
 
 
 class _Unrolling:
-    """Indices that are written out, and the items of a theory with integers in their place.
+    """Replacement of some indices of a theory by integers: ``x(p, t)`` becomes ``x(1, t), x(2, t), ...``.
 
-    ``slots`` are the positions of these indices: name of a quantity and number of the argument. An item is an
-    equation, a source or an order parameter.
+    ``slots`` are the positions of these indices, each a pair (name of a quantity, number of the argument).
+    The methods take an item, which is an equation, a source or an order parameter of the theory.
     """
 
     def __init__(self, sized: SizedTheory) -> None:

@@ -280,7 +280,7 @@ class QuantityTables:
         return self.extents.sizes
 
     def size(self, symbols: Iterable[Symbol]) -> tuple[int, ...]:
-        """Return the number of values of each of these indices."""
+        """Return the number of values of each of the indices ``symbols``, which is a shape of an array."""
         return self.extents.shape(symbols)
 
     def node(self, x: AppliedUndef) -> MemberKey:
@@ -296,14 +296,17 @@ class QuantityTables:
         return is_random(e, frozenset(self.random))
 
     def feeds(self, q: Quantity) -> list[MemberKey]:
-        """Return the random quantities in the equation of a quantity."""
+        """Return the names of the random quantities that the equation of ``q`` contains."""
         nodes = [self.node(x) for x in q.function.leaves if isinstance(x, AppliedUndef) and self.is_random(x)]
         nodes += [n for x in q.entries.values() for n in self.own_nodes(x)]
         nodes += [x.own.node for x in q.entries.values() if x.own is not None]
         return nodes + [m.quantity for ms in q.memories.values() for m in ms]
 
     def own_nodes(self, x: EntrySum) -> tuple[MemberKey, ...]:
-        """Return the quantities in the gradient of the weight that ``x`` applies, at the unit itself."""
+        """Return the names of random quantities at row i in the gradient of the weight ``W_ij`` in ``x``.
+
+        If ``x`` applies the transpose, they are those at its column.
+        """
         return self.weights[x.array].nodes[int(x.transposed)]
 
     @cached_property
@@ -522,10 +525,10 @@ class _QuantityReader:
         return len(keys), False
 
     def _gradient_term(self, own_factor: Expr, partner_factor: Expr, limits: tuple[Any, ...]) -> GradientTerm:
-        """Return a term of the gradient of an entry.
+        """Return a term of the gradient of an entry ``W_ij`` of a weight, see :class:`GradientTerm`.
 
-        ``own_factor`` is its factor at the unit, with all numbers, and ``partner_factor`` is that at its
-        partner.
+        ``own_factor`` is its factor at row i with all numbers, ``partner_factor`` that at column j, and
+        ``limits`` are those of its sums.
         """
         self.extents.add(limits)
         factors = Mul.make_args(own_factor)
@@ -591,9 +594,9 @@ class _QuantityReader:
         return list(found.items())
 
     def _piece(self, e: Expr, time: Symbol) -> tuple[MemberKey, tuple[Symbol, ...]]:
-        """Return the name of the quantity that equals an expression at ``time``, and its indices.
+        """Return the name of the random quantity that equals ``e`` at ``time``, and its indices.
 
-        The quantity is made if it does not exist yet.
+        A quantity with a new name is added to the tables if there is none.
         """
         if isinstance(e, AppliedUndef) and node_of(e) in self.known:
             return node_of(e), indices_of(e)
@@ -614,7 +617,10 @@ class _QuantityReader:
         return self.pieces[bare], symbols
 
     def _slot(self, n: int, x: Symbol) -> Symbol:
-        """Return the n-th index of a new quantity, in place of ``x``; each range has a symbol of its own."""
+        """Return the symbol of the n-th index of a new quantity, with the same values as the index ``x``.
+
+        Indices of equal position and range have equal symbols, so that equal quantities are recognised.
+        """
         first, size = self.extents.first[x], self.extents.sizes[x]
         slot = Symbol(f"_{n}[{first}:{size}]", integer=True)
         self.extents.first[slot], self.extents.sizes[slot] = first, size
@@ -630,7 +636,7 @@ class _QuantityReader:
         self._exchange(symbol)
 
     def _exchange(self, symbol: AppliedUndef) -> None:
-        """Store the classes of exchangeable values that the indices of an order parameter or scalar have."""
+        """Store the indices of an order parameter or scalar with exchangeable values, and their classes."""
         name, places = str(symbol.func), {x: k for k, x in enumerate(symbol.args)}
         self.tables.exchanged[node_of(symbol)] = {
             x: number
@@ -640,7 +646,10 @@ class _QuantityReader:
         }
 
     def _read(self, symbol: AppliedUndef, body: Expr, ranges: Any, causal: str = "") -> PathEntry:
-        """Return an order parameter or scalar with the averages in it, and the sums over averages."""
+        """Return the order parameter or scalar ``symbol``, defined by ``body``, as an expression of averages.
+
+        Each sum over averages in ``body`` is read as an order parameter with further indices.
+        """
         self.extents.add(r.limits for r in ranges)
         args = open_args(symbol)
         sums: dict[Expr, PathEntry] = {}
@@ -707,19 +716,21 @@ def with_named_averages(theory: Theory) -> Theory:
 
 
 def with_attributes_as_fields(theory: Theory) -> Theory:
-    """Return the theory with each attribute of units as a field, at the time of the factor next to it.
+    """Return the theory with each attribute of units, such as ``gain(k)``, written as a field ``gain(t)``.
 
-    In ``<tanh(h(t)*gain(k))*r(s)>`` the attribute becomes ``gain(t)``: a random quantity without an index,
-    constant in time.
+    An attribute is a constant of each unit k. As a field it is a random quantity without an index that is
+    constant in time, at the time of the factors that it multiplies: ``<tanh(h(t)*gain(k))*r(s)>`` becomes
+    ``<tanh(h(t)*gain(t))*r(s)>``.
     """
     names = {x.name for x in theory.program.attributes}
     return theory.map(lambda e: _attributes_at(sympify(e), names, t)) if names else theory
 
 
 def _attributes_at(e: Expr, names: set[str], time: Symbol) -> Expr:
-    """Return an expression with attributes as fields at ``time``, or at the time of the sum around them.
+    """Return an expression in which each attribute of units, such as ``gain(k)``, is a field ``gain(time)``.
 
-    In a product inside of an average they have the time of their factor.
+    ``names`` are the names of attributes. Inside of a sum over s the time is s. In an average of a product
+    the time is that of the factor that contains the attribute, see :func:`with_attributes_as_fields`.
     """
     if isinstance(e, AppliedUndef) and str(e.func) in names:
         return e.func(time)

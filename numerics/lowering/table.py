@@ -97,16 +97,16 @@ class FieldRow:
 
 @dataclass(frozen=True)
 class Request:
-    """Order parameter of a table: a correlation of two fields, or the response of a field to a source.
+    """Definition of an order parameter: a correlation of two fields, or the response of a field to a source.
 
     Attributes
     ----------
     kind
         "correlation" or "response".
     first, second
-        Both fields, or field and source.
+        Both fields, or field and source, as (name, layer).
     factor
-        Number in front.
+        Constant factor of the average.
     unit
         Weight of a sum over units with attributes, a function of attributes; None without attributes.
     """
@@ -149,24 +149,24 @@ class ScalarRow:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Linear theory in the form that the march runs.
+    """Equations of a linear theory as data that the march runs. Keys of dictionaries are (name, layer).
 
     Attributes
     ----------
     fields : tuple of FieldRow
         Equations of the fields.
     covariances : dict
-        Covariance of each pair of sources.
+        Covariance of each pair of sources, by pair of keys.
     source_indices : dict
-        Indices of each source.
+        Index symbols of each source, such as that of samples.
     tensors : dict
-        The correlation or response that each order parameter is.
+        Definition of each order parameter, as a correlation of two fields or a response of a field.
     scalars : tuple of ScalarRow
-        Scalars, such as the error of each sample.
+        Equations of the scalars, such as the error of each sample.
     hoisted : tuple of Hoisted
-        Products that are computed once a step.
+        Products that do not depend on t, so that each step computes them once.
     extents : dict
-        Upper end of each index: a number, or a symbol such as P.
+        Largest value of each index, by its symbol: a number, or a symbol such as P.
     """
 
     fields: tuple[FieldRow, ...]

@@ -190,9 +190,9 @@ def sample_index(program: Program) -> Symbol | None:
 def _number(
     problem: Problem, name: str, sizes: dict[str, AxisValues]
 ) -> Iterator[tuple[str, AuthoredVariable]]:
-    """Yield the variable of one number of a program and its label, or one variable for each definition.
+    """Yield (label, variable) for one number of a program.
 
-    The latter if the definitions do not fill an array.
+    If the definitions of the number do not fill an array, each of them gives a variable of its own.
     """
     (label,) = problem.author_names([name])
     lines = [d for d in problem.program.definitions if d.name == name]
@@ -253,11 +253,11 @@ def _correlations(problem: Problem, sizes: dict[str, AxisValues]) -> Iterator[Au
 
 
 def _sides(body: Expr, indices: set[Expr]) -> tuple[Expr, Expr] | None:
-    """Return the factors of a product at time t and those at time s; None if it is not such a product.
+    """Split the product ``x(t) y(s)`` in a correlation into its factors (x, y); None if it has another form.
 
-    ``indices`` are those of the correlation. A constant factor belongs to the side whose fields have its
-    indices. If no side has them, as in ``c(p)*h(mu, t)`` for one vector at p, the correlation cannot be
-    measured.
+    ``indices`` are the indices of the correlation. A factor without time, such as c(p), is part of x if x has
+    the same index p, or else of y if y has it. The result is None if neither has it, as for ``c(p)*h(mu,
+    t)*h(alpha, s)``, because finite networks cannot measure such a correlation.
     """
     factors = Mul.make_args(body)
     late, early = ([x for x in factors if x.has(a) and not x.has(b)] for a, b in ((t, s), (s, t)))

@@ -64,7 +64,10 @@ def moving_features(problem: Problem) -> Refusal | None:
 
 
 def linear_rules(problem: Problem) -> Refusal | None:
-    """Refuse training rules that are not linear in the updates; only sampled paths close their theories."""
+    """Refuse rules whose steps are nonlinear in the gradient, such as Adam; None if there are none.
+
+    Only the method of sampled paths solves the theories of such rules.
+    """
     trained = problem.program.trained()
     rule = next((w.rule for w in trained if isinstance(w.rule, NonlinearRule)), None)
     if rule is None:
@@ -74,9 +77,9 @@ def linear_rules(problem: Problem) -> Refusal | None:
 
 
 def linear_updates(problem: Problem) -> Refusal | None:
-    """Refuse a training rule that is not linear in the updates, for the method of infinite depth.
+    """Refuse rules whose steps are nonlinear in the gradient, for the method of infinite depth.
 
-    At infinite depth the updates of all layers add up.
+    This method adds up the updates of all layers, and names the rules that it accepts.
     """
     no = linear_rules(problem)
     return None if no is None else replace(no, accepted='"gd" or "flow", or an integer network.depth')
@@ -106,7 +109,7 @@ def no_attributes(problem: Problem) -> Refusal | None:
 
 
 def one_output(problem: Problem) -> Refusal | None:
-    """Refuse a problem without one output and its error, from which results and losses are made."""
+    """Refuse a problem without exactly one output with an error signal, which results and losses need."""
     if problem.has_roles and (not problem.seen or {OUTPUT, ERROR} <= {*problem.program.scalars}):
         return None
     names = ", ".join(problem.author_names(problem.program.scalars)) or "no numbers"

@@ -187,7 +187,7 @@ class Writer:
         )
 
     def number(self, p: Piece, coefficient: Expr) -> Expr:
-        """Return the factors of a product that do not depend on time: coefficient, tensors and average."""
+        """Return the part of a product that does not depend on time: coefficient, tensors and average."""
         return Mul(coefficient, *[self.static(x, {}) for x in p.statics], self.average(p))
 
     # -- functions of time -----------------------------------------------------------------------------
@@ -202,7 +202,10 @@ class Writer:
         return Sum(body, *[(self.sample(i), 1, P) for i in bound]) if bound and body != 0 else body
 
     def time(self, p: Piece, row: Expr = t, col: Expr = s) -> Expr:
-        """Return a product without its average, and not summed over samples: a function of the two times."""
+        """Return the factors of a product that depend on the times ``row`` and ``col``: tensors and forest.
+
+        The average over sources is left out, and samples are not summed over.
+        """
         tree = _Tree(self, p, row, col)
         times = {x.sample: tree.times[i] for i, x in reversed(list(enumerate(p.nodes)))}
         parts = [self.static(x, times) for x in p.statics]
@@ -222,7 +225,10 @@ class Writer:
 
 
 class _Tree:
-    """Times of the nodes of one product: a node is a time, and earlier times are summed over."""
+    """Expression of the forest of one product: nodes are times, and times other than roots are summed over.
+
+    ``row`` and ``col`` are the times of the roots. The children of a node are earlier times.
+    """
 
     def __init__(self, writer: Writer, p: Piece, row: Expr, col: Expr) -> None:
         self.writer, self.p, self.col = writer, p, col
@@ -241,10 +247,11 @@ class _Tree:
                 self.times.append(Symbol("t" + "_" * count, nonnegative=True))
 
     def chain(self, i: int, marked: bool = False) -> list[Symbol] | None:
-        """Return the samples of the iterated integral ``v`` of the error that begins at node i (a time).
+        """Return the samples of the iterated integral ``v`` of the error that the subtree of node i is.
 
-        Returns None if the nodes below form no such integral, whose error must have order 0. With ``marked``
-        it must end at the time of the perturbation.
+        A node is a time, its children are earlier times. Returns None for a subtree that branches, or that
+        has factors other than errors of order 0. With ``marked`` the integral must end at the time of the
+        perturbation.
         """
         x = self.p.nodes[i]
         if marked and x.marked:
@@ -257,7 +264,11 @@ class _Tree:
         return None if rest is None else [self.writer.sample(x.sample), *rest]
 
     def hanging(self, i: int) -> Expr:
-        """Return the product of the factors at node i (a time) and at all earlier times below it."""
+        """Return the product of all factors of the subtree that begins at node i.
+
+        A node stands for a time, and its children for earlier times. Factors are the derivatives of phi and
+        the sources r at each time, and the kernels between the time of a node and that of its children.
+        """
         x, writer, now = self.p.nodes[i], self.writer, self.times[i]
         u = writer.source(x.sample, now)
         factors = [writer.derivative(a, u) for a in x.phi]
@@ -265,9 +276,9 @@ class _Tree:
         return Mul(*factors, *[self.below(j, now) for j in self.children[i]])
 
     def below(self, i: int, now: Expr) -> Expr:
-        """Return the kernel between the time ``now`` and node i, times the factors at and below the node.
+        """Return the kernel between ``now``, the time of the parent, and node i, times the subtree of i.
 
-        Chains of the error become the iterated integrals ``v`` and ``v_since``.
+        If the subtree contains the error only, it is one of the iterated integrals ``v`` and ``v_since``.
         """
         x, writer = self.p.nodes[i], self.writer
         if (samples := self.chain(i)) is not None:

@@ -37,11 +37,11 @@ PERMUTED = 5
 
 
 class Node(NamedTuple):
-    """Node of a tree, one time: the factors of a product at this time, which belong to one sample.
+    """Node of a tree: one time, and the factors of a product at this time, which belong to one sample.
 
-    ``parent`` is the position of the later time that it hangs from (-1 for a root), ``error`` the order of
-    the error in the weight of its sum over times (-1 for none), ``phi`` the orders of the derivatives of phi
-    at u, ``r`` the power of r. ``marked`` is true for the time at which a source is perturbed.
+    ``parent`` is the position of the parent node, a later time (-1 for a root). ``error`` is the order of the
+    error in the weight of the sum over this time (-1 for none), ``phi`` are the orders of the derivatives of
+    phi at u, and ``r`` is the power of r. ``marked`` is true for the time at which a source is perturbed.
     """
 
     parent: int
@@ -257,7 +257,7 @@ def grafted(p: Piece, at: Mapping[int, int], q: Piece) -> Piece:
 
 
 def fresh(p: Piece) -> int:
-    """Return the shift by which summed samples of another product differ from those of ``p``."""
+    """Return the number to add to summed samples of another product, to differ from those of ``p``."""
     return max((i for i in p.labels() if i >= BOUND), default=BOUND - 1) - BOUND + 1
 
 
@@ -324,7 +324,7 @@ def by_forest(terms: Terms) -> dict[Forest, Terms]:
 
 
 def leads(forest: Forest, i: int) -> bool:
-    """Return whether node i of a forest is the perturbed time, or a later time from which it hangs."""
+    """Return whether node i of a forest is the perturbed time or an ancestor of it, which is a later time."""
     place = next((j for j, x in enumerate(forest) if x.marked), -1)
     while place >= 0 and place != i:
         place = forest[place].parent
@@ -388,11 +388,18 @@ class Fields:
         return added(*[composed(self.kernel(name, k), self.of(KERNELS[name], n - 1 - k)) for k in orders])
 
     def kernel(self, name: str, n: int) -> Terms:
-        """Return order n of ``C`` or ``D`` as a sum over forests (sums over times) with one tensor each."""
+        """Return order n in gamma0 of the kernel ``name``, C in the equation of h or D in that of z.
+
+        It is a sum over its forests (iterated sums over times), each times one tensor that depends on
+        samples.
+        """
         return coefficient(Neighbour(name), n, lambda _, k: list(self.kernels[name, k]))
 
     def forests(self, name: str, n: int) -> dict[Forest, Terms]:
-        """Return the forests (sums over times) in order n of ``C`` or ``D``, with the products of each."""
+        """Return the forests (iterated sums over times) in order n of the kernel ``name``, C of h or D of z.
+
+        The value of each forest is the sum of products of tensors that multiply it.
+        """
         return by_forest(added(*[self.edge(e, n) for e in self.site.edges(name)]))
 
     def of(self, field: str, n: int) -> Terms:
@@ -415,7 +422,7 @@ class Fields:
         return added(*parts)
 
     def edge(self, edge: Edge, n: int) -> Terms:
-        """Return order n of one term of a kernel: a response, or a correlation times the error."""
+        """Return order n in gamma0 of one term of a kernel: a response, or a correlation times the error."""
         if not edge.memory:
             return coefficient(edge.kernel, n, self.shapes)
         parts: list[Terms] = []

@@ -139,7 +139,11 @@ class Listed(Function):
 
     @classmethod
     def eval(cls, index: Expr, first: Expr, *entries: Expr) -> Expr | None:
-        """Return the entry if ``index`` is a number within the list, else None."""
+        """Return the entry at ``index`` of the list ``entries``, whose first entry has the index ``first``.
+
+        Returns None, which leaves the function unevaluated, if ``index - first`` is not a number or is
+        outside of the list.
+        """
         place = index - first
         return entries[int(place)] if place.is_Integer and 0 <= place < len(entries) else None
 

@@ -344,14 +344,20 @@ class ExponentBuilder:
     # -- functions of fields and numbers ---------------------------------------------------------------------
 
     def of_fields(self, unit: Expr, ranges: Iterable[IndexRange]) -> Expr:
-        """Return the averaged expression with an auxiliary field for each function that contains a number."""
+        """Return ``unit``, the function that an order parameter averages, in terms of auxiliary fields.
+
+        A factor such as ``tanh(h/sqrt(m))``, which contains a scalar m of the program, becomes an auxiliary
+        field, so that the average is one of fields alone. ``ranges`` are the ranges of the indices in
+        ``unit``.
+        """
         known = list(ranges)
         return Add(*[self._with_auxiliary_fields(x, known) for x in Add.make_args(unit.expand())])
 
     def _with_auxiliary_fields(self, term: Expr, ranges: list[IndexRange]) -> Expr:
-        """Return a product in which an auxiliary field replaces its factors at one time.
+        """Return a product with an auxiliary field in place of all factors at a time t or s.
 
-        This is done for each time at which a factor contains a number of the program.
+        This is done at each time at which one of the factors contains a scalar of the program. ``ranges`` are
+        the ranges of the indices.
         """
         constant, at = S.One, dict[Expr, Expr]()
         for x in Mul.make_args(term):

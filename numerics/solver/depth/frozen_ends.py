@@ -115,10 +115,12 @@ def solve_frozen_ends_correction(
 def _in_layer_time(
     table: LayerTable, inputs: ArrayLike, layers: int, names: Sequence[Mapping[str, str]], **loss: Slope
 ) -> list[DepthLimit]:
-    """Return solutions in layer time, extrapolated over three grids: one for each mapping in ``names``.
+    """Solve the equations ``table`` in layer time on three grids, and extrapolate to zero grid spacing.
 
-    A mapping gives the names of variables of the result and of tensors of the table. ``loss`` holds the slope
-    of the loss, and its second derivative, as functions of step and output.
+    The finest grid has ``layers`` cells. Returns one solution for each mapping in ``names``, which maps names
+    of variables of this solution to names of tensors of the table. ``inputs`` are the numbers xi that the
+    network reads, (T,). ``loss`` has the slope of the loss, ``dloss``, and possibly its second derivative,
+    ``ddloss``, as functions of step and output.
     """
     xi = as_inputs(inputs)
     runs = on_grids(table, layers, len(xi), known={"xi": lambda step: xi[step], **loss})

@@ -65,7 +65,11 @@ class Member:
 
 @dataclass
 class Family:
-    """All quantities of one name, by their indices, with None in the ``places`` of times."""
+    """All quantities of one name, one member for each choice of their integer indices.
+
+    ``places`` are the positions of times among the arguments. Keys of ``members`` are the arguments, with
+    None at these positions, because a member holds for all times.
+    """
 
     places: tuple[int, ...]
     members: dict[tuple[int | None, ...], Member] = field(default_factory=dict)
@@ -137,17 +141,17 @@ class Layout:
 
     @cached_property
     def fields(self) -> dict[str, Family]:
-        """Fields of the theory by name, written out at all indices."""
+        """Equations of the fields, by name, with one member for each choice of the integer indices."""
         return self.families(self.theory.equations)
 
     @cached_property
     def scalars(self) -> dict[str, Family]:
-        """Scalars of the theory by name, written out at all indices, such as outputs and errors."""
+        """Equations of scalars, such as outputs, by name, with one member for each choice of the indices."""
         return self.families(self.theory.scalars)
 
     @cached_property
     def order(self) -> dict[str, Family]:
-        """Order parameters of the theory by name, written out at all indices."""
+        """Definitions of order parameters, by name, with one member for each choice of the indices."""
         return self.families(self.theory.order_parameters)
 
     @cached_property
@@ -162,7 +166,7 @@ class Layout:
 
     @property
     def sources(self) -> dict[str, Family]:
-        """Gaussian sources of the theory by name, written out at all indices."""
+        """Gaussian sources of the theory, by name, with one member for each choice of the indices."""
         return self.drawn[0]
 
     @property
