@@ -116,9 +116,9 @@ def tensors(lists: Sequence[Sequence[Any]], covariance: Any, rtol: float = 1e-10
 
 
 def _named(f: Any) -> Any:
-    """Return a function in a form that can be a key.
+    """Return a function in a form that can be a key of a dictionary.
 
-    A callable as it is, other input as an expression in `X`.
+    A callable stays as it is; an expression or number becomes an expression in `X`.
     """
     return f if callable(f) and not isinstance(f, Basic) else expression(f)
 
@@ -164,9 +164,9 @@ def _smooth(
 
 
 def _taken(numbers: tuple[int, ...], index: tuple[int, ...], count: int) -> FunctionsBySample:
-    """Return for each of ``count`` distinct samples the numbers of the functions that are evaluated there.
+    """Return, for each of ``count`` distinct samples, the functions that are evaluated there.
 
-    ``index`` is the distinct sample of each function.
+    Functions are given by their ``numbers``; ``index`` holds the sample of each function.
     """
     pairs = list(zip(numbers, index, strict=True))
     return tuple(tuple(sorted(n for n, i in pairs if i == k)) for k in range(count))
@@ -216,7 +216,10 @@ def _with_kinks(functions: Sequence[Expr], K: Array, rtol: float) -> Tensor:
 
 
 def _patterns(count: int) -> Iterator[tuple[int, ...]]:
-    """Yield all ways in which ``count`` indices can be equal, as the distinct sample of each index."""
+    """Yield all ways in which ``count`` indices can be equal: (0, 0), (0, 1) for two indices.
+
+    Indices with the same number are equal; numbers count from 0 in order of occurrence.
+    """
     if count == 0:
         yield ()
         return

@@ -255,9 +255,9 @@ def _correlations(problem: Problem, sizes: dict[str, AxisValues]) -> Iterator[Au
 def _sides(body: Expr, indices: set[Expr]) -> tuple[Expr, Expr] | None:
     """Split the product ``x(t) y(s)`` in a correlation into its factors (x, y); None if it has another form.
 
-    ``indices`` are the indices of the correlation. A factor without time, such as c(p), is part of x if x has
-    the same index p, or else of y if y has it. The result is None if neither has it, as for ``c(p)*h(mu,
-    t)*h(alpha, s)``, because finite networks cannot measure such a correlation.
+    ``indices`` are the indices of the correlation. A factor without time, such as ``c(p)``, is part of x if x
+    has the same index p, or else of y if y has it. The result is None if neither has it, as for
+    ``c(p)*h(mu, t)*h(alpha, s)``, because finite networks cannot measure such a correlation.
     """
     factors = Mul.make_args(body)
     late, early = ([x for x in factors if x.has(a) and not x.has(b)] for a, b in ((t, s), (s, t)))
