@@ -315,7 +315,10 @@ class _Process:
         if isinstance(e, AppliedUndef):
             return self.unit(e)
         if isinstance(e, Sum | Integral):
-            return e.func(self.in_units(e.function), *e.limits)
+            inner = self.in_units(e.function)
+            if isinstance(e, Sum) and inner.is_number:
+                return inner * Mul(*[upper - lower + 1 for _, lower, upper in e.limits])
+            return e.func(inner, *e.limits)
         if isinstance(e, Add | Mul | Pow):
             return e.func(*[self.in_units(x) for x in e.args])
         is_function = isinstance(e, Function) and not isinstance(e, Piecewise)

@@ -157,7 +157,13 @@ class Program(Parts):
             The program at this depth.
         """
         layers = layer_count(depth)
-        return self.map(lambda e: e.subs(L, layers))
+
+        def fixed(rule: TrainingRule) -> TrainingRule:
+            """Return a training rule with the number of layers in its parameters."""
+            stated = {key: x.subs(L, layers) for key, x in parameters_with(rule, [L.name]).items()}
+            return replace(rule, **stated) if stated else rule  # type: ignore[type-var]
+
+        return self.map(lambda e: e.subs(L, layers)).with_rules(fixed)
 
     def with_layers_counted(self) -> Program:
         """Return a program that does not depend on ``L`` with its explicit number of layers as depth.

@@ -156,3 +156,8 @@ def test_streams_and_depth_are_read_from_the_theory() -> None:
     assert [x.members for x in streams_of(theory)] == [("h",), ("g",)]
     assert states_depth(theory)
     assert not states_depth(mean_field(attention(L, branch=beta, **BARE)))
+
+
+def test_an_integer_depth_stands_in_rates_too() -> None:
+    program = attention(L, branch=beta / L, rules={"V": GradientDescent(eta * L)}, **BARE).at_depth(4)
+    assert [str(w.rule.rate) for w in program.trained() if w.name in "QV"] == ["eta", "4*eta"]
